@@ -1,0 +1,53 @@
+# The development loop, one word each. Every word sets up first, and only when something changed.
+# PYTHON: the interpreter that makes the virtual environment. TORCH: what pip installs as PyTorch.
+PYTHON ?= python3.11
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.set-up
+# A new package must be made known to the editable install, as the core must be built again.
+PACKAGES := $(shell find src -name __init__.py)
+NATIVE := CMakeLists.txt $(shell find native -name '*.?pp' -not -path '*/tests/*' 2>/dev/null)
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help setup check format test test-all demo bench clean
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP) ## a virtual environment with everything in it
+# PyTorch first and by itself: resolved as a dependency of another package it may come with gigabytes of CUDA.
+$(STAMP): pyproject.toml $(NATIVE) $(PACKAGES)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@sh tools/install_liburing.sh
+	$(BIN)/pip install --quiet "$(TORCH)"
+	$(BIN)/pip install --quiet --editable ".[dev]"
+	@touch $(STAMP)
+
+check: $(STAMP) ## format, lint, types, layers, and the core's tests under address and undefined-behaviour sanitizers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.?pp')
+	$(BIN)/mypy
+	$(PYTEST) -q tests/unit/test_layers.py
+	sh tools/native_tests.sh address,undefined
+
+format: $(STAMP) ## write all files in the house's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $$(find native -name '*.?pp')
+
+test: $(STAMP) ## the tests; under 10 minutes on 2 cores
+	$(PYTEST) -m "not slow"
+
+test-all: $(STAMP) ## every test, the slow ones and the thread sanitizer included
+	sh tools/native_tests.sh thread
+	$(PYTEST)
+
+demo: $(STAMP) ## make a graph with 1 GB of features and train on it from disk
+	$(BIN)/python examples/demo.py
+
+bench: $(STAMP) ## every benchmark, results in benchmarks/results/
+	$(BIN)/python benchmarks/run_all.py
+
+clean: ## remove what was built and generated; the virtual environment too
+	rm -rf build $(VENV) demo-data .mypy_cache .pytest_cache .ruff_cache .hypothesis

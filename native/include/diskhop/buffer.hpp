@@ -1,0 +1,48 @@
+// Memory for I/O and mini-batches: large, aligned, on huge pages, and used again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace diskhop {
+
+/// Maps anonymous memory aligned to 2 MiB and advised for huge pages: the device takes at most 254 segments a request,
+/// so that reads into 4-KiB pages reach a third of the bandwidth.
+class Buffer {
+ public:
+  explicit Buffer(std::size_t num_bytes);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  /// Usable bytes: the request rounded up to whole 2-MiB pages (0 bytes: no memory, data() is null).
+  [[nodiscard]] std::size_t num_bytes() const noexcept { return num_bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t num_bytes_ = 0;
+};
+
+/// Hands out buffers and takes them back: fresh memory costs a page fault for every page, once.
+/// Keeps at most `max_free_bytes` unused, those given back last. Threading: any number of callers.
+class BufferPool {
+ public:
+  explicit BufferPool(std::size_t max_free_bytes) : max_free_bytes_(max_free_bytes) {}
+  /// A free buffer of at least this size (but not of more than twice it), else a new one.
+  [[nodiscard]] Buffer take(std::size_t num_bytes);
+  void give_back(Buffer buffer);
+  [[nodiscard]] std::size_t free_bytes() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<Buffer> free_;  // in the order given back
+  std::size_t free_bytes_ = 0;
+  std::size_t max_free_bytes_;
+};
+
+}  // namespace diskhop

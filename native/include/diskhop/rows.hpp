@@ -1,0 +1,90 @@
+// From row ids to few, aligned, well-sized reads, and from those reads to rows in their places.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "diskhop/buffer.hpp"
+#include "diskhop/engine.hpp"
+
+namespace diskhop {
+
+/// Row i lies at offset i * row_stride and is row_bytes long; the table is num_rows * row_stride bytes.
+struct TableLayout {
+  std::uint64_t num_rows = 0;
+  std::uint64_t row_bytes = 0;
+  std::uint64_t row_stride = 0;
+};
+
+/// One read: bytes [offset, offset + num_bytes), which holds the wanted rows first_wanted .. first_wanted + num_wanted
+/// of the sorted ids; at least required_bytes of it must exist (the last block may reach past the end of the table).
+struct PlannedRead {
+  std::uint64_t offset;
+  std::uint64_t num_bytes;
+  std::uint64_t required_bytes;
+  std::uint64_t first_wanted;
+  std::uint64_t num_wanted;
+};
+
+/// Pure. Aligns each row outwards, then merges neighbours in order: when they share a block, or when the gap between
+/// their blocks is at most max_gap_bytes, unless the read would exceed max_read_bytes (one row alone may). Without that
+/// limit this is the cheapest plan where a read costs a + b * bytes and max_gap_bytes = a / b.
+/// `sorted_ids` ascend strictly; alignment is a power of two. max_gap_bytes < 0: one read per row, nothing merged (the
+/// naive baseline). Throws std::invalid_argument for a layout, order or alignment that breaks this, std::out_of_range
+/// for an id outside the table.
+[[nodiscard]] std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, const TableLayout& layout,
+                                                  std::int64_t max_gap_bytes, std::uint64_t alignment,
+                                                  std::uint64_t max_read_bytes);
+
+struct ReadCounts {
+  std::uint64_t reads = 0;
+  std::uint64_t bytes_read = 0;
+};
+
+struct RowReaderOptions {
+  std::int64_t max_gap_bytes = 0;
+  std::uint64_t max_read_bytes = 1 << 20;
+  std::uint64_t staging_bytes = 32 << 20;  // shared out among the groups of reads in flight
+};
+
+/// Reads rows of one table into the caller's buffer. Each call takes staging_bytes from `pool` for its length.
+/// Threading: any number of calls at once.
+class RowReader {
+ public:
+  /// Throws std::invalid_argument for a layout that breaks its rule or staging too small for two reads of one row; the
+  /// message says the smallest that works.
+  RowReader(Engine& engine, const File& file, TableLayout layout, RowReaderOptions options, BufferPool& pool);
+  /// Row ids[i] goes to out + i * row_bytes. ids: any order, repeats allowed. Throws IoError, with nothing in flight
+  /// and nothing in `out` to be used; std::out_of_range for an id outside the table, before anything is read.
+  ReadCounts read(std::span<const std::int64_t> ids, std::byte* out, Priority priority) const;
+  [[nodiscard]] const TableLayout& layout() const noexcept { return layout_; }
+
+ private:
+  Engine& engine_;
+  const File& file_;
+  TableLayout layout_;
+  RowReaderOptions options_;
+  BufferPool& pool_;
+  std::uint64_t block_bytes_;  // of staging: suits the alignment of offsets and of buffers
+  std::uint64_t group_bytes_;  // staging of one group
+  std::uint64_t num_groups_;   // in flight at once
+  std::uint64_t group_reads_;  // reads in a group, at most
+};
+
+/// Rows in memory: row i is at data + i * stride.
+struct RowArray {
+  const std::byte* data;
+  std::uint64_t num_rows;
+  std::uint64_t stride;
+};
+
+/// Copies rows i = 0 .. count - 1: row to_rows[i] of `to` (num_to_rows rows without gaps) becomes row from_rows[i] of
+/// `from`. An empty span of rows stands for 0, 1, 2 ...; to_rows are distinct. Runs on up to `num_threads` threads, the
+/// caller's among them. Throws std::out_of_range for a row outside either side, before anything is copied.
+void copy_rows(const RowArray& from, std::span<const std::int64_t> from_rows, std::byte* to, std::uint64_t num_to_rows,
+               std::span<const std::int64_t> to_rows, std::uint64_t count, std::uint64_t row_bytes,
+               unsigned num_threads);
+
+}  // namespace diskhop

@@ -1,0 +1,53 @@
+// Uniform neighbour sampling without replacement, with draws that depend on nothing but their key.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "diskhop/random.hpp"
+
+namespace diskhop {
+
+/// In-neighbour lists in CSC. Index is std::uint32_t or std::int64_t.
+template <typename Index>
+struct Topology {
+  std::span<const std::int64_t> indptr;  // num_nodes + 1
+  std::span<const Index> indices;
+};
+
+/// The arrays of Python's SampledBatch.
+struct SampledBlocks {
+  std::vector<std::int64_t> node_ids;
+  std::vector<std::int64_t> indptr;
+  std::vector<std::int32_t> sources;
+  std::vector<std::int64_t> edge_positions;
+  std::vector<std::int64_t> num_sampled_nodes;
+  std::vector<std::int64_t> num_sampled_edges;
+};
+
+/// Expands unique seeds by `fanouts` (one per hop; -1: all neighbours). Every node is expanded once, when first
+/// reached, in order of discovery. Of a list longer than the fan-out, fan-out positions are drawn by Floyd's method:
+/// for j = degree - fan-out .. degree - 1 draw from 0 .. j; a position drawn before is replaced by j. Each is drawn
+/// with probability fan-out / degree, by position, so that parallel edges count; they stay in the order of the draws.
+/// A list not longer than the fan-out is taken whole, in its order.
+///
+/// Throws std::invalid_argument for a seed outside the graph or repeated and for a fan-out of 0 or below -1,
+/// std::out_of_range for a topology that is damaged where the batch touches it, std::length_error for a batch of 2^31
+/// edges or more. Threading: pure; each calling thread keeps the table of its last batch (up to 32 MiB).
+template <typename Index>
+[[nodiscard]] SampledBlocks sample_neighbors(const Topology<Index>& topology, std::span<const std::int64_t> seeds,
+                                             std::span<const std::int64_t> fanouts, const DrawKey& key);
+
+extern template SampledBlocks sample_neighbors<std::uint32_t>(const Topology<std::uint32_t>&,
+                                                              std::span<const std::int64_t>,
+                                                              std::span<const std::int64_t>, const DrawKey&);
+extern template SampledBlocks sample_neighbors<std::int64_t>(const Topology<std::int64_t>&,
+                                                             std::span<const std::int64_t>,
+                                                             std::span<const std::int64_t>, const DrawKey&);
+
+/// 0 .. num_items - 1, sorted by the hash absorb(k, item), where k is the seed, purpose and epoch absorbed in turn.
+[[nodiscard]] std::vector<std::int64_t> keyed_permutation(std::uint64_t num_items, std::uint64_t seed,
+                                                          std::uint64_t purpose, std::uint64_t epoch);
+
+}  // namespace diskhop

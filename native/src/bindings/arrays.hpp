@@ -1,0 +1,38 @@
+// Passing arrays between the core and NumPy without a copy.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace diskhop {
+
+/// What the core reads: contiguous, one-dimensional, in memory of the CPU.
+template <typename Value>
+using InputArray = nanobind::ndarray<const Value, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+
+template <typename Value>
+using OutputArray = nanobind::ndarray<nanobind::numpy, Value, nanobind::c_contig>;
+
+template <typename Value>
+[[nodiscard]] std::span<const Value> as_span(const InputArray<Value>& array) {
+  return {array.data(), array.size()};
+}
+
+/// Gives a vector's memory to a NumPy array, of rows of `num_columns` where that is not 0. Needs the GIL.
+template <typename Value>
+[[nodiscard]] OutputArray<Value> as_array(std::vector<Value> values, std::size_t num_columns = 0) {
+  auto owned = std::make_unique<std::vector<Value>>(std::move(values));
+  std::vector<Value>* kept = owned.get();
+  const nanobind::capsule owner(kept, [](void* vector) noexcept { delete static_cast<std::vector<Value>*>(vector); });
+  static_cast<void>(owned.release());
+  if (num_columns == 0) return OutputArray<Value>(kept->data(), {kept->size()}, owner);
+  return OutputArray<Value>(kept->data(), {kept->size() / num_columns, num_columns}, owner);
+}
+
+}  // namespace diskhop

@@ -1,0 +1,293 @@
+// Files, buffers, faults and the engine for Python. Errors become those of diskhop.errors, with the next step to take.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "bindings.hpp"
+#include "diskhop/buffer.hpp"
+#include "diskhop/engine.hpp"
+#include "diskhop/faults.hpp"
+#include "diskhop/file.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace diskhop {
+namespace {
+
+using Numbers = nb::ndarray<const std::uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ConstBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+/// The word that Python uses for a value.
+template <typename Value, std::size_t num_words>
+Value parse(const std::string& word, const std::array<std::pair<const char*, Value>, num_words>& words,
+            const char* what) {
+  std::string known;
+  for (const auto& [name, value] : words) {
+    if (word == name) return value;
+    known += (known.empty() ? "" : ", ") + std::string(name);
+  }
+  throw std::invalid_argument(std::string(what) + " '" + word + "' is not one of: " + known);
+}
+
+FaultKind parse_fault(const std::string& word) {
+  static constexpr std::array<std::pair<const char*, FaultKind>, 7> words = {
+      {{"short_transfer", FaultKind::short_transfer},
+       {"interrupted", FaultKind::interrupted},
+       {"again", FaultKind::again},
+       {"io_error", FaultKind::io_error},
+       {"no_space", FaultKind::no_space},
+       {"truncated", FaultKind::truncated},
+       {"crash", FaultKind::crash}}};
+  return parse(word, words, "fault");
+}
+
+Counted parse_counted(const std::string& word) {
+  static constexpr std::array<std::pair<const char*, Counted>, 6> words = {{{"reads", Counted::reads},
+                                                                            {"writes", Counted::writes},
+                                                                            {"fsyncs", Counted::fsyncs},
+                                                                            {"renames", Counted::renames},
+                                                                            {"changes", Counted::changes},
+                                                                            {"all", Counted::all}}};
+  return parse(word, words, "counted");
+}
+
+OperationKind parse_change(const std::string& word) {
+  static constexpr std::array<std::pair<const char*, OperationKind>, 3> words = {
+      {{"write", OperationKind::write}, {"fsync", OperationKind::fsync}, {"rename", OperationKind::rename}}};
+  return parse(word, words, "kind");
+}
+
+FileMode parse_mode(const std::string& word) {
+  static constexpr std::array<std::pair<const char*, FileMode>, 2> words = {
+      {{"read", FileMode::read}, {"write", FileMode::write}}};
+  return parse(word, words, "mode");
+}
+
+void set_error(const char* class_name, const std::string& message) {
+  const nb::object error_class = nb::module_::import_("diskhop.errors").attr(class_name);
+  PyErr_SetString(error_class.ptr(), message.c_str());
+}
+
+/// A place that cannot take what is written to it, rather than a device that failed at it.
+bool is_destination_full_or_closed(int error_number) {
+  return error_number == ENOSPC || error_number == EDQUOT || error_number == EROFS || error_number == EFBIG;
+}
+
+void set_transfer_error(const IoError& error) {
+  const std::string message = error.what();
+  const int error_number = error.code().value();
+  if (error.kind() == OperationKind::read) {
+    set_error("ReadError",
+              message + (error_number == 0 ? "; the copy is incomplete: run 'diskhop verify' on the dataset"
+                                           : "; check the disk, then run 'diskhop verify' on the dataset"));
+  } else if (is_destination_full_or_closed(error_number)) {
+    set_error("DestinationError", message + "; free some space there or choose another place");
+  } else {
+    set_error("WriteError", message + "; check the disk, then run the command again");
+  }
+}
+
+void translate(const std::exception_ptr& thrown, void* /*unused*/) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const IoError& error) {
+    set_transfer_error(error);
+  }
+}
+
+void open_file(File* place, std::string path, const std::string& mode, bool want_direct) {
+  const FileMode parsed_mode = parse_mode(mode);
+  try {
+    new (place) File(std::move(path), parsed_mode, want_direct);
+  } catch (const IoError& error) {
+    const bool writes = parsed_mode == FileMode::write;
+    set_error(writes ? "DestinationError" : "ReadError",
+              error.what() + std::string(writes ? "; choose another place" : "; check the path"));
+    throw nb::python_error();
+  }
+}
+
+/// The engine, with the files and arrays that its tickets need: they live until wait(), whatever Python forgets.
+class BoundEngine final : public Engine {
+ public:
+  explicit BoundEngine(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  Ticket submit(std::span<const Op> ops, Priority priority) override { return engine_->submit(ops, priority); }
+  void wait(Ticket ticket) override { engine_->wait(ticket); }
+  bool poll(Ticket ticket) override { return engine_->poll(ticket); }
+  std::string name() const override { return engine_->name(); }
+  unsigned depth() const override { return engine_->depth(); }
+
+  /// Submits without the GIL, then keeps what the ticket needs.
+  Ticket submit_and_hold(const std::vector<Op>& ops, Priority priority, nb::object file, nb::object buffer) {
+    const Ticket ticket = [&] {
+      const nb::gil_scoped_release release;
+      return engine_->submit(ops, priority);
+    }();
+    held_.emplace(ticket, std::pair(std::move(file), std::move(buffer)));
+    return ticket;
+  }
+
+  void wait_and_let_go(Ticket ticket) {
+    try {
+      const nb::gil_scoped_release release;
+      engine_->wait(ticket);
+    } catch (...) {
+      held_.erase(ticket);
+      throw;
+    }
+    held_.erase(ticket);
+  }
+
+ private:
+  std::unordered_map<Ticket, std::pair<nb::object, nb::object>> held_;  // guarded by the GIL
+  std::unique_ptr<Engine> engine_;  // destroyed first: it waits for what is in flight
+};
+
+BoundEngine& bound(Engine& engine) { return static_cast<BoundEngine&>(engine); }
+
+std::vector<Op> make_ops(OperationKind kind, const File& file, const Numbers& offsets, const Numbers& num_bytes,
+                         std::byte* buffer, std::size_t buffer_bytes, const Numbers& buffer_offsets,
+                         const std::optional<Numbers>& required_bytes) {
+  const std::size_t num_ops = offsets.shape(0);
+  if (num_bytes.shape(0) != num_ops || buffer_offsets.shape(0) != num_ops ||
+      (required_bytes && required_bytes->shape(0) != num_ops)) {
+    throw std::invalid_argument("offsets, num_bytes, buffer_offsets and required_bytes must have one length each");
+  }
+  std::vector<Op> ops(num_ops);
+  for (std::size_t i = 0; i < num_ops; ++i) {
+    const std::uint64_t place = buffer_offsets.data()[i];
+    const std::uint64_t length = num_bytes.data()[i];
+    if (place > buffer_bytes || length > buffer_bytes - place) {
+      throw std::out_of_range("transfer " + std::to_string(i) + " of " + std::to_string(length) + " bytes at " +
+                              std::to_string(place) + " does not fit the buffer of " + std::to_string(buffer_bytes) +
+                              " bytes");
+    }
+    ops[i] = {.kind = kind,
+              .file = &file,
+              .offset = offsets.data()[i],
+              .buffer = buffer + place,
+              .num_bytes = length,
+              .required_bytes = required_bytes ? required_bytes->data()[i] : length};
+  }
+  return ops;
+}
+
+Ticket submit_read(Engine& engine, nb::handle_t<File> file, const Numbers& offsets, const Numbers& num_bytes,
+                   Bytes buffer, const Numbers& buffer_offsets, const std::optional<Numbers>& required_bytes,
+                   bool prefetch) {
+  auto* const begin = reinterpret_cast<std::byte*>(buffer.data());
+  const std::vector<Op> ops = make_ops(OperationKind::read, nb::cast<const File&>(file), offsets, num_bytes, begin,
+                                       buffer.nbytes(), buffer_offsets, required_bytes);
+  return bound(engine).submit_and_hold(ops, prefetch ? Priority::prefetch : Priority::demand, nb::borrow(file),
+                                       nb::cast(buffer));
+}
+
+Ticket submit_write(Engine& engine, nb::handle_t<File> file, const Numbers& offsets, const Numbers& num_bytes,
+                    ConstBytes buffer, const Numbers& buffer_offsets) {
+  // An op's buffer is written to by reads only.
+  auto* const begin = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(buffer.data()));
+  const std::vector<Op> ops = make_ops(OperationKind::write, nb::cast<const File&>(file), offsets, num_bytes, begin,
+                                       buffer.nbytes(), buffer_offsets, std::nullopt);
+  return bound(engine).submit_and_hold(ops, Priority::demand, nb::borrow(file), nb::cast(buffer));
+}
+
+Ticket submit_fsync(Engine& engine, nb::handle_t<File> file) {
+  const Op op = {.kind = OperationKind::fsync, .file = &nb::cast<const File&>(file)};
+  return bound(engine).submit_and_hold({op}, Priority::demand, nb::borrow(file), nb::none());
+}
+
+/// An array over a pool's buffer, which goes back to the pool with the array.
+nb::object take_array(nb::handle_t<BufferPool> pool, std::size_t num_bytes) {
+  struct Loan {
+    nb::object pool;
+    Buffer buffer;
+  };
+  auto loan = std::make_unique<Loan>(nb::borrow(pool), nb::cast<BufferPool&>(pool).take(num_bytes));
+  auto* const begin = loan->buffer.data();
+  const nb::capsule owner(loan.release(), [](void* pointer) noexcept {
+    const std::unique_ptr<Loan> ended(static_cast<Loan*>(pointer));
+    nb::cast<BufferPool&>(ended->pool).give_back(std::move(ended->buffer));
+  });
+  return nb::cast(nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(begin, {num_bytes}, owner));
+}
+
+}  // namespace
+
+void bind_io(nb::module_& module) {
+  module.def("why_no_uring", &why_no_uring, nb::call_guard<nb::gil_scoped_release>());
+
+  nb::register_exception_translator(translate);
+  nb::exception<CrashError>(module, "CrashError", PyExc_RuntimeError);
+
+  nb::class_<FaultRule>(module, "FaultRule")
+      .def(
+          "__init__",
+          [](FaultRule* place, const std::string& kind, const std::string& counted, std::uint64_t nth, bool once) {
+            new (place) FaultRule{parse_fault(kind), parse_counted(counted), nth, once};
+          },
+          "kind"_a, "counted"_a, "nth"_a, "once"_a = true);
+  nb::class_<FaultInjector>(module, "FaultInjector")
+      .def(nb::init<std::vector<FaultRule>, std::uint64_t>(), "rules"_a, "seed"_a = 0)
+      .def(
+          "check",
+          [](FaultInjector& injector, const std::string& kind, const std::string& path) {
+            injector.check(parse_change(kind), path);
+          },
+          "kind"_a, "path"_a)
+      .def(
+          "count",
+          [](const FaultInjector& injector, const std::string& counted) {
+            return injector.count(parse_counted(counted));
+          },
+          "counted"_a);
+
+  nb::class_<File>(module, "File")
+      .def("__init__", &open_file, "path"_a, "mode"_a, "want_direct"_a = true)
+      .def_prop_ro("path", &File::path)
+      .def_prop_ro("num_bytes", &File::num_bytes)
+      .def_prop_ro("direct", &File::direct)
+      .def_prop_ro("offset_alignment", &File::offset_alignment)
+      .def_prop_ro("memory_alignment", &File::memory_alignment);
+
+  nb::class_<BufferPool>(module, "BufferPool")
+      .def(nb::init<std::size_t>(), "max_free_bytes"_a)
+      .def("take", &take_array, "num_bytes"_a)
+      .def_prop_ro("free_bytes", &BufferPool::free_bytes);
+
+  nb::class_<Engine>(module, "Engine")
+      .def(nb::new_([](const std::string& name, unsigned depth,
+                       std::shared_ptr<FaultInjector> injector) -> std::unique_ptr<Engine> {
+             return std::make_unique<BoundEngine>(make_engine(name, depth, std::move(injector)));
+           }),
+           "name"_a, "depth"_a, "injector"_a.none() = nb::none())
+      .def_prop_ro("name", &Engine::name)
+      .def_prop_ro("depth", &Engine::depth)
+      .def("submit_read", &submit_read, "file"_a, "offsets"_a.noconvert(), "num_bytes"_a.noconvert(),
+           "buffer"_a.noconvert(), "buffer_offsets"_a.noconvert(), "required_bytes"_a.noconvert().none() = nb::none(),
+           "prefetch"_a = false)
+      .def("submit_write", &submit_write, "file"_a, "offsets"_a.noconvert(), "num_bytes"_a.noconvert(),
+           "buffer"_a.noconvert(), "buffer_offsets"_a.noconvert())
+      .def("submit_fsync", &submit_fsync, "file"_a)
+      .def(
+          "wait", [](Engine& engine, Ticket ticket) { bound(engine).wait_and_let_go(ticket); }, "ticket"_a)
+      .def("poll", &Engine::poll, "ticket"_a, nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace diskhop

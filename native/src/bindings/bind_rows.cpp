@@ -1,0 +1,106 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.hpp"
+#include "bindings.hpp"
+#include "diskhop/rows.hpp"
+
+namespace nb = nanobind;
+
+namespace diskhop {
+namespace {
+
+using SourceRows = nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::device::cpu>;
+using DestinationRows = nb::ndarray<std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using RowNumbers = std::optional<InputArray<std::int64_t>>;
+
+OutputArray<std::uint64_t> plan(const InputArray<std::int64_t>& sorted_ids, std::uint64_t num_rows,
+                                std::uint64_t row_bytes, std::uint64_t row_stride, std::int64_t max_gap_bytes,
+                                std::uint64_t alignment, std::uint64_t max_read_bytes) {
+  std::vector<std::uint64_t> table;
+  {
+    const nb::gil_scoped_release unlocked;
+    const TableLayout layout{.num_rows = num_rows, .row_bytes = row_bytes, .row_stride = row_stride};
+    const auto reads = plan_reads(as_span(sorted_ids), layout, max_gap_bytes, alignment, max_read_bytes);
+    table.reserve(reads.size() * 5);
+    for (const PlannedRead& read : reads) {
+      table.insert(table.end(), {read.offset, read.num_bytes, read.required_bytes, read.first_wanted, read.num_wanted});
+    }
+  }
+  return as_array(std::move(table), 5);
+}
+
+std::pair<std::uint64_t, std::uint64_t> read_rows(const RowReader& reader, const InputArray<std::int64_t>& ids,
+                                                  const DestinationRows& out, bool prefetch) {
+  if (out.shape(0) != ids.size() || out.shape(1) != reader.layout().row_bytes) {
+    throw std::invalid_argument("out must be " + std::to_string(ids.size()) + " rows of " +
+                                std::to_string(reader.layout().row_bytes) + " bytes, got " +
+                                std::to_string(out.shape(0)) + " of " + std::to_string(out.shape(1)));
+  }
+  const nb::gil_scoped_release unlocked;
+  const ReadCounts counts = reader.read(as_span(ids), reinterpret_cast<std::byte*>(out.data()),
+                                        prefetch ? Priority::prefetch : Priority::demand);
+  return {counts.reads, counts.bytes_read};
+}
+
+void copy(const SourceRows& source, const RowNumbers& from_rows, const DestinationRows& out, const RowNumbers& to_rows,
+          unsigned num_threads) {
+  const std::uint64_t row_bytes = out.shape(1);
+  if (source.shape(1) != row_bytes) {
+    throw std::invalid_argument("rows must be equally wide: source has " + std::to_string(source.shape(1)) +
+                                " bytes, out " + std::to_string(row_bytes));
+  }
+  if ((row_bytes > 1 && source.stride(1) != 1) || source.stride(0) < 0) {
+    throw std::invalid_argument("the bytes of a source row must be contiguous and its rows ascend in memory");
+  }
+  if (from_rows && to_rows && from_rows->size() != to_rows->size()) {
+    throw std::invalid_argument("from_rows and to_rows must be equally long, got " + std::to_string(from_rows->size()) +
+                                " and " + std::to_string(to_rows->size()));
+  }
+  const std::uint64_t count = from_rows ? from_rows->size() : to_rows ? to_rows->size() : source.shape(0);
+  if (count == 0) return;
+  const nb::gil_scoped_release unlocked;
+  copy_rows({.data = reinterpret_cast<const std::byte*>(source.data()),
+             .num_rows = source.shape(0),
+             .stride = static_cast<std::uint64_t>(source.stride(0))},
+            from_rows ? as_span(*from_rows) : std::span<const std::int64_t>{}, reinterpret_cast<std::byte*>(out.data()),
+            out.shape(0), to_rows ? as_span(*to_rows) : std::span<const std::int64_t>{}, count, row_bytes, num_threads);
+}
+
+}  // namespace
+
+void bind_rows(nb::module_& module) {
+  using namespace nb::literals;
+  module.def("plan_reads", &plan, "sorted_ids"_a.noconvert(), "num_rows"_a, "row_bytes"_a, "row_stride"_a,
+             "max_gap_bytes"_a, "alignment"_a, "max_read_bytes"_a,
+             "(reads, 5): offset, num_bytes, required_bytes, first_wanted, num_wanted.");
+  nb::class_<RowReader>(module, "RowReader", "Reads rows of one table: see rows.hpp.")
+      .def(
+          "__init__",
+          [](RowReader* self, Engine& engine, const File& file, std::uint64_t num_rows, std::uint64_t row_bytes,
+             std::uint64_t row_stride, std::int64_t max_gap_bytes, std::uint64_t max_read_bytes,
+             std::uint64_t staging_bytes, BufferPool& pool) {
+            new (self) RowReader(
+                engine, file, {.num_rows = num_rows, .row_bytes = row_bytes, .row_stride = row_stride},
+                {.max_gap_bytes = max_gap_bytes, .max_read_bytes = max_read_bytes, .staging_bytes = staging_bytes},
+                pool);
+          },
+          "engine"_a, "file"_a, "num_rows"_a, "row_bytes"_a, "row_stride"_a, "max_gap_bytes"_a, "max_read_bytes"_a,
+          "staging_bytes"_a, "pool"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 10>())
+      .def("read", &read_rows, "ids"_a.noconvert(), "out"_a.noconvert(), "prefetch"_a = false,
+           "Fill out (len(ids), row_bytes); returns (reads, bytes_read).");
+  module.def("copy_rows", &copy, "source"_a.noconvert(), "from_rows"_a.noconvert().none(), "out"_a.noconvert(),
+             "to_rows"_a.noconvert().none(), "num_threads"_a = 1,
+             "out[to_rows] = source[from_rows]; None: 0, 1, 2 ...");
+}
+
+}  // namespace diskhop

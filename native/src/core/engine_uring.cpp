@@ -1,0 +1,247 @@
+// The engine over io_uring: one ring for all callers and no thread of its own.
+//
+// Whoever waits first *reaps*: it sleeps in the kernel for completions, for all tickets, and refills the ring from the
+// queue. The others sleep on a condition variable until a ticket ended or the reaper left.
+#include "schedule.hpp"
+
+#ifdef DISKHOP_WITH_URING
+
+#include <liburing.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace diskhop {
+namespace {
+
+/// Owns a ring. `error_number` is 0 when it could be set up and the kernel knows what we ask of it.
+class Ring {
+ public:
+  explicit Ring(unsigned num_entries) {
+    // Neither COOP_TASKRUN nor SINGLE_ISSUER: a thread that submitted may compute for long without entering the kernel,
+    // and its completions must reach whoever reaps.
+    error_number_ = -io_uring_queue_init(num_entries, &ring_, 0);
+    if (error_number_ == 0 && !knows_reads()) {
+      io_uring_queue_exit(&ring_);
+      error_number_ = ENOSYS;
+    }
+  }
+  ~Ring() {
+    if (error_number_ == 0) io_uring_queue_exit(&ring_);
+  }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+  Ring(Ring&&) = delete;
+  Ring& operator=(Ring&&) = delete;
+
+  [[nodiscard]] int error_number() const { return error_number_; }
+  [[nodiscard]] io_uring* get() { return &ring_; }
+
+ private:
+  bool knows_reads() {
+    const std::unique_ptr<io_uring_probe, decltype(&io_uring_free_probe)> probe(io_uring_get_probe_ring(&ring_),
+                                                                                &io_uring_free_probe);
+    return probe && io_uring_opcode_supported(probe.get(), IORING_OP_READ) != 0;
+  }
+
+  io_uring ring_ = {};
+  int error_number_ = 0;
+};
+
+class UringEngine final : public Engine {
+ public:
+  UringEngine(unsigned depth, std::shared_ptr<FaultInjector> injector)
+      : depth_(depth), ring_(depth), schedule_(std::move(injector)) {
+    if (ring_.error_number() != 0) {
+      throw std::system_error(ring_.error_number(), std::generic_category(), "io_uring cannot be set up");
+    }
+  }
+
+  ~UringEngine() override {
+    schedule_.drop_queued();
+    io_uring_cqe* completion = nullptr;
+    while (num_at_kernel() > 0) {
+      if (io_uring_wait_cqe(ring_.get(), &completion) != 0) continue;
+      io_uring_cqe_seen(ring_.get(), completion);
+      --num_in_flight_;
+    }
+  }
+
+  UringEngine(const UringEngine&) = delete;
+  UringEngine& operator=(const UringEngine&) = delete;
+  UringEngine(UringEngine&&) = delete;
+  UringEngine& operator=(UringEngine&&) = delete;
+
+  Ticket submit(std::span<const Op> ops, Priority priority) override {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t num_ended = schedule_.num_ended_batches();
+    const Ticket ticket = schedule_.add(ops, priority);
+    feed();
+    // Feeding can end other tickets: of requests that a fault or an earlier error settled.
+    if (num_ended != schedule_.num_ended_batches()) changed_.notify_all();
+    return ticket;
+  }
+
+  void wait(Ticket ticket) override {
+    std::unique_lock lock(mutex_);
+    while (schedule_.num_unfinished(ticket) > 0) {
+      if (is_reaping_) {
+        ++num_sleeping_;
+        changed_.wait(lock);
+        --num_sleeping_;
+      } else {
+        sleep_for_completions(lock, ticket);
+        reap();
+        // Somebody's ticket may have ended, and if this one did, somebody else must reap.
+        if (num_sleeping_ > 0) changed_.notify_all();
+      }
+    }
+    const std::exception_ptr error = schedule_.take(ticket);
+    lock.unlock();
+    if (error) std::rethrow_exception(error);
+  }
+
+  bool poll(Ticket ticket) override {
+    const std::lock_guard lock(mutex_);
+    if (schedule_.num_unfinished(ticket) > 0 && !is_reaping_) {
+      reap();
+      if (num_sleeping_ > 0) changed_.notify_all();
+    }
+    return schedule_.num_unfinished(ticket) == 0;
+  }
+
+  std::string name() const override { return "uring"; }
+  unsigned depth() const override { return depth_; }
+
+ private:
+  /// Of those in flight, the requests that the kernel has taken.
+  unsigned num_at_kernel() { return num_in_flight_ - io_uring_sq_ready(ring_.get()); }
+
+  /// Fills the ring up to the depth and tells the kernel, once for all.
+  void feed() {
+    while (num_in_flight_ < depth_) {
+      const auto transfer = schedule_.next();
+      if (!transfer) break;
+      io_uring_sqe* const entry = io_uring_get_sqe(ring_.get());  // never null: the ring holds at least `depth` entries
+      switch (transfer->request->op.kind) {
+        case OperationKind::read:
+          io_uring_prep_read(entry, transfer->descriptor, transfer->buffer, transfer->num_bytes, transfer->offset);
+          break;
+        case OperationKind::write:
+          io_uring_prep_write(entry, transfer->descriptor, transfer->buffer, transfer->num_bytes, transfer->offset);
+          break;
+        case OperationKind::fsync:
+        case OperationKind::rename:
+          io_uring_prep_fsync(entry, transfer->descriptor, 0);
+          break;
+      }
+      io_uring_sqe_set_data(entry, transfer->request);
+      ++num_in_flight_;
+    }
+    unsigned tries = 0;
+    while (io_uring_sq_ready(ring_.get()) > 0) {
+      const int result = io_uring_submit(ring_.get());
+      if (result > 0 || result == -EINTR) continue;
+      if (result != 0 && result != -EAGAIN && result != -EBUSY) throw_enter_failed(-result);
+      // The kernel is short of memory: completions free some, and whoever reaps comes back here.
+      if (num_at_kernel() > 0) return;
+      if (++tries == max_tries) throw_enter_failed(EAGAIN);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  [[noreturn]] static void throw_enter_failed(int error_number) {
+    throw std::system_error(error_number, std::generic_category(), "io_uring takes no requests");
+  }
+
+  /// Gives up the lock meanwhile. There is something in flight: an unfinished ticket's requests are queued only where
+  /// the ring is full.
+  void sleep_for_completions(std::unique_lock<std::mutex>& lock, Ticket ticket) {
+    // Waking for every completion costs more than the device takes for it, so it sleeps for several where that delays
+    // nobody: this ticket needs them all, nobody else waits, and the device keeps most of its queue meanwhile.
+    const std::size_t batch = std::min<std::size_t>(schedule_.num_unfinished(ticket), depth_ / 8);
+    const auto num_wanted = static_cast<unsigned>(std::clamp<std::size_t>(batch, 1, std::max(num_at_kernel(), 1U)));
+    is_reaping_ = true;
+    io_uring_cqe* completion = nullptr;
+    const unsigned wanted_now = num_sleeping_ > 0 ? 1 : num_wanted;
+    lock.unlock();
+    int result = 0;
+    do {
+      result = io_uring_wait_cqe_nr(ring_.get(), &completion, wanted_now);
+    } while (result == -EINTR || result == -EAGAIN);
+    lock.lock();
+    is_reaping_ = false;
+    if (result != 0) throw_enter_failed(-result);
+  }
+
+  /// Takes the completions that are there and refills. Only where nobody sleeps for completions: a sleeper whose
+  /// completions are taken by another would sleep for good.
+  void reap() {
+    io_uring_cqe* completion = nullptr;
+    unsigned head = 0;
+    unsigned num_completions = 0;
+    io_uring_for_each_cqe(ring_.get(), head, completion) {
+      schedule_.finish(*static_cast<Request*>(io_uring_cqe_get_data(completion)), completion->res);
+      ++num_completions;
+    }
+    io_uring_cq_advance(ring_.get(), num_completions);
+    num_in_flight_ -= num_completions;
+    feed();
+  }
+
+  const unsigned depth_;
+  std::mutex mutex_;
+  std::condition_variable changed_;  // a ticket ended, or nobody reaps
+  Ring ring_;
+  Schedule schedule_;
+  unsigned num_in_flight_ = 0;  // in the ring or at the kernel
+  unsigned num_sleeping_ = 0;   // in wait(), while another reaps
+  bool is_reaping_ = false;
+};
+
+}  // namespace
+
+std::string why_no_uring() {
+  const Ring ring(4);
+  switch (ring.error_number()) {
+    case 0:
+      return "";
+    case ENOSYS:
+      return "the kernel does not know it";
+    case EPERM:
+    case EACCES:
+      return "the kernel forbids it (seccomp or kernel.io_uring_disabled)";
+    default:
+      return std::generic_category().message(ring.error_number());
+  }
+}
+
+std::unique_ptr<Engine> make_uring_engine(unsigned depth, std::shared_ptr<FaultInjector> injector) {
+  return std::make_unique<UringEngine>(depth, std::move(injector));
+}
+
+}  // namespace diskhop
+
+#else
+
+#include <cerrno>
+#include <system_error>
+
+namespace diskhop {
+
+std::string why_no_uring() { return "built without liburing"; }
+
+std::unique_ptr<Engine> make_uring_engine(unsigned /*depth*/, std::shared_ptr<FaultInjector> /*injector*/) {
+  throw std::system_error(ENOSYS, std::generic_category(), "built without liburing");
+}
+
+}  // namespace diskhop
+
+#endif

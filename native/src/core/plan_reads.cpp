@@ -1,0 +1,66 @@
+#include <algorithm>
+#include <bit>
+#include <stdexcept>
+#include <string>
+
+#include "diskhop/rows.hpp"
+
+namespace diskhop {
+namespace {
+
+void check_plan_arguments(const TableLayout& layout, std::uint64_t alignment, std::uint64_t max_read_bytes) {
+  if (layout.row_bytes == 0 || layout.row_stride < layout.row_bytes) {
+    throw std::invalid_argument("row_stride must be at least row_bytes, and row_bytes at least 1; got " +
+                                std::to_string(layout.row_stride) + " and " + std::to_string(layout.row_bytes));
+  }
+  // Half of the range of 64 bits leaves room for rounding up and for signed file offsets.
+  if (layout.num_rows > (std::uint64_t{1} << 62) / layout.row_stride) {
+    throw std::invalid_argument("a table of " + std::to_string(layout.num_rows) + " rows of " +
+                                std::to_string(layout.row_stride) + " bytes exceeds 2^62 bytes");
+  }
+  if (!std::has_single_bit(alignment) || alignment > (std::uint64_t{1} << 40)) {
+    throw std::invalid_argument("alignment must be a power of two up to 2^40, got " + std::to_string(alignment));
+  }
+  if (max_read_bytes == 0) throw std::invalid_argument("max_read_bytes must be at least 1");
+}
+
+}  // namespace
+
+std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, const TableLayout& layout,
+                                    std::int64_t max_gap_bytes, std::uint64_t alignment, std::uint64_t max_read_bytes) {
+  check_plan_arguments(layout, alignment, max_read_bytes);
+  const std::uint64_t table_bytes = layout.num_rows * layout.row_stride;
+  std::vector<PlannedRead> reads;
+  std::int64_t previous = -1;
+  for (std::size_t wanted = 0; wanted < sorted_ids.size(); ++wanted) {
+    const std::int64_t id = sorted_ids[wanted];
+    if (id < 0 || static_cast<std::uint64_t>(id) >= layout.num_rows) {
+      throw std::out_of_range("row " + std::to_string(id) + " is outside the table of " +
+                              std::to_string(layout.num_rows) + " rows");
+    }
+    if (id <= previous) {
+      throw std::invalid_argument("sorted_ids must ascend strictly, but " + std::to_string(id) + " follows " +
+                                  std::to_string(previous));
+    }
+    previous = id;
+    const std::uint64_t row_begin = static_cast<std::uint64_t>(id) * layout.row_stride;
+    const std::uint64_t begin = row_begin & ~(alignment - 1);
+    const std::uint64_t end = (row_begin + layout.row_bytes + alignment - 1) & ~(alignment - 1);
+    if (max_gap_bytes >= 0 && !reads.empty()) {
+      PlannedRead& last = reads.back();
+      const std::uint64_t last_end = last.offset + last.num_bytes;
+      const bool near = begin <= last_end || begin - last_end <= static_cast<std::uint64_t>(max_gap_bytes);
+      if (near && end - last.offset <= max_read_bytes) {
+        last.num_bytes = end - last.offset;
+        ++last.num_wanted;
+        continue;
+      }
+    }
+    reads.push_back(
+        {.offset = begin, .num_bytes = end - begin, .required_bytes = 0, .first_wanted = wanted, .num_wanted = 1});
+  }
+  for (PlannedRead& read : reads) read.required_bytes = std::min(read.num_bytes, table_bytes - read.offset);
+  return reads;
+}
+
+}  // namespace diskhop

@@ -1,0 +1,155 @@
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "diskhop/sampler.hpp"
+
+using namespace diskhop;
+using diskhop::testing::check;
+using diskhop::testing::check_throws;
+
+namespace {
+
+template <typename Index>
+struct Graph {
+  std::vector<std::int64_t> indptr{0};
+  std::vector<Index> indices;
+  [[nodiscard]] Topology<Index> topology() const { return {indptr, indices}; }
+};
+
+template <typename Index>
+Graph<Index> make_graph(std::size_t num_nodes, std::uint64_t max_degree) {
+  Graph<Index> graph;
+  std::uint64_t counter = 0;
+  for (std::size_t node = 0; node < num_nodes; ++node) {
+    const std::uint64_t degree = scale64(draw64(1, counter++), max_degree + 1);
+    for (std::uint64_t edge = 0; edge < degree; ++edge) {
+      graph.indices.push_back(static_cast<Index>(scale64(draw64(2, counter++), num_nodes)));
+    }
+    graph.indptr.push_back(static_cast<std::int64_t>(graph.indices.size()));
+  }
+  return graph;
+}
+
+template <typename Index>
+void check_batch(const Graph<Index>& graph, const SampledBlocks& batch, std::int64_t fanout) {
+  const std::set<std::int64_t> distinct(batch.node_ids.begin(), batch.node_ids.end());
+  check(distinct.size() == batch.node_ids.size(), "every node appears once");
+  for (std::size_t local = 0; local + 1 < batch.indptr.size(); ++local) {
+    const std::int64_t begin = graph.indptr[batch.node_ids[local]];
+    const std::int64_t end = graph.indptr[batch.node_ids[local] + 1];
+    const std::int64_t expected = fanout < 0 ? end - begin : std::min(fanout, end - begin);
+    check(batch.indptr[local + 1] - batch.indptr[local] == expected, "a node gives min(fan-out, degree) edges");
+    std::set<std::int64_t> positions;
+    for (std::int64_t edge = batch.indptr[local]; edge < batch.indptr[local + 1]; ++edge) {
+      const std::int64_t position = batch.edge_positions[edge];
+      check(begin <= position && position < end, "an edge lies in its node's list");
+      check(positions.insert(position).second, "no edge is drawn twice");
+      check(batch.node_ids[batch.sources[edge]] == static_cast<std::int64_t>(graph.indices[position]),
+            "a source is the neighbour at its position");
+    }
+  }
+}
+
+void test_batches_are_consistent() {
+  const auto graph = make_graph<std::uint32_t>(3000, 40);
+  const auto wide_graph = make_graph<std::int64_t>(300, 200);
+  for (const std::int64_t fanout : {1, 7, 20, -1}) {
+    const std::vector<std::int64_t> fanouts(2, fanout);
+    for (std::uint64_t number = 0; number < 20; ++number) {
+      const auto order = keyed_permutation(300, 5, 0, number);
+      const std::span<const std::int64_t> seeds(order.data(), 1 + 3 * number);
+      const DrawKey key{.seed = 9, .purpose = 0, .epoch = 1, .batch = number};
+      check_batch(graph, sample_neighbors<std::uint32_t>(graph.topology(), seeds, fanouts, key), fanout);
+      check_batch(wide_graph, sample_neighbors<std::int64_t>(wide_graph.topology(), seeds, fanouts, key), fanout);
+    }
+  }
+}
+
+void test_long_lists_draw_without_repeats() {
+  Graph<std::uint32_t> graph{.indptr = {0, 100'000}, .indices = std::vector<std::uint32_t>(100'000, 0)};
+  for (const std::int64_t fanout : {64, 65, 1000, 99'999, 100'000}) {
+    const std::vector<std::int64_t> seeds{0};
+    const std::vector<std::int64_t> fanouts{fanout};
+    check_batch(graph, sample_neighbors<std::uint32_t>(graph.topology(), seeds, fanouts, {}), fanout);
+  }
+}
+
+void test_threads_change_nothing() {
+  const auto graph = make_graph<std::uint32_t>(5000, 30);
+  const std::vector<std::int64_t> fanouts{5, 5, 5};
+  const auto order = keyed_permutation(5000, 0, 0, 0);
+  const auto draw = [&](std::uint64_t number) {
+    return sample_neighbors<std::uint32_t>(graph.topology(), {order.data() + number * 20, 20 + number}, fanouts,
+                                           {.batch = number});
+  };
+  std::vector<SampledBlocks> expected;
+  for (std::uint64_t number = 0; number < 50; ++number) expected.push_back(draw(number));
+  std::vector<std::jthread> threads;
+  for (std::uint64_t first = 0; first < 4; ++first) {
+    threads.emplace_back([&, first] {
+      for (std::uint64_t step = 0; step < 50; ++step) {
+        const std::uint64_t number = (first * 13 + step) % 50;
+        const SampledBlocks batch = draw(number);
+        check(batch.node_ids == expected[number].node_ids, "node ids do not depend on the thread");
+        check(batch.edge_positions == expected[number].edge_positions, "edges do not depend on the thread");
+        check(batch.sources == expected[number].sources, "sources do not depend on the thread");
+      }
+    });
+  }
+}
+
+void test_bad_input_throws_and_leaves_the_thread_usable() {
+  const std::vector<std::int64_t> fanouts{2, 2};
+  const auto sample = [&](const Graph<std::int64_t>& graph, std::vector<std::int64_t> seeds) {
+    return sample_neighbors<std::int64_t>(graph.topology(), seeds, fanouts, {});
+  };
+  const Graph<std::int64_t> good{.indptr = {0, 2, 3, 4}, .indices = {1, 2, 0, 1}};
+  for (const std::int64_t seed : {std::int64_t{3}, std::int64_t{-1}, std::numeric_limits<std::int64_t>::min()}) {
+    check_throws<std::invalid_argument>([&] { sample(good, {0, seed}); }, "a seed outside the graph is refused");
+  }
+  check_throws<std::invalid_argument>([&] { sample(good, {1, 2, 1}); }, "a repeated seed is refused");
+  const std::int64_t huge = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t index : {std::int64_t{3}, std::int64_t{-1}, huge}) {
+    const Graph<std::int64_t> damaged{.indptr = {0, 2, 3, 4}, .indices = {1, index, 0, 1}};
+    check_throws<std::out_of_range>([&] { sample(damaged, {0}); }, "an index outside the graph is refused");
+  }
+  for (const std::vector<std::int64_t>& indptr :
+       {std::vector<std::int64_t>{0, 2, 1, 4}, {0, 2, 3, 5}, {-1, 2, 3, 4}, {0, huge, 3, 4}, {huge, 0, 3, 4}}) {
+    const Graph<std::int64_t> damaged{.indptr = indptr, .indices = {1, 2, 0, 1}};
+    check_throws<std::out_of_range>([&] { sample(damaged, {0, 1, 2}); }, "a list outside the edges is refused");
+  }
+  for (const std::int64_t fanout : {0, -2}) {
+    const std::vector<std::int64_t> bad_fanouts{fanout};
+    const std::vector<std::int64_t> seeds{0};
+    check_throws<std::invalid_argument>(
+        [&] { static_cast<void>(sample_neighbors<std::int64_t>(good.topology(), seeds, bad_fanouts, {})); },
+        "a fan-out of 0 or below -1 is refused");
+  }
+  check(sample(good, {2, 0}).node_ids == std::vector<std::int64_t>({2, 0, 1}), "sampling works after errors");
+}
+
+void test_permutations_hold_every_item_once() {
+  for (const std::uint64_t num_items : {0, 1, 2, 1000, 5000}) {
+    auto order = keyed_permutation(num_items, 1, 2, 3);
+    check(num_items < 1000 || !std::is_sorted(order.begin(), order.end()), "the order is not that of the items");
+    std::sort(order.begin(), order.end());
+    for (std::uint64_t item = 0; item < num_items; ++item) {
+      check(order[item] == static_cast<std::int64_t>(item), "every item appears once");
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  test_batches_are_consistent();
+  test_long_lists_draw_without_repeats();
+  test_threads_change_nothing();
+  test_bad_input_throws_and_leaves_the_thread_usable();
+  test_permutations_hold_every_item_once();
+}

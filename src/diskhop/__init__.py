@@ -1,0 +1,25 @@
+"""diskhop: train graph neural networks from disk, on one ordinary machine, within a memory budget you name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.errors import DiskhopError
+
+if TYPE_CHECKING:
+    from diskhop.loader import NeighborLoader
+    from diskhop.training import train
+
+__version__ = "0.1.0"
+__all__ = ["Dataset", "DiskhopError", "NeighborLoader", "__version__", "open_dataset", "train"]
+
+# Loaded when first asked for, since they bring PyTorch: importing a graph should not take seconds to start.
+_LAZY = {"NeighborLoader": "diskhop.loader", "train": "diskhop.training"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'diskhop' has no attribute '{name}'")
+    return getattr(import_module(_LAZY[name]), name)

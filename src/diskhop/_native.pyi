@@ -1,0 +1,146 @@
+"""The compiled core as Python sees it. Bindings check arguments, release the GIL, call; nothing else."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+# -- bind_io.cpp --
+
+def why_no_uring() -> str:
+    """Why io_uring cannot be used here, or '' when it can."""
+
+class CrashError(RuntimeError):
+    """An injected crash: nothing after it reaches the disk."""
+
+class FaultRule:
+    """kind: short_transfer | interrupted | again | io_error | no_space | truncated | crash.
+
+    counted: reads | writes | fsyncs | renames | changes | all. nth counts from 1.
+    """
+
+    def __init__(self, kind: str, counted: str, nth: int, once: bool = True) -> None: ...
+
+class FaultInjector:
+    """Counts operations and decides what happens to each."""
+
+    def __init__(self, rules: Sequence[FaultRule], seed: int = 0) -> None: ...
+    def check(self, kind: Literal["write", "fsync", "rename"], path: str) -> None:
+        """Count an operation done outside the engine; raises OSError (EIO, ENOSPC) or CrashError as the rules say."""
+
+    def count(self, counted: str) -> int: ...
+
+class File:
+    """A file open for the engine. Raises ReadError or DestinationError naming the path."""
+
+    def __init__(self, path: str, mode: Literal["read", "write"], want_direct: bool = True) -> None: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def num_bytes(self) -> int: ...
+    @property
+    def direct(self) -> bool: ...
+    @property
+    def offset_alignment(self) -> int: ...
+    @property
+    def memory_alignment(self) -> int: ...
+
+class BufferPool:
+    """Huge-page memory, used again once its arrays are gone."""
+
+    def __init__(self, max_free_bytes: int) -> None: ...
+    def take(self, num_bytes: int) -> NDArray[np.uint8]:
+        """An array of exactly num_bytes, uninitialised; its memory returns to the pool when the array is freed."""
+
+    @property
+    def free_bytes(self) -> int: ...
+
+class Engine:
+    """See engine.hpp. Raises ReadError or WriteError naming file and offset."""
+
+    def __init__(self, name: str, depth: int, injector: FaultInjector | None = None) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def depth(self) -> int: ...
+    def submit_read(
+        self,
+        file: File,
+        offsets: NDArray[np.uint64],
+        num_bytes: NDArray[np.uint64],
+        buffer: NDArray[np.uint8],
+        buffer_offsets: NDArray[np.uint64],
+        required_bytes: NDArray[np.uint64] | None = None,
+        prefetch: bool = False,
+    ) -> int:
+        """Queue one read per element; the buffer must live, and be left alone, until wait()."""
+
+    def submit_write(
+        self,
+        file: File,
+        offsets: NDArray[np.uint64],
+        num_bytes: NDArray[np.uint64],
+        buffer: NDArray[np.uint8],
+        buffer_offsets: NDArray[np.uint64],
+    ) -> int: ...
+    def submit_fsync(self, file: File) -> int: ...
+    def wait(self, ticket: int) -> None: ...
+    def poll(self, ticket: int) -> bool: ...
+
+# -- bind_rows.cpp --
+
+def plan_reads(
+    sorted_ids: NDArray[np.int64],
+    num_rows: int,
+    row_bytes: int,
+    row_stride: int,
+    max_gap_bytes: int,
+    alignment: int,
+    max_read_bytes: int,
+) -> NDArray[np.uint64]:
+    """(reads, 5): offset, num_bytes, required_bytes, first_wanted, num_wanted."""
+
+class RowReader:
+    """See rows.hpp. Keeps engine, file and pool alive."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        file: File,
+        num_rows: int,
+        row_bytes: int,
+        row_stride: int,
+        max_gap_bytes: int,
+        max_read_bytes: int,
+        staging_bytes: int,
+        pool: BufferPool,
+    ) -> None: ...
+    def read(self, ids: NDArray[np.int64], out: NDArray[np.uint8], prefetch: bool = False) -> tuple[int, int]:
+        """Fill out (len(ids), row_bytes); returns (reads, bytes_read)."""
+
+def copy_rows(
+    source: NDArray[np.uint8],
+    from_rows: NDArray[np.int64] | None,
+    out: NDArray[np.uint8],
+    to_rows: NDArray[np.int64] | None,
+    num_threads: int = 1,
+) -> None:
+    """out[to_rows] = source[from_rows] for 2-D arrays of equal width; source rows may be strided. None: 0, 1, 2 ..."""
+
+# -- bind_sampling.cpp --
+
+def sample_neighbors(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.uint32] | NDArray[np.int64],
+    seeds: NDArray[np.int64],
+    fanouts: Sequence[int],
+    seed: int,
+    purpose: int,
+    epoch: int,
+    batch: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], list[int], list[int]]:
+    """node_ids, indptr, sources, edge_positions, num_sampled_nodes, num_sampled_edges of a SampledBatch."""
+
+def keyed_permutation(num_items: int, seed: int, purpose: int, epoch: int) -> NDArray[np.int64]:
+    """0 .. num_items - 1 in an order that depends on the key alone (sorted by a hash of key and item)."""

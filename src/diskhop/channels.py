@@ -1,0 +1,89 @@
+"""How the pipeline's threads hand batches on: bounded, in order, and closed in one place.
+
+`OrderedChannel`: items come in any order and leave in order of their index. `ByteGate`: bounds the bytes between two
+points. Both wake everyone when closed; an error given to `close` is raised to whoever waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Generic, TypeVar
+
+ItemT = TypeVar("ItemT")
+
+
+class ClosedError(Exception):
+    """The channel or gate was closed while somebody waited, without an error."""
+
+
+class _Closable:
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._closed = False
+        self._error: BaseException | None = None
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Wake everyone who waits; the first error given is what they raise."""
+        with self._changed:
+            self._closed = True
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def _raise_if_closed(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._closed:
+            raise ClosedError
+
+
+class OrderedChannel(_Closable, Generic[ItemT]):
+    """Holds items first to first + capacity - 1, where first is the index that leaves next."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self._capacity = capacity
+        self._first = 0
+        self._items: dict[int, ItemT] = {}
+
+    def put(self, index: int, item: ItemT) -> None:
+        """Wait until there is room for this index. Raises ClosedError, or the error given to close()."""
+        with self._changed:
+            while not self._closed and index >= self._first + self._capacity:
+                self._changed.wait()
+            self._raise_if_closed()
+            self._items[index] = item
+            self._changed.notify_all()
+
+    def get(self) -> ItemT:
+        """Wait for the next item in order. Raises ClosedError, or the error given to close()."""
+        with self._changed:
+            while not self._closed and self._first not in self._items:
+                self._changed.wait()
+            self._raise_if_closed()
+            item = self._items.pop(self._first)
+            self._first += 1
+            self._changed.notify_all()
+            return item
+
+
+class ByteGate(_Closable):
+    """Lets bytes through up to a limit; more than the limit at once waits until nothing is inside, and goes alone."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__()
+        self._limit_bytes = limit_bytes
+        self._inside_bytes = 0
+
+    def enter(self, num_bytes: int) -> None:
+        """Wait for room. Raises ClosedError, or the error given to close()."""
+        with self._changed:
+            while not self._closed and self._inside_bytes and self._inside_bytes + num_bytes > self._limit_bytes:
+                self._changed.wait()
+            self._raise_if_closed()
+            self._inside_bytes += num_bytes
+
+    def leave(self, num_bytes: int) -> None:
+        """Make room again."""
+        with self._changed:
+            self._inside_bytes -= num_bytes
+            self._changed.notify_all()

@@ -1,0 +1,163 @@
+"""What a training run is told: one frozen value, validated once, that TOML can hold.
+
+*Options* are values by name, from a preset, a file or a command line; any may be missing. A `TrainConfig` has them all:
+training/defaults.py fills in what nobody said. A *saved run* is RUN/config.toml: the dataset and all options.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import tomli_w
+
+from diskhop.errors import ConfigError
+
+ALL_NEIGHBORS = -1
+AUTO_ENGINE = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """Everything that a run of node classification depends on, besides the dataset.
+
+    model, layers, hidden, heads (gat), norm, residual, normalize_input, dropout, input_dropout: see models/.
+    fanout, eval_fanout: neighbours drawn per hop in training and evaluation, -1 for all. batch_size, eval_batch_size:
+    seeds a batch. epochs: at most; patience: epochs without a better validation before stopping, 0 for never;
+    max_batches: of an epoch, 0 for all. evaluate: on validation after every `eval_every` epochs, on test at the end.
+    lr, weight_decay: Adam's. metric: what validation and test are measured by. split: which of several. seed: of
+    everything that is drawn. memory_bytes: the budget. store, engine, threads: how, never what.
+
+    What has a default here is off or of no consequence by it; training/defaults.py chooses the rest.
+    """
+
+    model: str
+    layers: int
+    hidden: int
+    heads: int = 8
+    norm: str
+    residual: bool = False
+    normalize_input: bool = False
+    dropout: float
+    input_dropout: float = 0.0
+    fanout: tuple[int, ...]
+    eval_fanout: tuple[int, ...]
+    batch_size: int
+    eval_batch_size: int
+    epochs: int
+    max_batches: int = 0
+    evaluate: bool = True
+    eval_every: int = 1
+    patience: int = 0
+    lr: float
+    weight_decay: float = 0.0
+    metric: str
+    split: int = 0
+    seed: int = 0
+    memory_bytes: int
+    store: str
+    engine: str
+    threads: int
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden", "heads", "batch_size", "eval_batch_size", "epochs", "eval_every", "threads"):
+            _require(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+        for name in ("max_batches", "patience", "split"):
+            _require(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
+        for name in ("dropout", "input_dropout"):
+            _require(name, getattr(self, name), 0 <= getattr(self, name) < 1, "at least 0 and less than 1")
+        _require("lr", self.lr, math.isfinite(self.lr) and self.lr > 0, "more than 0")
+        decay = self.weight_decay
+        _require("weight_decay", decay, math.isfinite(decay) and decay >= 0, "at least 0")
+        _require("seed", self.seed, 0 <= self.seed < 2**63, "at least 0 and less than 2^63")
+        _require("memory_bytes", self.memory_bytes, self.memory_bytes > 0, "more than 0")
+        for name in ("fanout", "eval_fanout"):
+            fanout = getattr(self, name)
+            is_valid = all(count == ALL_NEIGHBORS or count >= 1 for count in fanout)
+            _require(name, list(fanout), is_valid, f"counts of at least 1, or {ALL_NEIGHBORS} for all neighbours")
+            _require(name, list(fanout), len(fanout) == self.layers, f"one count for each of {self.layers} layers")
+        if self.model == "gat":
+            _require("hidden", self.hidden, self.hidden % self.heads == 0, f"a multiple of {self.heads} heads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedRun:
+    """A configuration file: the dataset it is for ('' if it does not say), and options."""
+
+    dataset: str
+    dataset_hash: str
+    options: dict[str, Any]
+
+
+def require_known(thing: str, value: str, known: Iterable[str], where: str = "") -> None:
+    """Refuse a name that is not one of the known ones, listing them. where: how the message starts."""
+    names = list(known)
+    if value not in names:
+        raise ConfigError(
+            f"{where}unknown {thing} '{value}'{_suggest(value, names)}; the known ones are {', '.join(names)}"
+        )
+
+
+def check_options(options: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Check names and types of options; integers become floats and lists tuples where those are expected."""
+    types = get_type_hints(TrainConfig)
+    checked: dict[str, Any] = {}
+    for name, value in options.items():
+        require_known("option", name, types, f"{source}: ")
+        wanted = types[name]
+        if wanted is float and type(value) is int:
+            value = float(value)
+        if get_args(wanted) and isinstance(value, list | tuple) and all(type(item) is int for item in value):
+            value = tuple(value)
+        elif type(value) is not wanted:
+            kind = (
+                "a list of integers" if get_args(wanted) else {"str": "a string"}.get(wanted.__name__, wanted.__name__)
+            )
+            raise ConfigError(f"{source}: option '{name}' must be {kind}, got {value!r}")
+        checked[name] = value
+    return checked
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Parse a TOML file. Raises ConfigError naming the file and what is wrong with it."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; name an existing TOML file") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: is not valid TOML: {error}") from error
+
+
+def load_config(path: Path) -> SavedRun:
+    """Read what `dump_config` wrote, or a part of it written by hand."""
+    options = read_toml(path)
+    names = {"dataset": options.pop("dataset", ""), "dataset_hash": options.pop("dataset_hash", "")}
+    for name, value in names.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{path}: option '{name}' must be a string, got {value!r}")
+    return SavedRun(**names, options=check_options(options, str(path)))
+
+
+def dump_config(config: TrainConfig, dataset: str, dataset_hash: str) -> str:
+    """TOML that repeats a run exactly."""
+    return tomli_w.dumps({"dataset": dataset, "dataset_hash": dataset_hash, **asdict(config)})
+
+
+def differing_options(first: TrainConfig, second: TrainConfig) -> list[str]:
+    """Names of the options that differ."""
+    return [field.name for field in fields(first) if getattr(first, field.name) != getattr(second, field.name)]
+
+
+def _require(name: str, value: Any, is_valid: bool, rule: str) -> None:
+    if not is_valid:
+        raise ConfigError(f"{name} must be {rule}, got {value}")
+
+
+def _suggest(value: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(value, names, 1)
+    return f" (did you mean '{close[0]}'?)" if close else ""

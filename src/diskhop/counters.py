@@ -1,0 +1,28 @@
+"""What a run did, counted: rows, reads, bytes and seconds. Values that are returned and added, never globals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(slots=True, kw_only=True)
+class FetchCounts:
+    """What bringing rows to the model took.
+
+    rows_requested: rows asked for; rows_hit: of those, served from memory; reads: requests to the device;
+    bytes_needed: bytes of the requested rows; bytes_read: bytes asked of the device; bytes_copied: bytes that
+    the CPU moved between buffers; seconds: from the first read to the last row in place.
+    """
+
+    rows_requested: int = 0
+    rows_hit: int = 0
+    reads: int = 0
+    bytes_needed: int = 0
+    bytes_read: int = 0
+    bytes_copied: int = 0
+    seconds: float = 0.0
+
+    def add(self, other: FetchCounts) -> None:
+        """Add another's counts to these."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))

@@ -1,0 +1,1 @@
+"""A graph on disk: its format, how it is written, opened, checked and brought in from elsewhere."""

@@ -1,0 +1,267 @@
+"""Writes a dataset from streams of blocks: it appears whole at finish(), or nothing of it is left.
+
+Blocks are arrays of consecutive rows. What breaks a rule of the format is refused with its node, edge or column;
+`origin` names where the blocks come from in these errors. Builder methods are called once for each thing, in any
+order after add_nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import Engine
+from diskhop.dataset.checks import checked_ids, checked_labels, checked_triples, encoded_rows
+from diskhop.dataset.csc import EdgeSorter
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.encoding import check_feature_dtype, row_bytes
+from diskhop.dataset.fields import TYPE_NAME
+from diskhop.dataset.manifest import (
+    MANIFEST_NAME,
+    SPLIT_NAMES,
+    EdgeType,
+    FeatureInfo,
+    LabelInfo,
+    Manifest,
+    NodeType,
+    Triples,
+    index_dtype,
+    split_file,
+)
+from diskhop.dataset.progress import in_blocks
+from diskhop.dataset.writer import DatasetFiles
+from diskhop.errors import ConfigError, SourceError
+from diskhop.io.atomic import Injector, StagedDirectory, require_free_space, write_file
+
+
+class DatasetBuilder:
+    """A dataset under construction; a context that removes what was not finished."""
+
+    def __init__(
+        self, destination: Path, *, name: str, engine: Engine, origin: str = "", injector: Injector | None = None
+    ) -> None:
+        if not name.isprintable() or not 1 <= len(name) <= 200:
+            raise ConfigError(f"dataset name {name!r} must be 1 to 200 printable characters; give another with --name")
+        self._destination = destination
+        self._name = name
+        self._origin = origin or name
+        self._injector = injector
+        self._staged = StagedDirectory(destination, injector)
+        self._files = DatasetFiles(self._staged.path, engine, injector)
+        self._nodes: dict[str, NodeType] = {}
+        self._edges: dict[str, EdgeType] = {}
+        self._triples: Triples | None = None
+        self._names: dict[str, int] = {}
+
+    def __enter__(self) -> DatasetBuilder:
+        self._staged.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._staged.__exit__(kind, error, trace)
+
+    def require_space(self, num_bytes: int) -> None:
+        """Refuse now what would not fit on the disk later."""
+        require_free_space(self._destination.resolve().parent, num_bytes)
+
+    def add_nodes(self, node_type: str, count: int) -> None:
+        """Declare a node type of at least one node."""
+        self._check_type_name(node_type)
+        if count < 1:
+            raise SourceError(f"{self._origin}: the graph has no nodes; give it at least one")
+        self._nodes[node_type] = NodeType(count=count)
+
+    def add_features(
+        self, node_type: str, blocks: Iterable[NDArray[Any]], *, dim: int, dtype: str, row_stride: int | None = None
+    ) -> None:
+        """Write finite values (rows, dim) as float32, float16, bfloat16 or int8; row_stride pads rows with zeros."""
+        check_feature_dtype(dtype)
+        num_bytes = row_bytes(dtype, dim)
+        stride = num_bytes if row_stride is None else row_stride
+        if dim < 1 or stride < num_bytes:
+            raise ConfigError(
+                f"{self._origin}: row_stride {stride} is less than the {num_bytes} bytes of a row (dim {dim})"
+            )
+        relative = f"nodes/{node_type}/features.bin"
+        written = self._files.write(relative, encoded_rows(blocks, dtype, stride, self._origin))
+        self._check_count(node_type, written // stride, "feature rows")
+        self._update(node_type, features=FeatureInfo(dtype=dtype, dim=dim, row_stride=stride))
+
+    def add_labels(self, node_type: str, blocks: Iterable[NDArray[Any]], num_classes: int | None = None) -> None:
+        """Write classes (rows), -1 for nodes without one. Without num_classes it is the highest label + 1."""
+        used = set[int]()
+        relative = f"nodes/{node_type}/labels.bin"
+        written = self._files.write(relative, checked_labels(blocks, num_classes, used, self._origin))
+        self._check_count(node_type, written // 8, "labels")
+        if num_classes is None:
+            num_classes = max(used, default=-1) + 1
+            if num_classes > 2 * len(used):
+                raise SourceError(
+                    f"{self._origin}: label {num_classes - 1} is out of range: only {len(used)} classes have nodes; "
+                    "number classes from 0 without gaps, or give num_classes"
+                )
+        self._update(node_type, labels=LabelInfo(num_classes=num_classes, num_tasks=0))
+
+    def add_tasks(self, node_type: str, blocks: Iterable[NDArray[Any]], num_tasks: int) -> None:
+        """Write float labels (rows, num_tasks), NaN where there is none."""
+        floats = (np.ascontiguousarray(block, dtype="<f4") for block in blocks)
+        written = self._files.write(f"nodes/{node_type}/labels.bin", floats)
+        self._check_count(node_type, written // (4 * num_tasks), "labels")
+        self._update(node_type, labels=LabelInfo(num_classes=0, num_tasks=num_tasks))
+
+    def add_split(
+        self, node_type: str, part: str, blocks: Iterable[NDArray[Any]], number: int = 0, num_splits: int = 1
+    ) -> None:
+        """Write the ids of a part (train, valid, test) of one of num_splits splits, in the order given."""
+        if part not in SPLIT_NAMES or not 0 <= number < num_splits:
+            raise ConfigError(
+                f"{self._origin}: split '{part}' {number} of {num_splits} is not one that the format knows"
+            )
+        known = self._nodes[node_type].splits or ({},) * num_splits
+        if len(known) != num_splits:
+            raise SourceError(
+                f"{self._origin}: has {num_splits} splits of '{part}' and {len(known)} of others; give as many"
+            )
+        shown = f"split '{part}'" + (f" {number}" if num_splits > 1 else "")
+        ids = checked_ids(blocks, self._nodes[node_type].count, shown, self._origin)
+        written = self._files.write(split_file(node_type, part, number, num_splits), ids)
+        if written == 0:
+            raise SourceError(f"{self._origin}: {shown} is empty; give it nodes or leave it out")
+        splits = [dict(split) for split in known]
+        splits[number][part] = written // 8
+        self._update(node_type, splits=tuple(splits))
+
+    def add_original_ids(self, node_type: str, blocks: Iterable[NDArray[Any]]) -> None:
+        """Write the id that each node had before it was renumbered."""
+        ids = (np.ascontiguousarray(block, dtype="<i8") for block in blocks)
+        written = self._files.write(f"nodes/{node_type}/original_ids.bin", ids)
+        self._check_count(node_type, written // 8, "original ids")
+        self._update(node_type, original_ids=True)
+
+    def add_edges(
+        self,
+        edge_type: str,
+        source: str,
+        destination: str,
+        *,
+        indptr: Iterable[NDArray[np.int64]],
+        indices: Iterable[NDArray[Any]],
+        edge_ids: NDArray[np.int64] | None = None,
+        weights: NDArray[np.float32] | None = None,
+    ) -> None:
+        """Write valid, sorted in-neighbour lists; edge_ids and weights (edges) are in the order of indices."""
+        self._check_type_name(edge_type)
+        folder = f"edges/{edge_type}"
+        dtype = index_dtype(self._nodes[source].count)
+        written = self._files.write(f"{folder}/indices.bin", (block.astype(dtype, copy=False) for block in indices))
+        count = written // np.dtype(dtype).itemsize
+        num_starts = self._files.write(f"{folder}/indptr.bin", indptr) // 8
+        assert num_starts == self._nodes[destination].count + 1, "indptr has one entry for each node and one more"
+        if edge_ids is not None:
+            self._files.write(f"{folder}/edge_ids.bin", in_blocks(edge_ids))
+        if weights is not None:
+            self._files.write(f"{folder}/weights.bin", in_blocks(weights))
+        self._edges[edge_type] = EdgeType(
+            source=source,
+            destination=destination,
+            count=count,
+            index_dtype=dtype,
+            edge_ids=edge_ids is not None,
+            weights=weights is not None,
+        )
+
+    def add_edge_list(
+        self,
+        edge_type: str,
+        source: str,
+        destination: str,
+        pairs: NDArray[Any],
+        *,
+        keep_edge_ids: bool = False,
+        weights: NDArray[Any] | None = None,
+    ) -> None:
+        """Sort and write edges (2, edges), sources then destinations, with finite weights (edges) if given."""
+        sorter = EdgeSorter(pairs.shape[1], self._nodes[source].count, self._nodes[destination].count, self._origin)
+        sorter.put_sources(0, pairs[0])
+        sorter.put_destinations(0, pairs[1])
+        numbers = None
+        if keep_edge_ids or weights is not None:
+            numbers = sorter.sort_and_number()
+        else:
+            sorter.sort()
+        sorted_weights = None
+        if weights is not None and numbers is not None:
+            self._check_weights(weights, sorter.num_edges)
+            sorted_weights = weights.astype("<f4")[numbers]
+        self.add_edges(
+            edge_type,
+            source,
+            destination,
+            indptr=sorter.indptr_blocks(),
+            indices=sorter.index_blocks(),
+            edge_ids=numbers if keep_edge_ids else None,
+            weights=sorted_weights,
+        )
+
+    def add_triples(
+        self, node_type: str, part: str, blocks: Iterable[NDArray[Any]], num_relations: int | None = None
+    ) -> None:
+        """Write (source, relation, destination) rows of a part. Without num_relations it is the highest + 1."""
+        most = [self._triples.num_relations if self._triples else 0]
+        triples = checked_triples(blocks, part, self._nodes[node_type].count, num_relations, most, self._origin)
+        written = self._files.write(f"triples/{part}.bin", triples)
+        if written == 0:
+            raise SourceError(f"{self._origin}: triples '{part}' are empty; give some or leave them out")
+        parts = {**(self._triples.parts if self._triples else {}), part: written // 24}
+        self._triples = Triples(node_type=node_type, num_relations=num_relations or most[0], parts=parts)
+
+    def add_names(self, what: str, blocks: Iterable[NDArray[np.uint8]], count: int) -> None:
+        """Write `count` names as UTF-8 lines, the name of id 0 first."""
+        self._files.write(f"names/{what}.txt", blocks)
+        self._names[what] = count
+
+    def finish(self) -> Dataset:
+        """Put everything on the disk, the manifest last, give the folder its name and open it."""
+        checksums = self._files.write_checksums()
+        manifest = Manifest(
+            name=self._name,
+            node_types=self._nodes,
+            edge_types=self._edges,
+            files=self._files.entries(),
+            checksums=checksums,
+            triples=self._triples,
+            names=self._names,
+        )
+        write_file(self._staged.path / MANIFEST_NAME, manifest.to_bytes(), self._injector)
+        self._staged.publish()
+        return open_dataset(self._destination)
+
+    def _update(self, node_type: str, **changes: Any) -> None:
+        self._nodes[node_type] = replace(self._nodes[node_type], **changes)
+
+    def _check_type_name(self, name: str) -> None:
+        if not TYPE_NAME.fullmatch(name):
+            raise ConfigError(f"type name {name!r} must be letters, digits and _ . + = -, at most 100; rename the type")
+
+    def _check_count(self, node_type: str, count: int, what: str) -> None:
+        if count != self._nodes[node_type].count:
+            raise SourceError(
+                f"{self._origin}: has {count} {what} for {self._nodes[node_type].count} nodes; give one for each node"
+            )
+
+    def _check_weights(self, weights: NDArray[Any], num_edges: int) -> None:
+        if weights.shape != (num_edges,):
+            raise SourceError(
+                f"{self._origin}: has weights of shape {weights.shape} for {num_edges} edges; give one for each"
+            )
+        bad = np.flatnonzero(~np.isfinite(weights))
+        if len(bad):
+            raise SourceError(f"{self._origin}: weight of edge {bad[0]} is {weights[bad[0]]}; weights must be finite")

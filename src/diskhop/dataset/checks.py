@@ -1,0 +1,101 @@
+"""The rules for what goes into a dataset, applied to blocks on their way to disk.
+
+Each function passes blocks on, converted to what the format stores, and raises SourceError at the first value that
+breaks a rule. `origin` names where the blocks come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.dataset.encoding import encode_rows, too_large
+from diskhop.errors import SourceError
+
+
+def encoded_rows(
+    blocks: Iterable[NDArray[Any]], dtype: str, row_stride: int, origin: str
+) -> Iterator[NDArray[np.uint8]]:
+    """Finite values (rows, dim) as rows of row_stride bytes, padded with zeros."""
+    first_node = 0
+    for block in blocks:
+        _refuse_first(~np.isfinite(block), block, first_node, "features must be finite", origin)
+        _refuse_first(too_large(block, dtype), block, first_node, f"{dtype} cannot hold it", origin)
+        encoded = encode_rows(block, dtype)
+        padding = row_stride - encoded.shape[1]
+        yield np.pad(encoded, ((0, 0), (0, padding))) if padding else encoded
+        first_node += len(block)
+
+
+def checked_labels(
+    blocks: Iterable[NDArray[Any]], num_classes: int | None, used: set[int], origin: str
+) -> Iterator[NDArray[np.int64]]:
+    """Classes (rows), -1 for none. Those that occur are added to `used`."""
+    limit = (1 << 31) if num_classes is None else num_classes
+    first_node = 0
+    for block in blocks:
+        bad = np.flatnonzero((block < -1) | (block >= limit))
+        if len(bad):
+            raise SourceError(
+                f"{origin}: label of node {first_node + int(bad[0])} is {block[bad[0]]}; "
+                f"labels must be from 0 to {limit - 1}, or -1 for none"
+            )
+        used.update(np.unique(block[block >= 0]).tolist())
+        yield block.astype("<i8")
+        first_node += len(block)
+
+
+def checked_ids(blocks: Iterable[NDArray[Any]], num_nodes: int, what: str, origin: str) -> Iterator[NDArray[np.int64]]:
+    """Node ids, each at most once."""
+    is_seen = np.zeros(num_nodes, np.bool_)
+    for block in blocks:
+        bad = np.flatnonzero((block < 0) | (block >= num_nodes))
+        if len(bad):
+            raise SourceError(
+                f"{origin}: {what} lists node {block[bad[0]]}, but nodes are numbered 0 to {num_nodes - 1}; "
+                "mend the list"
+            )
+        ids = block.astype("<i8")
+        is_first = np.zeros(len(ids), np.bool_)
+        is_first[np.unique(ids, return_index=True)[1]] = True
+        repeated = ids[is_seen[ids] | ~is_first]
+        if len(repeated):
+            raise SourceError(f"{origin}: {what} lists node {repeated[0]} twice; list each node once")
+        is_seen[ids] = True
+        yield ids
+
+
+def checked_triples(
+    blocks: Iterable[NDArray[Any]],
+    part: str,
+    num_nodes: int,
+    num_relations: int | None,
+    relations_seen: list[int],
+    origin: str,
+) -> Iterator[NDArray[np.int64]]:
+    """(source, relation, destination) rows. relations_seen[0] becomes at least the highest relation + 1."""
+    limits = {"source": num_nodes, "relation": num_relations or 1 << 48, "destination": num_nodes}
+    first_row = 0
+    for block in blocks:
+        for column, (what, limit) in enumerate(limits.items()):
+            bad = np.flatnonzero((block[:, column] < 0) | (block[:, column] >= limit))
+            if len(bad):
+                raise SourceError(
+                    f"{origin}: triple {first_row + int(bad[0])} of '{part}' has {what} {block[bad[0], column]}, "
+                    f"but it must be from 0 to {limit - 1}; mend the triple"
+                )
+        relations_seen[0] = max(relations_seen[0], int(block[:, 1].max(initial=-1)) + 1)
+        yield block.astype("<i8")
+        first_row += len(block)
+
+
+def _refuse_first(is_bad: NDArray[np.bool_], block: NDArray[Any], first_node: int, rule: str, origin: str) -> None:
+    if is_bad.any():
+        row, column = divmod(int(np.argmax(is_bad)), is_bad.shape[1])
+        raise SourceError(
+            f"{origin}: feature {column} of node {first_node + row} is {block[row, column]}: {rule}; "
+            "mend or replace it before importing"
+        )

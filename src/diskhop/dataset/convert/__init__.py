@@ -1,0 +1,59 @@
+"""Bringing graphs in. One file per kind of source; adding one is a file and a line in FORMATS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from diskhop._native import Engine
+from diskhop.dataset.convert.arrays import import_arrays, is_arrays
+from diskhop.dataset.convert.npy import source_errors
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.progress import Progress
+from diskhop.errors import ConfigError, SourceError
+from diskhop.io.atomic import Injector
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """detects: whether a source looks like this; run: import it; looks_like: for people."""
+
+    detects: Callable[[Path], bool]
+    run: Callable[..., Dataset]
+    looks_like: str
+
+
+FORMATS = {"numpy": Format(is_arrays, import_arrays, "a folder with data.npz or .npy files, or a .npz file")}
+
+
+def import_graph(
+    source: Path,
+    destination: Path,
+    *,
+    format_name: str | None = None,
+    name: str | None = None,
+    feature_dtype: str | None = None,
+    engine: Engine,
+    injector: Injector | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Make a dataset of a graph; the format is detected where it is not named."""
+    known = "; ".join(f"{key}: {each.looks_like}" for key, each in FORMATS.items())
+    if format_name is not None and format_name not in FORMATS:
+        raise ConfigError(f"format '{format_name}' is unknown; known are {known}")
+    with source_errors(str(source)):
+        if not source.exists():
+            raise SourceError(f"{source}: does not exist; give the folder or file of a graph")
+        detected = format_name or next((key for key, each in FORMATS.items() if each.detects(source)), None)
+    if detected is None:
+        raise SourceError(f"{source}: is of no known format; known are {known}")
+    return FORMATS[detected].run(
+        source,
+        destination,
+        name=name,
+        feature_dtype=feature_dtype,
+        engine=engine,
+        injector=injector,
+        progress=progress,
+    )

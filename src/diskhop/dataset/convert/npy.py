@@ -1,0 +1,224 @@
+"""Arrays in .npy files and in the members of .npz files, read as streams: never whole, and never as pickles."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import lzma
+import math
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.dataset.progress import row_ranges
+from diskhop.errors import SourceError
+
+_MAGIC = b"\x93NUMPY"
+_MOST_HEADER_BYTES = 1 << 16
+_BLOCK_BYTES = 4 << 20
+_PLAIN_DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
+# The most that deflate can compress.
+_MOST_COMPRESSION = 1032
+
+
+class StoredArray:
+    """One array of a source: its header was read and checked, its content not yet.
+
+    where: file (and member), for errors. dtype: plain booleans, integers or floats, of any byte order.
+    """
+
+    def __init__(self, where: str, open_stream: Callable[[], IO[bytes]], num_bytes: int) -> None:
+        self.where = where
+        self._open_stream = open_stream
+        with source_errors(where), open_stream() as stream:
+            header, self._header_bytes = _read_header(stream, where)
+        self.dtype, self.shape = _parse_header(header, where)
+        expected = self._header_bytes + math.prod(self.shape) * self.dtype.itemsize
+        if num_bytes != expected:
+            raise SourceError(
+                f"{where}: holds {num_bytes} bytes, its header (shape {self.shape}, {self.dtype}) says {expected}; "
+                "it is damaged: save it again"
+            )
+
+    @property
+    def num_items(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    def open(self) -> ArrayStream:
+        """Start reading the elements, in C order."""
+        stream = ArrayStream(self)
+        stream.skip(self._header_bytes)
+        return stream
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """The array in blocks of a few MiB of consecutive rows."""
+        row_items = math.prod(self.shape[1:])
+        rows = max(1, _BLOCK_BYTES // max(1, row_items * self.dtype.itemsize))
+        with self.open() as stream:
+            for start, stop in row_ranges(self.shape[0], rows):
+                yield stream.take((stop - start) * row_items).reshape(stop - start, *self.shape[1:])
+            stream.finish()
+
+    def scalar(self) -> int:
+        """The one integer that the array holds."""
+        if self.num_items != 1 or self.dtype.kind not in "iu":
+            raise SourceError(f"{self.where}: must be one whole number, got shape {self.shape} of {self.dtype}")
+        with self.open() as stream:
+            value = int(stream.take(1)[0])
+            stream.finish()
+        return value
+
+
+class ArrayStream:
+    """Reads an array's elements in order; a context that closes the file."""
+
+    def __init__(self, array: StoredArray) -> None:
+        self._where = array.where
+        self._dtype = array.dtype
+        with source_errors(array.where):
+            self._stream = array._open_stream()
+
+    def take(self, num_items: int) -> NDArray[Any]:
+        """The next elements (1-D)."""
+        return self._take_bytes(num_items * self._dtype.itemsize).view(self._dtype)
+
+    def skip(self, num_bytes: int) -> None:
+        """Pass over some bytes."""
+        self._take_bytes(num_bytes)
+
+    def finish(self) -> None:
+        """Check that nothing follows; a zip member's checksum is compared here."""
+        with source_errors(self._where):
+            rest = self._stream.read(1)
+        if rest:
+            raise SourceError(f"{self._where}: is longer than its header says; it is damaged: save it again")
+
+    def __enter__(self) -> ArrayStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.close()
+
+    def _take_bytes(self, num_bytes: int) -> NDArray[np.uint8]:
+        content = np.empty(num_bytes, np.uint8)
+        filled = 0
+        with source_errors(self._where):
+            while filled < num_bytes:
+                part = self._stream.read(min(num_bytes - filled, _BLOCK_BYTES))
+                if not part:
+                    raise SourceError(f"{self._where}: ends before its header says; it is damaged: save it again")
+                content[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
+                filled += len(part)
+        return content
+
+
+def list_arrays(source: Path, opened: contextlib.ExitStack) -> dict[str, StoredArray]:
+    """The arrays of a .npz or .npy file, or of a folder with data.npz or with .npy files, by name.
+
+    They can be read until `opened` closes, which closes every file.
+    """
+    if source.is_dir():
+        archive = source / "data.npz"
+        files = sorted(source.glob("*.npy"))
+        if archive.exists() and files:
+            raise SourceError(f"{source}: has data.npz and {files[0].name}; keep one or the other")
+        if archive.exists():
+            return _archive_arrays(archive, opened)
+        return {path.stem: _file_array(path, opened) for path in files}
+    if source.suffix == ".npz":
+        return _archive_arrays(source, opened)
+    return {source.stem: _file_array(source, opened)}
+
+
+@contextlib.contextmanager
+def source_errors(where: str) -> Iterator[None]:
+    """Turn whatever reading a damaged file raises into one line."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except (OSError, EOFError, ValueError, RuntimeError, struct.error, zlib.error, lzma.LZMAError) as error:
+        raise _unreadable(where, error) from error
+    except (zipfile.BadZipFile, NotImplementedError, KeyError, OverflowError) as error:
+        raise _unreadable(where, error) from error
+
+
+def _unreadable(where: str, error: Exception) -> SourceError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+    return SourceError(f"{where}: cannot be read: {' '.join(reason.split())}; check the file or save it again")
+
+
+def _file_array(path: Path, opened: contextlib.ExitStack) -> StoredArray:
+    if not path.is_file():
+        raise SourceError(f"{path}: is not a regular file; give a .npy file")
+    return StoredArray(str(path), lambda: opened.enter_context(path.open("rb")), path.stat().st_size)
+
+
+def _archive_arrays(path: Path, opened: contextlib.ExitStack) -> dict[str, StoredArray]:
+    if not path.is_file():
+        raise SourceError(f"{path}: is not a regular file; give a .npz file")
+    with source_errors(str(path)):
+        archive = zipfile.ZipFile(opened.enter_context(path.open("rb")))
+    arrays: dict[str, StoredArray] = {}
+    file_bytes = path.stat().st_size
+    for member in archive.infolist():
+        name = member.filename.removesuffix(".npy")
+        where = f"{path}: {name!r}" if not name.isprintable() else f"{path}: {name}"
+        if name in arrays:
+            raise SourceError(f"{where}: is in the archive twice; save it again")
+        # A directory that lies about lengths must not make anyone reserve memory for them.
+        if member.compress_size > file_bytes or (
+            member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+            and member.file_size > _MOST_COMPRESSION * (member.compress_size + 1)
+        ):
+            raise SourceError(f"{where}: is said to hold {member.file_size} bytes, which cannot be; save it again")
+        arrays[name] = StoredArray(where, _member_opener(archive, member), member.file_size)
+    return arrays
+
+
+def _member_opener(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Callable[[], IO[bytes]]:
+    return lambda: archive.open(member)
+
+
+def _read_header(stream: IO[bytes], where: str) -> tuple[str, int]:
+    start = stream.read(8)
+    if start[:6] != _MAGIC or len(start) < 8 or start[6] not in (1, 2, 3):
+        raise SourceError(f"{where}: is not a NumPy array (.npy, version 1 to 3); save it with numpy.save or savez")
+    length_format = "<H" if start[6] == 1 else "<I"
+    length_bytes = struct.calcsize(length_format)
+    (num_bytes,) = struct.unpack(length_format, stream.read(length_bytes))
+    if num_bytes > _MOST_HEADER_BYTES:
+        raise SourceError(
+            f"{where}: has a header of {num_bytes} bytes; plain arrays have less than {_MOST_HEADER_BYTES}"
+        )
+    header = stream.read(num_bytes)
+    if len(header) != num_bytes:
+        raise SourceError(f"{where}: ends within its header; it is damaged: save it again")
+    return header.decode("utf-8" if start[6] == 3 else "latin1"), 8 + length_bytes + num_bytes
+
+
+def _parse_header(text: str, where: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    try:
+        header = ast.literal_eval(text.strip())
+        descr, is_fortran, shape = header["descr"], header["fortran_order"], header["shape"]
+    except (ValueError, TypeError, KeyError, SyntaxError, RecursionError, MemoryError):
+        raise SourceError(f"{where}: has a header that is not NumPy's; it is damaged: save it again") from None
+    if not isinstance(descr, str) or not _PLAIN_DTYPE.fullmatch(descr):
+        kind = "objects, which only a pickle can hold" if "O" in str(descr) else f"dtype {str(descr)[:40]!r}"
+        raise SourceError(f"{where}: holds {kind}; save it as plain booleans, integers or floats")
+    if not isinstance(shape, tuple) or not all(type(length) is int and length >= 0 for length in shape):
+        raise SourceError(f"{where}: has the shape {str(shape)[:40]}; it is damaged: save it again")
+    if is_fortran and len(shape) > 1:
+        raise SourceError(f"{where}: is stored column by column; save numpy.ascontiguousarray of it")
+    return np.dtype(descr), shape

@@ -1,0 +1,318 @@
+"""An open dataset: what is in it and where. Features and topology stay on disk; labels and splits are read when asked
+for.
+
+Everything is per type: `dataset.nodes["paper"]`, `dataset.edges["cites"]`. The properties of the dataset itself are
+those of its one node type and one edge type, which is how graphs with one kind of node are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.dataset.files import (
+    SMALL_FILE_BYTES,
+    check_length,
+    dataset_files,
+    map_array,
+    read_manifest,
+    read_whole,
+)
+from diskhop.dataset.manifest import SPLIT_NAMES, EdgeType, Manifest, NodeType, split_file
+from diskhop.errors import ConfigError, FormatError
+from diskhop.protocols import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyFiles:
+    """In-neighbour lists on disk: indptr int64 (num_nodes + 1), indices (num_edges), sorted within a list.
+
+    num_nodes: destinations, which have the lists; num_sources: every index is below it.
+    """
+
+    indptr_path: Path
+    indices_path: Path
+    index_dtype: np.dtype[np.generic]
+    num_nodes: int
+    num_edges: int
+    num_sources: int
+
+
+class NodeSet:
+    """Nodes of one type."""
+
+    def __init__(self, dataset: Dataset, name: str, info: NodeType) -> None:
+        self._dataset = dataset
+        self._folder = f"nodes/{name}"
+        self._info = info
+        self.name = name
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of this type."""
+        return self._info.count
+
+    @property
+    def num_classes(self) -> int:
+        """Classes of the labels; 0 without labels and for tasks."""
+        return self._info.labels.num_classes if self._info.labels else 0
+
+    @property
+    def num_tasks(self) -> int:
+        """Columns of float labels; 0 without them."""
+        return self._info.labels.num_tasks if self._info.labels else 0
+
+    @property
+    def feature_dim(self) -> int:
+        """Values in a feature row; 0 without features."""
+        return self._info.features.dim if self._info.features else 0
+
+    @property
+    def feature_dtype(self) -> str:
+        """float32, float16, bfloat16 or int8; '' without features."""
+        return self._info.features.dtype if self._info.features else ""
+
+    @property
+    def num_splits(self) -> int:
+        """How many splits into train, valid and test there are."""
+        return len(self._info.splits)
+
+    def features(self) -> Table | None:
+        """Where the feature rows lie, if there are any."""
+        info = self._info.features
+        if info is None:
+            return None
+        return Table(
+            path=self._dataset.path / self._folder / "features.bin",
+            num_rows=self.num_nodes,
+            row_bytes=info.row_bytes,
+            row_stride=info.row_stride,
+        )
+
+    def labels(self) -> NDArray[Any] | None:
+        """Classes, int64 (nodes) with -1 for none, or tasks, float32 (nodes, tasks) with NaN for none."""
+        if self._info.labels is None:
+            return None
+        if self.num_tasks:
+            return self._dataset.read_array(f"{self._folder}/labels.bin", np.float32).reshape(-1, self.num_tasks)
+        return self._dataset.read_array(f"{self._folder}/labels.bin", np.int64)
+
+    def split(self, name: str, number: int | None = None) -> NDArray[np.int64] | None:
+        """Ids of a part (train, valid, test) of a split, in the order they were given; None if there is none.
+
+        number: which split, where there are several.
+        """
+        if name not in SPLIT_NAMES:
+            raise ConfigError(f"split '{name}' is unknown; choose one of {', '.join(SPLIT_NAMES)}")
+        if number is None:
+            if self.num_splits > 1:
+                raise ConfigError(
+                    f"{self._dataset.path}: has {self.num_splits} splits; choose one from 0 to {self.num_splits - 1}"
+                )
+            number = 0
+        elif not 0 <= number < max(1, self.num_splits):
+            known = f"the last is {self.num_splits - 1}" if self.num_splits else "it has no splits"
+            raise ConfigError(f"{self._dataset.path}: has no split {number}; {known}")
+        if not self._info.splits or name not in self._info.splits[number]:
+            return None
+        return self._dataset.read_array(split_file(self.name, name, number, self.num_splits), np.int64)
+
+    def original_ids(self) -> NDArray[np.int64] | None:
+        """The id that each node had in the source; None where ids were kept."""
+        if not self._info.original_ids:
+            return None
+        return self._dataset.read_array(f"{self._folder}/original_ids.bin", np.int64)
+
+
+class EdgeSet:
+    """Edges of one type."""
+
+    def __init__(self, dataset: Dataset, name: str, info: EdgeType) -> None:
+        self._dataset = dataset
+        self._folder = dataset.path / "edges" / name
+        self._info = info
+        self.name = name
+
+    @property
+    def source(self) -> str:
+        """The type of the nodes that edges come from."""
+        return self._info.source
+
+    @property
+    def destination(self) -> str:
+        """The type of the nodes that edges lead to, and whose in-neighbour lists are stored."""
+        return self._info.destination
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of this type."""
+        return self._info.count
+
+    @property
+    def topology(self) -> TopologyFiles:
+        """Where the in-neighbour lists lie."""
+        return TopologyFiles(
+            indptr_path=self._folder / "indptr.bin",
+            indices_path=self._folder / "indices.bin",
+            index_dtype=np.dtype(self._info.index_dtype),
+            num_nodes=self._dataset.nodes[self.destination].num_nodes,
+            num_edges=self.num_edges,
+            num_sources=self._dataset.nodes[self.source].num_nodes,
+        )
+
+    def edge_ids(self) -> NDArray[np.int64] | None:
+        """The source's number of each edge, in the order of `indices`, mapped; None where not kept."""
+        return map_array(self._folder / "edge_ids.bin", np.int64, self.num_edges) if self._info.edge_ids else None
+
+    def edge_weights(self) -> NDArray[np.float32] | None:
+        """A float32 for each edge, in the order of `indices`, mapped; None without weights."""
+        return map_array(self._folder / "weights.bin", np.float32, self.num_edges) if self._info.weights else None
+
+
+class Dataset:
+    """A dataset that was found complete when it was opened; safe to use from any thread."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.hash = manifest.checksum
+        self.nodes: Mapping[str, NodeSet] = {
+            name: NodeSet(self, name, info) for name, info in manifest.node_types.items()
+        }
+        self.edges: Mapping[str, EdgeSet] = {
+            name: EdgeSet(self, name, info) for name, info in manifest.edge_types.items()
+        }
+
+    @property
+    def name(self) -> str:
+        """What the graph is called."""
+        return self.manifest.name
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the one node type."""
+        return self._only_nodes.num_nodes
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of the one edge type; 0 for a graph that has triples only."""
+        return self._only_edges.num_edges if self.edges else 0
+
+    @property
+    def num_classes(self) -> int:
+        """See NodeSet."""
+        return self._only_nodes.num_classes
+
+    @property
+    def num_tasks(self) -> int:
+        """See NodeSet."""
+        return self._only_nodes.num_tasks
+
+    @property
+    def feature_dim(self) -> int:
+        """See NodeSet."""
+        return self._only_nodes.feature_dim
+
+    @property
+    def feature_dtype(self) -> str:
+        """See NodeSet."""
+        return self._only_nodes.feature_dtype
+
+    @property
+    def num_splits(self) -> int:
+        """See NodeSet."""
+        return self._only_nodes.num_splits
+
+    @property
+    def topology(self) -> TopologyFiles:
+        """See EdgeSet."""
+        return self._only_edges.topology
+
+    def features(self) -> Table | None:
+        """See NodeSet."""
+        return self._only_nodes.features()
+
+    def labels(self) -> NDArray[Any] | None:
+        """See NodeSet."""
+        return self._only_nodes.labels()
+
+    def split(self, name: str, number: int | None = None) -> NDArray[np.int64] | None:
+        """See NodeSet."""
+        return self._only_nodes.split(name, number)
+
+    def original_ids(self) -> NDArray[np.int64] | None:
+        """See NodeSet."""
+        return self._only_nodes.original_ids()
+
+    def edge_ids(self) -> NDArray[np.int64] | None:
+        """See EdgeSet."""
+        return self._only_edges.edge_ids()
+
+    def edge_weights(self) -> NDArray[np.float32] | None:
+        """See EdgeSet."""
+        return self._only_edges.edge_weights()
+
+    def triples(self, part: str) -> NDArray[np.int64] | None:
+        """(source, relation, destination) rows of a part: train, valid, test, or all; None if there is none."""
+        if self.manifest.triples is None or part not in self.manifest.triples.parts:
+            return None
+        return self.read_array(f"triples/{part}.bin", np.int64).reshape(-1, 3)
+
+    @property
+    def num_relations(self) -> int:
+        """Relations of the triples; 0 without triples."""
+        return self.manifest.triples.num_relations if self.manifest.triples else 0
+
+    def names(self, what: str) -> list[str] | None:
+        """Names by id, of "entities" or "relations"; None if there are none."""
+        if what not in self.manifest.names:
+            return None
+        relative = f"names/{what}.txt"
+        try:
+            return self.read_array(relative, np.uint8).tobytes().decode("utf-8").split("\n")[:-1]
+        except UnicodeDecodeError:
+            raise FormatError(f"{self.path / relative}: is not UTF-8; import the graph again") from None
+
+    def read_array(self, relative: str, dtype: Any) -> NDArray[Any]:
+        """Read one of the dataset's files whole, checked against its checksum."""
+        return read_whole(self.path / relative, self.manifest.files[relative]).view(dtype)
+
+    @property
+    def _only_nodes(self) -> NodeSet:
+        if len(self.nodes) != 1:
+            raise ConfigError(
+                f"{self.path}: has node types {', '.join(self.nodes)}; choose one, as dataset.nodes[type]"
+            )
+        return next(iter(self.nodes.values()))
+
+    @property
+    def _only_edges(self) -> EdgeSet:
+        if not self.edges:
+            raise ConfigError(
+                f"{self.path}: has no edge lists, only triples; choose a graph that was imported with edges"
+            )
+        if len(self.edges) != 1:
+            raise ConfigError(
+                f"{self.path}: has edge types {', '.join(self.edges)}; choose one, as dataset.edges[type]"
+            )
+        return next(iter(self.edges.values()))
+
+
+def open_dataset(path: str | Path) -> Dataset:
+    """Open a dataset: its manifest, every file's length, and all of every file under 64 MiB are checked.
+
+    Raises FormatError for what is not a dataset, of a newer format, incomplete or damaged.
+    """
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    for relative, entry in dataset_files(manifest):
+        if entry.num_bytes < SMALL_FILE_BYTES:
+            read_whole(folder / relative, entry)
+        else:
+            check_length(folder / relative, entry.num_bytes)
+    return Dataset(folder, manifest)

@@ -1,0 +1,137 @@
+"""Checked access to a JSON object that anyone may have written: every wrong value is one FormatError."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from diskhop.errors import FormatError
+
+# Names become folders: nothing in them may climb out of the dataset, hide, or mean something to a shell.
+_COMPONENT = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,99}"
+TYPE_NAME = re.compile(_COMPONENT)
+FILE_NAME = re.compile(rf"{_COMPONENT}(/{_COMPONENT}){{0,7}}")
+_DIGEST = re.compile(r"[0-9a-f]{16}")
+
+
+class Fields:
+    """The keys of one JSON object; `where` names it in errors. What was never asked for is left to unread()."""
+
+    def __init__(self, document: object, where: str) -> None:
+        if not isinstance(document, dict):
+            raise FormatError(f"{where}: must be a JSON object, got {_shown(document)}; import the graph again")
+        self._document: dict[str, Any] = document
+        self._where = where
+        self._read: set[str] = set()
+
+    def error(self, key: str, rule: str, value: object) -> FormatError:
+        """The error for a key that breaks a rule."""
+        return FormatError(f"{self._where}: {key!r} {rule}, got {_shown(value)}; import the graph again")
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there."""
+        return key in self._document
+
+    def value(self, key: str) -> Any:
+        """The raw value, None where absent."""
+        self._read.add(key)
+        return self._document.get(key)
+
+    def integer(self, key: str, least: int, most: int) -> int:
+        """A whole number in [least, most]."""
+        value = self.value(key)
+        if type(value) is not int or not least <= value <= most:
+            raise self.error(key, f"must be a whole number from {least} to {most}", value)
+        return value
+
+    def text(self, key: str) -> str:
+        """A string of at most 200 printable characters, at least one."""
+        value = self.value(key)
+        if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
+            raise self.error(key, "must be 1 to 200 printable characters", value)
+        return value
+
+    def digest(self, key: str) -> str:
+        """16 hex digits."""
+        value = self.value(key)
+        if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+            raise self.error(key, "must be 16 hex digits", value)
+        return value
+
+    def choice(self, key: str, choices: Sequence[str]) -> str:
+        """One of some strings."""
+        value = self.value(key)
+        if not isinstance(value, str) or value not in choices:
+            raise self.error(key, f"must be one of {', '.join(choices)}", value)
+        return value
+
+    def flag(self, key: str) -> bool:
+        """True, or absent for False: there is one way to write each value."""
+        value = self.value(key)
+        if self.has(key) and value is not True:
+            raise self.error(key, "must be true or absent", value)
+        return value is True
+
+    def child(self, key: str) -> Fields:
+        """The object under a key."""
+        return Fields(self.value(key), f"{self._where}: {key}")
+
+    def items(self, key: str, name: re.Pattern[str]) -> Iterator[tuple[str, Fields]]:
+        """(name, object) for each entry of the object under a key, whose names must match."""
+        child = self.child(key)
+        for entry, value in child._document.items():
+            if not name.fullmatch(entry):
+                raise self.error(
+                    key, "must have names of letters, digits and _ . + = - (for files, joined by /)", entry
+                )
+            yield entry, Fields(value, f"{self._where}: {key}: {entry}")
+
+    def counts(self, key: str, names: Sequence[str] | None, least: int, most: int) -> Mapping[str, int]:
+        """An object of whole numbers, not empty, whose names are among some, or of any valid type name."""
+        child = self.child(key)
+        return _counts(child, names, least, most)
+
+    def list_of_counts(self, key: str, names: Sequence[str], least: int, most: int) -> tuple[Mapping[str, int], ...]:
+        """A list, not empty, of what counts() reads."""
+        value = self.value(key)
+        if not isinstance(value, list) or not value:
+            raise self.error(key, "must be a list with at least one entry", value)
+        return tuple(
+            _counts(Fields(entry, f"{self._where}: {key}: {number}"), names, least, most)
+            for number, entry in enumerate(value)
+        )
+
+    def unread(self) -> dict[str, Any]:
+        """The keys that nobody asked for: kept, since a later version of the format may have added them."""
+        return {key: value for key, value in self._document.items() if key not in self._read}
+
+    def refuse_unread(self) -> None:
+        """For objects that never get more keys."""
+        for key, value in self.unread().items():
+            raise self.error(key, "is not known here", value)
+
+    def _names(self) -> Iterator[str]:
+        return iter(self._document)
+
+
+def _counts(fields: Fields, names: Sequence[str] | None, least: int, most: int) -> Mapping[str, int]:
+    counts = {}
+    for name in fields._names():
+        if name not in names if names is not None else not TYPE_NAME.fullmatch(name):
+            raise fields.error(name, f"must be one of {', '.join(names)}" if names else "must be a valid name", name)
+        counts[name] = fields.integer(name, least, most)
+    if not counts:
+        raise FormatError(f"{fields._where}: must have at least one entry; import the graph again")
+    return counts
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict | list):
+        return f"a {'list' if isinstance(value, list) else 'JSON object'} of {len(value)}"
+    if isinstance(value, int) and abs(value) >= 1 << 64:
+        return "a number beyond 64 bits"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

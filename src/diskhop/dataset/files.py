@@ -1,0 +1,115 @@
+"""A dataset's files as they are read back: lengths, checksums, damage named."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.dataset.checksums import BLOCK_BYTES, digest_bytes
+from diskhop.dataset.manifest import CHECKSUMS_NAME, MANIFEST_NAME, FileEntry, Manifest, parse_manifest
+from diskhop.errors import FormatError, ReadError
+
+# Files below this length are checked whole whenever a dataset is opened.
+SMALL_FILE_BYTES = 64 << 20
+_MOST_MANIFEST_BYTES = 64 << 20
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read and check a dataset's manifest. Raises FormatError where there is no dataset."""
+    manifest_path = path / MANIFEST_NAME
+    try:
+        if not path.is_dir():
+            state = "is not a folder" if path.exists() else "does not exist"
+            raise FormatError(f"{path}: {state}; give the folder of a dataset that 'diskhop import' made")
+        if not manifest_path.is_file():
+            raise FormatError(
+                f"{path}: is not a diskhop dataset (it has no {MANIFEST_NAME}); run 'diskhop import' first"
+            )
+        if manifest_path.stat().st_size > _MOST_MANIFEST_BYTES:
+            raise FormatError(f"{manifest_path}: is longer than {_MOST_MANIFEST_BYTES} bytes; import the graph again")
+        content = manifest_path.read_bytes()
+    except OSError as error:
+        raise _read_error(manifest_path, error) from error
+    return parse_manifest(content, str(manifest_path))
+
+
+def dataset_files(manifest: Manifest) -> Iterator[tuple[str, FileEntry]]:
+    """Every file that the manifest vouches for, the block checksums included."""
+    yield from sorted(manifest.files.items())
+    yield CHECKSUMS_NAME, manifest.checksums
+
+
+def check_length(path: Path, num_bytes: int) -> None:
+    """Raise FormatError unless a regular file of this length is there."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise FormatError(f"{path}: is missing; the copy is incomplete: run 'diskhop import' again") from None
+    except OSError as error:
+        raise _read_error(path, error) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise FormatError(f"{path}: is not a regular file; run 'diskhop import' again")
+    if status.st_size != num_bytes:
+        raise FormatError(
+            f"{path}: is {status.st_size} bytes, the manifest says {num_bytes}; "
+            "the copy is incomplete: run 'diskhop import' again"
+        )
+
+
+def read_whole(path: Path, entry: FileEntry) -> NDArray[np.uint8]:
+    """Read a file whole and check it. Raises FormatError where length or checksum is not the manifest's."""
+    check_length(path, entry.num_bytes)
+    try:
+        content = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise _read_error(path, error) from error
+    if len(content) != entry.num_bytes or f"{digest_bytes(content):016x}" != entry.xxh3_64:
+        raise FormatError(
+            f"{path}: does not match its checksum, so its content has changed; "
+            "'diskhop verify' names the blocks: copy or import the dataset again"
+        )
+    return content
+
+
+def read_blocks(path: Path) -> Iterator[NDArray[np.uint8]]:
+    """Read a file front to back in blocks of BLOCK_BYTES; each is overwritten by the next."""
+    block = np.empty(BLOCK_BYTES, np.uint8)
+    try:
+        with path.open("rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            while True:
+                filled = 0
+                while filled < BLOCK_BYTES and (num_bytes := file.readinto(block[filled:].data)):
+                    filled += num_bytes
+                if filled:
+                    yield block[:filled]
+                if filled < BLOCK_BYTES:
+                    return
+    except OSError as error:
+        raise _read_error(path, error) from error
+
+
+def map_array(path: Path, dtype: Any, count: int) -> NDArray[Any]:
+    """Map a file as a read-only array for random access."""
+    if count == 0:
+        return np.empty(0, dtype)
+    check_length(path, count * np.dtype(dtype).itemsize)
+    try:
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise _read_error(path, error) from error
+    # Disks read megabytes ahead on plain maps.
+    mapped.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(mapped, dtype)
+
+
+def _read_error(path: Path, error: OSError) -> ReadError:
+    return ReadError(f"{path}: cannot be read: {error.strerror or error}; check its permissions and the disk")

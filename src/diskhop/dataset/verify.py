@@ -1,0 +1,158 @@
+"""Every byte against its checksum, and a description of what a dataset holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.dataset.checksums import BLOCK_BYTES, BlockHasher, num_blocks
+from diskhop.dataset.dataset import Dataset, EdgeSet, NodeSet
+from diskhop.dataset.files import check_length, dataset_files, read_blocks, read_manifest, read_whole
+from diskhop.dataset.manifest import CHECKSUMS_NAME, FileEntry
+from diskhop.dataset.progress import Progress, silent
+from diskhop.errors import FormatError, ReadError
+
+_MOST_CLASSES_SHOWN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that are not what was written: offset to offset + num_bytes of a file (relative to the dataset)."""
+
+    file: str
+    offset: int
+    num_bytes: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: bytes {self.offset} to {self.offset + self.num_bytes}: {self.reason}"
+
+
+def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
+    """Read a dataset's every byte; returns the damaged blocks. Raises FormatError without a valid manifest."""
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    try:
+        sums = read_whole(folder / CHECKSUMS_NAME, manifest.checksums).view(np.uint64)
+    except (FormatError, ReadError):
+        sums = None
+    total_bytes = sum(entry.num_bytes for _, entry in dataset_files(manifest))
+    damages: list[Damage] = []
+    done_bytes = first_block = 0
+    for relative, entry in dataset_files(manifest):
+        if relative == CHECKSUMS_NAME:
+            if sums is None:
+                damages.append(Damage(relative, 0, entry.num_bytes, "is not what was written"))
+        else:
+            last_block = first_block + num_blocks(entry.num_bytes)
+            wanted = None if sums is None else sums[first_block:last_block]
+            damages += _verify_file(folder, relative, entry, wanted)
+            first_block = last_block
+        done_bytes += entry.num_bytes
+        (progress or silent)("verify", done_bytes, total_bytes)
+    return damages
+
+
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """What is in a dataset, as plain data: counts, degrees, dtypes, splits, labels and files."""
+    manifest = dataset.manifest
+    description: dict[str, Any] = {
+        "name": dataset.name,
+        "path": str(dataset.path),
+        "hash": dataset.hash,
+        "bytes": sum(entry.num_bytes for _, entry in dataset_files(manifest)),
+        "nodes": {name: _describe_nodes(nodes) for name, nodes in dataset.nodes.items()},
+        "edges": {name: _describe_edges(edges) for name, edges in dataset.edges.items()},
+    }
+    if manifest.triples is not None:
+        triples = manifest.triples
+        description["triples"] = {"relations": triples.num_relations, **triples.parts}
+    if manifest.names:
+        description["names"] = dict(manifest.names)
+    description["files"] = {relative: entry.num_bytes for relative, entry in dataset_files(manifest)}
+    return description
+
+
+def _verify_file(folder: Path, relative: str, entry: FileEntry, wanted: NDArray[np.uint64] | None) -> Iterator[Damage]:
+    hasher = BlockHasher()
+    try:
+        check_length(folder / relative, entry.num_bytes)
+        for block in read_blocks(folder / relative):
+            hasher.update(block)
+    except (FormatError, ReadError) as error:
+        yield Damage(relative, 0, entry.num_bytes, str(error).removeprefix(f"{folder / relative}: "))
+        return
+    found = hasher.finish()
+    if f"{found.digest:016x}" == entry.xxh3_64 and wanted is None:
+        return
+    if wanted is None or len(wanted) != len(found.blocks):
+        yield Damage(relative, 0, entry.num_bytes, "does not match its checksum")
+        return
+    bad_blocks = np.flatnonzero(found.blocks != wanted)
+    for number in bad_blocks.tolist():
+        offset = number * BLOCK_BYTES
+        num_bytes = min(BLOCK_BYTES, entry.num_bytes - offset)
+        yield Damage(relative, offset, num_bytes, f"block {number} does not match its checksum")
+    if len(bad_blocks) == 0 and f"{found.digest:016x}" != entry.xxh3_64:
+        yield Damage(relative, 0, entry.num_bytes, "does not match its checksum")
+
+
+def _describe_nodes(nodes: NodeSet) -> dict[str, Any]:
+    description: dict[str, Any] = {"count": nodes.num_nodes}
+    table = nodes.features()
+    if table is not None:
+        description["features"] = {
+            "dtype": nodes.feature_dtype,
+            "dim": nodes.feature_dim,
+            "row_bytes": table.row_bytes,
+            "row_stride": table.row_stride,
+            "bytes": table.num_rows * table.row_stride,
+        }
+    labels = nodes.labels()
+    if labels is not None:
+        description["labels"] = _describe_labels(nodes, labels)
+    if nodes.num_splits:
+        description["splits"] = [
+            {part: len(ids) for part in ("train", "valid", "test") if (ids := nodes.split(part, number)) is not None}
+            for number in range(nodes.num_splits)
+        ]
+    return description
+
+
+def _describe_labels(nodes: NodeSet, labels: NDArray[Any]) -> dict[str, Any]:
+    if nodes.num_tasks:
+        return {"tasks": nodes.num_tasks, "labelled": int(np.count_nonzero(~np.isnan(labels)))}
+    labelled = labels[labels >= 0]
+    description = {"classes": nodes.num_classes, "labelled": len(labelled)}
+    if nodes.num_classes <= _MOST_CLASSES_SHOWN:
+        return description | {"nodes_by_class": np.bincount(labelled, minlength=nodes.num_classes).tolist()}
+    return description
+
+
+def _describe_edges(edges: EdgeSet) -> dict[str, Any]:
+    topology = edges.topology
+    highest = isolated = 0
+    last = np.zeros(1, np.int64)
+    for block in read_blocks(topology.indptr_path):
+        starts = block.view(np.int64)
+        degrees = np.diff(starts, prepend=last)
+        highest = max(highest, int(degrees.max(initial=0)))
+        isolated += int(np.count_nonzero(degrees == 0))
+        last = starts[-1:].copy()
+    # The first entry is the 0 that all lists start from: it is nobody's degree.
+    return {
+        "source": edges.source,
+        "destination": edges.destination,
+        "count": edges.num_edges,
+        "index_dtype": topology.index_dtype.name,
+        "mean_in_degree": edges.num_edges / topology.num_nodes,
+        "max_in_degree": highest,
+        "without_in_edges": isolated - 1,
+        "edge_ids": edges.edge_ids() is not None,
+        "weights": edges.edge_weights() is not None,
+    }

@@ -1,0 +1,51 @@
+"""`direct` and `pread`: rows read from the disk for every batch, nothing kept between batches.
+
+`direct` merges rows whose gap costs less to read than another request; `pread` reads each row alone (the naive
+baseline, as DGL's on-disk features do).
+"""
+
+from __future__ import annotations
+
+from diskhop._native import File, RowReader
+from diskhop.counters import FetchCounts
+from diskhop.features.resources import ReadingStore, StoreResources
+from diskhop.protocols import Bytes, NodeIds, Table
+
+_NOTHING_MERGED = -1
+
+
+def open_direct(table: Table, resources: StoreResources) -> ReadingStore:
+    """Coalesced direct reads."""
+    return _open(table, resources, resources.max_gap_bytes)
+
+
+def open_pread(table: Table, resources: StoreResources) -> ReadingStore:
+    """One read per row."""
+    return _open(table, resources, _NOTHING_MERGED)
+
+
+def _open(table: Table, resources: StoreResources, max_gap_bytes: int) -> ReadingStore:
+    reader = RowReader(
+        resources.engine,
+        File(str(table.path), "read"),
+        table.num_rows,
+        table.row_bytes,
+        table.row_stride,
+        max_gap_bytes,
+        resources.max_read_bytes,
+        resources.staging_bytes // resources.reading_threads,
+        resources.pool,
+    )
+
+    def read_into(ids: NodeIds, out: Bytes) -> FetchCounts:
+        reads, bytes_read = reader.read(ids, out)
+        num_needed = len(ids) * table.row_bytes
+        return FetchCounts(
+            rows_requested=len(ids),
+            reads=reads,
+            bytes_needed=num_needed,
+            bytes_read=bytes_read,
+            bytes_copied=num_needed,
+        )
+
+    return ReadingStore(table, resources, read_into, on_close=lambda: None)

@@ -1,0 +1,98 @@
+"""What every feature store is given, and a helper for stores that read on threads of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from diskhop._native import BufferPool, Engine, copy_rows
+from diskhop.budget import Budget
+from diskhop.counters import FetchCounts
+from diskhop.protocols import Bytes, NodeIds, Rows, RowSegment, SampledBatch, Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreResources:
+    """Where a store reads (engine), keeps (budget, pool) and how (the plan's numbers).
+
+    max_gap_bytes: the largest gap between rows that is read over. threads: cores that may gather rows.
+    reading_threads: batches read at once.
+    """
+
+    engine: Engine
+    pool: BufferPool
+    budget: Budget
+    max_gap_bytes: int
+    max_read_bytes: int
+    staging_bytes: int
+    reading_threads: int
+    threads: int
+
+
+def assemble(rows: Rows, out: Bytes, threads: int) -> None:
+    """Copy every row of a batch to its place in out (num_rows, row_bytes), once."""
+    for segment in rows.segments:
+        copy_rows(segment.buffer, segment.from_rows, out, segment.to_rows, threads)
+        moved = len(segment.buffer) if segment.from_rows is None else len(segment.from_rows)
+        rows.counts.bytes_copied += moved * rows.row_bytes
+
+
+def rows_in_place(rows: Rows) -> Bytes | None:
+    """The rows in the batch's order, if one buffer already holds them so; None if they must be assembled."""
+    if len(rows.segments) == 1:
+        segment = rows.segments[0]
+        if segment.from_rows is None and segment.to_rows is None:
+            return segment.buffer
+    return None
+
+
+def empty_rows(pool: BufferPool, num_rows: int, row_bytes: int) -> Bytes:
+    """An uninitialised (num_rows, row_bytes) array from the pool."""
+    return pool.take(num_rows * row_bytes).reshape(num_rows, row_bytes)
+
+
+ReadInto = Callable[[NodeIds, Bytes], FetchCounts]
+
+
+class ReadingStore:
+    """A store that brings each batch's rows into a buffer of the batch's own, on `reading_threads` threads.
+
+    `read_into(ids, out)` does the work and returns what it took.
+    """
+
+    def __init__(
+        self, table: Table, resources: StoreResources, read_into: ReadInto, on_close: Callable[[], None]
+    ) -> None:
+        self.table = table
+        self._pool = resources.pool
+        self._read_into = read_into
+        self._on_close = on_close
+        self._threads = ThreadPoolExecutor(resources.reading_threads, thread_name_prefix="diskhop-read")
+
+    def submit(self, batch: SampledBatch) -> Future[Rows]:
+        """See FeatureStore."""
+        return self._threads.submit(self._read, batch.node_ids)
+
+    def collect(self, ticket: Future[Rows]) -> Rows:
+        """See FeatureStore."""
+        return ticket.result()
+
+    def release(self, ticket: Future[Rows]) -> None:
+        """See FeatureStore. The memory goes back to the pool with the last array that shows it."""
+        ticket.cancel()
+
+    def close(self) -> None:
+        """See FeatureStore."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._on_close()
+
+    def _read(self, ids: NodeIds) -> Rows:
+        started = time.perf_counter()
+        out = empty_rows(self._pool, len(ids), self.table.row_bytes)
+        counts = self._read_into(np.ascontiguousarray(ids), out)
+        counts.seconds = time.perf_counter() - started
+        return Rows(len(ids), self.table.row_bytes, (RowSegment(out),), counts)

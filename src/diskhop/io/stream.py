@@ -1,0 +1,87 @@
+"""Files written from front to back in large transfers, as the device likes them."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, Engine, File
+from diskhop.errors import WriteError
+from diskhop.io.atomic import destination_errors
+
+TRANSFER_BYTES = 4 << 20
+
+
+class SequentialWriter:
+    """Appends to a new file: one buffer is filled while the other is on its way to the disk.
+
+    The content is complete after finish() and on the disk after an fsync. Not for several threads at once.
+    """
+
+    def __init__(self, path: Path, engine: Engine, pool: BufferPool) -> None:
+        self._path = path
+        self._engine = engine
+        with destination_errors(path):
+            self._file = File(str(path), "write")
+        self._buffers = (pool.take(TRANSFER_BYTES), pool.take(TRANSFER_BYTES))
+        self._tickets: list[int | None] = [None, None]
+        self._current = 0
+        self._filled_bytes = 0
+        self._offset = 0
+
+    def append(self, content: NDArray[np.uint8]) -> None:
+        """Add bytes (1-D) to the end; they are copied before this returns."""
+        taken = 0
+        while taken < len(content):
+            part = content[taken : taken + TRANSFER_BYTES - self._filled_bytes]
+            self._buffers[self._current][self._filled_bytes : self._filled_bytes + len(part)] = part
+            self._filled_bytes += len(part)
+            taken += len(part)
+            if self._filled_bytes == TRANSFER_BYTES:
+                self._flush()
+
+    def finish(self) -> None:
+        """Write the rest and wait for everything. Raises DestinationError or WriteError."""
+        self._flush()
+        self._wait(0)
+        self._wait(1)
+
+    def __enter__(self) -> SequentialWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The engine may still read from the buffers: they must not go before it is done with them.
+        for which in range(2):
+            with contextlib.suppress(OSError, WriteError):
+                self._wait(which)
+        # An error's traceback may keep this object alive: not so the descriptor and the memory.
+        del self._file, self._buffers
+
+    def _flush(self) -> None:
+        if self._filled_bytes == 0:
+            return
+        # Direct I/O takes whole aligned blocks: the odd tail of the file goes by itself.
+        tail_bytes = self._filled_bytes % self._file.offset_alignment
+        parts = [part for part in (self._filled_bytes - tail_bytes, tail_bytes) if part]
+        lengths = np.array(parts, np.uint64)
+        starts = np.cumsum(lengths) - lengths
+        with destination_errors(self._path):
+            self._tickets[self._current] = self._engine.submit_write(
+                self._file, starts + np.uint64(self._offset), lengths, self._buffers[self._current], starts
+            )
+        self._offset += self._filled_bytes
+        self._filled_bytes = 0
+        self._current = 1 - self._current
+        self._wait(self._current)
+
+    def _wait(self, which: int) -> None:
+        ticket, self._tickets[which] = self._tickets[which], None
+        if ticket is not None:
+            with destination_errors(self._path):
+                self._engine.wait(ticket)

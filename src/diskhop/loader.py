@@ -1,0 +1,218 @@
+"""NeighborLoader: what a PyTorch Geometric user imports. Its signature is theirs, its batches come from the disk.
+
+loader = diskhop.NeighborLoader(dataset, num_neighbors=[10, 10], batch_size=1000, input_nodes="train", memory="2GB")
+for batch in loader:
+    out = model(batch.x, batch.edge_index)[: batch.batch_size]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+
+from diskhop._native import keyed_permutation
+from diskhop.budget import Budget, parse_bytes
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.errors import ConfigError
+from diskhop.pipeline import MiniBatch, Pipeline, open_pipeline
+from diskhop.planning.defaults import SeedSet, Workload, choose_plan, default_memory_bytes, device_model
+from diskhop.protocols import NodeIds, Purpose
+
+# PyG's arguments that mean nothing here, with the values that ask for nothing and the reason to give otherwise.
+_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "input_time": ((None,), "temporal sampling is not supported"),
+    "replace": ((False,), "draws are without replacement"),
+    "subgraph_type": (("directional",), "only 'directional' subgraphs are sampled"),
+    "disjoint": ((False,), "disjoint subgraphs are not supported"),
+    "temporal_strategy": (("uniform",), "temporal sampling is not supported"),
+    "time_attr": ((None,), "temporal sampling is not supported"),
+    "weight_attr": ((None,), "neighbours are drawn uniformly"),
+    "transform_sampler_output": ((None,), "use transform, which gets the finished batch"),
+    "is_sorted": ((False, True), ""),  # our neighbour lists are sorted whatever is said
+    "filter_per_worker": ((None,), "rows are fetched by diskhop's own threads"),
+    "neighbor_sampler": ((None,), "the sampler is diskhop's own"),
+    "directed": ((True,), "only directed subgraphs are sampled"),
+    "num_workers": ((0,), "diskhop samples and reads ahead on threads of its own: leave it at 0"),
+    "persistent_workers": ((False,), "diskhop samples and reads ahead on threads of its own"),
+    "prefetch_factor": ((None,), "the batches in flight follow from the memory budget"),
+    "pin_memory": ((False,), "batches are in ordinary memory"),
+    "collate_fn": ((None,), "use transform, which gets the finished batch"),
+    "worker_init_fn": ((None,), "there are no worker processes"),
+    "sampler": ((None,), "pass the nodes as input_nodes"),
+    "batch_sampler": ((None,), "pass the nodes as input_nodes and a batch_size"),
+    "generator": ((None,), "pass seed: draws depend on it alone"),
+    "timeout": ((0,), "a stage's error reaches you at once"),
+    "multiprocessing_context": ((None,), "there are no worker processes"),
+}
+
+
+class NeighborLoader:
+    """Mini-batches of sampled neighbourhoods, features read from disk within a memory budget.
+
+    Each batch is a torch_geometric.data.Data with x, edge_index, y, n_id, e_id, input_id, batch_size,
+    num_sampled_nodes, num_sampled_edges (and edge_weight where the dataset has weights), the seeds first.
+
+    data: a Dataset or its path. num_neighbors: per hop, -1 for all. input_nodes: 'train', 'valid', 'test', ids, a
+    boolean mask, or None for all nodes. memory: bytes or a size such as '2GB'; default: half of what is free.
+    store, engine: strategies by name; default: chosen. seed: of shuffling and draws; the same seed gives the same
+    batches, bit for bit, whatever store, engine, memory and machine. out_dtype: what x is converted to.
+
+    Every pass over the loader is one epoch more. Raises ConfigError for what is not supported, BudgetError with the
+    smallest memory that would do.
+    """
+
+    def __init__(
+        self,
+        data: Dataset | str,
+        num_neighbors: Sequence[int],
+        input_nodes: str | NodeIds | torch.Tensor | None = None,
+        *,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        transform: Callable[[Data], Any] | None = None,
+        memory: int | str | None = None,
+        store: str | None = None,
+        engine: str | None = None,
+        threads: int | None = None,
+        seed: int = 0,
+        out_dtype: torch.dtype | None = None,
+        **pyg_arguments: Any,
+    ) -> None:
+        _refuse_unsupported(pyg_arguments)
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
+        self.dataset = data if isinstance(data, Dataset) else open_dataset(data)
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+        self._seeds, self._purpose = _resolve_input_nodes(self.dataset, input_nodes)
+        self._fanouts = tuple(num_neighbors)
+        self._transform = transform
+        self._seed = seed
+        self._out_dtype = out_dtype
+        self._labels = self.dataset.labels()
+        self._edge_ids = self.dataset.edge_ids()
+        self._edge_weights = self.dataset.edge_weights()
+        self._epoch = 0
+        self._delivered = 0
+        self._exit = ExitStack()
+        self.budget = Budget(_memory_bytes(memory))
+        if self._labels is not None:
+            self._exit.enter_context(self.budget.reserve("labels", self._labels.nbytes))
+        seed_set = SeedSet(purpose=self._purpose, seeds=self._seeds, batch_size=batch_size, fanouts=self._fanouts)
+        workload = Workload(seed_sets=(seed_set,), seed=seed, store=store, engine=engine, threads=threads)
+        self.plan = choose_plan(self.dataset, workload, self.budget, device_model(self.dataset))
+        self._pipeline: Pipeline = self._exit.enter_context(open_pipeline(self.dataset, self.plan, self.budget))
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        whole, rest = divmod(len(self._seeds), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, first = self._epoch, self._delivered
+        order = np.arange(len(self._seeds))
+        if self.shuffle:
+            order = keyed_permutation(len(self._seeds), self._seed, int(self._purpose), epoch)
+        stream = self._pipeline.run(
+            self._seeds[order],
+            purpose=self._purpose,
+            epoch=epoch,
+            fanouts=self._fanouts,
+            batch_size=self.batch_size,
+            seed=self._seed,
+            first_number=first,
+            max_batches=len(self),
+        )
+        with stream as batches:
+            for batch in batches:
+                self._delivered += 1
+                positions = order[batch.sampled.number * self.batch_size :][: batch.sampled.num_seeds]
+                yield self._to_pyg(batch, positions)
+        self._epoch, self._delivered = epoch + 1, 0
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the loader stands: load_state_dict() on another one goes on with the next batch."""
+        return {"seed": self._seed, "epoch": self._epoch, "delivered": self._delivered}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from a state_dict() of a loader with the same arguments."""
+        if state["seed"] != self._seed:
+            raise ConfigError(f"the state is of seed {state['seed']}, this loader has {self._seed}: use the same seed")
+        self._epoch, self._delivered = state["epoch"], state["delivered"]
+
+    def close(self) -> None:
+        """Give memory and files back; also done on leaving a `with`."""
+        self._exit.close()
+
+    def __enter__(self) -> NeighborLoader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _to_pyg(self, batch: MiniBatch, positions: NodeIds) -> Any:
+        sampled = batch.sampled
+        counts = np.diff(sampled.indptr)
+        targets = np.repeat(np.arange(len(counts)), counts)
+        edge_ids = sampled.edge_positions if self._edge_ids is None else self._edge_ids[sampled.edge_positions]
+        data = Data(
+            x=batch.x if self._out_dtype is None else batch.x.to(self._out_dtype),
+            edge_index=torch.from_numpy(np.stack([sampled.sources.astype(np.int64), targets])),
+            n_id=torch.from_numpy(sampled.node_ids),
+            e_id=torch.from_numpy(edge_ids),
+            input_id=torch.from_numpy(np.ascontiguousarray(positions)),
+            batch_size=sampled.num_seeds,
+            num_sampled_nodes=list(sampled.num_sampled_nodes),
+            num_sampled_edges=list(sampled.num_sampled_edges),
+        )
+        if self._labels is not None:
+            data.y = torch.from_numpy(self._labels[sampled.node_ids])
+        if self._edge_weights is not None:
+            data.edge_weight = torch.from_numpy(self._edge_weights[sampled.edge_positions])
+        return data if self._transform is None else self._transform(data)
+
+
+def _memory_bytes(memory: int | str | None) -> int:
+    if memory is None:
+        return default_memory_bytes()
+    return parse_bytes(memory) if isinstance(memory, str) else memory
+
+
+def _refuse_unsupported(pyg_arguments: dict[str, Any]) -> None:
+    for name, value in pyg_arguments.items():
+        if name not in _REFUSED:
+            raise ConfigError(f"NeighborLoader has no argument '{name}'")
+        allowed, reason = _REFUSED[name]
+        if value not in allowed:
+            raise ConfigError(f"NeighborLoader cannot take {name}={value!r}: {reason}")
+
+
+def _resolve_input_nodes(dataset: Dataset, nodes: str | NodeIds | torch.Tensor | None) -> tuple[NodeIds, Purpose]:
+    if isinstance(nodes, str):
+        purposes = {"train": Purpose.TRAIN, "valid": Purpose.VALID, "test": Purpose.TEST}
+        if nodes not in purposes:
+            raise ConfigError(f"input_nodes '{nodes}' is not a split; the splits are train, valid, test")
+        ids = dataset.split(nodes)
+        if ids is None:
+            raise ConfigError(f"{dataset.path}: has no split '{nodes}'; pass node ids as input_nodes")
+        return ids, purposes[nodes]
+    if nodes is None:
+        return np.arange(dataset.num_nodes), Purpose.TRAIN
+    ids = nodes.numpy() if isinstance(nodes, torch.Tensor) else np.asarray(nodes)
+    if ids.dtype == np.bool_:
+        if ids.shape != (dataset.num_nodes,):
+            raise ConfigError(f"input_nodes mask must have shape ({dataset.num_nodes},), got {ids.shape}")
+        ids = np.flatnonzero(ids)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise ConfigError(f"input_nodes must be one-dimensional integer ids, got shape {ids.shape} of {ids.dtype}")
+    return ids.astype(np.int64), Purpose.TRAIN

@@ -1,0 +1,49 @@
+"""GCN (Kipf and Welling, 2017) on sampled neighbours.
+
+Normalised by sampled degrees (`LayerBlock.degrees` is None), values are PyG's GCNConv's on the same sampled edges: a
+node that was not expanded counts as degree 1. Normalised by the whole graph's degrees, a batch with all neighbours
+gives exactly what the whole graph would; where only k of d neighbours were drawn, each stands for d / k, so that the
+sum is right in expectation. Training uses the first unless it draws all neighbours, inference the second.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import GCNConv
+
+from diskhop.models.aggregate import LayerBlock, aggregate_sum
+
+
+class GcnLayer(GCNConv):  # type: ignore[misc]  # PyG has no types
+    """PyG's GCNConv, with its parameters, on a layer block."""
+
+    uses_degrees = True
+
+    def __init__(self, in_dim: int, out_dim: int) -> None:
+        super().__init__(in_dim, out_dim)
+
+    def forward(self, x: Tensor, layer: LayerBlock) -> Tensor:
+        """(sources, in_dim) -> (targets, out_dim)."""
+        weights, loop_weights = gcn_weights(layer)
+        hidden: Tensor = self.lin(x)
+        looped = loop_weights[:, None] * hidden[: layer.num_targets]
+        out: Tensor = aggregate_sum(hidden, layer, weights) + looped + self.bias
+        return out
+
+
+def gcn_weights(layer: LayerBlock) -> tuple[Tensor, Tensor]:
+    """float32 weights of the edges, and of the self-loop that every target gets.
+
+    As in PyG, a self-loop of the graph gives way to that one: its edge weighs 0. (Whole-graph degrees do count it.)
+    """
+    targets = layer.target_of_edge()
+    is_proper = targets != layer.sources
+    drawn = torch.bincount(targets[is_proper], minlength=layer.num_sources)
+    degrees = drawn if layer.degrees is None else layer.degrees
+    scale = (degrees + 1).float().rsqrt()
+    weights = scale[targets] * scale[layer.sources] * is_proper
+    if layer.degrees is not None:
+        neighbors_each_stands_for = degrees[: layer.num_targets] / layer.indptr.diff().clamp(min=1)
+        weights = weights * neighbors_each_stands_for[targets]
+    return weights, scale[: layer.num_targets].square()

@@ -1,0 +1,90 @@
+"""Layers in a stack: convolution, norm, activation, dropout, and the shortcuts around them.
+
+Without `residual` the parameters have the names of PyG's GraphSAGE, GCN and GAT: a state dict fits either (GAT's last
+layer has one head, in PyG as many as the others).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from diskhop.models.aggregate import Block
+
+# (in_dim, out_dim, is_last) -> a module that maps (x, LayerBlock) to (targets, out_dim).
+MakeLayer = Callable[[int, int, bool], nn.Module]
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """PyTorch's, and for a single row, which has no variance, by the statistics so far."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(rows, dim) -> (rows, dim)."""
+        if len(x) > 1:
+            return super().forward(x)
+        return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+
+
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "none": lambda dim: nn.Identity(),
+    "batch": BatchNorm,
+    "layer": nn.LayerNorm,
+}
+
+
+class Network(nn.Module):
+    """A graph neural network over a block.
+
+    input_dropout: of the features; dropout: after each layer but the last. residual: each layer but the last adds its
+    own input (through a linear map where the widths differ). normalize_input: features are divided by their sum.
+    uses_degrees: whether blocks with the whole graph's degrees would make a difference.
+    """
+
+    def __init__(
+        self,
+        make_layer: MakeLayer,
+        in_dim: int,
+        hidden_dim: int,
+        out_dim: int,
+        num_layers: int,
+        *,
+        activation: Callable[[Tensor], Tensor] = functional.relu,
+        norm: str = "none",
+        residual: bool = False,
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        normalize_input: bool = False,
+    ) -> None:
+        super().__init__()
+        dims = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]
+        self.convs = nn.ModuleList(make_layer(dims[i], dims[i + 1], i == num_layers - 1) for i in range(num_layers))
+        self.norms = nn.ModuleList(NORMS[norm](dim) for dim in dims[1:-1])
+        self.shortcuts = nn.ModuleList(
+            nn.Identity() if dims[i] == dims[i + 1] else nn.Linear(dims[i], dims[i + 1])
+            for i in range(num_layers - 1 if residual else 0)
+        )
+        self.uses_degrees = any(getattr(conv, "uses_degrees", False) for conv in self.convs)
+        self._activation = activation
+        self._dropout = dropout
+        self._input_dropout = input_dropout
+        self._normalize_input = normalize_input
+
+    def forward(self, x: Tensor, block: Block) -> Tensor:
+        """Features of the batch's nodes (nodes, in_dim), of any dtype -> float32 (seeds, out_dim)."""
+        h = x.float()
+        if self._normalize_input:
+            h = h / h.sum(dim=1, keepdim=True).clamp(min=1.0)
+        h = functional.dropout(h, self._input_dropout, self.training)
+        for i, conv in enumerate(self.convs):
+            layer = block.layer(i)
+            out = conv(h, layer)
+            if i < len(self.norms):
+                out = self._activation(self.norms[i](out))
+                out = functional.dropout(out, self._dropout, self.training)
+            if i < len(self.shortcuts):
+                out = out + self.shortcuts[i](h[: layer.num_targets])
+            h = out
+        return torch.as_tensor(h)

@@ -1,0 +1,310 @@
+"""Seeds -> sample -> fetch -> model, each stage on threads of its own, ahead of the one that follows.
+
+    with open_pipeline(dataset, plan, budget) as pipeline, pipeline.run(seeds, ...) as batches:
+        for batch in batches:
+            ...
+
+Sampling threads fill an ordered channel; one thread submits its batches to the store as the byte gate lets them; one
+collects them, in order, and brings rows to their places; the consumer takes them. A stage's error closes every channel
+and reaches the consumer. Leaving a run, early or not, joins its threads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from diskhop._native import BufferPool, FaultInjector
+from diskhop.budget import Budget
+from diskhop.channels import ByteGate, ClosedError, OrderedChannel
+from diskhop.counters import FetchCounts
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import ConfigError, DiskhopError, PipelineError
+from diskhop.features import STORES
+from diskhop.features.resources import StoreResources, assemble, empty_rows, rows_in_place
+from diskhop.io.engine import open_engine
+from diskhop.plan import Plan
+from diskhop.protocols import FeatureStore, NodeIds, Purpose, Rows, SampledBatch, Sampler
+from diskhop.rows import decode_rows
+from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.topology import Topology, open_topology
+
+# Batches sampled ahead, beyond those being fetched: enough to hide one slow batch.
+_SAMPLED_AHEAD = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MiniBatch:
+    """What the model gets.
+
+    x: (nodes, dim) in the stored dtype, int8 rows as float32; without features, a constant and log(1 + in-degree).
+    Its memory is reused once nobody holds it. in_degrees: int64 (nodes), in the whole graph, if the run asked for them.
+    """
+
+    sampled: SampledBatch
+    x: torch.Tensor
+    in_degrees: torch.Tensor | None
+    counts: FetchCounts
+    sample_seconds: float
+    stall_seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class _InFlight:
+    """A batch between the gate and the consumer's release."""
+
+    sampled: SampledBatch
+    sample_seconds: float
+    gate_bytes: int
+    ticket: Any = None
+    x: torch.Tensor | None = None
+    in_degrees: torch.Tensor | None = None
+    counts: FetchCounts | None = None
+
+
+class BatchStream:
+    """One pass over a list of seed batches; an iterator and a context manager."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        sampler: Sampler,
+        seed_batches: list[NodeIds],
+        purpose: Purpose,
+        epoch: int,
+        first_number: int,
+        with_in_degrees: bool,
+    ) -> None:
+        plan = pipeline.plan
+        self._pipeline = pipeline
+        self._sampler = sampler
+        self._seed_batches = seed_batches
+        self._purpose = purpose
+        self._epoch = epoch
+        self._first_number = first_number
+        self._with_in_degrees = with_in_degrees
+        self._next_to_sample = 0
+        self._next_to_deliver = 0
+        self._lock = threading.Lock()
+        self._held: _InFlight | None = None
+        self._unreleased: set[_InFlight] = set()
+        self._gate = ByteGate(plan.batches_in_flight * plan.batch_bytes)
+        self._sampled = OrderedChannel[tuple[SampledBatch, float]](plan.sampling_threads + _SAMPLED_AHEAD)
+        self._submitted = OrderedChannel[_InFlight](plan.batches_in_flight)
+        self._ready = OrderedChannel[_InFlight](plan.batches_in_flight)
+        stages = [self._sample] * plan.sampling_threads + [self._submit, self._collect]
+        self._threads = [
+            threading.Thread(target=self._guard, args=(stage,), name=f"diskhop{stage.__name__}") for stage in stages
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> BatchStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> BatchStream:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._seed_batches)
+
+    def __next__(self) -> MiniBatch:
+        self._release_held()
+        if self._next_to_deliver == len(self._seed_batches):
+            raise StopIteration
+        asked = time.perf_counter()
+        batch = self._ready.get()
+        self._next_to_deliver += 1
+        self._held = batch
+        assert batch.x is not None
+        assert batch.counts is not None
+        stall_seconds = time.perf_counter() - asked
+        return MiniBatch(batch.sampled, batch.x, batch.in_degrees, batch.counts, batch.sample_seconds, stall_seconds)
+
+    def close(self) -> None:
+        """Stop every stage, wait for its threads and give all batches back. A batch being read is finished first."""
+        self._stop(None)
+        for thread in self._threads:
+            thread.join()
+        self._held = None
+        for batch in list(self._unreleased):
+            self._release(batch)
+
+    def _stop(self, error: BaseException | None) -> None:
+        for closable in (self._gate, self._sampled, self._submitted, self._ready):
+            closable.close(error)
+
+    def _guard(self, stage: Any) -> None:
+        try:
+            stage()
+        except ClosedError:
+            pass
+        except DiskhopError as error:
+            self._stop(error)
+        except BaseException as error:
+            wrapped = PipelineError(f"the pipeline's stage '{stage.__name__.strip('_')}' failed: {error!r}")
+            wrapped.__cause__ = error
+            self._stop(wrapped)
+
+    def _sample(self) -> None:
+        while True:
+            with self._lock:
+                index = self._next_to_sample
+                self._next_to_sample += 1
+            if index >= len(self._seed_batches):
+                return
+            started = time.perf_counter()
+            sampled = self._sampler.sample(
+                self._seed_batches[index], purpose=self._purpose, epoch=self._epoch, number=self._first_number + index
+            )
+            self._sampled.put(index, (sampled, time.perf_counter() - started))
+
+    def _submit(self) -> None:
+        store = self._pipeline.store
+        for index in range(len(self._seed_batches)):
+            sampled, seconds = self._sampled.get()
+            gate_bytes = sampled.num_bytes + sampled.num_nodes * self._pipeline.bytes_a_row
+            self._gate.enter(gate_bytes)
+            batch = _InFlight(sampled, seconds, gate_bytes)
+            with self._lock:
+                self._unreleased.add(batch)
+            if store is not None:
+                batch.ticket = store.submit(sampled)
+            self._submitted.put(index, batch)
+
+    def _collect(self) -> None:
+        for index in range(len(self._seed_batches)):
+            batch = self._submitted.get()
+            self._pipeline.bring_rows(batch, self._with_in_degrees)
+            self._ready.put(index, batch)
+
+    def _release_held(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self._release(held)
+
+    def _release(self, batch: _InFlight) -> None:
+        with self._lock:
+            self._unreleased.discard(batch)
+        if batch.ticket is not None and self._pipeline.store is not None:
+            self._pipeline.store.release(batch.ticket)
+        batch.x = None
+        self._gate.leave(batch.gate_bytes)
+
+
+class Pipeline:
+    """A dataset's topology and feature store, open, with a plan to run them by."""
+
+    def __init__(
+        self, dataset: Dataset, plan: Plan, topology: Topology, store: FeatureStore[Any] | None, pool: BufferPool
+    ) -> None:
+        self.dataset = dataset
+        self.plan = plan
+        self.topology = topology
+        self.store = store
+        self._pool = pool
+
+    @property
+    def bytes_a_row(self) -> int:
+        """What a node of a batch in flight holds besides its sampled block."""
+        return bytes_a_row(self.dataset)
+
+    def run(
+        self,
+        seeds: NodeIds,
+        *,
+        purpose: Purpose,
+        epoch: int,
+        fanouts: tuple[int, ...],
+        batch_size: int,
+        seed: int,
+        first_number: int = 0,
+        max_batches: int | None = None,
+        with_in_degrees: bool = False,
+    ) -> BatchStream:
+        """Batches of `batch_size` seeds in the order given; only the last may be smaller.
+
+        seeds: unique internal ids. seed: of the draws. first_number: the first batches are left out, the others keep
+        their numbers, and so their draws. max_batches: stop before this number.
+        """
+        if batch_size < 1:
+            raise ConfigError(f"batch size must be at least 1, got {batch_size}")
+        seed_batches = [seeds[start : start + batch_size] for start in range(0, len(seeds), batch_size)]
+        sampler = NeighborSampler(self.topology, fanouts, seed)
+        wanted = seed_batches[first_number:max_batches]
+        return BatchStream(self, sampler, wanted, purpose, epoch, first_number, with_in_degrees)
+
+    def bring_rows(self, batch: _InFlight, with_in_degrees: bool) -> None:
+        """Wait for a submitted batch and bring its rows to their places."""
+        if with_in_degrees or self.store is None:
+            ids = batch.sampled.node_ids
+            batch.in_degrees = torch.from_numpy(self.topology.indptr[ids + 1] - self.topology.indptr[ids])
+        if self.store is None:
+            batch.counts = FetchCounts()
+            assert batch.in_degrees is not None
+            logarithms = batch.in_degrees.to(torch.float32).log1p_()
+            batch.x = torch.stack([torch.ones_like(logarithms), logarithms], dim=1)
+            return
+        rows = self.store.collect(batch.ticket)
+        batch.counts = rows.counts
+        batch.x = decode_rows(self._in_place(rows), self.dataset.feature_dtype, self.dataset.feature_dim)
+
+    def _in_place(self, rows: Rows) -> Any:
+        whole = rows_in_place(rows)
+        if whole is not None:
+            return whole
+        out = empty_rows(self._pool, rows.num_rows, rows.row_bytes)
+        started = time.perf_counter()
+        assemble(rows, out, self.plan.threads)
+        rows.counts.seconds += time.perf_counter() - started
+        return out
+
+
+def bytes_a_row(dataset: Dataset) -> int:
+    """Bytes that a node's features take in a batch: as stored, and dequantised beside it for int8."""
+    table = dataset.features()
+    if table is None:
+        return 2 * 4
+    return table.row_bytes + (4 * dataset.feature_dim if dataset.feature_dtype == "int8" else 0)
+
+
+@contextmanager
+def open_pipeline(
+    dataset: Dataset, plan: Plan, budget: Budget, injector: FaultInjector | None = None
+) -> Iterator[Pipeline]:
+    """Open topology and store by the plan, everything reserved from the budget; close them on leaving."""
+    with ExitStack() as stack:
+        in_flight_bytes = plan.batches_in_flight * plan.batch_bytes
+        stack.enter_context(budget.reserve("mini-batches in flight", in_flight_bytes))
+        stack.enter_context(budget.reserve("staging", plan.staging_bytes))
+        engine = open_engine(plan.engine, plan.engine_depth, injector).engine
+        pool = BufferPool(in_flight_bytes + plan.staging_bytes)
+        topology = stack.enter_context(open_topology(dataset.topology, plan.topology, engine, budget))
+        table = dataset.features()
+        store = None
+        if table is not None:
+            resources = StoreResources(
+                engine=engine,
+                pool=pool,
+                budget=budget,
+                max_gap_bytes=plan.max_gap_bytes,
+                max_read_bytes=plan.max_read_bytes,
+                staging_bytes=plan.staging_bytes,
+                reading_threads=plan.reading_threads,
+                threads=plan.threads,
+            )
+            store = STORES[plan.store](table, resources)
+            stack.callback(store.close)
+        yield Pipeline(dataset, plan, topology, store, pool)

@@ -1,0 +1,38 @@
+"""What will run, as plain data: filled in by planning/, carried out by pipeline.py, stored in result.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Every choice of a run, with its reason.
+
+    topology: 'memory' or 'mapped'. batches_in_flight: mini-batches between the first read and the model's release,
+    batch_bytes each (measured, with headroom); a larger one waits and goes alone. max_gap_bytes: the largest gap
+    that is read over rather than skipped. staging_bytes: where reads land, all reading threads together.
+    threads: cores that sampling, gathering and the model share. reserved: bytes by name.
+    """
+
+    store: str
+    engine: str
+    engine_depth: int
+    topology: Literal["memory", "mapped"]
+    memory_bytes: int
+    batches_in_flight: int
+    batch_bytes: int
+    reading_threads: int
+    sampling_threads: int
+    threads: int
+    max_gap_bytes: int
+    max_read_bytes: int
+    staging_bytes: int
+    reserved: Mapping[str, int]
+    reasons: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for result.json."""
+        return {**asdict(self), "reserved": dict(self.reserved), "reasons": list(self.reasons)}

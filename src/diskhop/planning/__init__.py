@@ -1,0 +1,1 @@
+"""Choosing how to run: from a dataset, a workload and a budget to a Plan."""

@@ -1,0 +1,170 @@
+"""The plan that is used where the user leaves choices open: `direct` reads, topology in memory where it fits.
+
+Batches in flight are reserved by the measured size of a few real batches, with headroom, not by the worst case of the
+fan-outs, which would eat any budget.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from diskhop.budget import Budget, format_bytes
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import ConfigError
+from diskhop.features import STORES
+from diskhop.io.device_model import DeviceModel, assumed_device_model
+from diskhop.io.engine import open_engine
+from diskhop.io.probe import probe
+from diskhop.pipeline import bytes_a_row
+from diskhop.plan import Plan
+from diskhop.policies.coalesce import choose_gap_bytes
+from diskhop.protocols import NodeIds, Purpose
+from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.topology import TopologyMode, open_topology, topology_bytes
+
+DEFAULT_STORE = "direct"
+_ENGINE_DEPTH = 256
+_MAX_READ_BYTES = 1 << 20
+# Depth 32 of the largest reads is where this kind of disk reaches its bandwidth; below 4 MiB it cannot.
+_STAGING_BYTES = 32 << 20
+_SMALLEST_STAGING_BYTES = 4 << 20
+_MOST_IN_FLIGHT = 4
+_MEASURED_BATCHES = 3
+_HEADROOM = 1.25
+# Below this a whole table is read in a fraction of the seconds that measuring takes.
+_WORTH_MEASURING_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SeedSet:
+    """Batches that a run will ask for: which seeds, how many a batch, how many neighbours a hop (-1: all)."""
+
+    purpose: Purpose
+    seeds: NodeIds
+    batch_size: int
+    fanouts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Workload:
+    """What the choice depends on. None leaves it open.
+
+    also_held: bytes of graph data that the caller keeps besides, by name (labels).
+    """
+
+    seed_sets: tuple[SeedSet, ...]
+    seed: int
+    store: str | None = None
+    engine: str | None = None
+    threads: int | None = None
+    also_held: Mapping[str, int] = field(default_factory=dict)
+
+
+def default_memory_bytes() -> int:
+    """Half of the memory that is free now, within the limit of this process's control group."""
+    free_bytes = psutil.virtual_memory().available
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            free_bytes = min(free_bytes, int(Path(limit).read_text()))
+        except (OSError, ValueError):
+            continue
+    return free_bytes // 2
+
+
+def default_threads() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def device_model(dataset: Dataset) -> DeviceModel:
+    """The cost of reads from the disk that the features lie on: measured once per device, where it matters."""
+    table = dataset.features()
+    if table is None or table.num_rows * table.row_stride < _WORTH_MEASURING_BYTES:
+        return assumed_device_model(note="the feature table is small")
+    return probe(dataset.path, existing_file=table.path)
+
+
+def measure_batch_bytes(dataset: Dataset, workload: Workload) -> int:
+    """Bytes of the largest of a few sampled batches of every seed set: block and rows."""
+    largest_bytes = 0
+    # Mapped, since nothing is reserved yet; the pages it touches are the kernel's to keep.
+    engine = open_engine("threads", 1, None).engine
+    with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
+        for seed_set in workload.seed_sets:
+            sampler = NeighborSampler(topology, seed_set.fanouts, workload.seed)
+            num_batches = -(-len(seed_set.seeds) // seed_set.batch_size)
+            for number in range(min(num_batches, _MEASURED_BATCHES)):
+                # Spread over the seeds: those at the front may be of one kind.
+                start = number * (num_batches // min(num_batches, _MEASURED_BATCHES)) * seed_set.batch_size
+                seeds = seed_set.seeds[start : start + seed_set.batch_size]
+                batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
+                largest_bytes = max(largest_bytes, batch.num_bytes + batch.num_nodes * bytes_a_row(dataset))
+    return largest_bytes
+
+
+def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: DeviceModel) -> Plan:
+    """Fill in a plan. Raises BudgetError, naming the smallest budget that would do, before anything is opened."""
+    store = workload.store or DEFAULT_STORE
+    if store not in STORES:
+        raise ConfigError(f"unknown store '{store}'; the known ones are {', '.join(STORES)}")
+    reasons = [f"store {store}: " + ("as asked" if workload.store else "reads only what a batch needs, keeps nothing")]
+    opened = open_engine(workload.engine or "auto", _ENGINE_DEPTH, None)
+    reasons.append(f"engine {opened.engine.name}: {opened.reason}")
+
+    measured_bytes = measure_batch_bytes(dataset, workload)
+    batch_bytes = int(measured_bytes * _HEADROOM)
+    fixed = dict(workload.also_held)
+    table = dataset.features()
+    if store == "memory" and table is not None:
+        fixed["feature table"] = table.num_rows * table.row_bytes
+    in_memory_bytes = topology_bytes(dataset.topology, "memory")
+
+    smallest = {**fixed, "mini-batches in flight": batch_bytes, "staging": _SMALLEST_STAGING_BYTES}
+    budget.require(smallest)
+    left_bytes = budget.available_bytes - sum(smallest.values())
+    # In this order: every batch draws from the topology, a second batch overlaps reading with computing, wide staging
+    # keeps the disk busy, more batches only smooth.
+    topology: TopologyMode = "mapped"
+    if in_memory_bytes <= left_bytes:
+        topology = "memory"
+        left_bytes -= in_memory_bytes
+        reasons.append(f"topology in memory: {format_bytes(in_memory_bytes)} fit")
+    else:
+        reasons.append(f"topology mapped: {format_bytes(in_memory_bytes)} do not fit beside one batch")
+    batches_in_flight = 1
+    if left_bytes >= batch_bytes:
+        batches_in_flight, left_bytes = 2, left_bytes - batch_bytes
+    staging_bytes = min(_STAGING_BYTES, _SMALLEST_STAGING_BYTES + left_bytes) & ~(_SMALLEST_STAGING_BYTES - 1)
+    left_bytes -= staging_bytes - _SMALLEST_STAGING_BYTES
+    batches_in_flight += min(left_bytes // max(batch_bytes, 1), _MOST_IN_FLIGHT - batches_in_flight)
+    size = f"{format_bytes(batch_bytes)} each, measured with {_HEADROOM - 1:.0%} headroom"
+    reasons.append(f"{batches_in_flight} batches in flight: {size}")
+    max_gap_bytes = choose_gap_bytes(device.overhead_seconds, device.bytes_per_second)
+    reasons.append(f"gaps up to {format_bytes(max_gap_bytes)} are read over: {device.source} cost of one more read")
+    reserved = {**fixed, "mini-batches in flight": batches_in_flight * batch_bytes, "staging": staging_bytes}
+    if topology == "memory":
+        reserved["topology"] = in_memory_bytes
+    budget.require(reserved)
+    threads = workload.threads or default_threads()
+    return Plan(
+        store=store,
+        engine=opened.engine.name,
+        engine_depth=_ENGINE_DEPTH,
+        topology=topology,
+        memory_bytes=budget.total_bytes,
+        batches_in_flight=batches_in_flight,
+        batch_bytes=batch_bytes,
+        reading_threads=1 if batches_in_flight == 1 or staging_bytes < 2 * _SMALLEST_STAGING_BYTES else 2,
+        sampling_threads=max(1, threads // 2),
+        threads=threads,
+        max_gap_bytes=max_gap_bytes,
+        max_read_bytes=_MAX_READ_BYTES,
+        staging_bytes=staging_bytes,
+        reserved=reserved,
+        reasons=tuple(reasons),
+    )

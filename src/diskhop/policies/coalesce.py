@@ -1,0 +1,71 @@
+"""Which reads bring a set of rows: few and large enough, aligned to what the device takes.
+
+*gap*: the bytes between two wanted rows' blocks that nobody asked for. *break-even gap*: the one that takes as long
+to read as another request takes on top of its bytes; reading across anything smaller is cheaper than two reads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop import _native
+from diskhop.errors import ConfigError
+from diskhop.protocols import NodeIds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadPlan:
+    """Reads in ascending order; all arrays are uint64 (reads).
+
+    Read r covers num_bytes[r] bytes at offsets[r], of which required_bytes[r] must exist (the last block may reach
+    past the end of the table), and holds the wanted rows first_wanted[r] to first_wanted[r] + num_wanted[r].
+    """
+
+    offsets: NDArray[np.uint64]
+    num_bytes: NDArray[np.uint64]
+    required_bytes: NDArray[np.uint64]
+    first_wanted: NDArray[np.uint64]
+    num_wanted: NDArray[np.uint64]
+
+    @property
+    def num_reads(self) -> int:
+        """Requests to the device."""
+        return len(self.offsets)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes asked of the device."""
+        return int(self.num_bytes.sum())
+
+
+def choose_gap_bytes(overhead_seconds: float, bytes_per_second: float) -> int:
+    """The break-even gap of a device whose reads take overhead_seconds + bytes / bytes_per_second each."""
+    if not (math.isfinite(overhead_seconds) and overhead_seconds >= 0):
+        raise ConfigError(f"overhead_seconds must be finite and >= 0, got {overhead_seconds}")
+    if not (math.isfinite(bytes_per_second) and bytes_per_second > 0):
+        raise ConfigError(f"bytes_per_second must be finite and > 0, got {bytes_per_second}")
+    return int(overhead_seconds * bytes_per_second)
+
+
+def plan_reads(
+    sorted_ids: NodeIds,
+    *,
+    num_rows: int,
+    row_bytes: int,
+    row_stride: int,
+    max_gap_bytes: int,
+    alignment: int,
+    max_read_bytes: int,
+) -> ReadPlan:
+    """Plan the reads of rows whose ids ascend strictly; row i is row_bytes bytes at offset i * row_stride.
+
+    Rows that share a block of `alignment` bytes, or whose blocks lie at most max_gap_bytes apart, share a read of at
+    most max_read_bytes (a row alone may exceed it). max_gap_bytes < 0 gives every row a read of its own.
+    Raises ValueError or IndexError for ids that do not ascend or lie outside the table.
+    """
+    table = _native.plan_reads(sorted_ids, num_rows, row_bytes, row_stride, max_gap_bytes, alignment, max_read_bytes)
+    return ReadPlan(*table.T)

@@ -1,0 +1,62 @@
+"""Uniform neighbour sampling without replacement: the sampler of GraphSAGE, with PyG's output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from diskhop import _native
+from diskhop.errors import ConfigError, FormatError
+from diskhop.protocols import NodeIds, Purpose, SampledBatch
+from diskhop.sampling.topology import Topology
+
+ALL_NEIGHBORS = -1
+
+
+class NeighborSampler:
+    """Draws up to fanouts[h] in-neighbours of every node first reached by hop h (ALL_NEIGHBORS: all of them).
+
+    Draws depend on seed, purpose, epoch, batch number, hop and node alone. Safe to call from several threads.
+    """
+
+    def __init__(self, topology: Topology, fanouts: Sequence[int], seed: int) -> None:
+        if not fanouts:
+            raise ConfigError("fan-outs must name at least one hop, got none")
+        for fanout in fanouts:
+            if fanout == 0 or not -1 <= fanout < 2**31:
+                raise ConfigError(f"each fan-out must be positive, or -1 for all neighbours, got {fanout}")
+        if not 0 <= seed < 2**64:
+            raise ConfigError(f"seed must be at least 0 and less than 2^64, got {seed}")
+        self.fanouts = tuple(int(fanout) for fanout in fanouts)
+        self._topology = topology
+        self._seed = seed
+
+    def sample(self, seeds: NodeIds, *, purpose: Purpose, epoch: int, number: int) -> SampledBatch:
+        """See Sampler. Raises ConfigError for seeds that are repeated or not nodes, FormatError for damaged lists."""
+        try:
+            arrays = _native.sample_neighbors(
+                self._topology.indptr,
+                self._topology.indices,
+                np.ascontiguousarray(seeds, dtype=np.int64),
+                self.fanouts,
+                self._seed,
+                purpose,
+                epoch,
+                number,
+            )
+        except ValueError as error:
+            raise ConfigError(f"batch {number} cannot be sampled: {error}") from error
+        except IndexError as error:
+            raise FormatError(f"{self._topology.indices_path}: {error}; run 'diskhop verify'") from error
+        node_ids, indptr, sources, edge_positions, num_sampled_nodes, num_sampled_edges = arrays
+        return SampledBatch(
+            number=number,
+            num_seeds=len(seeds),
+            node_ids=node_ids,
+            indptr=indptr,
+            sources=sources,
+            edge_positions=edge_positions,
+            num_sampled_nodes=tuple(num_sampled_nodes),
+            num_sampled_edges=tuple(num_sampled_edges),
+        )

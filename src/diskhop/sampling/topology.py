@@ -1,0 +1,136 @@
+"""A graph's in-neighbour lists, ready to sample from.
+
+`indptr` int64 (nodes + 1) and `indices` (edges) are the two arrays of CSC: the in-neighbours of node v are
+indices[indptr[v] : indptr[v + 1]]. `memory` reads both files whole; `mapped` leaves them to the page cache.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, Engine, File
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import TopologyFiles
+from diskhop.errors import ConfigError, FormatError, ReadError
+
+TopologyMode = Literal["memory", "mapped"]
+Indices = NDArray[np.uint32] | NDArray[np.int64]
+
+_READ_BYTES = 1 << 20
+# indptr is checked in blocks, so that the check holds no second copy of it.
+_CHECK_BLOCK = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Topology:
+    """The lists of an open graph, checked: indptr ascends from 0 to the number of edges. Read-only to everybody."""
+
+    indices_path: Path
+    indptr: NDArray[np.int64]
+    indices: Indices
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the graph."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of the graph."""
+        return len(self.indices)
+
+    def in_degrees(self) -> NDArray[np.int64]:
+        """In-neighbours of every node."""
+        return np.diff(self.indptr)
+
+
+def topology_bytes(files: TopologyFiles, mode: TopologyMode) -> int:
+    """Bytes that the mode holds under the budget's name "topology"; the page cache of `mapped` is the kernel's."""
+    if mode == "mapped":
+        return 0
+    return 8 * (files.num_nodes + 1) + np.dtype(files.index_dtype).itemsize * files.num_edges
+
+
+@contextmanager
+def open_topology(files: TopologyFiles, mode: TopologyMode, engine: Engine, budget: Budget) -> Iterator[Topology]:
+    """Open the lists for sampling; `memory` reserves their bytes until the context ends.
+
+    Raises ConfigError for an unknown mode, BudgetError, ReadError, and FormatError for lists that are damaged.
+    """
+    if mode not in ("memory", "mapped"):
+        raise ConfigError(f"topology mode '{mode}' is unknown; known are memory, mapped")
+    index_dtype = np.dtype(files.index_dtype)
+    if index_dtype not in (np.dtype(np.uint32), np.dtype(np.int64)):
+        raise FormatError(f"{files.indices_path}: indices are uint32 or int64, not {index_dtype}")
+    with budget.reserve("topology", topology_bytes(files, mode)):
+        indptr_bytes = _open_bytes(files.indptr_path, 8 * (files.num_nodes + 1), mode, engine)
+        indptr = indptr_bytes.view(np.int64)
+        _check_indptr(files.indptr_path, indptr, files.num_edges)
+        indices_bytes = _open_bytes(files.indices_path, index_dtype.itemsize * files.num_edges, mode, engine)
+        yield Topology(files.indices_path, indptr, indices_bytes.view(index_dtype))
+
+
+def _open_bytes(path: Path, num_bytes: int, mode: TopologyMode, engine: Engine) -> NDArray[np.uint8]:
+    try:
+        actual_bytes = path.stat().st_size
+    except OSError as error:
+        raise ReadError(f"{path}: cannot be read: {error.strerror}") from error
+    if actual_bytes != num_bytes:
+        raise FormatError(
+            f"{path}: {actual_bytes} bytes, the manifest's counts make it {num_bytes}; "
+            "the copy is incomplete or damaged: import the graph again"
+        )
+    if num_bytes == 0:
+        return np.empty(0, np.uint8)
+    return _map_bytes(path, num_bytes) if mode == "mapped" else _read_bytes(path, num_bytes, engine)
+
+
+def _map_bytes(path: Path, num_bytes: int) -> NDArray[np.uint8]:
+    """Map a file for random access; it is unmapped with the last array that shows it."""
+    try:
+        with path.open("rb") as file:
+            pages = mmap.mmap(file.fileno(), num_bytes, prot=mmap.PROT_READ)
+    except OSError as error:
+        raise ReadError(f"{path}: cannot be mapped: {error.strerror}") from error
+    # Without it the kernel reads megabytes ahead for every list.
+    pages.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(pages, np.uint8)
+
+
+def _read_bytes(path: Path, num_bytes: int, engine: Engine) -> NDArray[np.uint8]:
+    """Read a file whole into huge pages."""
+    file = File(str(path), "read")
+    aligned_bytes = -(-num_bytes // file.offset_alignment) * file.offset_alignment
+    offsets = np.arange(0, aligned_bytes, _READ_BYTES, dtype=np.uint64)
+    ends = np.minimum(offsets + np.uint64(_READ_BYTES), np.uint64(aligned_bytes))
+    required_ends = np.minimum(ends, np.uint64(num_bytes))
+    buffer = BufferPool(0).take(aligned_bytes)
+    engine.wait(engine.submit_read(file, offsets, ends - offsets, buffer, offsets, required_ends - offsets))
+    content = buffer[:num_bytes]
+    content.flags.writeable = False
+    return content
+
+
+def _check_indptr(path: Path, indptr: NDArray[np.int64], num_edges: int) -> None:
+    if indptr[0] != 0 or indptr[-1] != num_edges:
+        raise FormatError(
+            f"{path}: indptr must go from 0 to the {num_edges} edges, it goes from {indptr[0]} to {indptr[-1]}; "
+            "run 'diskhop verify', then import the graph again"
+        )
+    for first in range(0, len(indptr) - 1, _CHECK_BLOCK):
+        block = indptr[first : first + _CHECK_BLOCK + 1]
+        descents = np.flatnonzero(block[1:] < block[:-1])
+        if len(descents):
+            node = first + int(descents[0])
+            raise FormatError(
+                f"{path}: indptr must ascend, but node {node} has {indptr[node]} and node {node + 1} has "
+                f"{indptr[node + 1]}; run 'diskhop verify', then import the graph again"
+            )

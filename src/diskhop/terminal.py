@@ -1,0 +1,74 @@
+"""A training run on a terminal: what was chosen, a bar with loss and time left, a line per epoch."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from diskhop.config import TrainConfig
+from diskhop.plan import Plan
+from diskhop.training.watch import Progress as RunProgress
+from diskhop.training.watch import Watcher
+
+# A line for every epoch of a few; of hundreds, about so many.
+_EPOCH_LINES = 20
+
+
+class TerminalWatcher(Watcher):
+    """Prints to a console; a context, so that the bar is gone when the run ends."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"))
+        self._bars = Progress(*columns, console=console, transient=True)
+        self._task: TaskID | None = None
+        self._num_epochs = 1
+        self._reasons: list[str] = []
+
+    def __enter__(self) -> TerminalWatcher:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def configured(self, config: TrainConfig, reasons: list[str]) -> None:
+        """See Watcher."""
+        self._num_epochs = config.epochs
+        self._reasons = reasons
+
+    def planned(self, plan: Plan) -> None:
+        """See Watcher. Only now: what cannot be planned ends with one line, and nothing before it."""
+        self._print([*self._reasons, *plan.reasons])
+
+    def progressed(self, progress: RunProgress) -> None:
+        """See Watcher."""
+        if self._task is None:
+            self._task = self._bars.add_task("", status="")
+        loss = "" if progress.loss is None else f"loss {progress.loss:.4f}  "
+        left = "" if progress.seconds_left is None else f"{progress.seconds_left:.0f} s left"
+        self._bars.update(
+            self._task,
+            description=f"epoch {progress.epoch}/{progress.num_epochs} {progress.stage}",
+            completed=progress.batch,
+            total=progress.num_batches,
+            status=loss + left,
+        )
+
+    def epoch_done(self, record: dict[str, Any]) -> None:
+        """See Watcher."""
+        number = record["epoch"] + 1
+        if number % max(1, self._num_epochs // _EPOCH_LINES) and number != self._num_epochs:
+            return
+        valid = "" if record.get("valid") is None else f"  valid {record['valid']:.4f}"
+        times = f"{record['seconds']:.1f} s, waiting {record['stall_seconds']:.1f} s"
+        self._print([f"epoch {number}/{self._num_epochs}  loss {record['loss']:.4f}{valid}  {times}"])
+
+    def _print(self, lines: list[str] | tuple[str, ...]) -> None:
+        for line in lines:
+            self._console.print(line, markup=False)

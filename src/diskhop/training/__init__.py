@@ -1,0 +1,56 @@
+"""Training: from a dataset and options to a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from diskhop.config import SavedRun, load_config
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.errors import ConfigError
+from diskhop.training.defaults import resolve_config
+from diskhop.training.node import Trained, train_node_classifier
+from diskhop.training.run_folder import CONFIG_FILE, require_same_dataset
+from diskhop.training.watch import Progress, Watcher
+
+__all__ = ["Progress", "Trained", "Watcher", "resolve_config", "train", "train_node_classifier"]
+
+
+def train(
+    dataset: Dataset | Path | str | None = None,
+    *,
+    preset: str | None = None,
+    config: Path | str | None = None,
+    out: Path | str | None = None,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+    **options: Any,
+) -> Trained:
+    """Train on a dataset, with the options of TrainConfig; what is not given is chosen, and `watcher` is told why.
+
+    config: a file with options, such as a run's config.toml; options given here win over it, and it over the preset.
+    The dataset may be left to it. out: the folder for the run. resume: go on with the run in `out`, by its config.toml.
+    """
+    saved = SavedRun(dataset="", dataset_hash="", options={})
+    path = Path(config) if config is not None else None
+    if resume:
+        if out is None:
+            raise ConfigError("--resume needs --out, the folder of the run to go on with")
+        if path is not None or preset is not None:
+            raise ConfigError("--resume goes on by the run's own config.toml: leave out --config and --preset")
+        path = Path(out) / CONFIG_FILE
+        if not path.exists():
+            raise ConfigError(f"{out}: there is no run to resume, {CONFIG_FILE} is missing; leave out --resume")
+    if path is not None:
+        saved = load_config(path)
+    if dataset is None and not saved.dataset:
+        raise ConfigError("there is no dataset to train on: name one, or a config file that does")
+    opened = dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset or saved.dataset))
+    if path is not None:
+        require_same_dataset(path, saved.dataset_hash, opened)
+    resolved, reasons = resolve_config(opened, {**saved.options, **options}, preset)
+    if watcher is not None:
+        watcher.configured(resolved, reasons)
+    return train_node_classifier(
+        opened, resolved, Path(out) if out is not None else None, resume=resume, watcher=watcher
+    )

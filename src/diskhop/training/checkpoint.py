@@ -1,0 +1,118 @@
+"""Checkpoints: safetensors files that carry a checksum of their own and appear whole.
+
+The checksum (xxh3 of the whole file, counted with 16 zeros in its place) is a string in the metadata that safetensors
+allows, so any reader of safetensors opens the file, and tensors and checksum are committed by one rename.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+import xxhash
+from torch import Tensor
+
+from diskhop.errors import TrainingError
+from diskhop.io.atomic import Injector, write_file
+
+_NO_SUM = "0" * 16
+# The metadata is a JSON string inside the JSON header, hence the backslashes.
+_SUM_KEY = rb"\"xxh3\":\""
+_NOWHERE = -1
+
+
+@dataclass(slots=True, eq=False)
+class TrainingState:
+    """All that training needs to go on after an epoch.
+
+    epoch: epochs done. model, best_model: parameters by name; best: by validation, or the last where there is none.
+    optimizer: Adam's tensors, 'parameter number.name'. best_valid, best_epoch: of the best model. history: a record for
+    each epoch.
+    """
+
+    epoch: int
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    best_model: dict[str, Tensor]
+    best_valid: float | None
+    best_epoch: int
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def save_state(path: Path, state: TrainingState, injector: Injector | None = None) -> None:
+    """Replace the checkpoint at path: the old one or the new one is there, whole, at any instant."""
+    tensors: dict[str, Tensor] = {}
+    for group in ("model", "optimizer", "best_model"):
+        tensors |= {f"{group}/{name}": tensor for name, tensor in getattr(state, group).items()}
+    facts = {name: getattr(state, name) for name in ("epoch", "best_valid", "best_epoch", "history")}
+    save_tensors(path, tensors, {"state": json.dumps(facts)}, injector)
+
+
+def load_state(path: Path) -> TrainingState:
+    """Read a checkpoint. Raises TrainingError if it is damaged or is not one."""
+    tensors, metadata = load_tensors(path)
+    groups: dict[str, Any] = {"model": {}, "optimizer": {}, "best_model": {}}
+    try:
+        for name, tensor in tensors.items():
+            group, _, rest = name.partition("/")
+            groups[group][rest] = tensor
+        return TrainingState(**groups, **json.loads(metadata["state"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise TrainingError(f"{path}: is not a checkpoint of a training run: {error!r}") from error
+
+
+def save_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], injector: Injector | None = None
+) -> None:
+    """Write a safetensors file with our checksum; equal input gives equal bytes."""
+    whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    # A single metadata key: safetensors keeps several in an order that changes from run to run.
+    packed = json.dumps({"xxh3": _NO_SUM, **metadata}, separators=(",", ":"))
+    content = bytearray(safetensors.torch.save(whole, {"diskhop": packed}))
+    start = _find_sum(content)
+    content[start : start + 16] = xxhash.xxh3_64_hexdigest(content).encode()
+    write_file(path, bytes(content), injector)
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a file that `save_tensors` wrote. Raises TrainingError if it is damaged."""
+    try:
+        content = bytearray(path.read_bytes())
+    except OSError as error:
+        raise TrainingError(f"{path}: cannot be read: {error.strerror}; train again without --resume") from error
+    start = _find_sum(content)
+    stored = bytes(content[start : start + 16])
+    content[start : start + 16] = _NO_SUM.encode()
+    if start == _NOWHERE or xxhash.xxh3_64_hexdigest(content).encode() != stored:
+        raise TrainingError(f"{path}: is damaged, its checksum does not match; train again in a new folder")
+    header_bytes = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + header_bytes])
+    return safetensors.torch.load(bytes(content)), json.loads(header["__metadata__"]["diskhop"])
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Adam's state as tensors by name, which safetensors can hold."""
+    state = optimizer.state_dict()["state"]
+    return {f"{index}.{name}": tensor for index, values in state.items() for name, tensor in values.items()}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put back what `optimizer_tensors` took; the options (learning rate and so on) stay."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        index, _, rest = name.partition(".")
+        state.setdefault(int(index), {})[rest] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _find_sum(content: bytearray) -> int:
+    """Where the checksum's 16 digits are in the header."""
+    header_end = 8 + int.from_bytes(content[:8], "little")
+    found = content.find(_SUM_KEY, 8, min(header_end, len(content)))
+    return _NOWHERE if found == _NOWHERE else found + len(_SUM_KEY)

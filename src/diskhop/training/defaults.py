@@ -1,0 +1,110 @@
+"""Filling in what nobody said: presets, then choices that follow from the dataset, one line of reason each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from diskhop.budget import format_bytes
+from diskhop.config import ALL_NEIGHBORS, AUTO_ENGINE, TrainConfig, check_options, read_toml, require_known
+from diskhop.dataset.dataset import Dataset
+from diskhop.models import LAYERS
+from diskhop.planning.defaults import DEFAULT_STORE, default_memory_bytes, default_threads
+from diskhop.training.seeds import choose_seeds
+
+_PRESETS = Path(__file__).parent / "presets"
+
+# Adam takes some hundreds of steps to get anywhere; with many batches an epoch, a few epochs do.
+_WANTED_STEPS = 500
+_FEWEST_EPOCHS, _MOST_EPOCHS = 5, 200
+_MOST_EDGES_FOR_ALL_NEIGHBORS = 2_000_000
+
+
+def list_presets() -> list[str]:
+    """Names of the presets in the package."""
+    return sorted(path.stem for path in _PRESETS.glob("*.toml"))
+
+
+def load_preset(name: str, model: str | None = None) -> dict[str, Any]:
+    """Options of a preset for a model, by default the preset's own. A table by a model's name refines the rest."""
+    require_known("preset", name, list_presets())
+    content = read_toml(_PRESETS / f"{name}.toml")
+    refinements = {known: content.pop(known, {}) for known in LAYERS}
+    chosen = content["model"] if model is None else model
+    return check_options({**content, **refinements.get(chosen, {}), "model": chosen}, f"preset '{name}'")
+
+
+def resolve_config(
+    dataset: Dataset, options: Mapping[str, Any], preset: str | None = None
+) -> tuple[TrainConfig, list[str]]:
+    """Turn options into a whole configuration and say why each value that nobody gave was chosen.
+
+    Options win over the preset, the preset over the choices made here. A fan-out of one count is for every hop.
+    Raises ConfigError for what cannot work, an unknown model or preset included.
+    """
+    given = check_options(options, "training")
+    if preset is not None:
+        given = {**load_preset(preset, given.get("model")), **given}
+    chosen: dict[str, Any] = {}
+    reasons: list[str] = []
+
+    def choose(name: str, value: Any, reason: str) -> Any:
+        if name not in given:
+            chosen[name] = value
+            reasons.append(f"{name} {_show(value)}: {reason}")
+        return given.get(name, value)
+
+    model = choose("model", "sage", "learns from sampled neighbours, on any graph")
+    require_known("model", model, LAYERS)
+    layers = _choose_layers(given, choose)
+    choose("hidden", 128, "wide enough for most graphs, quick on a CPU")
+    choose("norm", "layer", "trains steadily at any batch size")
+    choose("dropout", 0.5, "the usual guard against learning by heart")
+    choose("lr", 0.003, "suits Adam with batches of some hundreds")
+    choose("fanout", (10,) * layers, "neighbours a hop, bounds a batch whatever the degrees")
+    is_small = dataset.num_edges <= _MOST_EDGES_FOR_ALL_NEIGHBORS
+    eval_reason = "all neighbours, the graph is small" if is_small else "more than in training, still bounded"
+    choose("eval_fanout", ((ALL_NEIGHBORS if is_small else 20),) * layers, eval_reason)
+
+    if dataset.num_splits > 1:
+        choose("split", 0, f"the first of {dataset.num_splits}")
+    seeds, seed_reasons = choose_seeds(dataset, given.get("split", 0), given.get("evaluate", True))
+    reasons += seed_reasons
+    batch_size = choose("batch_size", min(1000, len(seeds.train)), f"of {len(seeds.train)} training nodes")
+    choose("eval_batch_size", 1000, "as many as keep a batch small")
+    num_batches = min(-(-len(seeds.train) // batch_size), given.get("max_batches", 0) or len(seeds.train))
+    epochs = min(max(-(-_WANTED_STEPS // num_batches), _FEWEST_EPOCHS), _MOST_EPOCHS)
+    epochs = choose("epochs", epochs, f"{num_batches} batches each, {epochs * num_batches} steps at most")
+    if seeds.valid is not None and "epochs" not in given:
+        patience = max(_FEWEST_EPOCHS, epochs // 4)
+        choose("patience", patience, f"stops after {patience} epochs without a better validation")
+    metric = "auc" if dataset.num_tasks else "accuracy"
+    choose(
+        "metric",
+        metric,
+        f"labels are {dataset.num_tasks or dataset.num_classes} {'tasks' if dataset.num_tasks else 'classes'}",
+    )
+    memory_bytes = given.get("memory_bytes") or default_memory_bytes()
+    choose("memory_bytes", memory_bytes, f"{format_bytes(memory_bytes)}, half of what is free")
+    choose("store", DEFAULT_STORE, "reads what a batch needs, works within any memory")
+    choose("engine", AUTO_ENGINE, "the best that works here")
+    choose("threads", default_threads(), "the cores that this process may use")
+
+    complete = {**chosen, **given}
+    for name in ("fanout", "eval_fanout"):
+        if len(complete[name]) == 1:
+            complete[name] = complete[name] * layers
+    return TrainConfig(**complete), reasons
+
+
+def _choose_layers(given: Mapping[str, Any], choose: Any) -> int:
+    for name in ("fanout", "eval_fanout"):
+        if len(given.get(name, ())) > 1:
+            num_hops = len(given[name])
+            return int(choose("layers", num_hops, f"one for each hop of {name}"))
+    return int(choose("layers", 2, "two hops reach most of what helps"))
+
+
+def _show(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,206 @@
+"""Node classification from a dataset to a measured model: seeds, plan, epochs, test, result.
+
+Every epoch is committed when it is done. Since values depend on the configuration alone (see trainer.py), a run that
+goes on from a commit is the run that was never interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from diskhop.budget import Budget
+from diskhop.config import AUTO_ENGINE, TrainConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import TrainingError
+from diskhop.io.atomic import Injector
+from diskhop.models import Network
+from diskhop.pipeline import open_pipeline
+from diskhop.planning.defaults import SeedSet, Workload, choose_plan, device_model
+from diskhop.protocols import Purpose
+from diskhop.training.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
+from diskhop.training.metrics import require_metric
+from diskhop.training.run_folder import RunFolder, require_new_folder
+from diskhop.training.seeds import SplitSeeds, choose_seeds
+from diskhop.training.trainer import NodeTrainer
+from diskhop.training.watch import Watcher
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """A finished run: the best model, how it was made, and what result.json holds."""
+
+    model: Network
+    config: TrainConfig
+    result: dict[str, Any]
+
+
+def train_node_classifier(
+    dataset: Dataset,
+    config: TrainConfig,
+    out: Path | None = None,
+    *,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+    injector: Injector | None = None,
+) -> Trained:
+    """Train a model, keep the best on validation, measure it on test; leave all of it in the folder `out`, if given.
+
+    resume: go on from the last epoch that a run with the same configuration committed to `out`. injector: decides over
+    changes to `out`. Raises ConfigError or BudgetError before anything is written, TrainingError if the loss is not
+    finite.
+    """
+    watcher = watcher or Watcher()
+    require_metric(config.metric, dataset.num_classes)
+    if out is not None and not resume:
+        require_new_folder(out)
+    seeds, _ = choose_seeds(dataset, config.split, config.evaluate)
+    labels = dataset.labels()
+    assert labels is not None, "choose_seeds refuses a dataset without labels"
+    budget = Budget(config.memory_bytes)
+    held = {"labels": labels.nbytes, "seeds": 2 * seeds.num_bytes}  # An epoch's order is a second copy.
+    plan = choose_plan(dataset, _workload(config, seeds, held), budget, device_model(dataset))
+    config = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads)
+
+    with (
+        _reproducible(config.threads),
+        budget.reserve("labels", held["labels"]),
+        budget.reserve("seeds", held["seeds"]),
+    ):
+        trainer = NodeTrainer(dataset, labels, config, watcher)
+        run = RunFolder(out, injector) if out is not None else None
+        state = None
+        if run is not None and resume:
+            state = run.resume(config, dataset)
+        elif run is not None:
+            run.start(config, dataset)
+        if state is None:
+            state = TrainingState(0, trainer.parameters(), {}, trainer.parameters(), None, 0)
+        else:
+            _restore(trainer, state, out)
+        watcher.planned(plan)
+
+        with open_pipeline(dataset, plan, budget) as pipeline:
+            while state.epoch < config.epochs and not _is_out_of_patience(state, config):
+                record = trainer.train_pass(pipeline, seeds.train, state.epoch)
+                is_due = (state.epoch + 1) % config.eval_every == 0 or state.epoch + 1 == config.epochs
+                if seeds.valid is not None and is_due:
+                    measured = trainer.evaluate(pipeline, seeds.valid, Purpose.VALID, state.epoch)
+                    record["valid"], record["validation"] = measured
+                state = _advance(state, trainer, record)
+                if run is not None:
+                    run.commit(state)
+                watcher.epoch_done(record)
+            trainer.model.load_state_dict(state.best_model)
+            tested: dict[str, Any] = {}
+            if seeds.test is not None:
+                measured = trainer.evaluate(pipeline, seeds.test, Purpose.TEST, state.epoch)
+                tested["test"], tested["testing"] = measured
+
+        peak_bytes = peak_rss_bytes()
+        result = {
+            "version": _version(),
+            "dataset": dataset.name,
+            "dataset_hash": dataset.hash,
+            "model": config.model,
+            "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+            "seed": config.seed,
+            "peak_rss_bytes": peak_bytes,
+            "overhead_bytes": max(0, peak_bytes - budget.peak_bytes),
+            "plan": {**plan.to_dict(), "reserved": budget.table()},
+            "epochs": state.history,
+            "metric": config.metric,
+            "best_epoch": state.best_epoch,
+            **({} if state.best_valid is None else {"best_valid": state.best_valid}),
+            **tested,
+        }
+        if run is not None:
+            run.finish(state.best_model, config, result)
+    return Trained(trainer.model, config, result)
+
+
+def peak_rss_bytes() -> int:
+    """The most memory that this process had resident."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise TrainingError("/proc/self/status: has no line VmHWM, which tells peak memory; diskhop needs a Linux kernel")
+
+
+def _workload(config: TrainConfig, seeds: SplitSeeds, held: dict[str, int]) -> Workload:
+    training = SeedSet(purpose=Purpose.TRAIN, seeds=seeds.train, batch_size=config.batch_size, fanouts=config.fanout)
+    evaluation = [
+        SeedSet(purpose=purpose, seeds=ids, batch_size=config.eval_batch_size, fanouts=config.eval_fanout)
+        for purpose, ids in ((Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
+        if ids is not None
+    ]
+    return Workload(
+        seed_sets=(training, *evaluation),
+        seed=config.seed,
+        store=config.store,
+        engine=None if config.engine == AUTO_ENGINE else config.engine,
+        threads=config.threads,
+        also_held=held,
+    )
+
+
+def _advance(state: TrainingState, trainer: NodeTrainer, record: dict[str, Any]) -> TrainingState:
+    """The state after one epoch more. Without validation the last model is the best."""
+    valid = record.get("valid")
+    is_best = state.best_valid is None or (valid is not None and valid > state.best_valid)
+    return TrainingState(
+        epoch=state.epoch + 1,
+        model=trainer.parameters(),
+        optimizer=optimizer_tensors(trainer.optimizer),
+        best_model=trainer.parameters() if is_best else state.best_model,
+        best_valid=valid if is_best else state.best_valid,
+        best_epoch=state.epoch if is_best else state.best_epoch,
+        history=[*state.history, record],
+    )
+
+
+def _restore(trainer: NodeTrainer, state: TrainingState, out: Path | None) -> None:
+    try:
+        trainer.model.load_state_dict(state.model)
+        restore_optimizer(trainer.optimizer, state.optimizer)
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise TrainingError(
+            f"{out}: the checkpoint does not fit the model: {error}; train into a new folder"
+        ) from error
+
+
+def _is_out_of_patience(state: TrainingState, config: TrainConfig) -> bool:
+    is_measured = state.best_valid is not None and config.patience > 0
+    return is_measured and state.epoch - 1 - state.best_epoch >= config.patience
+
+
+def _version() -> str:
+    try:
+        return version("diskhop")
+    except PackageNotFoundError:
+        return "not installed"
+
+
+@contextmanager
+def _reproducible(threads: int) -> Iterator[None]:
+    """Torch with this many threads, deterministic kernels, and a generator of our own; all put back on leaving."""
+    num_threads = torch.get_num_threads()
+    was_deterministic = torch.are_deterministic_algorithms_enabled()
+    fills_memory = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True)
+    # Filling every new tensor first costs as much as the arithmetic, and nothing here reads what it has not written.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_num_threads(num_threads)
+        torch.use_deterministic_algorithms(was_deterministic)
+        torch.utils.deterministic.fill_uninitialized_memory = fills_memory  # type: ignore[attr-defined]

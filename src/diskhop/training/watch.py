@@ -1,0 +1,42 @@
+"""What a run tells while it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from diskhop.config import TrainConfig
+from diskhop.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a run is, after a batch.
+
+    stage: train, valid or test. epoch: counted from 0; of at most num_epochs. batch: done, of num_batches of this pass.
+    loss: of the batch, in training. seconds_left: until the last epoch is done; None: nothing to go by yet.
+    """
+
+    stage: str
+    epoch: int
+    num_epochs: int
+    batch: int
+    num_batches: int
+    loss: float | None
+    seconds_left: float | None
+
+
+class Watcher:
+    """Does nothing; override what you want to show."""
+
+    def configured(self, config: TrainConfig, reasons: list[str]) -> None:
+        """The options are complete; why those that nobody gave are as they are."""
+
+    def planned(self, plan: Plan) -> None:
+        """The plan is made; nothing is open yet."""
+
+    def progressed(self, progress: Progress) -> None:
+        """A batch is done."""
+
+    def epoch_done(self, record: dict[str, Any]) -> None:
+        """An epoch is done and kept; the record is the one in result.json."""

@@ -1,0 +1,163 @@
+"""A crash before any write, fsync or rename of an import leaves the old state or the new one, whatever the disk forgot.
+
+Two worlds are tried after each crash: one that lost every name whose directory was not synced, and one that kept all
+names and lengths but of the content only what was synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diskhop._native import CrashError, Engine, FaultInjector, FaultRule
+from diskhop.dataset.convert import import_graph
+from diskhop.dataset.dataset import open_dataset
+from diskhop.dataset.verify import verify
+from diskhop.errors import DestinationError, DiskhopError, FormatError
+from diskhop.io.atomic import sync_directory, write_file
+from diskhop.io.faults import CrashInjector, Lost
+from tests.graphs import folder_bytes, make_dataset, memory_folder, threads_engine
+
+LOST: list[Lost] = ["names", "data"]
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What a disk forgets is simulated, so that memory does for one, and is quick to fsync."""
+    with memory_folder(tmp_path_factory.mktemp("crash")) as folder:
+        yield folder
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    nodes = np.arange(9)
+    arrays = {"edge_index": np.stack([nodes, nodes[::-1]]), "x": np.eye(9, 4), "y": nodes % 2, "train_idx": nodes[:3]}
+    np.savez(folder / "data.npz", **arrays)  # type: ignore[arg-type]
+    return folder
+
+
+def crash_at(root: Path, source: Path, nth: int, survivors: dict[Lost, Path]) -> int:
+    """Import source to root/graph and crash before change nth (0: never); returns the number of changes."""
+    root.mkdir()
+    with CrashInjector(root, nth) as injector:
+        engine = Engine("threads", 1, injector.native)
+        if nth == 0:
+            import_graph(source, root / "graph", engine=engine, injector=injector)
+        else:
+            with pytest.raises(CrashError):
+                import_graph(source, root / "graph", engine=engine, injector=injector)
+        for lost, target in survivors.items():
+            target.mkdir()
+            injector.write_survivors(target, lost)
+        return injector.num_changes
+
+
+def test_every_crash_leaves_nothing_or_all_and_the_next_import_succeeds(tmp_path: Path, source: Path) -> None:
+    survivors = {lost: tmp_path / f"after-{lost}" for lost in LOST}
+    num_changes = crash_at(tmp_path / "whole", source, 0, survivors)
+    expected = folder_bytes(tmp_path / "whole" / "graph")
+    for folder in survivors.values():
+        assert folder_bytes(folder / "graph") == expected, "a finished import survives whole"
+    # Six files of content with a write and a fsync each, the manifest's three, directories, and two renames.
+    assert num_changes > 20
+
+    num_finished = 0
+    for nth in range(1, num_changes + 1):
+        survivors = {lost: tmp_path / f"{nth}-{lost}" for lost in LOST}
+        crash_at(tmp_path / f"{nth}", source, nth, survivors)
+        for folder in survivors.values():
+            graph = folder / "graph"
+            if graph.exists():
+                open_dataset(graph)
+                num_finished += 1
+            else:
+                with pytest.raises(FormatError, match="does not exist"):
+                    open_dataset(graph)
+                import_graph(source, graph, engine=threads_engine())
+            assert verify(graph) == []
+            assert folder_bytes(graph) == expected
+            assert [path.name for path in folder.iterdir()] == ["graph"]
+    # Only the last change, the fsync of the parent, comes after the rename: names may survive without it.
+    assert num_finished == 1
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_every_crash_of_a_replaced_file_leaves_the_old_or_the_new(tmp_path: Path, lost: Lost) -> None:
+    seen = set()
+    for nth in range(1, 5):
+        root = tmp_path / f"{nth}"
+        root.mkdir()
+        write_file(root / "state", b"old")
+        with CrashInjector(root, nth) as injector:
+            with pytest.raises(CrashError):
+                write_file(root / "state", b"the new", injector)
+            (tmp_path / f"after-{nth}").mkdir()
+            injector.write_survivors(tmp_path / f"after-{nth}", lost)
+        seen.add((tmp_path / f"after-{nth}" / "state").read_bytes())
+    assert seen == ({b"old"} if lost == "names" else {b"old", b"the new"})
+
+
+def test_the_injector_notices_a_missing_fsync(tmp_path: Path) -> None:
+    """The simulation itself can fail: content, or a name, that was never synced does not survive."""
+    root = tmp_path / "root"
+    root.mkdir()
+    with CrashInjector(root, 0) as injector:
+        (root / "never-synced").write_bytes(b"content")
+        sync_directory(root, injector)
+        (root / "late").write_bytes(b"content")
+        for lost in LOST:
+            (tmp_path / lost).mkdir()
+            injector.write_survivors(tmp_path / lost, lost)
+    assert folder_bytes(tmp_path / "names") == {"never-synced": b""}
+    assert folder_bytes(tmp_path / "data") == {"never-synced": bytes(7), "late": bytes(7)}
+
+
+@pytest.mark.parametrize("kind", ["no_space", "io_error"])
+@pytest.mark.parametrize("counted", ["writes", "fsyncs", "renames"])
+def test_every_change_that_fails_is_one_line_and_leaves_nothing(
+    tmp_path: Path, source: Path, kind: str, counted: str
+) -> None:
+    counting = FaultInjector([])
+    import_graph(source, tmp_path / "whole", engine=threads_engine(counting), injector=counting)
+    expected = folder_bytes(tmp_path / "whole")
+    (tmp_path / "root").mkdir()
+    graph = tmp_path / "root" / "graph"
+    for nth in range(1, counting.count(counted) + 1):
+        injector = FaultInjector([FaultRule(kind, counted, nth)])
+        with pytest.raises(DiskhopError) as caught:
+            import_graph(source, graph, engine=threads_engine(injector), injector=injector)
+        assert "\n" not in str(caught.value)
+        assert str(tmp_path / "root") in str(caught.value)
+        if kind == "no_space":
+            assert isinstance(caught.value, DestinationError)
+            assert caught.value.exit_code == 2
+        assert list((tmp_path / "root").iterdir()) == []
+    import_graph(source, graph, engine=threads_engine())
+    assert folder_bytes(graph) == expected
+
+
+def test_curable_faults_change_nothing(tmp_path: Path, source: Path) -> None:
+    import_graph(source, tmp_path / "whole", engine=threads_engine())
+    rules = [
+        FaultRule("short_transfer", "writes", 2, once=False),
+        FaultRule("interrupted", "writes", 1),
+        FaultRule("again", "writes", 5),
+    ]
+    import_graph(source, tmp_path / "faulty", engine=threads_engine(FaultInjector(rules, seed=3)))
+    assert folder_bytes(tmp_path / "faulty") == folder_bytes(tmp_path / "whole")
+
+
+def test_a_failed_write_of_many_in_flight_leaves_nothing(tmp_path: Path) -> None:
+    """Files of several transfers: the one that fails is not the last that was queued."""
+    for nth in (1, 2, 3, 5):
+        injector = FaultInjector([FaultRule("no_space", "writes", nth, once=False)])
+        with pytest.raises(DestinationError, match="space"):
+            make_dataset(
+                tmp_path / "graph", num_nodes=40_000, dim=100, engine=threads_engine(injector), injector=injector
+            )
+        assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,66 @@
+"""Small graphs, datasets of them, and an engine, for any test that needs one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import Engine, FaultInjector
+from diskhop.dataset.builder import DatasetBuilder
+from diskhop.dataset.dataset import Dataset
+from diskhop.io.atomic import Injector
+
+SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+@contextmanager
+def memory_folder(otherwise: Path) -> Iterator[Path]:
+    """A folder where an fsync costs nothing, for tests that fsync thousands of times; gone afterwards."""
+    shared_memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared_memory if os.access(shared_memory, os.W_OK) else otherwise) as folder:
+        yield Path(folder)
+
+
+def threads_engine(injector: FaultInjector | None = None) -> Engine:
+    """The engine that runs everywhere."""
+    return Engine("threads", 4, injector)
+
+
+def random_pairs(num_nodes: int, num_edges: int, seed: int = 0) -> NDArray[np.int64]:
+    """Edges (2, num_edges), repeats and loops among them."""
+    return np.random.default_rng(seed).integers(0, num_nodes, (2, num_edges))
+
+
+def make_dataset(
+    destination: Path,
+    *,
+    num_nodes: int = 50,
+    num_edges: int = 300,
+    dim: int = 6,
+    dtype: str = "float32",
+    engine: Engine | None = None,
+    injector: Injector | None = None,
+) -> Dataset:
+    """A plain dataset with features, labels and one split, the same for the same arguments."""
+    generator = np.random.default_rng(1)
+    with DatasetBuilder(destination, name="small", engine=engine or threads_engine(), injector=injector) as builder:
+        builder.add_nodes("node", num_nodes)
+        builder.add_edge_list("edge", "node", "node", random_pairs(num_nodes, num_edges))
+        features = generator.normal(size=(num_nodes, dim)).astype(np.float32)
+        builder.add_features("node", [features], dim=dim, dtype=dtype)
+        builder.add_labels("node", [np.arange(num_nodes) % 3])
+        order = generator.permutation(num_nodes)
+        for part, ids in zip(("train", "valid", "test"), np.array_split(order, 3), strict=True):
+            builder.add_split("node", part, [ids])
+        return builder.finish()
+
+
+def folder_bytes(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -1,0 +1,50 @@
+"""The presets reach the accuracies that the literature reports, on the real graphs, from disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diskhop.dataset.convert import import_graph
+from diskhop.dataset.dataset import Dataset
+from diskhop.io.engine import open_engine
+from diskhop.training import train
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+
+
+def import_shared(folder: Path, name: str) -> Dataset:
+    source = SHARED / name
+    if not source.exists():
+        pytest.skip(f"needs the graph '{name}' in ../shared/data")
+    return import_graph(source, folder / name, engine=open_engine("auto").engine)
+
+
+def mean_test(dataset: Dataset, runs: list[dict[str, Any]], **options: Any) -> float:
+    return float(np.mean([train(dataset, store="direct", **options, **run).result["test"] for run in runs]))
+
+
+def test_cora_gcn_one_seed(tmp_path: Path) -> None:
+    assert mean_test(import_shared(tmp_path, "cora"), [{"seed": 0}], preset="cora", epochs=100) >= 0.79
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "accuracy"), [("gcn", 0.805), ("gat", 0.815), ("sage", 0.79)])
+def test_cora_public_split(tmp_path: Path, model: str, accuracy: float) -> None:
+    runs = [{"seed": seed} for seed in range(5)]
+    assert mean_test(import_shared(tmp_path, "cora"), runs, preset="cora", model=model) >= accuracy
+
+
+@pytest.mark.slow
+def test_tolokers_sage(tmp_path: Path) -> None:
+    runs = [{"split": split} for split in range(3)]
+    dataset = import_shared(tmp_path, "heterophilous-tolokers")
+    assert mean_test(dataset, runs, preset="tolokers", model="sage") >= 0.81
+
+
+@pytest.mark.slow
+def test_oewn_sage_with_three_hops(tmp_path: Path) -> None:
+    assert mean_test(import_shared(tmp_path, "oewn"), [{"seed": 0}], preset="oewn", model="sage", layers=3) >= 0.74

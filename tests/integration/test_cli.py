@@ -1,0 +1,241 @@
+"""The command line: what it prints, and that bad input ends with one line, exit code 2 and nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diskhop.cli import run
+
+Arrays = dict[str, object]
+
+
+def good_arrays() -> Arrays:
+    generator = np.random.default_rng(0)
+    return {
+        "edge_index": generator.integers(0, 60, (2, 300)),
+        "x": generator.normal(size=(60, 5)).astype(np.float32),
+        "y": generator.integers(0, 3, 60),
+        "train_idx": np.arange(0, 30),
+        "val_idx": np.arange(30, 45),
+        "test_idx": np.arange(45, 60),
+    }
+
+
+def write_source(folder: Path, arrays: Arrays) -> Path:
+    folder.mkdir()
+    np.savez(folder / "data.npz", **arrays)  # type: ignore[arg-type]
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_source(tmp_path / "source", good_arrays())
+
+
+@pytest.fixture
+def graph(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert run(["import", str(source), str(tmp_path / "graph")]) == 0
+    capsys.readouterr()
+    return tmp_path / "graph"
+
+
+def expect_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], *words: str, begun: bool = False) -> str:
+    """The error's line, the only one unless the run had `begun` and told what it chose."""
+    capsys.readouterr()
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    lines = captured.err.strip().splitlines()
+    assert begun or len(lines) == 1, captured.err
+    assert "Traceback" not in captured.err
+    assert sum(line.startswith("diskhop: ") for line in lines) == 1
+    for word in words:
+        assert word in lines[-1], lines[-1]
+    return lines[-1]
+
+
+def test_import_inspect_verify(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = tmp_path / "graph"
+    assert run(["import", str(source), str(graph), "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert run(["inspect", str(graph), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == described
+    assert "60" in json.dumps(described)
+    assert run(["inspect", str(graph)]) == 0
+    assert run(["verify", str(graph)]) == 0
+    assert "as it was written" in capsys.readouterr().out
+
+
+def test_import_and_inspect_do_not_load_torch(source: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from diskhop.cli import run\n"
+        f"assert run(['import', {str(source)!r}, {str(tmp_path / 'graph')!r}]) == 0\n"
+        f"assert run(['inspect', {str(tmp_path / 'graph')!r}]) == 0\n"
+        "assert 'torch' not in sys.modules, 'torch was loaded'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_doctor_says_what_to_expect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert run(["doctor", str(tmp_path), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["device"]["bytes_per_second"] > 0
+    assert report["device"]["overhead_seconds"] > 0
+
+
+def change(**arrays: object) -> Callable[[], Arrays]:
+    return lambda: {**good_arrays(), **arrays}
+
+
+def edges(*pairs: tuple[int, int]) -> np.ndarray:
+    return np.ascontiguousarray(np.array(pairs, np.int64).T)
+
+
+def nan_features() -> np.ndarray:
+    x = np.zeros((60, 5), np.float32)
+    x[17, 3] = np.nan
+    return x
+
+
+BAD_SOURCES: dict[str, tuple[Callable[[], Arrays], list[str]]] = {
+    "id out of range": (change(edge_index=edges((0, 1), (2, 60))), ["edge_index", "60"]),
+    "negative id": (change(edge_index=edges((0, 1), (-1, 2))), ["edge_index", "-1"]),
+    "edges of the wrong shape": (change(edge_index=np.zeros((3, 4), np.int64)), ["edge_index", "(3, 4)"]),
+    "edges that are not integers": (change(edge_index=np.zeros((2, 4))), ["edge_index", "float64"]),
+    "array of objects": (change(x=np.array([[{}]] * 60, dtype=object)), ["x", "object"]),
+    "NaN features": (change(x=nan_features()), ["feature 3 of node 17"]),
+    "features of another length": (change(x=np.zeros((59, 5), np.float32)), ["59", "60"]),
+    "labels of another length": (change(y=np.zeros(61, np.int64)), ["y", "61"]),
+    "label out of range": (change(y=np.full(60, -5)), ["y", "-5"]),
+    "an empty split": (change(val_idx=np.zeros(0, np.int64)), ["val", "empty"]),
+    "split out of range": (change(test_idx=np.array([60])), ["test", "60"]),
+    "a graph without nodes": (
+        lambda: {"edge_index": np.zeros((2, 0), np.int64), "num_nodes": np.array(0)},
+        ["no nodes"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_SOURCES)
+def test_a_bad_source_is_one_line_and_leaves_nothing(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arrays, words = BAD_SOURCES[case]
+    source = write_source(tmp_path / "source", arrays())
+    expect_one_line(capsys, ["import", str(source), str(tmp_path / "graph")], *words)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
+
+
+def test_a_graph_without_edges_imports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_source(tmp_path / "source", {**good_arrays(), "edge_index": np.zeros((2, 0), np.int64)})
+    assert run(["import", str(source), str(tmp_path / "graph")]) == 0
+
+
+def test_paths_that_are_not_there_or_not_datasets(
+    tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = str(tmp_path / "nowhere")
+    expect_one_line(capsys, ["import", missing, str(tmp_path / "graph")], "nowhere")
+    for command in ("inspect", "verify", "train"):
+        expect_one_line(capsys, [command, missing], "nowhere")
+        expect_one_line(capsys, [command, str(source)], "not a diskhop dataset")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    expect_one_line(capsys, ["import", str(empty), str(tmp_path / "graph")], "empty", "npz")
+
+
+def test_an_existing_destination_is_left_alone(source: Path, graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (graph / "manifest.json").read_bytes()
+    expect_one_line(capsys, ["import", str(source), str(graph)], "exists")
+    assert (graph / "manifest.json").read_bytes() == before
+
+
+def test_a_newer_format_is_refused(graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = graph / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"format_version": 1', '"format_version": 2'))
+    expect_one_line(capsys, ["inspect", str(graph)], "version 2", "update")
+
+
+def data_files(graph: Path) -> list[Path]:
+    return sorted(path for path in graph.rglob("*.bin") if path.stat().st_size)
+
+
+def test_truncated_and_flipped_files_are_named(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for position, path in enumerate(data_files(graph)):
+        name = str(path.relative_to(graph))
+        damaged = tmp_path / f"damaged-{position}"
+        shutil.copytree(graph, damaged)
+        os.truncate(damaged / name, path.stat().st_size - 1)
+        expect_one_line(capsys, ["inspect", str(damaged)], path.name, "bytes")
+        raw = bytearray(path.read_bytes())
+        raw[len(raw) // 2] ^= 4
+        (damaged / name).write_bytes(raw)
+        expect_one_line(capsys, ["train", str(damaged), "--epochs", "1"], path.name)
+
+
+def test_bad_options_list_the_known(graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expect_one_line(capsys, ["train", str(graph), "--model", "sagee"], "sagee", "sage", "gcn", "gat")
+    expect_one_line(capsys, ["train", str(graph), "--store", "magic"], "magic", "direct", "mapped")
+    expect_one_line(capsys, ["train", str(graph), "--preset", "coraa"], "coraa", "cora", "tolokers")
+    expect_one_line(capsys, ["train", str(graph), "--engine", "magic"], "magic", "uring", "threads")
+    expect_one_line(capsys, ["train", str(graph), "--metric", "magic"], "magic", "accuracy", "auc")
+    expect_one_line(capsys, ["train", str(graph), "--modle", "sage"], "--modle", "--model")
+    expect_one_line(capsys, ["train", str(graph), "--memory", "2 potatoes"], "2 potatoes")
+    expect_one_line(capsys, ["train", str(graph), "--epochs", "-1"], "epochs")
+    expect_one_line(capsys, ["train", str(graph), "--fanout", "ten"], "ten")
+    expect_one_line(capsys, ["frobnicate"], "frobnicate")
+
+
+def test_too_small_a_budget_names_the_smallest_that_works(
+    graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = expect_one_line(
+        capsys, ["train", str(graph), "--epochs", "1", "--memory", "10KB"], "10 KB", "smallest that works is "
+    )
+    smallest = line.rsplit("smallest that works is ", 1)[1]
+    out = tmp_path / "run"
+    assert run(["train", str(graph), "--epochs", "1", "--memory", smallest, "--out", str(out)]) == 0
+
+
+def test_training_needs_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arrays = good_arrays()
+    del arrays["y"]
+    source = write_source(tmp_path / "source", arrays)
+    assert run(["import", str(source), str(tmp_path / "graph")]) == 0
+    expect_one_line(capsys, ["train", str(tmp_path / "graph")], "labels")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_or_read_only_disk_is_one_line(
+    source: Path, graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("mounting a small disk is not permitted here")
+    try:
+        expect_one_line(capsys, ["import", str(source), str(disk / "graph")], str(disk))
+        assert list(disk.iterdir()) == []
+        expect_one_line(
+            capsys, ["train", str(graph), "--epochs", "1", "--out", str(disk / "run")], str(disk), begun=True
+        )
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        expect_one_line(capsys, ["import", str(source), str(disk / "graph")], str(disk))
+        expect_one_line(capsys, ["train", str(graph), "--epochs", "1", "--out", str(disk / "run2")], str(disk))
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

@@ -1,0 +1,43 @@
+"""Every Python block of the README and the guides runs, in order, on a small graph."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from diskhop.dataset.generate import generate_sbm
+from diskhop.io.engine import open_engine
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*sorted((ROOT / "docs" / "guides").glob("*.md")), ROOT / "README.md"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("guides")
+    generate_sbm(
+        folder / "my-graph",
+        num_nodes=2000,
+        dim=16,
+        num_classes=4,
+        mean_degree=6,
+        homophily=0.8,
+        signal=1.5,
+        train_fraction=0.3,
+        seed=0,
+        engine=open_engine("threads").engine,
+    )
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_run(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+    assert blocks, f"{page} shows no Python"
+    # README's loop leaves the model to the reader.
+    names: dict[str, object] = {"model": lambda x, edge_index: x}
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), names)

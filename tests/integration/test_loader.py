@@ -1,0 +1,158 @@
+"""NeighborLoader beside PyTorch Geometric's, and its state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.nn import SAGEConv
+
+from diskhop import NeighborLoader, open_dataset
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.generate import generate_sbm
+from diskhop.errors import ConfigError
+from diskhop.io.engine import open_engine
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    path = tmp_path_factory.mktemp("graphs") / "sbm"
+    generate_sbm(
+        path,
+        num_nodes=2000,
+        dim=16,
+        num_classes=4,
+        mean_degree=5,
+        homophily=0.8,
+        signal=1.0,
+        train_fraction=0.4,
+        seed=1,
+        engine=open_engine("threads").engine,
+    )
+    return open_dataset(path)
+
+
+def loader_for(dataset: Dataset, **changes: object) -> NeighborLoader:
+    arguments = {"num_neighbors": [4, 3], "batch_size": 64, "input_nodes": "train", "memory": "100MB", **changes}
+    return NeighborLoader(dataset, **arguments)  # type: ignore[arg-type]
+
+
+def test_a_batch_is_a_consistent_subgraph(dataset: Dataset) -> None:
+    indptr = np.fromfile(dataset.topology.indptr_path, np.int64)
+    indices = np.fromfile(dataset.topology.indices_path, np.uint32)
+    table, labels, train = dataset.features(), dataset.labels(), dataset.split("train")
+    assert table is not None
+    assert labels is not None
+    assert train is not None
+    features = np.fromfile(table.path, np.float32).reshape(2000, 16)
+    with loader_for(dataset, shuffle=True) as loader:
+        seen = []
+        for batch in loader:
+            n_id = batch.n_id.numpy()
+            seeds = n_id[: batch.batch_size]
+            np.testing.assert_array_equal(train[batch.input_id.numpy()], seeds)
+            seen.append(seeds)
+            np.testing.assert_array_equal(batch.x.numpy(), features[n_id])
+            np.testing.assert_array_equal(batch.y.numpy(), labels[n_id])
+            sources, targets = n_id[batch.edge_index.numpy()]
+            positions = batch.e_id.numpy()
+            np.testing.assert_array_equal(indices[positions], sources)
+            assert np.all(indptr[targets] <= positions)
+            assert np.all(positions < indptr[targets + 1])
+            assert sum(batch.num_sampled_nodes) == len(n_id)
+            assert sum(batch.num_sampled_edges) == batch.edge_index.shape[1]
+        assert len(seen) == len(loader)
+        np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.sort(train))
+
+
+def test_a_pyg_model_runs_unchanged(dataset: Dataset) -> None:
+    first, second = SAGEConv(16, 8), SAGEConv(8, 4)
+    with loader_for(dataset) as loader:
+        batch = next(iter(loader))
+    out = second(first(batch.x, batch.edge_index).relu(), batch.edge_index)[: batch.batch_size]
+    loss = torch.nn.functional.cross_entropy(out, batch.y[: batch.batch_size])
+    (gradient,) = torch.autograd.grad(loss, [first.lin_l.weight])
+    assert torch.isfinite(gradient).all()
+
+
+def test_batches_may_be_kept(dataset: Dataset) -> None:
+    with loader_for(dataset) as loader:
+        kept = list(loader)
+        again = list(loader_for(dataset))
+    for one, other in zip(kept, again, strict=True):
+        assert torch.equal(one.x, other.x)
+        assert torch.equal(one.edge_index, other.edge_index)
+
+
+def test_epochs_differ_and_state_goes_on_with_the_next_batch(dataset: Dataset) -> None:
+    with loader_for(dataset, shuffle=True) as loader:
+        epochs = [list(loader) for _ in range(2)]
+        assert not torch.equal(epochs[0][0].n_id, epochs[1][0].n_id)
+    with loader_for(dataset, shuffle=True) as stopped:
+        list(stopped)
+        batches = iter(stopped)
+        for _ in range(3):
+            next(batches)
+        state = stopped.state_dict()
+    with loader_for(dataset, shuffle=True) as resumed:
+        resumed.load_state_dict(state)
+        rest = list(resumed)
+    assert len(rest) == len(epochs[1]) - 3
+    for one, other in zip(rest, epochs[1][3:], strict=True):
+        assert torch.equal(one.n_id, other.n_id)
+        assert torch.equal(one.x, other.x)
+
+
+def test_drop_last_and_len(dataset: Dataset) -> None:
+    train = dataset.split("train")
+    assert train is not None
+    whole, rest = divmod(len(train), 64)
+    assert rest > 0
+    with loader_for(dataset) as loader, loader_for(dataset, drop_last=True) as dropping:
+        assert len(loader) == whole + 1
+        assert len(dropping) == whole == len(list(dropping))
+
+
+def test_nodes_may_be_ids_masks_or_all(dataset: Dataset) -> None:
+    mask = torch.zeros(2000, dtype=torch.bool)
+    mask[10:20] = True
+    with loader_for(dataset, input_nodes=mask) as loader:
+        assert next(iter(loader)).n_id[:10].tolist() == list(range(10, 20))
+    with loader_for(dataset, input_nodes=torch.tensor([5, 3])) as loader:
+        assert next(iter(loader)).n_id[:2].tolist() == [5, 3]
+    with loader_for(dataset, input_nodes=None) as loader:
+        assert len(loader) == -(-2000 // 64)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"replace": True}, "without replacement"),
+        ({"num_workers": 4}, "threads of its own"),
+        ({"disjoint": True}, "disjoint"),
+        ({"nonsense": 1}, "no argument 'nonsense'"),
+        ({"input_nodes": "trian"}, "train, valid, test"),
+        ({"num_neighbors": []}, "fan-out"),
+        ({"num_neighbors": [0]}, "fan-out"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"memory": "10 potatoes"}, "size"),
+        ({"store": "magic"}, "direct"),
+        ({"input_nodes": torch.tensor([2000])}, "2000"),
+    ],
+)
+def test_what_is_not_supported_is_refused_in_words(dataset: Dataset, arguments: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        next(iter(loader_for(dataset, **arguments)))
+
+
+def test_out_dtype_converts(dataset: Dataset) -> None:
+    with loader_for(dataset, out_dtype=torch.bfloat16) as loader:
+        assert next(iter(loader)).x.dtype == torch.bfloat16
+
+
+def test_a_path_is_enough(dataset: Dataset) -> None:
+    with loader_for(str(dataset.path)) as loader:  # type: ignore[arg-type]
+        assert len(loader) > 0
+    assert Path(dataset.path).is_dir()

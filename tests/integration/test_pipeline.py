@@ -1,0 +1,207 @@
+"""The pipeline's promises: the same batches whatever carries them, errors that arrive, threads that end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from diskhop._native import FaultInjector, FaultRule, why_no_uring
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.generate import generate_sbm
+from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
+from diskhop.features import STORES
+from diskhop.io.engine import open_engine
+from diskhop.io.device_model import assumed_device_model
+from diskhop.pipeline import MiniBatch, Pipeline, open_pipeline
+from diskhop.plan import Plan
+from diskhop.planning.defaults import SeedSet, Workload, choose_plan
+from diskhop.protocols import Purpose
+
+ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
+FANOUTS = (4, 3)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    path = tmp_path_factory.mktemp("graphs") / "sbm"
+    generate_sbm(
+        path,
+        num_nodes=3000,
+        dim=37,
+        num_classes=5,
+        mean_degree=6,
+        homophily=0.7,
+        signal=1.5,
+        train_fraction=0.3,
+        seed=5,
+        engine=open_engine("threads").engine,
+    )
+    return open_dataset(path)
+
+
+def plan_for(dataset: Dataset, memory_bytes: int = 200_000_000, store: str = "direct") -> Plan:
+    seeds = dataset.split("train")
+    assert seeds is not None
+    seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=100, fanouts=FANOUTS)
+    workload = Workload(seed_sets=(seed_set,), seed=0, store=store, engine="threads", threads=2)
+    return choose_plan(dataset, workload, Budget(memory_bytes), assumed_device_model())
+
+
+def run_all(
+    dataset: Dataset, plan: Plan, injector: FaultInjector | None = None, epoch: int = 0, num_batches: int | None = 5
+) -> list[MiniBatch]:
+    seeds = dataset.split("train")
+    assert seeds is not None
+    budget = Budget(plan.memory_bytes)
+    with (
+        open_pipeline(dataset, plan, budget, injector) as pipeline,
+        pipeline.run(
+            seeds,
+            purpose=Purpose.TRAIN,
+            epoch=epoch,
+            fanouts=FANOUTS,
+            batch_size=100,
+            seed=3,
+            max_batches=num_batches,
+        ) as batches,
+    ):
+        # Clones, since the pipeline reuses the memory of batches it has given out.
+        found = [replace(batch, x=batch.x.clone()) for batch in batches]
+    assert budget.available_bytes == budget.total_bytes
+    return found
+
+
+def assert_same(left: list[MiniBatch], right: list[MiniBatch]) -> None:
+    assert len(left) == len(right)
+    for one, other in zip(left, right, strict=True):
+        for name in ("node_ids", "indptr", "sources", "edge_positions"):
+            np.testing.assert_array_equal(getattr(one.sampled, name), getattr(other.sampled, name))
+        assert one.sampled.num_sampled_nodes == other.sampled.num_sampled_nodes
+        assert one.sampled.number == other.sampled.number
+        assert torch.equal(one.x.view(torch.uint8), other.x.view(torch.uint8))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_batches_are_bit_identical_whatever_carries_them(
+    dataset: Dataset, store: str, engine: str, threads: int
+) -> None:
+    reference = run_all(dataset, replace(plan_for(dataset, store="memory"), sampling_threads=1, reading_threads=1))
+    plan = replace(
+        plan_for(dataset, store=store),
+        engine=engine,
+        sampling_threads=threads,
+        reading_threads=threads,
+        threads=threads,
+        topology="mapped" if threads == 2 else "memory",
+        batches_in_flight=threads,
+    )
+    assert_same(run_all(dataset, plan), reference)
+
+
+def test_features_are_the_dataset_s_rows(dataset: Dataset) -> None:
+    table = dataset.features()
+    assert table is not None
+    expected = np.fromfile(table.path, np.float32).reshape(dataset.num_nodes, 37)
+    for batch in run_all(dataset, plan_for(dataset)):
+        np.testing.assert_array_equal(batch.x.numpy(), expected[batch.sampled.node_ids])
+
+
+def test_epochs_and_purposes_draw_anew(dataset: Dataset) -> None:
+    plan = plan_for(dataset)
+    first, second = run_all(dataset, plan, epoch=0), run_all(dataset, plan, epoch=1)
+    assert any(
+        one.sampled.num_nodes != other.sampled.num_nodes
+        or not np.array_equal(one.sampled.node_ids, other.sampled.node_ids)
+        for one, other in zip(first, second, strict=True)
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", ["short_transfer", "interrupted", "again"])
+def test_curable_faults_leave_batches_as_they_are(dataset: Dataset, engine: str, kind: str) -> None:
+    reference = run_all(dataset, plan_for(dataset))
+    injector = FaultInjector([FaultRule(kind, "reads", nth) for nth in (1, 2, 3, 5, 8, 13, 40)], seed=1)
+    assert_same(run_all(dataset, replace(plan_for(dataset), engine=engine), injector), reference)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", ["io_error", "truncated"])
+def test_each_incurable_fault_is_one_error_with_file_and_offset(dataset: Dataset, engine: str, kind: str) -> None:
+    plan = replace(plan_for(dataset), engine=engine, max_gap_bytes=1 << 20)
+    counting = FaultInjector([])
+    run_all(dataset, plan, counting, num_batches=3)
+    num_reads = counting.count("reads")
+    assert num_reads >= 4
+    for nth in range(1, num_reads + 1):
+        with pytest.raises(ReadError, match=r"\.bin.*offset \d+"):
+            run_all(dataset, plan, FaultInjector([FaultRule(kind, "reads", nth)]), num_batches=3)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("diskhop")]
+
+
+def test_leaving_early_joins_every_thread_and_returns_the_memory(dataset: Dataset) -> None:
+    plan = plan_for(dataset)
+    seeds = dataset.split("train")
+    assert seeds is not None
+    for num_taken in (0, 1, 3):
+        budget = Budget(plan.memory_bytes)
+        with open_pipeline(dataset, plan, budget) as pipeline:
+            started = time.monotonic()
+            with pipeline.run(seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=FANOUTS, batch_size=50, seed=0) as batches:
+                for _ in range(num_taken):
+                    next(batches)
+            assert time.monotonic() - started < 10
+            assert not [thread for thread in threading.enumerate() if thread.name.startswith("diskhop_")]
+        assert budget.available_bytes == budget.total_bytes
+
+
+def test_a_stage_that_breaks_reaches_the_consumer_with_its_cause(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(self: Pipeline, *_: object) -> None:
+        raise ZeroDivisionError("in the stage")
+
+    monkeypatch.setattr(Pipeline, "bring_rows", break_down)
+    with pytest.raises(PipelineError, match="collect") as caught:
+        run_all(dataset, plan_for(dataset))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_repeated_seed_is_refused(dataset: Dataset) -> None:
+    plan = plan_for(dataset)
+    with (
+        open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline,
+        pipeline.run(
+            np.array([1, 2, 1]), purpose=Purpose.TRAIN, epoch=0, fanouts=(2,), batch_size=3, seed=0
+        ) as batches,
+        pytest.raises(DiskhopError, match="1"),
+    ):
+        next(batches)
+
+
+def test_a_batch_larger_than_all_in_flight_goes_alone(dataset: Dataset) -> None:
+    plan = plan_for(dataset)
+    cramped = replace(plan, batch_bytes=plan.batch_bytes // 50, batches_in_flight=2)
+    assert_same(run_all(dataset, cramped), run_all(dataset, plan))
+
+
+def test_the_smallest_budget_that_is_named_works_and_less_does_not(dataset: Dataset) -> None:
+    with pytest.raises(BudgetError, match="smallest that works") as caught:
+        plan_for(dataset, memory_bytes=10_000)
+    smallest_bytes = caught.value.smallest_bytes
+    assert smallest_bytes is not None
+    assert_same(run_all(dataset, plan_for(dataset, smallest_bytes)), run_all(dataset, plan_for(dataset)))
+    with pytest.raises(BudgetError):
+        plan_for(dataset, smallest_bytes - 1)
+
+
+def test_an_unknown_store_lists_the_known(dataset: Dataset) -> None:
+    with pytest.raises(ConfigError, match="direct"):
+        plan_for(dataset, store="magic")

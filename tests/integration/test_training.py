@@ -1,0 +1,324 @@
+"""A run ends with the same bytes whatever interrupts it, and says what it did."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diskhop._native import CrashError, FaultInjector, FaultRule
+from diskhop.dataset.convert import import_graph
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.generate import generate_sbm
+from diskhop.errors import BudgetError, ConfigError, DestinationError, TrainingError
+from diskhop.io.engine import open_engine
+from diskhop.training import Progress, Watcher, resolve_config, train, train_node_classifier
+
+OPTIONS: dict[str, Any] = {
+    "hidden": 16,
+    "fanout": (4, 4),
+    "batch_size": 50,
+    "epochs": 4,
+    "memory_bytes": 200_000_000,
+    "threads": 1,
+    "engine": "threads",
+}
+RESULT_NAMES = {"version", "dataset", "seed", "peak_rss_bytes", "overhead_bytes", "plan", "epochs", "metric", "test"}
+EPOCH_NAMES = {
+    *("epoch", "seconds", "loss", "valid", "batches", "sample_seconds", "fetch_seconds", "compute_seconds"),
+    *("stall_seconds", "rows_requested", "rows_hit", "reads", "bytes_needed", "bytes_read"),
+}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    path = tmp_path_factory.mktemp("graphs") / "sbm"
+    generate_sbm(
+        path,
+        num_nodes=600,
+        dim=16,
+        num_classes=4,
+        mean_degree=8,
+        homophily=0.9,
+        signal=0.5,
+        train_fraction=0.5,
+        seed=1,
+        engine=open_engine("threads").engine,
+    )
+    return open_dataset(path)
+
+
+def import_arrays(folder: Path, name: str = "source", **arrays: Any) -> Dataset:
+    source = folder / name
+    source.mkdir()
+    np.savez(source / "data.npz", **arrays)
+    return import_graph(source, folder / f"{name}-imported", engine=open_engine("threads").engine)
+
+
+def random_arrays(num_nodes: int = 200) -> dict[str, Any]:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 3, num_nodes)
+    features = generator.normal(size=(num_nodes, 4)).astype(np.float32)
+    features[np.arange(num_nodes), labels] += 3
+    return {"edge_index": generator.integers(0, num_nodes, (2, 800)), "x": features, "y": labels}
+
+
+def losses(out: Path) -> list[str]:
+    return [json.dumps(json.loads(line)["loss"]) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_same_run(first: Path, second: Path) -> None:
+    assert losses(first) == losses(second)
+    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+
+
+def test_a_run_learns_and_leaves_what_it_found(dataset: Dataset, tmp_path: Path) -> None:
+    trained = train(dataset, out=tmp_path / "run", **{**OPTIONS, "epochs": 8, "lr": 0.01})
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert result == json.loads(json.dumps(trained.result))
+    assert result.keys() >= RESULT_NAMES
+    assert result["test"] > 0.7  # By chance 0.25.
+    assert result["best_valid"] == max(epoch["valid"] for epoch in result["epochs"])
+    assert result["plan"]["reserved"].keys() >= {"labels", "seeds", "topology", "mini-batches in flight"}
+    assert [epoch["epoch"] for epoch in result["epochs"]] == list(range(8))
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == result["epochs"]
+    for epoch in result["epochs"]:
+        assert epoch.keys() >= EPOCH_NAMES
+        assert epoch["batches"] == 6
+        assert epoch["bytes_read"] >= epoch["bytes_needed"] == epoch["rows_requested"] * 16 * 4 > 0
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        *("config.toml", "metrics.jsonl", "checkpoint.safetensors", "model.safetensors", "result.json")
+    }
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
+def test_config_toml_repeats_a_run_to_the_last_bit(dataset: Dataset, tmp_path: Path, model: str) -> None:
+    train(dataset, out=tmp_path / "one", model=model, **{**OPTIONS, "threads": 2})
+    train(config=tmp_path / "one/config.toml", out=tmp_path / "two")
+    assert_same_run(tmp_path / "one", tmp_path / "two")
+    assert (tmp_path / "one/config.toml").read_bytes() == (tmp_path / "two/config.toml").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"store": "memory"}, {"store": "mapped"}, {"store": "pread"}, {"memory_bytes": 20_000_000}]
+)
+def test_a_strategy_changes_time_never_values(dataset: Dataset, tmp_path: Path, changes: dict[str, Any]) -> None:
+    train(dataset, out=tmp_path / "one", **OPTIONS)
+    train(dataset, out=tmp_path / "two", **{**OPTIONS, **changes})
+    assert_same_run(tmp_path / "one", tmp_path / "two")
+
+
+def test_another_seed_is_another_run(dataset: Dataset, tmp_path: Path) -> None:
+    train(dataset, out=tmp_path / "one", **OPTIONS)
+    train(dataset, out=tmp_path / "two", seed=1, **OPTIONS)
+    assert losses(tmp_path / "one") != losses(tmp_path / "two")
+
+
+KILLED_RUN = """
+import os, signal, sys
+from diskhop.training import Watcher, train
+
+class Killer(Watcher):
+    def progressed(self, progress):
+        if (progress.stage, progress.epoch, progress.batch) == ("train", 2, 3):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+train(config=sys.argv[1], out=sys.argv[2], watcher=Killer())
+"""
+
+
+def test_a_killed_run_resumes_to_the_bytes_of_one_never_interrupted(dataset: Dataset, tmp_path: Path) -> None:
+    train(dataset, out=tmp_path / "whole", **OPTIONS)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_RUN, tmp_path / "whole/config.toml", tmp_path / "killed"],
+        check=False,
+        timeout=120,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert len(losses(tmp_path / "killed")) == 2
+    assert not (tmp_path / "killed/result.json").exists()
+
+    counter = StageCounter()
+    train(out=tmp_path / "killed", resume=True, watcher=counter)
+    assert counter.num_batches["train"] == 2 * 6
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_wherever_writing_stops_resuming_ends_with_the_same_bytes(dataset: Dataset, tmp_path: Path) -> None:
+    options = {**OPTIONS, "epochs": 2, "max_batches": 1}
+    config, _ = resolve_config(dataset, options)
+    train_node_classifier(dataset, config, tmp_path / "whole")
+    counter = FaultInjector([])
+    train_node_classifier(dataset, config, tmp_path / "counted", injector=counter)
+    num_changes = counter.count("changes")
+    assert num_changes >= 4 * 5  # config, two commits, model, result: each a write, two fsyncs and a rename
+    for nth in range(1, num_changes + 1):
+        out = tmp_path / f"crash-{nth}"
+        with pytest.raises(CrashError):
+            train_node_classifier(dataset, config, out, injector=FaultInjector([FaultRule("crash", "changes", nth)]))
+        train_node_classifier(dataset, config, out, resume=(out / "config.toml").exists())
+        assert_same_run(tmp_path / "whole", out)
+
+
+def test_a_finished_run_resumes_to_itself(dataset: Dataset, tmp_path: Path) -> None:
+    first = train(dataset, out=tmp_path / "run", **OPTIONS)
+    again = train(dataset, out=tmp_path / "run", resume=True)
+    assert again.result["test"] == first.result["test"]
+    assert again.result["epochs"] == json.loads(json.dumps(first.result["epochs"]))
+
+
+def test_resuming_refuses_what_is_not_the_same_run(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(dataset, out=out, **OPTIONS)
+    with pytest.raises(ConfigError, match=r"same options, but epochs, lr differ"):
+        train(dataset, out=out, resume=True, epochs=9, lr=0.5)
+    other = import_arrays(tmp_path, **random_arrays())
+    with pytest.raises(ConfigError, match=rf"is for the dataset with hash {dataset.hash}, .*{other.hash}"):
+        train(other, out=out, resume=True)
+    with pytest.raises(ConfigError, match="there is no run to resume"):
+        train(dataset, out=tmp_path / "nothing", resume=True)
+    with pytest.raises(ConfigError, match="--resume needs --out"):
+        train(dataset, resume=True)
+
+
+def test_a_damaged_checkpoint_is_told_in_one_line(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(dataset, out=out, **OPTIONS)
+    checkpoint = out / "checkpoint.safetensors"
+    content = bytearray(checkpoint.read_bytes())
+    content[-5] ^= 1
+    checkpoint.write_bytes(content)
+    with pytest.raises(TrainingError, match=r"checkpoint\.safetensors: is damaged"):
+        train(dataset, out=out, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "complaint"),
+    [
+        ({"model": "transformer"}, ConfigError, "unknown model 'transformer'.*sage, gcn, gat"),
+        ({"metric": "f1"}, ConfigError, "unknown metric 'f1'.*accuracy, auc"),
+        ({"norm": "group"}, ConfigError, "unknown norm 'group'.*none, batch, layer"),
+        ({"store": "cloud"}, ConfigError, "unknown store 'cloud'.*memory"),
+        ({"engine": "warp"}, ConfigError, "unknown engine 'warp'|engine 'warp'"),
+        ({"epoch": 3}, ConfigError, "unknown option 'epoch'.*did you mean 'epochs'"),
+        ({"preset": "mars"}, ConfigError, "unknown preset 'mars'.*cora, oewn, tolokers"),
+        ({"split": 5}, ConfigError, "no split 5"),
+        ({"memory_bytes": 100_000}, BudgetError, "the smallest that works is"),
+        ({"metric": "auc"}, ConfigError, "auc needs two classes, the dataset has 4"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    dataset: Dataset, tmp_path: Path, options: dict[str, Any], error: type[Exception], complaint: str
+) -> None:
+    with pytest.raises(error, match=complaint):
+        train(dataset, out=tmp_path / "run", **{**OPTIONS, **options})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_with_something_in_it_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "note").write_text("mine")
+    with pytest.raises(DestinationError, match="already exists and is not empty"):
+        train(dataset, out=tmp_path, **OPTIONS)
+    assert [path.name for path in tmp_path.iterdir()] == ["note"]
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(dataset: Dataset) -> None:
+    with pytest.raises(TrainingError, match=r"the loss is (nan|inf) in epoch \d, batch \d, with learning rate 1e\+30"):
+        train(dataset, **{**OPTIONS, "lr": 1e30})
+
+
+def test_no_labels_is_told_in_one_line(tmp_path: Path) -> None:
+    arrays = random_arrays()
+    del arrays["y"]
+    with pytest.raises(ConfigError, match="has no labels, which training needs"):
+        train(import_arrays(tmp_path, **arrays), **OPTIONS)
+
+
+def test_a_dataset_alone_is_enough_and_every_choice_has_a_reason(dataset: Dataset) -> None:
+    config, reasons = resolve_config(dataset, {})
+    assert config.model == "sage"
+    told = {reason.split()[0] for reason in reasons}
+    assert told >= {"model", "fanout", "batch_size", "epochs", "metric", "memory_bytes", "store", "threads"}
+    assert all(": " in reason for reason in reasons)
+
+
+def test_without_splits_one_is_drawn_of_the_labelled_nodes(tmp_path: Path) -> None:
+    arrays = random_arrays(200)
+    arrays["y"][150:] = -1
+    arrays["x"][150:] = 0
+    graph = import_arrays(tmp_path, **arrays)
+    _, reasons = resolve_config(graph, OPTIONS)
+    assert "split 90 train, 30 valid, 30 test: drawn at random, the dataset has none" in reasons
+    assert train(graph, **{**OPTIONS, "epochs": 20, "lr": 0.01}).result["test"] > 0.6
+
+
+def test_nodes_without_label_are_left_out_and_counted(tmp_path: Path) -> None:
+    arrays = random_arrays(200)
+    arrays["y"][:10] = -1
+    arrays |= {"train_idx": np.arange(60), "val_idx": np.arange(60, 100), "test_idx": np.arange(100, 150)}
+    graph = import_arrays(tmp_path, **arrays)
+    config, reasons = resolve_config(graph, OPTIONS)
+    assert "train on 50 nodes: 10 more of the split have no label" in reasons
+    assert train_node_classifier(graph, config).result["epochs"][0]["batches"] == 1
+
+
+def test_without_features_the_degrees_are_learnt_from(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    num_edges = 1500
+    targets = generator.integers(0, 100, num_edges)  # The first half is cited, the second is not.
+    arrays: dict[str, Any] = {
+        "edge_index": np.stack([generator.integers(0, 200, num_edges), targets]),
+        "y": (np.arange(200) < 100).astype(np.int64),
+        "num_nodes": np.array(200),
+    }
+    result = train(import_arrays(tmp_path, **arrays), **{**OPTIONS, "epochs": 20, "lr": 0.01, "metric": "auc"}).result
+    assert result["test"] > 0.95
+
+
+class StageCounter(Watcher):
+    def __init__(self) -> None:
+        self.num_batches: Counter[str] = Counter()
+
+    def progressed(self, progress: Progress) -> None:
+        self.num_batches[progress.stage] += 1
+
+
+def test_max_batches_and_no_evaluation_do_no_more_than_asked(dataset: Dataset) -> None:
+    counter = StageCounter()
+    result = train(dataset, watcher=counter, **{**OPTIONS, "max_batches": 2, "evaluate": False, "epochs": 3}).result
+    assert counter.num_batches == {"train": 3 * 2}
+    assert "test" not in result
+    assert "best_valid" not in result
+    assert all("valid" not in epoch for epoch in result["epochs"])
+    assert result["best_epoch"] == 2
+
+
+def test_patience_ends_a_run_that_gets_no_better(dataset: Dataset) -> None:
+    # A step too small to change a prediction: the first epoch stays the best.
+    result = train(dataset, **{**OPTIONS, "lr": 1e-12, "epochs": 50, "patience": 3}).result
+    assert [epoch["epoch"] for epoch in result["epochs"]] == [0, 1, 2, 3]
+    assert result["best_epoch"] == 0
+
+
+def test_validation_is_as_often_as_asked_and_at_the_end(dataset: Dataset) -> None:
+    result = train(dataset, **{**OPTIONS, "epochs": 5, "eval_every": 2}).result
+    assert ["valid" in epoch for epoch in result["epochs"]] == [False, True, False, True, True]
+
+
+def test_the_best_model_on_validation_is_the_one_that_is_tested(dataset: Dataset, tmp_path: Path) -> None:
+    options = {**OPTIONS, "lr": 0.3, "epochs": 6}  # A rate that makes validation jump.
+    result = train(dataset, out=tmp_path / "long", **options).result
+    best = result["best_epoch"]
+    assert best == int(np.argmax([epoch["valid"] for epoch in result["epochs"]]))
+    shorter = train(dataset, out=tmp_path / "short", **{**options, "epochs": best + 1}).result
+    assert shorter["test"] == result["test"]
+    names = [tmp_path / run / "model.safetensors" for run in ("long", "short")]
+    assert names[0].read_bytes() == names[1].read_bytes()

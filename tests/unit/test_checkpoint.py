@@ -1,0 +1,118 @@
+"""A checkpoint is read whole as it was written, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from diskhop._native import CrashError, FaultInjector, FaultRule
+from diskhop.errors import DiskhopError, TrainingError
+from diskhop.training.checkpoint import (
+    TrainingState,
+    load_state,
+    load_tensors,
+    optimizer_tensors,
+    restore_optimizer,
+    save_state,
+    save_tensors,
+)
+
+
+def make_state(epoch: int) -> TrainingState:
+    generator = torch.Generator().manual_seed(epoch)
+    weights = {"convs.0.weight": torch.randn(3, 2, generator=generator), "steps": torch.tensor(7)}
+    moments = {"0.exp_avg": torch.randn(3, 2, generator=generator), "0.step": torch.tensor(float(epoch))}
+    best = {name: tensor + 1 for name, tensor in weights.items()}
+    history = [{"epoch": index, "loss": 0.1 + 1e-17 * index, "xxh3": "a name"} for index in range(epoch)]
+    return TrainingState(epoch, weights, moments, best, 0.1 + 0.2, 0, history)
+
+
+def assert_equal_states(first: TrainingState, second: TrainingState) -> None:
+    for group in ("model", "optimizer", "best_model"):
+        ours, theirs = getattr(first, group), getattr(second, group)
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert (first.epoch, first.best_valid, first.best_epoch) == (second.epoch, second.best_valid, second.best_epoch)
+    assert first.history == second.history
+
+
+def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    save_state(tmp_path / "c.safetensors", make_state(3))
+    assert_equal_states(load_state(tmp_path / "c.safetensors"), make_state(3))
+
+
+def test_equal_states_give_equal_bytes_that_any_safetensors_reader_opens(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        save_state(tmp_path / name, make_state(3))
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    tensors = safetensors.torch.load_file(tmp_path / "one")
+    assert torch.equal(tensors["model/convs.0.weight"], make_state(3).model["convs.0.weight"])
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(position=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_any_flipped_bit_is_noticed(tmp_path: Path, position: float, bit: int) -> None:
+    path = tmp_path / "c.safetensors"
+    save_state(path, make_state(1))
+    content = bytearray(path.read_bytes())
+    content[int(position * len(content))] ^= 1 << bit
+    path.write_bytes(content)
+    with pytest.raises(TrainingError, match=r"c\.safetensors: is damaged, its checksum does not match"):
+        load_state(path)
+
+
+@pytest.mark.parametrize("kept", [0, 3, 8, 40, -1])
+def test_a_truncated_file_is_noticed(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "c.safetensors"
+    save_state(path, make_state(1))
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(TrainingError, match="is damaged"):
+        load_state(path)
+
+
+def test_a_model_file_is_no_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_tensors(path, make_state(1).model, {"model": "sage"})
+    assert load_tensors(path)[1] == {"xxh3": load_tensors(path)[1]["xxh3"], "model": "sage"}
+    with pytest.raises(TrainingError, match="is not a checkpoint"):
+        load_state(path)
+
+
+@pytest.mark.parametrize("kind", ["crash", "io_error", "no_space"])
+def test_whatever_stops_a_commit_the_old_state_or_the_new_one_is_there(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "c.safetensors"
+    for nth in range(1, 20):
+        save_state(path, make_state(1))
+        injector = FaultInjector([FaultRule(kind, "changes", nth)])
+        try:
+            save_state(path, make_state(2), injector)
+        except (CrashError, DiskhopError):
+            state = load_state(path)
+            assert_equal_states(state, make_state(state.epoch))
+            continue
+        assert nth > 3, "a commit is a write, an fsync and a rename at least"
+        assert_equal_states(load_state(path), make_state(2))
+        return
+    pytest.fail("the injector never let a commit through")
+
+
+def test_a_restored_optimizer_takes_the_same_steps() -> None:
+    def step(parameter: torch.nn.Parameter, optimizer: torch.optim.Optimizer) -> None:
+        parameter.grad = parameter.detach().square()
+        optimizer.step()
+
+    parameter = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+    optimizer = torch.optim.Adam([parameter], lr=0.1)
+    step(parameter, optimizer)
+    twin = torch.nn.Parameter(parameter.detach().clone())
+    twin_optimizer = torch.optim.Adam([twin], lr=0.1)
+    restore_optimizer(twin_optimizer, {name: tensor.clone() for name, tensor in optimizer_tensors(optimizer).items()})
+    for _ in range(3):
+        step(parameter, optimizer)
+        step(twin, twin_optimizer)
+    assert torch.equal(parameter, twin)

@@ -1,0 +1,142 @@
+"""A configuration is whole and within its rules, or refused in one line."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diskhop.config import TrainConfig, check_options, differing_options, dump_config, load_config
+from diskhop.errors import ConfigError
+from diskhop.models import LAYERS
+from diskhop.training import defaults
+from diskhop.training.defaults import list_presets, load_preset
+
+WHOLE = TrainConfig(
+    model="sage",
+    layers=2,
+    hidden=64,
+    norm="none",
+    dropout=0.5,
+    metric="accuracy",
+    fanout=(10, -1),
+    eval_fanout=(-1, -1),
+    batch_size=100,
+    eval_batch_size=200,
+    epochs=3,
+    memory_bytes=10**9,
+    store="direct",
+    engine="threads",
+    threads=2,
+    lr=0.1 + 0.2,
+)
+
+
+def test_a_written_configuration_reads_back_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(dump_config(WHOLE, "/data/ü graph", "abc"))
+    saved = load_config(path)
+    assert TrainConfig(**saved.options) == WHOLE
+    assert (saved.dataset, saved.dataset_hash) == ("/data/ü graph", "abc")
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"layers": 0}, "layers must be at least 1, got 0"),
+        ({"layers": 3}, "fanout must be one count for each of 3 layers"),
+        ({"fanout": (10, 0)}, "fanout must be counts of at least 1, or -1 for all neighbours, got \\[10, 0\\]"),
+        ({"eval_fanout": (-2, 1)}, "eval_fanout must be counts of at least 1"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and less than 1, got 1.0"),
+        ({"input_dropout": -0.1}, "input_dropout must be"),
+        ({"lr": 0.0}, "lr must be more than 0, got 0.0"),
+        ({"lr": float("nan")}, "lr must be more than 0, got nan"),
+        ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"patience": -1}, "patience must be at least 0"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"threads": 0}, "threads must be at least 1"),
+        ({"memory_bytes": 0}, "memory_bytes must be more than 0"),
+        ({"model": "gat", "hidden": 12}, "hidden must be a multiple of 8 heads, got 12"),
+    ],
+)
+def test_what_cannot_work_is_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        replace(WHOLE, **changes)
+
+
+def test_an_unknown_option_lists_the_known_ones_and_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"a\.toml: unknown option 'epoch' \(did you mean 'epochs'\?\).*batch_size"):
+        check_options({"epoch": 3}, "a.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("epochs", "3", "int"),
+        ("epochs", 3.0, "int"),
+        ("epochs", True, "int"),
+        ("lr", "fast", "float"),
+        ("evaluate", 1, "bool"),
+        ("model", 5, "a string"),
+        ("fanout", 10, "a list of integers"),
+        ("fanout", [10, 2.5], "a list of integers"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(name: str, value: object, kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"here: option '{name}' must be {kind}, got"):
+        check_options({name: value}, "here")
+
+
+def test_whole_numbers_pass_for_floats_and_lists_for_tuples() -> None:
+    assert check_options({"lr": 1, "fanout": [5, -1]}, "here") == {"lr": 1.0, "fanout": (5, -1)}
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"epochs = ", "is not valid TOML"),
+        (b"\xff\xfe", "is not valid TOML"),
+        (b"dataset = 3", "option 'dataset' must be a string"),
+        (b"[gcn]\nlr = 1", "unknown option 'gcn'"),
+    ],
+)
+def test_a_damaged_file_is_refused_by_name(tmp_path: Path, content: bytes, complaint: str) -> None:
+    path = tmp_path / "c.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"c\.toml: {complaint}"):
+        load_config(path)
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml: cannot be read"):
+        load_config(tmp_path / "none.toml")
+
+
+def test_options_that_differ_are_named() -> None:
+    assert differing_options(WHOLE, replace(WHOLE, epochs=4, seed=1)) == ["epochs", "seed"]
+
+
+@pytest.mark.parametrize("preset", ["cora", "oewn", "tolokers"])
+@pytest.mark.parametrize("model", [None, *LAYERS])
+def test_a_preset_is_valid_for_every_model(preset: str, model: str | None) -> None:
+    options = load_preset(preset, model)
+    assert options["model"] == (model or tomllib.loads(text_of(preset))["model"])
+    layers = options["layers"]
+    for name in ("fanout", "eval_fanout"):
+        counts = options[name]
+        options[name] = counts * layers if len(counts) == 1 else counts
+    replace(WHOLE, **options)
+
+
+def text_of(preset: str) -> str:
+    return (Path(defaults.__file__).parent / "presets" / f"{preset}.toml").read_text()
+
+
+def test_an_unknown_preset_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=f"unknown preset 'coral' .*'cora'.*{', '.join(list_presets())}"):
+        load_preset("coral")

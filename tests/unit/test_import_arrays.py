@@ -1,0 +1,387 @@
+"""Importing NumPy arrays: what comes out is what went in, and what breaks a rule is one line that leaves nothing."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diskhop.dataset.convert import import_graph
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.verify import verify
+from diskhop.errors import ConfigError, DiskhopError, SourceError
+from tests.graphs import SHARED_DATA, folder_bytes, threads_engine
+
+Arrays = dict[str, Any]
+
+
+def good_arrays() -> Arrays:
+    generator = np.random.default_rng(0)
+    return {
+        "edge_index": generator.integers(0, 20, (2, 60)),
+        "x": generator.normal(size=(20, 3)).astype(np.float32),
+        "y": np.arange(20) % 4,
+        "train_idx": np.arange(8),
+        "val_idx": np.arange(8, 12),
+        "test_idx": np.arange(12, 20),
+    }
+
+
+def save(folder: Path, arrays: Arrays, style: str = "npz") -> Path:
+    folder.mkdir(exist_ok=True)
+    if style == "npy":
+        for key, array in arrays.items():
+            np.save(folder / f"{key}.npy", array)
+    else:
+        (np.savez if style == "npz" else np.savez_compressed)(folder / "data.npz", **arrays)
+    return folder
+
+
+def imported(source: Path, **options: Any) -> Dataset:
+    return import_graph(source, source.parent / "graph", engine=threads_engine(), **options)
+
+
+def table_of(dataset: Dataset, dtype: Any) -> Any:
+    table = dataset.features()
+    assert table is not None
+    return np.fromfile(table.path, dtype).reshape(table.num_rows, -1)
+
+
+@pytest.mark.parametrize("style", ["npz", "compressed", "npy"])
+def test_every_way_to_save_arrays_gives_the_same_dataset(tmp_path: Path, style: str) -> None:
+    arrays = good_arrays()
+    dataset = imported(save(tmp_path / "source", arrays, style), name="same")
+    np.testing.assert_array_equal(table_of(dataset, np.float32), arrays["x"])
+    labels, valid = dataset.labels(), dataset.split("valid")
+    assert labels is not None
+    assert valid is not None
+    assert labels.tolist() == arrays["y"].tolist()
+    assert valid.tolist() == [8, 9, 10, 11]
+    assert (dataset.num_nodes, dataset.num_edges, dataset.num_classes) == (20, 60, 4)
+    other = import_graph(
+        save(tmp_path / "plain", arrays) / "data.npz", tmp_path / "two", name="same", engine=threads_engine()
+    )
+    assert folder_bytes(dataset.path) == folder_bytes(other.path)
+
+
+def test_the_name_is_the_sources(tmp_path: Path) -> None:
+    assert imported(save(tmp_path / "karate", good_arrays())).name == "karate"
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint64, ">i8", np.int16])
+def test_edges_of_any_integer_dtype_import(tmp_path: Path, dtype: Any) -> None:
+    arrays = good_arrays()
+    expected = imported(save(tmp_path / "one", arrays)).hash
+    arrays["edge_index"] = arrays["edge_index"].astype(dtype)
+    other = import_graph(save(tmp_path / "two", arrays), tmp_path / "other", name="one", engine=threads_engine())
+    assert other.hash == expected
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "dtype"),
+    [
+        (np.float32, None, "float32"),
+        (np.float16, None, "float16"),
+        (np.float64, None, "float32"),
+        (np.int64, None, "float32"),
+        (np.bool_, None, "float32"),
+        (np.float16, "float32", "float32"),
+        (np.float32, "bfloat16", "bfloat16"),
+        (np.float64, "int8", "int8"),
+    ],
+)
+def test_features_keep_their_dtype_unless_told(tmp_path: Path, stored: Any, wanted: str | None, dtype: str) -> None:
+    arrays = good_arrays() | {"x": (np.arange(60).reshape(20, 3) % 2).astype(stored)}
+    dataset = imported(save(tmp_path / "source", arrays), feature_dtype=wanted)
+    assert dataset.feature_dtype == dtype
+    if dtype == "float32":
+        np.testing.assert_array_equal(table_of(dataset, np.float32), arrays["x"].astype(np.float32))
+
+
+def test_sparse_features_become_dense_over_many_blocks(tmp_path: Path) -> None:
+    generator = np.random.default_rng(1)
+    rows, columns = 2500, 1000
+    lengths = generator.integers(0, 9, rows)
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    indices = generator.integers(0, columns, indptr[-1]).astype(np.int32)
+    values = generator.normal(size=indptr[-1]).astype(np.float32)
+    dense = np.zeros((rows, columns), np.float32)
+    np.add.at(dense, (np.repeat(np.arange(rows), lengths), indices), values)
+    arrays = {
+        "edge_index": np.array([[0], [1]]),
+        "x_indptr": indptr,
+        "x_indices": indices,
+        "x_data": values,
+        "x_shape": np.array([rows, columns]),
+    }
+    dataset = imported(save(tmp_path / "source", arrays))
+    np.testing.assert_array_equal(table_of(dataset, np.float32), dense)
+
+
+def test_masks_become_splits(tmp_path: Path) -> None:
+    masks = np.random.default_rng(2).random((3, 20)) < 0.5
+    masks[:, 0] = True
+    arrays = {"edge_index": np.array([[0], [1]]), "train_masks": masks, "test_masks": ~masks}
+    dataset = imported(save(tmp_path / "source", arrays))
+    assert (dataset.num_nodes, dataset.num_splits) == (20, 3)
+    for number in range(3):
+        train = dataset.split("train", number)
+        assert train is not None
+        assert train.tolist() == np.flatnonzero(masks[number]).tolist()
+        assert dataset.split("valid", number) is None
+
+
+def test_edges_alone_import_and_the_highest_id_is_the_last_node(tmp_path: Path) -> None:
+    dataset = imported(save(tmp_path / "edges", {"edge_index": np.array([[0, 7], [3, 2]])}, "npy"))
+    assert (dataset.num_nodes, dataset.num_edges, dataset.feature_dim, dataset.num_classes) == (8, 2, 0, 0)
+    assert dataset.features() is None
+    assert dataset.labels() is None
+    assert dataset.split("train") is None
+
+
+@pytest.mark.parametrize("empty", [np.zeros((2, 0), np.int64), np.zeros((2, 0))])
+def test_a_graph_without_edges_imports(tmp_path: Path, empty: Any) -> None:
+    dataset = imported(save(tmp_path / "source", good_arrays() | {"edge_index": empty}))
+    assert (dataset.num_nodes, dataset.num_edges) == (20, 0)
+    assert np.fromfile(dataset.topology.indptr_path, np.int64).tolist() == [0] * 21
+    assert verify(dataset.path) == []
+
+
+def test_tasks_and_triples_with_names_import(tmp_path: Path) -> None:
+    arrays = {
+        "train": np.array([[0, 1, 2], [2, 0, 1]]),
+        "test": np.array([[1, 1, 1]]),
+        "num_entities": np.int64(3),
+        "num_relations": np.int64(2),
+        "y": np.array([[0, 1], [1, 1], [0, 0]]),
+    }
+    source = save(tmp_path / "source", arrays)
+    (source / "entities.txt.gz").write_bytes(gzip.compress("one\ntwö\nthree".encode()))
+    dataset = imported(source)
+    triples, tasks = dataset.triples("train"), dataset.labels()
+    assert triples is not None
+    assert tasks is not None
+    assert triples.tolist() == arrays["train"].tolist()
+    assert dataset.triples("valid") is None
+    assert dataset.names("entities") == ["one", "twö", "three"]
+    assert dataset.names("relations") is None
+    assert (dataset.num_edges, dataset.num_relations, dataset.num_tasks) == (0, 2, 2)
+    assert tasks.dtype == np.float32
+    with pytest.raises(ConfigError, match="no edge lists, only triples"):
+        _ = dataset.topology
+
+
+def bad(**changes: Any) -> Arrays:
+    arrays = good_arrays() | changes
+    return {key: array for key, array in arrays.items() if array is not None}
+
+
+def with_value(array: Any, index: Any, value: Any) -> Any:
+    array = array.copy()
+    array[index] = value
+    return array
+
+
+GOOD = good_arrays()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        (
+            bad(edge_index=with_value(GOOD["edge_index"], (0, 17), 20)),
+            "edge 17 has source 20, but nodes are numbered 0 to 19",
+        ),
+        (bad(edge_index=with_value(GOOD["edge_index"], (1, 59), -1)), "edge 59 has destination -1"),
+        (bad(edge_index=GOOD["edge_index"].astype(float)), "edge_index: must be integers of shape (2, any)"),
+        (bad(edge_index=np.ascontiguousarray(GOOD["edge_index"].T)), "got shape (60, 2)"),
+        (bad(edge_index=np.asfortranarray(GOOD["edge_index"])), "edge_index: is stored column by column"),
+        (bad(edge_index=np.array([[0], [1]], object)), "edge_index: holds objects, which only a pickle can hold"),
+        (bad(edge_index=np.zeros((2, 3), "c16")), "edge_index: holds dtype '<c16'"),
+        (bad(edge_index=np.zeros((2, 3), "i4,i4")), "edge_index: holds dtype"),
+        (bad(edge_index=None), "has neither edge_index nor triples"),
+        (bad(x=with_value(GOOD["x"], (6, 2), np.nan)), "feature 2 of node 6 is nan"),
+        (bad(x=with_value(GOOD["x"], (0, 0), np.inf)), "feature 0 of node 0 is inf"),
+        (bad(x=GOOD["x"][:19]), "differ in the number of nodes (x 19, y 20)"),
+        (bad(x=GOOD["x"][:, :0]), "must be (nodes, dim) with dim at least 1"),
+        (bad(num_nodes=np.int64(21)), "differ in the number of nodes (num_nodes 21, x 20, y 20)"),
+        (bad(num_nodes=np.zeros(2, int)), "num_nodes: must be one whole number"),
+        (bad(y=with_value(GOOD["y"], 3, -2)), "label of node 3 is -2"),
+        (bad(y=with_value(GOOD["y"], 3, 500)), "label 500 is out of range: only 5 classes have nodes"),
+        (bad(y=GOOD["y"], num_classes=np.int64(3)), "label of node 3 is 3; labels must be from 0 to 2"),
+        (bad(y=GOOD["y"].astype(float)), "y: must be integers (nodes) or numbers (nodes, tasks)"),
+        (bad(val_idx=np.zeros(0, np.int64)), "split 'valid' is empty"),
+        (bad(val_idx=np.array([3, 20])), "split 'valid' lists node 20"),
+        (bad(val_idx=np.array([-1])), "split 'valid' lists node -1"),
+        (bad(val_idx=np.array([3, 3])), "split 'valid' lists node 3 twice"),
+        (bad(val_masks=np.ones((2, 20), bool)), "has both val_idx and val_masks"),
+        (bad(val_idx=None, val_masks=np.ones((2, 20), bool)), "has 2 splits of 'valid' and 1 of others"),
+        (bad(val_idx=None, val_masks=np.ones((1, 19), bool)), "differ in the number of nodes"),
+        (bad(val_idx=None, val_masks=np.zeros((1, 20), bool)), "split 'valid' is empty"),
+        (bad(x_indptr=np.zeros(21, int)), "has both x and"),
+        (bad(x=None, x_indptr=np.zeros(21, int)), "sparse features need all of x_indptr"),
+        (bad(X=GOOD["x"]), "X: is not an array that diskhop knows; leave it out"),
+        (bad(triples=np.array([[0, 1, 20]])), "triple 0 of 'all' has destination 20"),
+        ({"edge_index": np.zeros((2, 0), int)}, "the graph has no nodes"),
+        ({"edge_index": np.zeros((2, 0), int), "num_nodes": np.int64(0)}, "the graph has no nodes"),
+        ({"edge_index": np.array([[-1], [-1]])}, "the graph has no nodes"),
+        ({"edge_index": np.array([[0], [1]]), "num_nodes": np.int64(-3)}, "num_nodes is -3"),
+    ],
+)
+def test_bad_arrays_are_one_line_and_leave_nothing(tmp_path: Path, arrays: Arrays, words: str) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    np.savez(source / "data.npz", **arrays)
+    with pytest.raises(SourceError) as caught:
+        imported(source)
+    assert words in str(caught.value)
+    assert str(source) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+SPARSE = {
+    "edge_index": np.array([[0], [1]]),
+    "x_indptr": np.array([0, 1, 3]),
+    "x_indices": np.array([0, 1, 2]),
+    "x_data": np.array([1.0, 2.0, 3.0]),
+    "x_shape": np.array([2, 3]),
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("x_indptr", np.array([0, 3, 2]), "x_indptr: must rise from 0 to 3"),
+        ("x_indptr", np.array([1, 2, 3]), "x_indptr: starts at 1"),
+        ("x_indptr", np.array([0, 1, 2]), "x_indptr: ends at 2, x_indices has 3 entries"),
+        ("x_indptr", np.array([0, 1, 9]), "x_indptr: must rise from 0 to 3"),
+        ("x_indptr", np.array([0, 3]), "x_indptr: must be 3 integers"),
+        ("x_indices", np.array([0, 1, 3]), "entry 2 is column 3, but columns are numbered 0 to 2"),
+        ("x_indices", np.array([0, -1, 2]), "entry 1 is column -1"),
+        ("x_data", np.array([1.0, 2.0]), "x_indices: must be integers, as many as x_data"),
+        ("x_shape", np.array([2, 0]), "x_shape: is (2, 0)"),
+        ("x_shape", np.array([2, 3, 4]), "x_shape: must be two whole numbers"),
+        ("x_data", np.array([1.0, np.nan, 3.0]), "feature 1 of node 1 is nan"),
+    ],
+)
+def test_bad_sparse_features_are_one_line(tmp_path: Path, key: str, value: Any, words: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        imported(save(tmp_path / "source", SPARSE | {key: value}))
+    assert words in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"not gzip", "entities.txt.gz: cannot be read"),
+        (gzip.compress(b"a\nb\n"), "entities.txt.gz: has 2 names for 3 ids"),
+        (gzip.compress(b"a\n\xff\nc\n"), "entities.txt.gz: cannot be read: 'utf-8' codec"),
+        (gzip.compress(b"a\nb\nc\n")[:-9], "entities.txt.gz: cannot be read"),
+    ],
+)
+def test_bad_names_are_one_line(tmp_path: Path, content: bytes, words: str) -> None:
+    source = save(tmp_path / "source", {"train": np.array([[0, 0, 2]]), "num_entities": np.int64(3)})
+    (source / "entities.txt.gz").write_bytes(content)
+    with pytest.raises(SourceError, match=words):
+        imported(source)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_unknown_sources_formats_and_dtypes_list_the_known(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="nowhere: does not exist"):
+        imported(tmp_path / "nowhere")
+    (tmp_path / "text.csv").write_text("a,b")
+    with pytest.raises(SourceError, match=r"is of no known format; known are numpy: a folder with data.npz"):
+        imported(tmp_path / "text.csv")
+    with pytest.raises(ConfigError, match="format 'dgl' is unknown; known are numpy"):
+        imported(tmp_path / "text.csv", format_name="dgl")
+    with pytest.raises(ConfigError, match="'float8' is unknown; choose one of float32, float16, bfloat16, int8"):
+        imported(save(tmp_path / "source", good_arrays()), feature_dtype="float8")
+    np.save(tmp_path / "source" / "x.npy", np.zeros(3))
+    with pytest.raises(SourceError, match=r"has data.npz and x.npy; keep one or the other"):
+        imported(tmp_path / "source")
+
+
+def test_a_compressed_archive_is_streamed_not_loaded(tmp_path: Path) -> None:
+    features = np.zeros((200_000, 100), np.float32)
+    arrays = {"edge_index": np.array([[0], [1]]), "x": features}
+    source = save(tmp_path / "source", arrays, "compressed")
+    tracemalloc.start()
+    dataset = imported(source)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert dataset.num_nodes == 200_000
+    assert peak_bytes < features.nbytes / 2
+
+
+def test_progress_ends_at_its_total(tmp_path: Path) -> None:
+    last: dict[str, tuple[int, int]] = {}
+    imported(
+        save(tmp_path / "source", good_arrays()),
+        progress=lambda stage, done, total: last.__setitem__(stage, (done, total)),
+    )
+    assert last == {"edges": (120, 120), "features": (20, 20)}
+
+
+@pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="../shared/data is absent")
+@pytest.mark.parametrize(
+    ("name", "nodes", "edges", "dim", "classes", "splits"),
+    [
+        ("cora", 2708, 10556, 1433, 7, 1),
+        ("heterophilous-tolokers", 11758, 1038000, 10, 2, 10),
+        ("heterophilous-minesweeper", 10000, 78804, 7, 2, 10),
+        ("oewn", 107525, 326108, 256, 45, 1),
+        ("email-Enron", 36692, 183831, 0, 0, 0),
+        ("ego-Twitter-undirected", 81306, 1342310, 0, 0, 0),
+        ("cnr-2000", 325557, 3216152, 0, 0, 0),
+        ("fb15k-237", 14541, 0, 0, 0, 0),
+        ("wn18rr", 40943, 0, 0, 0, 0),
+        ("codex-s", 2034, 0, 0, 0, 0),
+        ("umls", 135, 0, 0, 0, 0),
+        ("kinship", 104, 0, 0, 0, 0),
+    ],
+)
+def test_real_graphs_import_with_their_counts(
+    tmp_path: Path, name: str, nodes: int, edges: int, dim: int, classes: int, splits: int
+) -> None:
+    dataset = import_graph(SHARED_DATA / name, tmp_path / "graph", engine=threads_engine())
+    assert (dataset.num_nodes, dataset.num_edges, dataset.feature_dim) == (nodes, edges, dim)
+    assert (dataset.num_classes, dataset.num_splits) == (classes, splits)
+    assert verify(dataset.path) == []
+    with np.load(SHARED_DATA / name / "data.npz") as arrays:
+        if edges:
+            sources, destinations = arrays["edge_index"]
+            order = np.lexsort((sources, destinations))
+            np.testing.assert_array_equal(np.fromfile(dataset.topology.indices_path, np.uint32), sources[order])
+            degrees = np.diff(np.fromfile(dataset.topology.indptr_path, np.int64))
+            np.testing.assert_array_equal(degrees, np.bincount(destinations, minlength=nodes))
+        else:
+            parts = {part: dataset.triples(part) for part in ("train", "valid", "test")}
+            for part, triples in parts.items():
+                np.testing.assert_array_equal(triples, arrays[part])
+            assert dataset.num_relations == arrays["num_relations"]
+            entities = dataset.names("entities")
+            assert entities is not None
+            assert len(entities) == nodes
+        if "x" in arrays:
+            np.testing.assert_array_equal(table_of(dataset, arrays["x"].dtype), arrays["x"])
+        if "train_masks" in arrays:
+            np.testing.assert_array_equal(dataset.split("train", 9), np.flatnonzero(arrays["train_masks"][9]))
+
+
+def test_open_gives_what_import_returned(tmp_path: Path) -> None:
+    dataset = imported(save(tmp_path / "source", good_arrays()))
+    assert open_dataset(str(dataset.path)).hash == dataset.hash
+
+
+def test_every_error_of_import_is_of_ours(tmp_path: Path) -> None:
+    """A source that cannot be read at all, as far as one can make that as root: a folder named like a file."""
+    (tmp_path / "source" / "data.npz").mkdir(parents=True)
+    with pytest.raises(DiskhopError, match=r"data.npz: is not a regular file"):
+        imported(tmp_path / "source")

@@ -1,0 +1,234 @@
+"""Our models on sampled blocks are PyG's models, and on all neighbours they are the whole graph's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch_geometric.nn import GAT, GCN, GATConv, GraphSAGE
+
+from diskhop._native import sample_neighbors
+from diskhop.config import TrainConfig
+from diskhop.errors import ConfigError
+from diskhop.models import LAYERS, Block, Network, build_model
+from diskhop.models.aggregate import LayerBlock, aggregate_mean, aggregate_sum
+from diskhop.models.gcn import GcnLayer
+from diskhop.protocols import SampledBatch
+
+IN_DIM, HIDDEN, OUT_DIM = 5, 8, 3
+PYG_MODELS = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}
+
+
+def make_config(model: str, fanout: tuple[int, ...], **options: Any) -> TrainConfig:
+    chosen: dict[str, Any] = {
+        "model": model,
+        "layers": len(fanout),
+        "hidden": HIDDEN,
+        "heads": 2,
+        "norm": "none",
+        "dropout": 0.0,
+        "lr": 0.01,
+        "metric": "accuracy",
+        "fanout": fanout,
+        "eval_fanout": fanout,
+        "batch_size": 4,
+        "eval_batch_size": 4,
+        "epochs": 1,
+        "memory_bytes": 1 << 30,
+        "store": "direct",
+        "engine": "auto",
+        "threads": 1,
+    }
+    return TrainConfig(**{**chosen, **options})
+
+
+class Graph:
+    """A random graph with self-loops, parallel edges and isolated nodes."""
+
+    def __init__(self, num_nodes: int, num_edges: int, seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        edges = generator.integers(0, num_nodes, (2, num_edges))
+        order = np.lexsort((edges[0], edges[1]))
+        self.edge_index = torch.from_numpy(edges[:, order])
+        self.indices = edges[0][order].astype(np.uint32)
+        self.indptr = np.concatenate([[0], np.bincount(edges[1], minlength=num_nodes).cumsum()])
+        self.x = torch.from_numpy(generator.normal(size=(num_nodes, IN_DIM)).astype(np.float32))
+
+    def sample(self, seeds: list[int], fanout: tuple[int, ...], number: int = 0) -> SampledBatch:
+        drawn = sample_neighbors(self.indptr, self.indices, np.array(seeds), fanout, 0, 0, 0, number)
+        node_ids, indptr, sources, positions, nodes_by_hop, edges_by_hop = drawn
+        counts = (tuple(nodes_by_hop), tuple(edges_by_hop))
+        return SampledBatch(number, len(seeds), node_ids, indptr, sources, positions, *counts)
+
+    def degrees(self, batch: SampledBatch) -> Tensor:
+        return torch.from_numpy(np.diff(self.indptr)[batch.node_ids])
+
+
+def edge_index_of(batch: SampledBatch) -> Tensor:
+    targets = np.repeat(np.arange(len(batch.indptr) - 1), np.diff(batch.indptr))
+    return torch.from_numpy(np.stack([batch.sources.astype(np.int64), targets]))
+
+
+def pyg_twin(name: str, network: Network, num_layers: int, **options: Any) -> torch.nn.Module:
+    twin: torch.nn.Module = PYG_MODELS[name](IN_DIM, HIDDEN, num_layers, OUT_DIM, **options)
+    if name == "gat":
+        twin.convs[-1] = GATConv(HIDDEN if num_layers > 1 else IN_DIM, OUT_DIM)
+    twin.load_state_dict(network.state_dict())
+    return twin.eval()
+
+
+def twin_options(name: str) -> dict[str, Any]:
+    return {"heads": 2, "act": "elu"} if name == "gat" else {}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 10**6), num_layers=st.integers(1, 3), fanout=st.sampled_from([1, 3, -1]))
+def test_a_sampled_batch_gives_the_values_and_gradients_of_pyg(
+    name: str, seed: int, num_layers: int, fanout: int
+) -> None:
+    graph = Graph(12, 40, seed)
+    batch = graph.sample([3, 0, 7], (fanout,) * num_layers)
+    x = graph.x[batch.node_ids]
+    network = build_model(make_config(name, (fanout,) * num_layers), IN_DIM, OUT_DIM)
+    twin = pyg_twin(name, network, num_layers, **twin_options(name))
+
+    ours = network(x, Block.of(batch))
+    theirs = twin(
+        x,
+        edge_index_of(batch),
+        num_sampled_nodes_per_hop=list(batch.num_sampled_nodes),
+        num_sampled_edges_per_hop=list(batch.num_sampled_edges),
+    )[: batch.num_seeds]
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+    ours.square().sum().backward()
+    theirs.square().sum().backward()
+    for (name_of, parameter), other in zip(network.named_parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad, atol=1e-4, rtol=1e-3, msg=name_of)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 10**6), num_layers=st.integers(1, 3))
+def test_all_neighbours_and_whole_degrees_give_the_whole_graph(name: str, seed: int, num_layers: int) -> None:
+    graph = Graph(12, 30, seed)
+    is_loop = graph.edge_index[0] == graph.edge_index[1]
+    graph = without_edges(graph, is_loop.numpy())
+    fanout = (-1,) * num_layers
+    batch = graph.sample([5, 1], fanout)
+    network = build_model(make_config(name, fanout), IN_DIM, OUT_DIM)
+    whole = pyg_twin(name, network, num_layers, **twin_options(name))(graph.x, graph.edge_index)
+    ours = network(graph.x[batch.node_ids], Block.of(batch, graph.degrees(batch)))
+    torch.testing.assert_close(ours, whole[[5, 1]], atol=1e-5, rtol=1e-4)
+
+
+def without_edges(graph: Graph, is_removed: np.ndarray[Any, np.dtype[np.bool_]]) -> Graph:
+    graph.edge_index = graph.edge_index[:, torch.from_numpy(~is_removed)]
+    graph.indices = graph.edge_index[0].numpy().astype(np.uint32)
+    counts = np.bincount(graph.edge_index[1].numpy(), minlength=len(graph.x))
+    graph.indptr = np.concatenate([[0], counts.cumsum()])
+    return graph
+
+
+def test_gcn_by_whole_degrees_is_right_in_expectation_when_neighbours_are_drawn() -> None:
+    graph = Graph(30, 300, seed=1)
+    layer = GcnLayer(IN_DIM, OUT_DIM).eval()
+
+    def run(fanout: int, number: int) -> Tensor:
+        batch = graph.sample([4, 9], (fanout,), number)
+        block = Block.of(batch, graph.degrees(batch)).layer(0)
+        out: Tensor = layer(graph.x[batch.node_ids], block)
+        return out.detach()
+
+    draws = torch.stack([run(2, number) for number in range(400)])
+    spread = draws.std(dim=0) / len(draws) ** 0.5
+    assert ((draws.mean(dim=0) - run(-1, 0)).abs() < 5 * spread).all()
+    assert (spread > 0).all()
+
+
+def test_aggregation_is_the_mean_and_the_weighted_sum() -> None:
+    x = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
+    indptr, sources = torch.tensor([0, 2, 2], dtype=torch.int32), torch.tensor([0, 2], dtype=torch.int32)
+    layer = LayerBlock(indptr, sources, 3)
+    assert aggregate_mean(x, layer).tolist() == [[2.5, 25.0], [0.0, 0.0]]
+    assert aggregate_sum(x, layer, torch.tensor([2.0, 0.5])).tolist() == [[4.0, 40.0], [0.0, 0.0]]
+
+
+def test_aggregation_adds_in_the_order_of_edges_whatever_the_threads() -> None:
+    graph = Graph(2000, 40_000, seed=2)
+    x = torch.randn(2000, 32, generator=torch.Generator().manual_seed(0))
+    layer = Block.of(graph.sample(list(range(500)), (20,))).layer(0)
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for num_threads in (1, 2, 5):
+            torch.set_num_threads(num_threads)
+            rows = x[: layer.num_sources].clone().requires_grad_()
+            out = aggregate_mean(rows, layer)
+            (gradient,) = torch.autograd.grad(out.square().sum(), rows)
+            results.append((out, gradient))
+    finally:
+        torch.set_num_threads(before)
+    for out, gradient in results[1:]:
+        assert torch.equal(out, results[0][0])
+        assert torch.equal(gradient, results[0][1])
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("options", [{"norm": "layer", "residual": True}, {"norm": "batch"}, {"normalize_input": True}])
+def test_a_batch_without_edges_has_values_and_gradients(name: str, options: dict[str, Any]) -> None:
+    graph = Graph(6, 0, seed=0)
+    batch = graph.sample([2, 3], (4, 4))
+    network = build_model(make_config(name, (4, 4), **options), IN_DIM, OUT_DIM)
+    out = network(graph.x[batch.node_ids].half(), Block.of(batch))
+    out.sum().backward()
+    assert out.shape == (2, OUT_DIM)
+    assert out.isfinite().all()
+
+
+def test_batch_norm_takes_a_batch_of_one_row() -> None:
+    graph = Graph(6, 0, seed=0)
+    batch = graph.sample([2], (4, 4))
+    network = build_model(make_config("sage", (4, 4), norm="batch"), IN_DIM, OUT_DIM)
+    in_training = network(graph.x[batch.node_ids], Block.of(batch))
+    assert torch.equal(in_training, network.eval()(graph.x[batch.node_ids], Block.of(batch)))
+
+
+def test_residual_adds_the_layers_input() -> None:
+    graph = Graph(10, 30, seed=3)
+    batch = graph.sample([1], (-1, -1))
+    network = build_model(make_config("sage", (-1, -1), residual=True, hidden=IN_DIM), IN_DIM, OUT_DIM)
+    plain = build_model(make_config("sage", (-1, -1), hidden=IN_DIM), IN_DIM, OUT_DIM)
+    plain.load_state_dict(network.state_dict())
+    with torch.no_grad():
+        for parameter in network.convs[0].parameters():
+            parameter.zero_()
+    # A first layer that gives nothing leaves the features as they were.
+    x = graph.x[batch.node_ids]
+    block = Block.of(batch)
+    layer = block.layer(1)
+    assert torch.equal(network(x, block), network.convs[1](x[: layer.num_sources], layer))
+
+
+def test_dropout_acts_in_training_only() -> None:
+    graph = Graph(10, 30, seed=3)
+    batch = graph.sample([1], (-1, -1))
+    network = build_model(make_config("sage", (-1, -1), dropout=0.5, input_dropout=0.5), IN_DIM, OUT_DIM)
+    x, block = graph.x[batch.node_ids], Block.of(batch)
+    assert not torch.equal(network(x, block), network(x, block))
+    network.eval()
+    assert torch.equal(network(x, block), network(x, block))
+
+
+@pytest.mark.parametrize(("option", "known"), [("model", "sage, gcn, gat"), ("norm", "none, batch, layer")])
+def test_an_unknown_name_lists_the_known_ones(option: str, known: str) -> None:
+    changes: dict[str, Any] = {option: "nonsense"}
+    with pytest.raises(ConfigError, match=f"unknown {option} 'nonsense'.*{known}"):
+        build_model(replace(make_config("sage", (2,)), **changes), IN_DIM, OUT_DIM)

@@ -1,0 +1,37 @@
+"""Draws and stored batches never change silently: stored traces and published figures depend on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from diskhop._native import keyed_permutation
+from diskhop.protocols import Purpose
+from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.topology import Topology
+from diskhop.trace import decode_batch, encode_batch
+from tests.unit.sampling_oracle import assert_same_batch
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "sampled_batch.json").read_text())
+
+
+def test_the_golden_batch_is_drawn_and_stored_as_ever() -> None:
+    indptr = np.cumsum([0, *map(len, GOLDEN["lists"])], dtype=np.int64)
+    topology = Topology(Path("indices.bin"), indptr, np.concatenate(GOLDEN["lists"]).astype(np.uint32))
+    batch = NeighborSampler(topology, GOLDEN["fanouts"], GOLDEN["seed"]).sample(
+        np.array(GOLDEN["seeds"]), purpose=Purpose(GOLDEN["purpose"]), epoch=GOLDEN["epoch"], number=GOLDEN["number"]
+    )
+    for name in ("node_ids", "indptr", "sources", "edge_positions"):
+        assert getattr(batch, name).tolist() == GOLDEN[name], name
+    assert list(batch.num_sampled_nodes) == GOLDEN["num_sampled_nodes"]
+    assert list(batch.num_sampled_edges) == GOLDEN["num_sampled_edges"]
+    assert encode_batch(batch, topology.num_nodes).hex() == GOLDEN["encoded_hex"]
+    assert_same_batch(decode_batch(bytes.fromhex(GOLDEN["encoded_hex"])), batch)
+
+
+def test_the_golden_permutation_is_as_ever() -> None:
+    golden = GOLDEN["permutation"]
+    order = keyed_permutation(golden["num_items"], golden["seed"], golden["purpose"], golden["epoch"])
+    assert order.tolist() == golden["order"]
