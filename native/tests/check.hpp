@@ -8,10 +8,10 @@
 
 namespace diskhop::testing {
 
-inline void check(bool holds, const std::string& claim,
-                  std::source_location where = std::source_location::current()) {
+inline void check(bool holds, const std::string& claim, std::source_location where = std::source_location::current()) {
   if (holds) return;
-  std::fprintf(stderr, "%s:%u: does not hold: %s\n", where.file_name(), static_cast<unsigned>(where.line()), claim.c_str());
+  std::fprintf(stderr, "%s:%u: does not hold: %s\n", where.file_name(), static_cast<unsigned>(where.line()),
+               claim.c_str());
   std::exit(1);
 }
 

@@ -37,7 +37,7 @@ from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import Topology, open_topology
 
 # Batches sampled ahead, beyond those being fetched: enough to hide one slow batch.
-_SAMPLED_AHEAD = 2
+SAMPLED_AHEAD = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +96,7 @@ class BatchStream:
         self._held: _InFlight | None = None
         self._unreleased: set[_InFlight] = set()
         self._gate = ByteGate(plan.batches_in_flight * plan.batch_bytes)
-        self._sampled = OrderedChannel[tuple[SampledBatch, float]](plan.sampling_threads + _SAMPLED_AHEAD)
+        self._sampled = OrderedChannel[tuple[SampledBatch, float]](plan.sampling_threads + SAMPLED_AHEAD)
         self._submitted = OrderedChannel[_InFlight](plan.batches_in_flight)
         self._ready = OrderedChannel[_InFlight](plan.batches_in_flight)
         stages = [self._sample] * plan.sampling_threads + [self._submit, self._collect]
@@ -288,7 +288,8 @@ def open_pipeline(
     with ExitStack() as stack:
         in_flight_bytes = plan.batches_in_flight * plan.batch_bytes
         stack.enter_context(budget.reserve("mini-batches in flight", in_flight_bytes))
-        stack.enter_context(budget.reserve("staging", plan.staging_bytes))
+        for name in ("sampling", "staging"):
+            stack.enter_context(budget.reserve(name, plan.reserved[name]))
         engine = open_engine(plan.engine, plan.engine_depth, injector).engine
         pool = BufferPool(in_flight_bytes + plan.staging_bytes)
         topology = stack.enter_context(open_topology(dataset.topology, plan.topology, engine, budget))

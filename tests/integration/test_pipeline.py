@@ -16,8 +16,8 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.generate import generate_sbm
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
 from diskhop.features import STORES
-from diskhop.io.engine import open_engine
 from diskhop.io.device_model import assumed_device_model
+from diskhop.io.engine import open_engine
 from diskhop.pipeline import MiniBatch, Pipeline, open_pipeline
 from diskhop.plan import Plan
 from diskhop.planning.defaults import SeedSet, Workload, choose_plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -76,11 +76,11 @@ def edge_index_of(batch: SampledBatch) -> Tensor:
 
 
 def pyg_twin(name: str, network: Network, num_layers: int, **options: Any) -> torch.nn.Module:
-    twin: torch.nn.Module = PYG_MODELS[name](IN_DIM, HIDDEN, num_layers, OUT_DIM, **options)
+    twin: Any = PYG_MODELS[name](IN_DIM, HIDDEN, num_layers, OUT_DIM, **options)
     if name == "gat":
         twin.convs[-1] = GATConv(HIDDEN if num_layers > 1 else IN_DIM, OUT_DIM)
     twin.load_state_dict(network.state_dict())
-    return twin.eval()
+    return cast(torch.nn.Module, twin.eval())
 
 
 def twin_options(name: str) -> dict[str, Any]:

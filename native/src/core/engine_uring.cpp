@@ -8,7 +8,6 @@
 
 #include <liburing.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -97,7 +96,7 @@ class UringEngine final : public Engine {
         changed_.wait(lock);
         --num_sleeping_;
       } else {
-        sleep_for_completions(lock, ticket);
+        sleep_for_completion(lock);
         reap();
         // Somebody's ticket may have ended, and if this one did, somebody else must reap.
         if (num_sleeping_ > 0) changed_.notify_all();
@@ -161,20 +160,16 @@ class UringEngine final : public Engine {
     throw std::system_error(error_number, std::generic_category(), "io_uring takes no requests");
   }
 
-  /// Gives up the lock meanwhile. There is something in flight: an unfinished ticket's requests are queued only where
-  /// the ring is full.
-  void sleep_for_completions(std::unique_lock<std::mutex>& lock, Ticket ticket) {
-    // Waking for every completion costs more than the device takes for it, so it sleeps for several where that delays
-    // nobody: this ticket needs them all, nobody else waits, and the device keeps most of its queue meanwhile.
-    const std::size_t batch = std::min<std::size_t>(schedule_.num_unfinished(ticket), depth_ / 8);
-    const auto num_wanted = static_cast<unsigned>(std::clamp<std::size_t>(batch, 1, std::max(num_at_kernel(), 1U)));
-    is_reaping_ = true;
+  /// Sleeps until there is one, and gives up the lock meanwhile. Not for several at once, though that wakes less often:
+  /// devices complete in bursts, and who wakes at the first refills the ring before the burst has emptied it.
+  /// Something is in flight: an unfinished ticket's requests are queued only where the ring is full.
+  void sleep_for_completion(std::unique_lock<std::mutex>& lock) {
     io_uring_cqe* completion = nullptr;
-    const unsigned wanted_now = num_sleeping_ > 0 ? 1 : num_wanted;
+    is_reaping_ = true;
     lock.unlock();
     int result = 0;
     do {
-      result = io_uring_wait_cqe_nr(ring_.get(), &completion, wanted_now);
+      result = io_uring_wait_cqe(ring_.get(), &completion);
     } while (result == -EINTR || result == -EAGAIN);
     lock.lock();
     is_reaping_ = false;

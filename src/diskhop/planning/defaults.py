@@ -20,7 +20,7 @@ from diskhop.features import STORES
 from diskhop.io.device_model import DeviceModel, assumed_device_model
 from diskhop.io.engine import open_engine
 from diskhop.io.probe import probe
-from diskhop.pipeline import bytes_a_row
+from diskhop.pipeline import SAMPLED_AHEAD, bytes_a_row
 from diskhop.plan import Plan
 from diskhop.policies.coalesce import choose_gap_bytes
 from diskhop.protocols import NodeIds, Purpose
@@ -89,22 +89,33 @@ def device_model(dataset: Dataset) -> DeviceModel:
     return probe(dataset.path, existing_file=table.path)
 
 
-def measure_batch_bytes(dataset: Dataset, workload: Workload) -> int:
-    """Bytes of the largest of a few sampled batches of every seed set: block and rows."""
-    largest_bytes = 0
+@dataclass(frozen=True, slots=True)
+class BatchSizes:
+    """The largest of some sampled batches. table_bytes: what a sampling thread keeps to number its nodes."""
+
+    block_bytes: int
+    row_bytes: int
+    table_bytes: int
+
+
+def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
+    """Sample a few batches of every seed set and see how large they are."""
+    most_block_bytes = most_nodes = 0
     # Mapped, since nothing is reserved yet; the pages it touches are the kernel's to keep.
-    engine = open_engine("threads", 1, None).engine
+    engine = open_engine("threads", 1).engine
     with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
         for seed_set in workload.seed_sets:
             sampler = NeighborSampler(topology, seed_set.fanouts, workload.seed)
             num_batches = -(-len(seed_set.seeds) // seed_set.batch_size)
-            for number in range(min(num_batches, _MEASURED_BATCHES)):
-                # Spread over the seeds: those at the front may be of one kind.
-                start = number * (num_batches // min(num_batches, _MEASURED_BATCHES)) * seed_set.batch_size
-                seeds = seed_set.seeds[start : start + seed_set.batch_size]
+            # Spread over the seeds: those at the front may be of one kind.
+            for number in range(0, num_batches, max(1, num_batches // _MEASURED_BATCHES)):
+                seeds = seed_set.seeds[number * seed_set.batch_size :][: seed_set.batch_size]
                 batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
-                largest_bytes = max(largest_bytes, batch.num_bytes + batch.num_nodes * bytes_a_row(dataset))
-    return largest_bytes
+                most_block_bytes = max(most_block_bytes, batch.num_bytes)
+                most_nodes = max(most_nodes, batch.num_nodes)
+    # The core's table has 8 bytes a slot and is kept at most two thirds full.
+    table_bytes = 8 << (3 * most_nodes // 2).bit_length()
+    return BatchSizes(most_block_bytes, most_nodes * bytes_a_row(dataset), table_bytes)
 
 
 def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: DeviceModel) -> Plan:
@@ -116,9 +127,13 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     opened = open_engine(workload.engine or "auto", _ENGINE_DEPTH, None)
     reasons.append(f"engine {opened.engine.name}: {opened.reason}")
 
-    measured_bytes = measure_batch_bytes(dataset, workload)
-    batch_bytes = int(measured_bytes * _HEADROOM)
+    threads = workload.threads or default_threads()
+    sampling_threads = max(1, threads // 2)
+    sizes = measure_batches(dataset, workload)
+    batch_bytes = int((sizes.block_bytes + sizes.row_bytes) * _HEADROOM)
     fixed = dict(workload.also_held)
+    blocks_ahead = sampling_threads + SAMPLED_AHEAD
+    fixed["sampling"] = int((blocks_ahead * sizes.block_bytes + sampling_threads * sizes.table_bytes) * _HEADROOM)
     table = dataset.features()
     if store == "memory" and table is not None:
         fixed["feature table"] = table.num_rows * table.row_bytes
@@ -150,7 +165,6 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     if topology == "memory":
         reserved["topology"] = in_memory_bytes
     budget.require(reserved)
-    threads = workload.threads or default_threads()
     return Plan(
         store=store,
         engine=opened.engine.name,
@@ -160,7 +174,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         batches_in_flight=batches_in_flight,
         batch_bytes=batch_bytes,
         reading_threads=1 if batches_in_flight == 1 or staging_bytes < 2 * _SMALLEST_STAGING_BYTES else 2,
-        sampling_threads=max(1, threads // 2),
+        sampling_threads=sampling_threads,
         threads=threads,
         max_gap_bytes=max_gap_bytes,
         max_read_bytes=_MAX_READ_BYTES,

@@ -243,11 +243,18 @@ class _GraphArrays:
         sorter = EdgeSorter(num_edges, self.num_nodes, self.num_nodes, edges.where)
         if num_edges == 0:
             return sorter
-        with edges.open() as stream:
-            for done, put in ((0, sorter.put_sources), (num_edges, sorter.put_destinations)):
+        with edges.open(any_order=True) as stream:
+            if edges.by_columns:  # a list of pairs, transposed: source and destination lie together
                 for start, stop in row_ranges(num_edges, _ITEMS_AT_ONCE):
-                    put(start, stream.take(stop - start))
-                    progress("edges", done + stop, 2 * num_edges)
+                    pairs = stream.take(2 * (stop - start)).reshape(-1, 2)
+                    sorter.put_sources(start, pairs[:, 0])
+                    sorter.put_destinations(start, pairs[:, 1])
+                    progress("edges", stop, num_edges)
+            else:
+                for done, put in ((0, sorter.put_sources), (num_edges, sorter.put_destinations)):
+                    for start, stop in row_ranges(num_edges, _ITEMS_AT_ONCE):
+                        put(start, stream.take(stop - start))
+                        progress("edges", done + stop, 2 * num_edges)
             stream.finish()
         sorter.sort()
         return sorter
@@ -268,7 +275,7 @@ class _GraphArrays:
 
 
 def _flat_blocks(array: StoredArray) -> Iterator[NDArray[Any]]:
-    with array.open() as stream:
+    with array.open(any_order=True) as stream:
         for start, stop in row_ranges(array.num_items, _ITEMS_AT_ONCE):
             yield stream.take(stop - start)
 

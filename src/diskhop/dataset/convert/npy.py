@@ -33,6 +33,7 @@ class StoredArray:
     """One array of a source: its header was read and checked, its content not yet.
 
     where: file (and member), for errors. dtype: plain booleans, integers or floats, of any byte order.
+    by_columns: elements lie in Fortran order, as those of a transposed array do.
     """
 
     def __init__(self, where: str, open_stream: Callable[[], IO[bytes]], num_bytes: int) -> None:
@@ -40,7 +41,7 @@ class StoredArray:
         self._open_stream = open_stream
         with source_errors(where), open_stream() as stream:
             header, self._header_bytes = _read_header(stream, where)
-        self.dtype, self.shape = _parse_header(header, where)
+        self.dtype, self.shape, self.by_columns = _parse_header(header, where)
         expected = self._header_bytes + math.prod(self.shape) * self.dtype.itemsize
         if num_bytes != expected:
             raise SourceError(
@@ -53,8 +54,10 @@ class StoredArray:
         """Elements."""
         return math.prod(self.shape)
 
-    def open(self) -> ArrayStream:
-        """Start reading the elements, in C order."""
+    def open(self, *, any_order: bool = False) -> ArrayStream:
+        """Start reading the elements, in C order; in the order they lie in where the caller takes any_order."""
+        if self.by_columns and not any_order:
+            raise SourceError(f"{self.where}: is stored column by column; save numpy.ascontiguousarray of it")
         stream = ArrayStream(self)
         stream.skip(self._header_bytes)
         return stream
@@ -208,7 +211,7 @@ def _read_header(stream: IO[bytes], where: str) -> tuple[str, int]:
     return header.decode("utf-8" if start[6] == 3 else "latin1"), 8 + length_bytes + num_bytes
 
 
-def _parse_header(text: str, where: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+def _parse_header(text: str, where: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     try:
         header = ast.literal_eval(text.strip())
         descr, is_fortran, shape = header["descr"], header["fortran_order"], header["shape"]
@@ -219,6 +222,4 @@ def _parse_header(text: str, where: str) -> tuple[np.dtype[Any], tuple[int, ...]
         raise SourceError(f"{where}: holds {kind}; save it as plain booleans, integers or floats")
     if not isinstance(shape, tuple) or not all(type(length) is int and length >= 0 for length in shape):
         raise SourceError(f"{where}: has the shape {str(shape)[:40]}; it is damaged: save it again")
-    if is_fortran and len(shape) > 1:
-        raise SourceError(f"{where}: is stored column by column; save numpy.ascontiguousarray of it")
-    return np.dtype(descr), shape
+    return np.dtype(descr), shape, bool(is_fortran) and len(shape) > 1
