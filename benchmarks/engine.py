@@ -92,7 +92,7 @@ class Bench:
 
     def read_rate(self, num_bytes: int, depth: int, *, in_order: bool = False, seconds: float | None = None) -> float:
         engine = Engine(self.engine, depth)
-        group = group_of(engine.depth)
+        group = group_of(engine.depth, num_bytes)
         offsets: Iterator[Offsets]
         if in_order:
             offsets = sequential_offsets(self.file_bytes, num_bytes, group)
@@ -152,11 +152,11 @@ class Bench:
         )
 
     def predict(self, model: DeviceModel) -> list[Prediction]:
-        """Held-out sizes and depths, each the fastest of four short streams some seconds apart, as the probe's."""
+        """Held-out sizes and depths, each the fastest of five short streams some seconds apart, as in the probe."""
         cells = [(num_bytes, depth) for num_bytes in HELD_OUT_BYTES for depth in HELD_OUT_DEPTHS]
         assert not {size for size, _ in cells} & set(GRID_BYTES)
         assert not {depth for _, depth in cells} & set(GRID_DEPTHS)
-        passes = [[1 / self.read_rate(*cell, seconds=0.1) for cell in cells] for _ in range(4)]
+        passes = [[1 / self.read_rate(*cell, seconds=0.03) for cell in cells] for _ in range(5)]
         return [
             Prediction(num_bytes=size, depth=depth, predicted=model.predict_seconds(size, depth), measured=measured)
             for (size, depth), measured in zip(cells, np.min(passes, axis=0).tolist(), strict=True)

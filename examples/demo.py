@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -154,4 +155,9 @@ def show(
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except diskhop.DiskhopError as error:
+        sys.exit(f"demo: {error}")
+    except KeyboardInterrupt:
+        sys.exit("demo: interrupted; run it again to start over")

@@ -21,7 +21,7 @@ from diskhop.io.device_model import (
     fit_additive_law,
     fit_device_model,
 )
-from diskhop.io.measure import group_of, sequential_offsets
+from diskhop.io.measure import sequential_offsets
 from diskhop.io.probe import cache_path, probe, report_device
 
 overheads = st.floats(1e-6, 1e-2)
@@ -202,11 +202,6 @@ def test_the_report_says_what_to_expect(folder: Path) -> None:
     assert rows["engine"].startswith(report.engine)
     assert {"direct I/O", "device model", "break-even gap", "disk"} <= set(rows)
     assert list(folder.iterdir()) == []
-
-
-@given(depth=st.integers(1, 4096))
-def test_a_stream_holds_more_than_the_depth(depth: int) -> None:
-    assert (depth // group_of(depth) + 1) * group_of(depth) >= depth
 
 
 def test_sequential_offsets_wrap_at_the_end() -> None:

@@ -18,6 +18,7 @@ from diskhop._native import Engine, File
 
 SEQUENTIAL_BYTES = 1 << 20
 SEQUENTIAL_DEPTH = 8
+_SMALL_BYTES = 32 << 10
 
 Offsets = NDArray[np.uint64]
 
@@ -36,9 +37,9 @@ def sequential_offsets(file_bytes: int, num_bytes: int, group: int) -> Iterator[
         )
 
 
-def group_of(depth: int) -> int:
-    """Reads a ticket: few enough that those at the end are few, enough that Python's part is small."""
-    return max(4, depth // 4)
+def group_of(depth: int, num_bytes: int) -> int:
+    """Reads a ticket: of small ones so many that Python's part is small beside them, of large ones few: it is anyway."""
+    return max(16, depth) if num_bytes <= _SMALL_BYTES else max(4, depth // 4)
 
 
 def measure_read_seconds(
@@ -46,13 +47,12 @@ def measure_read_seconds(
 ) -> float:
     """Seconds per read of num_bytes, in a stream of about `seconds` that keeps engine.depth of them at the device.
 
-    The reads share the buffer, which must hold one; nobody looks at what they bring. They use no more of it than is in
-    flight, as whoever reads for use would: memory that is warm in the processor's caches takes reads faster.
+    The reads share the buffer, which must hold one; nobody looks at what they bring. They use no more of it than what
+    is at the device needs: memory that is warm in the processor's caches takes reads faster.
     """
-    group = group_of(engine.depth)
+    group = group_of(engine.depth, num_bytes)
     sizes = np.full(group, num_bytes, np.uint64)
-    num_in_flight = engine.depth // group * group + 2 * group
-    num_slots = max(1, min(num_in_flight, len(buffer) // num_bytes))
+    num_slots = max(1, min(engine.depth, len(buffer) // num_bytes))
     places = itertools.cycle(
         (np.arange(start, start + group) % num_slots).astype(np.uint64) * np.uint64(num_bytes)
         for start in range(0, group * num_slots, group)
@@ -63,7 +63,8 @@ def measure_read_seconds(
         tickets.append(engine.submit_read(file, next(offsets), sizes, buffer, next(places)))
 
     try:
-        for _ in range(num_in_flight // group):
+        # As many again wait in the engine: devices complete in bursts of up to all that they have.
+        for _ in range(2 * engine.depth // group + 2):
             submit()
         engine.wait(tickets.popleft())
         submit()

@@ -50,8 +50,8 @@ _BUFFER_BYTES = 32 << 20
 _WRITE_SECONDS = 2.0
 _SEQUENTIAL_SECONDS = 0.3
 # Each cell is timed in passes some seconds apart, and the fastest counts: what else the machine does only adds.
-_NUM_PASSES = 4
-_PASS_SECONDS = 0.025
+_NUM_PASSES = 5
+_PASS_SECONDS = 0.02
 
 
 def cache_path() -> Path:
@@ -147,7 +147,10 @@ class DeviceReport:
 
 
 def report_device(path: Path, *, engine: str = "auto") -> DeviceReport:
-    """Look at the machine and at the disk below `path`. Raises ConfigError if path is missing."""
+    """Look at the machine and at the disk below `path`, measured anew: a model remembered from a busy hour is replaced.
+
+    Raises ConfigError if path is missing.
+    """
     folder = _folder_of(path)
     opened = open_engine(engine, 1)
     usage = shutil.disk_usage(folder)
@@ -164,7 +167,7 @@ def report_device(path: Path, *, engine: str = "auto") -> DeviceReport:
         free_bytes=usage.free,
         total_bytes=usage.total,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        model=probe(folder, engine=engine),
+        model=probe(folder, engine=engine, measure_again=True),
     )
 
 
@@ -221,13 +224,13 @@ def _measure_reads(
             reader = Engine(engine, depth)
             for row, num_bytes in enumerate(GRID_BYTES):
                 _drop_cached_pages(file, descriptor)
-                offsets = random_offsets(file_bytes, num_bytes, group_of(reader.depth), rng)
+                offsets = random_offsets(file_bytes, num_bytes, group_of(reader.depth, num_bytes), rng)
                 passes[number, row, column] = measure_read_seconds(
                     reader, file, buffer, num_bytes, _PASS_SECONDS, offsets
                 )
     _drop_cached_pages(file, descriptor)
     reader = Engine(engine, SEQUENTIAL_DEPTH)
-    in_order = sequential_offsets(file_bytes, SEQUENTIAL_BYTES, group_of(reader.depth))
+    in_order = sequential_offsets(file_bytes, SEQUENTIAL_BYTES, group_of(reader.depth, SEQUENTIAL_BYTES))
     seconds = measure_read_seconds(reader, file, buffer, SEQUENTIAL_BYTES, _SEQUENTIAL_SECONDS, in_order)
     read_bytes_per_second = SEQUENTIAL_BYTES / seconds
     return fit_device_model(

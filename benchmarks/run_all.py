@@ -1,0 +1,30 @@
+"""Run every benchmark, one after the other, and keep what each prints in benchmarks/results/."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    results = HERE / "results"
+    results.mkdir(exist_ok=True)
+    failed = []
+    for script in sorted(HERE.glob("*.py")):
+        if script == Path(__file__):
+            continue
+        print(f"== {script.name}", flush=True)
+        done = subprocess.run([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, check=False)
+        sys.stdout.write(done.stdout)
+        (results / f"{script.stem}.txt").write_text(done.stdout)
+        if done.returncode != 0:
+            failed.append(script.name)
+    if failed:
+        sys.exit(f"benchmarks that failed or missed a figure: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

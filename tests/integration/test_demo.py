@@ -1,0 +1,26 @@
+"""The demo, small: what it prints is true."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_demo_trains_from_disk_and_beats_the_features_alone(tmp_path: Path) -> None:
+    script = str(ROOT / "examples" / "demo.py")
+    command = [sys.executable, script, "--folder", str(tmp_path / "demo"), "--nodes", "300000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "demo" / "run" / "result.json").read_text())
+    epochs = result["epochs"]
+    requested = sum(epoch["rows_requested"] for epoch in epochs)
+    assert requested > 0
+    assert sum(epoch["rows_hit"] for epoch in epochs) == 0
+    assert sum(epoch["bytes_read"] for epoch in epochs) >= requested * 128 * 4
+    assert result["plan"]["store"] == "direct"
+    assert "features alone allow" in done.stdout
+    assert f"{result['test']:.3f}" in done.stdout
