@@ -123,7 +123,8 @@ class UringEngine final : public Engine {
   /// Of those in flight, the requests that the kernel has taken.
   unsigned num_at_kernel() { return num_in_flight_ - io_uring_sq_ready(ring_.get()); }
 
-  /// Fills the ring up to the depth and tells the kernel, once for all.
+  /// Fills the ring up to the depth and hands it to the kernel in small batches. A batch reaches the device only once
+  /// it is complete, so that it may be large only where the device has enough to do meanwhile.
   void feed() {
     while (num_in_flight_ < depth_) {
       const auto transfer = schedule_.next();
@@ -143,7 +144,13 @@ class UringEngine final : public Engine {
       }
       io_uring_sqe_set_data(entry, transfer->request);
       ++num_in_flight_;
+      if (io_uring_sq_ready(ring_.get()) >= num_at_kernel() / 16) hand_over();
     }
+    hand_over();
+  }
+
+  /// Tells the kernel of what is in the ring.
+  void hand_over() {
     unsigned tries = 0;
     while (io_uring_sq_ready(ring_.get()) > 0) {
       const int result = io_uring_submit(ring_.get());

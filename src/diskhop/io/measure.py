@@ -38,7 +38,7 @@ def sequential_offsets(file_bytes: int, num_bytes: int, group: int) -> Iterator[
 
 
 def group_of(depth: int, num_bytes: int) -> int:
-    """Reads a ticket: of small ones so many that Python's part is small beside them, of large ones few: it is anyway."""
+    """Reads a ticket: of small ones so many that Python's part is small, of large ones a few."""
     return max(16, depth) if num_bytes <= _SMALL_BYTES else max(4, depth // 4)
 
 
