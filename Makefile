@@ -22,6 +22,7 @@ $(STAMP): pyproject.toml $(NATIVE) $(PACKAGES)
 	$(BIN)/pip install --quiet "$(TORCH)"
 	$(BIN)/pip install --quiet --editable ".[dev]"
 	@touch $(STAMP)
+	@echo "diskhop is set up: 'source $(BIN)/activate', then 'diskhop --help'"
 
 check: $(STAMP) ## format, lint, types, layers, and the core's tests under address and undefined-behaviour sanitizers
 	$(BIN)/ruff format --check .

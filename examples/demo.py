@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table as TextTable
+from rich.text import Text
 
 import diskhop
 from diskhop.budget import format_bytes
@@ -129,7 +130,9 @@ def show(
     plan = result["plan"]
     assert isinstance(epochs, list)
     assert isinstance(plan, dict)
-    totals = {name: sum(epoch[name] for epoch in epochs) for name in ("rows_requested", "rows_hit", "bytes_needed")}
+    passes = [*epochs, *(epoch["validation"] for epoch in epochs), result["testing"]]
+    names = ("rows_requested", "rows_hit", "bytes_needed", "bytes_read")
+    totals = {name: sum(each[name] for each in passes) for name in names}
     rows = [
         ("test accuracy", f"{result['test']:.3f}"),
         ("features alone allow", f"{features_alone_accuracy(NUM_CLASSES, SIGNAL):.3f} at best"),
@@ -140,13 +143,12 @@ def show(
         ("rows requested", f"{totals['rows_requested']:,}"),
         ("  from disk", f"{1 - totals['rows_hit'] / totals['rows_requested']:.0%}"),
         ("bytes of these rows", format_bytes(totals["bytes_needed"])),
-        ("bytes read from disk", f"{format_bytes(read_bytes)}, validation and test included"),
-        ("", "more than needed: where rows are dense, reading over a gap is cheaper than one more request"),
+        ("bytes read from disk", f"{format_bytes(read_bytes)}, gaps between rows included where skipping costs more"),
         ("seconds", f"{seconds[0]:.0f} generating, {seconds[1]:.0f} training"),
     ]
     table = TextTable(show_header=False, box=None)
     for name, text in rows:
-        table.add_row(name, text)
+        table.add_row(Text(name), Text(text))
     console.print(table)
     console.print(
         f"Next: diskhop inspect {dataset.path}; diskhop train {dataset.path} --store mapped --epochs 1; "

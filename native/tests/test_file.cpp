@@ -1,16 +1,25 @@
 // Claims about files: what may be opened, what an error says, which transfers go direct.
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 
+#include "../src/core/alignment.hpp"
 #include "diskhop/buffer.hpp"
 #include "diskhop/file.hpp"
 #include "io_testing.hpp"
 
+using diskhop::Alignment;
 using diskhop::Buffer;
+using diskhop::direct_alignment;
 using diskhop::File;
 using diskhop::FileMode;
 using diskhop::IoError;
+using diskhop::tried_alignment;
 using diskhop::testing::check;
 using diskhop::testing::check_throws;
 using diskhop::testing::file_bytes;
@@ -63,6 +72,44 @@ void only_aligned_transfers_go_direct(const ScratchFolder& folder) {
   check(direct != file.descriptor_for(step, step, buffer.data() + 1), "an unaligned buffer is buffered");
 }
 
+/// As kernels before 6.1 are asked, which report nothing.
+void an_alignment_that_was_tried_is_one_that_was_read_with(const ScratchFolder& folder) {
+  const std::string path = folder.file("tried");
+  write_known_file(path, 0);
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+  if (descriptor < 0) return;  // the file system refuses it
+  const Alignment unproven = tried_alignment(descriptor);
+  check(unproven.offset == 4096 && unproven.memory == 4096, "an empty file proves nothing: the largest is assumed");
+  write_known_file(path, 1 << 16);
+  const Alignment proven = tried_alignment(descriptor);
+  check(proven.offset == 512 || proven.offset == 4096, "a read finds it out");
+  check(proven.offset >= direct_alignment(descriptor).offset, "and it is no smaller than what the kernel reports");
+  ::close(descriptor);
+}
+
+void memory_is_not_read_directly() {
+  std::string path = "/dev/shm/diskhop-test-XXXXXX";
+  const int descriptor = ::mkstemp(path.data());
+  if (descriptor < 0) return;  // no such file system here
+  struct statfs status = {};
+  if (::fstatfs(descriptor, &status) == 0 && status.f_type == TMPFS_MAGIC) {
+    const File file(path, FileMode::read, true);
+    check(!file.direct() && file.offset_alignment() == 1, "the page cache is all there is");
+  }
+  ::unlink(path.c_str());
+  ::close(descriptor);
+}
+
+void paths_that_cannot_be_are_refused(const ScratchFolder& folder) {
+  using std::string_literals::operator""s;
+  write_known_file(folder.file("cut"), 1000);
+  for (const FileMode mode : {FileMode::read, FileMode::write}) {
+    const auto error =
+        check_throws<IoError>([&] { const File file(folder.file("cut") + "\0off"s, mode, true); }, "a null character");
+    check(std::string(error.what()).find("null character") != std::string::npos, error.what());
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -70,4 +117,7 @@ int main() {
   only_regular_files_are_opened(folder);
   writing_never_truncates(folder);
   only_aligned_transfers_go_direct(folder);
+  an_alignment_that_was_tried_is_one_that_was_read_with(folder);
+  memory_is_not_read_directly();
+  paths_that_cannot_be_are_refused(folder);
 }

@@ -162,6 +162,15 @@ void test_plans_cover_every_row() {
   }
 }
 
+void test_no_block_is_read_for_what_was_read() {
+  const TableLayout layout{.num_rows = 8, .row_bytes = 700, .row_stride = 700};
+  const std::vector<std::int64_t> ids{0, 1, 2};
+  const auto reads = plan_reads(ids, {.num_rows = 8, .row_bytes = 100, .row_stride = 100}, 0, 4096, 512);
+  check(reads.size() == 1 && reads[0].num_wanted == 3, "rows of one block share its read, however long that may be");
+  const auto longer = plan_reads(ids, layout, 0, 512, 600);
+  check(longer.size() == 3, "what lies beyond the read is read by itself");
+}
+
 void test_copies_stay_in_bounds() {
   const std::uint64_t row_bytes = 700;
   std::vector<std::byte> from(1000 * (row_bytes + 4));
@@ -186,6 +195,9 @@ void test_copies_stay_in_bounds() {
   }
   check_throws<std::out_of_range>([&] { copy_rows(source, {}, to.data(), 4, {}, 5, row_bytes, 1); },
                                   "more rows than fit are refused");
+  const std::vector<std::int64_t> twice{1, 0, 1};
+  check_throws<std::invalid_argument>([&] { copy_rows(source, {}, to.data(), 4, twice, 3, row_bytes, 2); },
+                                      "a destination row named twice is refused");
 }
 
 }  // namespace
@@ -194,5 +206,6 @@ int main() {
   test_reading_equals_indexing_from_several_threads();
   test_errors_leave_nothing_in_flight();
   test_plans_cover_every_row();
+  test_no_block_is_read_for_what_was_read();
   test_copies_stay_in_bounds();
 }

@@ -1,3 +1,5 @@
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -144,6 +146,26 @@ void test_permutations_hold_every_item_once() {
   }
 }
 
+/// A batch whose seeds and edges may reach 2^31 nodes is refused before memory is taken for it. The graph is one of
+/// address space only: of its lists the first is nearly 2^31 long, and nothing but its bounds is ever looked at.
+void test_batches_of_too_many_nodes_are_refused() {
+  constexpr std::size_t num_nodes = (std::size_t{1} << 31) + 16;
+  constexpr std::int64_t num_edges = (std::int64_t{1} << 31) - 5;
+  constexpr std::size_t num_bytes = (num_nodes + 1) * sizeof(std::int64_t);
+  void* const memory =
+      ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return;  // not so much address space here
+  auto* const indptr = static_cast<std::int64_t*>(memory);
+  for (std::size_t node = 1; node <= 10; ++node) indptr[node] = num_edges;
+  const std::vector<std::int64_t> seeds{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const std::vector<std::int64_t> fanouts{-1};
+  const Topology<std::uint32_t> topology{.indptr = {indptr, num_nodes + 1},
+                                         .indices = {static_cast<std::uint32_t*>(memory), num_edges}};
+  check_throws<std::length_error>([&] { static_cast<void>(sample_neighbors(topology, seeds, fanouts, {})); },
+                                  "too many nodes");
+  ::munmap(memory, num_bytes);
+}
+
 }  // namespace
 
 int main() {
@@ -152,4 +174,5 @@ int main() {
   test_threads_change_nothing();
   test_bad_input_throws_and_leaves_the_thread_usable();
   test_permutations_hold_every_item_once();
+  test_batches_of_too_many_nodes_are_refused();
 }

@@ -23,3 +23,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'diskhop' has no attribute '{name}'")
     return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 # -- bind_io.cpp --
 
 def why_no_uring() -> str:
-    """Why io_uring cannot be used here, or '' when it can."""
+    """Why io_uring cannot be used here, tried with a request that does nothing, or '' when it can."""
 
 class CrashError(RuntimeError):
     """An injected crash: nothing after it reaches the disk."""
@@ -32,7 +32,7 @@ class FaultInjector:
     def count(self, counted: str) -> int: ...
 
 class File:
-    """A file open for the engine. Raises ReadError or DestinationError naming the path."""
+    """A file open for the engine; paths are those of os.fsencode. Raises ReadError or DestinationError naming it."""
 
     def __init__(self, path: str, mode: Literal["read", "write"], want_direct: bool = True) -> None: ...
     @property
@@ -47,9 +47,9 @@ class File:
     def memory_alignment(self) -> int: ...
 
 class BufferPool:
-    """Huge-page memory, used again once its arrays are gone."""
+    """Huge-page memory, used again once its arrays are gone; free memory is kept only while all stays in max_bytes."""
 
-    def __init__(self, max_free_bytes: int) -> None: ...
+    def __init__(self, max_bytes: int) -> None: ...
     def take(self, num_bytes: int) -> NDArray[np.uint8]:
         """An array of exactly num_bytes, uninitialised; its memory returns to the pool when the array is freed."""
 
@@ -57,7 +57,10 @@ class BufferPool:
     def free_bytes(self) -> int: ...
 
 class Engine:
-    """See engine.hpp. Raises ReadError or WriteError naming file and offset."""
+    """See engine.hpp. wait() raises ReadError or WriteError naming file and offset.
+
+    Where the system lacks what an engine needs, making one or submitting to it raises ConfigError.
+    """
 
     def __init__(self, name: str, depth: int, injector: FaultInjector | None = None) -> None: ...
     @property
@@ -74,7 +77,7 @@ class Engine:
         required_bytes: NDArray[np.uint64] | None = None,
         prefetch: bool = False,
     ) -> int:
-        """Queue one read per element; the buffer must live, and be left alone, until wait()."""
+        """Queue one read per element; the buffer must be left alone until wait(). required_bytes: from 1."""
 
     def submit_write(
         self,
@@ -102,7 +105,7 @@ def plan_reads(
     """(reads, 5): offset, num_bytes, required_bytes, first_wanted, num_wanted."""
 
 class RowReader:
-    """See rows.hpp. Keeps engine, file and pool alive."""
+    """See rows.hpp. Keeps engine, file and pool alive. A read takes staging_bytes and up to 56 bytes an id."""
 
     def __init__(
         self,
@@ -116,8 +119,8 @@ class RowReader:
         staging_bytes: int,
         pool: BufferPool,
     ) -> None: ...
-    def read(self, ids: NDArray[np.int64], out: NDArray[np.uint8], prefetch: bool = False) -> tuple[int, int]:
-        """Fill out (len(ids), row_bytes); returns (reads, bytes_read)."""
+    def read(self, ids: NDArray[np.int64], out: NDArray[np.uint8], prefetch: bool = False) -> tuple[int, int, int]:
+        """Fill out (len(ids), row_bytes); returns (reads, bytes_read, bytes_copied)."""
 
 def copy_rows(
     source: NDArray[np.uint8],
@@ -125,8 +128,11 @@ def copy_rows(
     out: NDArray[np.uint8],
     to_rows: NDArray[np.int64] | None,
     num_threads: int = 1,
-) -> None:
-    """out[to_rows] = source[from_rows] for 2-D arrays of equal width; source rows may be strided. None: 0, 1, 2 ..."""
+) -> int:
+    """out[to_rows] = source[from_rows] for 2-D arrays of equal width; source rows may be strided. None: 0, 1, 2 ...
+
+    Returns the bytes copied. Raises ValueError for a row in to_rows twice and for arrays that overlap.
+    """
 
 # -- bind_sampling.cpp --
 
@@ -143,4 +149,7 @@ def sample_neighbors(
     """node_ids, indptr, sources, edge_positions, num_sampled_nodes, num_sampled_edges of a SampledBatch."""
 
 def keyed_permutation(num_items: int, seed: int, purpose: int, epoch: int) -> NDArray[np.int64]:
-    """0 .. num_items - 1 in an order that depends on the key alone (sorted by a hash of key and item)."""
+    """0 .. num_items - 1 in an order that depends on the key alone (sorted by a hash of key and item).
+
+    Takes 16 bytes an item, of which 8 are the result.
+    """

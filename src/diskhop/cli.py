@@ -7,6 +7,7 @@ stdout, as one JSON document with --json; progress goes to stderr. PyTorch is lo
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table as TextTable
+from rich.text import Text
 
+from diskhop import __version__
 from diskhop.budget import format_bytes, parse_bytes
 from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import open_dataset
@@ -24,20 +27,35 @@ from diskhop.errors import ConfigError, DiskhopError, FormatError
 from diskhop.io.engine import open_engine
 from diskhop.io.probe import report_device
 from diskhop.stages import stage_progress
-from diskhop.summary import summarize
+from diskhop.summary import summarize, summarize_dataset
 
 app = typer.Typer(
     name="diskhop",
-    help="Train graph neural networks from disk, within a memory budget you name.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+_INTERRUPTED = 130
 _stdout = Console(soft_wrap=True, highlight=False)
 _stderr = Console(stderr=True, soft_wrap=True, highlight=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 DatasetPath = Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset's folder.", show_default=False)]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        _stdout.print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Train graph neural networks from disk, within a memory budget you name."""
 
 
 @app.command("import")
@@ -62,7 +80,10 @@ def import_command(
             engine=open_engine("auto").engine,
             progress=progress,
         )
-    _print_description(describe(dataset), as_json)
+    if as_json:
+        _print_json(describe(dataset))
+    else:
+        _print_pairs(summarize_dataset(dataset))
 
 
 @app.command()
@@ -185,6 +206,8 @@ def train(
 
 def main() -> None:
     """Run the command line; the console script's entry."""
+    # Ended politely, what is half done is removed, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(run(sys.argv[1:]))
 
 
@@ -199,9 +222,13 @@ def run(arguments: list[str]) -> int:
     except typer.TyperException as error:
         return _fail(_usage(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted", 130)
+        code = _INTERRUPTED
     except BrokenPipeError:
         return 1
+    except OSError as error:
+        return _fail(f"the output cannot be written: {error.strerror or error}", 1)
+    if code == _INTERRUPTED:  # also what Typer makes of Ctrl-C
+        return _fail("interrupted", _INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
@@ -213,7 +240,8 @@ def _parse_counts(option: str, text: str) -> tuple[int, ...]:
 
 
 def _fail(message: str, code: int) -> int:
-    _stderr.print(f"diskhop: {' '.join(message.split())}", markup=False, style="red")
+    if message:  # a command that was asked for nothing has shown its help
+        _stderr.print(f"diskhop: {' '.join(message.split())}", markup=False, style="red")
     return code
 
 
@@ -234,7 +262,7 @@ def _print_json(document: dict[str, Any]) -> None:
 def _print_pairs(rows: list[tuple[str, str]]) -> None:
     table = TextTable(show_header=False, box=None, pad_edge=False)
     for name, text in rows:
-        table.add_row(name, text)
+        table.add_row(Text(name), Text(text))
     _stdout.print(table)
 
 

@@ -6,10 +6,12 @@ training/defaults.py fills in what nobody said. A *saved run* is RUN/config.toml
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
+import reprlib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -20,6 +22,9 @@ from diskhop.errors import ConfigError
 
 ALL_NEIGHBORS = -1
 AUTO_ENGINE = "auto"
+_MOST_COUNT, _MOST_BYTES = 2**31 - 1, 2**63 - 1
+# Far beyond what is of use; a slip of the keyboard must not ask for as many threads or tensors.
+_MOST_LAYERS, _MOST_THREADS = 100, 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,21 +70,9 @@ class TrainConfig:
     threads: int
 
     def __post_init__(self) -> None:
-        for name in ("layers", "hidden", "heads", "batch_size", "eval_batch_size", "epochs", "eval_every", "threads"):
-            _require(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        for name in ("max_batches", "patience", "split"):
-            _require(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
-        for name in ("dropout", "input_dropout"):
-            _require(name, getattr(self, name), 0 <= getattr(self, name) < 1, "at least 0 and less than 1")
-        _require("lr", self.lr, math.isfinite(self.lr) and self.lr > 0, "more than 0")
-        decay = self.weight_decay
-        _require("weight_decay", decay, math.isfinite(decay) and decay >= 0, "at least 0")
-        _require("seed", self.seed, 0 <= self.seed < 2**63, "at least 0 and less than 2^63")
-        _require("memory_bytes", self.memory_bytes, self.memory_bytes > 0, "more than 0")
+        _require_rules({field.name: getattr(self, field.name) for field in fields(self)}, "")
         for name in ("fanout", "eval_fanout"):
             fanout = getattr(self, name)
-            is_valid = all(count == ALL_NEIGHBORS or count >= 1 for count in fanout)
-            _require(name, list(fanout), is_valid, f"counts of at least 1, or {ALL_NEIGHBORS} for all neighbours")
             _require(name, list(fanout), len(fanout) == self.layers, f"one count for each of {self.layers} layers")
         if self.model == "gat":
             _require("hidden", self.hidden, self.hidden % self.heads == 0, f"a multiple of {self.heads} heads")
@@ -104,22 +97,27 @@ def require_known(thing: str, value: str, known: Iterable[str], where: str = "")
 
 
 def check_options(options: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Check names and types of options; integers become floats and lists tuples where those are expected."""
+    """Check names, types and ranges of options; integers become floats and lists tuples where those are expected.
+
+    source: how the message of the ConfigError starts. What options mean together is checked by TrainConfig.
+    """
     types = get_type_hints(TrainConfig)
     checked: dict[str, Any] = {}
     for name, value in options.items():
         require_known("option", name, types, f"{source}: ")
         wanted = types[name]
         if wanted is float and type(value) is int:
-            value = float(value)
+            with contextlib.suppress(OverflowError):
+                value = float(value)
         if get_args(wanted) and isinstance(value, list | tuple) and all(type(item) is int for item in value):
             value = tuple(value)
         elif type(value) is not wanted:
             kind = (
                 "a list of integers" if get_args(wanted) else {"str": "a string"}.get(wanted.__name__, wanted.__name__)
             )
-            raise ConfigError(f"{source}: option '{name}' must be {kind}, got {value!r}")
+            raise ConfigError(f"{source}: option '{name}' must be {kind}, got {reprlib.repr(value)}")
         checked[name] = value
+    _require_rules(checked, f"{source}: ")
     return checked
 
 
@@ -131,6 +129,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; name an existing TOML file") from error
     except ValueError as error:
         raise ConfigError(f"{path}: is not valid TOML: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"{path}: is nested too deeply; options are a name and a value a line") from None
 
 
 def load_config(path: Path) -> SavedRun:
@@ -139,7 +139,7 @@ def load_config(path: Path) -> SavedRun:
     names = {"dataset": options.pop("dataset", ""), "dataset_hash": options.pop("dataset_hash", "")}
     for name, value in names.items():
         if not isinstance(value, str):
-            raise ConfigError(f"{path}: option '{name}' must be a string, got {value!r}")
+            raise ConfigError(f"{path}: option '{name}' must be a string, got {reprlib.repr(value)}")
     return SavedRun(**names, options=check_options(options, str(path)))
 
 
@@ -148,14 +148,54 @@ def dump_config(config: TrainConfig, dataset: str, dataset_hash: str) -> str:
     return tomli_w.dumps({"dataset": dataset, "dataset_hash": dataset_hash, **asdict(config)})
 
 
+def missing_options(options: Mapping[str, Any]) -> list[str]:
+    """Names of the options that these leave open."""
+    return [field.name for field in fields(TrainConfig) if field.name not in options]
+
+
 def differing_options(first: TrainConfig, second: TrainConfig) -> list[str]:
     """Names of the options that differ."""
     return [field.name for field in fields(first) if getattr(first, field.name) != getattr(second, field.name)]
 
 
-def _require(name: str, value: Any, is_valid: bool, rule: str) -> None:
+# A rule on a value by itself: whether it holds, and how it is told.
+_Rule = tuple[Callable[[Any], bool], str]
+
+
+def _between(lowest: int, highest: int) -> _Rule:
+    return lambda value: lowest <= value <= highest, f"from {lowest} to {highest}"
+
+
+_FANOUT: _Rule = (
+    lambda fanout: all(count == ALL_NEIGHBORS or 1 <= count <= _MOST_COUNT for count in fanout),
+    f"counts from 1 to {_MOST_COUNT}, or {ALL_NEIGHBORS} for all neighbours",
+)
+_FRACTION: _Rule = (lambda value: 0 <= value < 1, "at least 0 and less than 1")
+_RULES: dict[str, _Rule] = {
+    "layers": _between(1, _MOST_LAYERS),
+    **dict.fromkeys(("hidden", "heads", "batch_size", "eval_batch_size"), _between(1, _MOST_COUNT)),
+    **dict.fromkeys(("epochs", "eval_every"), _between(1, _MOST_COUNT)),
+    **dict.fromkeys(("max_batches", "patience", "split"), _between(0, _MOST_COUNT)),
+    **dict.fromkeys(("dropout", "input_dropout"), _FRACTION),
+    **dict.fromkeys(("fanout", "eval_fanout"), _FANOUT),
+    "lr": (lambda value: math.isfinite(value) and value > 0, "more than 0"),
+    "weight_decay": (lambda value: math.isfinite(value) and value >= 0, "at least 0"),
+    "seed": _between(0, _MOST_BYTES),
+    "memory_bytes": _between(1, _MOST_BYTES),
+    "threads": _between(1, _MOST_THREADS),
+}
+
+
+def _require_rules(options: Mapping[str, Any], where: str) -> None:
+    for name, (holds, rule) in _RULES.items():
+        if name in options:
+            value = options[name]
+            _require(f"{where}{name}", list(value) if isinstance(value, tuple) else value, holds(value), rule)
+
+
+def _require(what: str, value: Any, is_valid: bool, rule: str) -> None:
     if not is_valid:
-        raise ConfigError(f"{name} must be {rule}, got {value}")
+        raise ConfigError(f"{what} must be {rule}, got {reprlib.repr(value)}")
 
 
 def _suggest(value: str, names: list[str]) -> str:

@@ -21,7 +21,7 @@ from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
 from diskhop.pipeline import MiniBatch, Pipeline, open_pipeline
-from diskhop.planning.defaults import SeedSet, Workload, choose_plan, default_memory_bytes, device_model
+from diskhop.planning.defaults import SeedSet, Workload, choose_plan, default_memory_bytes
 from diskhop.protocols import NodeIds, Purpose
 
 # PyG's arguments that mean nothing here, with the values that ask for nothing and the reason to give otherwise.
@@ -58,10 +58,11 @@ class NeighborLoader:
     Each batch is a torch_geometric.data.Data with x, edge_index, y, n_id, e_id, input_id, batch_size,
     num_sampled_nodes, num_sampled_edges (and edge_weight where the dataset has weights), the seeds first.
 
-    data: a Dataset or its path. num_neighbors: per hop, -1 for all. input_nodes: 'train', 'valid', 'test', ids, a
-    boolean mask, or None for all nodes. memory: bytes or a size such as '2GB'; default: half of what is free.
-    store, engine: strategies by name; default: chosen. seed: of shuffling and draws; the same seed gives the same
-    batches, bit for bit, whatever store, engine, memory and machine. out_dtype: what x is converted to.
+    data: a Dataset or its path. num_neighbors: per hop, -1 for all. input_nodes: 'train', 'valid', 'test' (of the
+    split with this number, where there are several), ids, a boolean mask, or None for all nodes. memory: bytes or a
+    size such as '2GB'; default: half of what is free. store, engine: strategies by name; default: chosen. seed: of
+    shuffling and draws; the same seed gives the same batches, bit for bit, whatever store, engine, memory and machine.
+    out_dtype: what x is converted to.
 
     Every pass over the loader is one epoch more. Raises ConfigError for what is not supported, BudgetError with the
     smallest memory that would do.
@@ -83,6 +84,7 @@ class NeighborLoader:
         threads: int | None = None,
         seed: int = 0,
         out_dtype: torch.dtype | None = None,
+        split: int = 0,
         **pyg_arguments: Any,
     ) -> None:
         _refuse_unsupported(pyg_arguments)
@@ -92,24 +94,31 @@ class NeighborLoader:
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.drop_last = drop_last
-        self._seeds, self._purpose = _resolve_input_nodes(self.dataset, input_nodes)
-        self._fanouts = tuple(num_neighbors)
+        self._seeds, self._purpose = _resolve_input_nodes(self.dataset, input_nodes, split)
+        self._fanouts = _resolve_fanouts(num_neighbors)
         self._transform = transform
         self._seed = seed
         self._out_dtype = out_dtype
         self._labels = self.dataset.labels()
         self._edge_ids = self.dataset.edge_ids()
         self._edge_weights = self.dataset.edge_weights()
-        self._epoch = 0
-        self._delivered = 0
-        self._exit = ExitStack()
+        self._position = (0, 0)  # epoch, batches delivered of it
+        self._resumes_at: tuple[int, int] | None = (0, 0)
         self.budget = Budget(_memory_bytes(memory))
+        # Seeds, their order in an epoch, and the seeds in that order.
+        held = {"seeds": 3 * self._seeds.nbytes}
         if self._labels is not None:
-            self._exit.enter_context(self.budget.reserve("labels", self._labels.nbytes))
+            held["labels"] = self._labels.nbytes
         seed_set = SeedSet(purpose=self._purpose, seeds=self._seeds, batch_size=batch_size, fanouts=self._fanouts)
-        workload = Workload(seed_sets=(seed_set,), seed=seed, store=store, engine=engine, threads=threads)
-        self.plan = choose_plan(self.dataset, workload, self.budget, device_model(self.dataset))
-        self._pipeline: Pipeline = self._exit.enter_context(open_pipeline(self.dataset, self.plan, self.budget))
+        workload = Workload(
+            seed_sets=(seed_set,), seed=seed, store=store, engine=engine, threads=threads, also_held=held
+        )
+        self.plan = choose_plan(self.dataset, workload, self.budget)
+        with ExitStack() as opened:
+            for name, num_bytes in held.items():
+                opened.enter_context(self.budget.reserve(name, num_bytes))
+            self._pipeline: Pipeline | None = opened.enter_context(open_pipeline(self.dataset, self.plan, self.budget))
+            self._exit = opened.pop_all()
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -117,7 +126,11 @@ class NeighborLoader:
         return whole + (rest > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
-        epoch, first = self._epoch, self._delivered
+        if self._pipeline is None:
+            raise ConfigError("this NeighborLoader is closed: make a new one")
+        epoch, first = self._resumes_at or (self._position[0] + 1, 0)
+        self._resumes_at = None
+        self._position = (epoch, first)
         order = np.arange(len(self._seeds))
         if self.shuffle:
             order = keyed_permutation(len(self._seeds), self._seed, int(self._purpose), epoch)
@@ -133,23 +146,46 @@ class NeighborLoader:
         )
         with stream as batches:
             for batch in batches:
-                self._delivered += 1
-                positions = order[batch.sampled.number * self.batch_size :][: batch.sampled.num_seeds]
-                yield self._to_pyg(batch, positions)
-        self._epoch, self._delivered = epoch + 1, 0
+                number = batch.sampled.number
+                self._position = (epoch, number + 1)
+                positions = order[number * self.batch_size :][: batch.sampled.num_seeds]
+                data = self._to_pyg(batch, positions)
+                # Held here while the next is on its way, it would be a batch more than is reserved.
+                del batch
+                yield data
+                del data
 
-    def state_dict(self) -> dict[str, int]:
+    def __repr__(self) -> str:
+        return f"NeighborLoader({self.dataset!r}, {list(self._fanouts)}, {len(self)} batches of {self.batch_size})"
+
+    def state_dict(self) -> dict[str, Any]:
         """Where the loader stands: load_state_dict() on another one goes on with the next batch."""
-        return {"seed": self._seed, "epoch": self._epoch, "delivered": self._delivered}
+        epoch, delivered = self._resumes_at or self._position
+        if delivered == len(self):
+            epoch, delivered = epoch + 1, 0
+        return {"epoch": epoch, "delivered": delivered, "arguments": self._arguments()}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from a state_dict() of a loader with the same arguments."""
-        if state["seed"] != self._seed:
-            raise ConfigError(f"the state is of seed {state['seed']}, this loader has {self._seed}: use the same seed")
-        self._epoch, self._delivered = state["epoch"], state["delivered"]
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next pass go on from a state_dict() of a loader with the same arguments."""
+        for name, value in self._arguments().items():
+            if state["arguments"][name] != value:
+                raise ConfigError(f"the state is of a loader with {name} {state['arguments'][name]}, not {value}")
+        self._resumes_at = (state["epoch"], state["delivered"])
+
+    def _arguments(self) -> dict[str, Any]:
+        """What the batches depend on."""
+        return {
+            "dataset": self.dataset.hash,
+            "seed": self._seed,
+            "num_neighbors": list(self._fanouts),
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "num_seeds": len(self._seeds),
+        }
 
     def close(self) -> None:
         """Give memory and files back; also done on leaving a `with`."""
+        self._pipeline = None
         self._exit.close()
 
     def __enter__(self) -> NeighborLoader:
@@ -193,21 +229,29 @@ def _refuse_unsupported(pyg_arguments: dict[str, Any]) -> None:
         if name not in _REFUSED:
             raise ConfigError(f"NeighborLoader has no argument '{name}'")
         allowed, reason = _REFUSED[name]
-        if value not in allowed:
+        if not any(value is each or (type(value) is type(each) and value == each) for each in allowed):
             raise ConfigError(f"NeighborLoader cannot take {name}={value!r}: {reason}")
 
 
-def _resolve_input_nodes(dataset: Dataset, nodes: str | NodeIds | torch.Tensor | None) -> tuple[NodeIds, Purpose]:
+def _resolve_fanouts(num_neighbors: Sequence[int]) -> tuple[int, ...]:
+    if isinstance(num_neighbors, str | dict) or not isinstance(num_neighbors, Sequence):
+        raise ConfigError(f"num_neighbors must be a list with a count for each hop, as [10, 10], got {num_neighbors!r}")
+    return tuple(num_neighbors)
+
+
+def _resolve_input_nodes(dataset: Dataset, nodes: Any, split: int) -> tuple[NodeIds, Purpose]:
     if isinstance(nodes, str):
         purposes = {"train": Purpose.TRAIN, "valid": Purpose.VALID, "test": Purpose.TEST}
         if nodes not in purposes:
             raise ConfigError(f"input_nodes '{nodes}' is not a split; the splits are train, valid, test")
-        ids = dataset.split(nodes)
+        ids = dataset.split(nodes, split if dataset.num_splits > 1 else None)
         if ids is None:
             raise ConfigError(f"{dataset.path}: has no split '{nodes}'; pass node ids as input_nodes")
         return ids, purposes[nodes]
     if nodes is None:
         return np.arange(dataset.num_nodes), Purpose.TRAIN
+    if isinstance(nodes, tuple):
+        raise ConfigError("input_nodes of one type of a typed graph are not supported: pass ids, a mask or a split")
     ids = nodes.numpy() if isinstance(nodes, torch.Tensor) else np.asarray(nodes)
     if ids.dtype == np.bool_:
         if ids.shape != (dataset.num_nodes,):

@@ -11,6 +11,7 @@ and reaches the consumer. Leaving a run, early or not, joins its threads.
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections.abc import Iterator
@@ -95,16 +96,24 @@ class BatchStream:
         self._lock = threading.Lock()
         self._held: _InFlight | None = None
         self._unreleased: set[_InFlight] = set()
-        self._gate = ByteGate(plan.batches_in_flight * plan.batch_bytes)
+        # One batch of the plan's is the consumer's, past the gate.
+        self._gate = ByteGate((plan.batches_in_flight - 1) * plan.batch_bytes)
         self._sampled = OrderedChannel[tuple[SampledBatch, float]](plan.sampling_threads + SAMPLED_AHEAD)
         self._submitted = OrderedChannel[_InFlight](plan.batches_in_flight)
         self._ready = OrderedChannel[_InFlight](plan.batches_in_flight)
         stages = [self._sample] * plan.sampling_threads + [self._submit, self._collect]
+        # Daemons, and closed at exit: an iterator that somebody still holds then must not keep the process alive.
         self._threads = [
-            threading.Thread(target=self._guard, args=(stage,), name=f"diskhop{stage.__name__}") for stage in stages
+            threading.Thread(target=self._guard, args=(stage,), name=f"diskhop{stage.__name__}", daemon=True)
+            for stage in stages
         ]
-        for thread in self._threads:
-            thread.start()
+        atexit.register(self.close)
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> BatchStream:
         return self
@@ -121,23 +130,33 @@ class BatchStream:
         return len(self._seed_batches)
 
     def __next__(self) -> MiniBatch:
-        self._release_held()
         if self._next_to_deliver == len(self._seed_batches):
+            self._release_held()
             raise StopIteration
         asked = time.perf_counter()
-        batch = self._ready.get()
-        self._next_to_deliver += 1
+        try:
+            batch = self._ready.get()
+        except ClosedError:
+            raise PipelineError("these batches were closed: run the pipeline again") from None
+        # The consumer's variable holds the batch before until now; this one leaves the gate to be held in its place.
+        self._release_held()
+        self._gate.leave(batch.gate_bytes)
         self._held = batch
-        assert batch.x is not None
-        assert batch.counts is not None
+        self._next_to_deliver += 1
+        x, counts = batch.x, batch.counts
+        assert x is not None
+        assert counts is not None
+        batch.x = None
         stall_seconds = time.perf_counter() - asked
-        return MiniBatch(batch.sampled, batch.x, batch.in_degrees, batch.counts, batch.sample_seconds, stall_seconds)
+        return MiniBatch(batch.sampled, x, batch.in_degrees, counts, batch.sample_seconds, stall_seconds)
 
     def close(self) -> None:
         """Stop every stage, wait for its threads and give all batches back. A batch being read is finished first."""
         self._stop(None)
         for thread in self._threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
+        atexit.unregister(self.close)
         self._held = None
         for batch in list(self._unreleased):
             self._release(batch)
@@ -200,8 +219,6 @@ class BatchStream:
             self._unreleased.discard(batch)
         if batch.ticket is not None and self._pipeline.store is not None:
             self._pipeline.store.release(batch.ticket)
-        batch.x = None
-        self._gate.leave(batch.gate_bytes)
 
 
 class Pipeline:
@@ -288,7 +305,7 @@ def open_pipeline(
     with ExitStack() as stack:
         in_flight_bytes = plan.batches_in_flight * plan.batch_bytes
         stack.enter_context(budget.reserve("mini-batches in flight", in_flight_bytes))
-        for name in ("sampling", "staging"):
+        for name in ("sampling", "sorting ids", "staging"):
             stack.enter_context(budget.reserve(name, plan.reserved[name]))
         engine = open_engine(plan.engine, plan.engine_depth, injector).engine
         pool = BufferPool(in_flight_bytes + plan.staging_bytes)

@@ -11,10 +11,10 @@ from typing import Any, Literal
 class Plan:
     """Every choice of a run, with its reason.
 
-    topology: 'memory' or 'mapped'. batches_in_flight: mini-batches between the first read and the model's release,
-    batch_bytes each (measured, with headroom); a larger one waits and goes alone. max_gap_bytes: the largest gap
-    that is read over rather than skipped. staging_bytes: where reads land, all reading threads together.
-    threads: cores that sampling, gathering and the model share. reserved: bytes by name.
+    topology: 'memory' or 'mapped'. batches_in_flight: mini-batches from the first read to the model's release, one of
+    them the model's, batch_bytes each (measured, with headroom); a larger one waits until it is alone on its way.
+    max_gap_bytes: the largest gap that is read over rather than skipped. staging_bytes: where reads land, all reading
+    threads together. threads: cores that sampling, gathering and the model share. reserved: bytes by name.
     """
 
     store: str

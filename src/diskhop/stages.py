@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 
 class StageProgress:
-    """A bar per stage on stderr, with the time left; drawn only where someone looks."""
+    """A bar per stage; nothing is drawn before the first one, so that an early error stands alone."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
@@ -19,13 +19,24 @@ class StageProgress:
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Report that `done` of `total` of a stage is done."""
         if stage not in self._tasks:
+            self._bars.start()
             self._tasks[stage] = self._bars.add_task(stage, total=total)
         self._bars.update(self._tasks[stage], completed=done, total=total)
 
 
 @contextmanager
 def stage_progress(console: Console) -> Iterator[StageProgress]:
-    """Bars for the length of a context."""
+    """Bars for the length of a context, on a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bars:
+    bars = Progress(
+        *columns,
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    try:
         yield StageProgress(bars)
+    finally:
+        bars.stop()

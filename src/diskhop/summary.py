@@ -1,4 +1,4 @@
-"""A run's result in a few lines for people."""
+"""What was imported, and what a run found, in a few lines for people."""
 
 from __future__ import annotations
 
@@ -7,6 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.budget import format_bytes
+from diskhop.dataset.dataset import Dataset
+
+
+def summarize_dataset(dataset: Dataset) -> list[tuple[str, str]]:
+    """Name and text of each line; `diskhop inspect` has more."""
+    rows = [("imported", f"{dataset.name} to {dataset.path}")]
+    for name, nodes in dataset.nodes.items():
+        facts = [f"{nodes.num_nodes:,}"]
+        if nodes.feature_dim:
+            facts.append(f"{nodes.feature_dim} features of {nodes.feature_dtype}")
+        if nodes.num_classes or nodes.num_tasks:
+            facts.append(f"{nodes.num_classes} classes" if nodes.num_classes else f"{nodes.num_tasks} tasks")
+        if nodes.num_splits:
+            facts.append("1 split" if nodes.num_splits == 1 else f"{nodes.num_splits} splits")
+        rows.append((f"nodes '{name}'", ", ".join(facts)))
+    rows += [(f"edges '{name}'", f"{edges.num_edges:,}") for name, edges in dataset.edges.items()]
+    rows.append(("next", f"diskhop inspect {dataset.path}, or diskhop train {dataset.path}"))
+    return rows
 
 
 def summarize(result: Mapping[str, Any], out: Path | None) -> list[tuple[str, str]]:
@@ -26,10 +44,16 @@ def summarize(result: Mapping[str, Any], out: Path | None) -> list[tuple[str, st
     rows.append(("epochs", f"{len(epochs)} in {seconds:.1f} s, waiting for data {total('stall_seconds'):.1f} s"))
     requested = total("rows_requested")
     if requested:
-        from_disk = requested - total("rows_hit")
-        rows.append(("rows", f"{requested:,} requested, {from_disk / requested:.0%} from disk"))
         needed, read = total("bytes_needed"), total("bytes_read")
-        rows.append(("bytes", f"{format_bytes(needed)} needed, {format_bytes(read)} read, {total('reads'):,} reads"))
+        if plan["store"] == "mapped":
+            rows.append(
+                ("rows", f"{requested:,} requested, {format_bytes(needed)}; reads are the page cache's, uncounted")
+            )
+        else:
+            from_disk = (requested - total("rows_hit")) / requested
+            rows.append(("rows", f"{requested:,} requested, {from_disk:.0%} from disk"))
+            reads = f"{total('reads'):,} reads"
+            rows.append(("bytes", f"{format_bytes(needed)} needed, {format_bytes(read)} read in {reads}"))
     reserved = ", ".join(f"{name} {format_bytes(num_bytes)}" for name, num_bytes in plan["reserved"].items())
     rows.append(("budget", f"{format_bytes(plan['memory_bytes'])}: {reserved}"))
     peak, overhead = format_bytes(result["peak_rss_bytes"]), format_bytes(result["overhead_bytes"])

@@ -23,13 +23,13 @@ class TerminalWatcher(Watcher):
     def __init__(self, console: Console) -> None:
         self._console = console
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"))
-        self._bars = Progress(*columns, console=console, transient=True)
+        # Started with the first batch, so that an early error stands alone.
+        self._bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task: TaskID | None = None
         self._num_epochs = 1
         self._reasons: list[str] = []
 
     def __enter__(self) -> TerminalWatcher:
-        self._bars.start()
         return self
 
     def __exit__(
@@ -49,9 +49,10 @@ class TerminalWatcher(Watcher):
     def progressed(self, progress: RunProgress) -> None:
         """See Watcher."""
         if self._task is None:
+            self._bars.start()
             self._task = self._bars.add_task("", status="")
         loss = "" if progress.loss is None else f"loss {progress.loss:.4f}  "
-        left = "" if progress.seconds_left is None else f"{progress.seconds_left:.0f} s left"
+        left = "" if progress.seconds_left is None else f"{max(0, progress.seconds_left):.0f} s left"
         self._bars.update(
             self._task,
             description=f"epoch {progress.epoch}/{progress.num_epochs} {progress.stage}",

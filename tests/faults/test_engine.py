@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, CrashError, Engine, FaultInjector, FaultRule, File, why_no_uring
 from diskhop.errors import DestinationError, ReadError, WriteError
+from diskhop.io.stream import TRANSFER_BYTES, SequentialWriter
 
 ENGINES = [
     pytest.param("uring", marks=pytest.mark.skipif(bool(why_no_uring()), reason=f"no io_uring: {why_no_uring()}")),
@@ -260,3 +261,63 @@ def test_what_the_system_refuses_is_told(path: Path, engine: str) -> None:
     writer = Engine(engine, 1)
     with pytest.raises(WriteError, match=os.strerror(errno.EBADF)):
         writer.wait(writer.submit_write(file, numbers(0), numbers(1), np.zeros(1, np.uint8), numbers(0)))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("offset", [2**63 - 1, 2**63, 2**64 - 4096, 2**64 - 1])
+def test_offsets_past_every_file_are_refused(path: Path, engine: str, offset: int) -> None:
+    reader = Engine(engine, 2)
+    for want_direct in (True, False):
+        file = File(str(path), "read", want_direct)
+        with pytest.raises(ValueError, match=rf"known\.bin: read of 100 bytes at offset {offset} ends past 2\^63 - 1"):
+            reader.submit_read(file, numbers(offset), numbers(100), np.zeros(100, np.uint8), numbers(0))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_read_of_nothing_in_particular_is_refused(path: Path, engine: str) -> None:
+    reader, file = Engine(engine, 2), File(str(path), "read")
+    with pytest.raises(ValueError, match="must require at least one of them"):
+        reader.submit_read(file, numbers(0), numbers(10), np.zeros(10, np.uint8), numbers(0), numbers(0))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_paths_of_any_bytes_are_opened_and_told(tmp_path: Path, engine: str) -> None:
+    target = tmp_path / os.fsdecode(b"caf\xe9-\xff.bin")
+    target.write_bytes(CONTENT.tobytes())
+    file = File(str(target), "read")
+    assert file.path == str(target)
+    reader = Engine(engine, 2)
+    np.testing.assert_array_equal(read(reader, file, [512], [600])[0], CONTENT[512:1112])
+    with pytest.raises(ReadError) as told:
+        read(reader, file, [FILE_BYTES], [1])
+    assert str(told.value).startswith(f"{target}: read of 1 bytes")
+    with pytest.raises(ReadError, match="cannot be opened") as told:
+        File(f"{target}.none", "read")
+    assert str(told.value).startswith(f"{target}.none: ")
+
+
+def test_paths_with_a_null_character_are_refused(path: Path) -> None:
+    for mode, error in (("read", ReadError), ("write", DestinationError)):
+        with pytest.raises(error, match=r"known\.bin: a path cannot contain a null character; "):
+            File(f"{path}\0x", mode)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_files_written_from_the_start_are_whole_and_on_the_disk(tmp_path: Path, engine: str) -> None:
+    target = tmp_path / "file"
+    writer, pool = Engine(engine, 16), BufferPool(16 << 20)
+    rng = np.random.default_rng(0)
+    content = rng.integers(0, 256, 2 * TRANSFER_BYTES + 5000, np.uint8)
+    lengths = [0, 1, 4095, 4096, 4097, TRANSFER_BYTES, TRANSFER_BYTES + 1, len(content), *rng.integers(1, 200_000, 400)]
+    for length in map(int, lengths):
+        # The file is there already, half the time: its pages are in the page cache, where a direct write meets them.
+        if rng.random() < 0.5:
+            target.unlink(missing_ok=True)
+        with SequentialWriter(target, writer, pool) as stream:
+            for part in np.array_split(content[:length], 3):
+                stream.append(part)
+            stream.finish()
+        file = File(str(target), "write")
+        writer.wait(writer.submit_fsync(file))
+        with target.open("rb") as written:
+            assert written.read(length) == content[:length].tobytes()

@@ -42,7 +42,7 @@ def make_typed(destination: Path, engine: Engine) -> Dataset:
         values = np.array([[1, -2, 4], [0, 0, 0], [0.5, 127, -127], [3, 3, 3], [-1, 0, 1]])
         builder.add_features("paper", [values], dim=3, dtype="int8")
         builder.add_features("author", [values[:3]], dim=3, dtype="float16", row_stride=8)
-        builder.add_tasks("paper", [np.array([[0.0, 1.0]] * 4 + [[np.nan, 0.5]])], 2)
+        builder.add_tasks("paper", [np.array([[0.0, 1.0]] * 4 + [[np.nan, 1.0]])], 2)
         builder.add_original_ids("paper", [np.array([3, 1, 0, 2, 4])])
         for number, order in enumerate(([0, 1, 2, 3, 4], [4, 2, 0, 1, 3])):
             for part, ids in (("train", order[:2]), ("valid", order[2:4]), ("test", order[4:])):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch_geometric.nn import SAGEConv
 from diskhop import NeighborLoader, open_dataset
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.generate import generate_sbm
-from diskhop.errors import ConfigError
+from diskhop.errors import BudgetError, ConfigError
 from diskhop.io.engine import open_engine
 
 
@@ -140,6 +141,11 @@ def test_nodes_may_be_ids_masks_or_all(dataset: Dataset) -> None:
         ({"memory": "10 potatoes"}, "size"),
         ({"store": "magic"}, "direct"),
         ({"input_nodes": torch.tensor([2000])}, "2000"),
+        ({"input_nodes": ("node", torch.tensor([1]))}, "typed"),
+        ({"input_time": np.zeros(3)}, "temporal"),
+        ({"num_neighbors": {("a", "b", "c"): [2]}}, "a count for each hop"),
+        ({"num_neighbors": 5}, "a count for each hop"),
+        ({"threads": 0}, "threads"),
     ],
 )
 def test_what_is_not_supported_is_refused_in_words(dataset: Dataset, arguments: dict[str, object], words: str) -> None:
@@ -153,6 +159,45 @@ def test_out_dtype_converts(dataset: Dataset) -> None:
 
 
 def test_a_path_is_enough(dataset: Dataset) -> None:
-    with loader_for(str(dataset.path)) as loader:  # type: ignore[arg-type]
-        assert len(loader) > 0
-    assert Path(dataset.path).is_dir()
+    with loader_for(str(dataset.path)) as by_path, loader_for(dataset) as by_dataset:  # type: ignore[arg-type]
+        assert torch.equal(next(iter(by_path)).x, next(iter(by_dataset)).x)
+
+
+def test_a_pass_after_one_that_was_left_is_a_whole_epoch(dataset: Dataset) -> None:
+    with loader_for(dataset, shuffle=True) as loader:
+        next(iter(loader))
+        assert len(list(loader)) == len(loader)
+
+
+def test_an_iterator_still_held_does_not_keep_the_process_alive(dataset: Dataset) -> None:
+    program = (
+        "import diskhop\n"
+        f"loader = diskhop.NeighborLoader({str(dataset.path)!r}, [4, 3], 'train', batch_size=8, memory='100MB')\n"
+        "batches = iter(loader); next(batches)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_closed_loader_says_so(dataset: Dataset) -> None:
+    loader = loader_for(dataset, store="memory")
+    batches = iter(loader)
+    next(batches)
+    loader.close()
+    with pytest.raises(ConfigError, match="closed"):
+        next(iter(loader))
+
+
+def test_a_state_of_another_loader_is_refused(dataset: Dataset) -> None:
+    with loader_for(dataset) as one:
+        state = one.state_dict()
+    with loader_for(dataset, batch_size=32) as other, pytest.raises(ConfigError, match="batch_size 64, not 32"):
+        other.load_state_dict(state)
+
+
+def test_the_smallest_memory_that_is_named_works(dataset: Dataset) -> None:
+    with pytest.raises(BudgetError) as caught:
+        loader_for(dataset, memory="30KB")
+    smallest = str(caught.value).rsplit(" ", 1)[1]
+    with loader_for(dataset, memory=smallest) as loader:
+        assert len(list(loader)) == len(loader)

@@ -101,7 +101,7 @@ def test_batches_are_bit_identical_whatever_carries_them(
         reading_threads=threads,
         threads=threads,
         topology="mapped" if threads == 2 else "memory",
-        batches_in_flight=threads,
+        batches_in_flight=threads + 1,
     )
     assert_same(run_all(dataset, plan), reference)
 

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
 import sys
+import time
+import tomllib
+import weakref
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
+import tomli_w
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from diskhop._native import CrashError, FaultInjector, FaultRule
+from diskhop._native import CrashError
+from diskhop.config import TrainConfig
 from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.generate import generate_sbm
-from diskhop.errors import BudgetError, ConfigError, DestinationError, TrainingError
+from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopError, TrainingError
 from diskhop.io.engine import open_engine
+from diskhop.io.faults import CrashInjector, Lost
+from diskhop.pipeline import BatchStream, MiniBatch
 from diskhop.training import Progress, Watcher, resolve_config, train, train_node_classifier
 
 OPTIONS: dict[str, Any] = {
@@ -31,9 +42,27 @@ OPTIONS: dict[str, Any] = {
     "engine": "threads",
 }
 RESULT_NAMES = {"version", "dataset", "seed", "peak_rss_bytes", "overhead_bytes", "plan", "epochs", "metric", "test"}
+LOST: tuple[Lost, ...] = ("names", "data")
+RUN = Path("some/folders/run")
+# A process that a shell started in the background ignores SIGINT, and so would its children.
+SIGNALS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 EPOCH_NAMES = {
     *("epoch", "seconds", "loss", "valid", "batches", "sample_seconds", "fetch_seconds", "compute_seconds"),
     *("stall_seconds", "rows_requested", "rows_hit", "reads", "bytes_needed", "bytes_read"),
+}
+
+
+# Any value of the right type, and a few of the wrong one.
+ANY_NUMBER = st.sampled_from([-1, 0, 1, 2, 7, 10**6, 2**31, 2**63, 10**400]) | st.integers()
+ANY_VALUE: dict[Any, st.SearchStrategy[Any]] = {
+    int: ANY_NUMBER,
+    float: st.floats() | ANY_NUMBER,
+    bool: st.booleans(),
+    str: st.sampled_from(["sage", "gcn", "gat", "none", "auc", "direct", "threads", ""]),
+}
+ANY_OPTIONS = {
+    name: ANY_VALUE.get(kind, st.lists(ANY_NUMBER, max_size=4).map(tuple)) | st.none()
+    for name, kind in get_type_hints(TrainConfig).items()
 }
 
 
@@ -72,6 +101,10 @@ def random_arrays(num_nodes: int = 200) -> dict[str, Any]:
 
 def losses(out: Path) -> list[str]:
     return [json.dumps(json.loads(line)["loss"]) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def folder_bytes(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def assert_same_run(first: Path, second: Path) -> None:
@@ -152,20 +185,81 @@ def test_a_killed_run_resumes_to_the_bytes_of_one_never_interrupted(dataset: Dat
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
 
 
-def test_wherever_writing_stops_resuming_ends_with_the_same_bytes(dataset: Dataset, tmp_path: Path) -> None:
-    options = {**OPTIONS, "epochs": 2, "max_batches": 1}
-    config, _ = resolve_config(dataset, options)
-    train_node_classifier(dataset, config, tmp_path / "whole")
-    counter = FaultInjector([])
-    train_node_classifier(dataset, config, tmp_path / "counted", injector=counter)
-    num_changes = counter.count("changes")
-    assert num_changes >= 4 * 5  # config, two commits, model, result: each a write, two fsyncs and a rename
+def test_an_interrupted_run_ends_with_one_line_and_resumes_to_the_same_bytes(dataset: Dataset, tmp_path: Path) -> None:
+    options = {**OPTIONS, "epochs": 60}
+    train(dataset, out=tmp_path / "whole", **options)
+    out = tmp_path / "stopped"
+    command = [sys.executable, "-c", f"{SIGNALS}; from diskhop.cli import main; main()", "train"]
+    arguments = ["--config", str(tmp_path / "whole/config.toml"), "--out", str(out)]
+    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        deadline = time.monotonic() + 60
+        while not (out / "checkpoint.safetensors").exists():
+            assert running.poll() is None, running.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        running.send_signal(signal.SIGINT)
+        printed, told = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert [line for line in told.splitlines() if line.startswith("diskhop:")] == ["diskhop: interrupted"]
+    assert told.splitlines()[-1] == "diskhop: interrupted"
+    assert "Traceback" not in printed + told
+    assert not (out / "result.json").exists()
+
+    subprocess.run([*command, "--resume", "--out", str(out)], check=True, capture_output=True, timeout=60)
+    assert_same_run(tmp_path / "whole", out)
+
+
+def crash_at(root: Path, nth: int, dataset: Dataset, config: TrainConfig, survivors: dict[Lost, Path]) -> int:
+    """Train into a new folder below root and crash before change nth (0: never); returns the number of changes."""
+    root.mkdir()
+    with CrashInjector(root, nth) as injector:
+        with pytest.raises(CrashError) if nth else contextlib.nullcontext():
+            train_node_classifier(dataset, config, root / RUN, injector=injector)
+        for lost, target in survivors.items():
+            target.mkdir()
+            injector.write_survivors(target, lost)
+        return injector.num_changes
+
+
+def test_wherever_a_crash_comes_resuming_from_what_is_left_ends_with_the_same_bytes(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    config = resolve_config(dataset, {**OPTIONS, "epochs": 2, "max_batches": 1}).config
+    whole = tmp_path / "whole" / RUN
+    survivors: dict[Lost, Path] = {lost: tmp_path / f"after-{lost}" for lost in LOST}
+    num_changes = crash_at(tmp_path / "whole", 0, dataset, config, survivors)
+    # Three folders, config, two commits, metrics, model, result: files are a write, two fsyncs and a rename each.
+    assert num_changes >= 3 + 4 * 6
+    for folder in survivors.values():
+        assert folder_bytes(folder / RUN) == folder_bytes(whole), "a finished run survives whole"
+
     for nth in range(1, num_changes + 1):
-        out = tmp_path / f"crash-{nth}"
-        with pytest.raises(CrashError):
-            train_node_classifier(dataset, config, out, injector=FaultInjector([FaultRule("crash", "changes", nth)]))
-        train_node_classifier(dataset, config, out, resume=(out / "config.toml").exists())
-        assert_same_run(tmp_path / "whole", out)
+        survivors = {lost: tmp_path / f"{nth}-{lost}" for lost in LOST}
+        crash_at(tmp_path / f"{nth}", nth, dataset, config, survivors)
+        for folder in survivors.values():
+            out = folder / RUN
+            train_node_classifier(dataset, config, out, resume=(out / "config.toml").exists())
+            assert_same_run(whole, out)
+            assert (out / "config.toml").read_bytes() == (whole / "config.toml").read_bytes()
+            assert {path.name for path in out.iterdir() if path.suffix != ".partial"} == {
+                path.name for path in whole.iterdir()
+            }
+
+
+@pytest.mark.parametrize("kept", ["", "first line", "first line and a half", "zeros", "nothing"])
+def test_a_run_resumes_whatever_is_left_of_its_metrics(dataset: Dataset, tmp_path: Path, kept: str) -> None:
+    out = tmp_path / "run"
+    train(dataset, out=out, **OPTIONS)
+    metrics = out / "metrics.jsonl"
+    whole = metrics.read_bytes()
+    first = whole.splitlines(keepends=True)[0]
+    left = {"": b"", "first line": first, "first line and a half": first + first[:9], "zeros": bytes(len(whole))}
+    if kept == "nothing":
+        metrics.unlink()
+    else:
+        metrics.write_bytes(left[kept])
+    train(dataset, out=out, resume=True)
+    assert metrics.read_bytes() == whole
 
 
 def test_a_finished_run_resumes_to_itself(dataset: Dataset, tmp_path: Path) -> None:
@@ -187,6 +281,20 @@ def test_resuming_refuses_what_is_not_the_same_run(dataset: Dataset, tmp_path: P
         train(dataset, out=tmp_path / "nothing", resume=True)
     with pytest.raises(ConfigError, match="--resume needs --out"):
         train(dataset, resume=True)
+
+
+def test_resuming_names_the_line_that_config_toml_lacks(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(dataset, out=out, **OPTIONS)
+    config = out / "config.toml"
+    before = folder_bytes(out)
+    options = tomllib.loads(config.read_text())
+    for name in sorted(options.keys() - {"dataset", "dataset_hash"}):
+        config.write_text(tomli_w.dumps({key: value for key, value in options.items() if key != name}))
+        with pytest.raises(ConfigError, match=rf"config\.toml: .*every option .* but {name} is missing; put"):
+            train(dataset, out=out, resume=True)
+        config.write_bytes(before["config.toml"])
+        assert folder_bytes(out) == before
 
 
 def test_a_damaged_checkpoint_is_told_in_one_line(dataset: Dataset, tmp_path: Path) -> None:
@@ -213,6 +321,14 @@ def test_a_damaged_checkpoint_is_told_in_one_line(dataset: Dataset, tmp_path: Pa
         ({"split": 5}, ConfigError, "no split 5"),
         ({"memory_bytes": 100_000}, BudgetError, "the smallest that works is"),
         ({"metric": "auc"}, ConfigError, "auc needs two classes, the dataset has 4"),
+        ({"batch_size": 0}, ConfigError, "batch_size must be from 1 .*, got 0"),
+        ({"max_batches": -1}, ConfigError, "max_batches must be from 0 .*, got -1"),
+        ({"layers": 0, "fanout": (4,)}, ConfigError, "layers must be from 1 to 100, got 0"),
+        ({"layers": 10**12, "fanout": (4,)}, ConfigError, "layers must be from 1 to 100, got 1000000000000"),
+        ({"heads": 0, "model": "gat"}, ConfigError, "heads must be from 1"),
+        ({"threads": 10**6}, ConfigError, "threads must be from 1 to 1024"),
+        ({"fanout": (4, 0)}, ConfigError, "fanout must be counts from 1"),
+        ({"fanout": ()}, ConfigError, "fanout must be one count for each of 2 layers"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
@@ -221,6 +337,96 @@ def test_bad_input_is_refused_before_anything_is_written(
     with pytest.raises(error, match=complaint):
         train(dataset, out=tmp_path / "run", **{**OPTIONS, **options})
     assert not (tmp_path / "run").exists()
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(options=st.fixed_dictionaries({}, optional=ANY_OPTIONS))
+def test_whatever_the_options_are_they_resolve_or_are_refused(dataset: Dataset, options: dict[str, Any]) -> None:
+    try:
+        config = resolve_config(dataset, options).config
+    except DiskhopError:
+        return
+    assert len(config.fanout) == len(config.eval_fanout) == config.layers
+    assert config.batch_size >= 1
+
+
+@pytest.mark.parametrize("part", ["val_idx", "test_idx"])
+@pytest.mark.parametrize("as_tasks", [False, True])
+def test_a_part_of_one_class_cannot_be_measured_by_auc(tmp_path: Path, part: str, as_tasks: bool) -> None:
+    arrays = random_arrays(200)
+    labels = np.arange(200) % 2
+    arrays |= {"train_idx": np.arange(60), "val_idx": np.arange(60, 100), "test_idx": np.arange(100, 150)}
+    labels[arrays[part]] = 1
+    arrays["y"] = labels.astype(np.float32)[:, None] if as_tasks else labels
+    graph = import_arrays(tmp_path, **arrays)
+    name = {"val_idx": "valid", "test_idx": "test"}[part]
+    with pytest.raises(ConfigError, match=f"both classes, split '{name}' has {len(arrays[part])} of one"):
+        train(graph, out=tmp_path / "run", **{**OPTIONS, "metric": "auc"})
+    assert not (tmp_path / "run").exists()
+    train(graph, **{**OPTIONS, "metric": "auc", "evaluate": False})
+    train(graph, **{**OPTIONS, "metric": "accuracy"})
+
+
+def count_label_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    reads: list[str] = []
+    read_array = Dataset.read_array
+
+    def counting(self: Dataset, relative: str, dtype: Any) -> Any:
+        reads.append(Path(relative).name)
+        return read_array(self, relative, dtype)
+
+    monkeypatch.setattr(Dataset, "read_array", counting)
+    return reads
+
+
+def test_labels_are_read_once(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = count_label_reads(monkeypatch)
+    train(dataset, **OPTIONS)
+    assert sorted(reads) == ["labels.bin", "test.bin", "train.bin", "valid.bin"]
+
+
+@pytest.mark.parametrize("splits", ["given", "drawn"])
+def test_a_budget_without_room_for_labels_is_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, splits: str
+) -> None:
+    arrays = random_arrays(2000)
+    if splits == "given":
+        arrays |= {"train_idx": np.arange(60), "val_idx": np.arange(60, 100), "test_idx": np.arange(100, 150)}
+    graph = import_arrays(tmp_path, **arrays)
+    reads = count_label_reads(monkeypatch)
+    with pytest.raises(BudgetError, match=r"labels 16 KB.*the smallest that works is") as caught:
+        train(graph, **{**OPTIONS, "memory_bytes": 15_999})
+    assert "labels.bin" not in reads
+    assert caught.value.smallest_bytes is not None
+    smallest = {**OPTIONS, "memory_bytes": caught.value.smallest_bytes}
+    assert train(graph, **smallest).result["plan"]["reserved"]["labels"] == 16_000
+    with pytest.raises(BudgetError):
+        train(graph, **{**smallest, "memory_bytes": caught.value.smallest_bytes - 1})
+
+
+def test_memory_is_told_before_and_beside_the_graph(dataset: Dataset) -> None:
+    result = train(dataset, **OPTIONS).result
+    before, overhead, peak = (result[f"{name}_bytes"] for name in ("resident_before", "overhead", "peak_rss"))
+    assert 50_000_000 < before <= overhead <= peak  # PyTorch alone is more.
+    assert overhead == max(before, peak - sum(result["plan"]["reserved"].values()))
+
+
+def test_no_batch_is_held_while_the_next_is_waited_for(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    delivered: list[weakref.ref[torch.Tensor]] = []
+    take_next = BatchStream.__next__
+
+    def watching(self: BatchStream) -> MiniBatch:
+        try:
+            batch = take_next(self)
+        finally:
+            assert all(x() is None for x in delivered), "the model's side still holds an earlier batch"
+        delivered.append(weakref.ref(batch.x))
+        return batch
+
+    monkeypatch.setattr(BatchStream, "__next__", watching)
+    for model in ("sage", "gcn", "gat"):
+        train(dataset, model=model, **{**OPTIONS, "epochs": 2, "eval_batch_size": 10})
+    assert len(delivered) > 3 * 2 * 6
 
 
 def test_a_folder_with_something_in_it_is_refused(dataset: Dataset, tmp_path: Path) -> None:
@@ -243,7 +449,7 @@ def test_no_labels_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_dataset_alone_is_enough_and_every_choice_has_a_reason(dataset: Dataset) -> None:
-    config, reasons = resolve_config(dataset, {})
+    config, reasons, _ = resolve_config(dataset, {})
     assert config.model == "sage"
     told = {reason.split()[0] for reason in reasons}
     assert told >= {"model", "fanout", "batch_size", "epochs", "metric", "memory_bytes", "store", "threads"}
@@ -255,7 +461,7 @@ def test_without_splits_one_is_drawn_of_the_labelled_nodes(tmp_path: Path) -> No
     arrays["y"][150:] = -1
     arrays["x"][150:] = 0
     graph = import_arrays(tmp_path, **arrays)
-    _, reasons = resolve_config(graph, OPTIONS)
+    reasons = resolve_config(graph, OPTIONS).reasons
     assert "split 90 train, 30 valid, 30 test: drawn at random, the dataset has none" in reasons
     assert train(graph, **{**OPTIONS, "epochs": 20, "lr": 0.01}).result["test"] > 0.6
 
@@ -265,7 +471,7 @@ def test_nodes_without_label_are_left_out_and_counted(tmp_path: Path) -> None:
     arrays["y"][:10] = -1
     arrays |= {"train_idx": np.arange(60), "val_idx": np.arange(60, 100), "test_idx": np.arange(100, 150)}
     graph = import_arrays(tmp_path, **arrays)
-    config, reasons = resolve_config(graph, OPTIONS)
+    config, reasons, _ = resolve_config(graph, OPTIONS)
     assert "train on 50 nodes: 10 more of the split have no label" in reasons
     assert train_node_classifier(graph, config).result["epochs"][0]["batches"] == 1
 

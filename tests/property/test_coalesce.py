@@ -58,7 +58,7 @@ def test_a_plan_is_that_of_the_rule(
         if groups and max_gap_bytes >= 0:
             begin, end = aligned_span(groups[-1][0], groups[-1][-1], row_bytes, row_stride, alignment)
             row_begin, row_end = aligned_span(row, row, row_bytes, row_stride, alignment)
-            if row_begin - end <= max_gap_bytes and row_end - begin <= max_read_bytes:
+            if row_begin - end <= max_gap_bytes and row_end - begin <= max(max_read_bytes, end - begin):
                 groups[-1].append(row)
                 continue
         groups.append([row])

@@ -6,12 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from diskhop._native import BufferPool, Engine, FaultInjector, FaultRule, File, RowReader, copy_rows, why_no_uring
+from diskhop._native import (
+    BufferPool,
+    Engine,
+    FaultInjector,
+    FaultRule,
+    File,
+    RowReader,
+    copy_rows,
+    keyed_permutation,
+    why_no_uring,
+)
 from diskhop.errors import ReadError
 
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
@@ -80,7 +91,8 @@ def test_reading_equals_indexing(
         engine, file, num_rows, row_bytes, row_stride, max_gap_bytes, max_read_bytes, staging_bytes, POOL
     )
     out = poisoned(len(ids), row_bytes)
-    num_reads, bytes_read = reader.read(np.array(ids, np.int64), out, prefetch)
+    num_reads, bytes_read, bytes_copied = reader.read(np.array(ids, np.int64), out, prefetch)
+    assert bytes_copied == out.nbytes
     np.testing.assert_array_equal(out, table[ids, :row_bytes])
     if max_gap_bytes < 0:
         assert num_reads == len(set(ids))
@@ -235,3 +247,55 @@ def test_rows_of_unequal_width_or_number_are_refused() -> None:
         copy_rows(make_table(4, 8), None, poisoned(4, 9), None)
     with pytest.raises(ValueError, match="equally long"):
         copy_rows(make_table(4, 8), np.array([1, 2]), poisoned(4, 8), np.array([0]))
+
+
+def test_a_destination_row_named_twice_is_refused() -> None:
+    out = poisoned(4, 8)
+    for threads in (1, 4):
+        with pytest.raises(ValueError, match="destination row 2 is named twice"):
+            copy_rows(make_table(4, 8), None, out, np.array([1, 2, 3, 2]), threads)
+    assert np.all(out == 0xA5)
+
+
+def test_source_and_destination_must_not_overlap() -> None:
+    memory = make_table(20, 8)
+    before = memory.copy()
+    for source, out in (
+        (memory[:10], memory[9:19]),
+        (memory[1:11], memory[:10]),
+        (memory, memory),
+        (memory[::2][:6], memory[5:11]),
+    ):
+        with pytest.raises(ValueError, match="overlap: copy into memory of its own"):
+            copy_rows(source, None, out, None)
+    np.testing.assert_array_equal(memory, before)
+    copy_rows(memory[:10], None, memory[10:], None)
+    np.testing.assert_array_equal(memory[10:], before[:10])
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """Bytes by which the process grows at most while this works."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    except OSError as error:
+        pytest.skip(f"the peak of resident memory cannot be reset here: {error}")
+    before = psutil.Process().memory_info().rss
+    work()
+    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(peak.split()[1]) * 1024 - before
+
+
+def test_a_read_takes_56_bytes_an_id_at_most(engine: Engine, tmp_path: Path) -> None:
+    num_ids = 1 << 18
+    (tmp_path / "features.bin").write_bytes(bytes(num_ids))
+    file = File(str(tmp_path / "features.bin"), "read", False)
+    reader = RowReader(engine, file, num_ids, 1, 1, -1, 4096, 1 << 16, POOL)
+    ids = keyed_permutation(num_ids, 1, 2, 3)
+    out = poisoned(num_ids, 1)
+    reader.read(ids[:1000], out[:1000])  # staging stays in the pool
+    assert peak_bytes(lambda: reader.read(ids, out)) < 56 * num_ids + (3 << 20)
+
+
+def test_a_permutation_takes_16_bytes_an_item() -> None:
+    num_items = 1 << 20
+    assert peak_bytes(lambda: keyed_permutation(num_items, 1, 2, 3)) < 16 * num_items + (3 << 20)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
+import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -80,6 +84,80 @@ def test_a_model_file_is_no_checkpoint(tmp_path: Path) -> None:
     save_tensors(path, make_state(1).model, {"model": "sage"})
     assert load_tensors(path)[1] == {"xxh3": load_tensors(path)[1]["xxh3"], "model": "sage"}
     with pytest.raises(TrainingError, match="is not a checkpoint"):
+        load_state(path)
+
+
+def with_checksum(header: bytes, rest: bytes = b"") -> bytes:
+    """A file whose checksum is right, whatever else is in it."""
+    content = bytearray(len(header).to_bytes(8, "little") + header + rest)
+    start = content.index(b"0" * 16)
+    content[start : start + 16] = xxhash.xxh3_64_hexdigest(content).encode()
+    return bytes(content)
+
+
+SUM = rb"{\"xxh3\":\"0000000000000000\""
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        SUM,
+        b'{"a": "' + SUM + b'}"}',
+        b'{"__metadata__": {"diskhop": "' + SUM + b'"}}',
+        b'{"__metadata__": {"other": "' + SUM + b'}"}}',
+        b'{"__metadata__": "' + SUM + b'}"}',
+        b'{"__metadata__": {"diskhop": "' + SUM + b'}"}, "model/w": {"dtype": "F99"}}',
+        b'{"__metadata__": {"diskhop": "' + SUM + b"," + rb"\"state\":" + b"[" * 100_000 + b'"}}',
+        b"\xff" + SUM,
+        b'["' + SUM + b'}"]',
+    ],
+)
+def test_a_file_with_a_right_checksum_that_is_none_of_ours_is_named(tmp_path: Path, header: bytes) -> None:
+    path = tmp_path / "c.safetensors"
+    path.write_bytes(with_checksum(header))
+    with pytest.raises(TrainingError, match=r"c\.safetensors: (was not written by diskhop|is not a checkpoint)"):
+        load_state(path)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"epoch": "1"},
+        {"epoch": -1, "history": []},
+        {"best_epoch": 4},
+        {"best_valid": "high"},
+        {"history": None},
+        {"history": []},
+        {"history": [7]},
+        {"other": 1},
+    ],
+)
+def test_facts_that_training_cannot_go_on_from_are_refused(tmp_path: Path, facts: dict[str, object]) -> None:
+    path = tmp_path / "c.safetensors"
+    good = {"epoch": 1, "best_valid": 0.5, "best_epoch": 0, "history": [{"epoch": 0}]}
+    state = json.dumps({**good, **facts} if facts else {})
+    save_tensors(path, {"model/w": torch.ones(1)}, {"state": state})
+    with pytest.raises(TrainingError, match=r"c\.safetensors: is not a checkpoint of a training run"):
+        load_state(path)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32 - 1), num_changes=st.integers(1, 20))
+def test_any_damage_behind_a_right_checksum_is_one_error(tmp_path: Path, seed: int, num_changes: int) -> None:
+    path = tmp_path / "c.safetensors"
+    save_state(path, make_state(1))
+    content = bytearray(path.read_bytes())
+    header_bytes = int.from_bytes(content[:8], "little")
+    start = content.index(b"xxh3") + len(b'xxh3\\":\\"')
+    generator = np.random.default_rng(seed)
+    for position in generator.integers(8, 8 + header_bytes, num_changes):
+        if not start - 10 <= position < start + 16:
+            content[position] = generator.integers(0, 256)
+    content[start : start + 16] = b"0" * 16
+    content[start : start + 16] = xxhash.xxh3_64_hexdigest(content).encode()
+    path.write_bytes(content)
+    with contextlib.suppress(TrainingError):
         load_state(path)
 
 

@@ -46,21 +46,21 @@ def test_a_written_configuration_reads_back_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"layers": 0}, "layers must be at least 1, got 0"),
+        ({"layers": 0}, "layers must be from 1 to 100, got 0"),
         ({"layers": 3}, "fanout must be one count for each of 3 layers"),
-        ({"fanout": (10, 0)}, "fanout must be counts of at least 1, or -1 for all neighbours, got \\[10, 0\\]"),
-        ({"eval_fanout": (-2, 1)}, "eval_fanout must be counts of at least 1"),
+        ({"fanout": (10, 0)}, "fanout must be counts from 1 to 2147483647, or -1 for all .*, got \\[10, 0\\]"),
+        ({"eval_fanout": (-2, 1)}, "eval_fanout must be counts from 1"),
         ({"dropout": 1.0}, "dropout must be at least 0 and less than 1, got 1.0"),
         ({"input_dropout": -0.1}, "input_dropout must be"),
         ({"lr": 0.0}, "lr must be more than 0, got 0.0"),
         ({"lr": float("nan")}, "lr must be more than 0, got nan"),
         ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
-        ({"batch_size": 0}, "batch_size must be at least 1"),
-        ({"epochs": 0}, "epochs must be at least 1"),
-        ({"patience": -1}, "patience must be at least 0"),
-        ({"seed": -1}, "seed must be at least 0"),
-        ({"threads": 0}, "threads must be at least 1"),
-        ({"memory_bytes": 0}, "memory_bytes must be more than 0"),
+        ({"batch_size": 0}, "batch_size must be from 1 to 2147483647, got 0"),
+        ({"epochs": 0}, "epochs must be from 1"),
+        ({"patience": -1}, "patience must be from 0"),
+        ({"seed": -1}, "seed must be from 0"),
+        ({"threads": 0}, "threads must be from 1 to 1024"),
+        ({"memory_bytes": 0}, "memory_bytes must be from 1"),
         ({"model": "gat", "hidden": 12}, "hidden must be a multiple of 8 heads, got 12"),
     ],
 )
@@ -92,6 +92,26 @@ def test_an_option_of_another_type_is_refused(name: str, value: object, kind: st
         check_options({name: value}, "here")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("batch_size", 0, "from 1 to 2147483647, got 0"),
+        ("layers", 101, "from 1 to 100, got 101"),
+        ("fanout", [3, -2], "counts from 1"),
+        ("lr", float("inf"), "more than 0, got inf"),
+        ("memory_bytes", 2**63, "from 1 to 9223372036854775807"),
+    ],
+)
+def test_an_option_out_of_its_range_is_refused_where_it_stands(name: str, value: object, rule: str) -> None:
+    with pytest.raises(ConfigError, match=f"here: {name} must be {rule}"):
+        check_options({name: value}, "here")
+
+
+def test_a_number_too_large_for_a_float_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"option 'lr' must be float, got 1000.*0000$"):
+        check_options({"lr": 10**400}, "here")
+
+
 def test_whole_numbers_pass_for_floats_and_lists_for_tuples() -> None:
     assert check_options({"lr": 1, "fanout": [5, -1]}, "here") == {"lr": 1.0, "fanout": (5, -1)}
 
@@ -103,6 +123,9 @@ def test_whole_numbers_pass_for_floats_and_lists_for_tuples() -> None:
         (b"\xff\xfe", "is not valid TOML"),
         (b"dataset = 3", "option 'dataset' must be a string"),
         (b"[gcn]\nlr = 1", "unknown option 'gcn'"),
+        (b"fanout = " + b"[" * 100_000, "is nested too deeply"),
+        (b"lr" + b".a" * 5_000 + b" = 1", "option 'lr' must be float, got"),
+        (b"lr = 1" + b"0" * 400, "option 'lr' must be float, got 1000"),
     ],
 )
 def test_a_damaged_file_is_refused_by_name(tmp_path: Path, content: bytes, complaint: str) -> None:

@@ -103,7 +103,7 @@ def typed_dataset(destination: Path) -> Dataset:
     with builder_at(destination) as builder:
         builder.add_nodes("paper", 6)
         builder.add_nodes("author", 3)
-        builder.add_tasks("paper", [np.array([[0.5, np.nan]] * 6)], 2)
+        builder.add_tasks("paper", [np.array([[1.0, np.nan]] * 6)], 2)
         builder.add_original_ids("paper", [np.arange(6)[::-1]])
         writes = np.array([[2, 0, 1, 0], [5, 5, 0, 5]])
         weights = np.array([0.25, 2.0, 3.0, 4.0])
@@ -118,12 +118,7 @@ def test_a_typed_graph_has_each_type_by_name(tmp_path: Path) -> None:
     edge_ids, weights = writes.edge_ids(), writes.edge_weights()
     assert edge_ids is not None
     assert weights is not None
-    assert (writes.source, writes.destination, writes.topology.num_nodes, writes.topology.num_sources) == (
-        "author",
-        "paper",
-        6,
-        3,
-    )
+    assert (writes.source, writes.destination, writes.topology.num_nodes) == ("author", "paper", 6)
     assert np.fromfile(writes.topology.indices_path, np.uint32).tolist() == [1, 0, 0, 2]
     assert edge_ids.tolist() == [2, 1, 3, 0]
     assert weights.tolist() == [3.0, 2.0, 4.0, 0.25]
@@ -231,6 +226,24 @@ def test_features_that_cannot_be_stored_name_node_and_column(
         (
             lambda builder: builder.add_triples("node", "train", [np.zeros((0, 3), np.int64)]),
             "triples 'train' are empty",
+        ),
+        (
+            lambda builder: builder.add_triples("node", "train", [np.zeros((1, 3), np.int64)], 0),
+            "triple 0 of 'train' has relation 0",
+        ),
+        (
+            lambda builder: builder.add_tasks("node", [np.array([[0, 1]] * 3), np.array([[1, 0.5]])], 2),
+            "task 1 of node 3 is 0.5: tasks must be 0, 1, or NaN for none",
+        ),
+        (lambda builder: builder.add_tasks("node", [np.zeros((4, 0))], 0), "labels have 0 columns"),
+        # Numbers that only the format's reader refuses: never published.
+        (
+            lambda builder: builder.add_labels("node", [np.zeros(4, np.int64)], 2**40),
+            "'num_classes' must be a whole number from 0 to 2147483648, got 1099511627776",
+        ),
+        (
+            lambda builder: builder.add_triples("node", "train", [np.zeros((1, 3), np.int64)], 2**60),
+            "'num_relations' must be a whole number from 1",
         ),
     ],
 )

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from diskhop.dataset.checksums import BLOCK_BYTES
+from diskhop.dataset.checksums import BLOCK_BYTES, BlockHasher
 from diskhop.dataset.dataset import open_dataset
-from diskhop.dataset.files import SMALL_FILE_BYTES
-from diskhop.dataset.verify import verify
+from diskhop.dataset.files import SMALL_FILE_BYTES, read_manifest
+from diskhop.dataset.manifest import CHECKSUMS_NAME, EdgeType, FileEntry, Manifest, NodeType
+from diskhop.dataset.verify import describe, verify
 from diskhop.errors import DiskhopError, FormatError
 from tests.graphs import folder_bytes, make_dataset
 
@@ -25,6 +30,98 @@ def flip(path: Path, offset: int, bit: int = 0) -> None:
         byte = file.read(1)[0]
         file.seek(offset)
         file.write(bytes([byte ^ 1 << bit]))
+
+
+def forge(folder: Path, manifest: Manifest, changed: Mapping[str, NDArray[Any]]) -> None:
+    """Change files as a writer without our rules would: every checksum is right."""
+    for relative, array in changed.items():
+        (folder / relative).parent.mkdir(parents=True, exist_ok=True)
+        array.tofile(folder / relative)
+    files, blocks = {}, [np.zeros(0, np.uint64)]
+    for relative in sorted({*manifest.files, *changed}):
+        files[relative], sums = summed(folder / relative)
+        blocks.append(sums)
+    np.concatenate(blocks).tofile(folder / CHECKSUMS_NAME)
+    checksums, _ = summed(folder / CHECKSUMS_NAME)
+    (folder / "manifest.json").write_bytes(replace(manifest, files=files, checksums=checksums).to_bytes())
+
+
+def summed(path: Path) -> tuple[FileEntry, NDArray[np.uint64]]:
+    hasher = BlockHasher()
+    hasher.update(np.fromfile(path, np.uint8))
+    sums = hasher.finish()
+    return FileEntry(num_bytes=sums.num_bytes, xxh3_64=f"{sums.digest:016x}"), sums.blocks
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "value", "words"),
+    [
+        ("splits/train.bin", 2, 12, "splits/train.bin: has node 12, must be from 0 to 11; import the graph again"),
+        ("splits/train.bin", 5, -1, "splits/train.bin: has node -1, must be from 0 to 11"),
+        ("splits/train.bin", 0, 2**62, "splits/train.bin: has node 4611686018427387904"),
+        ("labels.bin", 11, 3, "labels.bin: has class 3, must be from -1 to 2; import the graph again"),
+        ("labels.bin", 0, -2, "labels.bin: has class -2, must be from -1 to 2"),
+    ],
+)
+def test_numbers_out_of_range_under_right_checksums_are_refused_when_read(
+    tmp_path: Path, file: str, place: int, value: int, words: str
+) -> None:
+    folder = Path(shutil.copytree(GOLDEN / "plain", tmp_path / "copy"))
+    relative = f"nodes/node/{file}"
+    numbers = np.fromfile(folder / relative, np.int64)
+    numbers[place] = value
+    forge(folder, read_manifest(folder), {relative: numbers})
+    assert verify(folder) == []
+    dataset = open_dataset(folder)
+    with pytest.raises(FormatError) as caught:
+        _ = dataset.labels() if file == "labels.bin" else dataset.split("train")
+    assert words in str(caught.value)
+    with pytest.raises(FormatError):
+        describe(dataset)
+
+
+def test_a_type_without_nodes_is_described(tmp_path: Path) -> None:
+    edges = EdgeType(source="node", destination="node", count=0, index_dtype="uint32")
+    manifest = Manifest(
+        name="empty",
+        node_types={"node": NodeType(count=0)},
+        edge_types={"edge": edges},
+        files={},
+        checksums=FileEntry(num_bytes=0, xxh3_64="0" * 16),
+    )
+    lists: dict[str, NDArray[Any]] = {
+        "edges/edge/indptr.bin": np.zeros(1, np.int64),
+        "edges/edge/indices.bin": np.zeros(0, np.uint32),
+    }
+    forge(tmp_path, manifest, lists)
+    described = describe(open_dataset(tmp_path))["edges"]["edge"]
+    assert (described["mean_in_degree"], described["max_in_degree"], described["without_in_edges"]) == (0.0, 0, 0)
+
+
+def bytes_from_disk() -> int:
+    """What the disks delivered to this process so far."""
+    try:
+        lines = Path("/proc/self/io").read_text().splitlines()
+    except OSError:
+        pytest.skip("the kernel does not tell what a process reads")
+    return int(dict(line.split(": ") for line in lines)["read_bytes"])
+
+
+def test_verify_reads_the_disk_and_not_what_memory_remembers_of_it(tmp_path: Path) -> None:
+    folder = make_dataset(tmp_path / "graph", num_nodes=3000, num_edges=10, dim=250).path
+    features = folder / "nodes/node/features.bin"
+    with features.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        before = bytes_from_disk()
+        num_bytes = len(file.read())
+        if bytes_from_disk() - before < num_bytes:
+            pytest.skip("this file system does not tell what it reads")
+    before = bytes_from_disk()
+    features.read_bytes()
+    assert bytes_from_disk() - before < num_bytes, "the second read is served from memory"
+    before = bytes_from_disk()
+    assert verify(folder) == []
+    assert bytes_from_disk() - before >= num_bytes
 
 
 @pytest.mark.parametrize("name", ["plain", "typed"])

@@ -130,6 +130,11 @@ def test_unknown_keys_are_kept_where_they_stand(path: tuple[str, ...]) -> None:
     assert parse_manifest(content, "m").to_bytes() == content
 
 
+def test_a_manifest_too_long_to_be_one_is_refused_unread() -> None:
+    with pytest.raises(FormatError, match="m: is longer than 67108864 bytes"):
+        parse_manifest(bytes((64 << 20) + 1), "m")
+
+
 def test_a_newer_version_is_refused_by_its_number_whatever_else_changed() -> None:
     with pytest.raises(
         FormatError, match="made by a newer diskhop: format version 2, this one reads 1; update diskhop"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import resource
+
 import pytest
 
 import diskhop.io.engine as engine_module
-from diskhop._native import why_no_uring
+from diskhop._native import Engine, FaultInjector, why_no_uring
 from diskhop.errors import ConfigError
 from diskhop.io.engine import open_engine
 
@@ -28,6 +30,35 @@ def test_where_io_uring_is_forbidden_auto_falls_back_and_says_why(monkeypatch: p
     assert "the kernel forbids it" in reason
     with pytest.raises(ConfigError, match="the kernel forbids it; take 'threads' or 'auto'"):
         open_engine("uring")
+
+
+def test_where_an_engine_over_io_uring_cannot_be_made_auto_falls_back_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def make_engine(name: str, depth: int, injector: FaultInjector | None) -> Engine:
+        if name == "uring":
+            raise ConfigError("io_uring cannot be set up: Cannot allocate memory")
+        return Engine(name, depth, injector)
+
+    monkeypatch.setattr(engine_module, "why_no_uring", lambda: "")
+    monkeypatch.setattr(engine_module, "Engine", make_engine)
+    engine, reason = open_engine("auto", 3)
+    assert (engine.name, engine.depth) == ("threads", 3)
+    assert "Cannot allocate memory" in reason
+    with pytest.raises(ConfigError, match="Cannot allocate memory"):
+        open_engine("uring")
+
+
+def test_what_the_system_lacks_for_an_engine_is_told_with_the_next_step() -> None:
+    lowest, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, highest))  # no more descriptors: a ring is one
+    try:
+        with pytest.raises(ConfigError, match=r"io_uring|liburing") as told:
+            Engine("uring", 4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, highest))
+    assert "'--engine threads'" in str(told.value)
+    assert open_engine("threads").engine.name == "threads"
 
 
 def test_unknown_engines_are_refused_with_the_known_ones() -> None:

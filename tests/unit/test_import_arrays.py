@@ -175,6 +175,34 @@ def test_tasks_and_triples_with_names_import(tmp_path: Path) -> None:
         _ = dataset.topology
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float32, np.float64, np.bool_])
+def test_columns_of_zeros_and_ones_are_tasks(tmp_path: Path, dtype: Any) -> None:
+    values = np.arange(60).reshape(20, 3) % 2
+    dataset = imported(save(tmp_path / "source", good_arrays() | {"y": values.astype(dtype)}))
+    labels = dataset.labels()
+    assert (dataset.num_tasks, dataset.num_classes) == (3, 0)
+    np.testing.assert_array_equal(labels, values.astype(np.float32))
+
+
+def test_a_task_without_a_label_is_nan(tmp_path: Path) -> None:
+    dataset = imported(
+        save(tmp_path / "source", good_arrays() | {"y": np.array([[0.0], [1.0], [np.nan]] * 6 + [[1]] * 2)})
+    )
+    labels = dataset.labels()
+    assert labels is not None
+    assert (dataset.num_tasks, labels.dtype.name, int(np.isnan(labels).sum())) == (1, "float32", 6)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int8, np.bool_])
+def test_one_column_of_integers_is_classes_as_ogb_stores_them(tmp_path: Path, dtype: Any) -> None:
+    classes = (np.arange(20) % 2).astype(dtype)
+    flat = imported(save(tmp_path / "flat", good_arrays() | {"y": classes}), name="same")
+    source = save(tmp_path / "column", good_arrays() | {"y": classes[:, None]})
+    column = import_graph(source, tmp_path / "other", name="same", engine=threads_engine())
+    assert (column.num_classes, column.num_tasks) == (2, 0)
+    assert column.hash == flat.hash
+
+
 def bad(**changes: Any) -> Arrays:
     arrays = good_arrays() | changes
     return {key: array for key, array in arrays.items() if array is not None}
@@ -187,6 +215,21 @@ def with_value(array: Any, index: Any, value: Any) -> Any:
 
 
 GOOD = good_arrays()
+TASKS = np.arange(40.0).reshape(20, 2) % 2
+
+
+def test_one_mask_for_each_part_is_one_split(tmp_path: Path) -> None:
+    arrays = {key: value for key, value in GOOD.items() if not key.endswith("_idx")}
+    for part in ("train", "val", "test"):
+        mask = np.zeros(20, bool)
+        mask[GOOD[f"{part}_idx"]] = True
+        arrays[f"{part}_mask"] = mask
+    (tmp_path / "source").mkdir()
+    np.savez(tmp_path / "source" / "data.npz", **arrays)
+    dataset = import_graph(tmp_path / "source", tmp_path / "made", engine=threads_engine())
+    assert dataset.num_splits == 1
+    for part, name in (("train", "train"), ("val", "valid"), ("test", "test")):
+        np.testing.assert_array_equal(dataset.split(name), np.sort(GOOD[f"{part}_idx"]))
 
 
 def test_transposed_pairs_give_the_same_graph(tmp_path: Path) -> None:
@@ -219,18 +262,39 @@ def test_transposed_pairs_give_the_same_graph(tmp_path: Path) -> None:
         (bad(x=with_value(GOOD["x"], (6, 2), np.nan)), "feature 2 of node 6 is nan"),
         (bad(x=with_value(GOOD["x"], (0, 0), np.inf)), "feature 0 of node 0 is inf"),
         (bad(x=GOOD["x"][:19]), "differ in the number of nodes (x 19, y 20)"),
-        (bad(x=GOOD["x"][:, :0]), "must be (nodes, dim) with dim at least 1"),
+        (bad(x=GOOD["x"][:, :0]), "must be (nodes, dim) with dim from 1 to 16777216"),
         (bad(num_nodes=np.int64(21)), "differ in the number of nodes (num_nodes 21, x 20, y 20)"),
         (bad(num_nodes=np.zeros(2, int)), "num_nodes: must be one whole number"),
         (bad(y=with_value(GOOD["y"], 3, -2)), "label of node 3 is -2"),
         (bad(y=with_value(GOOD["y"], 3, 500)), "label 500 is out of range: only 5 classes have nodes"),
         (bad(y=GOOD["y"], num_classes=np.int64(3)), "label of node 3 is 3; labels must be from 0 to 2"),
-        (bad(y=GOOD["y"].astype(float)), "y: must be integers (nodes) or numbers (nodes, tasks)"),
+        (bad(y=GOOD["y"].astype(float)), "y: must be classes, integers of shape (nodes) or (nodes, 1), or tasks"),
+        (bad(y=np.zeros((20, 0))), "or tasks of shape (nodes, 1 to 16777216), got shape (20, 0) of float64"),
+        (bad(y=np.zeros((20, 0), int)), "got shape (20, 0) of int64"),
+        (bad(y=np.zeros((20, 1, 1), int)), "got shape (20, 1, 1) of int64"),
+        (bad(y=np.int64(3)), "got shape () of int64"),
+        (bad(y=with_value(TASKS, (6, 1), np.inf)), "task 1 of node 6 is inf: tasks must be 0, 1, or NaN for none"),
+        (bad(y=with_value(TASKS, (6, 1), 1e300)), "task 1 of node 6 is 1e+300: tasks must be"),
+        (bad(y=with_value(TASKS, (0, 0), 0.5)), "task 0 of node 0 is 0.5: tasks must be"),
+        (bad(y=with_value(TASKS.astype(int), (19, 1), -1)), "task 1 of node 19 is -1: tasks must be"),
+        (bad(y=with_value(TASKS.astype(np.uint64), (7, 0), 2)), "task 0 of node 7 is 2: tasks must be"),
+        (bad(y=GOOD["y"].astype(float)[:, None]), "task 0 of node 2 is 2.0: tasks must be"),
+        (bad(y=with_value(GOOD["y"], 3, -2)[:, None]), "label of node 3 is -2"),
+        (bad(num_classes=np.int64(2**40)), "num_classes: is 1099511627776, must be from 1 to 2147483648"),
+        (bad(num_classes=np.int64(-4)), "num_classes: is -4, must be from 1"),
+        (
+            bad(train=np.zeros((1, 3), int), num_relations=np.int64(2**60)),
+            "num_relations: is 1152921504606846976, must",
+        ),
+        (bad(train=np.zeros((1, 3), int), num_relations=np.int64(0)), "num_relations: is 0, must be from 1"),
+        ({"edge_index": np.zeros((2, 1), int), "x": np.zeros((1, 2**24 + 1), bool)}, "got shape (1, 16777217)"),
+        (bad(val_idx=None, val_masks=np.zeros((0, 20), bool)), "val_masks: has no splits (shape (0, 20))"),
+        (bad(train_idx=None, train_masks=np.zeros((0, 20))), "train_masks: has no splits (shape (0, 20))"),
         (bad(val_idx=np.zeros(0, np.int64)), "split 'valid' is empty"),
         (bad(val_idx=np.array([3, 20])), "split 'valid' lists node 20"),
         (bad(val_idx=np.array([-1])), "split 'valid' lists node -1"),
         (bad(val_idx=np.array([3, 3])), "split 'valid' lists node 3 twice"),
-        (bad(val_masks=np.ones((2, 20), bool)), "has both val_idx and val_masks"),
+        (bad(val_masks=np.ones((2, 20), bool)), "val_masks too; keep one"),
         (bad(val_idx=None, val_masks=np.ones((2, 20), bool)), "has 2 splits of 'valid' and 1 of others"),
         (bad(val_idx=None, val_masks=np.ones((1, 19), bool)), "differ in the number of nodes"),
         (bad(val_idx=None, val_masks=np.zeros((1, 20), bool)), "split 'valid' is empty"),
@@ -241,7 +305,7 @@ def test_transposed_pairs_give_the_same_graph(tmp_path: Path) -> None:
         ({"edge_index": np.zeros((2, 0), int)}, "the graph has no nodes"),
         ({"edge_index": np.zeros((2, 0), int), "num_nodes": np.int64(0)}, "the graph has no nodes"),
         ({"edge_index": np.array([[-1], [-1]])}, "the graph has no nodes"),
-        ({"edge_index": np.array([[0], [1]]), "num_nodes": np.int64(-3)}, "num_nodes is -3"),
+        ({"edge_index": np.array([[0], [1]]), "num_nodes": np.int64(-3)}, "num_nodes: is -3, must be from 0"),
     ],
 )
 def test_bad_arrays_are_one_line_and_leave_nothing(tmp_path: Path, arrays: Arrays, words: str) -> None:
@@ -277,6 +341,7 @@ SPARSE = {
         ("x_indices", np.array([0, -1, 2]), "entry 1 is column -1"),
         ("x_data", np.array([1.0, 2.0]), "x_indices: must be integers, as many as x_data"),
         ("x_shape", np.array([2, 0]), "x_shape: is (2, 0)"),
+        ("x_shape", np.array([2, 2**24 + 1]), "x_shape: is (2, 16777217); features need rows, and columns from 1 to"),
         ("x_shape", np.array([2, 3, 4]), "x_shape: must be two whole numbers"),
         ("x_data", np.array([1.0, np.nan, 3.0]), "feature 1 of node 1 is nan"),
     ],

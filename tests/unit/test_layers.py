@@ -32,6 +32,10 @@ def layer_of(module: str) -> int:
     raise AssertionError(f"{module} has no layer: add it to LAYERS, and to docs/architecture.md")
 
 
+def is_module(name: str) -> bool:
+    return any(PACKAGE.glob(f"{name}.py*")) or (PACKAGE / name).is_dir()
+
+
 def imported(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -41,7 +45,7 @@ def imported(path: Path) -> set[str]:
             assert node.level == 0, f"{path}: import by full name, not relatively"
             found.add(node.module or "")
             if node.module == "diskhop":
-                found |= {f"diskhop.{alias.name}" for alias in node.names}
+                found |= {f"diskhop.{alias.name if is_module(alias.name) else '__init__'}" for alias in node.names}
     return found
 
 

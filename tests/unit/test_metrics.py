@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from diskhop.errors import ConfigError
-from diskhop.training.metrics import METRICS, Accuracy, RocAuc, require_metric
+from diskhop.training.metrics import METRICS, Accuracy, RocAuc, require_measurable, require_metric
 
 
 def measure(name: str, scores: NDArray[np.float32], labels: NDArray[Any], cut: int) -> float:
@@ -64,6 +64,17 @@ def test_auc_of_one_class_is_refused() -> None:
     metric.update(np.zeros((3, 2), np.float32), np.ones(3, np.int64))
     with pytest.raises(ConfigError, match="both classes"):
         metric.value()
+
+
+def test_labels_that_auc_cannot_measure_are_told_beforehand() -> None:
+    both = np.array([0, 1, 1])
+    tasks = np.array([[1, np.nan], [np.nan, 0], [1, 1]], np.float32)
+    require_measurable("auc", both, "valid")
+    require_measurable("auc", tasks, "valid")
+    require_measurable("accuracy", both[1:], "valid")
+    for labels in (both[1:], both[:0], tasks[:2]):
+        with pytest.raises(ConfigError, match=f"both classes, split 'valid' has {len(labels)} of one: use accuracy"):
+            require_measurable("auc", labels, "valid")
 
 
 def test_auc_is_for_two_classes_or_tasks() -> None:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop._native import keyed_permutation
+from diskhop.config import ALL_NEIGHBORS
 from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import Purpose, SampledBatch
-from diskhop.sampling.neighbor import ALL_NEIGHBORS, NeighborSampler
+from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import Indices, Topology
 from tests.unit import sampling_oracle as oracle
 

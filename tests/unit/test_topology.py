@@ -27,7 +27,6 @@ def make_files(folder: Path, dtype: type[np.generic], num_nodes: int, num_edges:
         index_dtype=np.dtype(dtype),
         num_nodes=num_nodes,
         num_edges=num_edges,
-        num_sources=num_nodes,
     )
 
 
@@ -53,7 +52,6 @@ def test_both_modes_show_the_files(files: TopologyFiles, mode: TopologyMode, eng
         np.testing.assert_array_equal(topology.indptr, np.fromfile(files.indptr_path, np.int64))
         np.testing.assert_array_equal(topology.indices, np.fromfile(files.indices_path, files.index_dtype))
         assert (topology.num_nodes, topology.num_edges) == (files.num_nodes, files.num_edges)
-        np.testing.assert_array_equal(topology.in_degrees(), np.diff(topology.indptr))
         assert not topology.indices.flags.writeable
 
 

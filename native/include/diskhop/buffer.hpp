@@ -29,20 +29,27 @@ class Buffer {
 };
 
 /// Hands out buffers and takes them back: fresh memory costs a page fault for every page, once.
-/// Keeps at most `max_free_bytes` unused, those given back last. Threading: any number of callers.
+/// Buffers in use are the callers' to bound; free ones are kept, the last given back first, only while all together
+/// stay within `max_bytes`. Threading: any number of callers.
 class BufferPool {
  public:
-  explicit BufferPool(std::size_t max_free_bytes) : max_free_bytes_(max_free_bytes) {}
-  /// A free buffer of at least this size (but not of more than twice it), else a new one.
+  explicit BufferPool(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+  /// A free buffer of this size, with up to an eighth to spare, else a new one. Throws std::bad_alloc.
   [[nodiscard]] Buffer take(std::size_t num_bytes);
-  void give_back(Buffer buffer);
+  /// Takes back what take() handed out.
+  void give_back(Buffer buffer) noexcept;
   [[nodiscard]] std::size_t free_bytes() const;
 
  private:
+  /// Unmaps free buffers, the oldest first, until what is left fits.
+  void make_room() noexcept;
+
   mutable std::mutex mutex_;
-  std::vector<Buffer> free_;  // in the order given back
+  std::vector<Buffer> free_;  // in the order given back; has room for those in use too
   std::size_t free_bytes_ = 0;
-  std::size_t max_free_bytes_;
+  std::size_t used_bytes_ = 0;
+  std::size_t num_used_ = 0;
+  std::size_t max_bytes_;
 };
 
 }  // namespace diskhop

@@ -53,6 +53,8 @@ class File {
   /// Alignment of offsets and lengths, and of buffers, for direct I/O; 1 without it.
   [[nodiscard]] std::uint32_t offset_alignment() const noexcept { return offset_alignment_; }
   [[nodiscard]] std::uint32_t memory_alignment() const noexcept { return memory_alignment_; }
+  /// Whether this transfer has the alignment that direct I/O asks for.
+  [[nodiscard]] bool goes_direct(std::uint64_t offset, std::uint64_t num_bytes, const void* buffer) const noexcept;
   /// The descriptor that suits this transfer.
   [[nodiscard]] int descriptor_for(std::uint64_t offset, std::uint64_t num_bytes, const void* buffer) const noexcept;
 

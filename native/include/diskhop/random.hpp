@@ -26,9 +26,22 @@ inline constexpr std::uint32_t golden32 = 0x9e3779b9;
   return word ^ (word >> 31);
 }
 
+/// The word that mix64 maps to this one.
+[[nodiscard]] constexpr std::uint64_t unmix64(std::uint64_t word) noexcept {
+  word = (word ^ (word >> 31) ^ (word >> 62)) * 0x319642b2d24d8ec3;
+  word = (word ^ (word >> 27) ^ (word >> 54)) * 0x96de1b173f119089;
+  return word ^ (word >> 30) ^ (word >> 60);
+}
+static_assert(unmix64(mix64(0x0123456789abcdef)) == 0x0123456789abcdef);
+
 /// Adds one part to a key; for a given key it is a bijection of the part.
 [[nodiscard]] constexpr std::uint64_t absorb(std::uint64_t key, std::uint64_t part) noexcept {
   return mix64((key ^ part) + golden64);
+}
+
+/// The part that absorb added to give this key.
+[[nodiscard]] constexpr std::uint64_t absorbed_part(std::uint64_t key, std::uint64_t absorbed) noexcept {
+  return (unmix64(absorbed) - golden64) ^ key;
 }
 
 /// The key of one hop over one edge type: seed, purpose, epoch, batch, hop and edge type absorbed in this order.

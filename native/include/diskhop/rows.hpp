@@ -29,7 +29,8 @@ struct PlannedRead {
 };
 
 /// Pure. Aligns each row outwards, then merges neighbours in order: when they share a block, or when the gap between
-/// their blocks is at most max_gap_bytes, unless the read would exceed max_read_bytes (one row alone may). Without that
+/// their blocks is at most max_gap_bytes, unless the read would exceed max_read_bytes (one row alone may, and what lies
+/// within its blocks then comes with it). Without that
 /// limit this is the cheapest plan where a read costs a + b * bytes and max_gap_bytes = a / b.
 /// `sorted_ids` ascend strictly; alignment is a power of two. max_gap_bytes < 0: one read per row, nothing merged (the
 /// naive baseline). Throws std::invalid_argument for a layout, order or alignment that breaks this, std::out_of_range
@@ -41,6 +42,7 @@ struct PlannedRead {
 struct ReadCounts {
   std::uint64_t reads = 0;
   std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_copied = 0;  // by the CPU, from staging to their places
 };
 
 struct RowReaderOptions {
@@ -49,7 +51,8 @@ struct RowReaderOptions {
   std::uint64_t staging_bytes = 32 << 20;  // shared out among the groups of reads in flight
 };
 
-/// Reads rows of one table into the caller's buffer. Each call takes staging_bytes from `pool` for its length.
+/// Reads rows of one table into the caller's buffer. Each call takes for its length staging_bytes from `pool`, and up
+/// to 56 bytes an id: 40 a planned read, and 16 to know where the rows go (none for ids that ascend strictly).
 /// Threading: any number of calls at once.
 class RowReader {
  public:
@@ -81,10 +84,11 @@ struct RowArray {
 };
 
 /// Copies rows i = 0 .. count - 1: row to_rows[i] of `to` (num_to_rows rows without gaps) becomes row from_rows[i] of
-/// `from`. An empty span of rows stands for 0, 1, 2 ...; to_rows are distinct. Runs on up to `num_threads` threads, the
-/// caller's among them. Throws std::out_of_range for a row outside either side, before anything is copied.
-void copy_rows(const RowArray& from, std::span<const std::int64_t> from_rows, std::byte* to, std::uint64_t num_to_rows,
-               std::span<const std::int64_t> to_rows, std::uint64_t count, std::uint64_t row_bytes,
-               unsigned num_threads);
+/// `from`. An empty span of rows stands for 0, 1, 2 ...; the two sides share no memory. Runs on up to `num_threads`
+/// threads, the caller's among them. Returns the bytes copied. Throws, before anything is copied, std::out_of_range for
+/// a row outside either side, std::invalid_argument for a row in to_rows twice: two threads would write it at once.
+std::uint64_t copy_rows(const RowArray& from, std::span<const std::int64_t> from_rows, std::byte* to,
+                        std::uint64_t num_to_rows, std::span<const std::int64_t> to_rows, std::uint64_t count,
+                        std::uint64_t row_bytes, unsigned num_threads);
 
 }  // namespace diskhop

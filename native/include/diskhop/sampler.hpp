@@ -34,7 +34,8 @@ struct SampledBlocks {
 ///
 /// Throws std::invalid_argument for a seed outside the graph or repeated and for a fan-out of 0 or below -1,
 /// std::out_of_range for a topology that is damaged where the batch touches it, std::length_error for a batch of 2^31
-/// edges or more. Threading: pure; each calling thread keeps the table of its last batch (up to 32 MiB).
+/// edges or more, or whose seeds and edges together could reach as many nodes. Threading: pure; each calling thread
+/// keeps the table of its last batch (up to 32 MiB).
 template <typename Index>
 [[nodiscard]] SampledBlocks sample_neighbors(const Topology<Index>& topology, std::span<const std::int64_t> seeds,
                                              std::span<const std::int64_t> fanouts, const DrawKey& key);
@@ -47,6 +48,7 @@ extern template SampledBlocks sample_neighbors<std::int64_t>(const Topology<std:
                                                              std::span<const std::int64_t>, const DrawKey&);
 
 /// 0 .. num_items - 1, sorted by the hash absorb(k, item), where k is the seed, purpose and epoch absorbed in turn.
+/// Takes 16 bytes an item, of which 8 are the result.
 [[nodiscard]] std::vector<std::int64_t> keyed_permutation(std::uint64_t num_items, std::uint64_t seed,
                                                           std::uint64_t purpose, std::uint64_t epoch);
 

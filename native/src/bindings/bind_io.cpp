@@ -9,11 +9,12 @@
 
 #include <array>
 #include <cerrno>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <unordered_map>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -79,9 +80,20 @@ FileMode parse_mode(const std::string& word) {
   return parse(word, words, "mode");
 }
 
+/// Text with paths in it, as Python shows paths: bytes that are no UTF-8 become surrogates.
+nb::object as_text(const std::string& text) {
+  return nb::steal(PyUnicode_DecodeFSDefaultAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+}
+
+/// A path's bytes, as the system wants them (os.fsencode).
+std::string path_bytes(nb::handle path) {
+  const nb::object encoded = nb::module_::import_("os").attr("fsencode")(path);
+  return {PyBytes_AS_STRING(encoded.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.ptr()))};
+}
+
 void set_error(const char* class_name, const std::string& message) {
   const nb::object error_class = nb::module_::import_("diskhop.errors").attr(class_name);
-  PyErr_SetString(error_class.ptr(), message.c_str());
+  PyErr_SetObject(error_class.ptr(), as_text(message).ptr());
 }
 
 /// A place that cannot take what is written to it, rather than a device that failed at it.
@@ -108,13 +120,16 @@ void translate(const std::exception_ptr& thrown, void* /*unused*/) {
     std::rethrow_exception(thrown);
   } catch (const IoError& error) {
     set_transfer_error(error);
+  } catch (const std::system_error& error) {
+    set_error("ConfigError", error.what() + std::string("; take '--engine threads' or raise the limits on memory and "
+                                                        "processes (ulimit -l and -u)"));
   }
 }
 
-void open_file(File* place, std::string path, const std::string& mode, bool want_direct) {
+void open_file(File* place, nb::handle_t<nb::str> path, const std::string& mode, bool want_direct) {
   const FileMode parsed_mode = parse_mode(mode);
   try {
-    new (place) File(std::move(path), parsed_mode, want_direct);
+    new (place) File(path_bytes(path), parsed_mode, want_direct);
   } catch (const IoError& error) {
     const bool writes = parsed_mode == FileMode::write;
     set_error(writes ? "DestinationError" : "ReadError",
@@ -134,14 +149,15 @@ class BoundEngine final : public Engine {
   std::string name() const override { return engine_->name(); }
   unsigned depth() const override { return engine_->depth(); }
 
-  /// Submits without the GIL, then keeps what the ticket needs.
+  /// Submits without the GIL, and keeps what the ticket needs: the memory for that is taken first.
   Ticket submit_and_hold(const std::vector<Op>& ops, Priority priority, nb::object file, nb::object buffer) {
-    const Ticket ticket = [&] {
+    std::map<Ticket, Needed> fresh;
+    auto node = fresh.extract(fresh.emplace(0, Needed{std::move(file), std::move(buffer)}).first);
+    {
       const nb::gil_scoped_release release;
-      return engine_->submit(ops, priority);
-    }();
-    held_.emplace(ticket, std::pair(std::move(file), std::move(buffer)));
-    return ticket;
+      node.key() = engine_->submit(ops, priority);
+    }
+    return held_.insert(std::move(node)).position->first;
   }
 
   void wait_and_let_go(Ticket ticket) {
@@ -149,14 +165,28 @@ class BoundEngine final : public Engine {
       const nb::gil_scoped_release release;
       engine_->wait(ticket);
     } catch (...) {
-      held_.erase(ticket);
+      if (is_spent(ticket)) held_.erase(ticket);
       throw;
     }
     held_.erase(ticket);
   }
 
  private:
-  std::unordered_map<Ticket, std::pair<nb::object, nb::object>> held_;  // guarded by the GIL
+  struct Needed {
+    nb::object file;
+    nb::object buffer;
+  };
+
+  bool is_spent(Ticket ticket) {
+    try {
+      static_cast<void>(engine_->poll(ticket));
+      return false;
+    } catch (const std::invalid_argument&) {
+      return true;
+    }
+  }
+
+  std::map<Ticket, Needed> held_;   // guarded by the GIL
   std::unique_ptr<Engine> engine_;  // destroyed first: it waits for what is in flight
 };
 
@@ -247,8 +277,8 @@ void bind_io(nb::module_& module) {
       .def(nb::init<std::vector<FaultRule>, std::uint64_t>(), "rules"_a, "seed"_a = 0)
       .def(
           "check",
-          [](FaultInjector& injector, const std::string& kind, const std::string& path) {
-            injector.check(parse_change(kind), path);
+          [](FaultInjector& injector, const std::string& kind, nb::handle_t<nb::str> path) {
+            injector.check(parse_change(kind), path_bytes(path));
           },
           "kind"_a, "path"_a)
       .def(
@@ -260,14 +290,14 @@ void bind_io(nb::module_& module) {
 
   nb::class_<File>(module, "File")
       .def("__init__", &open_file, "path"_a, "mode"_a, "want_direct"_a = true)
-      .def_prop_ro("path", &File::path)
+      .def_prop_ro("path", [](const File& file) { return as_text(file.path()); })
       .def_prop_ro("num_bytes", &File::num_bytes)
       .def_prop_ro("direct", &File::direct)
       .def_prop_ro("offset_alignment", &File::offset_alignment)
       .def_prop_ro("memory_alignment", &File::memory_alignment);
 
   nb::class_<BufferPool>(module, "BufferPool")
-      .def(nb::init<std::size_t>(), "max_free_bytes"_a)
+      .def(nb::init<std::size_t>(), "max_bytes"_a)
       .def("take", &take_array, "num_bytes"_a)
       .def_prop_ro("free_bytes", &BufferPool::free_bytes);
 

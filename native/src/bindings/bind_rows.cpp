@@ -1,12 +1,14 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 
+#include <functional>
 #include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -39,8 +41,9 @@ OutputArray<std::uint64_t> plan(const InputArray<std::int64_t>& sorted_ids, std:
   return as_array(std::move(table), 5);
 }
 
-std::pair<std::uint64_t, std::uint64_t> read_rows(const RowReader& reader, const InputArray<std::int64_t>& ids,
-                                                  const DestinationRows& out, bool prefetch) {
+std::tuple<std::uint64_t, std::uint64_t, std::uint64_t> read_rows(const RowReader& reader,
+                                                                  const InputArray<std::int64_t>& ids,
+                                                                  const DestinationRows& out, bool prefetch) {
   if (out.shape(0) != ids.size() || out.shape(1) != reader.layout().row_bytes) {
     throw std::invalid_argument("out must be " + std::to_string(ids.size()) + " rows of " +
                                 std::to_string(reader.layout().row_bytes) + " bytes, got " +
@@ -49,11 +52,20 @@ std::pair<std::uint64_t, std::uint64_t> read_rows(const RowReader& reader, const
   const nb::gil_scoped_release unlocked;
   const ReadCounts counts = reader.read(as_span(ids), reinterpret_cast<std::byte*>(out.data()),
                                         prefetch ? Priority::prefetch : Priority::demand);
-  return {counts.reads, counts.bytes_read};
+  return {counts.reads, counts.bytes_read, counts.bytes_copied};
 }
 
-void copy(const SourceRows& source, const RowNumbers& from_rows, const DestinationRows& out, const RowNumbers& to_rows,
-          unsigned num_threads) {
+/// Whether any byte between the first and the last of one is between those of the other.
+bool overlap(const SourceRows& source, const DestinationRows& out) {
+  if (source.size() == 0 || out.size() == 0) return false;
+  const auto stride = static_cast<std::size_t>(source.stride(0));
+  const std::less<const std::uint8_t*> before;
+  return before(source.data(), out.data() + out.size()) &&
+         before(out.data(), source.data() + (source.shape(0) - 1) * stride + source.shape(1));
+}
+
+std::uint64_t copy(const SourceRows& source, const RowNumbers& from_rows, const DestinationRows& out,
+                   const RowNumbers& to_rows, unsigned num_threads) {
   const std::uint64_t row_bytes = out.shape(1);
   if (source.shape(1) != row_bytes) {
     throw std::invalid_argument("rows must be equally wide: source has " + std::to_string(source.shape(1)) +
@@ -66,14 +78,16 @@ void copy(const SourceRows& source, const RowNumbers& from_rows, const Destinati
     throw std::invalid_argument("from_rows and to_rows must be equally long, got " + std::to_string(from_rows->size()) +
                                 " and " + std::to_string(to_rows->size()));
   }
+  if (overlap(source, out)) throw std::invalid_argument("source and out overlap: copy into memory of its own");
   const std::uint64_t count = from_rows ? from_rows->size() : to_rows ? to_rows->size() : source.shape(0);
-  if (count == 0) return;
+  if (count == 0) return 0;
   const nb::gil_scoped_release unlocked;
-  copy_rows({.data = reinterpret_cast<const std::byte*>(source.data()),
-             .num_rows = source.shape(0),
-             .stride = static_cast<std::uint64_t>(source.stride(0))},
-            from_rows ? as_span(*from_rows) : std::span<const std::int64_t>{}, reinterpret_cast<std::byte*>(out.data()),
-            out.shape(0), to_rows ? as_span(*to_rows) : std::span<const std::int64_t>{}, count, row_bytes, num_threads);
+  return copy_rows({.data = reinterpret_cast<const std::byte*>(source.data()),
+                    .num_rows = source.shape(0),
+                    .stride = static_cast<std::uint64_t>(source.stride(0))},
+                   from_rows ? as_span(*from_rows) : std::span<const std::int64_t>{},
+                   reinterpret_cast<std::byte*>(out.data()), out.shape(0),
+                   to_rows ? as_span(*to_rows) : std::span<const std::int64_t>{}, count, row_bytes, num_threads);
 }
 
 }  // namespace
@@ -97,10 +111,10 @@ void bind_rows(nb::module_& module) {
           "engine"_a, "file"_a, "num_rows"_a, "row_bytes"_a, "row_stride"_a, "max_gap_bytes"_a, "max_read_bytes"_a,
           "staging_bytes"_a, "pool"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 10>())
       .def("read", &read_rows, "ids"_a.noconvert(), "out"_a.noconvert(), "prefetch"_a = false,
-           "Fill out (len(ids), row_bytes); returns (reads, bytes_read).");
+           "Fill out (len(ids), row_bytes); returns (reads, bytes_read, bytes_copied).");
   module.def("copy_rows", &copy, "source"_a.noconvert(), "from_rows"_a.noconvert().none(), "out"_a.noconvert(),
              "to_rows"_a.noconvert().none(), "num_threads"_a = 1,
-             "out[to_rows] = source[from_rows]; None: 0, 1, 2 ...");
+             "out[to_rows] = source[from_rows]; None: 0, 1, 2 ... Returns the bytes copied.");
 }
 
 }  // namespace diskhop

@@ -11,13 +11,19 @@ namespace diskhop {
 namespace {
 
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+// Above this, sizes rounded up could overflow.
+constexpr std::size_t max_buffer_bytes = std::numeric_limits<std::size_t>::max() / 2;
+
+std::size_t whole_pages(std::size_t num_bytes) {
+  return (num_bytes + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+}
 
 }  // namespace
 
 Buffer::Buffer(std::size_t num_bytes) {
   if (num_bytes == 0) return;
-  if (num_bytes > std::numeric_limits<std::size_t>::max() / 2) throw std::bad_alloc();
-  const std::size_t usable_bytes = (num_bytes + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+  if (num_bytes > max_buffer_bytes) throw std::bad_alloc();
+  const std::size_t usable_bytes = whole_pages(num_bytes);
   // One page more than needed is mapped, so that an aligned range lies in it; what sticks out is given back.
   const std::size_t mapped_bytes = usable_bytes + huge_page_bytes;
   void* mapping = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -47,39 +53,61 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 Buffer BufferPool::take(std::size_t num_bytes) {
+  if (num_bytes == 0) return Buffer(0);
+  if (num_bytes > max_buffer_bytes) throw std::bad_alloc();
+  const std::size_t buffer_bytes = whole_pages(num_bytes);
   {
     const std::lock_guard lock(mutex_);
+    free_.reserve(free_.size() + num_used_ + 1);
+    // Little to spare: what a caller did not ask for is missing in a budget all the same.
+    const std::size_t most_bytes = std::max(num_bytes + num_bytes / 8, buffer_bytes);
     auto best = free_.end();
     for (auto candidate = free_.begin(); candidate != free_.end(); ++candidate) {
-      // Pages are the unit: of two small requests, the larger rounding must not count as waste.
-      const std::size_t most_bytes = std::max(2 * num_bytes, huge_page_bytes);
       if (candidate->num_bytes() < num_bytes || candidate->num_bytes() > most_bytes) continue;
       if (best == free_.end() || candidate->num_bytes() < best->num_bytes()) best = candidate;
     }
-    if (num_bytes > 0 && best != free_.end()) {
+    ++num_used_;
+    if (best != free_.end()) {
       Buffer buffer = std::move(*best);
       free_.erase(best);
       free_bytes_ -= buffer.num_bytes();
+      used_bytes_ += buffer.num_bytes();
       return buffer;
     }
+    used_bytes_ += buffer_bytes;
   }
-  return Buffer(num_bytes);
+  make_room();  // before more is mapped
+  try {
+    return Buffer(num_bytes);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    --num_used_;
+    used_bytes_ -= buffer_bytes;
+    throw;
+  }
 }
 
-void BufferPool::give_back(Buffer buffer) {
-  std::vector<Buffer> dropped;  // unmapped after the lock is released: it takes a while
-  const std::lock_guard lock(mutex_);
-  if (buffer.num_bytes() == 0 || buffer.num_bytes() > max_free_bytes_) {
-    dropped.push_back(std::move(buffer));
-    return;
+void BufferPool::give_back(Buffer buffer) noexcept {
+  if (buffer.num_bytes() == 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    --num_used_;
+    used_bytes_ -= buffer.num_bytes();
+    free_bytes_ += buffer.num_bytes();
+    free_.push_back(std::move(buffer));  // take() made room for it
   }
-  while (free_bytes_ + buffer.num_bytes() > max_free_bytes_) {
-    free_bytes_ -= free_.front().num_bytes();
-    dropped.push_back(std::move(free_.front()));
+  make_room();
+}
+
+void BufferPool::make_room() noexcept {
+  while (true) {
+    Buffer oldest(0);  // unmapped after the lock is released: it takes a while
+    const std::lock_guard lock(mutex_);
+    if (free_.empty() || used_bytes_ + free_bytes_ <= max_bytes_) return;
+    oldest = std::move(free_.front());
     free_.erase(free_.begin());
+    free_bytes_ -= oldest.num_bytes();
   }
-  free_bytes_ += buffer.num_bytes();
-  free_.push_back(std::move(buffer));
 }
 
 std::size_t BufferPool::free_bytes() const {

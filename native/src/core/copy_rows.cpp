@@ -5,6 +5,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "diskhop/rows.hpp"
 
@@ -39,14 +40,25 @@ void check_rows(std::span<const std::int64_t> rows, std::uint64_t count, std::ui
   }
 }
 
+void check_distinct(std::span<const std::int64_t> rows, std::uint64_t num_rows) {
+  std::vector<bool> is_taken(rows.empty() ? 0 : num_rows);
+  for (const std::int64_t row : rows) {
+    if (is_taken[static_cast<std::uint64_t>(row)]) {
+      throw std::invalid_argument("destination row " + std::to_string(row) + " is named twice");
+    }
+    is_taken[static_cast<std::uint64_t>(row)] = true;
+  }
+}
+
 }  // namespace
 
-void copy_rows(const RowArray& from, std::span<const std::int64_t> from_rows, std::byte* to, std::uint64_t num_to_rows,
-               std::span<const std::int64_t> to_rows, std::uint64_t count, std::uint64_t row_bytes,
-               unsigned num_threads) {
+std::uint64_t copy_rows(const RowArray& from, std::span<const std::int64_t> from_rows, std::byte* to,
+                        std::uint64_t num_to_rows, std::span<const std::int64_t> to_rows, std::uint64_t count,
+                        std::uint64_t row_bytes, unsigned num_threads) {
   check_rows(from_rows, count, from.num_rows, "source");
   check_rows(to_rows, count, num_to_rows, "destination");
-  if (count == 0 || row_bytes == 0) return;
+  check_distinct(to_rows, num_to_rows);
+  if (count == 0 || row_bytes == 0) return 0;
 
   const std::uint64_t turn_rows = std::max<std::uint64_t>(1, turn_bytes / row_bytes);
   const std::uint64_t rows_ahead = std::max<std::uint64_t>(1, ahead_bytes / row_bytes);
@@ -54,6 +66,7 @@ void copy_rows(const RowArray& from, std::span<const std::int64_t> from_rows, st
     return rows.empty() ? index : static_cast<std::uint64_t>(rows[index]);
   };
   std::atomic<std::uint64_t> next_row{0};
+  std::atomic<std::uint64_t> num_copied{0};
   const auto copy_turns = [&] {
     while (true) {
       // Relaxed: turns are disjoint, and joining the threads publishes what they wrote.
@@ -70,6 +83,7 @@ void copy_rows(const RowArray& from, std::span<const std::int64_t> from_rows, st
         std::memcpy(to + row_of(to_rows, index) * row_bytes, from.data + row_of(from_rows, index) * from.stride,
                     row_bytes);
       }
+      num_copied.fetch_add(end - begin, std::memory_order_relaxed);
     }
   };
 
@@ -80,6 +94,9 @@ void copy_rows(const RowArray& from, std::span<const std::int64_t> from_rows, st
   } catch (const std::system_error&) {  // no more threads to be had: those there are, or this one alone, do all turns
   }
   copy_turns();
+  helpers.clear();  // joins
+  // Relaxed: the threads that added are joined.
+  return num_copied.load(std::memory_order_relaxed) * row_bytes;
 }
 
 }  // namespace diskhop

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -106,16 +107,16 @@ class ThreadsEngine final : public Engine {
     while (workers_.size() < wanted) {
       try {
         workers_.emplace_back([this] { work(); });
-      } catch (const std::system_error&) {
-        if (workers_.empty()) throw;
-        return;
+      } catch (const std::system_error& error) {
+        if (!workers_.empty()) return;
+        throw std::system_error(error.code(), "engine 'threads' cannot start a thread");
       }
     }
   }
 
   void work() {
     std::unique_lock lock(mutex_);
-    while (true) {
+    while (!is_closing_) {
       const std::uint64_t num_ended = schedule_.num_ended_batches();
       if (const auto transfer = schedule_.next()) {
         ++num_busy_;
@@ -124,8 +125,6 @@ class ThreadsEngine final : public Engine {
         lock.lock();
         --num_busy_;
         schedule_.finish(*transfer->request, result);
-      } else if (is_closing_) {
-        return;
       } else if (num_ended == schedule_.num_ended_batches()) {
         work_.wait(lock);
       }

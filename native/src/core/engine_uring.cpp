@@ -20,17 +20,19 @@
 namespace diskhop {
 namespace {
 
-/// Owns a ring. `error_number` is 0 when it could be set up and the kernel knows what we ask of it.
+constexpr std::chrono::milliseconds one_millisecond{1};
+
+/// Owns a ring. `error_number` is 0 when it could be set up, the kernel knows what we ask of it, and a first request
+/// came back: a sandbox may allow the setup alone.
 class Ring {
  public:
   explicit Ring(unsigned num_entries) {
     // Neither COOP_TASKRUN nor SINGLE_ISSUER: a thread that submitted may compute for long without entering the kernel,
     // and its completions must reach whoever reaps.
     error_number_ = -io_uring_queue_init(num_entries, &ring_, 0);
-    if (error_number_ == 0 && !knows_reads()) {
-      io_uring_queue_exit(&ring_);
-      error_number_ = ENOSYS;
-    }
+    if (error_number_ != 0) return;
+    error_number_ = knows_reads() ? try_out() : ENOSYS;
+    if (error_number_ != 0) io_uring_queue_exit(&ring_);
   }
   ~Ring() {
     if (error_number_ == 0) io_uring_queue_exit(&ring_);
@@ -50,6 +52,24 @@ class Ring {
     return probe && io_uring_opcode_supported(probe.get(), IORING_OP_READ) != 0;
   }
 
+  /// Has nothing done, all the way; the error number of what failed.
+  int try_out() {
+    io_uring_prep_nop(io_uring_get_sqe(&ring_));
+    int result = 0;
+    do {
+      result = io_uring_submit(&ring_);
+    } while (result == -EINTR);
+    if (result <= 0) return result == 0 ? EAGAIN : -result;
+    io_uring_cqe* completion = nullptr;
+    do {
+      result = io_uring_wait_cqe(&ring_, &completion);
+    } while (result == -EINTR);
+    if (result != 0) return -result;
+    const int outcome = -completion->res;
+    io_uring_cqe_seen(&ring_, completion);
+    return outcome;
+  }
+
   io_uring ring_ = {};
   int error_number_ = 0;
 };
@@ -65,9 +85,10 @@ class UringEngine final : public Engine {
 
   ~UringEngine() override {
     schedule_.drop_queued();
-    io_uring_cqe* completion = nullptr;
     while (num_at_kernel() > 0) {
-      if (io_uring_wait_cqe(ring_.get(), &completion) != 0) continue;
+      sleep_for_completion();
+      io_uring_cqe* completion = nullptr;
+      if (io_uring_peek_cqe(ring_.get(), &completion) != 0) continue;
       io_uring_cqe_seen(ring_.get(), completion);
       --num_in_flight_;
     }
@@ -82,6 +103,7 @@ class UringEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     const std::uint64_t num_ended = schedule_.num_ended_batches();
     const Ticket ticket = schedule_.add(ops, priority);
+    // Nothing throws from here on: the kernel may know of the caller's memory.
     feed();
     // Feeding can end other tickets: of requests that a fault or an earlier error settled.
     if (num_ended != schedule_.num_ended_batches()) changed_.notify_all();
@@ -96,7 +118,12 @@ class UringEngine final : public Engine {
         changed_.wait(lock);
         --num_sleeping_;
       } else {
-        sleep_for_completion(lock);
+        is_reaping_ = true;
+        lock.unlock();
+        const int error_number = sleep_for_completion();
+        lock.lock();
+        is_reaping_ = false;
+        if (error_number != 0) stop(error_number);
         reap();
         // Somebody's ticket may have ended, and if this one did, somebody else must reap.
         if (num_sleeping_ > 0) changed_.notify_all();
@@ -125,7 +152,7 @@ class UringEngine final : public Engine {
 
   /// Fills the ring up to the depth and hands it to the kernel in small batches. A batch reaches the device only once
   /// it is complete, so that it may be large only where the device has enough to do meanwhile.
-  void feed() {
+  void feed() noexcept {
     while (num_in_flight_ < depth_) {
       const auto transfer = schedule_.next();
       if (!transfer) break;
@@ -150,42 +177,48 @@ class UringEngine final : public Engine {
   }
 
   /// Tells the kernel of what is in the ring.
-  void hand_over() {
+  void hand_over() noexcept {
     unsigned tries = 0;
     while (io_uring_sq_ready(ring_.get()) > 0) {
       const int result = io_uring_submit(ring_.get());
       if (result > 0 || result == -EINTR) continue;
-      if (result != 0 && result != -EAGAIN && result != -EBUSY) throw_enter_failed(-result);
+      if (result != 0 && result != -EAGAIN && result != -EBUSY) return stop(-result);
       // The kernel is short of memory: completions free some, and whoever reaps comes back here.
       if (num_at_kernel() > 0) return;
-      if (++tries == max_tries) throw_enter_failed(EAGAIN);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (++tries == max_tries) return stop(EAGAIN);
+      std::this_thread::sleep_for(one_millisecond);
     }
   }
 
-  [[noreturn]] static void throw_enter_failed(int error_number) {
-    throw std::system_error(error_number, std::generic_category(), "io_uring takes no requests");
+  /// The kernel will not do any more: what it has not taken fails, now and from now on; what it has taken still ends.
+  void stop(int error_number) noexcept {
+    io_uring_sq& entries = ring_.get()->sq;
+    for (unsigned num_left = io_uring_sq_ready(ring_.get()); num_left > 0; --num_left) {
+      // Taken back: the kernel looks at the ring's end only when told of new entries. Queued again, to fail below.
+      const io_uring_sqe& entry = entries.sqes[--entries.sqe_tail & *entries.kring_mask];
+      schedule_.finish(*reinterpret_cast<Request*>(entry.user_data), -EAGAIN);
+      --num_in_flight_;
+    }
+    schedule_.stop(error_number);
   }
 
-  /// Sleeps until there is one, and gives up the lock meanwhile. Not for several at once, though that wakes less often:
-  /// devices complete in bursts, and who wakes at the first refills the ring before the burst has emptied it.
-  /// Something is in flight: an unfinished ticket's requests are queued only where the ring is full.
-  void sleep_for_completion(std::unique_lock<std::mutex>& lock) {
+  /// Sleeps until there is one, without the lock. Not for several at once, though that wakes less often: devices
+  /// complete in bursts, and who wakes at the first refills the ring before the burst has emptied it. Something is in
+  /// flight: an unfinished ticket's requests are queued only where the ring is full.
+  /// The error number where the kernel lets nobody sleep: completions then still arrive, and are looked for.
+  int sleep_for_completion() noexcept {
     io_uring_cqe* completion = nullptr;
-    is_reaping_ = true;
-    lock.unlock();
     int result = 0;
     do {
       result = io_uring_wait_cqe(ring_.get(), &completion);
     } while (result == -EINTR || result == -EAGAIN);
-    lock.lock();
-    is_reaping_ = false;
-    if (result != 0) throw_enter_failed(-result);
+    if (result != 0) std::this_thread::sleep_for(one_millisecond);
+    return -result;
   }
 
   /// Takes the completions that are there and refills. Only where nobody sleeps for completions: a sleeper whose
   /// completions are taken by another would sleep for good.
-  void reap() {
+  void reap() noexcept {
     io_uring_cqe* completion = nullptr;
     unsigned head = 0;
     unsigned num_completions = 0;

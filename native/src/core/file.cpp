@@ -4,9 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <utility>
+
+#include "alignment.hpp"
 
 namespace diskhop {
 
@@ -32,45 +33,16 @@ IoError::IoError(OperationKind kind, int error_number, std::string path, std::ui
       offset_(offset),
       message_(path_ + ": " + detail + (error_number == 0 ? "" : ": " + code().message())) {}
 
-namespace {
-
-struct Alignment {
-  std::uint32_t offset = 0;
-  std::uint32_t memory = 0;
-};
-
-/// What the kernel reports for this file: zeros where it knows that direct I/O is refused or does not say.
-Alignment reported_alignment([[maybe_unused]] int descriptor, [[maybe_unused]] bool& is_reported) {
-#ifdef STATX_DIOALIGN
-  struct statx status = {};
-  if (::statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 && (status.stx_mask & STATX_DIOALIGN) != 0) {
-    is_reported = true;
-    return {status.stx_dio_offset_align, status.stx_dio_mem_align};
-  }
-#endif
-  return {};
-}
-
-/// Kernels before 6.1 do not report an alignment: the smallest that a read gets away with is the one.
-Alignment tried_alignment(int descriptor) {
-  alignas(4096) std::array<std::byte, 4096> block;
-  for (const std::uint32_t alignment : {512U, 4096U}) {
-    // The smaller alignment must not pass by luck: its address is aligned to 512 and to no more.
-    if (::pread(descriptor, block.data() + alignment % 4096, alignment, 0) >= 0) {
-      return {alignment, alignment};
-    }
-  }
-  return {};
-}
-
-}  // namespace
-
 File::File(std::string path, FileMode mode, bool want_direct) : path_(std::move(path)) {
   const bool writes = mode == FileMode::write;
   const OperationKind kind = writes ? OperationKind::write : OperationKind::read;
   const auto refuse = [&](int error_number, const std::string& detail) {
     return IoError(kind, error_number, path_, 0, detail);
   };
+  if (path_.find('\0') != std::string::npos) {
+    path_ = path_.c_str();  // as much of it as a message can show
+    throw refuse(0, "a path cannot contain a null character");
+  }
   // Looked at before it is opened: opening a pipe would wait for its other end.
   struct stat status = {};
   const bool exists = ::stat(path_.c_str(), &status) == 0;
@@ -89,9 +61,7 @@ File::File(std::string path, FileMode mode, bool want_direct) : path_(std::move(
 void File::open_direct(int flags) {
   const int descriptor = ::open(path_.c_str(), flags | O_DIRECT);
   if (descriptor < 0) return;
-  bool is_reported = false;
-  Alignment alignment = reported_alignment(descriptor, is_reported);
-  if (!is_reported) alignment = tried_alignment(descriptor);
+  const Alignment alignment = direct_alignment(descriptor);
   if (alignment.offset == 0 || alignment.memory == 0) {
     ::close(descriptor);
     return;
@@ -114,10 +84,13 @@ std::uint64_t File::num_bytes() const {
   return static_cast<std::uint64_t>(status.st_size);
 }
 
+bool File::goes_direct(std::uint64_t offset, std::uint64_t num_bytes, const void* buffer) const noexcept {
+  return direct() && (offset | num_bytes) % offset_alignment_ == 0 &&
+         reinterpret_cast<std::uintptr_t>(buffer) % memory_alignment_ == 0;
+}
+
 int File::descriptor_for(std::uint64_t offset, std::uint64_t num_bytes, const void* buffer) const noexcept {
-  const bool is_aligned = (offset | num_bytes) % offset_alignment_ == 0 &&
-                          reinterpret_cast<std::uintptr_t>(buffer) % memory_alignment_ == 0;
-  return direct() && is_aligned ? direct_descriptor_ : buffered_descriptor_;
+  return goes_direct(offset, num_bytes, buffer) ? direct_descriptor_ : buffered_descriptor_;
 }
 
 }  // namespace diskhop

@@ -31,6 +31,7 @@ std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, co
   check_plan_arguments(layout, alignment, max_read_bytes);
   const std::uint64_t table_bytes = layout.num_rows * layout.row_stride;
   std::vector<PlannedRead> reads;
+  reads.reserve(sorted_ids.size());  // no more than asked for is ever touched; growing would hold everything twice
   std::int64_t previous = -1;
   for (std::size_t wanted = 0; wanted < sorted_ids.size(); ++wanted) {
     const std::int64_t id = sorted_ids[wanted];
@@ -50,7 +51,8 @@ std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, co
       PlannedRead& last = reads.back();
       const std::uint64_t last_end = last.offset + last.num_bytes;
       const bool near = begin <= last_end || begin - last_end <= static_cast<std::uint64_t>(max_gap_bytes);
-      if (near && end - last.offset <= max_read_bytes) {
+      // What lies within the last read costs nothing, however long that is.
+      if (near && end - last.offset <= std::max(max_read_bytes, last.num_bytes)) {
         last.num_bytes = end - last.offset;
         ++last.num_wanted;
         continue;

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -24,15 +25,22 @@ std::uint64_t round_up(std::uint64_t num_bytes, std::uint64_t block_bytes) {
 
 /// The ids wanted, ascending and without repeats, and where each goes: `places` are indices into the caller's ids,
 /// those of sorted id k at starts[k] to starts[k + 1]. For ids that ascend already both are empty: id k goes to place
-/// k.
+/// k. 16 bytes an id; 32 while it is made.
 struct SortedIds {
   std::vector<std::int64_t> sorted;
-  std::vector<std::uint64_t> places;
-  std::vector<std::uint64_t> starts;
+  std::vector<std::uint32_t> places;
+  std::vector<std::uint32_t> starts;
 };
 
 SortedIds sort_ids(std::span<const std::int64_t> ids, std::uint64_t num_rows) {
-  std::vector<KeyedItem> items;
+  struct PlacedId {
+    std::uint64_t id;
+    std::uint64_t place;
+  };
+  if (ids.size() > std::numeric_limits<std::uint32_t>::max()) {
+    throw std::length_error("rows are read at most 2^32 - 1 at once, got " + std::to_string(ids.size()) + " ids");
+  }
+  std::vector<PlacedId> items;
   items.reserve(ids.size());
   for (std::uint64_t place = 0; place < ids.size(); ++place) {
     const auto id = static_cast<std::uint64_t>(ids[place]);
@@ -42,20 +50,20 @@ SortedIds sort_ids(std::span<const std::int64_t> ids, std::uint64_t num_rows) {
     }
     items.push_back({id, place});
   }
-  radix_sort(items, static_cast<unsigned>(std::bit_width(num_rows)));
+  radix_sort(items, static_cast<unsigned>(std::bit_width(num_rows)), [](const PlacedId& item) { return item.id; });
   SortedIds result;
   result.sorted.reserve(ids.size());
   result.places.reserve(ids.size());
   result.starts.reserve(ids.size() + 1);
-  for (const KeyedItem& item : items) {
-    const auto id = static_cast<std::int64_t>(item.key);
+  for (const PlacedId& item : items) {
+    const auto id = static_cast<std::int64_t>(item.id);
     if (result.sorted.empty() || result.sorted.back() != id) {
-      result.starts.push_back(result.places.size());
+      result.starts.push_back(static_cast<std::uint32_t>(result.places.size()));
       result.sorted.push_back(id);
     }
-    result.places.push_back(item.item);
+    result.places.push_back(static_cast<std::uint32_t>(item.place));
   }
-  result.starts.push_back(result.places.size());
+  result.starts.push_back(static_cast<std::uint32_t>(result.places.size()));
   return result;
 }
 
@@ -138,20 +146,22 @@ ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::byte* out, Pr
       plan_reads(ids, layout_, options_.max_gap_bytes, file_.offset_alignment(), options_.max_read_bytes);
   if (reads.empty()) return {};
 
+  ReadCounts counts{.reads = reads.size()};
   const auto copy_out = [&](const PlannedRead& read, const std::byte* staged) {
     for (std::uint64_t index = read.first_wanted; index < read.first_wanted + read.num_wanted; ++index) {
       const std::byte* row = staged + (static_cast<std::uint64_t>(ids[index]) * layout_.row_stride - read.offset);
       if (wanted.starts.empty()) {
         std::memcpy(out + index * layout_.row_bytes, row, layout_.row_bytes);
+        counts.bytes_copied += layout_.row_bytes;
         continue;
       }
       for (std::uint64_t entry = wanted.starts[index]; entry < wanted.starts[index + 1]; ++entry) {
         std::memcpy(out + wanted.places[entry] * layout_.row_bytes, row, layout_.row_bytes);
+        counts.bytes_copied += layout_.row_bytes;
       }
     }
   };
 
-  ReadCounts counts{.reads = reads.size(), .bytes_read = 0};
   const Staging staging(pool_, num_groups_ * group_bytes_);
   Window window(engine_, priority);
   std::vector<std::vector<Op>> groups(num_groups_);

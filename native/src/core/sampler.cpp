@@ -90,6 +90,7 @@ class BatchSampler {
     lists_.clear();
     lists_.reserve(nodes.size() - num_expanded_);
     blocks_.indptr.reserve(nodes.size() + 1);
+    const auto num_seeds = static_cast<std::uint64_t>(blocks_.num_sampled_nodes.front());
     std::int64_t num_edges = blocks_.indptr.back();
     for (std::size_t local = num_expanded_; local < nodes.size(); ++local) {
       if (local + nodes_ahead < nodes.size()) __builtin_prefetch(&topology_.indptr[nodes[local + nodes_ahead]]);
@@ -102,8 +103,9 @@ class BatchSampler {
       }
       lists_.push_back({begin, end - begin});
       num_edges += static_cast<std::int64_t>(std::min(fanout, static_cast<std::uint64_t>(end - begin)));
-      if (static_cast<std::uint64_t>(num_edges) > max_batch_nodes) {
-        throw std::length_error("a batch has 2^31 edges or more: make the batch or the fan-outs smaller");
+      const auto num_reached = static_cast<std::uint64_t>(num_edges);  // an edge discovers one node at most
+      if (num_reached > max_batch_nodes || std::min(num_nodes_, num_seeds + num_reached) > max_batch_nodes) {
+        throw std::length_error("a batch has 2^31 edges or nodes or more: make the batch or the fan-outs smaller");
       }
       blocks_.indptr.push_back(num_edges);
     }

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import Engine
-from diskhop.dataset.checks import checked_ids, checked_labels, checked_triples, encoded_rows
+from diskhop.dataset.checks import checked_ids, checked_labels, checked_tasks, checked_triples, encoded_rows
 from diskhop.dataset.csc import EdgeSorter
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.encoding import check_feature_dtype, row_bytes
@@ -32,6 +32,7 @@ from diskhop.dataset.manifest import (
     NodeType,
     Triples,
     index_dtype,
+    parse_manifest,
     split_file,
 )
 from diskhop.dataset.progress import in_blocks
@@ -111,9 +112,10 @@ class DatasetBuilder:
         self._update(node_type, labels=LabelInfo(num_classes=num_classes, num_tasks=0))
 
     def add_tasks(self, node_type: str, blocks: Iterable[NDArray[Any]], num_tasks: int) -> None:
-        """Write float labels (rows, num_tasks), NaN where there is none."""
-        floats = (np.ascontiguousarray(block, dtype="<f4") for block in blocks)
-        written = self._files.write(f"nodes/{node_type}/labels.bin", floats)
+        """Write labels (rows, num_tasks) of 0 and 1, NaN where there is none."""
+        if num_tasks < 1:
+            raise SourceError(f"{self._origin}: labels have {num_tasks} columns; give at least one task")
+        written = self._files.write(f"nodes/{node_type}/labels.bin", checked_tasks(blocks, self._origin))
         self._check_count(node_type, written // (4 * num_tasks), "labels")
         self._update(node_type, labels=LabelInfo(num_classes=0, num_tasks=num_tasks))
 
@@ -221,7 +223,9 @@ class DatasetBuilder:
         if written == 0:
             raise SourceError(f"{self._origin}: triples '{part}' are empty; give some or leave them out")
         parts = {**(self._triples.parts if self._triples else {}), part: written // 24}
-        self._triples = Triples(node_type=node_type, num_relations=num_relations or most[0], parts=parts)
+        if num_relations is None:
+            num_relations = most[0]
+        self._triples = Triples(node_type=node_type, num_relations=num_relations, parts=parts)
 
     def add_names(self, what: str, blocks: Iterable[NDArray[np.uint8]], count: int) -> None:
         """Write `count` names as UTF-8 lines, the name of id 0 first."""
@@ -229,7 +233,10 @@ class DatasetBuilder:
         self._names[what] = count
 
     def finish(self) -> Dataset:
-        """Put everything on the disk, the manifest last, give the folder its name and open it."""
+        """Put everything on the disk, the manifest last, give the folder its name and open it.
+
+        Raises FormatError, and leaves nothing, for a number that no reader of the format would take.
+        """
         checksums = self._files.write_checksums()
         manifest = Manifest(
             name=self._name,
@@ -240,7 +247,9 @@ class DatasetBuilder:
             triples=self._triples,
             names=self._names,
         )
-        write_file(self._staged.path / MANIFEST_NAME, manifest.to_bytes(), self._injector)
+        content = manifest.to_bytes()
+        parse_manifest(content, self._origin)
+        write_file(self._staged.path / MANIFEST_NAME, content, self._injector)
         self._staged.publish()
         return open_dataset(self._destination)
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.encoding import encode_rows, too_large
+from diskhop.dataset.manifest import MOST_CLASSES, MOST_COUNT
 from diskhop.errors import SourceError
 
 
@@ -22,8 +23,8 @@ def encoded_rows(
     """Finite values (rows, dim) as rows of row_stride bytes, padded with zeros."""
     first_node = 0
     for block in blocks:
-        _refuse_first(~np.isfinite(block), block, first_node, "features must be finite", origin)
-        _refuse_first(too_large(block, dtype), block, first_node, f"{dtype} cannot hold it", origin)
+        _refuse_first(~np.isfinite(block), block, first_node, "feature", "features must be finite", origin)
+        _refuse_first(too_large(block, dtype), block, first_node, "feature", f"{dtype} cannot hold it", origin)
         encoded = encode_rows(block, dtype)
         padding = row_stride - encoded.shape[1]
         yield np.pad(encoded, ((0, 0), (0, padding))) if padding else encoded
@@ -34,7 +35,7 @@ def checked_labels(
     blocks: Iterable[NDArray[Any]], num_classes: int | None, used: set[int], origin: str
 ) -> Iterator[NDArray[np.int64]]:
     """Classes (rows), -1 for none. Those that occur are added to `used`."""
-    limit = (1 << 31) if num_classes is None else num_classes
+    limit = MOST_CLASSES if num_classes is None else num_classes
     first_node = 0
     for block in blocks:
         bad = np.flatnonzero((block < -1) | (block >= limit))
@@ -45,6 +46,16 @@ def checked_labels(
             )
         used.update(np.unique(block[block >= 0]).tolist())
         yield block.astype("<i8")
+        first_node += len(block)
+
+
+def checked_tasks(blocks: Iterable[NDArray[Any]], origin: str) -> Iterator[NDArray[np.float32]]:
+    """Labels (rows, tasks) of 0 and 1, NaN for none."""
+    first_node = 0
+    for block in blocks:
+        is_bad = (block != 0) & (block != 1) & ~np.isnan(block)
+        _refuse_first(is_bad, block, first_node, "task", "tasks must be 0, 1, or NaN for none", origin)
+        yield block.astype("<f4")
         first_node += len(block)
 
 
@@ -77,7 +88,8 @@ def checked_triples(
     origin: str,
 ) -> Iterator[NDArray[np.int64]]:
     """(source, relation, destination) rows. relations_seen[0] becomes at least the highest relation + 1."""
-    limits = {"source": num_nodes, "relation": num_relations or 1 << 48, "destination": num_nodes}
+    most_relations = MOST_COUNT if num_relations is None else num_relations
+    limits = {"source": num_nodes, "relation": most_relations, "destination": num_nodes}
     first_row = 0
     for block in blocks:
         for column, (what, limit) in enumerate(limits.items()):
@@ -92,10 +104,12 @@ def checked_triples(
         first_row += len(block)
 
 
-def _refuse_first(is_bad: NDArray[np.bool_], block: NDArray[Any], first_node: int, rule: str, origin: str) -> None:
+def _refuse_first(
+    is_bad: NDArray[np.bool_], block: NDArray[Any], first_node: int, what: str, rule: str, origin: str
+) -> None:
     if is_bad.any():
         row, column = divmod(int(np.argmax(is_bad)), is_bad.shape[1])
         raise SourceError(
-            f"{origin}: feature {column} of node {first_node + row} is {block[row, column]}: {rule}; "
+            f"{origin}: {what} {column} of node {first_node + row} is {block[row, column]}: {rule}; "
             "mend or replace it before importing"
         )

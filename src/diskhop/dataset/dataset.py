@@ -32,7 +32,7 @@ from diskhop.protocols import Table
 class TopologyFiles:
     """In-neighbour lists on disk: indptr int64 (num_nodes + 1), indices (num_edges), sorted within a list.
 
-    num_nodes: destinations, which have the lists; num_sources: every index is below it.
+    num_nodes: destinations, which have the lists.
     """
 
     indptr_path: Path
@@ -40,7 +40,6 @@ class TopologyFiles:
     index_dtype: np.dtype[np.generic]
     num_nodes: int
     num_edges: int
-    num_sources: int
 
 
 class NodeSet:
@@ -100,7 +99,7 @@ class NodeSet:
             return None
         if self.num_tasks:
             return self._dataset.read_array(f"{self._folder}/labels.bin", np.float32).reshape(-1, self.num_tasks)
-        return self._dataset.read_array(f"{self._folder}/labels.bin", np.int64)
+        return self._dataset.read_numbers(f"{self._folder}/labels.bin", -1, self.num_classes, "class")
 
     def split(self, name: str, number: int | None = None) -> NDArray[np.int64] | None:
         """Ids of a part (train, valid, test) of a split, in the order they were given; None if there is none.
@@ -120,7 +119,8 @@ class NodeSet:
             raise ConfigError(f"{self._dataset.path}: has no split {number}; {known}")
         if not self._info.splits or name not in self._info.splits[number]:
             return None
-        return self._dataset.read_array(split_file(self.name, name, number, self.num_splits), np.int64)
+        relative = split_file(self.name, name, number, self.num_splits)
+        return self._dataset.read_numbers(relative, 0, self.num_nodes, "node")
 
     def original_ids(self) -> NDArray[np.int64] | None:
         """The id that each node had in the source; None where ids were kept."""
@@ -162,7 +162,6 @@ class EdgeSet:
             index_dtype=np.dtype(self._info.index_dtype),
             num_nodes=self._dataset.nodes[self.destination].num_nodes,
             num_edges=self.num_edges,
-            num_sources=self._dataset.nodes[self.source].num_nodes,
         )
 
     def edge_ids(self) -> NDArray[np.int64] | None:
@@ -187,6 +186,11 @@ class Dataset:
         self.edges: Mapping[str, EdgeSet] = {
             name: EdgeSet(self, name, info) for name, info in manifest.edge_types.items()
         }
+
+    def __repr__(self) -> str:
+        counts = [f"{name}: {nodes.num_nodes:,} nodes" for name, nodes in self.nodes.items()]
+        counts += [f"{name}: {edges.num_edges:,} edges" for name, edges in self.edges.items()]
+        return f"Dataset({str(self.path)!r}, {', '.join(counts)})"
 
     @property
     def name(self) -> str:
@@ -281,6 +285,17 @@ class Dataset:
     def read_array(self, relative: str, dtype: Any) -> NDArray[Any]:
         """Read one of the dataset's files whole, checked against its checksum."""
         return read_whole(self.path / relative, self.manifest.files[relative]).view(dtype)
+
+    def read_numbers(self, relative: str, least: int, limit: int, what: str) -> NDArray[np.int64]:
+        """Read a file of numbers whole. A right checksum only says who wrote it: they must be in [least, limit)."""
+        numbers = self.read_array(relative, np.int64)
+        for number in (numbers.min(initial=least), numbers.max(initial=least)):
+            if not least <= number < limit:
+                raise FormatError(
+                    f"{self.path / relative}: has {what} {number}, must be from {least} to {limit - 1}; "
+                    "import the graph again"
+                )
+        return numbers
 
     @property
     def _only_nodes(self) -> NodeSet:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
@@ -13,12 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.checksums import BLOCK_BYTES, digest_bytes
-from diskhop.dataset.manifest import CHECKSUMS_NAME, MANIFEST_NAME, FileEntry, Manifest, parse_manifest
+from diskhop.dataset.manifest import (
+    CHECKSUMS_NAME,
+    MANIFEST_NAME,
+    MOST_MANIFEST_BYTES,
+    FileEntry,
+    Manifest,
+    parse_manifest,
+)
 from diskhop.errors import FormatError, ReadError
+from diskhop.io.mapping import map_file
 
 # Files below this length are checked whole whenever a dataset is opened.
 SMALL_FILE_BYTES = 64 << 20
-_MOST_MANIFEST_BYTES = 64 << 20
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -32,9 +39,9 @@ def read_manifest(path: Path) -> Manifest:
             raise FormatError(
                 f"{path}: is not a diskhop dataset (it has no {MANIFEST_NAME}); run 'diskhop import' first"
             )
-        if manifest_path.stat().st_size > _MOST_MANIFEST_BYTES:
-            raise FormatError(f"{manifest_path}: is longer than {_MOST_MANIFEST_BYTES} bytes; import the graph again")
-        content = manifest_path.read_bytes()
+        with manifest_path.open("rb") as file:
+            num_bytes = os.fstat(file.fileno()).st_size
+            content = file.read(min(num_bytes, MOST_MANIFEST_BYTES + 1))  # one byte too many is refused like all
     except OSError as error:
         raise _read_error(manifest_path, error) from error
     return parse_manifest(content, str(manifest_path))
@@ -98,17 +105,21 @@ def read_blocks(path: Path) -> Iterator[NDArray[np.uint8]]:
 
 def map_array(path: Path, dtype: Any, count: int) -> NDArray[Any]:
     """Map a file as a read-only array for random access."""
-    if count == 0:
-        return np.empty(0, dtype)
-    check_length(path, count * np.dtype(dtype).itemsize)
-    try:
-        with path.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise _read_error(path, error) from error
-    # Disks read megabytes ahead on plain maps.
-    mapped.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(mapped, dtype)
+    num_bytes = count * np.dtype(dtype).itemsize
+    check_length(path, num_bytes)
+    return map_file(path, num_bytes).view(dtype)
+
+
+def drop_cached_pages(path: Path) -> None:
+    """Have the next read of a file come from the disk, as far as the kernel lets: memory may hide what a disk lost."""
+    with contextlib.suppress(OSError):
+        # A pipe in the file's place would keep a plain open waiting.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            os.fsync(descriptor)  # pages not yet written cannot be dropped
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
 
 
 def _read_error(path: Path, error: OSError) -> ReadError:

@@ -25,7 +25,10 @@ SPLIT_NAMES = ("train", "valid", "test")
 TRIPLE_PARTS = (*SPLIT_NAMES, "all")
 
 # Counts stay far from 2^63, so that no sum or product of interest overflows int64 in NumPy or the core.
-_MOST = 1 << 48
+MOST_COUNT = 1 << 48
+MOST_CLASSES = 1 << 31
+MOST_COLUMNS = 1 << 24
+MOST_MANIFEST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +202,8 @@ def split_file(node_type: str, split: str, number: int, num_splits: int) -> str:
 
 def parse_manifest(content: bytes, where: str) -> Manifest:
     """Read and check manifest.json; `where` names it in errors. Raises FormatError for anything but a valid one."""
+    if len(content) > MOST_MANIFEST_BYTES:
+        raise FormatError(f"{where}: is longer than {MOST_MANIFEST_BYTES} bytes; import the graph again")
     try:
         document = json.loads(content, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -206,7 +211,7 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
     fields = Fields(document, where)
     if fields.value("format") != FORMAT_NAME:
         raise FormatError(f"{where}: is not the manifest of a diskhop dataset; choose another folder")
-    version = fields.integer("format_version", 1, _MOST)
+    version = fields.integer("format_version", 1, MOST_COUNT)
     if version > FORMAT_VERSION:
         raise FormatError(
             f"{where}: made by a newer diskhop: format version {version}, this one reads {FORMAT_VERSION}; "
@@ -268,7 +273,7 @@ def _parse(fields: Fields) -> Manifest:
         files=files,
         checksums=checksums,
         triples=triples,
-        names=fields.counts("names", None, 0, _MOST) if fields.has("names") else {},
+        names=fields.counts("names", None, 0, MOST_COUNT) if fields.has("names") else {},
         extra=fields.unread(),
     )
 
@@ -281,17 +286,17 @@ def _parse_file(fields: Fields) -> FileEntry:
 
 def _parse_nodes(fields: Fields) -> NodeType:
     features = labels = None
-    count = fields.integer("count", 0, _MOST)
+    count = fields.integer("count", 0, MOST_COUNT)
     if fields.has("features"):
         table = fields.child("features")
         dtype = table.choice("dtype", FEATURE_DTYPES)
-        dim = table.integer("dim", 1, 1 << 24)
+        dim = table.integer("dim", 1, MOST_COLUMNS)
         stride = table.integer("row_stride", row_bytes(dtype, dim), 1 << 28)
         features = FeatureInfo(dtype=dtype, dim=dim, row_stride=stride, extra=table.unread())
     if fields.has("labels"):
         column = fields.child("labels")
-        num_classes = column.integer("num_classes", 0, 1 << 31)
-        num_tasks = column.integer("num_tasks", 0, 1 << 24 if num_classes == 0 else 0)
+        num_classes = column.integer("num_classes", 0, MOST_CLASSES)
+        num_tasks = column.integer("num_tasks", 0, MOST_COLUMNS if num_classes == 0 else 0)
         labels = LabelInfo(num_classes=num_classes, num_tasks=num_tasks, extra=column.unread())
     return NodeType(
         count=count,
@@ -309,7 +314,7 @@ def _parse_edges(fields: Fields, node_types: Mapping[str, NodeType]) -> EdgeType
     return EdgeType(
         source=source,
         destination=fields.choice("destination", tuple(node_types)),
-        count=fields.integer("count", 0, _MOST),
+        count=fields.integer("count", 0, MOST_COUNT),
         index_dtype=fields.choice("index_dtype", (index_dtype(node_types[source].count),)),
         edge_ids=fields.flag("edge_ids"),
         weights=fields.flag("weights"),
@@ -320,8 +325,8 @@ def _parse_edges(fields: Fields, node_types: Mapping[str, NodeType]) -> EdgeType
 def _parse_triples(fields: Fields, node_types: Mapping[str, NodeType]) -> Triples:
     return Triples(
         node_type=fields.choice("node_type", tuple(node_types)),
-        num_relations=fields.integer("num_relations", 1, _MOST),
-        parts=fields.counts("parts", TRIPLE_PARTS, 1, _MOST),
+        num_relations=fields.integer("num_relations", 1, MOST_COUNT),
+        parts=fields.counts("parts", TRIPLE_PARTS, 1, MOST_COUNT),
         extra=fields.unread(),
     )
 

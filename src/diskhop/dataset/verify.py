@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.checksums import BLOCK_BYTES, BlockHasher, num_blocks
 from diskhop.dataset.dataset import Dataset, EdgeSet, NodeSet
-from diskhop.dataset.files import check_length, dataset_files, read_blocks, read_manifest, read_whole
+from diskhop.dataset.files import check_length, dataset_files, drop_cached_pages, read_blocks, read_manifest, read_whole
 from diskhop.dataset.manifest import CHECKSUMS_NAME, FileEntry
 from diskhop.dataset.progress import Progress, silent
 from diskhop.errors import FormatError, ReadError
@@ -34,9 +34,11 @@ class Damage:
 
 
 def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
-    """Read a dataset's every byte; returns the damaged blocks. Raises FormatError without a valid manifest."""
+    """Read every byte from disk; returns the damaged blocks. Raises FormatError without a valid manifest."""
     folder = Path(path)
     manifest = read_manifest(folder)
+    for relative, _ in dataset_files(manifest):
+        drop_cached_pages(folder / relative)
     try:
         sums = read_whole(folder / CHECKSUMS_NAME, manifest.checksums).view(np.uint64)
     except (FormatError, ReadError):
@@ -150,7 +152,7 @@ def _describe_edges(edges: EdgeSet) -> dict[str, Any]:
         "destination": edges.destination,
         "count": edges.num_edges,
         "index_dtype": topology.index_dtype.name,
-        "mean_in_degree": edges.num_edges / topology.num_nodes,
+        "mean_in_degree": edges.num_edges / max(1, topology.num_nodes),
         "max_in_degree": highest,
         "without_in_edges": isolated - 1,
         "edge_ids": edges.edge_ids() is not None,

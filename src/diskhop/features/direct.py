@@ -38,14 +38,13 @@ def _open(table: Table, resources: StoreResources, max_gap_bytes: int) -> Readin
     )
 
     def read_into(ids: NodeIds, out: Bytes) -> FetchCounts:
-        reads, bytes_read = reader.read(ids, out)
-        num_needed = len(ids) * table.row_bytes
+        reads, bytes_read, bytes_copied = reader.read(ids, out)
         return FetchCounts(
             rows_requested=len(ids),
             reads=reads,
-            bytes_needed=num_needed,
+            bytes_needed=len(ids) * table.row_bytes,
             bytes_read=bytes_read,
-            bytes_copied=num_needed,
+            bytes_copied=bytes_copied,
         )
 
-    return ReadingStore(table, resources, read_into, on_close=lambda: None)
+    return ReadingStore(table, resources, read_into)

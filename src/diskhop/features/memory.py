@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diskhop._native import File, RowReader
+from diskhop._native import BufferPool, File, RowReader
 from diskhop.counters import FetchCounts
 from diskhop.features.resources import StoreResources, empty_rows
 from diskhop.protocols import Rows, RowSegment, SampledBatch, Table
@@ -19,7 +19,8 @@ class MemoryStore:
         self.table = table
         self._reservation = resources.budget.reserve("feature table", table.num_rows * table.row_bytes)
         try:
-            self._rows = empty_rows(resources.pool, table.num_rows, table.row_bytes)
+            # A pool of its own: the table is not one of the batches that come and go.
+            self._rows = empty_rows(BufferPool(0), table.num_rows, table.row_bytes)
             reader = RowReader(
                 resources.engine,
                 File(str(table.path), "read"),
@@ -53,5 +54,6 @@ class MemoryStore:
         """See FeatureStore."""
 
     def close(self) -> None:
-        """See FeatureStore."""
+        """See FeatureStore. Rows that were handed out and not released keep the table."""
+        del self._rows
         self._reservation.release()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,9 +36,7 @@ class StoreResources:
 def assemble(rows: Rows, out: Bytes, threads: int) -> None:
     """Copy every row of a batch to its place in out (num_rows, row_bytes), once."""
     for segment in rows.segments:
-        copy_rows(segment.buffer, segment.from_rows, out, segment.to_rows, threads)
-        moved = len(segment.buffer) if segment.from_rows is None else len(segment.from_rows)
-        rows.counts.bytes_copied += moved * rows.row_bytes
+        rows.counts.bytes_copied += copy_rows(segment.buffer, segment.from_rows, out, segment.to_rows, threads)
 
 
 def rows_in_place(rows: Rows) -> Bytes | None:
@@ -64,13 +62,10 @@ class ReadingStore:
     `read_into(ids, out)` does the work and returns what it took.
     """
 
-    def __init__(
-        self, table: Table, resources: StoreResources, read_into: ReadInto, on_close: Callable[[], None]
-    ) -> None:
+    def __init__(self, table: Table, resources: StoreResources, read_into: ReadInto) -> None:
         self.table = table
         self._pool = resources.pool
         self._read_into = read_into
-        self._on_close = on_close
         self._threads = ThreadPoolExecutor(resources.reading_threads, thread_name_prefix="diskhop-read")
 
     def submit(self, batch: SampledBatch) -> Future[Rows]:
@@ -82,13 +77,13 @@ class ReadingStore:
         return ticket.result()
 
     def release(self, ticket: Future[Rows]) -> None:
-        """See FeatureStore. The memory goes back to the pool with the last array that shows it."""
-        ticket.cancel()
+        """See FeatureStore. Waits for a read that has begun; its memory goes with the last array that shows it."""
+        if not ticket.cancel():
+            wait([ticket])
 
     def close(self) -> None:
         """See FeatureStore."""
         self._threads.shutdown(wait=True, cancel_futures=True)
-        self._on_close()
 
     def _read(self, ids: NodeIds) -> Rows:
         started = time.perf_counter()

@@ -86,6 +86,18 @@ def write_file(path: Path, content: bytes, injector: Injector | None = None) -> 
         sync_directory(path.parent, injector)
 
 
+def make_directories(path: Path, injector: Injector | None = None) -> None:
+    """Make a directory, and those above it that are missing; return once the names of all of them are on the disk."""
+    missing = []
+    with destination_errors(path):
+        while not path.exists():
+            missing.append(path)
+            path = path.parent
+        for directory in reversed(missing):
+            directory.mkdir(exist_ok=True)
+            sync_directory(directory.parent, injector)
+
+
 def sync_file(path: Path, injector: Injector | None = None) -> None:
     """Return once the content of a file is on the disk. Its name is on the disk only after sync_directory."""
     _sync(path, os.O_RDONLY, injector)

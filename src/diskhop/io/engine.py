@@ -21,19 +21,30 @@ class OpenedEngine(NamedTuple):
     reason: str
 
 
-def open_engine(name: str = "auto", depth: int = DEFAULT_DEPTH, injector: FaultInjector | None = None) -> OpenedEngine:
-    """Open the engine of that name, with up to `depth` requests at the device; 'auto' prefers io_uring.
+def choose_engine(name: str = "auto") -> tuple[Literal["uring", "threads"], str]:
+    """The engine that this name stands for here, and in one line why; 'auto' prefers io_uring.
 
     Raises ConfigError for an unknown name, and for 'uring' where io_uring cannot be used.
     """
     if name not in ENGINE_NAMES:
         raise ConfigError(f"unknown engine '{name}'; the known ones are {', '.join(ENGINE_NAMES)}")
     if name == "threads":
-        return OpenedEngine(Engine("threads", depth, injector), "as asked")
+        return "threads", "as asked"
     obstacle = why_no_uring()
     if not obstacle:
-        reason = "as asked" if name == "uring" else "io_uring works here"
-        return OpenedEngine(Engine("uring", depth, injector), reason)
+        return "uring", "as asked" if name == "uring" else "io_uring works here"
     if name == "uring":
         raise ConfigError(f"engine 'uring' cannot be used: no io_uring here: {obstacle}; take 'threads' or 'auto'")
-    return OpenedEngine(Engine("threads", depth, injector), f"no io_uring here: {obstacle}")
+    return "threads", f"no io_uring here: {obstacle}"
+
+
+def open_engine(name: str = "auto", depth: int = DEFAULT_DEPTH, injector: FaultInjector | None = None) -> OpenedEngine:
+    """Open the engine of that name (see choose_engine), with up to `depth` requests at the device."""
+    chosen, reason = choose_engine(name)
+    try:
+        return OpenedEngine(Engine(chosen, depth, injector), reason)
+    except ConfigError as error:
+        # What worked for one request may be short of memory for `depth` of them.
+        if name != "auto" or chosen == "threads":
+            raise
+        return OpenedEngine(Engine("threads", depth, injector), f"no io_uring here: {error}")

@@ -9,31 +9,34 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import psutil
 
 from diskhop.budget import Budget, format_bytes
+from diskhop.config import require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.features import STORES
 from diskhop.io.device_model import DeviceModel, assumed_device_model
-from diskhop.io.engine import open_engine
+from diskhop.io.engine import DEFAULT_DEPTH, choose_engine, open_engine
+from diskhop.io.memory import free_memory_bytes
 from diskhop.io.probe import probe
 from diskhop.pipeline import SAMPLED_AHEAD, bytes_a_row
 from diskhop.plan import Plan
-from diskhop.policies.coalesce import choose_gap_bytes
 from diskhop.protocols import NodeIds, Purpose
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import TopologyMode, open_topology, topology_bytes
 
 DEFAULT_STORE = "direct"
-_ENGINE_DEPTH = 256
 _MAX_READ_BYTES = 1 << 20
 # Depth 32 of the largest reads is where this kind of disk reaches its bandwidth; below 4 MiB it cannot.
 _STAGING_BYTES = 32 << 20
 _SMALLEST_STAGING_BYTES = 4 << 20
+# One with the model, one on its way.
+_FEWEST_IN_FLIGHT = 2
 _MOST_IN_FLIGHT = 4
+_HUGE_PAGE_BYTES = 2 << 20
+# Of the core's row reader: a sorted id with its place, and a planned read.
+_SORTING_BYTES_A_ROW = 56
+_MOST_READING_THREADS = 2
 _MEASURED_BATCHES = 3
 _HEADROOM = 1.25
 # Below this a whole table is read in a fraction of the seconds that measuring takes.
@@ -66,14 +69,8 @@ class Workload:
 
 
 def default_memory_bytes() -> int:
-    """Half of the memory that is free now, within the limit of this process's control group."""
-    free_bytes = psutil.virtual_memory().available
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            free_bytes = min(free_bytes, int(Path(limit).read_text()))
-        except (OSError, ValueError):
-            continue
-    return free_bytes // 2
+    """Half of the memory that is free now."""
+    return free_memory_bytes() // 2
 
 
 def default_threads() -> int:
@@ -81,21 +78,26 @@ def default_threads() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def device_model(dataset: Dataset) -> DeviceModel:
+def device_model(dataset: Dataset, engine: str) -> DeviceModel:
     """The cost of reads from the disk that the features lie on: measured once per device, where it matters."""
     table = dataset.features()
     if table is None or table.num_rows * table.row_stride < _WORTH_MEASURING_BYTES:
-        return assumed_device_model(note="the feature table is small")
-    return probe(dataset.path, existing_file=table.path)
+        return assumed_device_model(engine, "the feature table is small")
+    return probe(dataset.path, engine=engine, existing_file=table.path)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSizes:
-    """The largest of some sampled batches. table_bytes: what a sampling thread keeps to number its nodes."""
+    """The largest of some sampled batches.
+
+    table_bytes: what a sampling thread keeps to number its nodes; sorting_bytes: what a reading thread takes to sort
+    and plan a batch's reads.
+    """
 
     block_bytes: int
     row_bytes: int
     table_bytes: int
+    sorting_bytes: int
 
 
 def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
@@ -115,65 +117,82 @@ def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
                 most_nodes = max(most_nodes, batch.num_nodes)
     # The core's table has 8 bytes a slot and is kept at most two thirds full.
     table_bytes = 8 << (3 * most_nodes // 2).bit_length()
-    return BatchSizes(most_block_bytes, most_nodes * bytes_a_row(dataset), table_bytes)
+    return BatchSizes(
+        block_bytes=most_block_bytes,
+        row_bytes=most_nodes * bytes_a_row(dataset),
+        table_bytes=table_bytes,
+        sorting_bytes=most_nodes * _SORTING_BYTES_A_ROW,
+    )
 
 
-def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: DeviceModel) -> Plan:
-    """Fill in a plan. Raises BudgetError, naming the smallest budget that would do, before anything is opened."""
+def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: DeviceModel | None = None) -> Plan:
+    """Fill in a plan. device: default: what is measured of the disk that the features lie on.
+
+    Raises ConfigError for an unknown store or engine, BudgetError, naming the smallest budget that would do, before
+    anything is opened or measured.
+    """
     store = workload.store or DEFAULT_STORE
-    if store not in STORES:
-        raise ConfigError(f"unknown store '{store}'; the known ones are {', '.join(STORES)}")
-    reasons = [f"store {store}: " + ("as asked" if workload.store else "reads only what a batch needs, keeps nothing")]
-    opened = open_engine(workload.engine or "auto", _ENGINE_DEPTH, None)
-    reasons.append(f"engine {opened.engine.name}: {opened.reason}")
-
-    threads = workload.threads or default_threads()
+    require_known("store", store, STORES)
+    engine, reason = choose_engine(workload.engine or "auto")
+    reasons = [] if workload.engine else [f"engine {engine}: {reason}"]
+    if workload.store is None:
+        reasons.append(f"store {store}: reads only what a batch needs, keeps nothing")
+    threads = default_threads() if workload.threads is None else workload.threads
+    if threads < 1:
+        raise ConfigError(f"threads must be at least 1, got {threads}")
     sampling_threads = max(1, threads // 2)
+
     sizes = measure_batches(dataset, workload)
-    batch_bytes = int((sizes.block_bytes + sizes.row_bytes) * _HEADROOM)
+    batch_bytes = int(sizes.block_bytes * _HEADROOM) + _whole_pages(int(sizes.row_bytes * _HEADROOM))
     fixed = dict(workload.also_held)
-    blocks_ahead = sampling_threads + SAMPLED_AHEAD
-    fixed["sampling"] = int((blocks_ahead * sizes.block_bytes + sampling_threads * sizes.table_bytes) * _HEADROOM)
+    # Finished blocks: in the channel, with each sampling thread that waits for room there, and before the gate.
+    num_blocks = 2 * sampling_threads + SAMPLED_AHEAD + 1
+    fixed["sampling"] = int((num_blocks * sizes.block_bytes + sampling_threads * sizes.table_bytes) * _HEADROOM)
+    fixed["sorting ids"] = int(_MOST_READING_THREADS * sizes.sorting_bytes * _HEADROOM)
     table = dataset.features()
     if store == "memory" and table is not None:
-        fixed["feature table"] = table.num_rows * table.row_bytes
+        fixed["feature table"] = _whole_pages(table.num_rows * table.row_bytes)
     in_memory_bytes = topology_bytes(dataset.topology, "memory")
 
-    smallest = {**fixed, "mini-batches in flight": batch_bytes, "staging": _SMALLEST_STAGING_BYTES}
+    smallest = {
+        **fixed,
+        "mini-batches in flight": _FEWEST_IN_FLIGHT * batch_bytes,
+        "staging": _SMALLEST_STAGING_BYTES,
+    }
     budget.require(smallest)
     left_bytes = budget.available_bytes - sum(smallest.values())
-    # In this order: every batch draws from the topology, a second batch overlaps reading with computing, wide staging
-    # keeps the disk busy, more batches only smooth.
+    # In this order: every batch draws from the topology, wide staging keeps the disk busy, more batches only smooth.
     topology: TopologyMode = "mapped"
     if in_memory_bytes <= left_bytes:
         topology = "memory"
         left_bytes -= in_memory_bytes
         reasons.append(f"topology in memory: {format_bytes(in_memory_bytes)} fit")
     else:
-        reasons.append(f"topology mapped: {format_bytes(in_memory_bytes)} do not fit beside one batch")
-    batches_in_flight = 1
-    if left_bytes >= batch_bytes:
-        batches_in_flight, left_bytes = 2, left_bytes - batch_bytes
+        reasons.append(f"topology mapped: {format_bytes(in_memory_bytes)} do not fit beside two batches")
     staging_bytes = min(_STAGING_BYTES, _SMALLEST_STAGING_BYTES + left_bytes) & ~(_SMALLEST_STAGING_BYTES - 1)
     left_bytes -= staging_bytes - _SMALLEST_STAGING_BYTES
-    batches_in_flight += min(left_bytes // max(batch_bytes, 1), _MOST_IN_FLIGHT - batches_in_flight)
+    more_batches = min(left_bytes // batch_bytes, _MOST_IN_FLIGHT - _FEWEST_IN_FLIGHT)
+    batches_in_flight = _FEWEST_IN_FLIGHT + more_batches
     size = f"{format_bytes(batch_bytes)} each, measured with {_HEADROOM - 1:.0%} headroom"
     reasons.append(f"{batches_in_flight} batches in flight: {size}")
-    max_gap_bytes = choose_gap_bytes(device.overhead_seconds, device.bytes_per_second)
+    device = device or device_model(dataset, engine)
+    max_gap_bytes = device.break_even_gap_bytes
     reasons.append(f"gaps up to {format_bytes(max_gap_bytes)} are read over: {device.source} cost of one more read")
+    is_roomy = batches_in_flight > _FEWEST_IN_FLIGHT and staging_bytes == _STAGING_BYTES
     reserved = {**fixed, "mini-batches in flight": batches_in_flight * batch_bytes, "staging": staging_bytes}
     if topology == "memory":
         reserved["topology"] = in_memory_bytes
-    budget.require(reserved)
     return Plan(
         store=store,
-        engine=opened.engine.name,
-        engine_depth=_ENGINE_DEPTH,
+        engine=engine,
+        engine_depth=DEFAULT_DEPTH,
         topology=topology,
         memory_bytes=budget.total_bytes,
         batches_in_flight=batches_in_flight,
         batch_bytes=batch_bytes,
-        reading_threads=1 if batches_in_flight == 1 or staging_bytes < 2 * _SMALLEST_STAGING_BYTES else 2,
+        reading_threads=1
+        if batches_in_flight == _FEWEST_IN_FLIGHT or staging_bytes < _STAGING_BYTES
+        else _MOST_READING_THREADS,
         sampling_threads=sampling_threads,
         threads=threads,
         max_gap_bytes=max_gap_bytes,
@@ -182,3 +201,8 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         reserved=reserved,
         reasons=tuple(reasons),
     )
+
+
+def _whole_pages(num_bytes: int) -> int:
+    """What a buffer of the core takes."""
+    return -(-num_bytes // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES

@@ -11,8 +11,6 @@ from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import NodeIds, Purpose, SampledBatch
 from diskhop.sampling.topology import Topology
 
-ALL_NEIGHBORS = -1
-
 
 class NeighborSampler:
     """Draws up to fanouts[h] in-neighbours of every node first reached by hop h (ALL_NEIGHBORS: all of them).

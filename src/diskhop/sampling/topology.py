@@ -6,7 +6,6 @@ indices[indptr[v] : indptr[v + 1]]. `memory` reads both files whole; `mapped` le
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from diskhop._native import BufferPool, Engine, File
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import TopologyFiles
 from diskhop.errors import ConfigError, FormatError, ReadError
+from diskhop.io.mapping import map_file
 
 TopologyMode = Literal["memory", "mapped"]
 Indices = NDArray[np.uint32] | NDArray[np.int64]
@@ -46,10 +46,6 @@ class Topology:
     def num_edges(self) -> int:
         """Edges of the graph."""
         return len(self.indices)
-
-    def in_degrees(self) -> NDArray[np.int64]:
-        """In-neighbours of every node."""
-        return np.diff(self.indptr)
 
 
 def topology_bytes(files: TopologyFiles, mode: TopologyMode) -> int:
@@ -90,19 +86,7 @@ def _open_bytes(path: Path, num_bytes: int, mode: TopologyMode, engine: Engine) 
         )
     if num_bytes == 0:
         return np.empty(0, np.uint8)
-    return _map_bytes(path, num_bytes) if mode == "mapped" else _read_bytes(path, num_bytes, engine)
-
-
-def _map_bytes(path: Path, num_bytes: int) -> NDArray[np.uint8]:
-    """Map a file for random access; it is unmapped with the last array that shows it."""
-    try:
-        with path.open("rb") as file:
-            pages = mmap.mmap(file.fileno(), num_bytes, prot=mmap.PROT_READ)
-    except OSError as error:
-        raise ReadError(f"{path}: cannot be mapped: {error.strerror}") from error
-    # Without it the kernel reads megabytes ahead for every list.
-    pages.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(pages, np.uint8)
+    return map_file(path, num_bytes) if mode == "mapped" else _read_bytes(path, num_bytes, engine)
 
 
 def _read_bytes(path: Path, num_bytes: int, engine: Engine) -> NDArray[np.uint8]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from diskhop.budget import parse_bytes
 from diskhop.config import SavedRun, load_config
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
@@ -23,14 +24,18 @@ def train(
     config: Path | str | None = None,
     out: Path | str | None = None,
     resume: bool = False,
+    memory: int | str | None = None,
     watcher: Watcher | None = None,
     **options: Any,
 ) -> Trained:
     """Train on a dataset, with the options of TrainConfig; what is not given is chosen, and `watcher` is told why.
 
+    memory: bytes or a size such as '2GB', for the option memory_bytes.
     config: a file with options, such as a run's config.toml; options given here win over it, and it over the preset.
     The dataset may be left to it. out: the folder for the run. resume: go on with the run in `out`, by its config.toml.
     """
+    if memory is not None:
+        options["memory_bytes"] = parse_bytes(memory) if isinstance(memory, str) else memory
     saved = SavedRun(dataset="", dataset_hash="", options={})
     path = Path(config) if config is not None else None
     if resume:
@@ -48,9 +53,9 @@ def train(
     opened = dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset or saved.dataset))
     if path is not None:
         require_same_dataset(path, saved.dataset_hash, opened)
-    resolved, reasons = resolve_config(opened, {**saved.options, **options}, preset)
+    resolved, reasons, task = resolve_config(opened, {**saved.options, **options}, preset)
     if watcher is not None:
         watcher.configured(resolved, reasons)
     return train_node_classifier(
-        opened, resolved, Path(out) if out is not None else None, resume=resume, watcher=watcher
+        opened, resolved, Path(out) if out is not None else None, task=task, resume=resume, watcher=watcher
     )

@@ -62,9 +62,13 @@ def load_state(path: Path) -> TrainingState:
         for name, tensor in tensors.items():
             group, _, rest = name.partition("/")
             groups[group][rest] = tensor
-        return TrainingState(**groups, **json.loads(metadata["state"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise TrainingError(f"{path}: is not a checkpoint of a training run: {error!r}") from error
+        state = TrainingState(**groups, **json.loads(metadata["state"]))
+        _require_facts(state)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise TrainingError(
+            f"{path}: is not a checkpoint of a training run: {error!r}; train again in a new folder"
+        ) from error
+    return state
 
 
 def save_tensors(
@@ -92,8 +96,11 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     if start == _NOWHERE or xxhash.xxh3_64_hexdigest(content).encode() != stored:
         raise TrainingError(f"{path}: is damaged, its checksum does not match; train again in a new folder")
     header_bytes = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + header_bytes])
-    return safetensors.torch.load(bytes(content)), json.loads(header["__metadata__"]["diskhop"])
+    try:
+        header = json.loads(content[8 : 8 + header_bytes])
+        return safetensors.torch.load(bytes(content)), dict(json.loads(header["__metadata__"]["diskhop"]))
+    except (KeyError, TypeError, ValueError, RecursionError, safetensors.SafetensorError) as error:
+        raise TrainingError(f"{path}: was not written by diskhop: {error!r}; train again in a new folder") from error
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -109,6 +116,15 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
         index, _, rest = name.partition(".")
         state.setdefault(int(index), {})[rest] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _require_facts(state: TrainingState) -> None:
+    """Refuse what JSON can hold in the place of a fact, but training cannot go on from."""
+    are_counts = type(state.epoch) is int and type(state.best_epoch) is int
+    if not (are_counts and 0 <= state.best_epoch <= state.epoch and isinstance(state.best_valid, float | None)):
+        raise ValueError(f"epoch {state.epoch}, best {state.best_epoch} with {state.best_valid}")
+    if not (len(state.history) == state.epoch and all(isinstance(record, dict) for record in state.history)):
+        raise ValueError(f"the history is not {state.epoch} records")
 
 
 def _find_sum(content: bytearray) -> int:

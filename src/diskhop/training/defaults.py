@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from diskhop.budget import format_bytes
 from diskhop.config import ALL_NEIGHBORS, AUTO_ENGINE, TrainConfig, check_options, read_toml, require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.models import LAYERS
 from diskhop.planning.defaults import DEFAULT_STORE, default_memory_bytes, default_threads
-from diskhop.training.seeds import choose_seeds
+from diskhop.training.seeds import NodeTask, read_task
 
 _PRESETS = Path(__file__).parent / "presets"
 
@@ -19,6 +19,14 @@ _PRESETS = Path(__file__).parent / "presets"
 _WANTED_STEPS = 500
 _FEWEST_EPOCHS, _MOST_EPOCHS = 5, 200
 _MOST_EDGES_FOR_ALL_NEIGHBORS = 2_000_000
+
+
+class Resolved(NamedTuple):
+    """A whole configuration, why each value that nobody gave was chosen, and the labels and seeds that it is for."""
+
+    config: TrainConfig
+    reasons: list[str]
+    task: NodeTask
 
 
 def list_presets() -> list[str]:
@@ -35,9 +43,7 @@ def load_preset(name: str, model: str | None = None) -> dict[str, Any]:
     return check_options({**content, **refinements.get(chosen, {}), "model": chosen}, f"preset '{name}'")
 
 
-def resolve_config(
-    dataset: Dataset, options: Mapping[str, Any], preset: str | None = None
-) -> tuple[TrainConfig, list[str]]:
+def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | None = None) -> Resolved:
     """Turn options into a whole configuration and say why each value that nobody gave was chosen.
 
     Options win over the preset, the preset over the choices made here. A fan-out of one count is for every hop.
@@ -69,8 +75,12 @@ def resolve_config(
 
     if dataset.num_splits > 1:
         choose("split", 0, f"the first of {dataset.num_splits}")
-    seeds, seed_reasons = choose_seeds(dataset, given.get("split", 0), given.get("evaluate", True))
-    reasons += seed_reasons
+    memory_bytes = given.get("memory_bytes") or default_memory_bytes()
+    task = read_task(
+        dataset, split=given.get("split", 0), evaluate=given.get("evaluate", True), memory_bytes=memory_bytes
+    )
+    seeds = task.seeds
+    reasons += task.reasons
     batch_size = choose("batch_size", min(1000, len(seeds.train)), f"of {len(seeds.train)} training nodes")
     choose("eval_batch_size", 1000, "as many as keep a batch small")
     num_batches = min(-(-len(seeds.train) // batch_size), given.get("max_batches", 0) or len(seeds.train))
@@ -85,7 +95,6 @@ def resolve_config(
         metric,
         f"labels are {dataset.num_tasks or dataset.num_classes} {'tasks' if dataset.num_tasks else 'classes'}",
     )
-    memory_bytes = given.get("memory_bytes") or default_memory_bytes()
     choose("memory_bytes", memory_bytes, f"{format_bytes(memory_bytes)}, half of what is free")
     choose("store", DEFAULT_STORE, "reads what a batch needs, works within any memory")
     choose("engine", AUTO_ENGINE, "the best that works here")
@@ -95,7 +104,7 @@ def resolve_config(
     for name in ("fanout", "eval_fanout"):
         if len(complete[name]) == 1:
             complete[name] = complete[name] * layers
-    return TrainConfig(**complete), reasons
+    return Resolved(TrainConfig(**complete), reasons, task)
 
 
 def _choose_layers(given: Mapping[str, Any], choose: Any) -> int:

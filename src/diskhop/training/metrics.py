@@ -7,7 +7,7 @@ NaN where a task's label is missing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,9 +74,8 @@ class RocAuc:
         areas = []
         for task_scores, task_labels in zip(scores.T, labels.T, strict=True):
             is_known = ~np.isnan(task_labels)
-            is_positive = task_labels[is_known] > 0.5
-            if is_positive.any() and not is_positive.all():
-                areas.append(roc_auc(task_scores[is_known], is_positive))
+            if _has_both_classes(task_labels):
+                areas.append(roc_auc(task_scores[is_known], task_labels[is_known] > 0.5))
         if not areas:
             raise ConfigError("metric auc needs nodes of both classes in the split: use accuracy")
         return float(np.mean(areas))
@@ -90,6 +89,21 @@ def require_metric(name: str, num_classes: int) -> None:
     require_known("metric", name, METRICS)
     if name == "auc" and num_classes not in (0, 2):
         raise ConfigError(f"metric auc needs two classes, the dataset has {num_classes}: use accuracy")
+
+
+def require_measurable(name: str, labels: Labels, part: str) -> None:
+    """Refuse a part of the split whose labels the metric cannot say anything about."""
+    tasks = labels[:, None] if labels.ndim == 1 else labels
+    if name == "auc" and not any(map(_has_both_classes, tasks.T)):
+        raise ConfigError(
+            f"metric auc needs nodes of both classes, split '{part}' has {len(labels)} of one: use accuracy, "
+            "or import the graph with another split"
+        )
+
+
+def _has_both_classes(task_labels: NDArray[Any]) -> bool:
+    # A missing label, NaN, is neither.
+    return bool((task_labels > 0.5).any() and (task_labels <= 0.5).any())
 
 
 def roc_auc(scores: NDArray[np.float32], is_positive: NDArray[np.bool_]) -> float:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -22,12 +22,12 @@ from diskhop.errors import TrainingError
 from diskhop.io.atomic import Injector
 from diskhop.models import Network
 from diskhop.pipeline import open_pipeline
-from diskhop.planning.defaults import SeedSet, Workload, choose_plan, device_model
+from diskhop.planning.defaults import SeedSet, Workload, choose_plan
 from diskhop.protocols import Purpose
 from diskhop.training.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
-from diskhop.training.metrics import require_metric
+from diskhop.training.metrics import require_measurable, require_metric
 from diskhop.training.run_folder import RunFolder, require_new_folder
-from diskhop.training.seeds import SplitSeeds, choose_seeds
+from diskhop.training.seeds import NodeTask, SplitSeeds, read_task
 from diskhop.training.trainer import NodeTrainer
 from diskhop.training.watch import Watcher
 
@@ -46,26 +46,36 @@ def train_node_classifier(
     config: TrainConfig,
     out: Path | None = None,
     *,
+    task: NodeTask | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
     injector: Injector | None = None,
 ) -> Trained:
     """Train a model, keep the best on validation, measure it on test; leave all of it in the folder `out`, if given.
 
-    resume: go on from the last epoch that a run with the same configuration committed to `out`. injector: decides over
-    changes to `out`. Raises ConfigError or BudgetError before anything is written, TrainingError if the loss is not
-    finite.
+    task: what read_task() gives for this configuration, if it was read already. resume: go on from the last epoch that
+    a run with the same configuration committed to `out`. injector: decides over changes to `out`. Raises ConfigError or
+    BudgetError before anything is written, TrainingError if the loss is not finite.
+
+    In the result, peak_rss_bytes is the most that this process had resident, and resident_before_bytes what it had
+    when model and optimiser were made and nothing was opened, labels and seeds left out. overhead_bytes, all that is
+    not graph data, is the peak less what was reserved of the budget at once; and at least resident_before_bytes, for
+    what is reserved need not be resident.
     """
     watcher = watcher or Watcher()
     require_metric(config.metric, dataset.num_classes)
     if out is not None and not resume:
         require_new_folder(out)
-    seeds, _ = choose_seeds(dataset, config.split, config.evaluate)
-    labels = dataset.labels()
-    assert labels is not None, "choose_seeds refuses a dataset without labels"
     budget = Budget(config.memory_bytes)
-    held = {"labels": labels.nbytes, "seeds": 2 * seeds.num_bytes}  # An epoch's order is a second copy.
-    plan = choose_plan(dataset, _workload(config, seeds, held), budget, device_model(dataset))
+    if task is None:
+        task = read_task(dataset, split=config.split, evaluate=config.evaluate, memory_bytes=config.memory_bytes)
+    labels, seeds, held = task.labels, task.seeds, task.held
+    if labels is not None:
+        for part, ids in (("valid", seeds.valid), ("test", seeds.test)):
+            if ids is not None:
+                require_measurable(config.metric, labels[ids], part)
+    plan = choose_plan(dataset, _workload(config, seeds, held), budget)
+    assert labels is not None, "there is no plan for a budget without room for labels"
     config = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads)
 
     with (
@@ -74,6 +84,7 @@ def train_node_classifier(
         budget.reserve("seeds", held["seeds"]),
     ):
         trainer = NodeTrainer(dataset, labels, config, watcher)
+        before_bytes = max(0, _resident_bytes("VmRSS") - labels.nbytes - seeds.num_bytes)
         run = RunFolder(out, injector) if out is not None else None
         state = None
         if run is not None and resume:
@@ -103,7 +114,7 @@ def train_node_classifier(
                 measured = trainer.evaluate(pipeline, seeds.test, Purpose.TEST, state.epoch)
                 tested["test"], tested["testing"] = measured
 
-        peak_bytes = peak_rss_bytes()
+        peak_bytes = _resident_bytes("VmHWM")
         result = {
             "version": _version(),
             "dataset": dataset.name,
@@ -112,7 +123,8 @@ def train_node_classifier(
             "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
             "seed": config.seed,
             "peak_rss_bytes": peak_bytes,
-            "overhead_bytes": max(0, peak_bytes - budget.peak_bytes),
+            "resident_before_bytes": before_bytes,
+            "overhead_bytes": max(before_bytes, peak_bytes - budget.peak_bytes),
             "plan": {**plan.to_dict(), "reserved": budget.table()},
             "epochs": state.history,
             "metric": config.metric,
@@ -121,16 +133,16 @@ def train_node_classifier(
             **tested,
         }
         if run is not None:
-            run.finish(state.best_model, config, result)
+            run.finish(state, config, result)
     return Trained(trainer.model, config, result)
 
 
-def peak_rss_bytes() -> int:
-    """The most memory that this process had resident."""
+def _resident_bytes(name: Literal["VmRSS", "VmHWM"]) -> int:
+    """Memory that this process has resident now (VmRSS), or had at most (VmHWM)."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise TrainingError("/proc/self/status: has no line VmHWM, which tells peak memory; diskhop needs a Linux kernel")
+    raise TrainingError(f"/proc/self/status: has no line {name}, which tells memory; diskhop needs a Linux kernel")
 
 
 def _workload(config: TrainConfig, seeds: SplitSeeds, held: dict[str, int]) -> Workload:

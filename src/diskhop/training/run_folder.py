@@ -1,22 +1,21 @@
 """The RUN folder: config.toml, metrics.jsonl, checkpoint.safetensors, model.safetensors, result.json.
 
-config.toml is there before the first batch. checkpoint.safetensors is replaced after every epoch and is the truth: what
-metrics.jsonl says of later epochs is dropped on resuming. model.safetensors (the best model) and result.json end a run.
+config.toml is there before the first batch. checkpoint.safetensors is replaced after every epoch and is the truth:
+metrics.jsonl, to which a line is added without waiting for the disk, is written anew from it on resuming and at the
+end. model.safetensors (the best model) and result.json end a run.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from diskhop.config import TrainConfig, differing_options, dump_config, load_config
+from diskhop.config import TrainConfig, differing_options, dump_config, load_config, missing_options
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, DestinationError
-from diskhop.io.atomic import Injector, destination_errors, write_file
+from diskhop.io.atomic import Injector, destination_errors, make_directories, write_file
 from diskhop.training.checkpoint import TrainingState, load_state, save_state, save_tensors
 
 CONFIG_FILE = "config.toml"
@@ -37,8 +36,7 @@ class RunFolder:
     def start(self, config: TrainConfig, dataset: Dataset) -> None:
         """Make the folder, which must be new or empty."""
         require_new_folder(self.path)
-        with destination_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+        make_directories(self.path, self._injector)
         content = dump_config(config, str(dataset.path.resolve()), dataset.hash)
         write_file(self.config_path, content.encode(), self._injector)
 
@@ -46,6 +44,12 @@ class RunFolder:
         """Check that this is the same run and return where it stands; None: before its first commit."""
         saved = load_config(self.config_path)
         require_same_dataset(self.config_path, saved.dataset_hash, dataset)
+        missing = missing_options(saved.options)
+        if missing:
+            raise ConfigError(
+                f"{self.config_path}: --resume needs every option of the run, but {', '.join(missing)} "
+                f"{'is' if len(missing) == 1 else 'are'} missing; put the line back, or train into a new folder"
+            )
         different = differing_options(TrainConfig(**saved.options), config)
         if different:
             raise ConfigError(
@@ -54,8 +58,7 @@ class RunFolder:
             )
         checkpoint = self.path / "checkpoint.safetensors"
         state = load_state(checkpoint) if checkpoint.exists() else None
-        lines = "".join(_to_line(record) for record in state.history) if state else ""
-        write_file(self.path / "metrics.jsonl", lines.encode(), self._injector)
+        self._write_metrics(state.history if state else [])
         return state
 
     def commit(self, state: TrainingState) -> None:
@@ -65,11 +68,15 @@ class RunFolder:
         with destination_errors(metrics), metrics.open("a", encoding="utf-8") as file:
             file.write(_to_line(state.history[-1]))
 
-    def finish(self, best_model: Mapping[str, Tensor], config: TrainConfig, result: Mapping[str, Any]) -> None:
+    def finish(self, state: TrainingState, config: TrainConfig, result: Mapping[str, Any]) -> None:
         """Write the best model and what was found."""
-        save_tensors(self.path / "model.safetensors", best_model, {"model": config.model}, self._injector)
+        self._write_metrics(state.history)
+        save_tensors(self.path / "model.safetensors", state.best_model, {"model": config.model}, self._injector)
         content = json.dumps(result, indent=1) + "\n"
         write_file(self.path / "result.json", content.encode(), self._injector)
+
+    def _write_metrics(self, history: Sequence[Mapping[str, Any]]) -> None:
+        write_file(self.path / "metrics.jsonl", "".join(map(_to_line, history)).encode(), self._injector)
 
 
 def require_new_folder(path: Path) -> None:

@@ -68,20 +68,11 @@ class NodeTrainer:
         ) as batches:
             for batch in batches:
                 with passed.computing(batch):
-                    torch.manual_seed(_key(config.seed, epoch, batch.sampled.number))
-                    self.optimizer.zero_grad()
-                    loss = self._loss(batch)
-                    batch_loss = loss.item()
-                    if not np.isfinite(batch_loss):
-                        raise TrainingError(
-                            f"the loss is {batch_loss} in epoch {epoch}, batch {batch.sampled.number}, with learning "
-                            f"rate {config.lr}: try a smaller --lr, and check the features for very large values"
-                        )
-                    torch.autograd.backward(loss)
-                    self.optimizer.step()
-                loss_sum += batch_loss * batch.sampled.num_seeds
+                    loss = self._step(batch, epoch)
+                loss_sum += loss * batch.sampled.num_seeds
                 num_seeds += batch.sampled.num_seeds
-                self._report("train", epoch, passed.num_batches, batches, batch_loss)
+                del batch  # The plan counts on it: a batch that is held while the next comes is one more than reserved.
+                self._report("train", epoch, passed.num_batches, batches, loss)
         return {"epoch": epoch, "loss": loss_sum / num_seeds, **passed.record()}
 
     @torch.no_grad()
@@ -102,14 +93,29 @@ class NodeTrainer:
         ) as batches:
             for batch in batches:
                 with passed.computing(batch):
-                    scores = self._forward(batch)
-                    metric.update(scores.numpy(), self._labels[_seeds_of(batch)])
+                    metric.update(self._forward(batch).numpy(), self._labels[_seeds_of(batch)])
+                del batch  # As in training.
                 self._report(purpose.name.lower(), epoch, passed.num_batches, batches, None)
         return metric.value(), passed.record()
 
     def parameters(self) -> dict[str, Tensor]:
         """A copy of the model's state."""
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+
+    def _step(self, batch: MiniBatch, epoch: int) -> float:
+        """One step of the optimiser; returns the loss before it. Nothing of the batch is left when it returns."""
+        torch.manual_seed(_key(self._config.seed, epoch, batch.sampled.number))
+        self.optimizer.zero_grad()
+        loss = self._loss(batch)
+        value = loss.item()
+        if not np.isfinite(value):
+            raise TrainingError(
+                f"the loss is {value} in epoch {epoch}, batch {batch.sampled.number}, with learning rate "
+                f"{self._config.lr}: try a smaller --lr, and check the features for very large values"
+            )
+        torch.autograd.backward(loss)
+        self.optimizer.step()
+        return value
 
     def _forward(self, batch: MiniBatch) -> Tensor:
         scores: Tensor = self.model(batch.x, Block.of(batch.sampled, batch.in_degrees))

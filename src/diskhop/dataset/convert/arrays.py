@@ -1,10 +1,10 @@
 """Graphs in NumPy arrays: a folder with data.npz or .npy files, or a .npz file.
 
 Arrays: `edge_index` (2, edges), sources then destinations; features `x` (nodes, dim), or sparse `x_indptr`,
-`x_indices`, `x_data`, `x_shape`; labels `y` (nodes) integers, or (nodes, tasks) floats; splits `train_idx`,
-`val_idx`, `test_idx`, or `train_masks`, `val_masks`, `test_masks` (splits, nodes); triples `train`, `valid`, `test`,
-or `triples` (triples, 3), with names in `entities.txt.gz` and `relations.txt.gz` beside them; `num_nodes`,
-`num_classes`, `num_entities`, `num_relations`.
+`x_indices`, `x_data`, `x_shape`; labels `y`, classes as integers (nodes) or (nodes, 1), or tasks (nodes, tasks) of 0, 1
+and NaN; splits `train_idx`, `val_idx`, `test_idx`, or `train_mask` and so on (nodes), or `train_masks` and so on
+(splits, nodes); triples `train`, `valid`, `test`, or `triples` (triples, 3), with names in `entities.txt.gz` and
+`relations.txt.gz` beside them; `num_nodes`, `num_classes`, `num_entities`, `num_relations`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from diskhop.dataset.convert.sparse import SparseMatrix
 from diskhop.dataset.csc import EdgeSorter
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.encoding import check_feature_dtype, row_bytes
+from diskhop.dataset.manifest import MOST_CLASSES, MOST_COLUMNS, MOST_COUNT
 from diskhop.dataset.progress import Progress, row_ranges, silent, tracked
 from diskhop.errors import SourceError
 from diskhop.io.atomic import Injector
@@ -36,13 +37,18 @@ EDGE = "edge"
 _PARTS = {"train": "train", "val": "valid", "test": "test"}
 _SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
 _TRIPLES = {"train": "train", "valid": "valid", "test": "test", "triples": "all"}
-_SCALARS = ("num_nodes", "num_classes", "num_entities", "num_relations")
+_SCALARS = {
+    "num_nodes": (0, MOST_COUNT),
+    "num_classes": (1, MOST_CLASSES),
+    "num_entities": (0, MOST_COUNT),
+    "num_relations": (1, MOST_COUNT),
+}
 _KNOWN = (
     "edge_index",
     "x",
     *_SPARSE,
     "y",
-    *(f"{part}_{kind}" for kind in ("idx", "masks") for part in _PARTS),
+    *(f"{part}_{kind}" for kind in ("idx", "mask", "masks") for part in _PARTS),
     *_TRIPLES,
     *_SCALARS,
 )
@@ -102,7 +108,7 @@ class _GraphArrays:
                     f"{array.where}: is not an array that diskhop knows; leave it out, or name it one of "
                     f"{', '.join(_KNOWN)}"
                 )
-        self._scalars = {key: arrays[key].scalar() for key in _SCALARS if key in arrays}
+        self._scalars = {key: arrays[key].scalar(*limits) for key, limits in _SCALARS.items() if key in arrays}
         self._edges = self._shaped("edge_index", "iu", (2, None))
         found = {part: self._shaped(key, "iu", (None, 3)) for key, part in _TRIPLES.items()}
         self._triples = {part: array for part, array in found.items() if array is not None}
@@ -110,13 +116,7 @@ class _GraphArrays:
             raise SourceError(f"{source}: has neither edge_index nor triples; give a graph's edges")
         self._features = self._find_features()
         self._labels = arrays.get("y")
-        if self._labels is not None:
-            is_tasks = len(self._labels.shape) == 2
-            if not is_tasks and (len(self._labels.shape) != 1 or self._labels.dtype.kind not in "biu"):
-                raise SourceError(
-                    f"{self._labels.where}: must be integers (nodes) or numbers (nodes, tasks), got shape "
-                    f"{self._labels.shape} of {self._labels.dtype}"
-                )
+        self._num_tasks = 0 if self._labels is None else _count_tasks(self._labels)
         self.num_nodes = self._count_nodes()
         self._splits = self._find_splits()
 
@@ -137,11 +137,13 @@ class _GraphArrays:
             blocks = tracked(self._features.blocks(), progress, "features", self.num_nodes)
             builder.add_features(NODE, blocks, dim=self._dim(), dtype=self._feature_dtype(feature_dtype))
         if self._labels is not None:
-            if len(self._labels.shape) == 2:
-                builder.add_tasks(NODE, self._labels.blocks(), self._labels.shape[1])
+            # Booleans as numbers: they are compared with -1.
+            numbers = (block.view(np.uint8) if block.dtype == np.bool_ else block for block in self._labels.blocks())
+            if self._num_tasks:
+                builder.add_tasks(NODE, numbers, self._num_tasks)
             else:
-                labels = (block.view(np.uint8) if block.dtype == np.bool_ else block for block in self._labels.blocks())
-                builder.add_labels(NODE, labels, self._scalars.get("num_classes"))
+                classes = (block.reshape(-1) for block in numbers)
+                builder.add_labels(NODE, classes, self._scalars.get("num_classes"))
         for part, array in self._splits.items():
             self._write_split(builder, part, array)
         for part, array in self._triples.items():
@@ -181,8 +183,10 @@ class _GraphArrays:
         if dense is not None and parts:
             raise SourceError(f"{self._source}: has both x and {parts[0].where}; keep one")
         if dense is not None:
-            if len(dense.shape) != 2 or dense.shape[1] < 1:
-                raise SourceError(f"{dense.where}: must be (nodes, dim) with dim at least 1, got shape {dense.shape}")
+            if len(dense.shape) != 2 or not 1 <= dense.shape[1] <= MOST_COLUMNS:
+                raise SourceError(
+                    f"{dense.where}: must be (nodes, dim) with dim from 1 to {MOST_COLUMNS}, got shape {dense.shape}"
+                )
             return dense
         if parts and len(parts) < len(_SPARSE):
             raise SourceError(f"{parts[0].where}: sparse features need all of {', '.join(_SPARSE)}; give them all")
@@ -200,17 +204,19 @@ class _GraphArrays:
         if self._labels is not None:
             counts["y"] = self._labels.shape[0]
         for part in _PARTS:
-            masks = self._shaped(f"{part}_masks", "b", (None, None))
-            if masks is not None:
-                counts[f"{part}_masks"] = masks.shape[1]
+            for masks in (self._shaped(f"{part}_mask", "b", (None,)), self._shaped(f"{part}_masks", "b", (None, None))):
+                if masks is None:
+                    continue
+                if masks.shape[:-1] == (0,):
+                    raise SourceError(
+                        f"{masks.where}: has no splits (shape {masks.shape}); give at least one or leave it out"
+                    )
+                counts[f"{part} masks"] = masks.shape[-1]
         if len(set(counts.values())) > 1:
             told = ", ".join(f"{key} {count}" for key, count in counts.items())
             raise SourceError(f"{self._source}: its arrays differ in the number of nodes ({told}); make them agree")
         if counts:
-            num_nodes = next(iter(counts.values()))
-            if num_nodes < 0:
-                raise SourceError(f"{self._source}: num_nodes is {num_nodes}; it must be at least 1")
-            return num_nodes
+            return next(iter(counts.values()))
         highest = -1
         if self._edges is not None:
             highest = max((int(block.max()) for block in _flat_blocks(self._edges)), default=-1)
@@ -221,11 +227,12 @@ class _GraphArrays:
     def _find_splits(self) -> dict[str, StoredArray]:
         splits = {}
         for key, part in _PARTS.items():
-            ids, masks = self._shaped(f"{key}_idx", "iu", (None,)), self._arrays.get(f"{key}_masks")
-            if ids is not None and masks is not None:
-                raise SourceError(f"{self._source}: has both {key}_idx and {key}_masks; keep one")
-            if (array := ids or masks) is not None:
-                splits[part] = array
+            ids = self._shaped(f"{key}_idx", "iu", (None,))
+            given = [each for each in (ids, *(self._arrays.get(f"{key}_{kind}") for kind in ("mask", "masks"))) if each]
+            if len(given) > 1:
+                raise SourceError(f"{given[0].where}: there is {given[1].where} too; keep one")
+            if given:
+                splits[part] = given[0]
         return splits
 
     def _dim(self) -> int:
@@ -260,10 +267,11 @@ class _GraphArrays:
         return sorter
 
     def _write_split(self, builder: DatasetBuilder, part: str, array: StoredArray) -> None:
-        if len(array.shape) == 1:
+        if array.dtype.kind != "b":
             builder.add_split(NODE, part, array.blocks())
             return
-        num_splits, num_nodes = array.shape
+        is_one = len(array.shape) == 1
+        num_splits, num_nodes = (1, array.shape[0]) if is_one else array.shape
         with array.open() as stream:
             for number in range(num_splits):
                 ids = (
@@ -272,6 +280,19 @@ class _GraphArrays:
                 )
                 builder.add_split(NODE, part, ids, number, num_splits)
             stream.finish()
+
+
+def _count_tasks(labels: StoredArray) -> int:
+    """Columns of tasks; 0 for classes, which OGB stores as integers (nodes, 1)."""
+    is_float = labels.dtype.kind == "f"
+    if not is_float and labels.shape[1:] in ((), (1,)) and labels.shape:
+        return 0
+    if len(labels.shape) != 2 or not 1 <= labels.shape[1] <= MOST_COLUMNS:
+        raise SourceError(
+            f"{labels.where}: must be classes, integers of shape (nodes) or (nodes, 1), or tasks of shape "
+            f"(nodes, 1 to {MOST_COLUMNS}), got shape {labels.shape} of {labels.dtype}"
+        )
+    return labels.shape[1]
 
 
 def _flat_blocks(array: StoredArray) -> Iterator[NDArray[Any]]:

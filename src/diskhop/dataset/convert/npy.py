@@ -71,13 +71,15 @@ class StoredArray:
                 yield stream.take((stop - start) * row_items).reshape(stop - start, *self.shape[1:])
             stream.finish()
 
-    def scalar(self) -> int:
-        """The one integer that the array holds."""
+    def scalar(self, least: int, most: int) -> int:
+        """The one integer, in [least, most], that the array holds."""
         if self.num_items != 1 or self.dtype.kind not in "iu":
             raise SourceError(f"{self.where}: must be one whole number, got shape {self.shape} of {self.dtype}")
         with self.open() as stream:
             value = int(stream.take(1)[0])
             stream.finish()
+        if not least <= value <= most:
+            raise SourceError(f"{self.where}: is {value}, must be from {least} to {most}; give the right number")
         return value
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.convert.npy import StoredArray
+from diskhop.dataset.manifest import MOST_COLUMNS
 from diskhop.dataset.progress import row_ranges
 from diskhop.errors import SourceError
 
@@ -24,8 +25,10 @@ class SparseMatrix:
             raise SourceError(f"{shape.where}: must be two whole numbers, got shape {shape.shape} of {shape.dtype}")
         with shape.open() as stream:
             rows, columns = (int(length) for length in stream.take(2))
-        if rows < 0 or not 1 <= columns < 1 << 24:
-            raise SourceError(f"{shape.where}: is ({rows}, {columns}); features need rows and at least one column")
+        if rows < 1 or not 1 <= columns <= MOST_COLUMNS:
+            raise SourceError(
+                f"{shape.where}: is ({rows}, {columns}); features need rows, and columns from 1 to {MOST_COLUMNS}"
+            )
         if indptr.shape != (rows + 1,) or indptr.dtype.kind not in "iu":
             raise SourceError(
                 f"{indptr.where}: must be {rows + 1} integers, got shape {indptr.shape} of {indptr.dtype}"

@@ -1,0 +1,40 @@
+"""How much memory this process may still take: the machine's, within its control groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+_GROUPS = Path("/sys/fs/cgroup")
+# Folder below the root of groups, limit and usage, for cgroup v2 and for the memory controller of v1.
+_V2 = ("", "memory.max", "memory.current")
+_V1 = ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
+
+
+def free_memory_bytes() -> int:
+    """Bytes that are free now, by the machine and by every control group that this process is in."""
+    free_bytes: int = psutil.virtual_memory().available
+    for group, limit, usage in _own_groups(Path("/proc/self/cgroup")):
+        try:
+            free_bytes = min(free_bytes, int((group / limit).read_text()) - int((group / usage).read_text()))
+        except (OSError, ValueError):  # no such controller here, or no limit ("max")
+            continue
+    return max(free_bytes, 0)
+
+
+def _own_groups(path: Path) -> list[tuple[Path, str, str]]:
+    """Each group that bounds this process's memory, its parents included, with its files' names."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return []
+    groups = []
+    for line in lines:
+        _, controllers, name = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        folder, limit, usage = _V1 if controllers else _V2
+        group = _GROUPS / folder / name.lstrip("/")
+        groups += [(each, limit, usage) for each in (group, *group.parents) if each.is_relative_to(_GROUPS / folder)]
+    return groups
