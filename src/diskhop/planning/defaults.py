@@ -190,9 +190,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         memory_bytes=budget.total_bytes,
         batches_in_flight=batches_in_flight,
         batch_bytes=batch_bytes,
-        reading_threads=1
-        if batches_in_flight == _FEWEST_IN_FLIGHT or staging_bytes < _STAGING_BYTES
-        else _MOST_READING_THREADS,
+        reading_threads=_MOST_READING_THREADS if is_roomy else 1,
         sampling_threads=sampling_threads,
         threads=threads,
         max_gap_bytes=max_gap_bytes,
