@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskhop.errors import ConfigError
-from diskhop.policies.coalesce import ReadPlan, choose_gap_bytes, plan_reads
+from diskhop.policies.coalesce import ReadPlan, plan_reads
 
 
 @st.composite
@@ -83,8 +82,8 @@ def test_no_way_of_merging_costs_less(
     case: tuple[list[int], int, int, int], overhead_bytes: int, alignment: int
 ) -> None:
     ids, _, row_bytes, row_stride = case
-    # In units of one byte's time a read costs overhead_bytes + its bytes.
-    reads = plan(case, choose_gap_bytes(float(overhead_bytes), 1.0), alignment)
+    # In units of one byte's time a read costs overhead_bytes + its bytes: that many are the break-even gap.
+    reads = plan(case, overhead_bytes, alignment)
     cost = overhead_bytes * reads.num_reads + reads.total_bytes
     cheapest = float("inf") if ids else 0.0
     for cuts in itertools.product((False, True), repeat=max(0, len(ids) - 1)):
@@ -96,17 +95,6 @@ def test_no_way_of_merging_costs_less(
         ]
         cheapest = min(cheapest, sum(overhead_bytes + end - begin for begin, end in spans))
     assert cost == cheapest
-
-
-def test_the_gap_is_where_reading_over_costs_one_request() -> None:
-    assert choose_gap_bytes(10.5e-6, 4.1e9) == 43_050
-    assert choose_gap_bytes(0.0, 1e9) == 0
-
-
-@pytest.mark.parametrize(("overhead", "rate"), [(-1.0, 1.0), (float("nan"), 1.0), (1.0, 0.0), (1.0, float("inf"))])
-def test_a_device_model_that_cannot_be_is_refused(overhead: float, rate: float) -> None:
-    with pytest.raises(ConfigError, match="must be finite"):
-        choose_gap_bytes(overhead, rate)
 
 
 @pytest.mark.parametrize("ids", [[10], [-1], [3, 11], [2**62]])

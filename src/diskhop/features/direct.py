@@ -6,9 +6,8 @@ baseline, as DGL's on-disk features do).
 
 from __future__ import annotations
 
-from diskhop._native import File, RowReader
 from diskhop.counters import FetchCounts
-from diskhop.features.resources import ReadingStore, StoreResources
+from diskhop.features.resources import ReadingStore, StoreResources, open_reader
 from diskhop.protocols import Bytes, NodeIds, Table
 
 _NOTHING_MERGED = -1
@@ -25,17 +24,7 @@ def open_pread(table: Table, resources: StoreResources) -> ReadingStore:
 
 
 def _open(table: Table, resources: StoreResources, max_gap_bytes: int) -> ReadingStore:
-    reader = RowReader(
-        resources.engine,
-        File(str(table.path), "read"),
-        table.num_rows,
-        table.row_bytes,
-        table.row_stride,
-        max_gap_bytes,
-        resources.max_read_bytes,
-        resources.staging_bytes // resources.reading_threads,
-        resources.pool,
-    )
+    reader = open_reader(table, resources, max_gap_bytes, resources.reading_threads)
 
     def read_into(ids: NodeIds, out: Bytes) -> FetchCounts:
         reads, bytes_read, bytes_copied = reader.read(ids, out)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from diskhop._native import BufferPool, File, RowReader
+from diskhop._native import BufferPool
 from diskhop.counters import FetchCounts
-from diskhop.features.resources import StoreResources, empty_rows
+from diskhop.features.resources import StoreResources, empty_rows, open_reader
 from diskhop.protocols import Rows, RowSegment, SampledBatch, Table
 
 _ROWS_A_READ = 1 << 16
@@ -21,17 +21,7 @@ class MemoryStore:
         try:
             # A pool of its own: the table is not one of the batches that come and go.
             self._rows = empty_rows(BufferPool(0), table.num_rows, table.row_bytes)
-            reader = RowReader(
-                resources.engine,
-                File(str(table.path), "read"),
-                table.num_rows,
-                table.row_bytes,
-                table.row_stride,
-                resources.max_gap_bytes,
-                resources.max_read_bytes,
-                resources.staging_bytes,
-                resources.pool,
-            )
+            reader = open_reader(table, resources, resources.max_gap_bytes, num_readers=1)
             for start in range(0, table.num_rows, _ROWS_A_READ):
                 stop = min(start + _ROWS_A_READ, table.num_rows)
                 reader.read(np.arange(start, stop, dtype=np.int64), self._rows[start:stop])

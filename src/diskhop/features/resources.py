@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diskhop._native import BufferPool, Engine, copy_rows
+from diskhop._native import BufferPool, Engine, File, RowReader, copy_rows
 from diskhop.budget import Budget
 from diskhop.counters import FetchCounts
 from diskhop.protocols import Bytes, NodeIds, Rows, RowSegment, SampledBatch, Table
@@ -51,6 +51,21 @@ def rows_in_place(rows: Rows) -> Bytes | None:
 def empty_rows(pool: BufferPool, num_rows: int, row_bytes: int) -> Bytes:
     """An uninitialised (num_rows, row_bytes) array from the pool."""
     return pool.take(num_rows * row_bytes).reshape(num_rows, row_bytes)
+
+
+def open_reader(table: Table, resources: StoreResources, max_gap_bytes: int, num_readers: int) -> RowReader:
+    """A reader of the table's rows, for up to num_readers calls at once that share the staging."""
+    return RowReader(
+        resources.engine,
+        File(str(table.path), "read"),
+        table.num_rows,
+        table.row_bytes,
+        table.row_stride,
+        max_gap_bytes,
+        resources.max_read_bytes,
+        resources.staging_bytes // num_readers,
+        resources.pool,
+    )
 
 
 ReadInto = Callable[[NodeIds, Bytes], FetchCounts]

@@ -6,14 +6,12 @@ to read as another request takes on top of its bytes; reading across anything sm
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diskhop import _native
-from diskhop.errors import ConfigError
 from diskhop.protocols import NodeIds
 
 
@@ -40,15 +38,6 @@ class ReadPlan:
     def total_bytes(self) -> int:
         """Bytes asked of the device."""
         return int(self.num_bytes.sum())
-
-
-def choose_gap_bytes(overhead_seconds: float, bytes_per_second: float) -> int:
-    """The break-even gap of a device whose reads take overhead_seconds + bytes / bytes_per_second each."""
-    if not (math.isfinite(overhead_seconds) and overhead_seconds >= 0):
-        raise ConfigError(f"overhead_seconds must be finite and >= 0, got {overhead_seconds}")
-    if not (math.isfinite(bytes_per_second) and bytes_per_second > 0):
-        raise ConfigError(f"bytes_per_second must be finite and > 0, got {bytes_per_second}")
-    return int(overhead_seconds * bytes_per_second)
 
 
 def plan_reads(

@@ -1,0 +1,195 @@
+"""Whatever ends a run before its time, it resumes to the bytes of one that was never interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from diskhop._native import CrashError
+from diskhop.config import TrainConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import ConfigError, TrainingError
+from diskhop.io.faults import CrashInjector, Lost
+from diskhop.training import resolve_config, train, train_node_classifier
+from tests.runs import (
+    OPTIONS,
+    StageCounter,
+    assert_same_run,
+    folder_bytes,
+    import_arrays,
+    losses,
+    random_arrays,
+    small_graph,
+)
+
+LOST: tuple[Lost, ...] = ("names", "data")
+RUN = Path("some/folders/run")
+# A process that a shell started in the background ignores SIGINT, and so would its children.
+SIGNALS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return small_graph(tmp_path_factory.mktemp("graphs") / "sbm")
+
+
+KILLED_RUN = """
+import os, signal, sys
+from diskhop.training import Watcher, train
+
+class Killer(Watcher):
+    def progressed(self, progress):
+        if (progress.stage, progress.epoch, progress.batch) == ("train", 2, 3):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+train(config=sys.argv[1], out=sys.argv[2], watcher=Killer())
+"""
+
+
+def test_a_killed_run_resumes_to_the_bytes_of_one_never_interrupted(dataset: Dataset, tmp_path: Path) -> None:
+    train(dataset, out=tmp_path / "whole", **OPTIONS)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_RUN, tmp_path / "whole/config.toml", tmp_path / "killed"],
+        check=False,
+        timeout=120,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert len(losses(tmp_path / "killed")) == 2
+    assert not (tmp_path / "killed/result.json").exists()
+
+    counter = StageCounter()
+    train(out=tmp_path / "killed", resume=True, watcher=counter)
+    assert counter.num_batches["train"] == 2 * 6
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_an_interrupted_run_ends_with_one_line_and_resumes_to_the_same_bytes(dataset: Dataset, tmp_path: Path) -> None:
+    options = {**OPTIONS, "epochs": 60}
+    train(dataset, out=tmp_path / "whole", **options)
+    out = tmp_path / "stopped"
+    command = [sys.executable, "-c", f"{SIGNALS}; from diskhop.cli import main; main()", "train"]
+    arguments = ["--config", str(tmp_path / "whole/config.toml"), "--out", str(out)]
+    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        deadline = time.monotonic() + 60
+        while not (out / "checkpoint.safetensors").exists():
+            assert running.poll() is None, running.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        running.send_signal(signal.SIGINT)
+        printed, told = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert [line for line in told.splitlines() if line.startswith("diskhop:")] == ["diskhop: interrupted"]
+    assert told.splitlines()[-1] == "diskhop: interrupted"
+    assert "Traceback" not in printed + told
+    assert not (out / "result.json").exists()
+
+    subprocess.run([*command, "--resume", "--out", str(out)], check=True, capture_output=True, timeout=60)
+    assert_same_run(tmp_path / "whole", out)
+
+
+def crash_at(root: Path, nth: int, dataset: Dataset, config: TrainConfig, survivors: dict[Lost, Path]) -> int:
+    """Train into a new folder below root and crash before change nth (0: never); returns the number of changes."""
+    root.mkdir()
+    with CrashInjector(root, nth) as injector:
+        with pytest.raises(CrashError) if nth else contextlib.nullcontext():
+            train_node_classifier(dataset, config, root / RUN, injector=injector)
+        for lost, target in survivors.items():
+            target.mkdir()
+            injector.write_survivors(target, lost)
+        return injector.num_changes
+
+
+def test_wherever_a_crash_comes_resuming_from_what_is_left_ends_with_the_same_bytes(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    config = resolve_config(dataset, {**OPTIONS, "epochs": 2, "max_batches": 1}).config
+    whole = tmp_path / "whole" / RUN
+    survivors: dict[Lost, Path] = {lost: tmp_path / f"after-{lost}" for lost in LOST}
+    num_changes = crash_at(tmp_path / "whole", 0, dataset, config, survivors)
+    # Three folders, config, two commits, metrics, model, result: files are a write, two fsyncs and a rename each.
+    assert num_changes >= 3 + 4 * 6
+    for folder in survivors.values():
+        assert folder_bytes(folder / RUN) == folder_bytes(whole), "a finished run survives whole"
+
+    for nth in range(1, num_changes + 1):
+        survivors = {lost: tmp_path / f"{nth}-{lost}" for lost in LOST}
+        crash_at(tmp_path / f"{nth}", nth, dataset, config, survivors)
+        for folder in survivors.values():
+            out = folder / RUN
+            train_node_classifier(dataset, config, out, resume=(out / "config.toml").exists())
+            assert_same_run(whole, out)
+            assert (out / "config.toml").read_bytes() == (whole / "config.toml").read_bytes()
+            assert {path.name for path in out.iterdir() if path.suffix != ".partial"} == {
+                path.name for path in whole.iterdir()
+            }
+
+
+@pytest.mark.parametrize("kept", ["", "first line", "first line and a half", "zeros", "nothing"])
+def test_a_run_resumes_whatever_is_left_of_its_metrics(dataset: Dataset, tmp_path: Path, kept: str) -> None:
+    out = tmp_path / "run"
+    train(dataset, out=out, **OPTIONS)
+    metrics = out / "metrics.jsonl"
+    whole = metrics.read_bytes()
+    first = whole.splitlines(keepends=True)[0]
+    left = {"": b"", "first line": first, "first line and a half": first + first[:9], "zeros": bytes(len(whole))}
+    if kept == "nothing":
+        metrics.unlink()
+    else:
+        metrics.write_bytes(left[kept])
+    train(dataset, out=out, resume=True)
+    assert metrics.read_bytes() == whole
+
+
+def test_a_finished_run_resumes_to_itself(dataset: Dataset, tmp_path: Path) -> None:
+    first = train(dataset, out=tmp_path / "run", **OPTIONS)
+    again = train(dataset, out=tmp_path / "run", resume=True)
+    assert again.result["test"] == first.result["test"]
+    assert again.result["epochs"] == json.loads(json.dumps(first.result["epochs"]))
+
+
+def test_resuming_refuses_what_is_not_the_same_run(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(dataset, out=out, **OPTIONS)
+    with pytest.raises(ConfigError, match=r"same options, but epochs, lr differ"):
+        train(dataset, out=out, resume=True, epochs=9, lr=0.5)
+    other = import_arrays(tmp_path, **random_arrays())
+    with pytest.raises(ConfigError, match=rf"is for the dataset with hash {dataset.hash}, .*{other.hash}"):
+        train(other, out=out, resume=True)
+    with pytest.raises(ConfigError, match="there is no run to resume"):
+        train(dataset, out=tmp_path / "nothing", resume=True)
+    with pytest.raises(ConfigError, match="--resume needs --out"):
+        train(dataset, resume=True)
+
+
+def test_resuming_names_the_line_that_config_toml_lacks(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(dataset, out=out, **OPTIONS)
+    config = out / "config.toml"
+    before = folder_bytes(out)
+    options = tomllib.loads(config.read_text())
+    for name in sorted(options.keys() - {"dataset", "dataset_hash"}):
+        config.write_text(tomli_w.dumps({key: value for key, value in options.items() if key != name}))
+        with pytest.raises(ConfigError, match=rf"config\.toml: .*every option .* but {name} is missing; put"):
+            train(dataset, out=out, resume=True)
+        config.write_bytes(before["config.toml"])
+        assert folder_bytes(out) == before
+
+
+def test_a_damaged_checkpoint_is_told_in_one_line(dataset: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(dataset, out=out, **OPTIONS)
+    checkpoint = out / "checkpoint.safetensors"
+    content = bytearray(checkpoint.read_bytes())
+    content[-5] ^= 1
+    checkpoint.write_bytes(content)
+    with pytest.raises(TrainingError, match=r"checkpoint\.safetensors: is damaged"):
+        train(dataset, out=out, resume=True)

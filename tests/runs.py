@@ -1,0 +1,77 @@
+"""Small graphs to train on, and what two runs are compared by."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diskhop.dataset.convert import import_graph
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.generate import generate_sbm
+from diskhop.io.engine import open_engine
+from diskhop.training import Progress, Watcher
+
+OPTIONS: dict[str, Any] = {
+    "hidden": 16,
+    "fanout": (4, 4),
+    "batch_size": 50,
+    "epochs": 4,
+    "memory_bytes": 200_000_000,
+    "threads": 1,
+    "engine": "threads",
+}
+
+
+def small_graph(path: Path) -> Dataset:
+    return generate_sbm(
+        path,
+        num_nodes=600,
+        dim=16,
+        num_classes=4,
+        mean_degree=8,
+        homophily=0.9,
+        signal=0.5,
+        train_fraction=0.5,
+        seed=1,
+        engine=open_engine("threads").engine,
+    )
+
+
+def import_arrays(folder: Path, name: str = "source", **arrays: Any) -> Dataset:
+    source = folder / name
+    source.mkdir()
+    np.savez(source / "data.npz", **arrays)
+    return import_graph(source, folder / f"{name}-imported", engine=open_engine("threads").engine)
+
+
+def random_arrays(num_nodes: int = 200) -> dict[str, Any]:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 3, num_nodes)
+    features = generator.normal(size=(num_nodes, 4)).astype(np.float32)
+    features[np.arange(num_nodes), labels] += 3
+    return {"edge_index": generator.integers(0, num_nodes, (2, 800)), "x": features, "y": labels}
+
+
+def losses(out: Path) -> list[str]:
+    return [json.dumps(json.loads(line)["loss"]) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def folder_bytes(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def assert_same_run(first: Path, second: Path) -> None:
+    assert losses(first) == losses(second)
+    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+
+
+class StageCounter(Watcher):
+    def __init__(self) -> None:
+        self.num_batches: Counter[str] = Counter()
+
+    def progressed(self, progress: Progress) -> None:
+        self.num_batches[progress.stage] += 1
