@@ -26,19 +26,20 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def small_graph(path: Path) -> Dataset:
-    return generate_sbm(
-        path,
-        num_nodes=600,
-        dim=16,
-        num_classes=4,
-        mean_degree=8,
-        homophily=0.9,
-        signal=0.5,
-        train_fraction=0.5,
-        seed=1,
-        engine=open_engine("threads").engine,
-    )
+def small_graph(path: Path, **changes: Any) -> Dataset:
+    """A graph with planted classes; `changes` to what generate_sbm is asked for."""
+    wanted: dict[str, Any] = {
+        "num_nodes": 600,
+        "dim": 16,
+        "num_classes": 4,
+        "mean_degree": 8,
+        "homophily": 0.9,
+        "signal": 0.5,
+        "train_fraction": 0.5,
+        "seed": 1,
+        **changes,
+    }
+    return generate_sbm(path, engine=open_engine("threads").engine, **wanted)
 
 
 def import_arrays(folder: Path, name: str = "source", **arrays: Any) -> Dataset:

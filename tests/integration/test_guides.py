@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diskhop.dataset.generate import generate_sbm
-from diskhop.io.engine import open_engine
+from tests.runs import small_graph
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs" / "guides").glob("*.md")), ROOT / "README.md"]
@@ -17,7 +16,7 @@ PAGES = [*sorted((ROOT / "docs" / "guides").glob("*.md")), ROOT / "README.md"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("guides")
-    generate_sbm(
+    small_graph(
         folder / "my-graph",
         num_nodes=2000,
         dim=16,
@@ -27,7 +26,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         signal=1.5,
         train_fraction=0.3,
         seed=0,
-        engine=open_engine("threads").engine,
     )
     return folder
 

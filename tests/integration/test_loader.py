@@ -12,15 +12,14 @@ from torch_geometric.nn import SAGEConv
 
 from diskhop import NeighborLoader, open_dataset
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.generate import generate_sbm
 from diskhop.errors import BudgetError, ConfigError
-from diskhop.io.engine import open_engine
+from tests.runs import small_graph
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     path = tmp_path_factory.mktemp("graphs") / "sbm"
-    generate_sbm(
+    small_graph(
         path,
         num_nodes=2000,
         dim=16,
@@ -30,7 +29,6 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         signal=1.0,
         train_fraction=0.4,
         seed=1,
-        engine=open_engine("threads").engine,
     )
     return open_dataset(path)
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.generate import generate_sbm
-from diskhop.io.engine import open_engine
+from tests.runs import small_graph
 
 MEMCAP = Path(__file__).parents[3] / "shared" / "tools" / "memcap"
 NUM_NODES, DIM = 150_000, 256
@@ -72,7 +71,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return generate_sbm(
+    return small_graph(
         tmp_path_factory.mktemp("graphs") / "sbm",
         num_nodes=NUM_NODES,
         dim=DIM,
@@ -83,7 +82,6 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         train_fraction=0.2,
         eval_fraction=0.2,
         seed=2,
-        engine=open_engine("threads").engine,
     )
 
 

@@ -13,15 +13,14 @@ import torch
 from diskhop._native import FaultInjector, FaultRule, why_no_uring
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.dataset.generate import generate_sbm
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
 from diskhop.features import STORES
 from diskhop.io.device_model import assumed_device_model
-from diskhop.io.engine import open_engine
 from diskhop.pipeline import MiniBatch, Pipeline, open_pipeline
 from diskhop.plan import Plan
 from diskhop.planning.defaults import SeedSet, Workload, choose_plan
 from diskhop.protocols import Purpose
+from tests.runs import small_graph
 
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
 FANOUTS = (4, 3)
@@ -30,7 +29,7 @@ FANOUTS = (4, 3)
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     path = tmp_path_factory.mktemp("graphs") / "sbm"
-    generate_sbm(
+    small_graph(
         path,
         num_nodes=3000,
         dim=37,
@@ -40,7 +39,6 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         signal=1.5,
         train_fraction=0.3,
         seed=5,
-        engine=open_engine("threads").engine,
     )
     return open_dataset(path)
 
