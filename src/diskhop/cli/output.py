@@ -1,0 +1,64 @@
+"""What the commands print: one JSON document, or lines for people. stdout has results, stderr all else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as TextTable
+from rich.text import Text
+
+from diskhop.budget import format_bytes
+
+stdout = Console(soft_wrap=True, highlight=False)
+stderr = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Print the one JSON document of a command."""
+    sys.stdout.write(json.dumps(document, indent=1) + "\n")
+
+
+def print_pairs(rows: list[tuple[str, str]]) -> None:
+    """Print names and what they are, a line each."""
+    table = TextTable(show_header=False, box=None, pad_edge=False)
+    for name, text in rows:
+        table.add_row(Text(name), Text(text))
+    stdout.print(table)
+
+
+def print_description(description: dict[str, Any], as_json: bool) -> None:
+    """Print nested facts, as JSON or as indented lines."""
+    if as_json:
+        print_json(description)
+    else:
+        print_pairs(list(_lines_of(description)))
+
+
+def _lines_of(value: dict[str, Any], indent: str = "") -> Iterator[tuple[str, str]]:
+    """One line a fact, what is inside another thing indented below it."""
+    for name, fact in value.items():
+        title = indent + name.replace("_", " ")
+        if isinstance(fact, dict):
+            yield title, ""
+            yield from _lines_of(fact, indent + "  ")
+        elif isinstance(fact, list) and fact and isinstance(fact[0], dict):
+            for number, part in enumerate(fact):
+                facts = ", ".join(f"{key} {_show(item)}" for key, item in part.items())
+                yield (title if len(fact) == 1 else f"{title} {number}"), facts
+        else:
+            is_bytes = name == "bytes" or name.endswith("_bytes")
+            yield title, format_bytes(fact) if is_bytes else _show(fact)
+
+
+def _show(fact: Any) -> str:
+    if isinstance(fact, bool):
+        return "yes" if fact else "no"
+    if isinstance(fact, int):
+        return f"{fact:,}"
+    if isinstance(fact, float):
+        return f"{fact:.3g}"
+    return ", ".join(map(_show, fact)) if isinstance(fact, list) else str(fact)

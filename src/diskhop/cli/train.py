@@ -1,0 +1,104 @@
+"""The command that trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from diskhop.budget import parse_bytes
+from diskhop.cli.app import Json, app
+from diskhop.cli.output import print_json, print_pairs, stderr
+from diskhop.errors import ConfigError
+from diskhop.summary import summarize
+
+
+@app.command()
+def train(
+    dataset: Annotated[
+        Path | None, typer.Argument(metavar="DATASET", help="A dataset's folder.", show_default=False)
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="sage, gcn or gat.")] = None,
+    memory: Annotated[str | None, typer.Option(help="For graph data, as 2GB or 512MiB.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="RUN", help="A new folder for all that the run leaves.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last epoch in --out.")] = False,
+    preset: Annotated[str | None, typer.Option(help="Options that reach published figures, by name.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Options as RUN/config.toml has them.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything that is drawn.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="At most.")] = None,
+    fanout: Annotated[str | None, typer.Option(help="Neighbours drawn per hop, as 10,10; -1 for all.")] = None,
+    eval_fanout: Annotated[str | None, typer.Option(help="The same for validation and test.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Seeds a batch.")] = None,
+    eval_batch_size: Annotated[int | None, typer.Option(help="The same for validation and test.")] = None,
+    max_batches: Annotated[int | None, typer.Option(help="Of an epoch; 0 for all.")] = None,
+    no_eval: Annotated[bool, typer.Option("--no-eval", help="Neither validate nor test.")] = False,
+    eval_every: Annotated[int | None, typer.Option(help="Epochs from one validation to the next.")] = None,
+    patience: Annotated[int | None, typer.Option(help="Stop after so many epochs without a better validation.")] = None,
+    metric: Annotated[str | None, typer.Option(help="accuracy or auc.")] = None,
+    split: Annotated[int | None, typer.Option(help="Which of several splits.")] = None,
+    layers: Annotated[int | None, typer.Option(help="One for each hop.")] = None,
+    hidden: Annotated[int | None, typer.Option(help="Width of the hidden layers.")] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads (gat).")] = None,
+    norm: Annotated[str | None, typer.Option(help="none, batch or layer.")] = None,
+    residual: Annotated[bool | None, typer.Option(help="Add each layer's input to its output.")] = None,
+    normalize_input: Annotated[bool | None, typer.Option(help="Scale each row of features to sum 1.")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Of hidden values.")] = None,
+    input_dropout: Annotated[float | None, typer.Option(help="Of features.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Adam's learning rate.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Adam's.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="How rows come to the model: memory, mapped, pread, direct.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="How the disk is read: auto, uring, threads.")] = None,
+    threads: Annotated[int | None, typer.Option(help="For sampling and computing together.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model for node classification from disk; what was chosen is printed, with the reason."""
+    # Here, not above: these bring PyTorch, which the other commands do without.
+    from diskhop.terminal import TerminalWatcher
+    from diskhop.training import train as train_model
+
+    options: dict[str, Any] = {
+        "model": model,
+        "memory_bytes": None if memory is None else parse_bytes(memory),
+        "seed": seed,
+        "epochs": epochs,
+        "fanout": None if fanout is None else _parse_counts("--fanout", fanout),
+        "eval_fanout": None if eval_fanout is None else _parse_counts("--eval-fanout", eval_fanout),
+        "batch_size": batch_size,
+        "eval_batch_size": eval_batch_size,
+        "max_batches": max_batches,
+        "evaluate": False if no_eval else None,
+        "eval_every": eval_every,
+        "patience": patience,
+        "metric": metric,
+        "split": split,
+        "layers": layers,
+        "hidden": hidden,
+        "heads": heads,
+        "norm": norm,
+        "residual": residual,
+        "normalize_input": normalize_input,
+        "dropout": dropout,
+        "input_dropout": input_dropout,
+        "lr": lr,
+        "weight_decay": weight_decay,
+        "store": store,
+        "engine": engine,
+        "threads": threads,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    with TerminalWatcher(stderr) as watcher:
+        trained = train_model(dataset, out=out, resume=resume, preset=preset, config=config, watcher=watcher, **given)
+    if as_json:
+        print_json(trained.result)
+        return
+    print_pairs(summarize(trained.result, out))
+
+
+def _parse_counts(option: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"{option} '{text}' must be whole numbers with commas between them, as 10,10") from None
