@@ -8,4 +8,5 @@ NB_MODULE(_native, module) {
   diskhop::bind_io(module);
   diskhop::bind_rows(module);
   diskhop::bind_sampling(module);
+  diskhop::bind_csc(module);
 }
