@@ -7,8 +7,10 @@ the parts back one after another. What is on the disk is a stage of the destinat
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -40,6 +42,7 @@ _CUT_NAME = ".cut"
 _SAMPLED_PLACES = 1024
 _SAMPLED_EDGES_A_PLACE = 128
 _SAMPLE_BYTES_AN_EDGE = 64
+_SAMPLING_THREADS = 8
 _BLOCK = 1 << 20
 _INDICES, _INDPTR, _NUMBERS = range(3)  # streams of a part
 
@@ -129,9 +132,16 @@ class _TableEdges:
         self._reservation = reservation
         try:
             self._table = EdgeTable(shape.layout(), shape.num_edges)
-            for start, stop in row_ranges(shape.num_edges, limits.read_edges):
-                _add_edges(self._table, edges, shape, start, stop)
-                progress("reading edges", stop, shape.num_edges)
+            num_edges = shape.num_edges
+            _add_edges(
+                self._table,
+                edges,
+                shape,
+                0,
+                num_edges,
+                limits,
+                lambda done: progress("reading edges", done, num_edges),
+            )
             self._table.sort(threads)
         except BaseException:
             reservation.release()
@@ -266,7 +276,7 @@ class _ExternalSort:
                 run_tasks(
                     spills,
                     self._folder,
-                    self._tools,
+                    replace(self._tools, pool=BufferPool(self._crew.spill_bytes)),
                     threads=self._crew.spill_threads,
                     progress=lambda done, total: progress("spilling edges", done, total),
                 )
@@ -274,7 +284,7 @@ class _ExternalSort:
                 run_tasks(
                     sorts,
                     self._folder,
-                    self._tools,
+                    replace(self._tools, pool=BufferPool(self._crew.sort_bytes)),
                     threads=self._crew.sort_threads,
                     progress=lambda done, total: progress("sorting edges", done, total),
                 )
@@ -333,15 +343,14 @@ class _SpillTask:
         """See Task."""
         spill = EdgeSpill(
             tools.engine,
-            BufferPool(0),
+            tools.pool,
             str(path),
             self.shape.layout(),
             self.starts,
             self.cut.block_bytes,
             SPARE_BLOCKS,
         )
-        for start, stop in row_ranges(self.end_edge - self.first_edge, self.limits.read_edges):
-            _add_edges(spill, self.edges, self.shape, self.first_edge + start, self.first_edge + stop)
+        _add_edges(spill, self.edges, self.shape, self.first_edge, self.end_edge, self.limits)
         spill.finish()
 
 
@@ -361,7 +370,7 @@ class _SortTask:
         """See Task."""
         sort_bucket(
             tools.engine,
-            BufferPool(0),
+            tools.pool,
             self.shape.layout(),
             [str(spill) for spill in self.spill_paths],
             self.starts,
@@ -378,16 +387,40 @@ def _window_bytes(limits: SortLimits) -> int:
     return WINDOW_BLOCKS * limits.part_block_bytes
 
 
-def _add_edges(taker: EdgeSpill | EdgeTable, edges: EdgeSource, shape: EdgeShape, first: int, end: int) -> None:
-    """Bring edges first .. end to a taker. Raises SourceError for the first that has an id out of range."""
-    sources, destinations = edges.read(first, end - first)
-    bad = taker.add(first, _as_ids(sources), _as_ids(destinations))
-    if bad is None:
-        return
+def _add_edges(
+    taker: EdgeSpill | EdgeTable,
+    edges: EdgeSource,
+    shape: EdgeShape,
+    first_edge: int,
+    end_edge: int,
+    limits: SortLimits,
+    progress: Callable[[int], None] = lambda done: None,
+) -> None:
+    """Bring edges first_edge .. end_edge to a taker. Raises SourceError for the first that has an id out of range.
+
+    A thread of its own reads the next edges while these are taken. progress hears how many are done.
+    """
+    blocks = [
+        (first_edge + start, stop - start) for start, stop in row_ranges(end_edge - first_edge, limits.read_edges)
+    ]
+    with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
+        ahead = deque(reader.submit(edges.read, *block) for block in blocks[:1])
+        for number, (first, count) in enumerate(blocks):
+            sources, destinations = ahead.popleft().result()
+            ahead.extend(reader.submit(edges.read, *block) for block in blocks[number + 1 : number + 2])
+            bad = taker.add(first, _as_ids(sources), _as_ids(destinations))
+            if bad is not None:
+                raise _out_of_range(shape, first, sources, destinations, bad)
+            progress(first + count - first_edge)
+
+
+def _out_of_range(
+    shape: EdgeShape, first: int, sources: NDArray[Any], destinations: NDArray[Any], bad: tuple[int, bool]
+) -> SourceError:
     position, is_source = bad
     what, ids = ("source", sources) if is_source else ("destination", destinations)
     num_nodes = shape.num_sources if is_source else shape.num_destinations
-    raise SourceError(
+    return SourceError(
         f"{shape.origin}: edge {first + position} has {what} {ids[position]}, "
         f"but nodes are numbered 0 to {num_nodes - 1}; mend the edge or give the right num_nodes"
     )
@@ -405,7 +438,8 @@ def _bucket_starts(edges: EdgeSource, shape: EdgeShape, num_buckets: int) -> lis
     num_edges = shape.num_edges
     num_places = min(_SAMPLED_PLACES, num_edges)
     places = [number * num_edges // num_places for number in range(num_places)]
-    runs = [_copied_run(edges, first, end) for first, end in zip(places, [*places[1:], num_edges], strict=True)]
+    with ThreadPoolExecutor(_SAMPLING_THREADS) as readers:
+        runs = list(readers.map(lambda first, end: _copied_run(edges, first, end), places, [*places[1:], num_edges]))
     sources, destinations, numbers = (np.concatenate(column) for column in zip(*runs, strict=True))
     # What is out of range is refused when it is spilled.
     is_good = (sources >= 0) & (sources < shape.num_sources)

@@ -15,8 +15,8 @@ _PAGE_BYTES = 4096
 _HUGE_PAGE_BYTES = 2 << 20
 # A block's place in an index: in memory that grows, and once more as it is written.
 _INDEX_BYTES_A_BLOCK = 96
-# Both ids of an edge, as stored and converted.
-_READ_BYTES_AN_EDGE = 32
+# Both ids of an edge, as stored and converted, and those of one read ahead.
+_READ_BYTES_AN_EDGE = 48
 # Blocks on their way to the disk, and those ahead of a reader: enough for its bandwidth.
 SPARE_BLOCKS = 8
 WINDOW_BLOCKS = 8
