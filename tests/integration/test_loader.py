@@ -8,11 +8,12 @@ import sys
 import numpy as np
 import pytest
 import torch
-from torch_geometric.nn import SAGEConv
+from torch_geometric.nn import GraphSAGE, SAGEConv
 
 from diskhop import NeighborLoader, open_dataset
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError
+from diskhop.models import Network, SageLayer
 from tests.runs import small_graph
 
 
@@ -74,6 +75,20 @@ def test_a_pyg_model_runs_unchanged(dataset: Dataset) -> None:
     loss = torch.nn.functional.cross_entropy(out, batch.y[: batch.batch_size])
     (gradient,) = torch.autograd.grad(loss, [first.lin_l.weight])
     assert torch.isfinite(gradient).all()
+
+
+def test_our_layers_on_a_block_give_what_pygs_give_on_all_edges(dataset: Dataset) -> None:
+    ours = Network(lambda inputs, outputs, _: SageLayer(inputs, outputs), 16, 8, 4, num_layers=2)
+    theirs = GraphSAGE(16, 8, num_layers=2, out_channels=4)
+    theirs.load_state_dict(ours.state_dict())
+    with loader_for(dataset) as loader:
+        for batch in loader:
+            torch.testing.assert_close(
+                ours(batch.x, batch.block),
+                theirs(batch.x, batch.edge_index)[: batch.batch_size],
+                rtol=1e-5,
+                atol=1e-5,
+            )
 
 
 def test_batches_may_be_kept(dataset: Dataset) -> None:

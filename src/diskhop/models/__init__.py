@@ -13,7 +13,7 @@ from diskhop.models.gcn import GcnLayer
 from diskhop.models.network import NORMS, MakeLayer, Network
 from diskhop.models.sage import SageLayer
 
-__all__ = ["LAYERS", "Block", "Network", "build_model"]
+__all__ = ["LAYERS", "Block", "GatLayer", "GcnLayer", "Network", "SageLayer", "build_model"]
 
 
 def _gat(config: TrainConfig) -> MakeLayer:
