@@ -141,12 +141,12 @@ class DatasetBuilder:
         splits[number][part] = written // 8
         self._update(node_type, splits=tuple(splits))
 
-    def add_original_ids(self, node_type: str, blocks: Iterable[NDArray[Any]]) -> None:
-        """Write the id that each node had before it was renumbered."""
+    def add_original_ids(self, node_type: str, blocks: Iterable[NDArray[Any]], order: str = "original") -> None:
+        """Write the id that each node had before it was renumbered; order "hot" if that was by hot order."""
         ids = (np.ascontiguousarray(block, dtype="<i8") for block in blocks)
         written = self._files.write(f"nodes/{node_type}/original_ids.bin", ids)
         self._check_count(node_type, written // 8, "original ids")
-        self._update(node_type, original_ids=True)
+        self._update(node_type, original_ids=True, order=order)
 
     def add_edges(
         self,
