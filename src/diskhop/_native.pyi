@@ -134,9 +134,47 @@ def copy_rows(
     Returns the bytes copied. Raises ValueError for a row in to_rows twice and for arrays that overlap.
     """
 
-# -- bind_order.cpp --
+# -- bind_generate.cpp --
+# See generate.hpp. Each fills arrays that the caller made; edges are those numbered first, first + 1, ...
 
 _Ids = NDArray[np.uint32] | NDArray[np.int64]
+
+def rmat_edges(
+    num_nodes: int,
+    chances: Sequence[float],
+    seed: int,
+    first: int,
+    sources: _Ids,
+    destinations: _Ids,
+    is_permuted: bool = True,
+) -> None:
+    """chances: of the quadrants a, b, c, d. Ids are permuted by the seed, if is_permuted."""
+
+def uniform_edges(num_nodes: int, seed: int, first: int, sources: _Ids, destinations: _Ids) -> None:
+    """Both ends uniform."""
+
+def block_model_edges(
+    num_nodes: int, num_classes: int, homophily: float, seed: int, first: int, sources: _Ids, destinations: _Ids
+) -> None:
+    """Node v is of class v mod num_classes; a source is of its destination's class with chance homophily."""
+
+def permute_ids(num_nodes: int, seed: int, part: Literal["ids", "splits"], ids: _Ids) -> None:
+    """Replace ids by their images under a bijection of 0 .. num_nodes - 1 that seed and part choose."""
+
+def node_classes(seed: int, num_classes: int, nodes: NDArray[np.int64], classes: NDArray[np.int64]) -> None:
+    """A class for each node, uniform over 0 .. num_classes - 1."""
+
+def feature_rows(
+    seed: int,
+    nodes: NDArray[np.int64],
+    dim: int,
+    means: NDArray[np.float32],
+    classes: NDArray[np.int64],
+    rows: NDArray[np.float32],
+) -> None:
+    """Standard normal noise plus the mean of each node's class; means and rows are flat, (classes or nodes) * dim."""
+
+# -- bind_order.cpp --
 
 def count_ids(ids: _Ids, counts: _Ids) -> int:
     """Add how often each id occurs to counts (nodes). Any number of threads at once.
