@@ -24,7 +24,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         num_nodes=2000,
         dim=16,
         num_classes=4,
-        mean_degree=5,
+        num_edges=10_000,
         homophily=0.8,
         signal=1.0,
         train_fraction=0.4,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <type_traits>
 
@@ -23,10 +24,8 @@ template <typename Id>
 
 template <typename Id>
 void require_pairs(std::uint64_t num_nodes, std::span<Id> sources, std::span<Id> destinations) {
-  if (sources.size() != destinations.size())
-    throw std::invalid_argument("there must be as many sources as destinations");
-  if (num_nodes < 1 ||
-      num_nodes - 1 >= static_cast<std::uint64_t>(static_cast<std::make_unsigned_t<Id>>(-1) >> 1) * 2) {
+  if (sources.size() != destinations.size()) throw std::invalid_argument("sources and destinations must be as many");
+  if (num_nodes < 1 || num_nodes > static_cast<std::uint64_t>(std::numeric_limits<Id>::max())) {
     throw std::invalid_argument("ids of this type do not fit so many nodes");
   }
 }

@@ -24,6 +24,7 @@ from diskhop.dataset.order import RenumberedEdges, find_hot_order
 from diskhop.dataset.parallel import map_in_order
 from diskhop.dataset.progress import Progress, row_ranges, silent, tracked
 from diskhop.io.atomic import Injector
+from diskhop.io.memory import default_memory_bytes, default_threads
 
 NODE, EDGE = "node", "edge"
 _NODES_A_BLOCK = 1 << 16
@@ -37,22 +38,34 @@ def generate_graph(
     config: GraphConfig,
     *,
     engine: Engine,
-    budget: Budget,
-    threads: int = 1,
+    budget: Budget | None = None,
+    threads: int | None = None,
     name: str | None = None,
     injector: Injector | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
     """Make the graph: it appears whole, or not at all. Threads and budget change nothing but the time.
 
+    budget: half of the free memory where there is none; threads: all cores where None.
+
     Raises BudgetError with the smallest budget that would do, DestinationError for what does not fit on the disk.
     """
+    budget = budget or Budget(default_memory_bytes())
+    threads = threads or default_threads()
     report = progress or silent
     origin = name or config.kind
     edges = generated_edges(config)
     num_nodes = config.num_nodes
     with (
-        DatasetBuilder(destination, name=origin, engine=engine, injector=injector) as builder,
+        DatasetBuilder(
+            destination,
+            name=origin,
+            engine=engine,
+            budget=budget,
+            threads=threads,
+            injector=injector,
+            progress=report,
+        ) as builder,
         ExitStack() as held,
     ):
         builder.add_nodes(NODE, num_nodes)
@@ -63,7 +76,7 @@ def generate_graph(
                 find_hot_order(edges, num_nodes, budget=budget, threads=threads, origin=origin, progress=report)
             )
             edges = RenumberedEdges(edges, order.new_ids, origin)
-        builder.add_edge_list(EDGE, NODE, NODE, np.stack(edges.read(0, edges.num_edges)))
+        builder.add_edge_list(EDGE, NODE, NODE, edges)
         if config.order == "hot":
             held.enter_context(budget.reserve("original ids", order.new_ids.nbytes))
             original_ids = order.original_ids()
