@@ -51,7 +51,7 @@ def test_nothing_but_kind_and_place_is_needed(tmp_path: Path, capsys: pytest.Cap
     [
         ("star {}", "kind 'star' is unknown; the known ones are kronecker, uniform, sbm"),
         ("uniform {} --nodes 0", "nodes must be from 1 to"),
-        ("uniform {} --nodes many", "'many' is not a valid"),
+        ("uniform {} --nodes many", "should be a valid integer"),
         ("uniform {} --edges -1", "edges must be from 0 to"),
         ("uniform {} --dim -1", "dim must be from 0"),
         ("uniform {} --dtype float64", "feature dtype 'float64' is unknown"),
