@@ -1,7 +1,7 @@
 """The compiled core as Python sees it. Bindings check arguments, release the GIL, call; nothing else."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,6 +132,69 @@ def copy_rows(
     """out[to_rows] = source[from_rows] for 2-D arrays of equal width; source rows may be strided. None: 0, 1, 2 ...
 
     Returns the bytes copied. Raises ValueError for a row in to_rows twice and for arrays that overlap.
+    """
+
+# -- bind_generate.cpp --
+# See generate.hpp. Each fills arrays that the caller made; edges are those numbered first, first + 1, ...
+
+_Ids = NDArray[np.uint32] | NDArray[np.int64]
+
+def rmat_edges(
+    num_nodes: int,
+    chances: Sequence[float],
+    seed: int,
+    first: int,
+    sources: _Ids,
+    destinations: _Ids,
+    is_permuted: bool = True,
+) -> None:
+    """chances: of the quadrants a, b, c, d. Ids are permuted by the seed, if is_permuted."""
+
+def uniform_edges(num_nodes: int, seed: int, first: int, sources: _Ids, destinations: _Ids) -> None:
+    """Both ends uniform."""
+
+def block_model_edges(
+    num_nodes: int, num_classes: int, homophily: float, seed: int, first: int, sources: _Ids, destinations: _Ids
+) -> None:
+    """Node v is of class v mod num_classes; a source is of its destination's class with chance homophily."""
+
+def permute_ids(num_nodes: int, seed: int, part: Literal["ids", "splits"], ids: _Ids) -> None:
+    """Replace ids by their images under a bijection of 0 .. num_nodes - 1 that seed and part choose."""
+
+def node_classes(seed: int, num_classes: int, nodes: NDArray[np.int64], classes: NDArray[np.int64]) -> None:
+    """A class for each node, uniform over 0 .. num_classes - 1."""
+
+def feature_rows(
+    seed: int,
+    nodes: NDArray[np.int64],
+    dim: int,
+    means: NDArray[np.float32],
+    classes: NDArray[np.int64],
+    rows: NDArray[np.float32],
+) -> None:
+    """Standard normal noise plus the mean of each node's class; means and rows are flat, (classes or nodes) * dim."""
+
+# -- bind_order.cpp --
+
+def count_ids(ids: _Ids, counts: _Ids) -> int:
+    """Add how often each id occurs to counts (nodes). Any number of threads at once.
+
+    Returns the position of the first id that is no node, and len(ids) where all are.
+    """
+
+def order_by_count_uint32(counts: _Ids) -> NDArray[np.uint32]:
+    """The nodes (below 2^32) from the highest count to the lowest, ties to the lower id. Takes 8 bytes a node."""
+
+def order_by_count_int64(counts: _Ids) -> NDArray[np.int64]:
+    """The nodes from the highest count to the lowest, ties to the lower id. Takes 16 bytes a node."""
+
+def invert_order(order: _Ids) -> NDArray[Any]:
+    """What undoes a permutation: inverse[order[i]] = i. Raises ValueError for what is not one."""
+
+def renumber_ids(ids: _Ids, new_ids: _Ids, renumbered: _Ids) -> int:
+    """renumbered[i] = new_ids[ids[i]]; renumbered has the dtype of new_ids.
+
+    Returns the position of the first id that is no node, and len(ids) where all are.
     """
 
 # -- bind_sampling.cpp --

@@ -1,4 +1,4 @@
-"""What was imported, and what a run found, in a few lines for people."""
+"""What was imported or generated, and what a run found, in a few lines for people."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
 
 
-def summarize_dataset(dataset: Dataset) -> list[tuple[str, str]]:
-    """Name and text of each line; `diskhop inspect` has more."""
-    rows = [("imported", f"{dataset.name} to {dataset.path}")]
+def summarize_dataset(dataset: Dataset, made: str = "imported") -> list[tuple[str, str]]:
+    """Name and text of each line; `diskhop inspect` has more. made: how it came to be."""
+    rows = [(made, f"{dataset.name} to {dataset.path}")]
     for name, nodes in dataset.nodes.items():
         facts = [f"{nodes.num_nodes:,}"]
         if nodes.feature_dim:

@@ -16,11 +16,20 @@ namespace diskhop {
 template <typename Value>
 using InputArray = nanobind::ndarray<const Value, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 
+/// What the core changes in place.
+template <typename Value>
+using InOutArray = nanobind::ndarray<Value, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+
 template <typename Value>
 using OutputArray = nanobind::ndarray<nanobind::numpy, Value, nanobind::c_contig>;
 
 template <typename Value>
 [[nodiscard]] std::span<const Value> as_span(const InputArray<Value>& array) {
+  return {array.data(), array.size()};
+}
+
+template <typename Value>
+[[nodiscard]] std::span<Value> as_span(const InOutArray<Value>& array) {
   return {array.data(), array.size()};
 }
 

@@ -5,7 +5,9 @@
 
 namespace diskhop {
 
+void bind_generate(nanobind::module_& module);
 void bind_io(nanobind::module_& module);
+void bind_order(nanobind::module_& module);
 void bind_rows(nanobind::module_& module);
 void bind_sampling(nanobind::module_& module);
 

@@ -5,7 +5,9 @@
 
 NB_MODULE(_native, module) {
   module.doc() = "diskhop's compiled core";
+  diskhop::bind_generate(module);
   diskhop::bind_io(module);
+  diskhop::bind_order(module);
   diskhop::bind_rows(module);
   diskhop::bind_sampling(module);
 }
