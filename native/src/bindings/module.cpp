@@ -5,6 +5,7 @@
 
 NB_MODULE(_native, module) {
   module.doc() = "diskhop's compiled core";
+  diskhop::bind_aggregate(module);
   diskhop::bind_io(module);
   diskhop::bind_rows(module);
   diskhop::bind_sampling(module);
