@@ -19,7 +19,6 @@ from diskhop.errors import ConfigError
 from diskhop.models import LAYERS, Block, Network, build_model
 from diskhop.models.aggregate import LayerBlock, mean_beside_self, weighted_sum
 from diskhop.models.gcn import GcnLayer
-from diskhop.models.products import Products
 from diskhop.protocols import SampledBatch
 
 IN_DIM, HIDDEN, OUT_DIM = 5, 8, 3
@@ -140,7 +139,7 @@ def without_edges(graph: Graph, is_removed: np.ndarray[Any, np.dtype[np.bool_]])
 
 def test_gcn_by_whole_degrees_is_right_in_expectation_when_neighbours_are_drawn() -> None:
     graph = Graph(30, 300, seed=1)
-    layer = GcnLayer(IN_DIM, OUT_DIM, Products("blas", "float32")).eval()
+    layer = GcnLayer(IN_DIM, OUT_DIM).eval()
 
     def run(fanout: int, number: int) -> Tensor:
         batch = graph.sample([4, 9], (fanout,), number)

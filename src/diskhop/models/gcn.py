@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 
 from diskhop.models.aggregate import LayerBlock, weighted_sum
-from diskhop.models.products import Products
+from diskhop.models.products import DEFAULT_PRODUCTS, Products
 
 
 class GcnLayer(GCNConv):  # type: ignore[misc]  # PyG has no types
@@ -22,7 +22,7 @@ class GcnLayer(GCNConv):  # type: ignore[misc]  # PyG has no types
     uses_degrees = True
     takes_stored_dtype = True
 
-    def __init__(self, in_dim: int, out_dim: int, products: Products) -> None:
+    def __init__(self, in_dim: int, out_dim: int, products: Products = DEFAULT_PRODUCTS) -> None:
         super().__init__(in_dim, out_dim)
         self._products = products
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from diskhop.models.aggregate import Block
-from diskhop.models.products import Linear, Products
+from diskhop.models.products import DEFAULT_PRODUCTS, Linear, Products
 
 # (in_dim, out_dim, is_last) -> a module that maps (x, LayerBlock) to (targets, out_dim).
 MakeLayer = Callable[[int, int, bool], nn.Module]
@@ -59,7 +59,7 @@ class Network(nn.Module):
         dropout: float = 0.0,
         input_dropout: float = 0.0,
         normalize_input: bool = False,
-        products: Products,
+        products: Products = DEFAULT_PRODUCTS,
     ) -> None:
         super().__init__()
         dims = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]

@@ -79,8 +79,8 @@ BACKENDS: dict[str, Backend] = {"blas": Blas(), "onednn": Onednn()}
 class Products:
     """backend: a name in BACKENDS. precision: a name in PRECISIONS."""
 
-    backend: str
-    precision: str
+    backend: str = "blas"
+    precision: str = "float32"
 
     @property
     def dtype(self) -> torch.dtype:
@@ -91,6 +91,9 @@ class Products:
         """functional.linear(x, weight, bias) for float32 parameters and x of any dtype; the result is of `dtype`."""
         out: Tensor = _Linear.apply(x, weight, bias, self)  # type: ignore[no-untyped-call]
         return out
+
+
+DEFAULT_PRODUCTS = Products()
 
 
 class Linear(nn.Linear):

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.nn import SAGEConv
 
 from diskhop.models.aggregate import LayerBlock, mean_beside_self
-from diskhop.models.products import Products
+from diskhop.models.products import DEFAULT_PRODUCTS, Products
 
 
 class SageLayer(SAGEConv):  # type: ignore[misc]  # PyG has no types
@@ -15,7 +15,7 @@ class SageLayer(SAGEConv):  # type: ignore[misc]  # PyG has no types
 
     takes_stored_dtype = True
 
-    def __init__(self, in_dim: int, out_dim: int, products: Products) -> None:
+    def __init__(self, in_dim: int, out_dim: int, products: Products = DEFAULT_PRODUCTS) -> None:
         super().__init__(in_dim, out_dim, aggr="mean")
         self._products = products
 
