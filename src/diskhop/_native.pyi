@@ -6,6 +6,36 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+# -- bind_aggregate.cpp --
+
+# Tensors of torch, which is not loaded here, come by DLPack: float32, bfloat16 or (x) float16; columns lie together.
+def aggregate(
+    indptr: Any,
+    sources: Any,
+    edge_weights: Any | None,
+    self_weights: Any | None,
+    is_mean: bool,
+    x: Any,
+    out: Any,
+    num_threads: int,
+) -> None:
+    """Fill out (targets, columns of x) with sums of x's rows, see aggregate.hpp; twice as wide: x's own rows beside.
+
+    indptr: int32 (targets + 1). sources: int32 (edges). Weights: float32. Raises ValueError or IndexError.
+    """
+
+def aggregate_backward(
+    indptr: Any,
+    sources: Any,
+    edge_weights: Any | None,
+    self_weights: Any | None,
+    is_mean: bool,
+    grad_out: Any,
+    grad_x: Any,
+    num_threads: int,
+) -> None:
+    """Fill grad_x with the gradient of x, given that of out; both of one dtype, float32 or bfloat16."""
+
 # -- bind_io.cpp --
 
 def why_no_uring() -> str:
@@ -55,6 +85,9 @@ class BufferPool:
 
     @property
     def free_bytes(self) -> int: ...
+
+def keep_freed_memory(kept: bool) -> bool:
+    """Whether the C library keeps what is freed for the next allocation; False from it where it cannot be told to."""
 
 class Engine:
     """See engine.hpp. wait() raises ReadError or WriteError naming file and offset.

@@ -47,6 +47,8 @@ def train(
     input_dropout: Annotated[float | None, typer.Option(help="Of features.")] = None,
     lr: Annotated[float | None, typer.Option(help="Adam's learning rate.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Adam's.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Of linear layers: float32 or bfloat16.")] = None,
+    matmul: Annotated[str | None, typer.Option(help="What multiplies matrices: blas or onednn.")] = None,
     store: Annotated[
         str | None, typer.Option(help="How rows come to the model: memory, mapped, pread, direct.")
     ] = None,
@@ -84,6 +86,8 @@ def train(
         "input_dropout": input_dropout,
         "lr": lr,
         "weight_decay": weight_decay,
+        "precision": precision,
+        "matmul": matmul,
         "store": store,
         "engine": engine,
         "threads": threads,

@@ -1,11 +1,15 @@
-"""How much this process may take of the machine: memory, within its control groups, and cores."""
+"""How much this process may take of the machine, memory within its control groups and cores, and what it keeps."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+
+from diskhop._native import keep_freed_memory
 
 _GROUPS = Path("/sys/fs/cgroup")
 # Folder below the root of groups, limit and usage, for cgroup v2 and for the memory controller of v1.
@@ -32,6 +36,19 @@ def default_memory_bytes() -> int:
 def default_threads() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """Tensors of one mini-batch get the memory of the last one's, instead of fresh pages; given back on leaving.
+
+    For the whole process; see allocator.hpp.
+    """
+    keep_freed_memory(True)
+    try:
+        yield
+    finally:
+        keep_freed_memory(False)
 
 
 def _own_groups(path: Path) -> list[tuple[Path, str, str]]:

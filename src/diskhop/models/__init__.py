@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch.nn import functional
 
 from diskhop.config import TrainConfig, require_known
@@ -11,6 +12,7 @@ from diskhop.models.aggregate import Block
 from diskhop.models.gat import GatLayer
 from diskhop.models.gcn import GcnLayer
 from diskhop.models.network import NORMS, MakeLayer, Network
+from diskhop.models.products import Products, require_products
 from diskhop.models.sage import SageLayer
 
 __all__ = ["LAYERS", "Block", "GatLayer", "GcnLayer", "Network", "SageLayer", "build_model"]
@@ -24,9 +26,13 @@ def _gat(config: TrainConfig) -> MakeLayer:
     return make
 
 
+def _products(config: TrainConfig) -> Products:
+    return Products(config.matmul, config.precision)
+
+
 LAYERS: dict[str, Callable[[TrainConfig], MakeLayer]] = {
-    "sage": lambda config: lambda in_dim, out_dim, is_last: SageLayer(in_dim, out_dim),
-    "gcn": lambda config: lambda in_dim, out_dim, is_last: GcnLayer(in_dim, out_dim),
+    "sage": lambda config: lambda in_dim, out_dim, is_last: SageLayer(in_dim, out_dim, _products(config)),
+    "gcn": lambda config: lambda in_dim, out_dim, is_last: GcnLayer(in_dim, out_dim, _products(config)),
     "gat": _gat,
 }
 
@@ -35,16 +41,18 @@ def build_model(config: TrainConfig, in_dim: int, out_dim: int) -> Network:
     """Make the model that a configuration names, its parameters drawn from torch's generator."""
     require_known("model", config.model, LAYERS)
     require_known("norm", config.norm, NORMS)
+    require_products(config.matmul, config.precision)
     return Network(
         LAYERS[config.model](config),
         in_dim,
         config.hidden,
         out_dim,
         config.layers,
-        activation=functional.elu if config.model == "gat" else functional.relu,
+        activation=functional.elu if config.model == "gat" else torch.relu_,
         norm=config.norm,
         residual=config.residual,
         dropout=config.dropout,
         input_dropout=config.input_dropout,
         normalize_input=config.normalize_input,
+        products=_products(config),
     )
