@@ -5,6 +5,7 @@
 
 NB_MODULE(_native, module) {
   module.doc() = "diskhop's compiled core";
+  diskhop::bind_id_set(module);
   diskhop::bind_io(module);
   diskhop::bind_order(module);
   diskhop::bind_rows(module);
