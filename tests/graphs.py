@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import Engine, FaultInjector
+from diskhop.budget import Budget
 from diskhop.dataset.builder import DatasetBuilder
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edges import ArrayEdges
 from diskhop.io.atomic import Injector
 
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -49,9 +51,16 @@ def make_dataset(
 ) -> Dataset:
     """A plain dataset with features, labels and one split, the same for the same arguments."""
     generator = np.random.default_rng(1)
-    with DatasetBuilder(destination, name="small", engine=engine or threads_engine(), injector=injector) as builder:
+    with DatasetBuilder(
+        destination,
+        name="small",
+        engine=engine or threads_engine(),
+        budget=Budget(1 << 30),
+        threads=1,
+        injector=injector,
+    ) as builder:
         builder.add_nodes("node", num_nodes)
-        builder.add_edge_list("edge", "node", "node", random_pairs(num_nodes, num_edges))
+        builder.add_edge_list("edge", "node", "node", ArrayEdges(random_pairs(num_nodes, num_edges)))
         features = generator.normal(size=(num_nodes, dim)).astype(np.float32)
         builder.add_features("node", [features], dim=dim, dtype=dtype)
         builder.add_labels("node", [np.arange(num_nodes) % 3])

@@ -20,8 +20,9 @@ from diskhop._native import keyed_permutation
 from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
+from diskhop.io.memory import default_memory_bytes
 from diskhop.pipeline import MiniBatch, Pipeline, open_pipeline
-from diskhop.planning.defaults import SeedSet, Workload, choose_plan, default_memory_bytes
+from diskhop.planning.defaults import SeedSet, Workload, choose_plan
 from diskhop.protocols import NodeIds, Purpose
 
 # PyG's arguments that mean nothing here, with the values that ask for nothing and the reason to give otherwise.

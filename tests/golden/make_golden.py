@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from diskhop._native import Engine
+from diskhop.budget import Budget
 from diskhop.dataset.builder import DatasetBuilder
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edges import ArrayEdges
 from diskhop.dataset.progress import in_blocks
 
 
@@ -19,9 +21,9 @@ def make_plain(destination: Path, engine: Engine) -> Dataset:
     nodes = np.arange(num_nodes)
     ring = np.stack([nodes, (nodes + 1) % num_nodes])
     chords = np.stack([nodes, nodes * 5 % num_nodes])
-    with DatasetBuilder(destination, name="plain", engine=engine) as builder:
+    with DatasetBuilder(destination, name="plain", engine=engine, budget=Budget(1 << 30), threads=1) as builder:
         builder.add_nodes("node", num_nodes)
-        builder.add_edge_list("edge", "node", "node", np.concatenate([ring, chords], axis=1))
+        builder.add_edge_list("edge", "node", "node", ArrayEdges(np.concatenate([ring, chords], axis=1)))
         features = np.stack([nodes / 4, -nodes / 8], axis=1)
         builder.add_features("node", in_blocks(features, 64), dim=2, dtype="float32")
         builder.add_labels("node", [np.where(nodes == 11, -1, nodes % 3)])
@@ -32,13 +34,13 @@ def make_plain(destination: Path, engine: Engine) -> Dataset:
 
 def make_typed(destination: Path, engine: Engine) -> Dataset:
     """Papers and authors: weights, edge ids, int8 and padded float16 features, tasks, two splits, triples, names."""
-    with DatasetBuilder(destination, name="typed", engine=engine) as builder:
+    with DatasetBuilder(destination, name="typed", engine=engine, budget=Budget(1 << 30), threads=1) as builder:
         builder.add_nodes("paper", 5)
         builder.add_nodes("author", 3)
         writes = np.array([[2, 0, 1, 0, 2, 2], [4, 3, 0, 4, 4, 1]])
         weights = np.array([0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
-        builder.add_edge_list("writes", "author", "paper", writes, keep_edge_ids=True, weights=weights)
-        builder.add_edge_list("cites", "paper", "paper", np.array([[0, 1, 1, 4], [1, 2, 2, 4]]))
+        builder.add_edge_list("writes", "author", "paper", ArrayEdges(writes), keep_edge_ids=True, weights=weights)
+        builder.add_edge_list("cites", "paper", "paper", ArrayEdges(np.array([[0, 1, 1, 4], [1, 2, 2, 4]])))
         values = np.array([[1, -2, 4], [0, 0, 0], [0.5, 127, -127], [3, 3, 3], [-1, 0, 1]])
         builder.add_features("paper", [values], dim=3, dtype="int8")
         builder.add_features("author", [values[:3]], dim=3, dtype="float16", row_stride=8)

@@ -5,23 +5,45 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from diskhop import __version__
 from diskhop.cli.output import stderr, stdout
 from diskhop.errors import DiskhopError
 
+_INTERRUPTED = 130
+
+
+class _InterruptedError(DiskhopError):
+    """Ctrl-C, with what was left behind."""
+
+    exit_code = _INTERRUPTED
+
+
+class _Commands(TyperGroup):
+    """The commands; Typer would forget what an interruption had to say."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise _InterruptedError(_told("interrupted", error)) from error
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="diskhop",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_INTERRUPTED = 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Memory = Annotated[str | None, typer.Option(help="For graph data, as 2GB or 512MiB; default: half of what is free.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Default: the cores that this process may use.")]
 DatasetPath = Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset's folder.", show_default=False)]
 
 
@@ -52,7 +74,7 @@ def run(arguments: list[str]) -> int:
     try:
         code = app(arguments, standalone_mode=False)
     except DiskhopError as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(_told(str(error), error), error.exit_code)
     except typer.Exit as error:
         return error.exit_code
     except typer.TyperException as error:
@@ -72,6 +94,11 @@ def _fail(message: str, code: int) -> int:
     if message:  # a command that was asked for nothing has shown its help
         stderr.print(f"diskhop: {' '.join(message.split())}", markup=False, style="red")
     return code
+
+
+def _told(message: str, error: BaseException) -> str:
+    """A message with what callers further up had to add."""
+    return "; ".join([message, *getattr(error, "__notes__", ())])
 
 
 def _usage(error: typer.TyperException) -> str:

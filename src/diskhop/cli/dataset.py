@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from diskhop.cli.app import DatasetPath, Json, app
+from diskhop.budget import Budget, parse_bytes
+from diskhop.cli.app import DatasetPath, Json, Memory, Threads, app
 from diskhop.cli.output import print_description, print_json, print_pairs, stderr, stdout
 from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import open_dataset
@@ -27,9 +28,12 @@ def import_command(
     dtype: Annotated[
         str | None, typer.Option(help="Store features as float32, float16, bfloat16 or int8; default: as they are.")
     ] = None,
+    memory: Memory = None,
+    threads: Threads = None,
     as_json: Json = False,
 ) -> None:
     """Bring a graph in: DEST appears when it is complete, or not at all."""
+    budget = None if memory is None else Budget(parse_bytes(memory))
     with stage_progress(stderr) as progress:
         dataset = import_graph(
             source,
@@ -38,6 +42,8 @@ def import_command(
             name=name,
             feature_dtype=dtype,
             engine=open_engine("auto").engine,
+            budget=budget,
+            threads=threads,
             progress=progress,
         )
     if as_json:

@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import Engine
+from diskhop.budget import Budget
 from diskhop.dataset.checks import checked_ids, checked_labels, checked_tasks, checked_triples, encoded_rows
-from diskhop.dataset.csc import EdgeSorter
+from diskhop.dataset.csc import sort_edges
 from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.encoding import check_feature_dtype, row_bytes
 from diskhop.dataset.fields import TYPE_NAME
 from diskhop.dataset.manifest import (
@@ -35,24 +37,42 @@ from diskhop.dataset.manifest import (
     parse_manifest,
     split_file,
 )
-from diskhop.dataset.progress import in_blocks
+from diskhop.dataset.progress import Progress, silent
 from diskhop.dataset.writer import DatasetFiles
 from diskhop.errors import ConfigError, SourceError
 from diskhop.io.atomic import Injector, StagedDirectory, require_free_space, write_file
+from diskhop.tasks import Tools, WorkFolder
 
 
 class DatasetBuilder:
-    """A dataset under construction; a context that removes what was not finished."""
+    """A dataset under construction; a context that removes what was not finished.
+
+    work: where preparation that should survive an error is kept; it is removed when the dataset is finished.
+    """
 
     def __init__(
-        self, destination: Path, *, name: str, engine: Engine, origin: str = "", injector: Injector | None = None
+        self,
+        destination: Path,
+        *,
+        name: str,
+        engine: Engine,
+        budget: Budget,
+        threads: int,
+        origin: str = "",
+        injector: Injector | None = None,
+        progress: Progress | None = None,
     ) -> None:
         if not name.isprintable() or not 1 <= len(name) <= 200:
             raise ConfigError(f"dataset name {name!r} must be 1 to 200 printable characters; give another with --name")
         self._destination = destination
         self._name = name
         self._origin = origin or name
+        self._budget = budget
+        self._threads = threads
         self._injector = injector
+        self._progress = progress or silent
+        self._tools = Tools(engine, injector)
+        self.work = WorkFolder(destination, injector)
         self._staged = StagedDirectory(destination, injector)
         self._files = DatasetFiles(self._staged.path, engine, injector)
         self._nodes: dict[str, NodeType] = {}
@@ -67,7 +87,10 @@ class DatasetBuilder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._staged.__exit__(kind, error, trace)
+        try:
+            self._staged.__exit__(kind, error, trace)
+        finally:
+            self.work.__exit__(kind, error, trace)
 
     def require_space(self, num_bytes: int) -> None:
         """Refuse now what would not fit on the disk later."""
@@ -156,10 +179,10 @@ class DatasetBuilder:
         *,
         indptr: Iterable[NDArray[np.int64]],
         indices: Iterable[NDArray[Any]],
-        edge_ids: NDArray[np.int64] | None = None,
-        weights: NDArray[np.float32] | None = None,
+        edge_ids: Iterable[NDArray[np.int64]] | None = None,
+        weights: Iterable[NDArray[np.float32]] | None = None,
     ) -> None:
-        """Write valid, sorted in-neighbour lists; edge_ids and weights (edges) are in the order of indices."""
+        """Write valid, sorted in-neighbour lists, in blocks; edge_ids and weights are in the order of indices."""
         self._check_type_name(edge_type)
         folder = f"edges/{edge_type}"
         dtype = index_dtype(self._nodes[source].count)
@@ -168,9 +191,9 @@ class DatasetBuilder:
         num_starts = self._files.write(f"{folder}/indptr.bin", indptr) // 8
         assert num_starts == self._nodes[destination].count + 1, "indptr has one entry for each node and one more"
         if edge_ids is not None:
-            self._files.write(f"{folder}/edge_ids.bin", in_blocks(edge_ids))
+            self._files.write(f"{folder}/edge_ids.bin", edge_ids)
         if weights is not None:
-            self._files.write(f"{folder}/weights.bin", in_blocks(weights))
+            self._files.write(f"{folder}/weights.bin", weights)
         self._edges[edge_type] = EdgeType(
             source=source,
             destination=destination,
@@ -185,33 +208,42 @@ class DatasetBuilder:
         edge_type: str,
         source: str,
         destination: str,
-        pairs: NDArray[Any],
+        edges: EdgeSource,
         *,
         keep_edge_ids: bool = False,
         weights: NDArray[Any] | None = None,
+        origin: str = "",
     ) -> None:
-        """Sort and write edges (2, edges), sources then destinations, with finite weights (edges) if given."""
-        sorter = EdgeSorter(pairs.shape[1], self._nodes[source].count, self._nodes[destination].count, self._origin)
-        sorter.put_sources(0, pairs[0])
-        sorter.put_destinations(0, pairs[1])
-        numbers = None
-        if keep_edge_ids or weights is not None:
-            numbers = sorter.sort_and_number()
-        else:
-            sorter.sort()
-        sorted_weights = None
-        if weights is not None and numbers is not None:
-            self._check_weights(weights, sorter.num_edges)
-            sorted_weights = weights.astype("<f4")[numbers]
-        self.add_edges(
-            edge_type,
-            source,
-            destination,
-            indptr=sorter.indptr_blocks(),
-            indices=sorter.index_blocks(),
-            edge_ids=numbers if keep_edge_ids else None,
-            weights=sorted_weights,
+        """Sort and write edges, within the budget, with finite weights (edges), by edge number, if given.
+
+        Parallel edges and loops are kept. Raises SourceError, naming `origin` (default: the builder's), for the first
+        id that is out of range.
+        """
+        if weights is not None:
+            self._check_weights(weights, edges.num_edges)
+        ordered = sort_edges(
+            edges,
+            num_sources=self._nodes[source].count,
+            num_destinations=self._nodes[destination].count,
+            number=keep_edge_ids or weights is not None,
+            origin=origin or self._origin,
+            work=self.work,
+            stage=f"sort-{edge_type}",
+            budget=self._budget,
+            threads=self._threads,
+            tools=self._tools,
+            progress=self._progress,
         )
+        with ordered:
+            self.add_edges(
+                edge_type,
+                source,
+                destination,
+                indptr=ordered.indptr(),
+                indices=ordered.indices(),
+                edge_ids=ordered.edge_ids() if keep_edge_ids else None,
+                weights=None if weights is None else (weights[ids].astype("<f4") for ids in ordered.edge_ids()),
+            )
 
     def add_triples(
         self, node_type: str, part: str, blocks: Iterable[NDArray[Any]], num_relations: int | None = None
@@ -251,6 +283,7 @@ class DatasetBuilder:
         parse_manifest(content, self._origin)
         write_file(self._staged.path / MANIFEST_NAME, content, self._injector)
         self._staged.publish()
+        self.work.remove()
         return open_dataset(self._destination)
 
     def _update(self, node_type: str, **changes: Any) -> None:

@@ -7,16 +7,77 @@ sorts the lists: 8 bytes an edge and no copies. Where two ids do not fit 64 bits
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.budget import Budget
+from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.manifest import index_dtype
-from diskhop.dataset.progress import row_ranges
+from diskhop.dataset.progress import Progress, row_ranges
 from diskhop.errors import ConfigError, SourceError
+from diskhop.tasks import Tools, WorkFolder
 
 _BLOCK = 1 << 20
+
+
+def sort_edges(
+    edges: EdgeSource,
+    *,
+    num_sources: int,
+    num_destinations: int,
+    number: bool,
+    origin: str,
+    work: WorkFolder,
+    stage: str,
+    budget: Budget,
+    threads: int,
+    tools: Tools,
+    progress: Progress,
+) -> SortedEdges:
+    """Sort edges by destination, then source, then (where `number`) edge number."""
+    sorter = EdgeSorter(edges.num_edges, num_sources, num_destinations, origin)
+    for start, stop in row_ranges(edges.num_edges, _BLOCK):
+        sources, destinations = edges.read(start, stop - start)
+        sorter.put_sources(start, sources)
+        sorter.put_destinations(start, destinations)
+        progress("edges", stop, edges.num_edges)
+    numbers = sorter.sort_and_number() if number else None
+    if not number:
+        sorter.sort()
+    return SortedEdges(sorter, numbers)
+
+
+class SortedEdges:
+    """In-neighbour lists in blocks, front to back."""
+
+    def __init__(self, sorter: EdgeSorter, numbers: NDArray[np.int64] | None) -> None:
+        self._sorter = sorter
+        self._numbers = numbers
+
+    def indptr(self) -> Iterator[NDArray[np.int64]]:
+        """indptr (destinations + 1)."""
+        return self._sorter.indptr_blocks()
+
+    def indices(self) -> Iterator[NDArray[Any]]:
+        """Sources (edges), of the dtype that the format asks for."""
+        return self._sorter.index_blocks()
+
+    def edge_ids(self) -> Iterator[NDArray[np.int64]]:
+        """The source's number of each edge (edges); only of edges that were sorted with their numbers."""
+        assert self._numbers is not None
+        for start, stop in row_ranges(len(self._numbers), _BLOCK):
+            yield self._numbers[start:stop]
+
+    def __enter__(self) -> SortedEdges:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
 
 
 class EdgeSorter:

@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import Engine
+from diskhop.budget import Budget
 from diskhop.dataset.builder import DatasetBuilder
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.progress import Progress, row_ranges, silent, tracked
 from diskhop.errors import ConfigError
 from diskhop.io.atomic import Injector
+from diskhop.io.memory import default_memory_bytes
 
 # Part of the result: another length gives other draws.
 _NODES_A_BLOCK = 1 << 13
@@ -102,7 +104,9 @@ def generate_sbm(
         seed=seed,
     )
     report = progress or silent
-    with DatasetBuilder(destination, name="sbm", engine=engine, injector=injector) as builder:
+    # The lists are drawn in order: nothing is sorted, nothing reserved.
+    budget = Budget(default_memory_bytes())
+    with DatasetBuilder(destination, name="sbm", engine=engine, budget=budget, threads=1, injector=injector) as builder:
         builder.add_nodes("node", num_nodes)
         builder.require_space(int(num_nodes * (4 * dim + 16 + 4 * mean_degree)))
         features = tracked(_feature_blocks(config), report, "features", num_nodes)

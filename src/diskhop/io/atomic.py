@@ -41,6 +41,12 @@ class Injector(Protocol):
         """Raise OSError or CrashError instead of the change that is about to happen (a removal counts as a rename)."""
 
 
+def announce(injector: Injector | None, kind: Literal["write", "fsync", "rename"], path: Path) -> None:
+    """Tell the injector, if there is one, of a change that is about to happen."""
+    if injector is not None:
+        injector.check(kind, str(path))
+
+
 @contextlib.contextmanager
 def destination_errors(path: Path) -> Iterator[None]:
     """Turn an operating system's refusal to write into one line about the destination."""
@@ -74,13 +80,13 @@ def write_file(path: Path, content: bytes, injector: Injector | None = None) -> 
     partial = path.with_name(f".{path.name}.partial")
     with destination_errors(path):
         try:
-            _announce(injector, "write", partial)
+            announce(injector, "write", partial)
             partial.write_bytes(content)
             sync_file(partial, injector)
             rename(partial, path, injector)
         except BaseException:
             with contextlib.suppress(OSError):
-                _announce(injector, "rename", partial)
+                announce(injector, "rename", partial)
                 partial.unlink()
             raise
         sync_directory(path.parent, injector)
@@ -110,9 +116,36 @@ def sync_directory(path: Path, injector: Injector | None = None) -> None:
 
 def rename(source: Path, destination: Path, injector: Injector | None = None) -> None:
     """Rename, replacing what is there. It lasts only after sync_directory."""
-    _announce(injector, "rename", destination)
+    announce(injector, "rename", destination)
     with destination_errors(destination):
         source.rename(destination)
+
+
+def remove_tree(path: Path, injector: Injector | None = None) -> None:
+    """Remove a directory and all that is in it, if it is there."""
+    if path.exists():
+        announce(injector, "rename", path)
+        shutil.rmtree(path)
+
+
+def lock_directory(path: Path, shown: Path) -> int:
+    """Hold a directory as long as this process lives: the kernel lets go of it however the process ends.
+
+    Returns the descriptor whose closing lets go earlier. Raises DestinationError, naming the process that holds it, for
+    the destination `shown` that the directory is for.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = _lock_holder(os.fstat(descriptor))
+        os.close(descriptor)
+        raise DestinationError(
+            f"{shown}: {holder} is writing it now (to {path}); wait for it or choose another destination"
+        ) from None
+    except OSError:
+        pass  # A file system without locks: two writers then meet at the rename, and one is refused.
+    return descriptor
 
 
 class StagedDirectory:
@@ -140,7 +173,7 @@ class StagedDirectory:
             self._remove_leftover()
             self.path.mkdir()
             try:
-                self._lock = self._try_lock()
+                self._lock = lock_directory(self.path, self._shown)
             except BaseException:
                 self.path.rmdir()
                 raise
@@ -169,7 +202,7 @@ class StagedDirectory:
     def _remove_leftover(self) -> None:
         if not self.path.is_dir():
             return
-        lock = self._try_lock()
+        lock = lock_directory(self.path, self._shown)
         try:
             self._remove()
         finally:
@@ -177,27 +210,11 @@ class StagedDirectory:
 
     def _remove(self) -> None:
         with contextlib.suppress(OSError):
-            _announce(self._injector, "rename", self.path)
-            shutil.rmtree(self.path)
-
-    def _try_lock(self) -> int:
-        """Hold the directory as long as this process lives: the kernel lets go of it however the process ends."""
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise DestinationError(
-                f"{self._shown}: another process is writing it now (to {self.path}); "
-                "wait for it or choose another destination"
-            ) from None
-        except OSError:
-            pass  # A file system without locks: two writers then meet at the rename, and one is refused.
-        return descriptor
+            remove_tree(self.path, self._injector)
 
 
 def _sync(path: Path, flags: int, injector: Injector | None) -> None:
-    _announce(injector, "fsync", path)
+    announce(injector, "fsync", path)
     with destination_errors(path):
         descriptor = os.open(path, flags)
         try:
@@ -206,6 +223,12 @@ def _sync(path: Path, flags: int, injector: Injector | None) -> None:
             os.close(descriptor)
 
 
-def _announce(injector: Injector | None, kind: Literal["write", "fsync", "rename"], path: Path) -> None:
-    if injector is not None:
-        injector.check(kind, str(path))
+def _lock_holder(status: os.stat_result) -> str:
+    """Who holds the lock on a directory, as the kernel's table has it: device in hexadecimal, then the inode."""
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()
+            if "FLOCK" in fields and place in fields:
+                return f"process {fields[fields.index(place) - 1]}"
+    return "another process"

@@ -1,7 +1,8 @@
-"""How much memory this process may still take: the machine's, within its control groups."""
+"""How much this process may take of the machine: memory, within its control groups, and cores."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import psutil
@@ -21,6 +22,16 @@ def free_memory_bytes() -> int:
         except (OSError, ValueError):  # no such controller here, or no limit ("max")
             continue
     return max(free_bytes, 0)
+
+
+def default_memory_bytes() -> int:
+    """The budget where nobody says: half of the memory that is free now."""
+    return free_memory_bytes() // 2
+
+
+def default_threads() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
 
 
 def _own_groups(path: Path) -> list[tuple[Path, str, str]]:

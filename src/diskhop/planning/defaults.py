@@ -6,7 +6,6 @@ fan-outs, which would eat any budget.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,7 +16,7 @@ from diskhop.errors import ConfigError
 from diskhop.features import STORES
 from diskhop.io.device_model import DeviceModel, assumed_device_model
 from diskhop.io.engine import DEFAULT_DEPTH, choose_engine, open_engine
-from diskhop.io.memory import free_memory_bytes
+from diskhop.io.memory import default_threads
 from diskhop.io.probe import probe
 from diskhop.pipeline import SAMPLED_AHEAD, bytes_a_row
 from diskhop.plan import Plan
@@ -66,16 +65,6 @@ class Workload:
     engine: str | None = None
     threads: int | None = None
     also_held: Mapping[str, int] = field(default_factory=dict)
-
-
-def default_memory_bytes() -> int:
-    """Half of the memory that is free now."""
-    return free_memory_bytes() // 2
-
-
-def default_threads() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
 
 
 def device_model(dataset: Dataset, engine: str) -> DeviceModel:

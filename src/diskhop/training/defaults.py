@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from diskhop.budget import format_bytes
 from diskhop.config import ALL_NEIGHBORS, AUTO_ENGINE, TrainConfig, check_options, read_toml, require_known
 from diskhop.dataset.dataset import Dataset
+from diskhop.io.memory import default_memory_bytes, default_threads
 from diskhop.models import LAYERS
-from diskhop.planning.defaults import DEFAULT_STORE, default_memory_bytes, default_threads
+from diskhop.planning.defaults import DEFAULT_STORE
 from diskhop.training.seeds import NodeTask, read_task
 
 _PRESETS = Path(__file__).parent / "presets"

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diskhop._native import Engine
+from diskhop.budget import Budget
 from diskhop.dataset.convert.arrays import import_arrays, is_arrays
 from diskhop.dataset.convert.npy import source_errors
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.progress import Progress
 from diskhop.errors import ConfigError, SourceError
 from diskhop.io.atomic import Injector
+from diskhop.io.memory import default_memory_bytes, default_threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,15 @@ def import_graph(
     name: str | None = None,
     feature_dtype: str | None = None,
     engine: Engine,
+    budget: Budget | None = None,
+    threads: int | None = None,
     injector: Injector | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Make a dataset of a graph; the format is detected where it is not named."""
+    """Make a dataset of a graph; the format is detected where it is not named.
+
+    budget: for sorting its edges, half of the free memory where there is none. threads: all cores where None.
+    """
     known = "; ".join(f"{key}: {each.looks_like}" for key, each in FORMATS.items())
     if format_name is not None and format_name not in FORMATS:
         raise ConfigError(f"format '{format_name}' is unknown; known are {known}")
@@ -54,6 +61,8 @@ def import_graph(
         name=name,
         feature_dtype=feature_dtype,
         engine=engine,
+        budget=budget or Budget(default_memory_bytes()),
+        threads=threads or default_threads(),
         injector=injector,
         progress=progress,
     )

@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import Engine
+from diskhop.budget import Budget
 from diskhop.dataset.builder import DatasetBuilder
 from diskhop.dataset.convert.npy import StoredArray, list_arrays, source_errors
 from diskhop.dataset.convert.sparse import SparseMatrix
-from diskhop.dataset.csc import EdgeSorter
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edges import ArrayEdges, EdgeSource
 from diskhop.dataset.encoding import check_feature_dtype, row_bytes
 from diskhop.dataset.manifest import MOST_CLASSES, MOST_COLUMNS, MOST_COUNT
 from diskhop.dataset.progress import Progress, row_ranges, silent, tracked
@@ -69,6 +70,8 @@ def import_arrays(
     name: str | None = None,
     feature_dtype: str | None = None,
     engine: Engine,
+    budget: Budget,
+    threads: int,
     injector: Injector | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
@@ -83,8 +86,11 @@ def import_arrays(
         destination,
         name=name or (resolved.name if resolved.is_dir() else resolved.stem),
         engine=engine,
+        budget=budget,
+        threads=threads,
         origin=str(source),
         injector=injector,
+        progress=progress,
     )
     with contextlib.ExitStack() as opened:
         graph = _GraphArrays(source, list_arrays(source, opened))
@@ -131,8 +137,7 @@ class _GraphArrays:
     def write(self, builder: DatasetBuilder, feature_dtype: str | None, progress: Progress) -> None:
         """Bring everything to the builder."""
         if self._edges is not None:
-            sorter = self._sorted_edges(self._edges, progress)
-            builder.add_edges(EDGE, NODE, NODE, indptr=sorter.indptr_blocks(), indices=sorter.index_blocks())
+            builder.add_edge_list(EDGE, NODE, NODE, self._edge_source(self._edges), origin=self._edges.where)
         if self._features is not None:
             blocks = tracked(self._features.blocks(), progress, "features", self.num_nodes)
             builder.add_features(NODE, blocks, dim=self._dim(), dtype=self._feature_dtype(feature_dtype))
@@ -245,26 +250,12 @@ class _GraphArrays:
         assert features is not None
         return wanted or ("float16" if features.dtype.kind == "f" and features.dtype.itemsize == 2 else "float32")
 
-    def _sorted_edges(self, edges: StoredArray, progress: Progress) -> EdgeSorter:
+    def _edge_source(self, edges: StoredArray) -> EdgeSource:
         num_edges = edges.shape[1]
-        sorter = EdgeSorter(num_edges, self.num_nodes, self.num_nodes, edges.where)
-        if num_edges == 0:
-            return sorter
         with edges.open(any_order=True) as stream:
-            if edges.by_columns:  # a list of pairs, transposed: source and destination lie together
-                for start, stop in row_ranges(num_edges, _ITEMS_AT_ONCE):
-                    pairs = stream.take(2 * (stop - start)).reshape(-1, 2)
-                    sorter.put_sources(start, pairs[:, 0])
-                    sorter.put_destinations(start, pairs[:, 1])
-                    progress("edges", stop, num_edges)
-            else:
-                for done, put in ((0, sorter.put_sources), (num_edges, sorter.put_destinations)):
-                    for start, stop in row_ranges(num_edges, _ITEMS_AT_ONCE):
-                        put(start, stream.take(stop - start))
-                        progress("edges", done + stop, 2 * num_edges)
+            items = stream.take(2 * num_edges)
             stream.finish()
-        sorter.sort()
-        return sorter
+        return ArrayEdges(items.reshape(-1, 2).T if edges.by_columns else items.reshape(2, -1))
 
     def _write_split(self, builder: DatasetBuilder, part: str, array: StoredArray) -> None:
         if array.dtype.kind != "b":
