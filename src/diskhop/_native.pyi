@@ -169,6 +169,28 @@ def copy_rows(
 
 # -- bind_generate.cpp --
 # See generate.hpp. Each fills arrays that the caller made; edges are those numbered first, first + 1, ...
+# -- bind_id_set.cpp --
+
+class IdSet:
+    """Which of the ids below limit (at most 2^32) occur, in a bit each: collected, then closed, then asked.
+
+    Takes limit / 8 bytes and a sixteenth of that. Any number of threads may add, and any number may ask.
+    """
+
+    def __init__(self, limit: int) -> None: ...
+    def add(self, ids: NDArray[np.uint32]) -> None:
+        """Collect ids. Raises IndexError for one that is not below limit, RuntimeError once closed."""
+
+    def close(self) -> int:
+        """End the collecting; how many ids there are."""
+
+    def rank(self, ids: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """How many smaller ids are in the set, for each. Raises IndexError for an id that is not in the set."""
+
+    def select(self, ranks: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """The ids of given ranks. Raises IndexError for a rank that no id has."""
+
+# -- bind_order.cpp --
 
 _Ids = NDArray[np.uint32] | NDArray[np.int64]
 

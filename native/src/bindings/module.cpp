@@ -7,6 +7,7 @@ NB_MODULE(_native, module) {
   module.doc() = "diskhop's compiled core";
   diskhop::bind_generate(module);
   diskhop::bind_aggregate(module);
+  diskhop::bind_id_set(module);
   diskhop::bind_io(module);
   diskhop::bind_order(module);
   diskhop::bind_rows(module);
