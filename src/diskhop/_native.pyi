@@ -167,8 +167,6 @@ def copy_rows(
     Returns the bytes copied. Raises ValueError for a row in to_rows twice and for arrays that overlap.
     """
 
-# -- bind_generate.cpp --
-# See generate.hpp. Each fills arrays that the caller made; edges are those numbered first, first + 1, ...
 # -- bind_id_set.cpp --
 
 class IdSet:
@@ -190,7 +188,8 @@ class IdSet:
     def select(self, ranks: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """The ids of given ranks. Raises IndexError for a rank that no id has."""
 
-# -- bind_order.cpp --
+# -- bind_generate.cpp --
+# See generate.hpp. Each fills arrays that the caller made; edges are those numbered first, first + 1, ...
 
 _Ids = NDArray[np.uint32] | NDArray[np.int64]
 
