@@ -37,6 +37,7 @@ def small_graph(path: Path, **changes: Any) -> Dataset:
         "homophily": 0.9,
         "signal": 0.5,
         "train_fraction": 0.5,
+        "eval_fraction": 0.2,
         "seed": 1,
         **changes,
     }
