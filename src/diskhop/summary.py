@@ -9,10 +9,19 @@ from typing import Any
 from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
 
+_DELIMITER_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", " ": "space"}
 
-def summarize_dataset(dataset: Dataset) -> list[tuple[str, str]]:
-    """Name and text of each line; `diskhop inspect` has more."""
+
+def summarize_dataset(dataset: Dataset, found: Mapping[str, Any] | None = None) -> list[tuple[str, str]]:
+    """Name and text of each line; `diskhop inspect` has more. found: what the import of a text of edges found."""
     rows = [("imported", f"{dataset.name} to {dataset.path}")]
+    if found:
+        between = _DELIMITER_NAMES.get(found["delimiter"], found["delimiter"])
+        header = "no header" if found["header"] is None else f"header '{found['header']}'"
+        rows.append(("rows", f"{found['rows']:,} of {found['ids']} ids, {between} between columns, {header}"))
+        for name in ("self_loops", "duplicates"):
+            what = "dropped" if name in found["dropped"] else "kept"
+            rows.append((name.replace("_", "-"), f"{found[name]:,}" + (f", {what}" if found[name] else "")))
     for name, nodes in dataset.nodes.items():
         facts = [f"{nodes.num_nodes:,}"]
         if nodes.feature_dim:
