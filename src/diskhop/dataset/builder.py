@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from diskhop.budget import Budget, Reservation
 from diskhop.dataset.checks import checked_ids, checked_labels, checked_tasks, checked_triples, encoded_rows
 from diskhop.dataset.csc import EdgeShape, sort_edges
 from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.duplicates import CheckedLists, RepeatCounts
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.encoding import check_feature_dtype, row_bytes
 from diskhop.dataset.fields import TYPE_NAME
@@ -220,13 +221,16 @@ class DatasetBuilder:
         *,
         keep_edge_ids: bool = False,
         weights: NDArray[Any] | None = None,
+        duplicates: Literal["keep", "drop"] | None = None,
         origin: str = "",
-    ) -> None:
+    ) -> RepeatCounts:
         """Sort and write edges, within the budget, with finite weights (edges), by edge number, if given.
 
-        Parallel edges and loops are kept. Raises SourceError, naming `origin` (default: the builder's), for the first
-        id that is out of range.
+        Parallel edges and loops are kept. duplicates: count parallel edges, and keep them or all but one; not for edges
+        that have numbers or weights. Raises SourceError, naming `origin` (default: the builder's), for the first id
+        that is out of range.
         """
+        assert duplicates is None or not (keep_edge_ids or weights is not None), "which of them would stay?"
         if weights is not None:
             self._check_weights(weights, edges.num_edges)
         shape = EdgeShape(
@@ -248,15 +252,17 @@ class DatasetBuilder:
             limits=self._sort_limits,
         )
         with ordered:
+            lists = ordered if duplicates is None else CheckedLists(ordered, drop=duplicates == "drop")
             self.add_edges(
                 edge_type,
                 source,
                 destination,
-                indptr=ordered.indptr(),
-                indices=tracked(ordered.indices(), self._progress, "writing edges", edges.num_edges),
+                indptr=lists.indptr(),
+                indices=tracked(lists.indices(), self._progress, "writing edges", edges.num_edges),
                 edge_ids=ordered.edge_ids() if keep_edge_ids else None,
                 weights=None if weights is None else (weights[ids].astype("<f4") for ids in ordered.edge_ids()),
             )
+        return lists.counts if isinstance(lists, CheckedLists) else RepeatCounts()
 
     def add_triples(
         self, node_type: str, part: str, blocks: Iterable[NDArray[Any]], num_relations: int | None = None
