@@ -253,18 +253,24 @@ def renumber_ids(ids: _Ids, new_ids: _Ids, renumbered: _Ids) -> int:
 
 # -- bind_sampling.cpp --
 
-def sample_neighbors(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.uint32] | NDArray[np.int64],
-    seeds: NDArray[np.int64],
-    fanouts: Sequence[int],
-    seed: int,
-    purpose: int,
-    epoch: int,
-    batch: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], list[int], list[int]]:
-    """node_ids, indptr, sources, edge_positions, num_sampled_nodes, num_sampled_edges of a SampledBatch."""
+class NeighborSampler:
+    """See sampler.hpp. Any thread may sample; each that does at the same time has a workspace of its own."""
 
+    def sample(
+        self, seeds: NDArray[np.int64], seed: int, purpose: int, epoch: int, batch: int, pool: BufferPool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], list[int], list[int]]:
+        """node_ids, indptr, sources, edge_positions, num_sampled_nodes, num_sampled_edges of a SampledBatch.
+
+        The arrays share one buffer of the pool, which gets it back with the last of them.
+        """
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory of the largest workspace so far, while no batch is being sampled."""
+
+def make_neighbor_sampler(
+    indptr: NDArray[np.int64], indices: NDArray[np.uint32] | NDArray[np.int64], fanouts: Sequence[int]
+) -> NeighborSampler: ...
 def keyed_permutation(num_items: int, seed: int, purpose: int, epoch: int) -> NDArray[np.int64]:
     """0 .. num_items - 1 in an order that depends on the key alone (sorted by a hash of key and item).
 

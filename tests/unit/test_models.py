@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.nn import GAT, GCN, GATConv, GraphSAGE
 
-from diskhop._native import sample_neighbors
+from diskhop._native import BufferPool, make_neighbor_sampler
 from diskhop.config import TrainConfig
 from diskhop.errors import ConfigError
 from diskhop.models import LAYERS, Block, Network, build_model
@@ -61,7 +61,8 @@ class Graph:
         self.x = torch.from_numpy(generator.normal(size=(num_nodes, IN_DIM)).astype(np.float32))
 
     def sample(self, seeds: list[int], fanout: tuple[int, ...], number: int = 0) -> SampledBatch:
-        drawn = sample_neighbors(self.indptr, self.indices, np.array(seeds), fanout, 0, 0, 0, number)
+        sampler = make_neighbor_sampler(self.indptr, self.indices, fanout)
+        drawn = sampler.sample(np.array(seeds), 0, 0, 0, number, BufferPool(0))
         node_ids, indptr, sources, positions, nodes_by_hop, edges_by_hop = drawn
         counts = (tuple(nodes_by_hop), tuple(edges_by_hop))
         return SampledBatch(number, len(seeds), node_ids, indptr, sources, positions, *counts)
