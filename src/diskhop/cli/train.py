@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,6 +58,9 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model for node classification from disk; what was chosen is printed, with the reason."""
+    # OpenMP's threads would wait for the next product in a busy loop, on the cores that sample and sum neighbours. It
+    # reads this when PyTorch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Here, not above: these bring PyTorch, which the other commands do without.
     from diskhop.terminal import TerminalWatcher
     from diskhop.training import train as train_model

@@ -21,8 +21,8 @@ from diskhop.models.products import BACKENDS, PRECISIONS, Backend, run_products,
 _CACHE_NAME = "products.json"
 _CACHE_FORMAT = 1
 # A layer of usual width over the nodes of a batch.
-_ROWS, _DIM = 16384, 256
-_NUM_PASSES = 5
+_ROWS, _DIM = 8192, 256
+_NUM_PASSES = 20
 # Of the largest value: rounding gives float32 1e-6, formats that are shortened on the way 1e-4 and more.
 _MOST_ERROR = {"float32": 1e-5, "bfloat16": 2e-2}
 
