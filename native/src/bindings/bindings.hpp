@@ -6,6 +6,7 @@
 namespace diskhop {
 
 void bind_aggregate(nanobind::module_& module);
+void bind_attention(nanobind::module_& module);
 void bind_io(nanobind::module_& module);
 void bind_rows(nanobind::module_& module);
 void bind_sampling(nanobind::module_& module);

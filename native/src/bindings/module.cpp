@@ -6,6 +6,7 @@
 NB_MODULE(_native, module) {
   module.doc() = "diskhop's compiled core";
   diskhop::bind_aggregate(module);
+  diskhop::bind_attention(module);
   diskhop::bind_io(module);
   diskhop::bind_rows(module);
   diskhop::bind_sampling(module);
