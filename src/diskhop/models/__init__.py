@@ -21,7 +21,8 @@ __all__ = ["LAYERS", "Block", "GatLayer", "GcnLayer", "Network", "SageLayer", "b
 def _gat(config: TrainConfig) -> MakeLayer:
     def make(in_dim: int, out_dim: int, is_last: bool) -> GatLayer:
         # One head gives the classes, as published for Cora: 8 averaged heads, PyG's choice, cost 1.5 points there.
-        return GatLayer(in_dim, out_dim, heads=1 if is_last else config.heads, dropout=config.dropout)
+        heads = 1 if is_last else config.heads
+        return GatLayer(in_dim, out_dim, heads=heads, dropout=config.dropout, products=_products(config))
 
     return make
 
@@ -48,7 +49,7 @@ def build_model(config: TrainConfig, in_dim: int, out_dim: int) -> Network:
         config.hidden,
         out_dim,
         config.layers,
-        activation=functional.elu if config.model == "gat" else torch.relu_,
+        activation=functional.elu_ if config.model == "gat" else torch.relu_,
         norm=config.norm,
         residual=config.residual,
         dropout=config.dropout,
