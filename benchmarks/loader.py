@@ -47,12 +47,15 @@ def run_ours(path: Path, num_batches: int, threads: int) -> dict[str, Any]:
     from torch.nn import functional
 
     import diskhop
-    from diskhop.models import Network, SageLayer
+    from diskhop.models import Network, SageLayer, fastest_products
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     dataset = diskhop.open_dataset(path)
-    model = Network(lambda inputs, outputs, _: SageLayer(inputs, outputs), dataset.feature_dim, HIDDEN, CLASSES, 3)
+    products = fastest_products()
+    model = Network(
+        lambda inputs, outputs, _: SageLayer(inputs, outputs, products), dataset.feature_dim, HIDDEN, CLASSES, 3
+    )
     optimizer = torch.optim.Adam(model.parameters())
     stalled = []
     with diskhop.NeighborLoader(
@@ -150,7 +153,14 @@ def run_side(side: str, path: Path, num_batches: int, threads: int) -> dict[str,
 
 def make_dataset(folder: Path) -> Path:
     """The graph of the claims; a minute's work, so kept where --dataset says."""
-    command = [sys.executable, "-m", "diskhop", "generate", "kronecker", str(folder), "--nodes", "2000000"]
+    command = [
+        str(Path(sys.executable).with_name("diskhop")),
+        "generate",
+        "kronecker",
+        str(folder),
+        "--nodes",
+        "2000000",
+    ]
     command += ["--edges", "30000000", "--dim", "128", "--classes", str(CLASSES), "--train-fraction", "0.1"]
     subprocess.run(command, check=True, stdout=sys.stderr)
     return folder

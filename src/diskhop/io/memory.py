@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,10 @@ import psutil
 from diskhop._native import keep_freed_memory
 
 _HUGE_PAGE_BYTES, _SMALL_PAGE_BYTES = 2 << 20, 4 << 10
+# The C library's setting is one for the process: who wants it is counted.
+_keeping = threading.Lock()
+_num_keeping = 0
+
 _GROUPS = Path("/sys/fs/cgroup")
 # Folder below the root of groups, limit and usage, for cgroup v2 and for the memory controller of v1.
 _V2 = ("", "memory.max", "memory.current")
@@ -49,13 +54,19 @@ def default_threads() -> int:
 def freed_memory_kept() -> Iterator[None]:
     """Tensors of one mini-batch get the memory of the last one's, instead of fresh pages; given back on leaving.
 
-    For the whole process; see allocator.hpp.
+    For the whole process, until the last of these contexts is left; see allocator.hpp.
     """
-    keep_freed_memory(True)
+    global _num_keeping  # as the setting is the process's
+    with _keeping:
+        _num_keeping += 1
+        keep_freed_memory(True)
     try:
         yield
     finally:
-        keep_freed_memory(False)
+        with _keeping:
+            _num_keeping -= 1
+            if _num_keeping == 0:
+                keep_freed_memory(False)
 
 
 def _own_groups(path: Path) -> list[tuple[Path, str, str]]:

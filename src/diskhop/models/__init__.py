@@ -11,11 +11,12 @@ from diskhop.config import TrainConfig, require_known
 from diskhop.models.aggregate import Block
 from diskhop.models.gat import GatLayer
 from diskhop.models.gcn import GcnLayer
+from diskhop.models.matmul import fastest_products
 from diskhop.models.network import NORMS, MakeLayer, Network
 from diskhop.models.products import Products, require_products
 from diskhop.models.sage import SageLayer
 
-__all__ = ["LAYERS", "Block", "GatLayer", "GcnLayer", "Network", "SageLayer", "build_model"]
+__all__ = ["LAYERS", "Block", "GatLayer", "GcnLayer", "Network", "SageLayer", "build_model", "fastest_products"]
 
 
 def _gat(config: TrainConfig) -> MakeLayer:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from diskhop.io.machine_cache import read_machine_cache, write_machine_cache
 from diskhop.io.memory import freed_memory_kept
-from diskhop.models.products import BACKENDS, PRECISIONS, Backend, run_products, sample_operands
+from diskhop.models.products import BACKENDS, PRECISIONS, Backend, Products, run_products, sample_operands
 
 _CACHE_NAME = "products.json"
 _CACHE_FORMAT = 1
@@ -48,6 +48,11 @@ def choose_matmul(precision: str, threads: int) -> MatmulChoice:
         write_machine_cache(_CACHE_NAME, {"format": _CACHE_FORMAT, "seconds": known})
     seconds = known[key]
     return MatmulChoice(min(seconds, key=seconds.__getitem__), seconds)
+
+
+def fastest_products(precision: str = "float32") -> Products:
+    """What to give diskhop's layers in a loop of one's own: the fastest backend with torch's present threads."""
+    return Products(choose_matmul(precision, torch.get_num_threads()).backend, precision)
 
 
 def bfloat16_ratio(threads: int) -> float:
