@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from diskhop._native import permute_ids, rmat_edges
+from diskhop._native import FaultInjector, FaultRule, permute_ids, rmat_edges
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.generate import GraphConfig, features_alone_accuracy, generate_graph, result_bytes
@@ -436,3 +436,25 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(tmp_path: Path) -> None
     with pytest.raises(BudgetError, match="class means"):
         generated(tmp_path / "graph", memory_bytes=60_000_000, **SMALL | {"kind": "uniform", "num_classes": 10**6})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_run_that_failed_is_gone_on_with_by_its_own_graph_only(seed: int, tmp_path: Path) -> None:
+    """Half sorted on disk with seed 1: the same graph goes on from there, another one starts over."""
+    wanted: dict[str, Any] = {
+        "kind": "kronecker",
+        "num_nodes": 5000,
+        "num_edges": 3_000_000,
+        "dim": 0,
+        "num_classes": 0,
+    }
+    expected = folder_bytes(generated(tmp_path / "whole", seed=seed, **wanted).path)
+    (tmp_path / "root").mkdir()
+    graph = tmp_path / "root" / "graph"
+    engine = threads_engine(FaultInjector([FaultRule("no_space", "writes", 30, once=False)]))
+    with pytest.raises(DestinationError) as caught:
+        generate_graph(graph, GraphConfig(seed=1, **wanted), engine=engine, budget=Budget(30_000_000), threads=1)
+    assert "run the same command again to go on" in str(caught.value.__notes__)
+    assert not graph.exists()
+    assert folder_bytes(generated(graph, memory_bytes=30_000_000, seed=seed, **wanted).path) == expected
+    assert list((tmp_path / "root").iterdir()) == [graph]
