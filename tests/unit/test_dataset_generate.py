@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from diskhop._native import permute_ids, rmat_edges
+from diskhop._native import FaultInjector, FaultRule, permute_ids, rmat_edges
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.generate import GraphConfig, features_alone_accuracy, generate_graph, result_bytes
@@ -330,6 +330,20 @@ def test_threads_and_budget_change_no_byte(kind: str, order: str, dtype: str, tm
     assert told == pytest.approx(actual, rel=0.001)
 
 
+def test_edges_that_memory_does_not_hold_give_the_same_bytes(tmp_path: Path) -> None:
+    wanted: dict[str, Any] = {
+        "kind": "kronecker",
+        "num_nodes": 5000,
+        "num_edges": 3_000_000,
+        "dim": 0,
+        "num_classes": 0,
+    }
+    expected = folder_bytes(generated(tmp_path / "in-memory", **wanted).path)
+    for threads, memory_bytes in ((1, 30_000_000), (2, 45_000_000)):
+        made = generated(tmp_path / f"{threads}", threads=threads, memory_bytes=memory_bytes, **wanted)
+        assert folder_bytes(made.path) == expected
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_hot_order_is_the_same_graph(kind: str, tmp_path: Path) -> None:
     plain, hot = (generated(tmp_path / order, kind=kind, order=order, **SMALL) for order in ("input", "hot"))
@@ -417,8 +431,30 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(tmp_path: Path) -> None
     with pytest.raises(DestinationError, match="are free"):
         generated(tmp_path / "graph", **SBM | {"num_nodes": 2**40})
     with pytest.raises(BudgetError, match="hot order") as caught:
-        generated(tmp_path / "graph", memory_bytes=1_000_000, **SBM | {"order": "hot"})
+        generated(tmp_path / "graph", memory_bytes=10_000_000, **SBM | {"order": "hot"})
     assert caught.value.smallest_bytes is not None
     with pytest.raises(BudgetError, match="class means"):
         generated(tmp_path / "graph", memory_bytes=60_000_000, **SMALL | {"kind": "uniform", "num_classes": 10**6})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_run_that_failed_is_gone_on_with_by_its_own_graph_only(seed: int, tmp_path: Path) -> None:
+    """Half sorted on disk with seed 1: the same graph goes on from there, another one starts over."""
+    wanted: dict[str, Any] = {
+        "kind": "kronecker",
+        "num_nodes": 5000,
+        "num_edges": 3_000_000,
+        "dim": 0,
+        "num_classes": 0,
+    }
+    expected = folder_bytes(generated(tmp_path / "whole", seed=seed, **wanted).path)
+    (tmp_path / "root").mkdir()
+    graph = tmp_path / "root" / "graph"
+    engine = threads_engine(FaultInjector([FaultRule("no_space", "writes", 30, once=False)]))
+    with pytest.raises(DestinationError) as caught:
+        generate_graph(graph, GraphConfig(seed=1, **wanted), engine=engine, budget=Budget(30_000_000), threads=1)
+    assert "run the same command again to go on" in str(caught.value.__notes__)
+    assert not graph.exists()
+    assert folder_bytes(generated(graph, memory_bytes=30_000_000, seed=seed, **wanted).path) == expected
+    assert list((tmp_path / "root").iterdir()) == [graph]

@@ -20,7 +20,7 @@ from diskhop.dataset.generate.config import GraphConfig
 from diskhop.dataset.generate.edges import generated_edges
 from diskhop.dataset.generate.nodes import GeneratedNodes
 from diskhop.dataset.manifest import SPLIT_NAMES, index_dtype
-from diskhop.dataset.order import RenumberedEdges, find_hot_order
+from diskhop.dataset.order import RenumberedEdges, find_hot_order, hot_order_bytes
 from diskhop.dataset.parallel import map_in_order
 from diskhop.dataset.progress import Progress, row_ranges, silent, tracked
 from diskhop.io.atomic import Injector
@@ -70,6 +70,7 @@ def generate_graph(
     ):
         builder.add_nodes(NODE, num_nodes)
         builder.require_space(result_bytes(config))
+        budget.require(_most_held(config, threads))
         original_ids = None
         if config.order == "hot":
             order = held.enter_context(
@@ -80,7 +81,7 @@ def generate_graph(
         if config.order == "hot":
             held.enter_context(budget.reserve("original ids", order.new_ids.nbytes))
             original_ids = order.original_ids()
-        held.enter_context(budget.reserve("class means", 4 * config.num_classes * config.dim))
+        held.enter_context(budget.reserve("class means", _mean_bytes(config)))
         nodes = GeneratedNodes(config, original_ids)
         _write_nodes(builder, config, nodes, budget, threads, report)
         return builder.finish()
@@ -89,11 +90,46 @@ def generate_graph(
 def result_bytes(config: GraphConfig) -> int:
     """What the dataset takes on the disk, up to a few pages."""
     num_edges = config.num_edges * (1 if config.directed else 2)
-    topology_bytes = 8 * (config.num_nodes + 1) + np.dtype(index_dtype(config.num_nodes)).itemsize * num_edges
+    topology_bytes = 8 * (config.num_nodes + 1) + _id_bytes(config) * num_edges
     node_bytes = row_bytes(config.dtype, config.dim) if config.dim else 0
     ids_a_node = config.order == "hot"
     labels_a_node = 1 + config.train_fraction + 2 * config.eval_share if config.num_classes else 0
     return topology_bytes + int((node_bytes + 8 * (ids_a_node + labels_a_node)) * config.num_nodes)
+
+
+def _most_held(config: GraphConfig, threads: int) -> dict[str, int]:
+    """What is reserved when it is most, by name, but for sorting: known before any work."""
+    ranking = {}
+    nodes = {"class means": _mean_bytes(config), "labels and splits": _label_bytes(config)}
+    if config.order == "hot":
+        ranking["hot order"] = hot_order_bytes(config.num_nodes, generated_edges(config).num_edges, threads)
+        nodes["hot order"] = nodes["original ids"] = config.num_nodes * _id_bytes(config)
+    if config.dim and _feature_bytes(config, threads) > nodes["labels and splits"]:
+        del nodes["labels and splits"]
+        nodes["features"] = _feature_bytes(config, threads)
+    return max(ranking, nodes, key=lambda wanted: sum(wanted.values()))
+
+
+def _id_bytes(config: GraphConfig) -> int:
+    return np.dtype(index_dtype(config.num_nodes)).itemsize
+
+
+def _mean_bytes(config: GraphConfig) -> int:
+    return 4 * config.num_classes * config.dim
+
+
+def _label_bytes(config: GraphConfig) -> int:
+    # Which nodes a split has seen is a byte each.
+    return _NODES_A_BLOCK * _BYTES_A_NODE + config.num_nodes
+
+
+def _feature_bytes(config: GraphConfig, threads: int) -> int:
+    # A block in each thread's hands, one waiting, and one on its way, each with what it is turned into.
+    return 2 * (threads + 2) * _rows_a_block(config) * (4 * config.dim + _BYTES_A_NODE)
+
+
+def _rows_a_block(config: GraphConfig) -> int:
+    return max(1, _FEATURE_BLOCK_BYTES // (4 * config.dim))
 
 
 def _write_nodes(
@@ -109,8 +145,7 @@ def _write_nodes(
     def blocks(make: Callable[[int, int], NDArray[Any]]) -> Iterator[NDArray[Any]]:
         return (make(start, stop) for start, stop in row_ranges(num_nodes, _NODES_A_BLOCK))
 
-    # Which nodes a split has seen is a byte each.
-    with budget.reserve("labels and splits", _NODES_A_BLOCK * _BYTES_A_NODE + num_nodes):
+    with budget.reserve("labels and splits", _label_bytes(config)):
         if config.order == "hot":
             builder.add_original_ids(NODE, blocks(nodes.original_ids), order="hot")
         if config.num_classes:
@@ -119,13 +154,11 @@ def _write_nodes(
                 if nodes.part_length(part):
                     builder.add_split(NODE, part, blocks(partial(nodes.part, part)))
     if config.dim:
-        rows_a_block = max(1, _FEATURE_BLOCK_BYTES // (4 * config.dim))
 
         def encoded(rows: tuple[int, int]) -> NDArray[np.uint8]:
             return encode_rows(nodes.features(*rows), config.dtype)
 
-        # A block in each thread's hands, one waiting, and one on its way, each with what it is turned into.
-        with budget.reserve("features", 2 * (threads + 2) * rows_a_block * (4 * config.dim + _BYTES_A_NODE)):
-            made = map_in_order(encoded, row_ranges(num_nodes, rows_a_block), threads)
+        with budget.reserve("features", _feature_bytes(config, threads)):
+            made = map_in_order(encoded, row_ranges(num_nodes, _rows_a_block(config)), threads)
             features = tracked(made, progress, "features", num_nodes)
             builder.add_encoded_features(NODE, features, dim=config.dim, dtype=config.dtype)
