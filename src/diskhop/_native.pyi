@@ -199,3 +199,83 @@ def keyed_permutation(num_items: int, seed: int, purpose: int, epoch: int) -> ND
 
     Takes 16 bytes an item, of which 8 are the result.
     """
+
+# -- bind_csc.cpp --
+
+Ids = NDArray[np.int32] | NDArray[np.uint32] | NDArray[np.int64] | NDArray[np.uint64]
+
+class KeyLayout:
+    """Bits of an edge's key; num_numbers: 0 without edge numbers, else more than the highest."""
+
+    def __init__(self, num_sources: int, num_destinations: int, num_numbers: int) -> None: ...
+    @property
+    def source_bits(self) -> int: ...
+    @property
+    def number_bits(self) -> int: ...
+    @property
+    def key_bytes(self) -> int: ...
+    @property
+    def index_bytes(self) -> int: ...
+
+class EdgeSpill:
+    """Edges on their way to a file of streams, one for each bucket. bucket_starts (buckets, 2): high and low words."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        pool: BufferPool,
+        path: str,
+        layout: KeyLayout,
+        bucket_starts: NDArray[np.uint64],
+        block_bytes: int,
+        num_spare_blocks: int,
+    ) -> None: ...
+    def add(self, first_number: int, sources: Ids, destinations: Ids) -> tuple[int, bool] | None:
+        """None, or the position of the first edge with an id out of range and whether it is its source's."""
+
+    def finish(self) -> None:
+        """Write the rest; the file is complete, and on the disk after an fsync."""
+
+def sort_bucket(
+    engine: Engine,
+    pool: BufferPool,
+    layout: KeyLayout,
+    spill_paths: Sequence[str],
+    bucket_starts: NDArray[np.uint64],
+    bucket: int,
+    part_path: str,
+    block_bytes: int,
+    num_spare_blocks: int,
+    num_window_blocks: int,
+    max_keys: int,
+) -> int:
+    """Sort a bucket into a file of streams: indices, indptr, numbers. Returns how often the spills were read."""
+
+class EdgeTable:
+    """Edges sorted in memory: twice their keys."""
+
+    def __init__(self, layout: KeyLayout, num_edges: int) -> None: ...
+    def add(self, first_number: int, sources: Ids, destinations: Ids) -> tuple[int, bool] | None:
+        """See EdgeSpill."""
+
+    def sort(self, num_threads: int) -> None: ...
+    def indices(self, first: int, count: int) -> NDArray[np.uint32] | NDArray[np.int64]: ...
+    def numbers(self, first: int, count: int) -> NDArray[np.int64]: ...
+    def indptr(self, first_node: int, count: int) -> NDArray[np.int64]: ...
+
+class StreamFile:
+    """A file of streams, open for reading. Raises FormatError for one that is damaged."""
+
+    def __init__(self, engine: Engine, path: str) -> None: ...
+    @property
+    def num_streams(self) -> int: ...
+    @property
+    def block_bytes(self) -> int: ...
+    def num_bytes(self, stream: int) -> int: ...
+
+class StreamReader:
+    """One stream from front to back, read ahead through a window of at least two blocks."""
+
+    def __init__(self, engine: Engine, file: StreamFile, stream: int, window: NDArray[np.uint8]) -> None: ...
+    def next(self) -> NDArray[np.uint8]:
+        """The next block, valid until the following call; empty at the end."""

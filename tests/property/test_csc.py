@@ -1,79 +1,189 @@
-"""Sorted in-neighbour lists against the plainest way to make them."""
+"""Sorted in-neighbour lists against SciPy's: in memory and by way of the disk, at sizes that force every path."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
 
-from diskhop.dataset.csc import EdgeSorter
-from diskhop.errors import ConfigError, SourceError
+from diskhop.budget import Budget
+from diskhop.dataset.csc import EdgeShape, sort_edges
+from diskhop.dataset.edges import ArrayEdges
+from diskhop.dataset.progress import silent
+from diskhop.dataset.sort_plan import SortLimits
+from diskhop.errors import SourceError
+from diskhop.tasks import Tools, WorkFolder
+from tests.graphs import memory_folder, threads_engine
+
+# Blocks of a page and buckets of a few edges: many spills, buckets and blocks for graphs that tests can afford.
+TINY = SortLimits(
+    least_block_bytes=4096,
+    most_block_bytes=4096,
+    part_block_bytes=4096,
+    bucket_keys=40,
+    thread_bytes=1,
+    read_edges=13,
+    in_memory_bytes=0,
+)
 
 
-def lists_of(sorter: EdgeSorter) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    indices = [np.zeros(0, np.uint32), *sorter.index_blocks()]
-    return np.concatenate(list(sorter.indptr_blocks())), np.concatenate(indices[1:] or indices)
+class Lists(NamedTuple):
+    indptr: NDArray[np.int64]
+    indices: NDArray[Any]
+    edge_ids: NDArray[np.int64] | None
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with memory_folder(tmp_path) as found:
+        yield found
+
+
+def lists_of(
+    folder: Path,
+    pairs: NDArray[Any],
+    num_sources: int,
+    num_destinations: int,
+    *,
+    limits: SortLimits,
+    is_numbered: bool = False,
+    threads: int = 1,
+    memory_bytes: int = 1 << 30,
+) -> Lists:
+    shape = EdgeShape(
+        num_sources=num_sources,
+        num_destinations=num_destinations,
+        num_edges=pairs.shape[1],
+        is_numbered=is_numbered,
+        origin="graph.npz",
+    )
+    budget = Budget(memory_bytes)
+    with WorkFolder(folder / "graph") as work:
+        ordered = sort_edges(
+            ArrayEdges(pairs),
+            shape,
+            work=work,
+            stage="sort",
+            budget=budget,
+            threads=threads,
+            tools=Tools(threads_engine()),
+            progress=silent,
+            limits=limits,
+        )
+        with ordered:
+            blocks = [[block.copy() for block in ordered.indptr()], [block.copy() for block in ordered.indices()]]
+            if is_numbered:
+                blocks.append([block.copy() for block in ordered.edge_ids()])
+        by_disk = limits.in_memory_bytes == 0 and pairs.shape[1] > 0
+        assert work.path.exists() == by_disk, "only what goes by way of the disk leaves work"
+        work.remove()
+    assert budget.available_bytes == memory_bytes, "all that was reserved was given back"
+    empty = [np.zeros(0, np.int64), np.zeros(0, shape.index_dtype), np.zeros(0, np.int64)]
+    indptr, indices, *edge_ids = (np.concatenate(each) if each else empty[place] for place, each in enumerate(blocks))
+    return Lists(indptr, indices, edge_ids[0] if edge_ids else None)
+
+
+def expected_lists(pairs: NDArray[Any], num_destinations: int) -> Lists:
+    """By the plainest means: SciPy's for ids that it takes, and NumPy's stable sort for the rest."""
+    order = np.lexsort((pairs[0], pairs[1]))
+    indptr = np.searchsorted(pairs[1][order], np.arange(num_destinations + 1))
+    return Lists(indptr, pairs[0][order], order)
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[int, int, list[tuple[int, int]]]:
-    # The large counts make a pair of ids not fit 64 bits.
-    num_sources = draw(st.sampled_from([1, 2, 7, 2**31, 2**32, 2**32 + 1, 2**62]))
-    num_destinations = draw(st.integers(1, 9))
-    pair = st.tuples(
-        st.sampled_from([0, num_sources - 1]) | st.integers(0, num_sources - 1), st.integers(0, num_destinations - 1)
-    )
-    return num_sources, num_destinations, draw(st.lists(pair, max_size=30))
+def graphs(draw: st.DrawFn) -> tuple[NDArray[np.int64], int, int]:
+    """Pairs with repeats and loops, nodes without edges, and sometimes a hub that half of the edges lead to."""
+    # The large counts make a key wider than 64 bits.
+    num_sources = draw(st.sampled_from([1, 2, 7, 300, 2**31, 2**32 - 1, 2**32, 2**48]))
+    num_destinations = draw(st.sampled_from([1, 3, 50, 70_000]))
+    num_edges = draw(st.sampled_from([0, 1, 2, 30, 600, 3000]))
+    generator = np.random.default_rng(draw(st.integers(0, 2**32)))
+    few = draw(st.integers(1, 40))
+    sources = generator.integers(0, num_sources, num_edges)
+    destinations = generator.integers(0, num_destinations, num_edges)
+    shape = draw(st.sampled_from(["random", "hub", "repeats", "one pair"]))
+    if shape == "hub":
+        destinations[generator.random(num_edges) < 0.5] = num_destinations - 1
+    elif shape == "repeats":
+        sources, destinations = np.resize(sources[:few], num_edges), np.resize(destinations[:few], num_edges)
+    elif shape == "one pair":
+        sources[:], destinations[:] = num_sources - 1, num_destinations - 1
+    return np.stack([sources, destinations]), num_sources, num_destinations
 
 
-@given(graph=graphs(), data=st.data())
+def assert_same(found: Lists, expected: Lists, *, is_numbered: bool) -> None:
+    np.testing.assert_array_equal(found.indptr, expected.indptr)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    if is_numbered:
+        np.testing.assert_array_equal(found.edge_ids, expected.edge_ids)
+
+
+@pytest.mark.parametrize("way", ["memory", "disk"])
+@settings(deadline=None, max_examples=40)
+@given(
+    graph=graphs(), is_numbered=st.booleans(), threads=st.integers(1, 2), sorted_keys=st.sampled_from([3, 70, 2**40])
+)
 def test_lists_are_the_sources_of_each_destination_sorted(
-    graph: tuple[int, int, list[tuple[int, int]]], data: st.DataObject
+    way: str, graph: tuple[NDArray[np.int64], int, int], is_numbered: bool, threads: int, sorted_keys: int
 ) -> None:
-    num_sources, num_destinations, pairs = graph
-    sorter = EdgeSorter(len(pairs), num_sources, num_destinations, "test")
-    sources = np.array([source for source, _ in pairs], np.int64)
-    destinations = np.array([destination for _, destination in pairs], np.int64)
-    cut = data.draw(st.integers(0, len(pairs)))
-    sorter.put_destinations(cut, destinations[cut:])
-    sorter.put_sources(0, sources[:cut])
-    sorter.put_sources(cut, sources[cut:])
-    sorter.put_destinations(0, destinations[:cut])
-
-    if data.draw(st.booleans()):
-        numbers = sorter.sort_and_number()
-        expected = sorted(range(len(pairs)), key=lambda edge: (pairs[edge][1], pairs[edge][0], edge))
-        assert numbers.tolist() == expected
-    else:
-        sorter.sort()
-    indptr, indices = lists_of(sorter)
-    assert len(indptr) == num_destinations + 1
-    for node in range(num_destinations):
-        in_neighbours = sorted(source for source, destination in pairs if destination == node)
-        assert indices[indptr[node] : indptr[node + 1]].tolist() == in_neighbours
-    if pairs:
-        assert indices.dtype == (np.uint32 if num_sources < 2**32 else np.int64)
+    pairs, num_sources, num_destinations = graph
+    limits = SortLimits() if way == "memory" else replace(TINY, sorted_keys=sorted_keys)
+    with memory_folder(Path()) as folder:
+        found = lists_of(
+            folder, pairs, num_sources, num_destinations, limits=limits, is_numbered=is_numbered, threads=threads
+        )
+    assert found.indices.dtype == (np.uint32 if num_sources < 2**32 else np.int64)
+    assert_same(found, expected_lists(pairs, num_destinations), is_numbered=is_numbered)
 
 
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 2**32), way=st.sampled_from([SortLimits(), TINY]), hub=st.booleans())
+def test_lists_are_those_of_scipy(seed: int, way: SortLimits, hub: bool) -> None:
+    generator = np.random.default_rng(seed)
+    num_nodes = int(generator.integers(1, 300))
+    pairs = generator.integers(0, num_nodes, (2, 2000))
+    if hub:
+        pairs[1, ::2] = num_nodes // 2
+    # SciPy adds up what is in one place: the values are how often a pair occurs.
+    matrix = coo_array((np.ones(2000, np.int64), (pairs[0], pairs[1])), shape=(num_nodes, num_nodes)).tocsc()
+    matrix.sum_duplicates()
+    columns = np.repeat(np.arange(num_nodes), np.diff(matrix.indptr))
+    with memory_folder(Path()) as folder:
+        found = lists_of(folder, pairs, num_nodes, num_nodes, limits=way)
+    np.testing.assert_array_equal(found.indices, np.repeat(matrix.indices, matrix.data))
+    np.testing.assert_array_equal(np.diff(found.indptr), np.bincount(columns, matrix.data, num_nodes))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "<i2", ">i2", "<i4", "<u4", ">u4", "<i8", "<u8", ">i8", ">u8"])
+@pytest.mark.parametrize("limits", [SortLimits(), TINY])
+def test_ids_of_any_integer_dtype_give_the_same_lists(folder: Path, dtype: str, limits: SortLimits) -> None:
+    pairs = np.random.default_rng(0).integers(0, 100, (2, 500))
+    found = lists_of(folder, pairs.astype(dtype), 100, 100, limits=limits)
+    assert_same(found, expected_lists(pairs, 100), is_numbered=False)
+    transposed = np.ascontiguousarray(pairs.T.astype(dtype)).T
+    assert_same(lists_of(folder, transposed, 100, 100, limits=limits), found, is_numbered=False)
+
+
+@pytest.mark.parametrize("limits", [SortLimits(), TINY])
 @pytest.mark.parametrize("bad", [-1, 5, 2**40])
 @pytest.mark.parametrize("end", ["source", "destination"])
-def test_the_first_id_out_of_range_is_named(end: str, bad: int) -> None:
-    sorter = EdgeSorter(10, 5, 5, "graph.npz")
-    put = sorter.put_sources if end == "source" else sorter.put_destinations
-    with pytest.raises(SourceError, match=rf"graph.npz: edge 8 has {end} {bad}, .* 0 to 4"):
-        put(6, np.array([0, 4, bad, bad]))
+def test_the_first_id_out_of_range_is_named(folder: Path, limits: SortLimits, end: str, bad: int) -> None:
+    pairs = np.zeros((2, 100), np.int64)
+    pairs[0 if end == "source" else 1, [58, 71]] = bad
+    with pytest.raises(SourceError, match=rf"graph.npz: edge 58 has {end} {bad}, .* 0 to 4"):
+        lists_of(folder, pairs, 5, 5, limits=limits)
+    assert [path.name for path in folder.iterdir()] == ([".graph.work"] if limits is TINY else [])
 
 
-def test_ids_beyond_int64_are_refused_not_wrapped() -> None:
-    sorter = EdgeSorter(1, 5, 5, "graph.npz")
+def test_ids_beyond_int64_are_refused_not_wrapped(folder: Path) -> None:
+    pairs = np.array([[2**64 - 1], [0]], np.uint64)
     with pytest.raises(SourceError, match=str(2**64 - 1)):
-        sorter.put_sources(0, np.array([2**64 - 1], np.uint64))
-
-
-def test_more_edges_than_memory_is_one_line() -> None:
-    with pytest.raises(ConfigError, match="memory"):
-        EdgeSorter(1 << 58, 5, 5, "graph.npz")
+        lists_of(folder, pairs, 5, 5, limits=SortLimits())

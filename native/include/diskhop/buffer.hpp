@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace diskhop {
@@ -50,6 +51,22 @@ class BufferPool {
   std::size_t used_bytes_ = 0;
   std::size_t num_used_ = 0;
   std::size_t max_bytes_;
+};
+
+/// A pool's buffer for the length of a scope.
+class PooledBuffer {
+ public:
+  PooledBuffer(BufferPool& pool, std::size_t num_bytes) : pool_(pool), buffer_(pool.take(num_bytes)) {}
+  ~PooledBuffer() { pool_.give_back(std::move(buffer_)); }
+  PooledBuffer(const PooledBuffer&) = delete;
+  PooledBuffer& operator=(const PooledBuffer&) = delete;
+  PooledBuffer(PooledBuffer&&) = delete;
+  PooledBuffer& operator=(PooledBuffer&&) = delete;
+  [[nodiscard]] std::byte* data() const noexcept { return buffer_.data(); }
+
+ private:
+  BufferPool& pool_;
+  Buffer buffer_;
 };
 
 }  // namespace diskhop

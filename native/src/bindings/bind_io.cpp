@@ -28,6 +28,21 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace diskhop {
+
+nb::object as_text(const std::string& text) {
+  return nb::steal(PyUnicode_DecodeFSDefaultAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+}
+
+std::string path_bytes(nb::handle path) {
+  const nb::object encoded = nb::module_::import_("os").attr("fsencode")(path);
+  return {PyBytes_AS_STRING(encoded.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.ptr()))};
+}
+
+void set_error(const char* class_name, const std::string& message) {
+  const nb::object error_class = nb::module_::import_("diskhop.errors").attr(class_name);
+  PyErr_SetObject(error_class.ptr(), as_text(message).ptr());
+}
+
 namespace {
 
 using Numbers = nb::ndarray<const std::uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -78,22 +93,6 @@ FileMode parse_mode(const std::string& word) {
   static constexpr std::array<std::pair<const char*, FileMode>, 2> words = {
       {{"read", FileMode::read}, {"write", FileMode::write}}};
   return parse(word, words, "mode");
-}
-
-/// Text with paths in it, as Python shows paths: bytes that are no UTF-8 become surrogates.
-nb::object as_text(const std::string& text) {
-  return nb::steal(PyUnicode_DecodeFSDefaultAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
-}
-
-/// A path's bytes, as the system wants them (os.fsencode).
-std::string path_bytes(nb::handle path) {
-  const nb::object encoded = nb::module_::import_("os").attr("fsencode")(path);
-  return {PyBytes_AS_STRING(encoded.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.ptr()))};
-}
-
-void set_error(const char* class_name, const std::string& message) {
-  const nb::object error_class = nb::module_::import_("diskhop.errors").attr(class_name);
-  PyErr_SetObject(error_class.ptr(), as_text(message).ptr());
 }
 
 /// A place that cannot take what is written to it, rather than a device that failed at it.

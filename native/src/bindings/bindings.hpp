@@ -3,8 +3,18 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
+
 namespace diskhop {
 
+/// Text with paths in it, as Python shows paths: bytes that are no UTF-8 become surrogates.
+[[nodiscard]] nanobind::object as_text(const std::string& text);
+/// A path's bytes, as the system wants them (os.fsencode).
+[[nodiscard]] std::string path_bytes(nanobind::handle path);
+/// Sets an error of diskhop.errors, for nanobind to raise.
+void set_error(const char* class_name, const std::string& message);
+
+void bind_csc(nanobind::module_& module);
 void bind_id_set(nanobind::module_& module);
 void bind_io(nanobind::module_& module);
 void bind_order(nanobind::module_& module);

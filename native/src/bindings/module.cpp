@@ -10,4 +10,5 @@ NB_MODULE(_native, module) {
   diskhop::bind_order(module);
   diskhop::bind_rows(module);
   diskhop::bind_sampling(module);
+  diskhop::bind_csc(module);
 }

@@ -67,20 +67,6 @@ SortedIds sort_ids(std::span<const std::int64_t> ids, std::uint64_t num_rows) {
   return result;
 }
 
-/// Staging from a pool for the length of a call.
-class Staging {
- public:
-  Staging(BufferPool& pool, std::uint64_t num_bytes) : pool_(pool), buffer_(pool.take(num_bytes)) {}
-  ~Staging() { pool_.give_back(std::move(buffer_)); }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-  [[nodiscard]] std::byte* data() const noexcept { return buffer_.data(); }
-
- private:
-  BufferPool& pool_;
-  Buffer buffer_;
-};
-
 /// Groups of reads on their way, the oldest first. Staging must outlive it: leaving waits for all of them.
 class Window {
  public:
@@ -162,7 +148,7 @@ ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::byte* out, Pr
     }
   };
 
-  const Staging staging(pool_, num_groups_ * group_bytes_);
+  const PooledBuffer staging(pool_, num_groups_ * group_bytes_);
   Window window(engine_, priority);
   std::vector<std::vector<Op>> groups(num_groups_);
   std::vector<std::size_t> first_reads(num_groups_);

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import Engine
-from diskhop.budget import Budget
+from diskhop.budget import Budget, Reservation
 from diskhop.dataset.checks import checked_ids, checked_labels, checked_tasks, checked_triples, encoded_rows
-from diskhop.dataset.csc import sort_edges
+from diskhop.dataset.csc import EdgeShape, sort_edges
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.duplicates import CheckedLists, RepeatCounts
 from diskhop.dataset.edges import EdgeSource
@@ -38,8 +38,9 @@ from diskhop.dataset.manifest import (
     parse_manifest,
     split_file,
 )
-from diskhop.dataset.progress import Progress, silent
-from diskhop.dataset.writer import DatasetFiles
+from diskhop.dataset.progress import Progress, silent, tracked
+from diskhop.dataset.sort_plan import SortLimits
+from diskhop.dataset.writer import WRITER_BYTES, DatasetFiles
 from diskhop.errors import ConfigError, SourceError
 from diskhop.io.atomic import Injector, StagedDirectory, require_free_space, write_file
 from diskhop.tasks import Tools, WorkFolder
@@ -62,6 +63,7 @@ class DatasetBuilder:
         origin: str = "",
         injector: Injector | None = None,
         progress: Progress | None = None,
+        sort_limits: SortLimits | None = None,
     ) -> None:
         if not name.isprintable() or not 1 <= len(name) <= 200:
             raise ConfigError(f"dataset name {name!r} must be 1 to 200 printable characters; give another with --name")
@@ -72,6 +74,8 @@ class DatasetBuilder:
         self._threads = threads
         self._injector = injector
         self._progress = progress or silent
+        self._sort_limits = sort_limits or SortLimits()
+        self._reservation: Reservation | None = None
         self._tools = Tools(engine, injector)
         self.work = WorkFolder(destination, injector)
         self._staged = StagedDirectory(destination, injector)
@@ -82,6 +86,7 @@ class DatasetBuilder:
         self._names: dict[str, int] = {}
 
     def __enter__(self) -> DatasetBuilder:
+        self._reservation = self._budget.reserve("writing files", WRITER_BYTES)
         self._staged.__enter__()
         return self
 
@@ -225,18 +230,23 @@ class DatasetBuilder:
         assert duplicates is None or not (keep_edge_ids or weights is not None), "which of them would stay?"
         if weights is not None:
             self._check_weights(weights, edges.num_edges)
-        ordered = sort_edges(
-            edges,
+        shape = EdgeShape(
             num_sources=self._nodes[source].count,
             num_destinations=self._nodes[destination].count,
-            number=keep_edge_ids or weights is not None,
+            num_edges=edges.num_edges,
+            is_numbered=keep_edge_ids or weights is not None,
             origin=origin or self._origin,
+        )
+        ordered = sort_edges(
+            edges,
+            shape,
             work=self.work,
             stage=f"sort-{edge_type}",
             budget=self._budget,
             threads=self._threads,
             tools=self._tools,
             progress=self._progress,
+            limits=self._sort_limits,
         )
         with ordered:
             lists = ordered if duplicates is None else CheckedLists(ordered, drop=duplicates == "drop")
@@ -245,7 +255,7 @@ class DatasetBuilder:
                 source,
                 destination,
                 indptr=lists.indptr(),
-                indices=lists.indices(),
+                indices=tracked(lists.indices(), self._progress, "writing edges", edges.num_edges),
                 edge_ids=ordered.edge_ids() if keep_edge_ids else None,
                 weights=None if weights is None else (weights[ids].astype("<f4") for ids in ordered.edge_ids()),
             )

@@ -15,6 +15,9 @@ from diskhop.dataset.manifest import CHECKSUMS_NAME, FileEntry
 from diskhop.io.atomic import Injector, destination_errors, sync_file
 from diskhop.io.stream import TRANSFER_BYTES, SequentialWriter
 
+# Held by DatasetFiles.
+WRITER_BYTES = 2 * TRANSFER_BYTES
+
 
 class DatasetFiles:
     """Writes files below a folder and remembers their sums."""
@@ -23,7 +26,7 @@ class DatasetFiles:
         self.folder = folder
         self._engine = engine
         self._injector = injector
-        self._pool = BufferPool(2 * TRANSFER_BYTES)
+        self._pool = BufferPool(WRITER_BYTES)
         self._sums: dict[str, FileSums] = {}
 
     def write(self, relative: str, blocks: Iterable[NDArray[Any]]) -> int:

@@ -1,0 +1,166 @@
+// Edges that fit in memory: sorted there, by all threads.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "diskhop/random.hpp"
+#include "edge_keys.hpp"
+#include "key_sort.hpp"
+
+namespace diskhop {
+namespace {
+
+constexpr std::uint64_t min_parallel_keys = std::uint64_t{1} << 20;
+constexpr std::size_t num_buckets = 512;
+constexpr std::size_t samples_a_bucket = 64;
+
+/// Calls work(0) to work(num_threads - 1), each in a thread of its own, and waits for them.
+template <typename Work>
+void in_threads(unsigned num_threads, Work work) {
+  std::vector<std::jthread> threads;
+  for (unsigned number = 1; number < num_threads; ++number) threads.emplace_back(work, number);
+  work(0);
+}
+
+template <typename Key>
+class Table final : public EdgeTable {
+ public:
+  Table(const KeyLayout& layout, std::uint64_t num_edges)
+      : layout_(layout),
+        memory_(2 * num_edges * sizeof(Key)),
+        keys_(reinterpret_cast<Key*>(memory_.data()), num_edges),
+        scratch_(keys_.data() + num_edges, num_edges) {}
+
+  std::optional<BadEnd> add(std::uint64_t first_number, const IdColumn& sources, const IdColumn& destinations,
+                            std::size_t count) override {
+    return make_keys<Key>(layout_, first_number, sources, destinations, count,
+                          [&](std::size_t first, std::span<const Key> keys) {
+                            std::copy(keys.begin(), keys.end(), keys_.begin() + (first_number + first));
+                          });
+  }
+
+  void sort(unsigned num_threads) override {
+    // Where sorted pieces belong is where they are, in keys_.
+    const auto sort_piece = [this](std::span<Key> keys, std::span<Key> scratch, Key base, unsigned bits, Key* out) {
+      const auto keep = [&out](std::span<const Key> sorted) {
+        if (out != sorted.data()) std::copy(sorted.begin(), sorted.end(), out);
+        out += sorted.size();
+      };
+      sort_keys(keys, scratch, base, bits, keep);
+    };
+    if (keys_.size() < min_parallel_keys || num_threads == 1) {
+      return sort_piece(keys_, scratch_, 0, layout_.bits(), keys_.data());
+    }
+    const BucketTable<Key> buckets(sample_starts(), layout_.bits());
+    const std::vector<std::size_t> begins = partition(buckets, num_threads);
+    std::atomic<std::size_t> next_bucket = 0;
+    in_threads(num_threads, [&](unsigned) {
+      // Relaxed: the counter hands out numbers; the threads' start and end order everything else.
+      while (true) {
+        const std::size_t bucket = next_bucket.fetch_add(1, std::memory_order_relaxed);
+        if (bucket >= buckets.starts().size()) return;
+        const std::size_t begin = begins[bucket];
+        const std::size_t length = begins[bucket + 1] - begin;
+        const Key first = buckets.starts()[bucket];
+        const Key last =
+            bucket + 1 < buckets.starts().size() ? buckets.starts()[bucket + 1] - 1 : last_key<Key>(layout_);
+        sort_piece(scratch_.subspan(begin, length), keys_.subspan(begin, length), first, key_width<Key>(last - first),
+                   keys_.data() + begin);
+      }
+    });
+  }
+
+  void copy_indices(std::uint64_t first, std::uint64_t count, std::byte* out) const override {
+    const auto copy_as = [&]<typename Index>(Index* indices) {
+      for (std::uint64_t i = 0; i < count; ++i) indices[i] = static_cast<Index>(source_of(layout_, keys_[first + i]));
+    };
+    if (layout_.index_bytes() == 4) {
+      copy_as(reinterpret_cast<std::uint32_t*>(out));
+    } else {
+      copy_as(reinterpret_cast<std::int64_t*>(out));
+    }
+  }
+
+  void copy_numbers(std::uint64_t first, std::span<std::int64_t> out) const override {
+    for (std::uint64_t i = 0; i < out.size(); ++i) {
+      out[i] = static_cast<std::int64_t>(number_of(layout_, keys_[first + i]));
+    }
+  }
+
+  void copy_indptr(std::uint64_t first_node, std::span<std::int64_t> out) const override {
+    const auto is_below = [this](Key key, std::uint64_t node) { return destination_of(layout_, key) < node; };
+    auto place = std::lower_bound(keys_.begin(), keys_.end(), first_node, is_below);
+    for (std::uint64_t i = 0; i < out.size(); ++i) {
+      // Lists are short but for a few: the next one's begin is near.
+      std::ptrdiff_t step = 1;
+      auto begin = place;
+      while (keys_.end() - begin > step && is_below(begin[step], first_node + i)) {
+        begin += step;
+        step *= 2;
+      }
+      const auto end = begin + std::min<std::ptrdiff_t>(step + 1, keys_.end() - begin);
+      place = std::lower_bound(begin, end, first_node + i, is_below);
+      out[i] = place - keys_.begin();
+    }
+  }
+
+ private:
+  /// Keys that cut all into about equal shares.
+  std::vector<Key> sample_starts() const {
+    std::vector<Key> sample(num_buckets * samples_a_bucket);
+    for (std::size_t i = 0; i < sample.size(); ++i) sample[i] = keys_[scale(mix64(i), keys_.size())];
+    std::sort(sample.begin(), sample.end());
+    std::vector<Key> starts = {0};
+    for (std::size_t i = samples_a_bucket; i < sample.size(); i += samples_a_bucket) {
+      if (sample[i] > starts.back()) starts.push_back(sample[i]);
+    }
+    return starts;
+  }
+
+  static std::size_t scale(std::uint64_t draw, std::size_t bound) {
+    return static_cast<std::size_t>((static_cast<WideKey>(draw) * bound) >> 64);
+  }
+
+  /// Moves keys from keys_ to scratch_, bucket by bucket; where each begins, and the end.
+  std::vector<std::size_t> partition(const BucketTable<Key>& buckets, unsigned num_threads) {
+    const std::size_t count = buckets.starts().size();
+    std::vector<std::vector<std::size_t>> places(num_threads, std::vector<std::size_t>(count));
+    const auto slice = [&](unsigned number) {
+      const std::size_t begin = keys_.size() * number / num_threads;
+      return keys_.subspan(begin, keys_.size() * (number + 1) / num_threads - begin);
+    };
+    in_threads(num_threads, [&](unsigned number) {
+      std::vector<std::size_t>& counts = places[number];
+      for (const Key key : slice(number)) ++counts[buckets(key)];
+    });
+    std::vector<std::size_t> begins;
+    std::size_t begin = 0;
+    for (std::size_t bucket = 0; bucket < count; ++bucket) {
+      begins.push_back(begin);
+      for (auto& counts : places) begin += std::exchange(counts[bucket], begin);
+    }
+    begins.push_back(begin);
+    in_threads(num_threads, [&](unsigned number) {
+      std::vector<std::size_t>& ends = places[number];
+      for (const Key key : slice(number)) scratch_[ends[buckets(key)]++] = key;
+    });
+    return begins;
+  }
+
+  KeyLayout layout_;
+  Buffer memory_;
+  std::span<Key> keys_;
+  std::span<Key> scratch_;
+};
+
+}  // namespace
+
+std::unique_ptr<EdgeTable> make_edge_table(const KeyLayout& layout, std::uint64_t num_edges) {
+  if (layout.key_bytes() == 8) return std::make_unique<Table<std::uint64_t>>(layout, num_edges);
+  return std::make_unique<Table<WideKey>>(layout, num_edges);
+}
+
+}  // namespace diskhop

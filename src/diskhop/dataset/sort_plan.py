@@ -1,0 +1,153 @@
+"""How edges are cut for sorting: pure arithmetic from counts and memory to sizes.
+
+Edges go to disk in *spills*, runs of the input that are each partitioned by *bucket*, a range of keys (csc.hpp), and
+come back a bucket at a time. A *cut* is what the files on disk depend on; it outlives a crash. A *crew* is how many
+threads work at a cut and what they hold; it is chosen anew in every run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diskhop.errors import BudgetError
+
+_PAGE_BYTES = 4096
+_HUGE_PAGE_BYTES = 2 << 20
+# A block's place in an index: in memory that grows, and once more as it is written.
+_INDEX_BYTES_A_BLOCK = 96
+# Both ids of an edge, as stored and converted.
+_READ_BYTES_AN_EDGE = 32
+# Blocks on their way to the disk, and those ahead of a reader: enough for its bandwidth.
+SPARE_BLOCKS = 8
+WINDOW_BLOCKS = 8
+_PART_STREAMS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SortLimits:
+    """Sizes between which a plan chooses. Blocks are powers of two from 4 KiB to 2 MiB.
+
+    bucket_keys: keys in a bucket, so few that sorting stays near the cache. sorted_keys: at most so many are sorted at
+    once. thread_bytes: a thread that would have less is not used. read_edges: read of the source at once.
+    in_memory_bytes: what would take more goes by way of the disk, whatever the budget.
+    """
+
+    least_block_bytes: int = 64 << 10
+    most_block_bytes: int = 1 << 20
+    part_block_bytes: int = 256 << 10
+    bucket_keys: int = 3 << 20
+    sorted_keys: int = 1 << 40
+    most_buckets: int = 4096
+    spill_bytes: int = 256 << 20
+    most_spills: int = 64
+    thread_bytes: int = 64 << 20
+    read_edges: int = 128 << 10
+    in_memory_bytes: int = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Spill i holds edges [i * spill_edges, (i + 1) * spill_edges), in blocks of block_bytes."""
+
+    spill_edges: int
+    num_buckets: int
+    block_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """Threads for each kind of task, what they hold together, and the keys that one of them sorts at once."""
+
+    spill_threads: int
+    spill_bytes: int
+    sort_threads: int
+    sort_bytes: int
+    sorted_keys: int
+
+
+def bytes_in_memory(num_edges: int, key_bytes: int, limits: SortLimits) -> int:
+    """What sorting takes that does without the disk: the keys twice, and what is read of the source at once."""
+    return _huge(2 * num_edges * key_bytes) + _reading_bytes(limits)
+
+
+def plan_cut(num_edges: int, key_bytes: int, memory_bytes: int, threads: int, limits: SortLimits) -> Cut:
+    """Choose spills, buckets and blocks for some edges, more than memory holds."""
+    threads = max(1, min(threads, memory_bytes // limits.thread_bytes))
+    thread_bytes = memory_bytes // threads
+    num_spills = max(4 * threads, -(-num_edges * key_bytes // limits.spill_bytes))
+    spill_edges = -(-num_edges // min(num_spills, limits.most_spills))
+
+    def fits(num_buckets: int, block_bytes: int) -> bool:
+        cut = Cut(spill_edges=spill_edges, num_buckets=num_buckets, block_bytes=block_bytes)
+        return _spill_bytes(cut, key_bytes, limits) <= thread_bytes
+
+    block_bytes = limits.least_block_bytes
+    uncut = Cut(spill_edges=spill_edges, num_buckets=1, block_bytes=block_bytes)
+    # Half of what a thread can sort: how much is in a range is only known from a sample.
+    bucket_keys = min(limits.bucket_keys, _sorted_keys(uncut, num_edges, key_bytes, thread_bytes, limits) // 2)
+    num_buckets = min(limits.most_buckets, -(-num_edges // max(1, bucket_keys)))
+    while num_buckets > 1 and not fits(num_buckets, block_bytes):
+        num_buckets -= -(-num_buckets // 8)
+    # Larger blocks while a spill has several of each bucket.
+    while (
+        block_bytes < limits.most_block_bytes
+        and fits(num_buckets, 2 * block_bytes)
+        and spill_edges * key_bytes >= 4 * block_bytes * num_buckets
+    ):
+        block_bytes *= 2
+    return Cut(spill_edges=spill_edges, num_buckets=num_buckets, block_bytes=block_bytes)
+
+
+def plan_crew(cut: Cut, num_edges: int, key_bytes: int, memory_bytes: int, threads: int, limits: SortLimits) -> Crew:
+    """Use as many threads as memory allows. Raises BudgetError with the smallest memory that one can work in."""
+    spill_bytes = _spill_bytes(cut, key_bytes, limits)
+    least_sort_bytes = _sort_bytes(cut, num_edges, key_bytes, 1, limits)
+    smallest_bytes = max(spill_bytes, least_sort_bytes)
+    if memory_bytes < smallest_bytes:
+        raise BudgetError(f"sorting edges takes {smallest_bytes} bytes", smallest_bytes)
+    spill_threads = min(threads, memory_bytes // spill_bytes)
+    sort_threads = max(1, min(threads, memory_bytes // max(limits.thread_bytes, least_sort_bytes)))
+    sorted_keys = min(limits.sorted_keys, _sorted_keys(cut, num_edges, key_bytes, memory_bytes // sort_threads, limits))
+    return Crew(
+        spill_threads=spill_threads,
+        spill_bytes=spill_threads * spill_bytes,
+        sort_threads=sort_threads,
+        sort_bytes=sort_threads * _sort_bytes(cut, num_edges, key_bytes, sorted_keys, limits),
+        sorted_keys=sorted_keys,
+    )
+
+
+def _huge(num_bytes: int) -> int:
+    """Buffers lie on whole huge pages."""
+    return -(-num_bytes // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
+
+
+def _reading_bytes(limits: SortLimits) -> int:
+    return _huge(limits.read_edges * _READ_BYTES_AN_EDGE)
+
+
+def _spill_bytes(cut: Cut, key_bytes: int, limits: SortLimits) -> int:
+    """A thread's while it spills: reading, a block for each bucket and some to spare, the index."""
+    num_blocks = cut.spill_edges * key_bytes // cut.block_bytes + cut.num_buckets
+    blocks_bytes = _huge((cut.num_buckets + SPARE_BLOCKS) * cut.block_bytes)
+    return _reading_bytes(limits) + blocks_bytes + num_blocks * _INDEX_BYTES_A_BLOCK
+
+
+def _sort_bytes(cut: Cut, num_edges: int, key_bytes: int, sorted_keys: int, limits: SortLimits) -> int:
+    """A thread's while it sorts: the indexes of all spills, a window to read, blocks to write, keys and as many again.
+
+    The pieces of a bucket, one of each spill, are read in whole pages.
+    """
+    num_spills = -(-num_edges // cut.spill_edges)
+    num_blocks = num_edges * key_bytes // cut.block_bytes + num_spills * cut.num_buckets
+    fixed_bytes = num_blocks * _INDEX_BYTES_A_BLOCK + _huge(WINDOW_BLOCKS * cut.block_bytes)
+    fixed_bytes += _huge((_PART_STREAMS + SPARE_BLOCKS) * limits.part_block_bytes)
+    return fixed_bytes + 2 * _huge(sorted_keys * key_bytes + num_spills * _PAGE_BYTES)
+
+
+def _sorted_keys(cut: Cut, num_edges: int, key_bytes: int, thread_bytes: int, limits: SortLimits) -> int:
+    """The most keys that a thread with this memory can sort at once, at least 1."""
+    num_spills = -(-num_edges // cut.spill_edges)
+    left_bytes = thread_bytes - _sort_bytes(cut, num_edges, key_bytes, 0, limits) + 2 * _huge(num_spills * _PAGE_BYTES)
+    keys_bytes = left_bytes // 2 // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES - num_spills * _PAGE_BYTES
+    return max(1, keys_bytes // key_bytes)
