@@ -126,6 +126,7 @@ class _Pointers:
             self.last = int(taken[-1])
         is_all = len(self._block) > 0
         if not is_all:
+            taken = taken.copy()  # a block is valid until the next is asked for
             self._block = next(self._blocks, self._block)
             is_all = len(self._block) == 0
         return taken, is_all
