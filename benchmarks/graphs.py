@@ -39,7 +39,8 @@ def make_rmat(
     """Find the graph in the folder, or make it there.
 
     Quadrants .45 .22 .22 .11 over 2^ceil(log2 num_nodes) ids, pairs with an id that is no node drawn again, duplicates
-    and self-loops kept, ids permuted. Making takes 25 bytes an edge of memory.
+    and self-loops kept, ids permuted. Making takes 16 bytes an edge of memory and little
+    more.
     """
     graph_folder = folder / f"rmat-{num_nodes}-{num_edges}-{seed}"
     if not graph_folder.exists():

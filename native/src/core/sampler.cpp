@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::uint64_t max_batch_nodes = (std::uint64_t{1} << 31) - 1;  // local ids are int32
 // The pipeline, measured: indptr is asked for one step of lists ahead; neighbours, and then the places of their local
-// ids, so many edges ahead. Short steps, which mix arithmetic and waiting well, are worth a quarter.
+// ids, so many edges ahead. Lists are drawn one by one in between: arithmetic mixed with waiting is worth a quarter
+// against drawing a whole step at once.
 constexpr std::size_t lists_a_step = 32;
 constexpr std::size_t edges_behind = 128;
 constexpr std::size_t edges_a_step = 16;
