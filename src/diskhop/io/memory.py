@@ -1,14 +1,10 @@
-"""How much memory this process may still take, and whether it keeps what it frees."""
+"""How much memory this process may still take: the machine's, within its control groups."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-
-from diskhop._native import keep_freed_memory
 
 _GROUPS = Path("/sys/fs/cgroup")
 # Folder below the root of groups, limit and usage, for cgroup v2 and for the memory controller of v1.
@@ -25,19 +21,6 @@ def free_memory_bytes() -> int:
         except (OSError, ValueError):  # no such controller here, or no limit ("max")
             continue
     return max(free_bytes, 0)
-
-
-@contextmanager
-def freed_memory_kept() -> Iterator[None]:
-    """Tensors of one mini-batch get the memory of the last one's, instead of fresh pages; given back on leaving.
-
-    For the whole process; see allocator.hpp.
-    """
-    keep_freed_memory(True)
-    try:
-        yield
-    finally:
-        keep_freed_memory(False)
 
 
 def _own_groups(path: Path) -> list[tuple[Path, str, str]]:
