@@ -111,7 +111,14 @@ def make_step(side: Side, threads: int) -> tuple[Callable[[Any, Any, Any], None]
     else:
         layer = {("sage", "ours"): SageLayer, ("gcn", "ours"): GcnLayer, ("sage", "bag"): bag_layer()}
         make = layer[side.model, side.kind]
-        model = Network(lambda inputs, outputs, _: make(inputs, outputs, products), DIM, HIDDEN, CLASSES, len(FANOUT))
+        model = Network(
+            lambda inputs, outputs, _: make(inputs, outputs, products),
+            DIM,
+            HIDDEN,
+            CLASSES,
+            len(FANOUT),
+            products=products,
+        )
     optimizer = torch.optim.Adam(model.parameters(), fused=side.kind == "ours")
 
     def step(x: torch.Tensor, batch: SampledBatch, labels: torch.Tensor) -> None:
@@ -141,7 +148,6 @@ def multiply_only(products: Any) -> Callable[[Any, Any, Any], None]:
 
     from diskhop.models.products import BACKENDS
 
-    backend = BACKENDS[products.backend]
     dims = [DIM, HIDDEN, HIDDEN, CLASSES]
     weights = [torch.randn(dims[i + 1], 2 * dims[i]).to(products.dtype) for i in range(len(FANOUT))]
     rows: dict[tuple[int, int], torch.Tensor] = {}
@@ -155,10 +161,10 @@ def multiply_only(products: Any) -> Callable[[Any, Any, Any], None]:
         for i, weight in enumerate(weights):
             num_rows = sum(batch.num_sampled_nodes[: len(FANOUT) - i])
             x, grad = some_rows(i, num_rows, weight.shape[1]), some_rows(i + 10, num_rows, weight.shape[0])
-            backend.output(x, weight, None)
+            products.multiply(x, weight, None)
             if i > 0:
-                backend.input_gradient(grad, weight)
-            backend.parameter_gradients(grad, x)
+                products.multiply(grad, weight.t(), None)
+            BACKENDS[products.backend].parameter_gradients(grad, x)
 
     return step
 
@@ -186,8 +192,6 @@ def run_side(side: Side, folder: Path, num_batches: int, threads: int) -> Measur
     """In a process of this side's own."""
     import torch
 
-    from diskhop.io.memory import freed_memory_kept
-
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     batches = sample_batches(folder, num_batches + WARM_UP_BATCHES)
@@ -208,11 +212,7 @@ def run_side(side: Side, folder: Path, num_batches: int, threads: int) -> Measur
             seconds.append(time.perf_counter() - started)
         return seconds[WARM_UP_BATCHES:]
 
-    if side.kind in ("ours", "products"):
-        with freed_memory_kept():  # As in training.
-            seconds = time_all()
-    else:
-        seconds = time_all()
+    seconds = time_all()
     grown_bytes = max(resident_bytes("VmHWM") - before_bytes, 0)
     return Measured(
         name=side.name, matmul=matmul, seconds=seconds, grown_bytes=grown_bytes, wanted_seconds=side.wanted_seconds

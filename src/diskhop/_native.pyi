@@ -36,6 +36,12 @@ def aggregate_backward(
 ) -> None:
     """Fill grad_x with the gradient of x, given that of out; both of one dtype, float32 or bfloat16."""
 
+def rectify(values: Any, probability: float, seed: int, num_threads: int) -> None:
+    """values = dropout(relu(values)) in place, float32 or bfloat16 (rows, columns) in one piece; see activation.hpp."""
+
+def rectify_backward(values: Any, grad: Any, probability: float, grad_values: Any, num_threads: int) -> None:
+    """Fill grad_values with the gradient of what rectify() was given; values: what it left."""
+
 # -- bind_io.cpp --
 
 def why_no_uring() -> str:
@@ -85,9 +91,6 @@ class BufferPool:
 
     @property
     def free_bytes(self) -> int: ...
-
-def keep_freed_memory(kept: bool) -> bool:
-    """Whether the C library keeps what is freed for the next allocation; False from it where it cannot be told to."""
 
 class Engine:
     """See engine.hpp. wait() raises ReadError or WriteError naming file and offset.

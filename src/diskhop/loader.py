@@ -21,7 +21,7 @@ from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.progress import row_ranges
 from diskhop.errors import ConfigError
-from diskhop.io.memory import default_memory_bytes, freed_memory_kept
+from diskhop.io.memory import default_memory_bytes
 from diskhop.models.aggregate import Block
 from diskhop.pipeline import MiniBatch, Pipeline, open_pipeline
 from diskhop.planning.defaults import SeedSet, Workload, choose_plan
@@ -72,9 +72,8 @@ class NeighborLoader:
     shuffling and draws; the same seed gives the same batches, bit for bit, whatever store, engine, memory and machine.
     out_dtype: what x is converted to.
 
-    Every pass over the loader is one epoch more. While a loader is open, the process keeps what it frees (with glibc),
-    so that the tensors of a step find the memory of the last one's. Raises ConfigError for what is not supported,
-    BudgetError with the smallest memory that would do.
+    Every pass over the loader is one epoch more. Raises ConfigError for what is not supported, BudgetError with the
+    smallest memory that would do.
     """
 
     def __init__(
@@ -129,7 +128,6 @@ class NeighborLoader:
         with ExitStack() as opened:
             for name, num_bytes in held.items():
                 opened.enter_context(self.budget.reserve(name, num_bytes))
-            opened.enter_context(freed_memory_kept())
             self._pipeline: Pipeline | None = opened.enter_context(open_pipeline(self.dataset, self.plan, self.budget))
             self._exit = opened.pop_all()
 

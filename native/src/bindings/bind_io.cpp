@@ -20,7 +20,6 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/allocator.hpp"
 #include "diskhop/buffer.hpp"
 #include "diskhop/engine.hpp"
 #include "diskhop/faults.hpp"
@@ -294,8 +293,6 @@ void bind_io(nb::module_& module) {
       .def(nb::init<std::size_t>(), "max_bytes"_a)
       .def("take", &take_array, "num_bytes"_a)
       .def_prop_ro("free_bytes", &BufferPool::free_bytes);
-  module.def("keep_freed_memory", &keep_freed_memory, "kept"_a, nb::call_guard<nb::gil_scoped_release>(),
-             "Whether the C library keeps memory that was freed; see allocator.hpp.");
 
   nb::class_<Engine>(module, "Engine")
       .def(nb::new_([](const std::string& name, unsigned depth,

@@ -1,13 +1,12 @@
 #include "diskhop/aggregate.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <system_error>
-#include <thread>
 
+#include "instruction_sets.hpp"
+#include "turns.hpp"
 #include "vectors.hpp"
 
 namespace diskhop {
@@ -83,45 +82,44 @@ template <std::size_t num_vectors, typename In, typename Out>
 }
 
 template <typename In, typename Out>
-[[gnu::always_inline]] inline void sum_targets(const NeighborSums& sums, const Matrix<const In>& x,
-                                               const Matrix<Out>& out, std::size_t begin, std::size_t end) {
-  std::size_t column = 0;
-  const auto left = [&] { return x.num_columns - column; };
-  for (; left() >= 8 * vector_floats; column += 8 * vector_floats) {
-    sum_columns<8>(sums, x, out, begin, end, column, vector_floats);
+struct SumTargets {
+  const NeighborSums& sums;
+  const Matrix<const In>& x;
+  const Matrix<Out>& out;
+
+  [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
+    std::size_t column = 0;
+    for (; x.num_columns - column >= 8 * vector_floats; column += 8 * vector_floats) {
+      sum_columns<8>(sums, x, out, begin, end, column, vector_floats);
+    }
+    for (; x.num_columns - column >= 4 * vector_floats; column += 4 * vector_floats) {
+      sum_columns<4>(sums, x, out, begin, end, column, vector_floats);
+    }
+    while (column < x.num_columns) {
+      const std::size_t count = std::min(x.num_columns - column, vector_floats);
+      sum_columns<1>(sums, x, out, begin, end, column, count);
+      column += count;
+    }
   }
-  for (; left() >= 4 * vector_floats; column += 4 * vector_floats) {
-    sum_columns<4>(sums, x, out, begin, end, column, vector_floats);
-  }
-  for (; left() > 0; column += std::min(left(), vector_floats)) {
-    sum_columns<1>(sums, x, out, begin, end, column, std::min(left(), vector_floats));
-  }
-}
+};
 
 // -- backward --
-
-template <typename Value>
-struct Backward {
-  const NeighborSums& sums;
-  const Matrix<const Value>& grad_out;
-  const Matrix<Value>& grad_x;
-};
 
 // The gradient in num_vectors * 16 columns from `column` on (the last: only `last_count`), added up in `scratch`,
 // which has that many floats for every row.
 template <std::size_t num_vectors, typename Value>
-[[gnu::always_inline]] inline void spread_columns(const Backward<Value>& task, std::size_t column,
+[[gnu::always_inline]] inline void spread_columns(const NeighborSums& sums, const Matrix<const Value>& grad_out,
+                                                  const Matrix<Value>& grad_x, std::size_t column,
                                                   std::size_t last_count, float* scratch) {
   constexpr std::size_t width = num_vectors * vector_floats;
-  const NeighborSums& sums = task.sums;
-  const bool is_beside = task.grad_out.num_columns != task.grad_x.num_columns;
+  const bool is_beside = grad_out.num_columns != grad_x.num_columns;
   const std::size_t num_targets = sums.num_targets();
   for (std::size_t target = 0; target < num_targets; ++target) {
-    const Value* grad = row_of(task.grad_out, target) + column;
+    const Value* grad = row_of(grad_out, target) + column;
     for (std::size_t vector = 0; vector < num_vectors; ++vector) {
       const std::size_t count = vector + 1 == num_vectors ? last_count : vector_floats;
       Floats own{};
-      if (is_beside) load(grad + task.grad_x.num_columns + vector * vector_floats, count, own);
+      if (is_beside) load(grad + grad_x.num_columns + vector * vector_floats, count, own);
       if (!sums.self_weights.empty()) {
         Floats values;
         load(grad + vector * vector_floats, count, values);
@@ -130,7 +128,7 @@ template <std::size_t num_vectors, typename Value>
       store(scratch + target * width + vector * vector_floats, vector_floats, own);
     }
   }
-  const std::size_t num_rows = task.grad_x.num_rows;
+  const std::size_t num_rows = grad_x.num_rows;
   std::fill(scratch + num_targets * width, scratch + num_rows * width, 0.0F);
 
   const bool has_weights = !sums.edge_weights.empty();
@@ -138,7 +136,7 @@ template <std::size_t num_vectors, typename Value>
   for (std::size_t target = 0; target < num_targets; ++target) {
     const std::size_t first_edge = sums.indptr[target];
     const std::size_t end_edge = sums.indptr[target + 1];
-    const Value* grad = row_of(task.grad_out, target) + column;
+    const Value* grad = row_of(grad_out, target) + column;
     Accumulator<num_vectors> part;
     for (std::size_t vector = 0; vector < num_vectors; ++vector) {
       const std::size_t count = vector + 1 == num_vectors ? last_count : vector_floats;
@@ -166,79 +164,32 @@ template <std::size_t num_vectors, typename Value>
     for (std::size_t vector = 0; vector < num_vectors; ++vector) {
       Floats values;
       load(scratch + row * width + vector * vector_floats, vector_floats, values);
-      store(task.grad_x.data + row * task.grad_x.stride + column + vector * vector_floats,
+      store(grad_x.data + row * grad_x.stride + column + vector * vector_floats,
             vector + 1 == num_vectors ? last_count : vector_floats, values);
     }
   }
 }
 
 template <typename Value>
-[[gnu::always_inline]] inline void spread_slice(const Backward<Value>& task, std::size_t slice, float* scratch) {
-  const std::size_t column = slice * slice_columns;
-  const std::size_t count = std::min(slice_columns, task.grad_x.num_columns - column);
-  if (count == slice_columns) {
-    spread_columns<slice_vectors>(task, column, vector_floats, scratch);
-    return;
-  }
-  for (std::size_t done = 0; done < count; done += vector_floats) {
-    spread_columns<1>(task, column + done, std::min(vector_floats, count - done), scratch);
-  }
-}
+struct SpreadSlice {
+  const NeighborSums& sums;
+  const Matrix<const Value>& grad_out;
+  const Matrix<Value>& grad_x;
 
-// -- the same code for each instruction set --
-
-template <typename... Arguments>
-using Kernel = void (*)(Arguments...);
-
-template <typename In, typename Out>
-struct SumKernels {
-  using Type = Kernel<const NeighborSums&, const Matrix<const In>&, const Matrix<Out>&, std::size_t, std::size_t>;
-
-  static void portable(const NeighborSums& sums, const Matrix<const In>& x, const Matrix<Out>& out, std::size_t begin,
-                       std::size_t end) {
-    sum_targets(sums, x, out, begin, end);
+  [[gnu::always_inline]] void operator()(std::size_t slice, float* scratch) const {
+    std::size_t column = slice * slice_columns;
+    const std::size_t end = std::min(column + slice_columns, grad_x.num_columns);
+    if (end - column == slice_columns) {
+      spread_columns<slice_vectors>(sums, grad_out, grad_x, column, vector_floats, scratch);
+      return;
+    }
+    while (column < end) {
+      const std::size_t count = std::min(end - column, vector_floats);
+      spread_columns<1>(sums, grad_out, grad_x, column, count, scratch);
+      column += count;
+    }
   }
-#if defined(__x86_64__)
-  [[gnu::target("avx2")]] static void avx2(const NeighborSums& sums, const Matrix<const In>& x, const Matrix<Out>& out,
-                                           std::size_t begin, std::size_t end) {
-    sum_targets(sums, x, out, begin, end);
-  }
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] static void avx512(const NeighborSums& sums,
-                                                                           const Matrix<const In>& x,
-                                                                           const Matrix<Out>& out, std::size_t begin,
-                                                                           std::size_t end) {
-    sum_targets(sums, x, out, begin, end);
-  }
-#endif
 };
-
-template <typename Value>
-struct SpreadKernels {
-  using Type = Kernel<const Backward<Value>&, std::size_t, float*>;
-
-  static void portable(const Backward<Value>& task, std::size_t slice, float* scratch) {
-    spread_slice(task, slice, scratch);
-  }
-#if defined(__x86_64__)
-  [[gnu::target("avx2")]] static void avx2(const Backward<Value>& task, std::size_t slice, float* scratch) {
-    spread_slice(task, slice, scratch);
-  }
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] static void avx512(const Backward<Value>& task,
-                                                                           std::size_t slice, float* scratch) {
-    spread_slice(task, slice, scratch);
-  }
-#endif
-};
-
-template <typename Kernels>
-typename Kernels::Type kernel_for(InstructionSet instructions) {
-#if defined(__x86_64__)
-  if (instructions == InstructionSet::avx512) return &Kernels::avx512;
-  if (instructions == InstructionSet::avx2) return &Kernels::avx2;
-#endif
-  static_cast<void>(instructions);
-  return &Kernels::portable;
-}
 
 // -- around them --
 
@@ -271,28 +222,9 @@ void check(const NeighborSums& sums, std::size_t num_rows) {
   }
 }
 
-// Calls work(turn) for every turn below num_turns, in num_threads threads; `lane` tells them apart.
-template <typename Work>
-void share_turns(std::size_t num_turns, std::size_t num_threads, const Work& work) {
-  std::atomic<std::size_t> next_turn{0};
-  const auto take_turns = [&](std::size_t lane) {
-    while (true) {
-      // Relaxed: turns are disjoint, and joining the threads publishes what they wrote.
-      const std::size_t turn = next_turn.fetch_add(1, std::memory_order_relaxed);
-      if (turn >= num_turns) return;
-      work(turn, lane);
-    }
-  };
-  std::vector<std::jthread> helpers;
-  try {
-    while (helpers.size() + 1 < num_threads) helpers.emplace_back(take_turns, helpers.size() + 1);
-  } catch (const std::system_error&) {  // no more threads to be had: those there are, or this one alone, do all turns
-  }
-  take_turns(0);
-}
-
 std::size_t useful_threads(unsigned num_threads, std::size_t num_turns, std::size_t num_values) {
-  return std::min({static_cast<std::size_t>(num_threads), num_turns, 1 + num_values / min_thread_values});
+  const std::size_t most = std::min(num_turns, 1 + num_values / min_thread_values);
+  return std::max<std::size_t>(1, std::min<std::size_t>(num_threads, most));
 }
 
 }  // namespace
@@ -321,12 +253,12 @@ void aggregate(const NeighborSums& sums, const Matrix<const In>& x, const Matrix
   require(out.num_rows == sums.num_targets(), "aggregate: out must have a row for each target");
   require(out.num_columns == x.num_columns || out.num_columns == 2 * x.num_columns,
           "aggregate: out must have the columns of x, once or twice");
-  const auto kernel = kernel_for<SumKernels<In, Out>>(instructions);
+  const SumTargets<In, Out> task{sums, x, out};
   const std::size_t num_targets = sums.num_targets();
   const std::size_t num_turns = (num_targets + turn_targets - 1) / turn_targets;
   const std::size_t num_values = (num_targets + static_cast<std::size_t>(sums.indptr.back())) * x.num_columns;
   share_turns(num_turns, useful_threads(num_threads, num_turns, num_values), [&](std::size_t turn, std::size_t) {
-    kernel(sums, x, out, turn * turn_targets, std::min(num_targets, (turn + 1) * turn_targets));
+    run_with(instructions, task, turn * turn_targets, std::min(num_targets, (turn + 1) * turn_targets));
   });
 }
 
@@ -337,7 +269,6 @@ void aggregate_backward(const NeighborSums& sums, const Matrix<const Value>& gra
   require(grad_out.num_rows == sums.num_targets(), "aggregate: the gradient must have a row for each target");
   require(grad_out.num_columns == grad_x.num_columns || grad_out.num_columns == 2 * grad_x.num_columns,
           "aggregate: the gradient must have the columns of x, once or twice");
-  const auto kernel = kernel_for<SpreadKernels<Value>>(instructions);
   const std::size_t num_slices = (grad_x.num_columns + slice_columns - 1) / slice_columns;
   const std::size_t num_values = (grad_x.num_rows + static_cast<std::size_t>(sums.indptr.back())) * grad_x.num_columns;
   const std::size_t num_lanes = useful_threads(num_threads, num_slices, num_values);
@@ -347,9 +278,10 @@ void aggregate_backward(const NeighborSums& sums, const Matrix<const Value>& gra
   const auto memory = std::make_unique_for_overwrite<std::byte[]>(scratch_bytes);
   void* aligned = memory.get();
   auto* scratch = static_cast<float*>(std::align(line_bytes, scratch_bytes - line_bytes, aligned, scratch_bytes));
-  const Backward<Value> task{sums, grad_out, grad_x};
-  share_turns(num_slices, num_lanes,
-              [&](std::size_t slice, std::size_t lane) { kernel(task, slice, scratch + lane * lane_floats); });
+  const SpreadSlice<Value> task{sums, grad_out, grad_x};
+  share_turns(num_slices, num_lanes, [&](std::size_t slice, std::size_t lane) {
+    run_with(instructions, task, slice, scratch + lane * lane_floats);
+  });
 }
 
 template void aggregate(const NeighborSums&, const Matrix<const float>&, const Matrix<float>&, unsigned,

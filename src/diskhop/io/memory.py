@@ -1,22 +1,13 @@
-"""Memory and cores: what this process may take of them, what it keeps, and what a buffer of the core takes."""
+"""Memory and cores: what this process may take of them, and what a buffer of the core takes."""
 
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
-from diskhop._native import keep_freed_memory
-
 _HUGE_PAGE_BYTES, _SMALL_PAGE_BYTES = 2 << 20, 4 << 10
-# The C library's setting is one for the process: who wants it is counted.
-_keeping = threading.Lock()
-_num_keeping = 0
-
 _GROUPS = Path("/sys/fs/cgroup")
 # Folder below the root of groups, limit and usage, for cgroup v2 and for the memory controller of v1.
 _V2 = ("", "memory.max", "memory.current")
@@ -48,25 +39,6 @@ def default_memory_bytes() -> int:
 def default_threads() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0))
-
-
-@contextmanager
-def freed_memory_kept() -> Iterator[None]:
-    """Tensors of one mini-batch get the memory of the last one's, instead of fresh pages; given back on leaving.
-
-    For the whole process, until the last of these contexts is left; see allocator.hpp.
-    """
-    global _num_keeping  # as the setting is the process's
-    with _keeping:
-        _num_keeping += 1
-        keep_freed_memory(True)
-    try:
-        yield
-    finally:
-        with _keeping:
-            _num_keeping -= 1
-            if _num_keeping == 0:
-                keep_freed_memory(False)
 
 
 def _own_groups(path: Path) -> list[tuple[Path, str, str]]:

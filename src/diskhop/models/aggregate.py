@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from diskhop._native import aggregate, aggregate_backward
+from diskhop.models.products import DEFAULT_PRODUCTS, Products
 from diskhop.protocols import SampledBatch
 
 
@@ -83,25 +84,25 @@ class Block:
         )
 
 
-def mean_beside_self(x: Tensor, layer: LayerBlock, dtype: torch.dtype = torch.float32) -> Tensor:
+def mean_beside_self(x: Tensor, layer: LayerBlock, products: Products = DEFAULT_PRODUCTS) -> Tensor:
     """(targets, 2 * columns): the mean of each target's neighbours, 0 where there is none; beside it its own row.
 
-    x: (sources, columns) of float32, bfloat16 or float16. dtype: of the result, float32 or bfloat16. Sums are of
-    float32 in the order of the edges, whatever the number of threads; an x that needs no gradient gets none.
+    x: (sources, columns) of float32, bfloat16 or float16. products: for the dtype and the memory of the result. Sums
+    are of float32 in the order of the edges, whatever the number of threads; an x that needs no gradient gets none.
     """
-    out: Tensor = _Aggregate.apply(x, layer, _Sums(is_mean=True), 2 * x.shape[1], dtype)  # type: ignore[no-untyped-call]
+    out: Tensor = _Aggregate.apply(x, layer, _Sums(is_mean=True), 2 * x.shape[1], products)  # type: ignore[no-untyped-call]
     return out
 
 
 def weighted_sum(
-    x: Tensor, layer: LayerBlock, edge_weights: Tensor, self_weights: Tensor, dtype: torch.dtype = torch.float32
+    x: Tensor, layer: LayerBlock, edge_weights: Tensor, self_weights: Tensor, products: Products = DEFAULT_PRODUCTS
 ) -> Tensor:
     """(targets, columns): each target's neighbours times the weights of their edges, and itself times its own.
 
     edge_weights: float32 (edges); self_weights: float32 (targets); neither gets a gradient. The rest as above.
     """
     sums = _Sums(edge_weights, self_weights)
-    out: Tensor = _Aggregate.apply(x, layer, sums, x.shape[1], dtype)  # type: ignore[no-untyped-call]
+    out: Tensor = _Aggregate.apply(x, layer, sums, x.shape[1], products)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -115,16 +116,16 @@ class _Sums(NamedTuple):
 
 class _Aggregate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, layer: LayerBlock, sums: _Sums, num_columns: int, dtype: torch.dtype) -> Tensor:
-        out = torch.empty(layer.num_targets, num_columns, dtype=dtype)
+    def forward(ctx: Any, x: Tensor, layer: LayerBlock, sums: _Sums, num_columns: int, products: Products) -> Tensor:
+        out = products.empty(layer.num_targets, num_columns, products.dtype)
         aggregate(layer.indptr, layer.sources, *sums, _whole_rows(x.detach()), out, torch.get_num_threads())
-        ctx.layer, ctx.sums, ctx.shape, ctx.dtype = layer, sums, x.shape, x.dtype
+        ctx.layer, ctx.sums, ctx.products, ctx.shape, ctx.dtype = layer, sums, products, x.shape, x.dtype
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         dtype = torch.bfloat16 if ctx.dtype == torch.bfloat16 else torch.float32
-        grad_x = torch.empty(ctx.shape, dtype=dtype)
+        grad_x: Tensor = ctx.products.empty(*ctx.shape, dtype)
         layer: LayerBlock = ctx.layer
         sums: _Sums = ctx.sums
         threads = torch.get_num_threads()

@@ -29,7 +29,7 @@ class GcnLayer(GCNConv):  # type: ignore[misc]  # PyG has no types
     def forward(self, x: Tensor, layer: LayerBlock) -> Tensor:
         """(sources, in_dim) -> (targets, out_dim)."""
         # Summed first and multiplied then: there are fewer targets than sources.
-        rows = weighted_sum(x, layer, *gcn_weights(layer), self._products.dtype)
+        rows = weighted_sum(x, layer, *gcn_weights(layer), self._products)
         return self._products.linear(rows, self.lin.weight, self.bias)
 
 

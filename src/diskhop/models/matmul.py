@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from diskhop.io.machine_cache import read_machine_cache, write_machine_cache
-from diskhop.io.memory import freed_memory_kept
-from diskhop.models.products import BACKENDS, PRECISIONS, Backend, Products, run_products, sample_operands
+from diskhop.models.products import BACKENDS, PRECISIONS, Products, run_products, sample_operands
 
 _CACHE_NAME = "products.json"
 _CACHE_FORMAT = 1
@@ -66,28 +65,30 @@ def _measure(precision: str, threads: int) -> dict[str, float]:
     torch.set_num_threads(threads)
     try:
         operands = sample_operands(_ROWS, _DIM, PRECISIONS[precision])
-        exact = run_products(BACKENDS["blas"], *(operand.double() for operand in operands))
-        sound = {name: backend for name, backend in BACKENDS.items() if _is_sound(backend, operands, exact, precision)}
-        passes: dict[str, list[float]] = {name: [] for name in sound or {"blas": BACKENDS["blas"]}}
+        x, weight, grad = (operand.double() for operand in operands)
+        exact = [x @ weight.T, grad @ weight, grad.T @ x]
+        every = {name: Products(name, precision) for name in BACKENDS}
+        sound = {name: products for name, products in every.items() if _is_sound(products, operands, exact)}
+        passes: dict[str, list[float]] = {name: [] for name in sound or {"blas"}}
         # In turns, the fastest of each: what else the machine does only adds.
-        with freed_memory_kept():  # as in training
-            for _ in range(_NUM_PASSES):
-                for name, seconds in passes.items():
-                    started = time.perf_counter()
-                    run_products(BACKENDS[name], *operands)
-                    seconds.append(time.perf_counter() - started)
+        for _ in range(_NUM_PASSES):
+            for name, seconds in passes.items():
+                started = time.perf_counter()
+                run_products(every[name], *operands)
+                seconds.append(time.perf_counter() - started)
         return {name: min(seconds) for name, seconds in passes.items()}
     finally:
         torch.set_num_threads(before)
 
 
-def _is_sound(backend: Backend, operands: tuple[Tensor, ...], exact: tuple[Tensor, ...], precision: str) -> bool:
+def _is_sound(products: Products, operands: tuple[Tensor, Tensor, Tensor], exact: list[Tensor]) -> bool:
     try:
-        found, again = run_products(backend, *operands), run_products(backend, *operands)
+        found, again = run_products(products, *operands), run_products(products, *operands)
     except (RuntimeError, AttributeError):  # not in this build of torch, or not for this processor
         return False
+    most_error = _MOST_ERROR[products.precision]
     return all(
-        torch.equal(first, second) and float((first - truth).abs().max() / truth.abs().max()) <= _MOST_ERROR[precision]
+        torch.equal(first, second) and float((first - truth).abs().max() / truth.abs().max()) <= most_error
         for first, second, truth in zip(found, again, exact, strict=True)
     )
 

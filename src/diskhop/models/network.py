@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from diskhop.models.activation import Activation, relu
 from diskhop.models.aggregate import Block
 from diskhop.models.products import DEFAULT_PRODUCTS, Linear, Products
 
@@ -53,7 +53,7 @@ class Network(nn.Module):
         out_dim: int,
         num_layers: int,
         *,
-        activation: Callable[[Tensor], Tensor] = torch.relu_,
+        activation: Activation = relu,
         norm: str = "none",
         residual: bool = False,
         dropout: float = 0.0,
@@ -72,6 +72,7 @@ class Network(nn.Module):
         self.uses_degrees = any(getattr(conv, "uses_degrees", False) for conv in self.convs)
         self._takes_stored_dtype = all(getattr(conv, "takes_stored_dtype", False) for conv in self.convs[:1])
         self._activation = activation
+        self._products = products
         self._dropout = dropout
         self._input_dropout = input_dropout
         self._normalize_input = normalize_input
@@ -87,8 +88,7 @@ class Network(nn.Module):
             layer = block.layer(i)
             out = conv(h, layer)
             if i < len(self.norms):
-                out = self._activation(self.norms[i](out))
-                out = functional.dropout(out, self._dropout, self.training)
+                out = self._activation(self.norms[i](out), self._dropout if self.training else 0.0, self._products)
             if i < len(self.shortcuts):
                 out = out + self.shortcuts[i](h[: layer.num_targets])
             h = out

@@ -21,6 +21,6 @@ class SageLayer(SAGEConv):  # type: ignore[misc]  # PyG has no types
 
     def forward(self, x: Tensor, layer: LayerBlock) -> Tensor:
         """(sources, in_dim) -> (targets, out_dim)."""
-        rows = mean_beside_self(x, layer, self._products.dtype)
+        rows = mean_beside_self(x, layer, self._products)
         weight = torch.cat([self.lin_l.weight, self.lin_r.weight], dim=1)
         return self._products.linear(rows, weight, self.lin_l.bias)

@@ -20,7 +20,6 @@ from diskhop.config import AUTO_ENGINE, TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import TrainingError
 from diskhop.io.atomic import Injector
-from diskhop.io.memory import freed_memory_kept
 from diskhop.models import Network
 from diskhop.pipeline import open_pipeline
 from diskhop.planning.defaults import SeedSet, Workload, choose_plan
@@ -80,7 +79,6 @@ def train_node_classifier(
     config = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads)
 
     with (
-        freed_memory_kept(),
         _reproducible(config.threads),
         budget.reserve("labels", held["labels"]),
         budget.reserve("seeds", held["seeds"]),
