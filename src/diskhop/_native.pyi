@@ -42,6 +42,79 @@ def rectify(values: Any, probability: float, seed: int, num_threads: int) -> Non
 def rectify_backward(values: Any, grad: Any, probability: float, grad_values: Any, num_threads: int) -> None:
     """Fill grad_values with the gradient of what rectify() was given; values: what it left."""
 
+# -- bind_attention.cpp --
+
+# As above: tensors of float32, rows of float32 or bfloat16. Raises ValueError or IndexError.
+def attention(
+    indptr: Any,
+    sources: Any,
+    source_scores: Any,
+    target_scores: Any,
+    negative_slope: float,
+    dropout: float,
+    seed: int,
+    out: Any,
+    num_threads: int,
+) -> None:
+    """Fill out (slots, heads) with attention, see attention.hpp. Scores are (sources, heads) and (targets, heads)."""
+
+def attention_backward(
+    indptr: Any,
+    sources: Any,
+    source_scores: Any,
+    target_scores: Any,
+    negative_slope: float,
+    attention: Any,
+    grad_attention: Any,
+    grad_source_scores: Any,
+    grad_target_scores: Any,
+    num_threads: int,
+) -> None:
+    """Fill the last two with the gradients of the scores."""
+
+def attend(
+    indptr: Any,
+    sources: Any,
+    begin: int,
+    end: int,
+    attention: Any,
+    scale: float,
+    rows: Any,
+    out: Any,
+    num_threads: int,
+) -> None:
+    """Fill out (end - begin, heads * dim) with sums for the targets from begin to end.
+
+    rows: (sources, heads * dim), or (sources, dim), which all heads read.
+    """
+
+def attend_backward_attention(
+    indptr: Any,
+    sources: Any,
+    begin: int,
+    end: int,
+    attention: Any,
+    scale: float,
+    rows: Any,
+    grad_out: Any,
+    grad_attention: Any,
+    num_threads: int,
+) -> None:
+    """Fill those of grad_attention (slots, heads) that belong to the range."""
+
+def attend_backward_rows(
+    indptr: Any,
+    sources: Any,
+    begin: int,
+    end: int,
+    attention: Any,
+    scale: float,
+    grad_out: Any,
+    grad_rows: Any,
+    num_threads: int,
+) -> None:
+    """Add to grad_rows, of the size of rows, what the range gives."""
+
 # -- bind_io.cpp --
 
 def why_no_uring() -> str:

@@ -66,7 +66,7 @@ inline void check_slots(const NeighborLists& lists, const Matrix<const float>& m
 }
 
 [[nodiscard]] inline std::size_t useful_threads(unsigned num_threads, std::size_t num_values) {
-  return std::min<std::size_t>(num_threads, 1 + num_values / min_thread_values);
+  return std::clamp<std::size_t>(num_threads, 1, 1 + num_values / min_thread_values);
 }
 
 /// Calls work(range) for turns of the targets.

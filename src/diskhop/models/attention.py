@@ -113,7 +113,7 @@ class _Attention(torch.autograd.Function):
             target_scores.detach(),
             ctx.negative_slope,
             out.detach(),
-            grad,
+            grad.contiguous(),
             grad_sources,
             grad_targets,
             torch.get_num_threads(),
@@ -124,6 +124,7 @@ class _Attention(torch.autograd.Function):
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weights: Tensor, rows: Tensor, layer: LayerBlock, scale: float) -> Tensor:
+        rows = rows.contiguous()
         ctx.save_for_backward(weights, rows)
         ctx.layer, ctx.scale = layer, scale
         out = weights.new_empty(layer.num_targets, rows.shape[1])
@@ -148,10 +149,11 @@ class _Attend(torch.autograd.Function):
 class _AttendThenMap(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weights: Tensor, x: Tensor, weight: Tensor, layer: LayerBlock, scale: float) -> Tensor:
+        x = x.contiguous()
         ctx.save_for_backward(weights, x, weight)
         ctx.layer, ctx.scale = layer, scale
         num_heads = weights.shape[1]
-        head_weights = weight.unflatten(0, (num_heads, -1))
+        head_weights = weight.view(num_heads, -1, x.shape[1])
         sums = _Sums(layer, weights, scale)
         out = x.new_empty(layer.num_targets, len(weight))
         buffer = x.new_empty(min(_CHUNK_TARGETS, layer.num_targets), num_heads * x.shape[1])
@@ -167,7 +169,7 @@ class _AttendThenMap(torch.autograd.Function):
         weights, x, weight = ctx.saved_tensors
         layer = ctx.layer
         num_heads = weights.shape[1]
-        head_weights = weight.unflatten(0, (num_heads, -1))
+        head_weights = weight.view(num_heads, -1, x.shape[1])
         sums = _Sums(layer, weights, ctx.scale)
         grad_weights, grad_weight = torch.empty_like(weights), torch.zeros_like(head_weights)
         grad_x = torch.zeros_like(x) if ctx.needs_input_grad[1] else None
@@ -188,7 +190,7 @@ class _AttendThenMap(torch.autograd.Function):
 
 def _by_head(rows: Tensor, num_heads: int) -> Tensor:
     """A view of (rows, heads * dim) as (heads, rows, dim)."""
-    return rows.unflatten(1, (num_heads, -1)).transpose(0, 1)
+    return rows.view(len(rows), num_heads, -1).transpose(0, 1)
 
 
 class _Sums:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 from torch_geometric.nn import GATConv
@@ -44,4 +45,4 @@ class GatLayer(GATConv):  # type: ignore[misc]  # PyG has no types
     def _score_weight(self, vectors: Tensor) -> Tensor:
         """(heads, in_dim): what gives a row's scores, which are linear in it before the map as after."""
         by_head = self.heads, self.out_channels, -1
-        return (vectors.view(by_head) * self.lin.weight.view(by_head)).sum(dim=1)
+        return torch.sum(vectors.view(by_head) * self.lin.weight.view(by_head), dim=1)
