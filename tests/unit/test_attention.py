@@ -36,9 +36,8 @@ class Case:
     def random(self, *shape: int) -> Tensor:
         return torch.randn(shape, generator=torch.Generator().manual_seed(self.seed), dtype=torch.float64)
 
-    def scores(self) -> tuple[Tensor, Tensor]:
-        scores = 3 * self.random(2, self.layer.num_sources, self.heads)
-        return scores[0], scores[1, : self.layer.num_targets]
+    def scores(self) -> Tensor:
+        return 3 * self.random(self.layer.num_sources, 2 * self.heads)
 
 
 def make_layer(num_targets: int, num_sources: int, degrees: list[int], seed: int) -> LayerBlock:
@@ -72,11 +71,12 @@ def slots_of(layer: LayerBlock) -> tuple[Tensor, Tensor, Tensor]:
     return torch.tensor(sources), torch.tensor(targets), torch.tensor(has)
 
 
-def attention_by_formula(source_scores: Tensor, target_scores: Tensor, layer: LayerBlock) -> Tensor:
+def attention_by_formula(both_scores: Tensor, layer: LayerBlock) -> Tensor:
+    source_scores, target_scores = both_scores.chunk(2, dim=1)
     sources, targets, has = slots_of(layer)
     scores = functional.leaky_relu(source_scores[sources] + target_scores[targets], SLOPE)
     powers = (scores - scores.detach().amax()).exp() * has[:, None]
-    return powers / torch.zeros_like(target_scores).index_add(0, targets, powers)[targets]
+    return powers / torch.zeros_like(source_scores).index_add(0, targets, powers)[targets]
 
 
 def attend_by_formula(weights: Tensor, rows: Tensor, layer: LayerBlock) -> Tensor:
@@ -101,15 +101,14 @@ def assert_close(ours: Tensor | None, exact: Tensor | None, what: str | None = N
 @settings(deadline=None, max_examples=60)
 @given(case=cases())
 def test_attention_is_the_formula(case: Case) -> None:
-    ours, exact = leaves(torch.float32, *case.scores()), leaves(torch.float64, *case.scores())
-    weights = attention(ours[0], ours[1], case.layer, SLOPE, Dropout())
-    expected = attention_by_formula(exact[0], exact[1], case.layer)
+    (ours,), (exact,) = leaves(torch.float32, case.scores()), leaves(torch.float64, case.scores())
+    weights = attention(ours, case.layer, SLOPE, Dropout())
+    expected = attention_by_formula(exact, case.layer)
     assert_close(weights.double(), expected)
     grad = case.random(*weights.shape)
-    for gradient, other in zip(
-        torch.autograd.grad(weights, ours, grad.float()), torch.autograd.grad(expected, exact, grad), strict=True
-    ):
-        torch.testing.assert_close(gradient.double(), other, atol=1e-4, rtol=1e-5)
+    (gradient,) = torch.autograd.grad(weights, ours, grad.float())
+    (other,) = torch.autograd.grad(expected, exact, grad)
+    torch.testing.assert_close(gradient.double(), other, atol=1e-4, rtol=1e-5)
 
 
 @settings(deadline=None, max_examples=60)
@@ -204,12 +203,12 @@ def test_no_bit_depends_on_the_threads(width: str) -> None:
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(7000, heads * dim if width == "own" else dim, generator=generator)
     grad = torch.randn(3000, heads * dim, generator=generator)
-    scores = torch.randn(2, 7000, heads, generator=generator)
+    scores = torch.randn(7000, 2 * heads, generator=generator)
     results = []
     for num_threads in (1, 2, 5):
         with torch_threads(num_threads):
-            ours = [scores[0].clone().requires_grad_(), scores[1, :3000].clone().requires_grad_()]
-            weights = attention(ours[0], ours[1], layer, SLOPE, Dropout(0.3, seed=5))
+            ours = scores.clone().requires_grad_()
+            weights = attention(ours, layer, SLOPE, Dropout(0.3, seed=5))
             lists = (layer.indptr, layer.sources, 0, 3000, weights.detach(), 1.0)
             out, grad_rows, grad_weights = torch.empty_like(grad), torch.zeros_like(rows), torch.empty_like(weights)
             _native.attend(*lists, rows, out, num_threads)
@@ -225,10 +224,9 @@ def test_dropout_drops_slots_at_random_and_backward_drops_the_same() -> None:
     layer, heads = big_layer(), 3
     _, _, has = slots_of(layer)
     rows = torch.randn(7000, heads * 4).requires_grad_()
-    scores = torch.randn(7000, heads).requires_grad_()
-    targets = scores[:3000]
+    scores = torch.randn(7000, 2 * heads).requires_grad_()
     dropout = Dropout(0.6, seed=11)
-    weights = attention(scores, targets, layer, SLOPE, dropout)
+    weights = attention(scores, layer, SLOPE, dropout)
     is_dropped = weights.signbit()
     num_slots = is_dropped.numel()
     assert abs(is_dropped.double().mean().item() - 0.6) < 5 * (0.24 / num_slots) ** 0.5
@@ -236,14 +234,14 @@ def test_dropout_drops_slots_at_random_and_backward_drops_the_same() -> None:
     for one, other in ((is_dropped[:, 0], is_dropped[:, 1]), (is_dropped[1:, 0], is_dropped[:-1, 0])):
         assert abs((one & other).double().mean().item() - 0.36) < 5 * (0.24 / len(one)) ** 0.5
 
-    assert torch.equal(weights, attention(scores, targets, layer, SLOPE, dropout))
-    other_seed = attention(scores, targets, layer, SLOPE, Dropout(0.6, seed=12))
+    assert torch.equal(weights, attention(scores, layer, SLOPE, dropout))
+    other_seed = attention(scores, layer, SLOPE, Dropout(0.6, seed=12))
     assert not torch.equal(weights, other_seed)
     assert torch.equal(weights.abs(), other_seed.abs())
 
     out = attend(weights, rows, layer, dropout.scale)
     exact_scores, exact_rows = scores.detach().double().requires_grad_(), rows.detach().double().requires_grad_()
-    softmax = attention_by_formula(exact_scores, exact_scores[:3000], layer)
+    softmax = attention_by_formula(exact_scores, layer)
     kept = softmax * ~is_dropped / 0.4
     expected = attend_by_formula(kept, by_head(exact_rows, heads), layer)
     assert_close(out.double(), expected)
@@ -285,8 +283,8 @@ def test_scores_far_apart_and_values_that_are_no_numbers() -> None:
     layer = LayerBlock(torch.tensor([0, 2], dtype=torch.int32), torch.tensor([1, 2], dtype=torch.int32), 3)
 
     def run(*scores: float) -> list[float]:
-        of_sources = torch.tensor(scores)[:, None]
-        return attention(of_sources, torch.zeros(1, 1), layer, 1.0, Dropout()).flatten().tolist()
+        both_scores = torch.tensor([[score, 0.0] for score in scores])
+        return attention(both_scores, layer, 1.0, Dropout()).flatten().tolist()
 
     assert run(0.0, 1e30, -1e30) == [1.0, 0.0, 0.0]
     assert run(3e38, 3e38, 3e38) == pytest.approx([1 / 3] * 3)
@@ -313,18 +311,18 @@ def test_the_map_comes_last_where_that_is_less_work(
 
 def test_sources_outside_and_wrong_sizes_are_refused() -> None:
     layer = make_layer(3, 5, [2, 2, 2], seed=0)
-    good = torch.zeros(5, 2), torch.zeros(3, 2)
+    good = torch.zeros(5, 4)
     bad_source = LayerBlock(layer.indptr, torch.tensor([0, 1, 2, 3, 4, 5], dtype=torch.int32), 5)
     with pytest.raises(IndexError, match="source 5 is outside the 5 rows"):
-        attention(*good, bad_source, SLOPE, Dropout())
+        attention(good, bad_source, SLOPE, Dropout())
     negative = LayerBlock(layer.indptr, torch.tensor([0, 1, 2, 3, 4, -1], dtype=torch.int32), 5)
     with pytest.raises(IndexError, match="source -1 is outside"):
         attend(torch.zeros(9, 2), torch.zeros(5, 4), negative, 1.0)
     with pytest.raises(ValueError, match="a column for each head"):
-        attention(good[0], torch.zeros(3, 1), layer, SLOPE, Dropout())
+        attention(torch.zeros(5, 3), layer, SLOPE, Dropout())
     with pytest.raises(ValueError, match="a row for each slot"):
         attend(torch.zeros(8, 2), torch.zeros(5, 4), layer, 1.0)
     with pytest.raises(ValueError, match="columns of the rows"):
         attend(torch.zeros(9, 2), torch.zeros(5, 3), layer, 1.0)
     with pytest.raises(ValueError, match="from 0 to 1"):
-        attention(*good, layer, SLOPE, Dropout(1.5))
+        attention(good, layer, SLOPE, Dropout(1.5))

@@ -39,17 +39,13 @@ class Dropout:
         return 1 / (1 - self.probability) if self.probability < 1 else 0.0
 
 
-def attention(
-    source_scores: Tensor, target_scores: Tensor, layer: LayerBlock, negative_slope: float, dropout: Dropout
-) -> Tensor:
-    """softmax(leaky_relu(source + target)) over each target's slots, float32 (slots, heads).
+def attention(scores: Tensor, layer: LayerBlock, negative_slope: float, dropout: Dropout) -> Tensor:
+    """softmax(leaky_relu(source's score + target's score)) over each target's slots, float32 (slots, heads).
 
-    source_scores: float32 (sources, heads). target_scores: float32 (targets, heads). Where dropout drops a slot the
-    sign bit is set, for `attend` and `attend_then_map` to see.
+    scores: float32 (sources, 2 * heads), each row's as a source, then as a target. Where dropout drops a slot the sign
+    bit is set, for `attend` and `attend_then_map` to see.
     """
-    out: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
-        source_scores, target_scores, layer, negative_slope, dropout
-    )
+    out: Tensor = _Attention.apply(scores, layer, negative_slope, dropout)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -80,45 +76,43 @@ def attend_then_map(weights: Tensor, x: Tensor, weight: Tensor, layer: LayerBloc
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        source_scores: Tensor,
-        target_scores: Tensor,
-        layer: LayerBlock,
-        negative_slope: float,
-        dropout: Dropout,
-    ) -> Tensor:
-        out = source_scores.new_empty(len(layer.sources) + layer.num_targets, source_scores.shape[1])
+    def forward(ctx: Any, scores: Tensor, layer: LayerBlock, negative_slope: float, dropout: Dropout) -> Tensor:
+        out = scores.new_empty(len(layer.sources) + layer.num_targets, scores.shape[1] // 2)
         _native.attention(
             *_lists(layer),
-            source_scores.detach(),
-            target_scores.detach(),
+            *_by_role(scores, layer),
             negative_slope,
             dropout.probability,
             dropout.seed,
             out,
             torch.get_num_threads(),
         )
-        ctx.save_for_backward(source_scores, target_scores, out)
+        ctx.save_for_backward(scores, out)
         ctx.layer, ctx.negative_slope = layer, negative_slope
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        source_scores, target_scores, out = ctx.saved_tensors
-        grad_sources, grad_targets = torch.empty_like(source_scores), torch.empty_like(target_scores)
+        scores, out = ctx.saved_tensors
+        layer: LayerBlock = ctx.layer
+        grad_scores = torch.empty_like(scores)
+        grad_scores[layer.num_targets :, out.shape[1] :] = 0
         _native.attention_backward(
-            *_lists(ctx.layer),
-            source_scores.detach(),
-            target_scores.detach(),
+            *_lists(layer),
+            *_by_role(scores, layer),
             ctx.negative_slope,
             out.detach(),
             grad.contiguous(),
-            grad_sources,
-            grad_targets,
+            *_by_role(grad_scores, layer),
             torch.get_num_threads(),
         )
-        return grad_sources, grad_targets, None, None, None
+        return grad_scores, None, None, None
+
+
+def _by_role(scores: Tensor, layer: LayerBlock) -> tuple[Tensor, Tensor]:
+    """Views: (sources, heads), and (targets, heads)."""
+    of_sources, of_targets = scores.detach().chunk(2, dim=1)
+    return of_sources, of_targets[: layer.num_targets]
 
 
 class _Attend(torch.autograd.Function):

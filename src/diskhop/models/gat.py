@@ -28,21 +28,14 @@ class GatLayer(GATConv):  # type: ignore[misc]  # PyG has no types
         """(sources, in_dim) -> float32 (targets, out_dim)."""
         x = x.float()
         dropout = Dropout.draw(self.dropout if self.training else 0.0)
-        weights = attention(
-            functional.linear(x, self._score_weight(self.att_src)),
-            functional.linear(x[: layer.num_targets], self._score_weight(self.att_dst)),
-            layer,
-            self.negative_slope,
-            dropout,
-        )
+        # A row's scores are linear in it, before the map as after.
+        by_head = self.heads, self.out_channels, -1
+        vectors = torch.stack([self.att_src.view(by_head), self.att_dst.view(by_head)])
+        scores = functional.linear(x, (vectors * self.lin.weight.view(by_head)).sum(dim=2).flatten(0, 1))
+        weights = attention(scores, layer, self.negative_slope, dropout)
         weight = self.lin.weight
         if saves_to_attend_first(layer, self.heads, len(weight)):
             out = attend_then_map(weights, x, weight, layer, dropout.scale)
         else:
             out = attend(weights, self._products.linear(x, weight), layer, dropout.scale)
         return out.add_(self.bias)
-
-    def _score_weight(self, vectors: Tensor) -> Tensor:
-        """(heads, in_dim): what gives a row's scores, which are linear in it before the map as after."""
-        by_head = self.heads, self.out_channels, -1
-        return torch.sum(vectors.view(by_head) * self.lin.weight.view(by_head), dim=1)
