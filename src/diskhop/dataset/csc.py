@@ -110,7 +110,9 @@ def sort_edges(
         return _TableEdges(edges, shape, budget.reserve("sorting edges", needed_bytes), threads, progress, limits)
     sorter = _ExternalSort(edges, shape, work, stage, budget, threads, tools, limits)
     sorter.run(progress)
-    return _PartEdges(sorter.part_paths, shape, tools, budget.reserve("reading sorted edges", 2 * _window_bytes(limits)))
+    return _PartEdges(
+        sorter.part_paths, shape, tools, budget.reserve("reading sorted edges", 2 * _window_bytes(limits))
+    )
 
 
 class _TableEdges:
