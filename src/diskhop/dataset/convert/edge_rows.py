@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -30,9 +30,10 @@ _NO_ROWS = re.compile(rb"^(?:#[^\n]*|[ \t]*)\n", re.M)
 _IS_ID = "regexp_full_match({0}, '[ \\t]*[0-9]+[ \\t]*')"
 _QUOTE = quoted('"')
 _READ_BYTES = 1 << 20
+_TYPES = {"uint32": "UINTEGER", "int64": "BIGINT"}
 
 Result = TypeVar("Result")
-Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
+Ends = tuple[NDArray[Any], NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,10 @@ class Slice:
         return find_fault(content, layout, num_nodes, self.shown, first_line)
 
 
-def parse_integers(piece: Slice, layout: RowLayout, num_nodes: int | None, duck: Duck) -> Ends:
+def parse_integers(piece: Slice, layout: RowLayout, num_nodes: int | None, dtype: str, duck: Duck) -> Ends:
     """Sources and destinations (rows) of a slice, as they stand: whole numbers below num_nodes (None: below 2^63).
+
+    As dtype (uint32 or int64) if all fit it, else as int64.
 
     Raises SourceError, with file and line, for a row that breaks a rule.
     """
@@ -84,7 +87,7 @@ def parse_integers(piece: Slice, layout: RowLayout, num_nodes: int | None, duck:
         above = num_nodes is not None and any(end.max(initial=0) >= num_nodes for end in ends)
         return None if missing or above else ends
 
-    return _parse(piece, layout, num_nodes, take)
+    return _parse(piece, layout, num_nodes, _TYPES[dtype], take)
 
 
 def write_rows(piece: Slice, layout: RowLayout, duck: Duck, path: Path) -> None:
@@ -99,10 +102,12 @@ def write_rows(piece: Slice, layout: RowLayout, duck: Duck, path: Path) -> None:
         (num_bad,) = duck.fetch(f"SELECT count(*) FROM read_parquet({quoted(path)}) WHERE {bad}")
         return None if num_bad[0] else True
 
-    _parse(piece, layout, None, take)
+    _parse(piece, layout, None, "BIGINT", take)
 
 
-def _parse(piece: Slice, layout: RowLayout, num_nodes: int | None, take: Callable[[str], Result | None]) -> Result:
+def _parse(
+    piece: Slice, layout: RowLayout, num_nodes: int | None, id_type: str, take: Callable[[str], Result | None]
+) -> Result:
     """What `take` makes of the query for a slice's rows; None: there is a row in it that breaks a rule."""
     offset, lines = piece.read()
     content = lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines
@@ -110,7 +115,7 @@ def _parse(piece: Slice, layout: RowLayout, num_nodes: int | None, take: Callabl
     if layout.ids == "integer" and not content.translate(None, b"0123456789\n" + layout.delimiter.encode()):
         # Nothing in it that the cast could take for more than an id.
         with contextlib.suppress(duckdb.Error), as_file(content) as file:
-            result = take(_row_query(file, layout, "BIGINT", "{}"))
+            result = take(_row_query(file, layout, id_type, "{}"))
     if result is None and b"\r" not in content:
         content = _NO_ROWS.sub(b"", content)
         value = "{}" if layout.ids == "string" else f"CASE WHEN {_IS_ID} THEN TRY_CAST({{0}} AS BIGINT) END"

@@ -13,6 +13,7 @@ from diskhop.dataset.convert.edge_pairs import write_pairs
 from diskhop.dataset.convert.edge_rows import Slice, parse_integers, write_rows
 from diskhop.dataset.convert.edge_text import TRUNCATED_RULE, RowLayout, TextFile, at_line
 from diskhop.dataset.convert.npy import source_errors
+from diskhop.dataset.manifest import index_dtype
 from diskhop.dataset.progress import Progress
 from diskhop.errors import SourceError
 from diskhop.tasks import Tools
@@ -87,10 +88,11 @@ class ParsePairs:
 
     def write(self, path: Path, tools: Tools) -> None:
         """See Task. Raises SourceError with file and line."""
-        ids = parse_integers(self.piece, self.layout, self.num_nodes, self.duck)
+        dtype = index_dtype(self.limit)
+        ids = parse_integers(self.piece, self.layout, self.num_nodes, dtype, self.duck)
         if self.num_nodes is None and any(int(end.max(initial=0)) >= self.limit for end in ids):
             raise IdsFarApartError
-        write_pairs(path, *ids, "uint32" if self.limit <= 2**32 else "int64")
+        write_pairs(path, *ids, dtype)
 
 
 @dataclass(frozen=True)
@@ -127,17 +129,17 @@ class ListIds:
 
 @dataclass(frozen=True)
 class NumberRows:
-    """The pair file of a slice: its rows with the ids of ListIds. dtype: uint32 or int64."""
+    """The pair file of some slices: their rows with the ids of ListIds. dtype: uint32 or int64."""
 
     name: str
-    rows: Path
+    rows: tuple[Path, ...]
     ids: Path
     dtype: str
     duck: Duck
 
     def write(self, path: Path, tools: Tools) -> None:
         """See Task."""
-        rows = _read_parquet(self.rows)
+        rows = _read_parquet(*self.rows)
         # Few against all: the join for each row is then with what fits into memory.
         self.duck.run(
             f"CREATE OR REPLACE TEMP TABLE known AS SELECT id, name FROM {_read_parquet(self.ids)} "

@@ -37,15 +37,18 @@ _WORK_FORMAT = 1
 # Of numbers, many slices at once, each by one thread; of names, one at a time by all threads of DuckDB.
 PAIRS_SLICE_BYTES = 4 << 20
 ROWS_SLICE_BYTES = 16 << 20
-# What a byte of a slice becomes while it is parsed: rows of 4 bytes are two ids in DuckDB, in NumPy and in a pair file.
-_PAIRS_BYTES_A_BYTE = 18
+# What a byte of a slice becomes while it is parsed, in DuckDB and beside it. (Rows of 4 bytes are two ids of as many.)
+_DUCK_BYTES_A_BYTE = 6
+_PAIRS_BYTES_A_BYTE = 10
 _ROWS_BYTES_A_BYTE = 4
-# DuckDB parses in so much, and sorts and joins in no less.
-_DUCK_PARSES_BYTES = 32 << 20
+# What DuckDB takes whatever it does, and with what it sorts and joins.
+_DUCK_BYTES = 16 << 20
 _DUCK_SORTS_BYTES = 64 << 20
 _RESERVED_AS = "parsing edges"
 # The part of the budget that a set of ids, which stays until the edges are sorted, may take.
 _SET_SHARE = 4
+# The part of it that the text of slices whose names are joined at once may be.
+_GROUP_SHARE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +121,14 @@ class EdgeWork:
             self._texts[number] = text
 
     def _parse_pairs(self) -> list[PairFile]:
-        limit = self._num_nodes or min(2**32, 8 * self._budget.available_bytes // _SET_SHARE)
-        a_worker = _PAIRS_BYTES_A_BYTE * self._slice_bytes(PAIRS_SLICE_BYTES)
-        workers = max(1, min(self._threads, (self._budget.available_bytes - _DUCK_PARSES_BYTES) // a_worker))
+        limit = self._num_nodes or min(2**32 - 1, 8 * self._budget.available_bytes // _SET_SHARE)
+        slice_bytes = self._slice_bytes(PAIRS_SLICE_BYTES)
+        a_worker = (_DUCK_BYTES_A_BYTE + _PAIRS_BYTES_A_BYTE) * slice_bytes
+        workers = max(1, min(self._threads, (self._budget.available_bytes - _DUCK_BYTES) // a_worker))
         with (
-            self._budget.reserve(_RESERVED_AS, _DUCK_PARSES_BYTES + workers * a_worker),
+            self._budget.reserve(_RESERVED_AS, _DUCK_BYTES + workers * a_worker),
             # Slices are parsed at once, each by the thread that asks.
-            Duck(_DUCK_PARSES_BYTES, 1, self._spill) as duck,
+            Duck(_DUCK_BYTES + workers * _DUCK_BYTES_A_BYTE * slice_bytes, 1, self._spill) as duck,
         ):
             tasks = [
                 ParsePairs(name, piece, self._layout, self._num_nodes, limit, duck)
@@ -140,7 +144,10 @@ class EdgeWork:
         return NumberedEdges(files, self._key("pairs"), num_nodes, ids if num_nodes < limit else None)
 
     def _list_ids(self) -> NumberedEdges:
-        text_bytes = _ROWS_BYTES_A_BYTE * self._slice_bytes(ROWS_SLICE_BYTES)
+        slice_bytes = self._slice_bytes(ROWS_SLICE_BYTES)
+        # All ids are looked through for each group of slices: the more memory, the fewer groups.
+        in_group = max(1, self._budget.available_bytes // _GROUP_SHARE // slice_bytes)
+        text_bytes = _ROWS_BYTES_A_BYTE * in_group * slice_bytes
         duck_bytes = max(_DUCK_SORTS_BYTES, self._budget.available_bytes - text_bytes)
         with (
             self._budget.reserve(_RESERVED_AS, text_bytes + duck_bytes),
@@ -150,7 +157,11 @@ class EdgeWork:
             rows = self._run("rows", parse, 1, "parsing")
             (listed,) = self._run("ids", [ListIds("ids.parquet", tuple(rows), duck)], 1, "listing ids")
             num_nodes = ListedIds(listed, duck).count
-            number = [NumberRows(path.name, path, listed, index_dtype(num_nodes), duck) for path in rows]
+            groups = [tuple(rows[first : first + in_group]) for first in range(0, len(rows), in_group)]
+            number = [
+                NumberRows(f"{group[0].name}-{in_group}", group, listed, index_dtype(num_nodes), duck)
+                for group in groups
+            ]
             numbered = self._run("numbered", number, 1, "numbering")
         return NumberedEdges([PairFile.open(path) for path in numbered], self._key("rows"), num_nodes, listed=listed)
 
