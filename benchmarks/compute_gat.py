@@ -71,15 +71,15 @@ def make_step(side: str) -> Step:
     import torch
     from torch.nn import functional
 
-    from diskhop.models import Block, Network
-    from diskhop.models.gat import GatLayer
+    from diskhop.models import Block, GatLayer, Network
+    from diskhop.models.activation import elu
 
     def make_layer(in_dim: int, out_dim: int, is_last: bool) -> GatLayer:
         return GatLayer(in_dim, out_dim, heads=1 if is_last else HEADS, dropout=0.0)
 
     if side == "products":
         return multiply_only()
-    ours = Network(make_layer, DIM, HIDDEN, CLASSES, len(FANOUT), activation=functional.elu_)
+    ours = Network(make_layer, DIM, HIDDEN, CLASSES, len(FANOUT), activation=elu)
     model: Any = ours
     if side == "pyg":
         from torch_geometric.nn import GAT, GATConv

@@ -28,7 +28,7 @@ def relu(x: Tensor, dropout: float, products: Products) -> Tensor:
 
 def elu(x: Tensor, dropout: float, _products: Products) -> Tensor:
     """dropout(elu(x))."""
-    return functional.dropout(functional.elu(x), dropout)
+    return functional.dropout(functional.elu_(x), dropout)
 
 
 class _Relu(torch.autograd.Function):
