@@ -5,6 +5,8 @@
 
 NB_MODULE(_native, module) {
   module.doc() = "diskhop's compiled core";
+  // What a script's own names still hold when Python ends is no leak of ours to tell its user of.
+  nanobind::set_leak_warnings(false);
   diskhop::bind_aggregate(module);
   diskhop::bind_attention(module);
   diskhop::bind_csc(module);

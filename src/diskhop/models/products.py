@@ -108,7 +108,8 @@ class Products:
         # Batches are never of the same size: in steps of an eighth their tensors mostly are.
         step_bytes = 1 << (num_bytes.bit_length() - 4)
         memory = torch.from_numpy(self._pool.take(-(-num_bytes // step_bytes) * step_bytes))
-        return memory[:num_bytes].view(dtype).view(num_rows, num_columns)
+        # Not a view of it: autograd lets nobody overwrite a view that a function of its own has made.
+        return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), 0, (num_rows, num_columns), (num_columns, 1))
 
     def __reduce__(self) -> tuple[type[Products], tuple[str, str]]:
         """A copy of a model has memory of its own."""
