@@ -146,7 +146,8 @@ class EdgeWork:
     def _list_ids(self) -> NumberedEdges:
         slice_bytes = self._slice_bytes(ROWS_SLICE_BYTES)
         # All ids are looked through for each group of slices: the more memory, the fewer groups.
-        in_group = max(1, self._budget.available_bytes // _GROUP_SHARE // slice_bytes)
+        spare_bytes = (self._budget.available_bytes - _DUCK_SORTS_BYTES) // _ROWS_BYTES_A_BYTE
+        in_group = max(1, min(spare_bytes, self._budget.available_bytes // _GROUP_SHARE) // slice_bytes)
         text_bytes = _ROWS_BYTES_A_BYTE * in_group * slice_bytes
         duck_bytes = max(_DUCK_SORTS_BYTES, self._budget.available_bytes - text_bytes)
         with (
