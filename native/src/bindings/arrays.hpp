@@ -10,17 +10,28 @@
 #include <utility>
 #include <vector>
 
+#include "diskhop/buffer.hpp"
+
 namespace diskhop {
 
 /// What the core reads: contiguous, one-dimensional, in memory of the CPU.
 template <typename Value>
 using InputArray = nanobind::ndarray<const Value, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 
+/// What the core changes in place.
+template <typename Value>
+using InOutArray = nanobind::ndarray<Value, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+
 template <typename Value>
 using OutputArray = nanobind::ndarray<nanobind::numpy, Value, nanobind::c_contig>;
 
 template <typename Value>
 [[nodiscard]] std::span<const Value> as_span(const InputArray<Value>& array) {
+  return {array.data(), array.size()};
+}
+
+template <typename Value>
+[[nodiscard]] std::span<Value> as_span(const InOutArray<Value>& array) {
   return {array.data(), array.size()};
 }
 
@@ -33,6 +44,19 @@ template <typename Value>
   static_cast<void>(owned.release());
   if (num_columns == 0) return OutputArray<Value>(kept->data(), {kept->size()}, owner);
   return OutputArray<Value>(kept->data(), {kept->size() / num_columns, num_columns}, owner);
+}
+
+/// The owner of arrays that lie in a pool's buffer: the last of them gives it back. Needs the GIL.
+[[nodiscard]] inline nanobind::capsule lend(nanobind::handle_t<BufferPool> pool, Buffer buffer) {
+  struct Loan {
+    nanobind::object pool;
+    Buffer buffer;
+  };
+  auto loan = std::make_unique<Loan>(nanobind::borrow(pool), std::move(buffer));
+  return {loan.release(), [](void* pointer) noexcept {
+            const std::unique_ptr<Loan> ended(static_cast<Loan*>(pointer));
+            nanobind::cast<BufferPool&>(ended->pool).give_back(std::move(ended->buffer));
+          }};
 }
 
 }  // namespace diskhop

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -11,6 +11,7 @@ from diskhop.budget import Budget, parse_bytes
 from diskhop.cli.app import DatasetPath, Json, Memory, Threads, app
 from diskhop.cli.output import print_description, print_json, print_pairs, stderr, stdout
 from diskhop.dataset.convert import import_graph
+from diskhop.dataset.convert.edge_options import EdgeOptions
 from diskhop.dataset.dataset import open_dataset
 from diskhop.dataset.verify import describe, verify
 from diskhop.errors import FormatError
@@ -21,19 +22,48 @@ from diskhop.summary import summarize_dataset
 
 @app.command("import")
 def import_command(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A folder with data.npz or .npy files.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A folder with data.npz or .npy files, or a text of edges.")
+    ],
     destination: Annotated[Path, typer.Argument(metavar="DEST", help="The dataset to make.")],
     format_name: Annotated[str | None, typer.Option("--format", help="Of the source; default: detected.")] = None,
     name: Annotated[str | None, typer.Option(help="The dataset's name; default: the source's.")] = None,
     dtype: Annotated[
         str | None, typer.Option(help="Store features as float32, float16, bfloat16 or int8; default: as they are.")
     ] = None,
+    delimiter: Annotated[
+        str | None, typer.Option(help="Between columns of edges: a character, tab, comma, semicolon or space.")
+    ] = None,
+    header: Annotated[bool | None, typer.Option(help="Whether a header leads the edges; default: as it looks.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Source and destination of edges, by number from 1 or header, as 1,2.")
+    ] = None,
+    ids: Annotated[str | None, typer.Option(help="Of edges: integer or string; default: as the first row.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Ids of edges are 0 to NODES - 1, used or not.")] = None,
+    undirected: Annotated[
+        bool | None, typer.Option("--undirected/--directed", help="Store each edge both ways; default: directed.")
+    ] = None,
+    self_loops: Annotated[str | None, typer.Option(help="keep or drop edges from a node to itself.")] = None,
+    duplicates: Annotated[str | None, typer.Option(help="keep or drop edges that occur again.")] = None,
+    order: Annotated[str | None, typer.Option(help="input, or hot: nodes of edges by how often they are read.")] = None,
     memory: Memory = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
     """Bring a graph in: DEST appears when it is complete, or not at all."""
+    options = EdgeOptions(
+        delimiter=delimiter,
+        header=header,
+        columns=None if columns is None else tuple(columns.split(",")),
+        ids=cast(Any, ids),
+        nodes=nodes,
+        undirected=undirected,
+        self_loops=cast(Any, self_loops),
+        duplicates=cast(Any, duplicates),
+        order=cast(Any, order),
+    )
     budget = None if memory is None else Budget(parse_bytes(memory))
+    facts: dict[str, Any] = {}
     with stage_progress(stderr) as progress:
         dataset = import_graph(
             source,
@@ -41,15 +71,17 @@ def import_command(
             format_name=format_name,
             name=name,
             feature_dtype=dtype,
+            options=options,
+            facts=facts,
             engine=open_engine("auto").engine,
             budget=budget,
             threads=threads,
             progress=progress,
         )
     if as_json:
-        print_json(describe(dataset))
+        print_json({**describe(dataset), **({"import": facts} if facts else {})})
     else:
-        print_pairs(summarize_dataset(dataset))
+        print_pairs(summarize_dataset(dataset, found=facts))
 
 
 @app.command()

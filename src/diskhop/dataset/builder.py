@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from diskhop.budget import Budget, Reservation
 from diskhop.dataset.checks import checked_ids, checked_labels, checked_tasks, checked_triples, encoded_rows
 from diskhop.dataset.csc import EdgeShape, sort_edges
 from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.duplicates import CheckedLists, RepeatCounts
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.encoding import check_feature_dtype, row_bytes
 from diskhop.dataset.fields import TYPE_NAME
@@ -119,10 +120,13 @@ class DatasetBuilder:
             raise ConfigError(
                 f"{self._origin}: row_stride {stride} is less than the {num_bytes} bytes of a row (dim {dim})"
             )
-        relative = f"nodes/{node_type}/features.bin"
-        written = self._files.write(relative, encoded_rows(blocks, dtype, stride, self._origin))
-        self._check_count(node_type, written // stride, "feature rows")
-        self._update(node_type, features=FeatureInfo(dtype=dtype, dim=dim, row_stride=stride))
+        self._write_features(node_type, encoded_rows(blocks, dtype, stride, self._origin), dim, dtype, stride)
+
+    def add_encoded_features(
+        self, node_type: str, blocks: Iterable[NDArray[np.uint8]], *, dim: int, dtype: str
+    ) -> None:
+        """Write rows as encode_rows makes them (rows, row bytes) of finite values."""
+        self._write_features(node_type, blocks, dim, dtype, row_bytes(dtype, dim))
 
     def add_labels(self, node_type: str, blocks: Iterable[NDArray[Any]], num_classes: int | None = None) -> None:
         """Write classes (rows), -1 for nodes without one. Without num_classes it is the highest label + 1."""
@@ -169,12 +173,12 @@ class DatasetBuilder:
         splits[number][part] = written // 8
         self._update(node_type, splits=tuple(splits))
 
-    def add_original_ids(self, node_type: str, blocks: Iterable[NDArray[Any]]) -> None:
-        """Write the id that each node had before it was renumbered."""
+    def add_original_ids(self, node_type: str, blocks: Iterable[NDArray[Any]], order: str = "original") -> None:
+        """Write the id that each node had before it was renumbered; order "hot" if that was by hot order."""
         ids = (np.ascontiguousarray(block, dtype="<i8") for block in blocks)
         written = self._files.write(f"nodes/{node_type}/original_ids.bin", ids)
         self._check_count(node_type, written // 8, "original ids")
-        self._update(node_type, original_ids=True)
+        self._update(node_type, original_ids=True, order=order)
 
     def add_edges(
         self,
@@ -217,13 +221,16 @@ class DatasetBuilder:
         *,
         keep_edge_ids: bool = False,
         weights: NDArray[Any] | None = None,
+        duplicates: Literal["keep", "drop"] | None = None,
         origin: str = "",
-    ) -> None:
+    ) -> RepeatCounts:
         """Sort and write edges, within the budget, with finite weights (edges), by edge number, if given.
 
-        Parallel edges and loops are kept. Raises SourceError, naming `origin` (default: the builder's), for the first
-        id that is out of range.
+        Parallel edges and loops are kept. duplicates: count parallel edges, and keep them or all but one; not for edges
+        that have numbers or weights. Raises SourceError, naming `origin` (default: the builder's), for the first id
+        that is out of range.
         """
+        assert duplicates is None or not (keep_edge_ids or weights is not None), "which of them would stay?"
         if weights is not None:
             self._check_weights(weights, edges.num_edges)
         shape = EdgeShape(
@@ -245,15 +252,17 @@ class DatasetBuilder:
             limits=self._sort_limits,
         )
         with ordered:
+            lists = ordered if duplicates is None else CheckedLists(ordered, drop=duplicates == "drop")
             self.add_edges(
                 edge_type,
                 source,
                 destination,
-                indptr=ordered.indptr(),
-                indices=tracked(ordered.indices(), self._progress, "writing edges", edges.num_edges),
+                indptr=lists.indptr(),
+                indices=tracked(lists.indices(), self._progress, "writing edges", edges.num_edges),
                 edge_ids=ordered.edge_ids() if keep_edge_ids else None,
                 weights=None if weights is None else (weights[ids].astype("<f4") for ids in ordered.edge_ids()),
             )
+        return lists.counts if isinstance(lists, CheckedLists) else RepeatCounts()
 
     def add_triples(
         self, node_type: str, part: str, blocks: Iterable[NDArray[Any]], num_relations: int | None = None
@@ -295,6 +304,13 @@ class DatasetBuilder:
         self._staged.publish()
         self.work.remove()
         return open_dataset(self._destination)
+
+    def _write_features(
+        self, node_type: str, rows: Iterable[NDArray[np.uint8]], dim: int, dtype: str, row_stride: int
+    ) -> None:
+        written = self._files.write(f"nodes/{node_type}/features.bin", rows)
+        self._check_count(node_type, written // row_stride, "feature rows")
+        self._update(node_type, features=FeatureInfo(dtype=dtype, dim=dim, row_stride=row_stride))
 
     def _update(self, node_type: str, **changes: Any) -> None:
         self._nodes[node_type] = replace(self._nodes[node_type], **changes)

@@ -113,7 +113,9 @@ def sort_edges(
         return _TableEdges(edges, shape, budget.reserve("sorting edges", needed_bytes), threads, progress, limits)
     sorter = _ExternalSort(edges, shape, work, stage, budget, threads, tools, limits)
     sorter.run(progress)
-    return _PartEdges(sorter.part_paths, shape, tools, budget.reserve("reading sorted edges", _window_bytes(limits)))
+    return _PartEdges(
+        sorter.part_paths, shape, tools, budget.reserve("reading sorted edges", 2 * _window_bytes(limits))
+    )
 
 
 class _TableEdges:
@@ -180,7 +182,9 @@ class _PartEdges:
         self._shape = shape
         self._engine = tools.engine
         self._reservation = reservation
-        self._window = BufferPool(0).take(reservation.num_bytes)
+        # Two: who looks for duplicates reads indptr beside indices.
+        pool = BufferPool(0)
+        self._windows = [pool.take(reservation.num_bytes // 2) for _ in range(2)]
 
     def indptr(self) -> Iterator[NDArray[np.int64]]:
         """See SortedEdges."""
@@ -195,8 +199,9 @@ class _PartEdges:
         return self._read(_NUMBERS, np.int64)
 
     def _read(self, stream: int, dtype: Any) -> Iterator[NDArray[Any]]:
+        window = self._windows[stream == _INDPTR]
         for path in self._paths:
-            reader = StreamReader(self._engine, StreamFile(self._engine, str(path)), stream, self._window)
+            reader = StreamReader(self._engine, StreamFile(self._engine, str(path)), stream, window)
             while len(block := reader.next()):
                 yield block.view(dtype)
 
@@ -206,7 +211,7 @@ class _PartEdges:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        del self._window
+        del self._windows
         self._reservation.release()
 
 

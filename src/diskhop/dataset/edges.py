@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 
@@ -44,3 +45,28 @@ class ArrayEdges:
     def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """See EdgeSource."""
         return self._pairs[0, first : first + count], self._pairs[1, first : first + count]
+
+
+class UndirectedEdges:
+    """Each edge both ways: edge e as 2 e, and turned round as 2 e + 1. A loop is its own other way, and comes twice."""
+
+    def __init__(self, edges: EdgeSource) -> None:
+        self._edges = edges
+
+    @property
+    def num_edges(self) -> int:
+        """See EdgeSource."""
+        return 2 * self._edges.num_edges
+
+    @property
+    def identity(self) -> str:
+        """See EdgeSource."""
+        return f"{self._edges.identity}, both ways"
+
+    def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """See EdgeSource."""
+        begin, end = first // 2, (first + count + 1) // 2
+        sources, destinations = self._edges.read(begin, end - begin)
+        pairs = np.stack([sources, destinations], axis=1)
+        wanted = slice(first - 2 * begin, first - 2 * begin + count)
+        return pairs.reshape(-1)[wanted], np.ascontiguousarray(pairs[:, ::-1]).reshape(-1)[wanted]

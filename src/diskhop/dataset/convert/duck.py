@@ -1,0 +1,97 @@
+"""DuckDB, kept within bytes, threads and a folder: it parses text, and sorts and joins names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock, get_ident
+from types import TracebackType
+from typing import Any
+
+import duckdb
+from numpy.typing import NDArray
+
+from diskhop.errors import BudgetError, DestinationError
+
+
+class Duck:
+    """One DuckDB in memory, opened when first asked, that spills to a folder. A context that closes it.
+
+    Any number of threads may ask at once; each has a connection of its own.
+    """
+
+    def __init__(self, memory_bytes: int, threads: int, spill: Path) -> None:
+        self._spill = spill
+        self._config: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": f"{memory_bytes}B",
+            "threads": threads,
+            "temp_directory": str(spill),
+            # It would take a slice for the one that lay at the same path before.
+            "enable_external_file_cache": False,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+        self._lock = Lock()
+        self._shared: duckdb.DuckDBPyConnection | None = None
+        self._connections: dict[int, duckdb.DuckDBPyConnection] = {}
+
+    def run(self, sql: str) -> None:
+        """Run a statement to its end. Raises duckdb.Error for bad data, and as fetch does."""
+        with self._errors():
+            self._connection().execute(sql).complete()
+
+    def fetch(self, sql: str) -> list[NDArray[Any]]:
+        """The columns of a result, in memory; masked arrays where there are nulls.
+
+        Raises duckdb.Error for bad data, BudgetError where memory_bytes are too few, DestinationError for a full disk.
+        """
+        with self._errors():
+            return list(self._connection().execute(sql).fetchnumpy().values())
+
+    def __enter__(self) -> Duck:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        if self._shared is not None:
+            self._shared.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except duckdb.OutOfMemoryException as error:
+            raise BudgetError(
+                f"--memory is too small: DuckDB, which parses edges, needs more than {self._config['memory_limit']} "
+                "with what it spills to disk; give it more"
+            ) from error
+        except duckdb.IOException as error:
+            raise DestinationError(f"{self._spill}: DuckDB cannot write: {str(error).splitlines()[0]}") from error
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        with self._lock:
+            if self._shared is None:
+                self._shared = duckdb.connect(config=self._config)
+            if get_ident() not in self._connections:
+                self._connections[get_ident()] = self._shared.cursor()
+            return self._connections[get_ident()]
+
+
+@contextmanager
+def as_file(content: bytes) -> Iterator[str]:
+    """Bytes in memory under a path that DuckDB can read."""
+    descriptor = os.memfd_create("slice")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{descriptor}"
+
+
+def quoted(text: str | Path) -> str:
+    """Text as SQL has it."""
+    return "'" + str(text).replace("'", "''") + "'"

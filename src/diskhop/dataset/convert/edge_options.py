@@ -1,0 +1,74 @@
+"""What can be asked of an import of edges; None everywhere: as the text looks, or the default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+from diskhop.errors import ConfigError
+
+IdKind = Literal["integer", "string"]
+Keep = Literal["keep", "drop"]
+Order = Literal["input", "hot"]
+
+_DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
+_CHOICES = {
+    "ids": get_args(IdKind),
+    "self_loops": get_args(Keep),
+    "duplicates": get_args(Keep),
+    "order": get_args(Order),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeOptions:
+    """Checked when made. Fields are the command line's options; as_option() has their spelling.
+
+    delimiter: a character or its name. columns: the two with ids, by number from 1 or by header. ids: whole numbers, or
+    names. undirected: store each edge both ways. nodes: ids are 0 to nodes - 1 as they are, and those that do not occur
+    are isolated nodes.
+    """
+
+    delimiter: str | None = None
+    header: bool | None = None
+    columns: tuple[str, ...] | None = None
+    ids: IdKind | None = None
+    undirected: bool | None = None
+    self_loops: Keep | None = None
+    duplicates: Keep | None = None
+    order: Order | None = None
+    nodes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in choices:
+                raise ConfigError(f"{as_option(name)} '{value}' is unknown; choose one of {', '.join(choices)}")
+        if self.delimiter is not None:
+            object.__setattr__(self, "delimiter", _checked_delimiter(self.delimiter))
+        if self.columns is not None and (len(self.columns) != 2 or self.columns[0] == self.columns[1]):
+            raise ConfigError(
+                f"--columns '{','.join(self.columns)}' must name two columns, source and destination, as --columns 1,2"
+            )
+        if self.nodes is not None and self.nodes < 1:
+            raise ConfigError(f"--nodes {self.nodes} must be 1 or more; give the number of nodes")
+        if self.nodes is not None and self.ids == "string":
+            raise ConfigError("--nodes numbers nodes as they are, and --ids string numbers names; leave one out")
+
+    def given(self) -> list[str]:
+        """The options that are not None, as the command line spells them."""
+        return [as_option(field.name) for field in fields(self) if getattr(self, field.name) is not None]
+
+
+def as_option(name: str) -> str:
+    """A field as the command line spells it."""
+    return "--" + name.replace("_", "-")
+
+
+def _checked_delimiter(text: str) -> str:
+    delimiter = _DELIMITER_NAMES.get(text, text)
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '\r\n"#+-.\0':
+        raise ConfigError(
+            f"--delimiter '{text}' must be one character that is in no id, or tab, comma, semicolon or space"
+        )
+    return delimiter

@@ -1,0 +1,296 @@
+"""What a text of edges looks like: which files, how compressed, what separates the columns, whether a header leads.
+
+A *row* is a line with an edge; blank lines and *comments*, lines that start with #, are not rows. The layout is what
+the options say and the first two rows show; every later row must fit it, and one that does not is told with its line.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+
+from diskhop.dataset.convert.edge_options import EdgeOptions, IdKind
+from diskhop.dataset.convert.npy import source_errors
+from diskhop.errors import ConfigError, SourceError
+
+SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".el")
+COMMENT = b"#"
+MOST_LINE_BYTES = 1 << 20
+_SAMPLE_BYTES = 1 << 18
+BOM = b"\xef\xbb\xbf"
+INTEGER = re.compile(r"[+-]?[0-9]+")
+
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_DELIMITERS = ("\t", ",", ";", " ", "|")
+_SUFFIX_DELIMITER = {".csv": ",", ".tsv": "\t"}
+TRUNCATED_RULE = "gzip must end with its checksum, this file ends before it: it is cut short, fetch it again"
+# What leads columns of names, which no number gives away.
+_HEADERS = (
+    ("source", "target"),
+    ("source", "destination"),
+    ("src", "dst"),
+    ("from", "to"),
+    ("fromnodeid", "tonodeid"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A file of edges. rows_begin: bytes (of what gzip unpacks) before the first row that is no header."""
+
+    path: Path
+    is_gzip: bool
+    num_bytes: int
+    modified_ns: int
+    rows_begin: int
+    header: str | None
+
+    @property
+    def identity(self) -> str:
+        """What changes when the file does."""
+        return f"{self.path.resolve()} {self.num_bytes} bytes, modified {self.modified_ns}, rows from {self.rows_begin}"
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """How a row is read. columns: positions, from 0, of source and destination among num_columns."""
+
+    delimiter: str
+    num_columns: int
+    columns: tuple[int, int]
+    ids: IdKind
+
+    def split(self, text: str) -> list[str]:
+        """The fields of a row. Raises ValueError with the rule that it breaks."""
+        if "\r" in text:
+            raise ValueError("a line must end with LF or CR LF, got a CR within it; save the file with line feeds")
+        try:
+            return next(csv.reader([text], delimiter=self.delimiter, strict=True), [])
+        except csv.Error:
+            raise ValueError(
+                "a field that begins with a quote must end with one, on the same line; mend the line"
+            ) from None
+
+
+def is_edge_text(source: Path) -> bool:
+    """Whether a source is a text of edges, or a folder with some, by its name."""
+    return bool(_list_parts(source)) if source.is_dir() else _has_suffix(source)
+
+
+def look_at(source: Path, options: EdgeOptions) -> tuple[list[TextFile], RowLayout]:
+    """The files of a source that have rows, and the layout of their rows.
+
+    Raises SourceError, with file and line where there is one, for a source that is no text of edges.
+    """
+    with source_errors(str(source)):
+        paths = _list_parts(source) if source.is_dir() else [source]
+    if not paths:
+        raise SourceError(
+            f"{source}: has no files named {', '.join(f'*{each}' for each in SUFFIXES)} (or .gz of these)"
+        )
+    layout: RowLayout | None = None
+    files: list[TextFile] = []
+    for path in paths:
+        with source_errors(str(path)):
+            if not path.is_file():
+                raise SourceError(f"{path}: is not a regular file; give a file of edges")
+            rows = _first_rows(path)
+        has_header = bool(rows) and _has_header(rows, path, layout, options)
+        if len(rows) <= has_header:  # an empty part, as distributed jobs leave them
+            continue
+        if layout is None:
+            layout = _find_layout(rows, has_header, path, options)
+        header = rows[0].text if has_header else None
+        if files and options.columns and header != files[0].header:
+            raise SourceError(
+                f"{rows[0].place(path)}: must have the header of {files[0].path}, as --columns counts on it; "
+                "import files of one kind at a time"
+            )
+        status = path.stat()
+        files.append(
+            TextFile(path, _is_gzip(path), status.st_size, status.st_mtime_ns, rows[has_header].offset, header)
+        )
+    if layout is None:
+        raise SourceError(f"{source}: has no edges; give a file with a line for each")
+    return files, layout
+
+
+def text_bytes(file: TextFile) -> int:
+    """About how long the text of a file is, unpacked."""
+    if not file.is_gzip:
+        return file.num_bytes
+    with source_errors(str(file.path)), file.path.open("rb") as raw, gzip.GzipFile(fileobj=raw) as packed:
+        start = len(packed.read1(_SAMPLE_BYTES))
+        return int(file.num_bytes * start / max(1, min(raw.tell(), file.num_bytes))) + start
+
+
+def row_bytes(file: TextFile) -> float:
+    """About how long a row of a file is."""
+    with source_errors(str(file.path)), open_text(file.path) as text:
+        start = text.read(file.rows_begin + 1) and text.read1(_SAMPLE_BYTES)
+    return max(2.0, len(start) / max(1, start.count(b"\n")))
+
+
+def open_text(path: Path) -> gzip.GzipFile | BufferedReader:
+    """The text of a file, unpacked where it is gzip."""
+    return gzip.GzipFile(path) if _is_gzip(path) else path.open("rb")
+
+
+def is_blank(line: bytes) -> bool:
+    """Whether a line is no row: blank, or a comment."""
+    return not line.strip() or line.startswith(COMMENT)
+
+
+def at_line(path: Path, number: int) -> str:
+    """The place of an error, as an editor numbers lines."""
+    return f"{path}, line {number}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    number: int
+    offset: int
+    text: str
+
+    def place(self, path: Path) -> str:
+        return at_line(path, self.number)
+
+
+def _first_rows(path: Path) -> list[_Row]:
+    """Two rows, or as many as there are; what is wrong behind them is found when they are parsed."""
+    rows: list[_Row] = []
+    try:
+        for row in _read_rows(path):
+            rows.append(row)
+            if len(rows) == 2:
+                break
+    except EOFError:
+        if not rows:
+            raise SourceError(f"{path}: {TRUNCATED_RULE}") from None
+    return rows
+
+
+def _read_rows(path: Path) -> Iterator[_Row]:
+    """The rows of a file, by line number from 1, the byte that they start at, and text."""
+    with open_text(path) as stream:
+        offset = 0
+        number = 0
+        while line := stream.readline(MOST_LINE_BYTES + 1):
+            number += 1
+            if number == 1 and line.startswith(_UTF_16):
+                raise SourceError(f"{at_line(path, 1)}: text must be UTF-8, got UTF-16; save the file as UTF-8")
+            row = line.removeprefix(BOM) if number == 1 else line
+            if not is_blank(row):
+                yield _Row(number, offset + len(line) - len(row), decode_line(line=row, place=at_line(path, number)))
+            offset += len(line)
+
+
+def decode_line(line: bytes, place: str) -> str:
+    """A line as text, without its end. Raises SourceError for what is not UTF-8, or no line of anything."""
+    if len(line) > MOST_LINE_BYTES:
+        raise SourceError(f"{place}: must be at most {MOST_LINE_BYTES} bytes long; give a text with a line an edge")
+    try:
+        return line.removesuffix(b"\n").removesuffix(b"\r").decode()
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            f"{place}: text must be UTF-8, got byte 0x{line[error.start]:02x}; save the file as UTF-8"
+        ) from None
+
+
+def _find_layout(rows: list[_Row], has_header: bool, path: Path, options: EdgeOptions) -> RowLayout:
+    first = rows[0]
+    delimiter = options.delimiter or _find_delimiter(first.text, path)
+    fields = _fields(first, delimiter, path)
+    columns = _find_columns(fields, has_header, first.place(path), options)
+    ids = options.ids
+    if ids is None:
+        row = _fields(rows[has_header], delimiter, path)
+        ids = "integer" if all(is_integer(row[column]) for column in columns if column < len(row)) else "string"
+    return RowLayout(delimiter, len(fields), columns, ids)
+
+
+def _find_delimiter(text: str, path: Path) -> str:
+    unquoted = re.sub(r'"[^"]*"', "", text).rstrip()
+    suffix = _SUFFIX_DELIMITER.get(_text_suffix(path), "")
+    return next((each for each in (suffix, *_DELIMITERS) if each and each in unquoted), suffix or ",")
+
+
+def _find_columns(fields: list[str], has_header: bool, place: str, options: EdgeOptions) -> tuple[int, int]:
+    if options.columns is None:
+        if len(fields) != 2:
+            raise SourceError(f"{place}: {columns_rule(len(fields))}")
+        return 0, 1
+    names = [field.strip() for field in fields] if has_header else []
+    found = []
+    for column in options.columns:
+        if column in names:
+            found.append(names.index(column))
+        elif column.isdecimal() and 1 <= int(column) <= len(fields):
+            found.append(int(column) - 1)
+        else:
+            known = f"1 to {len(fields)}" + (f" and {', '.join(names)}" if names else "")
+            raise SourceError(f"{place}: has no column '{column}' (--columns); there are {known}")
+    if found[0] == found[1]:
+        raise ConfigError(f"--columns {','.join(options.columns)} must name two columns; give source and destination")
+    return found[0], found[1]
+
+
+def columns_rule(num_columns: int) -> str:
+    """What is wrong with a row that has other columns than source and destination."""
+    if num_columns < 2:
+        return "a row must have two columns, source and destination, got 1; give the right --delimiter"
+    return (
+        f"a row must have two columns, source and destination, got {num_columns}; "
+        "name the two with ids, as --columns 1,2 (weights and the like are not taken)"
+    )
+
+
+def is_integer(field: str) -> bool:
+    """Whether a field is a whole number, though perhaps one that is no id."""
+    return INTEGER.fullmatch(field.strip()) is not None
+
+
+def _has_header(rows: list[_Row], path: Path, layout: RowLayout | None, options: EdgeOptions) -> bool:
+    """As the options say, or: numbers follow words, or the words are those that head columns of sources and targets."""
+    if options.header is not None:
+        return options.header
+    delimiter = layout.delimiter if layout else options.delimiter or _find_delimiter(rows[0].text, path)
+    fields = [_fields(row, delimiter, path) for row in rows]
+    if tuple(field.strip().lower() for field in fields[0][:2]) in _HEADERS:
+        return True
+    is_number = [any(map(is_integer, row)) for row in fields]
+    return len(rows) > 1 and not is_number[0] and is_number[1] and options.ids != "string"
+
+
+def _fields(row: _Row, delimiter: str, path: Path) -> list[str]:
+    try:
+        return RowLayout(delimiter, 0, (0, 1), "string").split(row.text)
+    except ValueError as rule:
+        raise SourceError(f"{row.place(path)}: {rule}") from None
+
+
+def _list_parts(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if _has_suffix(path) and not path.name.startswith("."))
+
+
+def _has_suffix(path: Path) -> bool:
+    return _text_suffix(path) in SUFFIXES
+
+
+def _text_suffix(path: Path) -> str:
+    return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+
+
+def _is_gzip(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(2) == b"\x1f\x8b"
+
+
+def text_stem(path: Path) -> str:
+    """The name of a text or folder without what its suffix says."""
+    return path.name if path.is_dir() else path.name.removesuffix(".gz").removesuffix(_text_suffix(path))

@@ -1,0 +1,200 @@
+"""From texts of edges to numbered pairs in the work folder, within the budget: unpack, parse, number the nodes.
+
+Each step is a stage of tasks, so that a run that was killed goes on where it was. Whole numbers go straight to pair
+files; names, and numbers too large for a set with a bit for each, are first kept as rows, then listed, then numbered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from diskhop._native import IdSet
+from diskhop.budget import Budget
+from diskhop.dataset.convert.duck import Duck
+from diskhop.dataset.convert.edge_ids import ListedIds, collect_ids, id_set_bytes
+from diskhop.dataset.convert.edge_pairs import PairFile, PairFiles, RankedEdges
+from diskhop.dataset.convert.edge_rows import Slice
+from diskhop.dataset.convert.edge_tasks import (
+    ByteCounter,
+    IdsFarApartError,
+    ListIds,
+    NumberRows,
+    ParsePairs,
+    ParseRows,
+    Unpack,
+)
+from diskhop.dataset.convert.edge_text import RowLayout, TextFile
+from diskhop.dataset.edges import EdgeSource
+from diskhop.dataset.manifest import index_dtype
+from diskhop.dataset.progress import Progress
+from diskhop.tasks import Task, Tools, WorkFolder, run_tasks
+
+# Work of another format is not gone on with.
+_WORK_FORMAT = 1
+# Of numbers, many slices at once, each by one thread; of names, one at a time by all threads of DuckDB.
+PAIRS_SLICE_BYTES = 4 << 20
+ROWS_SLICE_BYTES = 16 << 20
+# What a byte of a slice becomes while it is parsed, in DuckDB and beside it. (Rows of 4 bytes are two ids of as many.)
+_DUCK_BYTES_A_BYTE = 6
+_PAIRS_BYTES_A_BYTE = 10
+_ROWS_BYTES_A_BYTE = 4
+# What DuckDB takes whatever it does, and with what it sorts and joins.
+_DUCK_BYTES = 16 << 20
+_DUCK_SORTS_BYTES = 64 << 20
+_RESERVED_AS = "parsing edges"
+# The part of the budget that a set of ids, which stays until the edges are sorted, may take.
+_SET_SHARE = 4
+# The part of it that the text of slices whose names are joined at once may be.
+_GROUP_SHARE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedEdges:
+    """Pairs between nodes 0 to num_nodes - 1, or between `ids` that have such ranks.
+
+    listed: the file of ListIds where ids are from there.
+    """
+
+    files: Sequence[PairFile]
+    identity: str
+    num_nodes: int
+    ids: IdSet | None = None
+    listed: Path | None = None
+
+    def source(self, *, both_ways: bool, with_loops: bool) -> EdgeSource:
+        """The edges, each once or both ways (loops are their own other way), with loops or without."""
+        pairs = PairFiles(self.files, both_ways=both_ways, with_loops=with_loops, identity=self.identity)
+        return pairs if self.ids is None else RankedEdges(pairs, self.ids)
+
+
+class EdgeWork:
+    """The stages of one import. What its result holds is reserved until `held` closes."""
+
+    def __init__(
+        self,
+        files: Sequence[TextFile],
+        layout: RowLayout,
+        *,
+        num_nodes: int | None,
+        work: WorkFolder,
+        budget: Budget,
+        threads: int,
+        tools: Tools,
+        progress: Progress,
+        held: ExitStack,
+    ) -> None:
+        self._files = files
+        self._layout = layout
+        self._num_nodes = num_nodes
+        self._work = work
+        self._budget = budget
+        self._threads = threads
+        self._tools = tools
+        self._progress = progress
+        self._held = held
+        self._texts = [file.path for file in files]
+
+    def run(self) -> NumberedEdges:
+        """Run what is missing. Raises SourceError, with file and line, for what breaks a rule of edge_text."""
+        self._unpack()
+        if self._layout.ids == "string":
+            return self._list_ids()
+        try:
+            files = self._parse_pairs()
+        except IdsFarApartError:
+            return self._list_ids()
+        if self._num_nodes is not None:
+            return NumberedEdges(files, self._key("pairs"), self._num_nodes)
+        return self._collect_ids(files)
+
+    def _unpack(self) -> None:
+        packed = {number: file for number, file in enumerate(self._files) if file.is_gzip}
+        if not packed:
+            return
+        counter = ByteCounter(self._progress, "unpacking", sum(file.num_bytes for file in packed.values()))
+        tasks = [Unpack(f"{number:05d}.txt", file, counter) for number, file in packed.items()]
+        outputs = self._run("text", tasks, self._threads)
+        for number, text in zip(packed, outputs, strict=True):
+            self._texts[number] = text
+
+    def _parse_pairs(self) -> list[PairFile]:
+        limit = self._num_nodes or min(2**32 - 1, 8 * self._budget.available_bytes // _SET_SHARE)
+        slice_bytes = self._slice_bytes(PAIRS_SLICE_BYTES)
+        a_worker = (_DUCK_BYTES_A_BYTE + _PAIRS_BYTES_A_BYTE) * slice_bytes
+        workers = max(1, min(self._threads, (self._budget.available_bytes - _DUCK_BYTES) // a_worker))
+        with (
+            self._budget.reserve(_RESERVED_AS, _DUCK_BYTES + workers * a_worker),
+            # Slices are parsed at once, each by the thread that asks.
+            Duck(_DUCK_BYTES + workers * _DUCK_BYTES_A_BYTE * slice_bytes, 1, self._spill) as duck,
+        ):
+            tasks = [
+                ParsePairs(name, piece, self._layout, self._num_nodes, limit, duck)
+                for name, piece in self._slices(PAIRS_SLICE_BYTES)
+            ]
+            return [PairFile.open(path) for path in self._run("pairs", tasks, workers, "parsing")]
+
+    def _collect_ids(self, files: Sequence[PairFile]) -> NumberedEdges:
+        limit = 1 + max(file.largest for file in files)
+        self._held.enter_context(self._budget.reserve("ids", id_set_bytes(limit)))
+        every = PairFiles(files, both_ways=False, with_loops=True, identity="")
+        ids, num_nodes = collect_ids(every, limit, self._threads, self._progress)
+        return NumberedEdges(files, self._key("pairs"), num_nodes, ids if num_nodes < limit else None)
+
+    def _list_ids(self) -> NumberedEdges:
+        slice_bytes = self._slice_bytes(ROWS_SLICE_BYTES)
+        # All ids are looked through for each group of slices: the more memory, the fewer groups.
+        spare_bytes = (self._budget.available_bytes - _DUCK_SORTS_BYTES) // _ROWS_BYTES_A_BYTE
+        in_group = max(1, min(spare_bytes, self._budget.available_bytes // _GROUP_SHARE) // slice_bytes)
+        text_bytes = _ROWS_BYTES_A_BYTE * in_group * slice_bytes
+        duck_bytes = max(_DUCK_SORTS_BYTES, self._budget.available_bytes - text_bytes)
+        with (
+            self._budget.reserve(_RESERVED_AS, text_bytes + duck_bytes),
+            Duck(duck_bytes, self._threads, self._spill) as duck,
+        ):
+            parse = [ParseRows(name, piece, self._layout, duck) for name, piece in self._slices(ROWS_SLICE_BYTES)]
+            rows = self._run("rows", parse, 1, "parsing")
+            (listed,) = self._run("ids", [ListIds("ids.parquet", tuple(rows), duck)], 1, "listing ids")
+            num_nodes = ListedIds(listed, duck).count
+            groups = [tuple(rows[first : first + in_group]) for first in range(0, len(rows), in_group)]
+            number = [
+                NumberRows(f"{group[0].name}-{in_group}", group, listed, index_dtype(num_nodes), duck)
+                for group in groups
+            ]
+            numbered = self._run("numbered", number, 1, "numbering")
+        return NumberedEdges([PairFile.open(path) for path in numbered], self._key("rows"), num_nodes, listed=listed)
+
+    def _slices(self, slice_bytes: int) -> Iterator[tuple[str, Slice]]:
+        for number, (file, text) in enumerate(zip(self._files, self._texts, strict=True)):
+            end = text.stat().st_size
+            for begin in range(file.rows_begin, end, slice_bytes):
+                piece = Slice(text, file.path, begin, min(begin + slice_bytes, end), file.rows_begin)
+                yield f"{number:05d}-{begin // slice_bytes:08d}", piece
+
+    def _slice_bytes(self, most: int) -> int:
+        return min(most, max(text.stat().st_size for text in self._texts))
+
+    def _run(self, stage: str, tasks: Sequence[Task], threads: int, shown: str = "") -> list[Path]:
+        """The outputs of all tasks, in order."""
+        folder = self._work.stage(stage, self._key(stage))
+
+        def report(done: int, total: int) -> None:
+            if shown:
+                self._progress(shown, done, total)
+
+        run_tasks(tasks, folder, self._tools, threads=threads, progress=report)
+        return [folder / task.name for task in tasks]
+
+    def _key(self, stage: str) -> str:
+        """What the outputs of a stage depend on, beside its tasks' names."""
+        facts = [f"format {_WORK_FORMAT}, stage {stage}, slices {PAIRS_SLICE_BYTES} {ROWS_SLICE_BYTES}"]
+        facts += [file.identity for file in self._files]
+        if stage != "text":
+            facts.append(f"{self._layout}, nodes {self._num_nodes}")
+        return "\n".join(facts)
+
+    @property
+    def _spill(self) -> Path:
+        return self._work.path / ".spill"

@@ -1,0 +1,170 @@
+"""An import of edges that stopped anywhere is gone on with by the same command, and gives the same bytes."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diskhop._native import CrashError, Engine
+from diskhop.budget import Budget
+from diskhop.dataset.convert import edge_tasks, edge_work, import_graph
+from diskhop.dataset.convert.edge_options import EdgeOptions
+from diskhop.dataset.verify import verify
+from diskhop.errors import SourceError
+from diskhop.io.faults import CrashInjector, Lost
+from tests.graphs import folder_bytes, memory_folder, threads_engine
+
+# Mapped through a set; listed by DuckDB.
+TEXTS = {
+    "integers": "\n".join(f"{n % 7 * 3},{n % 5}" for n in range(90)),
+    "names": "\n".join(f"n{n % 7 * 3},n{n % 5}" for n in range(90)),
+}
+NUM_SLICES = 6
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with memory_folder(tmp_path_factory.mktemp("crash")) as folder:
+        yield folder
+
+
+@pytest.fixture(params=TEXTS)
+def source(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A gzip file that is parsed in NUM_SLICES slices."""
+    text = TEXTS[request.param].encode()
+    slice_bytes = len(text) // NUM_SLICES + 1
+    monkeypatch.setattr(edge_work, "PAIRS_SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(edge_work, "ROWS_SLICE_BYTES", slice_bytes)
+    path = tmp_path / "edges.csv.gz"
+    path.write_bytes(gzip.compress(text))
+    return path
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The slices that were parsed, as they are."""
+    names: list[str] = []
+    for kind in (edge_tasks.ParsePairs, edge_tasks.ParseRows):
+        write = kind.write
+
+        def counted(task: Any, *arguments: Any, write: Any = write) -> None:
+            names.append(task.name)
+            write(task, *arguments)
+
+        monkeypatch.setattr(kind, "write", counted)
+    return names
+
+
+def import_edges(source: Path, graph: Path, injector: CrashInjector | None = None) -> None:
+    import_graph(
+        source,
+        graph,
+        engine=threads_engine() if injector is None else Engine("threads", 1, injector.native),
+        budget=Budget(200 << 20),
+        threads=1,
+        injector=injector,
+        options=EdgeOptions(undirected=True, duplicates="drop"),
+    )
+
+
+def crash_at(root: Path, source: Path, nth: int) -> tuple[CrashInjector, int]:
+    root.mkdir()
+    injector = CrashInjector(root, nth)
+    if nth == 0:
+        import_edges(source, root / "graph", injector)
+    else:
+        with pytest.raises(CrashError):
+            import_edges(source, root / "graph", injector)
+    return injector, injector.num_changes
+
+
+@pytest.mark.parametrize("lost", ["names", "data"])
+def test_after_any_crash_the_same_import_ends_the_same(tmp_path: Path, source: Path, lost: Lost) -> None:
+    injector, num_changes = crash_at(tmp_path / "whole", source, 0)
+    injector.__exit__(None, None, None)
+    expected = folder_bytes(tmp_path / "whole" / "graph")
+    # Not each of them: the stages are made of the same tasks.
+    for nth in range(1, num_changes, 3):
+        injector, _ = crash_at(tmp_path / f"{nth}", source, nth)
+        after = tmp_path / f"after-{nth}"
+        after.mkdir()
+        with injector:
+            injector.write_survivors(after, lost)
+        was_there = (after / "graph").exists()
+        if not was_there:
+            import_edges(source, after / "graph")
+        assert folder_bytes(after / "graph") == expected
+        assert verify(after / "graph") == []
+        # The work folder goes after the dataset has come: a crash between them leaves both.
+        assert {path.name for path in after.iterdir()} - {".graph.work"} == {"graph"}
+        assert was_there or not (after / ".graph.work").exists()
+        shutil.rmtree(tmp_path / f"{nth}")
+
+
+def test_what_was_parsed_is_not_parsed_again(tmp_path: Path, source: Path, parsed: list[str]) -> None:
+    injector, num_changes = crash_at(tmp_path / "whole", source, 0)
+    injector.__exit__(None, None, None)
+    assert len(parsed) == NUM_SLICES
+    most_saved = 0
+    for nth in range(1, num_changes, 7):
+        parsed.clear()
+        injector, _ = crash_at(tmp_path / f"{nth}", source, nth)
+        after = tmp_path / f"after-{nth}"
+        after.mkdir()
+        with injector:
+            injector.write_survivors(after, "names")
+        num_before = len(parsed)
+        if not (after / "graph").exists():
+            import_edges(source, after / "graph")
+            # One slice may have been on its way.
+            assert len(parsed) <= NUM_SLICES + 1
+            most_saved = max(most_saved, num_before)
+    assert most_saved == NUM_SLICES
+
+
+def test_a_source_that_changed_is_parsed_anew(tmp_path: Path, source: Path, parsed: list[str]) -> None:
+    text = gzip.decompress(source.read_bytes())
+    source.write_bytes(gzip.compress(text + b"\n1"))
+    with pytest.raises(SourceError, match=r"edges\.csv\.gz, line 91: .* two columns") as caught:
+        import_edges(source, tmp_path / "graph")
+    assert caught.value.__notes__ == [
+        f"what is done is kept in {tmp_path / '.graph.work'}: run the same command again to go on"
+    ]
+    assert (tmp_path / ".graph.work").is_dir()
+    parsed.clear()
+    source.write_bytes(gzip.compress(text + b"\n"))
+    import_edges(source, tmp_path / "graph")
+    assert len(parsed) == NUM_SLICES
+    import_edges(source, tmp_path / "other")
+    assert folder_bytes(tmp_path / "graph") == folder_bytes(tmp_path / "other")
+    assert not (tmp_path / ".graph.work").exists()
+
+
+def test_kill_9_leaves_the_slices_that_were_done(tmp_path: Path, parsed: list[str]) -> None:
+    source = tmp_path / "edges.csv"
+    source.write_text("".join(f"{n % 1000},{n % 777}\n" for n in range(3_000_000)))
+    graph = tmp_path / "graph"
+    command = ["import", str(source), str(graph), "--memory", "120MB", "--threads", "1"]
+    child = subprocess.Popen([sys.executable, "-c", "from diskhop.cli import main; main()", *command])
+    pairs = tmp_path / ".graph.work" / "pairs"
+    while child.poll() is None and not list(pairs.glob("0*")):
+        time.sleep(0.005)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    num_done = len(list(pairs.glob("0*")))
+    assert num_done > 0
+    import_graph(source, graph, engine=threads_engine(), budget=Budget(120 * 10**6), threads=1)
+    num_slices = -(-source.stat().st_size // edge_work.PAIRS_SLICE_BYTES)
+    assert len(parsed) == num_slices - num_done
+    import_graph(source, tmp_path / "other", name="edges", engine=threads_engine())
+    assert folder_bytes(graph) == folder_bytes(tmp_path / "other")
