@@ -39,7 +39,7 @@ class MatmulChoice(NamedTuple):
 
 
 def choose_matmul(precision: str, threads: int) -> MatmulChoice:
-    """The fastest backend for a precision with so many threads of torch: remembered, or measured in half a second."""
+    """The fastest backend for a precision with so many threads of torch: remembered, or measured in a few seconds."""
     key = "|".join((torch.__version__, _processor(), f"{threads} threads", precision))
     known = _read_cache()
     if key not in known:
