@@ -228,9 +228,7 @@ def measure(side: Side, arguments: argparse.Namespace) -> Measured:
     num_batches = min(arguments.batches, MOST_SLOW_BATCHES) if side.is_slow else arguments.batches
     command = [sys.executable, __file__, "--side", side.name, "--graph-dir", str(arguments.graph_dir)]
     command += ["--batches", str(num_batches), "--threads", str(arguments.threads)]
-    # Ours as `diskhop train` starts; the others as torch does by itself.
-    environment = {"OMP_WAIT_POLICY": "passive"} if side.kind in ("ours", "products") else {}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, **environment})
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"the side '{side.name}' failed with exit code {done.returncode}")
     return Measured(**json.loads(done.stdout))

@@ -2,7 +2,8 @@
 
 A *backend* computes the three products of a layer: its output, and the gradients of its input and of its parameters.
 `blas` is what torch uses by itself (MKL where it has that), `onednn` the library beside it, on some processors twice as
-fast. In `bfloat16` operands and results are of that format and sums of float32; parameters stay float32.
+fast, `mixed` takes from both. In `bfloat16` operands and results are of that format and sums of float32; parameters
+stay float32.
 
 Results go into memory that is used again: a fresh tensor of a mini-batch's size costs as much, in page faults, as the
 arithmetic that fills it.
@@ -84,7 +85,15 @@ def _pixels(rows: Tensor) -> Tensor:
     return rows.view(1, 1, *rows.shape).permute(0, 3, 1, 2)
 
 
-BACKENDS: dict[str, Backend] = {"blas": Blas(), "onednn": Onednn()}
+class Mixed(Blas):
+    """Each where it passes over the rows once: output by the one, gradients of the parameters by the other."""
+
+    def parameter_gradients(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """In one pass over the rows."""
+        return Onednn().parameter_gradients(grad, x)
+
+
+BACKENDS: dict[str, Backend] = {"blas": Blas(), "onednn": Onednn(), "mixed": Mixed()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,8 +117,9 @@ class Products:
         # Batches are never of the same size: in steps of an eighth their tensors mostly are.
         step_bytes = 1 << (num_bytes.bit_length() - 4)
         memory = torch.from_numpy(self._pool.take(-(-num_bytes // step_bytes) * step_bytes))
-        # Not a view of it: autograd lets nobody overwrite a view that a function of its own has made.
-        return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), 0, (num_rows, num_columns), (num_columns, 1))
+        # A tensor of its own, no view of another: autograd lets those be overwritten.
+        shape = num_rows, num_columns
+        return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), 0, shape, (num_columns, 1))
 
     def __reduce__(self) -> tuple[type[Products], tuple[str, str]]:
         """A copy of a model has memory of its own."""
@@ -187,6 +197,6 @@ def sample_operands(num_rows: int, dim: int, dtype: torch.dtype) -> tuple[Tensor
 
 
 def run_products(products: Products, x: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The three products of a layer: its output, and the gradients of its input and its weight."""
+    """The three products of a layer as wide as its input: its output, and the gradients of its input and its weight."""
     of_weight, _ = BACKENDS[products.backend].parameter_gradients(grad, x)
-    return products.multiply(x, weight, None), products.multiply(grad, weight.t(), None), of_weight
+    return products.multiply(x, weight, weight[0].clone()), products.multiply(grad, weight.t(), None), of_weight
