@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from diskhop._native import Engine
 from diskhop.budget import Budget, Reservation
 from diskhop.dataset.checks import checked_ids, checked_labels, checked_tasks, checked_triples, encoded_rows
-from diskhop.dataset.csc import EdgeShape, sort_edges
+from diskhop.dataset.csc import sort_edges
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.duplicates import CheckedLists, RepeatCounts
+from diskhop.dataset.edge_keys import EdgeShape
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.encoding import check_feature_dtype, row_bytes
 from diskhop.dataset.fields import TYPE_NAME
