@@ -281,7 +281,7 @@ class Dataset:
         return self.manifest.triples.num_relations if self.manifest.triples else 0
 
     def names(self, what: str) -> list[str] | None:
-        """Names by id, of "entities" or "relations"; None if there are none."""
+        """Names of "nodes", "entities" or "relations", by the id that users see; None if there are none."""
         if what not in self.manifest.names:
             return None
         relative = f"names/{what}.txt"

@@ -78,7 +78,10 @@ class Duck:
             if self._shared is None:
                 self._shared = duckdb.connect(config=self._config)
             if get_ident() not in self._connections:
-                self._connections[get_ident()] = self._shared.cursor()
+                connection = self._shared.cursor()
+                # Progress is ours to show, and stdout is for results.
+                connection.execute("SET enable_progress_bar = false").complete()
+                self._connections[get_ident()] = connection
             return self._connections[get_ident()]
 
 

@@ -88,8 +88,13 @@ def id_set_bytes(limit: int) -> int:
     return limit // 8 + limit // 128 + 128
 
 
+def collecting_bytes(threads: int) -> int:
+    """What collect_ids holds beside the set: a block for each thread, as read and as put together."""
+    return (threads + 1) * _EDGES_A_BLOCK * 16
+
+
 def collect_ids(edges: EdgeSource, limit: int, threads: int, progress: Progress) -> tuple[IdSet, int]:
-    """The ids (uint32, below limit) that occur, and how many. The caller has reserved id_set_bytes(limit)."""
+    """The ids (uint32, below limit) that occur, and how many. The caller has reserved what it takes."""
     ids = IdSet(limit)
 
     def collect(block: tuple[int, int]) -> int:

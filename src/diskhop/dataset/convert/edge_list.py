@@ -96,11 +96,11 @@ def import_edges(
 
 
 def _disk_bytes(files: Sequence[TextFile], options: EdgeOptions) -> int:
-    """About what is needed on the disk: unpacked text, pairs, and lists."""
+    """About what is needed on the disk: unpacked text, pairs, and lists with their starts."""
     text = sum(text_bytes(file) for file in files)
     unpacked = sum(text_bytes(file) for file in files if file.is_gzip)
     num_rows = text / row_bytes(files[0])
-    return unpacked + int(num_rows * (8 + 4 * (2 if options.undirected else 1)))
+    return unpacked + int(num_rows * (8 + 4 * (2 if options.undirected else 1))) + 8 * (options.nodes or 0)
 
 
 def _write_called(

@@ -50,6 +50,13 @@ class TextFile:
     rows_begin: int
     header: str | None
 
+    def require_unchanged(self) -> None:
+        """Raise SourceError if the file is not as it was when it was looked at."""
+        with source_errors(str(self.path)):
+            status = self.path.stat()
+        if (status.st_size, status.st_mtime_ns) != (self.num_bytes, self.modified_ns):
+            raise SourceError(f"{self.path}: must not change while it is read, and it did; import it again")
+
     @property
     def identity(self) -> str:
         """What changes when the file does."""
@@ -69,6 +76,8 @@ class RowLayout:
         """The fields of a row. Raises ValueError with the rule that it breaks."""
         if "\r" in text:
             raise ValueError("a line must end with LF or CR LF, got a CR within it; save the file with line feeds")
+        if '"' not in text:
+            return text.split(self.delimiter)
         try:
             return next(csv.reader([text], delimiter=self.delimiter, strict=True), [])
         except csv.Error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from diskhop._native import IdSet
 from diskhop.budget import Budget
 from diskhop.dataset.convert.duck import Duck
-from diskhop.dataset.convert.edge_ids import ListedIds, collect_ids, id_set_bytes
+from diskhop.dataset.convert.edge_ids import ListedIds, collect_ids, collecting_bytes, id_set_bytes
 from diskhop.dataset.convert.edge_pairs import PairFile, PairFiles, RankedEdges
 from diskhop.dataset.convert.edge_rows import Slice
 from diskhop.dataset.convert.edge_tasks import (
@@ -99,6 +99,12 @@ class EdgeWork:
 
     def run(self) -> NumberedEdges:
         """Run what is missing. Raises SourceError, with file and line, for what breaks a rule of edge_text."""
+        numbered = self._number()
+        for file in self._files:
+            file.require_unchanged()
+        return numbered
+
+    def _number(self) -> NumberedEdges:
         self._unpack()
         if self._layout.ids == "string":
             return self._list_ids()
@@ -140,7 +146,8 @@ class EdgeWork:
         limit = 1 + max(file.largest for file in files)
         self._held.enter_context(self._budget.reserve("ids", id_set_bytes(limit)))
         every = PairFiles(files, both_ways=False, with_loops=True, identity="")
-        ids, num_nodes = collect_ids(every, limit, self._threads, self._progress)
+        with self._budget.reserve("collecting ids", collecting_bytes(self._threads)):
+            ids, num_nodes = collect_ids(every, limit, self._threads, self._progress)
         return NumberedEdges(files, self._key("pairs"), num_nodes, ids if num_nodes < limit else None)
 
     def _list_ids(self) -> NumberedEdges:
