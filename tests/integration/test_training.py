@@ -47,14 +47,14 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def test_a_run_learns_and_leaves_what_it_found(dataset: Dataset, tmp_path: Path) -> None:
-    trained = train(dataset, out=tmp_path / "run", **{**OPTIONS, "epochs": 8, "lr": 0.01})
+    trained = train(dataset, out=tmp_path / "run", **{**OPTIONS, "epochs": 20, "lr": 0.01})
     result = json.loads((tmp_path / "run/result.json").read_text())
     assert result == json.loads(json.dumps(trained.result))
     assert result.keys() >= RESULT_NAMES
     assert result["test"] > 0.7  # By chance 0.25.
     assert result["best_valid"] == max(epoch["valid"] for epoch in result["epochs"])
     assert result["plan"]["reserved"].keys() >= {"labels", "seeds", "topology", "mini-batches in flight"}
-    assert [epoch["epoch"] for epoch in result["epochs"]] == list(range(8))
+    assert [epoch["epoch"] for epoch in result["epochs"]] == list(range(20))
     lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == result["epochs"]
     for epoch in result["epochs"]:
@@ -83,6 +83,23 @@ def test_a_strategy_changes_time_never_values(dataset: Dataset, tmp_path: Path, 
     assert_same_run(tmp_path / "one", tmp_path / "two")
 
 
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_bfloat16_learns_and_repeats_to_the_last_bit(dataset: Dataset, tmp_path: Path, model: str) -> None:
+    options = {**OPTIONS, "model": model, "epochs": 20, "lr": 0.01, "precision": "bfloat16", "threads": 2}
+    result = train(dataset, out=tmp_path / "one", **options).result
+    assert result["test"] > 0.7
+    train(config=tmp_path / "one/config.toml", out=tmp_path / "two")
+    assert_same_run(tmp_path / "one", tmp_path / "two")
+
+
+def test_what_multiplies_is_chosen_with_a_reason_and_kept_in_the_config(dataset: Dataset, tmp_path: Path) -> None:
+    config, reasons, _ = resolve_config(dataset, {"threads": 1})
+    assert any(reason.startswith(f"matmul {config.matmul}: the fastest") for reason in reasons)
+    train(dataset, out=tmp_path / "run", **OPTIONS)
+    assert f'matmul = "{config.matmul}"' in (tmp_path / "run/config.toml").read_text()
+    assert all(not reason.startswith("matmul") for reason in resolve_config(dataset, {"matmul": "blas"}).reasons)
+
+
 def test_another_seed_is_another_run(dataset: Dataset, tmp_path: Path) -> None:
     train(dataset, out=tmp_path / "one", **OPTIONS)
     train(dataset, out=tmp_path / "two", seed=1, **OPTIONS)
@@ -94,6 +111,8 @@ def test_another_seed_is_another_run(dataset: Dataset, tmp_path: Path) -> None:
     [
         ({"model": "transformer"}, ConfigError, "unknown model 'transformer'.*sage, gcn, gat"),
         ({"metric": "f1"}, ConfigError, "unknown metric 'f1'.*accuracy, auc"),
+        ({"precision": "float8"}, ConfigError, "unknown precision 'float8'.*float32, bfloat16"),
+        ({"matmul": "cublas"}, ConfigError, "unknown matmul 'cublas'.*blas, onednn, mixed"),
         ({"norm": "group"}, ConfigError, "unknown norm 'group'.*none, batch, layer"),
         ({"store": "cloud"}, ConfigError, "unknown store 'cloud'.*memory"),
         ({"engine": "warp"}, ConfigError, "unknown engine 'warp'|engine 'warp'"),

@@ -19,6 +19,7 @@ from diskhop.errors import ConfigError
 from diskhop.models import LAYERS, Block, Network, build_model
 from diskhop.models.aggregate import LayerBlock, mean_beside_self, weighted_sum
 from diskhop.models.gcn import GcnLayer
+from diskhop.models.products import BACKENDS
 from diskhop.protocols import SampledBatch
 
 IN_DIM, HIDDEN, OUT_DIM = 5, 8, 3
@@ -113,6 +114,63 @@ def test_a_sampled_batch_gives_the_values_and_gradients_of_pyg(
     theirs.square().sum().backward()
     for (name_of, parameter), other in zip(network.named_parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, other.grad, atol=1e-4, rtol=1e-3, msg=name_of)
+
+
+@pytest.mark.parametrize("matmul", BACKENDS)
+@pytest.mark.parametrize("name", ["sage", "gcn"])
+def test_parameters_come_from_pygs_layers_and_go_back(name: str, matmul: str) -> None:
+    graph = Graph(300, 3000, seed=4)
+    batch = graph.sample(list(range(40)), (5, 5))
+    x = graph.x[batch.node_ids]
+    twin = cast(Any, PYG_MODELS[name])(IN_DIM, 32, 2, OUT_DIM)
+    network = build_model(make_config(name, (5, 5), hidden=32, matmul=matmul), IN_DIM, OUT_DIM)
+    network.load_state_dict(twin.state_dict())
+    back = cast(Any, PYG_MODELS[name])(IN_DIM, 32, 2, OUT_DIM)
+    back.load_state_dict(network.state_dict())
+    sampled = {
+        "num_sampled_nodes_per_hop": list(batch.num_sampled_nodes),
+        "num_sampled_edges_per_hop": list(batch.num_sampled_edges),
+    }
+    outputs, gradients = [], []
+    for model in (twin, network, back):
+        rows = x.clone().requires_grad_()
+        out = model(rows, Block.of(batch)) if model is network else model(rows, edge_index_of(batch), **sampled)
+        out = out[: batch.num_seeds]
+        outputs.append(out)
+        gradients.append(torch.autograd.grad(out.square().mean(), [rows, *model.parameters()]))
+    assert torch.equal(outputs[0], outputs[2])
+    torch.testing.assert_close(outputs[1], outputs[0], atol=1e-5, rtol=1e-5)
+    for ours, theirs in zip(gradients[1], gradients[0], strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sage", "gcn"])
+@pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True, "dropout": 0.5}, {"norm": "batch"}])
+def test_bfloat16_is_float32_to_its_rounding(name: str, options: dict[str, Any]) -> None:
+    graph = Graph(300, 3000, seed=4)
+    batch = graph.sample(list(range(40)), (5, 5))
+    x = graph.x[batch.node_ids]
+    results = []
+    for precision in ("float32", "bfloat16"):
+        torch.manual_seed(0)
+        network = build_model(make_config(name, (5, 5), hidden=32, precision=precision, **options), IN_DIM, OUT_DIM)
+        out = network(x, Block.of(batch))
+        assert out.dtype == torch.float32
+        gradients = torch.autograd.grad(out.square().mean(), list(network.parameters()))
+        assert all(gradient.dtype == torch.float32 for gradient in gradients)
+        results.append((out.detach(), torch.cat([gradient.flatten() for gradient in gradients])))
+    for full, short in zip(*results, strict=True):
+        assert 0 < float((full - short).norm() / full.norm()) < 0.05
+
+
+@pytest.mark.parametrize("name", ["sage", "gcn"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_features_of_16_bits_are_read_as_they_are_stored(name: str, dtype: torch.dtype) -> None:
+    graph = Graph(30, 300, seed=5)
+    batch = graph.sample([4, 9], (3, 3))
+    stored = graph.x[batch.node_ids].to(dtype)
+    network = build_model(make_config(name, (3, 3)), IN_DIM, OUT_DIM)
+    assert torch.equal(network(stored, Block.of(batch)), network(stored.float(), Block.of(batch)))
 
 
 @pytest.mark.parametrize("name", LAYERS)
