@@ -21,7 +21,7 @@ from rich.text import Text
 
 import diskhop
 from diskhop.budget import format_bytes
-from diskhop.dataset.generate import features_alone_accuracy, generate_sbm
+from diskhop.dataset.generate import GraphConfig, features_alone_accuracy, generate_graph
 from diskhop.dataset.progress import Progress
 from diskhop.io.engine import open_engine
 from diskhop.stages import stage_progress
@@ -60,20 +60,19 @@ def make_graph(path: Path, num_nodes: int, progress: Progress) -> float:
     """Generate the graph if it is not there; returns the seconds it took."""
     started = time.perf_counter()
     if not path.exists():
-        generate_sbm(
-            path,
+        config = GraphConfig(
+            kind="sbm",
             num_nodes=num_nodes,
+            num_edges=12 * num_nodes,
             dim=DIM,
             num_classes=NUM_CLASSES,
-            mean_degree=12,
             homophily=0.7,
             signal=SIGNAL,
             train_fraction=0.01,
             eval_fraction=0.005,
             seed=1,
-            engine=open_engine("auto").engine,
-            progress=progress,
         )
+        generate_graph(path, config, engine=open_engine("auto").engine, progress=progress)
     return time.perf_counter() - started
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.generate import generate_sbm
+from diskhop.dataset.generate import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
 from diskhop.training import Progress, Watcher
 
@@ -27,19 +27,21 @@ OPTIONS: dict[str, Any] = {
 
 
 def small_graph(path: Path, **changes: Any) -> Dataset:
-    """A graph with planted classes; `changes` to what generate_sbm is asked for."""
+    """A graph with planted classes; `changes` to what GraphConfig is told."""
     wanted: dict[str, Any] = {
+        "kind": "sbm",
         "num_nodes": 600,
+        "num_edges": 4800,
         "dim": 16,
         "num_classes": 4,
-        "mean_degree": 8,
         "homophily": 0.9,
         "signal": 0.5,
         "train_fraction": 0.5,
+        "eval_fraction": 0.2,
         "seed": 1,
         **changes,
     }
-    return generate_sbm(path, engine=open_engine("threads").engine, **wanted)
+    return generate_graph(path, GraphConfig(**wanted), engine=open_engine("threads").engine)
 
 
 def import_arrays(folder: Path, name: str = "source", **arrays: Any) -> Dataset:

@@ -25,6 +25,9 @@ void buffers_are_aligned_and_whole_pages() {
     check(buffer.num_bytes() >= num_bytes && buffer.num_bytes() < num_bytes + page, "it is rounded up to a page");
     std::memset(buffer.data(), 1, buffer.num_bytes());
   }
+  for (const std::size_t num_bytes : {std::size_t{1}, std::size_t{4096}, std::size_t{4097}, page / 2}) {
+    check(Buffer(num_bytes).num_bytes() < num_bytes + 4096, "a small one is rounded up to a small page");
+  }
   const Buffer nothing(0);
   check(nothing.data() == nullptr && nothing.num_bytes() == 0, "no bytes take no memory");
 }

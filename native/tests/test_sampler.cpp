@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <span>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -22,6 +25,31 @@ struct Graph {
   std::vector<Index> indices;
   [[nodiscard]] Topology<Index> topology() const { return {indptr, indices}; }
 };
+
+BufferPool& no_pool() {
+  static BufferPool pool(0);
+  return pool;
+}
+
+template <typename Index>
+SampledBlocks sample(const Graph<Index>& graph, std::span<const std::int64_t> seeds, std::vector<std::int64_t> fanouts,
+                     const DrawKey& key) {
+  return make_neighbor_sampler<Index>(graph.topology(), std::move(fanouts))->sample(seeds, key, no_pool());
+}
+
+template <typename Value>
+bool equal(std::span<Value> left, std::span<Value> right) {
+  return std::ranges::equal(left, right);
+}
+
+void check_equal(const SampledBlocks& actual, const SampledBlocks& expected, const std::string& claim) {
+  check(equal(actual.node_ids, expected.node_ids), claim + " (node ids)");
+  check(equal(actual.indptr, expected.indptr), claim + " (indptr)");
+  check(equal(actual.sources, expected.sources), claim + " (sources)");
+  check(equal(actual.edge_positions, expected.edge_positions), claim + " (edge positions)");
+  check(actual.num_sampled_nodes == expected.num_sampled_nodes, claim + " (nodes by hop)");
+  check(actual.num_sampled_edges == expected.num_sampled_edges, claim + " (edges by hop)");
+}
 
 template <typename Index>
 Graph<Index> make_graph(std::size_t num_nodes, std::uint64_t max_degree) {
@@ -66,8 +94,8 @@ void test_batches_are_consistent() {
       const auto order = keyed_permutation(300, 5, 0, number);
       const std::span<const std::int64_t> seeds(order.data(), 1 + 3 * number);
       const DrawKey key{.seed = 9, .purpose = 0, .epoch = 1, .batch = number};
-      check_batch(graph, sample_neighbors<std::uint32_t>(graph.topology(), seeds, fanouts, key), fanout);
-      check_batch(wide_graph, sample_neighbors<std::int64_t>(wide_graph.topology(), seeds, fanouts, key), fanout);
+      check_batch(graph, sample(graph, seeds, fanouts, key), fanout);
+      check_batch(wide_graph, sample(wide_graph, seeds, fanouts, key), fanout);
     }
   }
 }
@@ -77,62 +105,122 @@ void test_long_lists_draw_without_repeats() {
   for (const std::int64_t fanout : {64, 65, 1000, 99'999, 100'000}) {
     const std::vector<std::int64_t> seeds{0};
     const std::vector<std::int64_t> fanouts{fanout};
-    check_batch(graph, sample_neighbors<std::uint32_t>(graph.topology(), seeds, fanouts, {}), fanout);
+    check_batch(graph, sample(graph, seeds, fanouts, {}), fanout);
   }
 }
 
+/// Threads share a sampler, and batches of different sizes its workspaces and the pool's memory.
 void test_threads_change_nothing() {
   const auto graph = make_graph<std::uint32_t>(5000, 30);
   const std::vector<std::int64_t> fanouts{5, 5, 5};
   const auto order = keyed_permutation(5000, 0, 0, 0);
-  const auto draw = [&](std::uint64_t number) {
-    return sample_neighbors<std::uint32_t>(graph.topology(), {order.data() + number * 20, 20 + number}, fanouts,
-                                           {.batch = number});
+  const auto seeds_of = [&](std::uint64_t number) {
+    return std::span<const std::int64_t>(order).subspan(number * 20, 20 + number);
   };
   std::vector<SampledBlocks> expected;
-  for (std::uint64_t number = 0; number < 50; ++number) expected.push_back(draw(number));
-  std::vector<std::jthread> threads;
-  for (std::uint64_t first = 0; first < 4; ++first) {
-    threads.emplace_back([&, first] {
-      for (std::uint64_t step = 0; step < 50; ++step) {
-        const std::uint64_t number = (first * 13 + step) % 50;
-        const SampledBlocks batch = draw(number);
-        check(batch.node_ids == expected[number].node_ids, "node ids do not depend on the thread");
-        check(batch.edge_positions == expected[number].edge_positions, "edges do not depend on the thread");
-        check(batch.sources == expected[number].sources, "sources do not depend on the thread");
-      }
-    });
+  for (std::uint64_t number = 0; number < 50; ++number) {
+    expected.push_back(sample(graph, seeds_of(number), fanouts, {.batch = number}));
   }
+  const auto sampler = make_neighbor_sampler<std::uint32_t>(graph.topology(), fanouts);
+  BufferPool pool(64 << 20);
+  {
+    std::vector<std::jthread> threads;
+    for (std::uint64_t first = 0; first < 4; ++first) {
+      threads.emplace_back([&, first] {
+        for (std::uint64_t step = 0; step < 50; ++step) {
+          const std::uint64_t number = (first * 13 + step) % 50;
+          SampledBlocks batch = sampler->sample(seeds_of(number), {.batch = number}, pool);
+          check_equal(batch, expected[number], "a batch does not depend on the thread");
+          pool.give_back(std::move(batch.memory));
+        }
+      });
+    }
+  }
+  check(sampler->workspace_bytes() > 0, "a workspace is kept");
 }
 
-void test_bad_input_throws_and_leaves_the_thread_usable() {
+/// With millions of nodes more, none with a list, the sampler numbers nodes by table instead of by array.
+void test_both_ways_to_number_nodes_give_the_same_batches() {
+  auto graph = make_graph<std::uint32_t>(20'000, 30);
+  const auto order = keyed_permutation(20'000, 0, 0, 0);
+  const std::vector<std::int64_t> fanouts{4, -1, 10};
+  std::vector<SampledBlocks> expected;
+  const auto draw_all = [&](auto use) {
+    const auto sampler = make_neighbor_sampler<std::uint32_t>(graph.topology(), fanouts);
+    for (std::uint64_t number = 0; number < 10; ++number) {
+      use(sampler->sample({order.data() + number * 100, 1 + number * 30}, {.batch = number}, no_pool()), number);
+    }
+  };
+  draw_all([&](SampledBlocks batch, std::uint64_t) { expected.push_back(std::move(batch)); });
+  graph.indptr.resize(9'000'000, graph.indptr.back());
+  draw_all([&](const SampledBlocks& batch, std::uint64_t number) {
+    check_equal(batch, expected[number], "array and table number alike");
+  });
+}
+
+/// Node ids beyond 2^32, two with equal lower halves. The graph is one of address space only.
+void test_ids_beyond_32_bits() {
+  constexpr std::int64_t beyond = std::int64_t{1} << 32;
+  constexpr std::size_t num_nodes = beyond + 64;
+  constexpr std::size_t num_bytes = (num_nodes + 1) * sizeof(std::int64_t);
+  void* const memory =
+      ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return;  // not so much address space here
+  auto* const indptr = static_cast<std::int64_t*>(memory);
+  std::vector<std::int64_t> indices;
+  for (std::int64_t node = 0; node < 64; ++node) indices.push_back(node % 2 == 0 ? beyond + node / 2 : node / 2);
+  indptr[beyond + 7] = 0;  // all else is 0 too: only this node has neighbours
+  indptr[beyond + 8] = 64;
+  const Topology<std::int64_t> topology{.indptr = {indptr, num_nodes + 1}, .indices = indices};
+  for (const std::int64_t fanout : {10, 20, -1}) {
+    const std::vector<std::int64_t> seeds{beyond + 7};
+    const SampledBlocks batch = make_neighbor_sampler(topology, {fanout})->sample(seeds, {.seed = 1}, no_pool());
+    const std::set<std::int64_t> distinct(batch.node_ids.begin(), batch.node_ids.end());
+    check(distinct.size() == batch.node_ids.size(), "every node appears once");
+    check(batch.sources.size() == static_cast<std::size_t>(fanout < 0 ? 64 : fanout), "as many edges as asked for");
+    for (std::size_t edge = 0; edge < batch.sources.size(); ++edge) {
+      check(batch.node_ids[batch.sources[edge]] == indices[batch.edge_positions[edge]], "a source is the neighbour");
+    }
+  }
+  ::munmap(memory, num_bytes);
+}
+
+void test_bad_input_throws_and_leaves_the_sampler_usable() {
   const std::vector<std::int64_t> fanouts{2, 2};
-  const auto sample = [&](const Graph<std::int64_t>& graph, std::vector<std::int64_t> seeds) {
-    return sample_neighbors<std::int64_t>(graph.topology(), seeds, fanouts, {});
+  const auto sample_of = [&](const Graph<std::int64_t>& graph, std::vector<std::int64_t> seeds) {
+    return sample(graph, seeds, fanouts, {});
   };
   const Graph<std::int64_t> good{.indptr = {0, 2, 3, 4}, .indices = {1, 2, 0, 1}};
   for (const std::int64_t seed : {std::int64_t{3}, std::int64_t{-1}, std::numeric_limits<std::int64_t>::min()}) {
-    check_throws<std::invalid_argument>([&] { sample(good, {0, seed}); }, "a seed outside the graph is refused");
+    check_throws<std::invalid_argument>([&] { static_cast<void>(sample_of(good, {0, seed})); },
+                                        "a seed outside the graph is refused");
   }
-  check_throws<std::invalid_argument>([&] { sample(good, {1, 2, 1}); }, "a repeated seed is refused");
+  check_throws<std::invalid_argument>([&] { static_cast<void>(sample_of(good, {1, 2, 1})); },
+                                      "a repeated seed is refused");
   const std::int64_t huge = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t index : {std::int64_t{3}, std::int64_t{-1}, huge}) {
     const Graph<std::int64_t> damaged{.indptr = {0, 2, 3, 4}, .indices = {1, index, 0, 1}};
-    check_throws<std::out_of_range>([&] { sample(damaged, {0}); }, "an index outside the graph is refused");
+    check_throws<std::out_of_range>([&] { static_cast<void>(sample_of(damaged, {0})); },
+                                    "an index outside the graph is refused");
   }
   for (const std::vector<std::int64_t>& indptr :
        {std::vector<std::int64_t>{0, 2, 1, 4}, {0, 2, 3, 5}, {-1, 2, 3, 4}, {0, huge, 3, 4}, {huge, 0, 3, 4}}) {
     const Graph<std::int64_t> damaged{.indptr = indptr, .indices = {1, 2, 0, 1}};
-    check_throws<std::out_of_range>([&] { sample(damaged, {0, 1, 2}); }, "a list outside the edges is refused");
+    check_throws<std::out_of_range>([&] { static_cast<void>(sample_of(damaged, {0, 1, 2})); },
+                                    "a list outside the edges is refused");
   }
   for (const std::int64_t fanout : {0, -2}) {
     const std::vector<std::int64_t> bad_fanouts{fanout};
     const std::vector<std::int64_t> seeds{0};
-    check_throws<std::invalid_argument>(
-        [&] { static_cast<void>(sample_neighbors<std::int64_t>(good.topology(), seeds, bad_fanouts, {})); },
-        "a fan-out of 0 or below -1 is refused");
+    check_throws<std::invalid_argument>([&] { static_cast<void>(sample(good, seeds, bad_fanouts, {})); },
+                                        "a fan-out of 0 or below -1 is refused");
   }
-  check(sample(good, {2, 0}).node_ids == std::vector<std::int64_t>({2, 0, 1}), "sampling works after errors");
+  const auto sampler = make_neighbor_sampler<std::int64_t>(good.topology(), fanouts);
+  const std::vector<std::int64_t> repeated{1, 1};
+  check_throws<std::invalid_argument>([&] { static_cast<void>(sampler->sample(repeated, {}, no_pool())); }, "repeated");
+  const std::vector<std::int64_t> seeds{2, 0};
+  const SampledBlocks batch = sampler->sample(seeds, {}, no_pool());
+  check(std::ranges::equal(batch.node_ids, std::vector<std::int64_t>{2, 0, 1}), "sampling works after errors");
 }
 
 void test_permutations_hold_every_item_once() {
@@ -161,8 +249,9 @@ void test_batches_of_too_many_nodes_are_refused() {
   const std::vector<std::int64_t> fanouts{-1};
   const Topology<std::uint32_t> topology{.indptr = {indptr, num_nodes + 1},
                                          .indices = {static_cast<std::uint32_t*>(memory), num_edges}};
-  check_throws<std::length_error>([&] { static_cast<void>(sample_neighbors(topology, seeds, fanouts, {})); },
-                                  "too many nodes");
+  check_throws<std::length_error>(
+      [&] { static_cast<void>(make_neighbor_sampler(topology, fanouts)->sample(seeds, {}, no_pool())); },
+      "too many nodes");
   ::munmap(memory, num_bytes);
 }
 
@@ -172,7 +261,9 @@ int main() {
   test_batches_are_consistent();
   test_long_lists_draw_without_repeats();
   test_threads_change_nothing();
-  test_bad_input_throws_and_leaves_the_thread_usable();
+  test_both_ways_to_number_nodes_give_the_same_batches();
+  test_ids_beyond_32_bits();
+  test_bad_input_throws_and_leaves_the_sampler_usable();
   test_permutations_hold_every_item_once();
   test_batches_of_too_many_nodes_are_refused();
 }

@@ -6,6 +6,115 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+# -- bind_aggregate.cpp --
+
+# Tensors of torch, which is not loaded here, come by DLPack: float32, bfloat16 or (x) float16; columns lie together.
+def aggregate(
+    indptr: Any,
+    sources: Any,
+    edge_weights: Any | None,
+    self_weights: Any | None,
+    is_mean: bool,
+    x: Any,
+    out: Any,
+    num_threads: int,
+) -> None:
+    """Fill out (targets, columns of x) with sums of x's rows, see aggregate.hpp; twice as wide: x's own rows beside.
+
+    indptr: int32 (targets + 1). sources: int32 (edges). Weights: float32. Raises ValueError or IndexError.
+    """
+
+def aggregate_backward(
+    indptr: Any,
+    sources: Any,
+    edge_weights: Any | None,
+    self_weights: Any | None,
+    is_mean: bool,
+    grad_out: Any,
+    grad_x: Any,
+    num_threads: int,
+) -> None:
+    """Fill grad_x with the gradient of x, given that of out; both of one dtype, float32 or bfloat16."""
+
+def rectify(values: Any, probability: float, seed: int, num_threads: int) -> None:
+    """values = dropout(relu(values)) in place, float32 or bfloat16 (rows, columns) in one piece; see activation.hpp."""
+
+def rectify_backward(values: Any, grad: Any, probability: float, grad_values: Any, num_threads: int) -> None:
+    """Fill grad_values with the gradient of what rectify() was given; values: what it left."""
+
+# -- bind_attention.cpp --
+
+# As above: tensors of float32, rows of float32 or bfloat16. Raises ValueError or IndexError.
+def attention(
+    indptr: Any,
+    sources: Any,
+    source_scores: Any,
+    target_scores: Any,
+    negative_slope: float,
+    dropout: float,
+    seed: int,
+    out: Any,
+    num_threads: int,
+) -> None:
+    """Fill out (slots, heads) with attention, see attention.hpp. Scores are (sources, heads) and (targets, heads)."""
+
+def attention_backward(
+    indptr: Any,
+    sources: Any,
+    source_scores: Any,
+    target_scores: Any,
+    negative_slope: float,
+    attention: Any,
+    grad_attention: Any,
+    grad_source_scores: Any,
+    grad_target_scores: Any,
+    num_threads: int,
+) -> None:
+    """Fill the last two with the gradients of the scores."""
+
+def attend(
+    indptr: Any,
+    sources: Any,
+    begin: int,
+    end: int,
+    attention: Any,
+    scale: float,
+    rows: Any,
+    out: Any,
+    num_threads: int,
+) -> None:
+    """Fill out (end - begin, heads * dim) with sums for the targets from begin to end.
+
+    rows: (sources, heads * dim), or (sources, dim), which all heads read.
+    """
+
+def attend_backward_attention(
+    indptr: Any,
+    sources: Any,
+    begin: int,
+    end: int,
+    attention: Any,
+    scale: float,
+    rows: Any,
+    grad_out: Any,
+    grad_attention: Any,
+    num_threads: int,
+) -> None:
+    """Fill those of grad_attention (slots, heads) that belong to the range."""
+
+def attend_backward_rows(
+    indptr: Any,
+    sources: Any,
+    begin: int,
+    end: int,
+    attention: Any,
+    scale: float,
+    grad_out: Any,
+    grad_rows: Any,
+    num_threads: int,
+) -> None:
+    """Add to grad_rows, of the size of rows, what the range gives."""
+
 # -- bind_io.cpp --
 
 def why_no_uring() -> str:
@@ -155,9 +264,47 @@ class IdSet:
     def select(self, ranks: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """The ids of given ranks. Raises IndexError for a rank that no id has."""
 
-# -- bind_order.cpp --
+# -- bind_generate.cpp --
+# See generate.hpp. Each fills arrays that the caller made; edges are those numbered first, first + 1, ...
 
 _Ids = NDArray[np.uint32] | NDArray[np.int64]
+
+def rmat_edges(
+    num_nodes: int,
+    chances: Sequence[float],
+    seed: int,
+    first: int,
+    sources: _Ids,
+    destinations: _Ids,
+    is_permuted: bool = True,
+) -> None:
+    """chances: of the quadrants a, b, c, d. Ids are permuted by the seed, if is_permuted."""
+
+def uniform_edges(num_nodes: int, seed: int, first: int, sources: _Ids, destinations: _Ids) -> None:
+    """Both ends uniform."""
+
+def block_model_edges(
+    num_nodes: int, num_classes: int, homophily: float, seed: int, first: int, sources: _Ids, destinations: _Ids
+) -> None:
+    """Node v is of class v mod num_classes; a source is of its destination's class with chance homophily."""
+
+def permute_ids(num_nodes: int, seed: int, part: Literal["ids", "splits"], ids: _Ids) -> None:
+    """Replace ids by their images under a bijection of 0 .. num_nodes - 1 that seed and part choose."""
+
+def node_classes(seed: int, num_classes: int, nodes: NDArray[np.int64], classes: NDArray[np.int64]) -> None:
+    """A class for each node, uniform over 0 .. num_classes - 1."""
+
+def feature_rows(
+    seed: int,
+    nodes: NDArray[np.int64],
+    dim: int,
+    means: NDArray[np.float32],
+    classes: NDArray[np.int64],
+    rows: NDArray[np.float32],
+) -> None:
+    """Standard normal noise plus the mean of each node's class; means and rows are flat, (classes or nodes) * dim."""
+
+# -- bind_order.cpp --
 
 def count_ids(ids: _Ids, counts: _Ids) -> int:
     """Add how often each id occurs to counts (nodes). Any number of threads at once.
@@ -182,18 +329,24 @@ def renumber_ids(ids: _Ids, new_ids: _Ids, renumbered: _Ids) -> int:
 
 # -- bind_sampling.cpp --
 
-def sample_neighbors(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.uint32] | NDArray[np.int64],
-    seeds: NDArray[np.int64],
-    fanouts: Sequence[int],
-    seed: int,
-    purpose: int,
-    epoch: int,
-    batch: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], list[int], list[int]]:
-    """node_ids, indptr, sources, edge_positions, num_sampled_nodes, num_sampled_edges of a SampledBatch."""
+class NeighborSampler:
+    """See sampler.hpp. Any thread may sample; each that does at the same time has a workspace of its own."""
 
+    def sample(
+        self, seeds: NDArray[np.int64], seed: int, purpose: int, epoch: int, batch: int, pool: BufferPool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], list[int], list[int]]:
+        """node_ids, indptr, sources, edge_positions, num_sampled_nodes, num_sampled_edges of a SampledBatch.
+
+        The arrays share one buffer of the pool, which gets it back with the last of them.
+        """
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory of the largest workspace so far, while no batch is being sampled."""
+
+def make_neighbor_sampler(
+    indptr: NDArray[np.int64], indices: NDArray[np.uint32] | NDArray[np.int64], fanouts: Sequence[int]
+) -> NeighborSampler: ...
 def keyed_permutation(num_items: int, seed: int, purpose: int, epoch: int) -> NDArray[np.int64]:
     """0 .. num_items - 1 in an order that depends on the key alone (sorted by a hash of key and item).
 

@@ -36,7 +36,8 @@ class TrainConfig:
     seeds a batch. epochs: at most; patience: epochs without a better validation before stopping, 0 for never;
     max_batches: of an epoch, 0 for all. evaluate: on validation after every `eval_every` epochs, on test at the end.
     lr, weight_decay: Adam's. metric: what validation and test are measured by. split: which of several. seed: of
-    everything that is drawn. memory_bytes: the budget. store, engine, threads: how, never what.
+    everything that is drawn. precision: of linear layers, float32 or bfloat16. matmul: which library multiplies; other
+    bits. memory_bytes: the budget. store, engine, threads: how, never what.
 
     What has a default here is off or of no consequence by it; training/defaults.py chooses the rest.
     """
@@ -64,6 +65,8 @@ class TrainConfig:
     metric: str
     split: int = 0
     seed: int = 0
+    precision: str = "float32"
+    matmul: str = "blas"
     memory_bytes: int
     store: str
     engine: str

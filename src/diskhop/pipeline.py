@@ -31,6 +31,7 @@ from diskhop.errors import ConfigError, DiskhopError, PipelineError
 from diskhop.features import STORES
 from diskhop.features.resources import StoreResources, assemble, empty_rows, rows_in_place
 from diskhop.io.engine import open_engine
+from diskhop.io.memory import buffer_bytes
 from diskhop.plan import Plan
 from diskhop.protocols import FeatureStore, NodeIds, Purpose, Rows, SampledBatch, Sampler
 from diskhop.rows import decode_rows
@@ -194,7 +195,8 @@ class BatchStream:
         store = self._pipeline.store
         for index in range(len(self._seed_batches)):
             sampled, seconds = self._sampled.get()
-            gate_bytes = sampled.num_bytes + sampled.num_nodes * self._pipeline.bytes_a_row
+            row_bytes = sampled.num_nodes * self._pipeline.bytes_a_row
+            gate_bytes = buffer_bytes(sampled.num_bytes) + buffer_bytes(row_bytes)
             self._gate.enter(gate_bytes)
             batch = _InFlight(sampled, seconds, gate_bytes)
             with self._lock:
@@ -259,7 +261,7 @@ class Pipeline:
         if batch_size < 1:
             raise ConfigError(f"batch size must be at least 1, got {batch_size}")
         seed_batches = [seeds[start : start + batch_size] for start in range(0, len(seeds), batch_size)]
-        sampler = NeighborSampler(self.topology, fanouts, seed)
+        sampler = NeighborSampler(self.topology, fanouts, seed, self._pool)
         wanted = seed_batches[first_number:max_batches]
         return BatchStream(self, sampler, wanted, purpose, epoch, first_number, with_in_degrees)
 
@@ -305,10 +307,10 @@ def open_pipeline(
     with ExitStack() as stack:
         in_flight_bytes = plan.batches_in_flight * plan.batch_bytes
         stack.enter_context(budget.reserve("mini-batches in flight", in_flight_bytes))
-        for name in ("sampling", "sorting ids", "staging"):
+        for name in ("sampled ahead", "sampling", "sorting ids", "staging"):
             stack.enter_context(budget.reserve(name, plan.reserved[name]))
         engine = open_engine(plan.engine, plan.engine_depth, injector).engine
-        pool = BufferPool(in_flight_bytes + plan.staging_bytes)
+        pool = BufferPool(in_flight_bytes + plan.reserved["sampled ahead"] + plan.staging_bytes)
         topology = stack.enter_context(open_topology(dataset.topology, plan.topology, engine, budget))
         table = dataset.features()
         store = None

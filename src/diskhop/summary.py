@@ -1,4 +1,4 @@
-"""What was imported, and what a run found, in a few lines for people."""
+"""What was imported or generated, and what a run found, in a few lines for people."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from diskhop.dataset.dataset import Dataset
 _DELIMITER_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", " ": "space"}
 
 
-def summarize_dataset(dataset: Dataset, found: Mapping[str, Any] | None = None) -> list[tuple[str, str]]:
-    """Name and text of each line; `diskhop inspect` has more. found: what the import of a text of edges found."""
-    rows = [("imported", f"{dataset.name} to {dataset.path}")]
+def summarize_dataset(
+    dataset: Dataset, made: str = "imported", found: Mapping[str, Any] | None = None
+) -> list[tuple[str, str]]:
+    """Name and text of each line; `diskhop inspect` has more. made: how it came to be. found: in a text of edges."""
+    rows = [(made, f"{dataset.name} to {dataset.path}")]
     if found:
         between = _DELIMITER_NAMES.get(found["delimiter"], found["delimiter"])
         header = "no header" if found["header"] is None else f"header '{found['header']}'"

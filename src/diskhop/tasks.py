@@ -11,13 +11,13 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from types import TracebackType
 from typing import Protocol
 
-from diskhop._native import Engine
+from diskhop._native import BufferPool, Engine
 from diskhop.io.atomic import (
     Injector,
     announce,
@@ -37,10 +37,11 @@ _KEY_NAME = ".key"
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What a process lends its tasks: the engine that moves their bytes, who hears of changes made without it."""
+    """What a process lends its tasks: an engine, memory, and who hears of changes made without the engine."""
 
     engine: Engine
     injector: Injector | None = None
+    pool: BufferPool = field(default_factory=lambda: BufferPool(0))
 
 
 class Task(Protocol):

@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         num_nodes=2000,
         dim=16,
         num_classes=4,
-        mean_degree=6,
+        num_edges=12_000,
         homophily=0.8,
         signal=1.5,
         train_fraction=0.3,

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch_geometric.nn import SAGEConv
+from torch_geometric.nn import GraphSAGE, SAGEConv
 
 from diskhop import NeighborLoader, open_dataset
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError
+from diskhop.models import Network, SageLayer
 from tests.runs import small_graph
+
+GRAPH: dict[str, Any] = {
+    "num_nodes": 2000,
+    "num_edges": 10_000,
+    "dim": 16,
+    "num_classes": 4,
+    "homophily": 0.8,
+    "signal": 1.0,
+    "train_fraction": 0.4,
+    "seed": 1,
+}
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     path = tmp_path_factory.mktemp("graphs") / "sbm"
-    small_graph(
-        path,
-        num_nodes=2000,
-        dim=16,
-        num_classes=4,
-        mean_degree=5,
-        homophily=0.8,
-        signal=1.0,
-        train_fraction=0.4,
-        seed=1,
-    )
+    small_graph(path, **GRAPH)
     return open_dataset(path)
 
 
@@ -74,6 +78,20 @@ def test_a_pyg_model_runs_unchanged(dataset: Dataset) -> None:
     loss = torch.nn.functional.cross_entropy(out, batch.y[: batch.batch_size])
     (gradient,) = torch.autograd.grad(loss, [first.lin_l.weight])
     assert torch.isfinite(gradient).all()
+
+
+def test_our_layers_on_a_block_give_what_pygs_give_on_all_edges(dataset: Dataset) -> None:
+    ours = Network(lambda inputs, outputs, _: SageLayer(inputs, outputs), 16, 8, 4, num_layers=2)
+    theirs = GraphSAGE(16, 8, num_layers=2, out_channels=4)
+    theirs.load_state_dict(ours.state_dict())
+    with loader_for(dataset) as loader:
+        for batch in loader:
+            torch.testing.assert_close(
+                ours(batch.x, batch.block),
+                theirs(batch.x, batch.edge_index)[: batch.batch_size],
+                rtol=1e-5,
+                atol=1e-5,
+            )
 
 
 def test_batches_may_be_kept(dataset: Dataset) -> None:
@@ -199,3 +217,30 @@ def test_the_smallest_memory_that_is_named_works(dataset: Dataset) -> None:
     smallest = str(caught.value).rsplit(" ", 1)[1]
     with loader_for(dataset, memory=smallest) as loader:
         assert len(list(loader)) == len(loader)
+
+
+def test_a_renumbered_graph_is_spoken_of_by_its_original_ids(dataset: Dataset, tmp_path: Path) -> None:
+    """Neighbourhoods and rows of a graph in hot order are those of the graph as it was."""
+    hot = small_graph(tmp_path / "hot", order="hot", **GRAPH)
+    mask = np.zeros(dataset.num_nodes, np.bool_)
+    mask[5:80] = True
+    asked: list[Any] = [None, "train", np.array([7, 3, 1999, 3 + 40]), np.flatnonzero(mask), mask]
+    for nodes in asked:
+        seen = []
+        for each in (dataset, hot):
+            rows: dict[int, tuple[bytes, int, list[int]]] = {}
+            seeds: list[int] = []
+            options: dict[str, Any] = {"input_nodes": nodes, "batch_size": 64, "memory": "100MB", "store": "pread"}
+            with NeighborLoader(each, [-1], **options) as loader:
+                for batch in loader:
+                    ids = batch.n_id.tolist()
+                    seeds += ids[: batch.batch_size]
+                    for place in range(batch.batch_size):
+                        sources = batch.edge_index[0][batch.edge_index[1] == place]
+                        neighbours = sorted(batch.n_id[sources].tolist())
+                        rows[ids[place]] = (batch.x[place].numpy().tobytes(), int(batch.y[place]), neighbours)
+            seen.append((sorted(seeds) if isinstance(nodes, str) else seeds, rows))
+        assert seen[0] == seen[1]
+    for bad in ([0, 2000], [-1]):
+        with pytest.raises(ConfigError, match="input_nodes has id"):
+            NeighborLoader(hot, [-1], input_nodes=np.array(bad), memory="100MB")

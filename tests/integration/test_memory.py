@@ -76,7 +76,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         num_nodes=NUM_NODES,
         dim=DIM,
         num_classes=8,
-        mean_degree=10,
+        num_edges=10 * NUM_NODES,
         homophily=0.7,
         signal=1.0,
         train_fraction=0.2,

@@ -34,7 +34,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         num_nodes=3000,
         dim=37,
         num_classes=5,
-        mean_degree=6,
+        num_edges=18_000,
         homophily=0.7,
         signal=1.5,
         train_fraction=0.3,

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 
 from diskhop.budget import Budget
-from diskhop.dataset.csc import EdgeShape, sort_edges
+from diskhop.dataset.csc import sort_edges
+from diskhop.dataset.edge_keys import EdgeShape
 from diskhop.dataset.edges import ArrayEdges
 from diskhop.dataset.progress import silent
 from diskhop.dataset.sort_plan import SortLimits

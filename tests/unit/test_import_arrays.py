@@ -373,11 +373,11 @@ def test_bad_names_are_one_line(tmp_path: Path, content: bytes, words: str) -> N
 def test_unknown_sources_formats_and_dtypes_list_the_known(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="nowhere: does not exist"):
         imported(tmp_path / "nowhere")
-    (tmp_path / "text.csv").write_text("a,b")
+    (tmp_path / "text.doc").write_text("a,b")
     with pytest.raises(SourceError, match=r"is of no known format; known are numpy: a folder with data.npz"):
-        imported(tmp_path / "text.csv")
+        imported(tmp_path / "text.doc")
     with pytest.raises(ConfigError, match="format 'dgl' is unknown; known are numpy"):
-        imported(tmp_path / "text.csv", format_name="dgl")
+        imported(tmp_path / "text.doc", format_name="dgl")
     with pytest.raises(ConfigError, match="'float8' is unknown; choose one of float32, float16, bfloat16, int8"):
         imported(save(tmp_path / "source", good_arrays()), feature_dtype="float8")
     np.save(tmp_path / "source" / "x.npy", np.zeros(3))

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.nn import GAT, GCN, GATConv, GraphSAGE
 
-from diskhop._native import sample_neighbors
+from diskhop._native import BufferPool, make_neighbor_sampler
 from diskhop.config import TrainConfig
 from diskhop.errors import ConfigError
 from diskhop.models import LAYERS, Block, Network, build_model
-from diskhop.models.aggregate import LayerBlock, aggregate_mean, aggregate_sum
+from diskhop.models.aggregate import LayerBlock, mean_beside_self, weighted_sum
 from diskhop.models.gcn import GcnLayer
 from diskhop.protocols import SampledBatch
 
@@ -61,7 +61,8 @@ class Graph:
         self.x = torch.from_numpy(generator.normal(size=(num_nodes, IN_DIM)).astype(np.float32))
 
     def sample(self, seeds: list[int], fanout: tuple[int, ...], number: int = 0) -> SampledBatch:
-        drawn = sample_neighbors(self.indptr, self.indices, np.array(seeds), fanout, 0, 0, 0, number)
+        sampler = make_neighbor_sampler(self.indptr, self.indices, fanout)
+        drawn = sampler.sample(np.array(seeds), 0, 0, 0, number, BufferPool(0))
         node_ids, indptr, sources, positions, nodes_by_hop, edges_by_hop = drawn
         counts = (tuple(nodes_by_hop), tuple(edges_by_hop))
         return SampledBatch(number, len(seeds), node_ids, indptr, sources, positions, *counts)
@@ -153,17 +154,18 @@ def test_gcn_by_whole_degrees_is_right_in_expectation_when_neighbours_are_drawn(
     assert (spread > 0).all()
 
 
-def test_aggregation_is_the_mean_and_the_weighted_sum() -> None:
+def test_aggregation_is_the_mean_beside_the_row_and_the_weighted_sum() -> None:
     x = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
     indptr, sources = torch.tensor([0, 2, 2], dtype=torch.int32), torch.tensor([0, 2], dtype=torch.int32)
     layer = LayerBlock(indptr, sources, 3)
-    assert aggregate_mean(x, layer).tolist() == [[2.5, 25.0], [0.0, 0.0]]
-    assert aggregate_sum(x, layer, torch.tensor([2.0, 0.5])).tolist() == [[4.0, 40.0], [0.0, 0.0]]
+    assert mean_beside_self(x, layer).tolist() == [[2.5, 25.0, 1.0, 10.0], [0.0, 0.0, 2.0, 20.0]]
+    weights = torch.tensor([2.0, 0.5]), torch.tensor([1.0, 3.0])
+    assert weighted_sum(x, layer, *weights).tolist() == [[5.0, 50.0], [6.0, 60.0]]
 
 
 def test_aggregation_adds_in_the_order_of_edges_whatever_the_threads() -> None:
     graph = Graph(2000, 40_000, seed=2)
-    x = torch.randn(2000, 32, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(2000, 100, generator=torch.Generator().manual_seed(0))
     layer = Block.of(graph.sample(list(range(500)), (20,))).layer(0)
     before = torch.get_num_threads()
     results = []
@@ -171,7 +173,7 @@ def test_aggregation_adds_in_the_order_of_edges_whatever_the_threads() -> None:
         for num_threads in (1, 2, 5):
             torch.set_num_threads(num_threads)
             rows = x[: layer.num_sources].clone().requires_grad_()
-            out = aggregate_mean(rows, layer)
+            out = mean_beside_self(rows, layer)
             (gradient,) = torch.autograd.grad(out.square().sum(), rows)
             results.append((out, gradient))
     finally:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from diskhop._native import keyed_permutation
+from diskhop._native import BufferPool, keyed_permutation
 from diskhop.config import ALL_NEIGHBORS
 from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import Purpose, SampledBatch
@@ -68,7 +68,7 @@ def test_batches_are_those_of_the_definition(
 
 
 @pytest.mark.parametrize("degree", [200, 2**16 - 1, 2**16, 100_000])
-@pytest.mark.parametrize("fanout", [10, 64, 65, 190])
+@pytest.mark.parametrize("fanout", [10, 16, 17, 64, 65, 190])
 def test_long_lists_and_large_fanouts_are_those_of_the_definition(degree: int, fanout: int) -> None:
     rng = np.random.default_rng(degree)
     indptr = np.array([0, degree, degree, 2 * degree], np.int64)
@@ -78,13 +78,16 @@ def test_long_lists_and_large_fanouts_are_those_of_the_definition(degree: int, f
     oracle.assert_same_batch(sample(topology, [2, 0], [fanout], key), expected)
 
 
-def test_a_batch_larger_than_the_table_of_the_one_before_is_that_of_the_definition() -> None:
+@pytest.mark.parametrize("fanouts", [[10, 10, 10], [-1, 4], [3, 20]])
+def test_a_batch_after_smaller_and_larger_ones_is_that_of_the_definition(fanouts: list[int]) -> None:
     topology = random_topology(20_000, 200_000)
-    key = (1, Purpose.TRAIN, 0, 5)
-    for num_seeds, fanouts in [(3, [2]), (500, [10, 10, 10]), (5, [3, 3]), (2000, [-1, 4])]:
+    sampler = NeighborSampler(topology, fanouts, seed=1)
+    for number, num_seeds in enumerate([3, 500, 5, 800]):
         seeds = keyed_permutation(20_000, num_seeds, 0, 0)[:num_seeds]
+        key = (1, Purpose.TRAIN, 0, number)
         expected = oracle.sample(topology.indptr, topology.indices, seeds.tolist(), fanouts, key)
-        oracle.assert_same_batch(sample(topology, seeds, fanouts, key), expected)
+        actual = sampler.sample(seeds, purpose=Purpose.TRAIN, epoch=0, number=number)
+        oracle.assert_same_batch(actual, expected)
 
 
 def test_all_neighbors_give_the_whole_neighborhood() -> None:
@@ -178,12 +181,33 @@ def test_batches_do_not_depend_on_threads_or_the_order_of_calls() -> None:
         oracle.assert_same_batch(theirs, ours)
 
 
+def test_a_batch_that_is_held_keeps_its_memory_and_one_that_is_not_leaves_it_to_the_next() -> None:
+    topology = random_topology(20_000, 200_000)
+    pool = BufferPool(1 << 30)
+    sampler = NeighborSampler(topology, [10, 10], 0, pool)
+
+    def draw(number: int) -> SampledBatch:
+        return sampler.sample(np.arange(500) + number, purpose=Purpose.TRAIN, epoch=0, number=number)
+
+    expected = [sample(topology, np.arange(500) + n, [10, 10], (0, Purpose.TRAIN, 0, n)) for n in range(4)]
+    held = draw(0)
+    node_ids = draw(1).node_ids  # one array holds the batch's memory
+    assert pool.free_bytes == 0
+    for number in (2, 3, 2):
+        oracle.assert_same_batch(draw(number), expected[number])
+    assert expected[2].num_bytes <= pool.free_bytes < 1.2 * expected[2].num_bytes + (2 << 20)
+    oracle.assert_same_batch(held, expected[0])
+    np.testing.assert_array_equal(node_ids, expected[1].node_ids)
+
+
 @pytest.mark.parametrize("seeds", [[5], [-1], [0, 3, 0], [2**40]])
 def test_bad_seeds_are_refused_by_name(seeds: list[int]) -> None:
     topology = make_topology([[1], [2], [3], [4], [0]])
+    sampler = NeighborSampler(topology, [2], 0)
     with pytest.raises(ConfigError, match=f"seed {seeds[0]} is"):
-        sample(topology, seeds, [2])
-    assert sample(topology, [0], [2]).num_nodes == 2  # and the thread's table is fit for use
+        sampler.sample(np.array(seeds), purpose=Purpose.TRAIN, epoch=0, number=0)
+    batch = sampler.sample(np.array([0]), purpose=Purpose.TRAIN, epoch=0, number=0)
+    assert batch.num_nodes == 2  # and the sampler is fit for use
 
 
 @pytest.mark.parametrize("fanouts", [[], [0], [-2], [3, 0], [2**31]])

@@ -21,7 +21,8 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
-  /// Usable bytes: the request rounded up to whole 2-MiB pages (0 bytes: no memory, data() is null).
+  /// Usable bytes: the request rounded up to whole 2-MiB pages, up to 1 MiB to whole 4-KiB pages (0 bytes: no memory,
+  /// data() is null).
   [[nodiscard]] std::size_t num_bytes() const noexcept { return num_bytes_; }
 
  private:

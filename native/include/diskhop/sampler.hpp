@@ -1,10 +1,13 @@
 // Uniform neighbour sampling without replacement, with draws that depend on nothing but their key.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "diskhop/buffer.hpp"
 #include "diskhop/random.hpp"
 
 namespace diskhop {
@@ -18,34 +21,46 @@ struct Topology {
 
 /// The arrays of Python's SampledBatch.
 struct SampledBlocks {
-  std::vector<std::int64_t> node_ids;
-  std::vector<std::int64_t> indptr;
-  std::vector<std::int32_t> sources;
-  std::vector<std::int64_t> edge_positions;
+  Buffer memory{0};  // where the arrays lie, of the pool that was given: to be given back there
+  std::span<std::int64_t> node_ids;
+  std::span<std::int64_t> indptr;
+  std::span<std::int64_t> edge_positions;
+  std::span<std::int32_t> sources;
   std::vector<std::int64_t> num_sampled_nodes;
   std::vector<std::int64_t> num_sampled_edges;
 };
 
-/// Expands unique seeds by `fanouts` (one per hop; -1: all neighbours). Every node is expanded once, when first
+/// Expands unique seeds by fan-outs (one per hop; -1: all neighbours). Every node is expanded once, when first
 /// reached, in order of discovery. Of a list longer than the fan-out, fan-out positions are drawn by Floyd's method:
 /// for j = degree - fan-out .. degree - 1 draw from 0 .. j; a position drawn before is replaced by j. Each is drawn
 /// with probability fan-out / degree, by position, so that parallel edges count; they stay in the order of the draws.
 /// A list not longer than the fan-out is taken whole, in its order.
 ///
-/// Throws std::invalid_argument for a seed outside the graph or repeated and for a fan-out of 0 or below -1,
-/// std::out_of_range for a topology that is damaged where the batch touches it, std::length_error for a batch of 2^31
-/// edges or more, or whose seeds and edges together could reach as many nodes. Threading: pure; each calling thread
-/// keeps the table of its last batch (up to 32 MiB).
-template <typename Index>
-[[nodiscard]] SampledBlocks sample_neighbors(const Topology<Index>& topology, std::span<const std::int64_t> seeds,
-                                             std::span<const std::int64_t> fanouts, const DrawKey& key);
+/// Threading: any number of callers. Each works in a workspace of its own, which is kept for the next batch.
+class NeighborSampler {
+ public:
+  virtual ~NeighborSampler() = default;
 
-extern template SampledBlocks sample_neighbors<std::uint32_t>(const Topology<std::uint32_t>&,
-                                                              std::span<const std::int64_t>,
-                                                              std::span<const std::int64_t>, const DrawKey&);
-extern template SampledBlocks sample_neighbors<std::int64_t>(const Topology<std::int64_t>&,
-                                                             std::span<const std::int64_t>,
-                                                             std::span<const std::int64_t>, const DrawKey&);
+  /// Throws std::invalid_argument for a seed outside the graph or repeated, std::out_of_range for a topology that is
+  /// damaged where the batch touches it, std::length_error for a batch of 2^31 edges or more, or whose seeds and edges
+  /// together could reach as many nodes.
+  [[nodiscard]] virtual SampledBlocks sample(std::span<const std::int64_t> seeds, const DrawKey& key,
+                                             BufferPool& pool) = 0;
+
+  /// Memory of the largest workspace so far, while no batch is being sampled.
+  [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
+};
+
+/// The topology's arrays must outlive the sampler. Throws std::invalid_argument for a fan-out of 0 or below -1 and for
+/// an empty indptr.
+template <typename Index>
+[[nodiscard]] std::unique_ptr<NeighborSampler> make_neighbor_sampler(const Topology<Index>& topology,
+                                                                     std::vector<std::int64_t> fanouts);
+
+extern template std::unique_ptr<NeighborSampler> make_neighbor_sampler<std::uint32_t>(const Topology<std::uint32_t>&,
+                                                                                      std::vector<std::int64_t>);
+extern template std::unique_ptr<NeighborSampler> make_neighbor_sampler<std::int64_t>(const Topology<std::int64_t>&,
+                                                                                     std::vector<std::int64_t>);
 
 /// 0 .. num_items - 1, sorted by the hash absorb(k, item), where k is the seed, purpose and epoch absorbed in turn.
 /// Takes 16 bytes an item, of which 8 are the result.

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "diskhop/buffer.hpp"
+
 namespace diskhop {
 
 /// What the core reads: contiguous, one-dimensional, in memory of the CPU.
@@ -42,6 +44,19 @@ template <typename Value>
   static_cast<void>(owned.release());
   if (num_columns == 0) return OutputArray<Value>(kept->data(), {kept->size()}, owner);
   return OutputArray<Value>(kept->data(), {kept->size() / num_columns, num_columns}, owner);
+}
+
+/// The owner of arrays that lie in a pool's buffer: the last of them gives it back. Needs the GIL.
+[[nodiscard]] inline nanobind::capsule lend(nanobind::handle_t<BufferPool> pool, Buffer buffer) {
+  struct Loan {
+    nanobind::object pool;
+    Buffer buffer;
+  };
+  auto loan = std::make_unique<Loan>(nanobind::borrow(pool), std::move(buffer));
+  return {loan.release(), [](void* pointer) noexcept {
+            const std::unique_ptr<Loan> ended(static_cast<Loan*>(pointer));
+            nanobind::cast<BufferPool&>(ended->pool).give_back(std::move(ended->buffer));
+          }};
 }
 
 }  // namespace diskhop

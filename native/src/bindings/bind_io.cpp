@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "arrays.hpp"
 #include "bindings.hpp"
 #include "diskhop/buffer.hpp"
 #include "diskhop/engine.hpp"
@@ -244,16 +245,9 @@ Ticket submit_fsync(Engine& engine, nb::handle_t<File> file) {
 
 /// An array over a pool's buffer, which goes back to the pool with the array.
 nb::object take_array(nb::handle_t<BufferPool> pool, std::size_t num_bytes) {
-  struct Loan {
-    nb::object pool;
-    Buffer buffer;
-  };
-  auto loan = std::make_unique<Loan>(nb::borrow(pool), nb::cast<BufferPool&>(pool).take(num_bytes));
-  auto* const begin = loan->buffer.data();
-  const nb::capsule owner(loan.release(), [](void* pointer) noexcept {
-    const std::unique_ptr<Loan> ended(static_cast<Loan*>(pointer));
-    nb::cast<BufferPool&>(ended->pool).give_back(std::move(ended->buffer));
-  });
+  Buffer buffer = nb::cast<BufferPool&>(pool).take(num_bytes);
+  std::byte* const begin = buffer.data();
+  const nb::capsule owner = lend(pool, std::move(buffer));
   return nb::cast(nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(begin, {num_bytes}, owner));
 }
 

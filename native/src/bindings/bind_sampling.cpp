@@ -1,8 +1,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <stdexcept>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "arrays.hpp"
@@ -15,18 +17,26 @@ namespace diskhop {
 namespace {
 
 template <typename Index>
-nb::tuple sample(const InputArray<std::int64_t>& indptr, const InputArray<Index>& indices,
-                 const InputArray<std::int64_t>& seeds, const std::vector<std::int64_t>& fanouts, std::uint64_t seed,
-                 std::uint64_t purpose, std::uint64_t epoch, std::uint64_t batch) {
+std::unique_ptr<NeighborSampler> make_sampler(const InputArray<std::int64_t>& indptr, const InputArray<Index>& indices,
+                                              std::vector<std::int64_t> fanouts) {
+  return make_neighbor_sampler<Index>({as_span(indptr), as_span(indices)}, std::move(fanouts));
+}
+
+nb::tuple sample(NeighborSampler& sampler, const InputArray<std::int64_t>& seeds, std::uint64_t seed,
+                 std::uint64_t purpose, std::uint64_t epoch, std::uint64_t batch, nb::handle_t<BufferPool> pool) {
   SampledBlocks blocks;
   {
+    auto& memory = nb::cast<BufferPool&>(pool);
     const nb::gil_scoped_release unlocked;
-    blocks = sample_neighbors<Index>({as_span(indptr), as_span(indices)}, as_span(seeds), fanouts,
-                                     {.seed = seed, .purpose = purpose, .epoch = epoch, .batch = batch});
+    blocks = sampler.sample(as_span(seeds), {.seed = seed, .purpose = purpose, .epoch = epoch, .batch = batch}, memory);
   }
-  return nb::make_tuple(as_array(std::move(blocks.node_ids)), as_array(std::move(blocks.indptr)),
-                        as_array(std::move(blocks.sources)), as_array(std::move(blocks.edge_positions)),
-                        std::move(blocks.num_sampled_nodes), std::move(blocks.num_sampled_edges));
+  const nb::capsule owner = lend(pool, std::move(blocks.memory));
+  const auto as_array = [&owner]<typename Value>(std::span<Value> values) {
+    return OutputArray<Value>(values.data(), {values.size()}, owner);
+  };
+  return nb::make_tuple(as_array(blocks.node_ids), as_array(blocks.indptr), as_array(blocks.sources),
+                        as_array(blocks.edge_positions), std::move(blocks.num_sampled_nodes),
+                        std::move(blocks.num_sampled_edges));
 }
 
 OutputArray<std::int64_t> permute(std::uint64_t num_items, std::uint64_t seed, std::uint64_t purpose,
@@ -40,21 +50,25 @@ OutputArray<std::int64_t> permute(std::uint64_t num_items, std::uint64_t seed, s
 }
 
 template <typename Index>
-void bind_sample(nb::module_& module) {
+void bind_make_sampler(nb::module_& module) {
   using namespace nb::literals;
   // noconvert: a topology of another dtype must be refused, never copied.
-  module.def("sample_neighbors", &sample<Index>, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
-             "fanouts"_a, "seed"_a, "purpose"_a, "epoch"_a, "batch"_a,
-             "Sample the in-neighbourhood of unique seeds: the arrays of a SampledBatch. The draws are defined in "
-             "random.hpp; sampler.hpp says what each error means.");
+  module.def("make_neighbor_sampler", &make_sampler<Index>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
+             "fanouts"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
+             "A sampler over a topology; the draws are defined in random.hpp.");
 }
 
 }  // namespace
 
 void bind_sampling(nb::module_& module) {
   using namespace nb::literals;
-  bind_sample<std::uint32_t>(module);
-  bind_sample<std::int64_t>(module);
+  nb::class_<NeighborSampler>(module, "NeighborSampler")
+      .def("sample", &sample, "seeds"_a.noconvert(), "seed"_a, "purpose"_a, "epoch"_a, "batch"_a, "pool"_a,
+           "Sample the in-neighbourhood of unique seeds: the arrays of a SampledBatch, in memory of the pool. "
+           "sampler.hpp says what each error means.")
+      .def_prop_ro("workspace_bytes", &NeighborSampler::workspace_bytes);
+  bind_make_sampler<std::uint32_t>(module);
+  bind_make_sampler<std::int64_t>(module);
   module.def("keyed_permutation", &permute, "num_items"_a, "seed"_a, "purpose"_a, "epoch"_a,
              "0 .. num_items - 1 in an order that depends on the key alone.");
 }

@@ -14,7 +14,10 @@ namespace diskhop {
 /// Sets an error of diskhop.errors, for nanobind to raise.
 void set_error(const char* class_name, const std::string& message);
 
+void bind_aggregate(nanobind::module_& module);
+void bind_attention(nanobind::module_& module);
 void bind_csc(nanobind::module_& module);
+void bind_generate(nanobind::module_& module);
 void bind_id_set(nanobind::module_& module);
 void bind_io(nanobind::module_& module);
 void bind_order(nanobind::module_& module);

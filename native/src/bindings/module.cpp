@@ -5,10 +5,15 @@
 
 NB_MODULE(_native, module) {
   module.doc() = "diskhop's compiled core";
+  // What a script's own names still hold when Python ends is no leak of ours to tell its user of.
+  nanobind::set_leak_warnings(false);
+  diskhop::bind_aggregate(module);
+  diskhop::bind_attention(module);
+  diskhop::bind_csc(module);
+  diskhop::bind_generate(module);
   diskhop::bind_id_set(module);
   diskhop::bind_io(module);
   diskhop::bind_order(module);
   diskhop::bind_rows(module);
   diskhop::bind_sampling(module);
-  diskhop::bind_csc(module);
 }

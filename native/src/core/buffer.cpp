@@ -11,11 +11,13 @@ namespace diskhop {
 namespace {
 
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+constexpr std::size_t small_page_bytes = std::size_t{4} << 10;
 // Above this, sizes rounded up could overflow.
 constexpr std::size_t max_buffer_bytes = std::numeric_limits<std::size_t>::max() / 2;
 
 std::size_t whole_pages(std::size_t num_bytes) {
-  return (num_bytes + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+  const std::size_t page_bytes = num_bytes <= huge_page_bytes / 2 ? small_page_bytes : huge_page_bytes;
+  return (num_bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
 
 }  // namespace

@@ -40,31 +40,32 @@ class PartWriter {
   }
 
   void finish() {
-    append_positions(end_node_);
+    append_positions(position_, end_node_);
     writer_.finish();
   }
 
  private:
   template <typename Index>
   void append_all(std::span<const Key> sorted) {
-    for (const Key key : sorted) {
-      const std::uint64_t node = destination_of(layout_, key);
-      if (node >= next_node_) append_positions(node + 1);
-      writer_.append(part_indices, static_cast<Index>(source_of(layout_, key)));
-      ++position_;
+    for (std::size_t i = 0; i < sorted.size(); ++i) {
+      const std::uint64_t node = destination_of(layout_, sorted[i]);
+      if (node >= next_node_) append_positions(position_ + static_cast<std::int64_t>(i), node + 1);
     }
+    position_ += static_cast<std::int64_t>(sorted.size());
+    writer_.append_run<Index>(part_indices, sorted.size(),
+                              [&](std::size_t i) { return static_cast<Index>(source_of(layout_, sorted[i])); });
     if (!layout_.is_numbered) return;
-    for (const Key key : sorted) {
-      writer_.append(part_numbers, static_cast<std::int64_t>(number_of(layout_, key)));
-    }
+    writer_.append_run<std::int64_t>(part_numbers, sorted.size(), [&](std::size_t i) {
+      return static_cast<std::int64_t>(number_of(layout_, sorted[i]));
+    });
   }
 
-  void append_positions(std::uint64_t end_node) {
-    for (; next_node_ < end_node; ++next_node_) writer_.append(part_indptr, position_);
+  void append_positions(std::int64_t position, std::uint64_t end_node) {
+    for (; next_node_ < end_node; ++next_node_) writer_.append(part_indptr, position);
   }
 
   StreamFileWriter& writer_;
-  const KeyLayout& layout_;
+  const KeyLayout layout_;  // its own, so that the compiler sees that nobody changes it
   std::int64_t position_;
   std::uint64_t next_node_;
   std::uint64_t end_node_;

@@ -12,6 +12,43 @@
 
 namespace diskhop {
 
+/// Sorts keys that lie from `base` to below base + 2^bits, of at most 32 bits, by way of their distances from it, which
+/// are half as long. Returns them where they are: in `keys` or `scratch`.
+template <typename Key>
+[[nodiscard]] std::span<const Key> sort_offsets(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned bits) {
+  constexpr unsigned max_digit_bits = 9;
+  constexpr std::size_t max_passes = 4;
+  const std::size_t num_keys = keys.size();
+  const std::size_t num_passes = (bits + max_digit_bits - 1) / max_digit_bits;
+  const unsigned digit_bits = (bits + static_cast<unsigned>(num_passes) - 1) / static_cast<unsigned>(num_passes);
+  const std::uint32_t mask = (1U << digit_bits) - 1;
+  std::array<std::array<std::uint32_t, 1U << max_digit_bits>, max_passes> places{};
+  // The same memory holds now keys, now offsets.
+  typedef std::uint32_t Offset __attribute__((may_alias));
+  auto* from = reinterpret_cast<Offset*>(scratch.data());
+  auto* to = reinterpret_cast<Offset*>(keys.data());
+  for (std::size_t i = 0; i < num_keys; ++i) {
+    const auto offset = static_cast<std::uint32_t>(keys[i] - base);
+    from[i] = offset;
+    for (std::size_t pass = 0; pass < num_passes; ++pass) ++places[pass][(offset >> (pass * digit_bits)) & mask];
+  }
+  for (std::size_t pass = 0; pass < num_passes; ++pass) {
+    std::uint32_t begin = 0;
+    for (std::uint32_t value = 0; value <= mask; ++value) begin += std::exchange(places[pass][value], begin);
+  }
+  for (std::size_t pass = 0; pass + 1 < num_passes; ++pass) {
+    std::uint32_t* const ends = places[pass].data();
+    const auto shift = static_cast<unsigned>(pass) * digit_bits;
+    for (std::size_t i = 0; i < num_keys; ++i) to[ends[(from[i] >> shift) & mask]++] = from[i];
+    std::swap(from, to);
+  }
+  std::uint32_t* const ends = places[num_passes - 1].data();
+  const auto shift = static_cast<unsigned>(num_passes - 1) * digit_bits;
+  const std::span<Key> sorted = static_cast<void*>(to) == keys.data() ? keys : scratch;
+  for (std::size_t i = 0; i < num_keys; ++i) sorted[ends[(from[i] >> shift) & mask]++] = base + from[i];
+  return sorted;
+}
+
 /// Sorts keys that lie from `base` to below base + 2^bits, and hands them over in order in pieces: take(sorted piece).
 /// A piece lies in `keys` or `scratch` (as long as keys) at its own place, and may be overwritten once it was taken.
 template <typename Key, typename Take>
@@ -63,15 +100,13 @@ void sort_keys(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned b
     return;
   }
 
-  const unsigned wanted_digit_bits = num_keys < 1024 ? 6 : num_keys < 4096 ? 8 : max_digit_bits;
-  const unsigned num_passes = (bits + wanted_digit_bits - 1) / wanted_digit_bits;
+  if (bits <= 32) return take(sort_offsets(keys, scratch, base, bits));
+  const unsigned num_passes = (bits + max_digit_bits - 1) / max_digit_bits;
   const unsigned digit_bits = (bits + num_passes - 1) / num_passes;
   const std::size_t mask = (std::size_t{1} << digit_bits) - 1;
   for (unsigned shift = 0; shift < bits; shift += digit_bits) {
-    std::array<std::size_t, 1U << max_digit_bits> places;
-    std::fill_n(places.begin(), mask + 1, 0);
+    std::array<std::size_t, 1U << max_digit_bits> places{};
     for (const Key key : keys) ++places[digit(key, shift, mask)];
-    if (places[digit(keys[0], shift, mask)] == num_keys) continue;  // one digit for all: nothing to move
     begin_places(places.data(), mask + 1);
     scatter(keys, scratch, places.data(), shift, mask);
     std::swap(keys, scratch);

@@ -9,6 +9,7 @@ from __future__ import annotations
 # In the order in which the help lists their commands.
 import diskhop.cli.dataset
 import diskhop.cli.doctor
+import diskhop.cli.generate
 import diskhop.cli.train  # noqa: F401
 from diskhop.cli.app import main, run
 

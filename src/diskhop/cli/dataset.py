@@ -81,7 +81,7 @@ def import_command(
     if as_json:
         print_json({**describe(dataset), **({"import": facts} if facts else {})})
     else:
-        print_pairs(summarize_dataset(dataset, facts))
+        print_pairs(summarize_dataset(dataset, found=facts))
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,6 +48,8 @@ def train(
     input_dropout: Annotated[float | None, typer.Option(help="Of features.")] = None,
     lr: Annotated[float | None, typer.Option(help="Adam's learning rate.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Adam's.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Of linear layers: float32 or bfloat16.")] = None,
+    matmul: Annotated[str | None, typer.Option(help="What multiplies matrices: blas or onednn.")] = None,
     store: Annotated[
         str | None, typer.Option(help="How rows come to the model: memory, mapped, pread, direct.")
     ] = None,
@@ -55,6 +58,9 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model for node classification from disk; what was chosen is printed, with the reason."""
+    # OpenMP's threads would wait for the next product in a busy loop, on the cores that sample and sum neighbours. It
+    # reads this when PyTorch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Here, not above: these bring PyTorch, which the other commands do without.
     from diskhop.terminal import TerminalWatcher
     from diskhop.training import train as train_model
@@ -84,6 +90,8 @@ def train(
         "input_dropout": input_dropout,
         "lr": lr,
         "weight_decay": weight_decay,
+        "precision": precision,
+        "matmul": matmul,
         "store": store,
         "engine": engine,
         "threads": threads,

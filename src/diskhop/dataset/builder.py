@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from diskhop._native import Engine
 from diskhop.budget import Budget, Reservation
 from diskhop.dataset.checks import checked_ids, checked_labels, checked_tasks, checked_triples, encoded_rows
-from diskhop.dataset.csc import EdgeShape, sort_edges
+from diskhop.dataset.csc import sort_edges
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.duplicates import CheckedLists, RepeatCounts
+from diskhop.dataset.edge_keys import EdgeShape
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.encoding import check_feature_dtype, row_bytes
 from diskhop.dataset.fields import TYPE_NAME
@@ -120,10 +121,13 @@ class DatasetBuilder:
             raise ConfigError(
                 f"{self._origin}: row_stride {stride} is less than the {num_bytes} bytes of a row (dim {dim})"
             )
-        relative = f"nodes/{node_type}/features.bin"
-        written = self._files.write(relative, encoded_rows(blocks, dtype, stride, self._origin))
-        self._check_count(node_type, written // stride, "feature rows")
-        self._update(node_type, features=FeatureInfo(dtype=dtype, dim=dim, row_stride=stride))
+        self._write_features(node_type, encoded_rows(blocks, dtype, stride, self._origin), dim, dtype, stride)
+
+    def add_encoded_features(
+        self, node_type: str, blocks: Iterable[NDArray[np.uint8]], *, dim: int, dtype: str
+    ) -> None:
+        """Write rows as encode_rows makes them (rows, row bytes) of finite values."""
+        self._write_features(node_type, blocks, dim, dtype, row_bytes(dtype, dim))
 
     def add_labels(self, node_type: str, blocks: Iterable[NDArray[Any]], num_classes: int | None = None) -> None:
         """Write classes (rows), -1 for nodes without one. Without num_classes it is the highest label + 1."""
@@ -301,6 +305,13 @@ class DatasetBuilder:
         self._staged.publish()
         self.work.remove()
         return open_dataset(self._destination)
+
+    def _write_features(
+        self, node_type: str, rows: Iterable[NDArray[np.uint8]], dim: int, dtype: str, row_stride: int
+    ) -> None:
+        written = self._files.write(f"nodes/{node_type}/features.bin", rows)
+        self._check_count(node_type, written // row_stride, "feature rows")
+        self._update(node_type, features=FeatureInfo(dtype=dtype, dim=dim, row_stride=row_stride))
 
     def _update(self, node_type: str, **changes: Any) -> None:
         self._nodes[node_type] = replace(self._nodes[node_type], **changes)

@@ -1,6 +1,9 @@
 """An open dataset: what is in it and where. Features and topology stay on disk; labels and splits are read when asked
 for.
 
+Ids are the dataset's own here: row i of every table is node i. Where nodes were renumbered, original_ids() has the
+source's ids; what is made for users (NeighborLoader, predictions) speaks those.
+
 Everything is per type: `dataset.nodes["paper"]`, `dataset.edges["cites"]`. The properties of the dataset itself are
 those of its one node type and one edge type, which is how graphs with one kind of node are stored.
 """
@@ -55,6 +58,11 @@ class NodeSet:
     def num_nodes(self) -> int:
         """Nodes of this type."""
         return self._info.count
+
+    @property
+    def order(self) -> str:
+        """Of the nodes: original, or hot (dataset/order.py)."""
+        return self._info.order
 
     @property
     def num_classes(self) -> int:

@@ -7,6 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.parallel import map_in_order
+from diskhop.dataset.progress import row_ranges
+
+_BLOCK = 1 << 18
+
 
 class EdgeSource(Protocol):
     """Edges that can be read anywhere, in any order, and by several threads at once."""
@@ -70,3 +75,13 @@ class UndirectedEdges:
         pairs = np.stack([sources, destinations], axis=1)
         wanted = slice(first - 2 * begin, first - 2 * begin + count)
         return pairs.reshape(-1)[wanted], np.ascontiguousarray(pairs[:, ::-1]).reshape(-1)[wanted]
+
+
+def highest_id(edges: EdgeSource, threads: int) -> int:
+    """The largest id at either end of any edge; -1 where there are no edges, or less where ids are negative."""
+
+    def highest(block: tuple[int, int]) -> int:
+        sources, destinations = edges.read(block[0], block[1] - block[0])
+        return max(int(sources.max()), int(destinations.max()))
+
+    return max(map_in_order(highest, row_ranges(edges.num_edges, _BLOCK), threads), default=-1)

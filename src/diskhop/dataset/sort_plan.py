@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diskhop.errors import BudgetError
+from diskhop.io.memory import buffer_bytes
 
 _PAGE_BYTES = 4096
 _HUGE_PAGE_BYTES = 2 << 20
 # A block's place in an index: in memory that grows, and once more as it is written.
 _INDEX_BYTES_A_BLOCK = 96
-# Both ids of an edge, as stored and converted.
-_READ_BYTES_AN_EDGE = 32
+# Both ids of an edge, as stored and converted, and those of one read ahead.
+_READ_BYTES_AN_EDGE = 48
 # Blocks on their way to the disk, and those ahead of a reader: enough for its bandwidth.
 SPARE_BLOCKS = 8
 WINDOW_BLOCKS = 8
@@ -67,7 +68,7 @@ class Crew:
 
 def bytes_in_memory(num_edges: int, key_bytes: int, limits: SortLimits) -> int:
     """What sorting takes that does without the disk: the keys twice, and what is read of the source at once."""
-    return _huge(2 * num_edges * key_bytes) + _reading_bytes(limits)
+    return buffer_bytes(2 * num_edges * key_bytes) + _reading_bytes(limits)
 
 
 def plan_cut(num_edges: int, key_bytes: int, memory_bytes: int, threads: int, limits: SortLimits) -> Cut:
@@ -117,19 +118,14 @@ def plan_crew(cut: Cut, num_edges: int, key_bytes: int, memory_bytes: int, threa
     )
 
 
-def _huge(num_bytes: int) -> int:
-    """Buffers lie on whole huge pages."""
-    return -(-num_bytes // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
-
-
 def _reading_bytes(limits: SortLimits) -> int:
-    return _huge(limits.read_edges * _READ_BYTES_AN_EDGE)
+    return buffer_bytes(limits.read_edges * _READ_BYTES_AN_EDGE)
 
 
 def _spill_bytes(cut: Cut, key_bytes: int, limits: SortLimits) -> int:
     """A thread's while it spills: reading, a block for each bucket and some to spare, the index."""
     num_blocks = cut.spill_edges * key_bytes // cut.block_bytes + cut.num_buckets
-    blocks_bytes = _huge((cut.num_buckets + SPARE_BLOCKS) * cut.block_bytes)
+    blocks_bytes = buffer_bytes((cut.num_buckets + SPARE_BLOCKS) * cut.block_bytes)
     return _reading_bytes(limits) + blocks_bytes + num_blocks * _INDEX_BYTES_A_BLOCK
 
 
@@ -140,14 +136,16 @@ def _sort_bytes(cut: Cut, num_edges: int, key_bytes: int, sorted_keys: int, limi
     """
     num_spills = -(-num_edges // cut.spill_edges)
     num_blocks = num_edges * key_bytes // cut.block_bytes + num_spills * cut.num_buckets
-    fixed_bytes = num_blocks * _INDEX_BYTES_A_BLOCK + _huge(WINDOW_BLOCKS * cut.block_bytes)
-    fixed_bytes += _huge((_PART_STREAMS + SPARE_BLOCKS) * limits.part_block_bytes)
-    return fixed_bytes + 2 * _huge(sorted_keys * key_bytes + num_spills * _PAGE_BYTES)
+    fixed_bytes = num_blocks * _INDEX_BYTES_A_BLOCK + buffer_bytes(WINDOW_BLOCKS * cut.block_bytes)
+    fixed_bytes += buffer_bytes((_PART_STREAMS + SPARE_BLOCKS) * limits.part_block_bytes)
+    return fixed_bytes + 2 * buffer_bytes(sorted_keys * key_bytes + num_spills * _PAGE_BYTES)
 
 
 def _sorted_keys(cut: Cut, num_edges: int, key_bytes: int, thread_bytes: int, limits: SortLimits) -> int:
     """The most keys that a thread with this memory can sort at once, at least 1."""
     num_spills = -(-num_edges // cut.spill_edges)
-    left_bytes = thread_bytes - _sort_bytes(cut, num_edges, key_bytes, 0, limits) + 2 * _huge(num_spills * _PAGE_BYTES)
+    left_bytes = (
+        thread_bytes - _sort_bytes(cut, num_edges, key_bytes, 0, limits) + 2 * buffer_bytes(num_spills * _PAGE_BYTES)
+    )
     keys_bytes = left_bytes // 2 // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES - num_spills * _PAGE_BYTES
     return max(1, keys_bytes // key_bytes)

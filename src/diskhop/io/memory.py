@@ -1,4 +1,4 @@
-"""How much this process may take of the machine: memory, within its control groups, and cores."""
+"""Memory and cores: what this process may take of them, and what a buffer of the core takes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from pathlib import Path
 
 import psutil
 
+_HUGE_PAGE_BYTES, _SMALL_PAGE_BYTES = 2 << 20, 4 << 10
 _GROUPS = Path("/sys/fs/cgroup")
 # Folder below the root of groups, limit and usage, for cgroup v2 and for the memory controller of v1.
 _V2 = ("", "memory.max", "memory.current")
 _V1 = ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
+
+
+def buffer_bytes(num_bytes: int) -> int:
+    """What a buffer of the core takes for so many bytes: whole pages, huge ones from half of one on (buffer.hpp)."""
+    page_bytes = _SMALL_PAGE_BYTES if num_bytes <= _HUGE_PAGE_BYTES // 2 else _HUGE_PAGE_BYTES
+    return -(-num_bytes // page_bytes) * page_bytes
 
 
 def free_memory_bytes() -> int:

@@ -1,13 +1,11 @@
 """The device model of the disk below a path: measured once, in about ten seconds, then remembered.
 
-The cache is one JSON file for all devices in the user's cache directory. It is only that: damaged, unwritable or gone,
-the device is measured again.
+The cache is one JSON file for all devices, see machine_cache.py.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import shutil
@@ -30,6 +28,7 @@ from diskhop.io.device_model import (
     fit_device_model,
 )
 from diskhop.io.engine import open_engine
+from diskhop.io.machine_cache import machine_cache_path, read_machine_cache, write_machine_cache
 from diskhop.io.measure import (
     SEQUENTIAL_BYTES,
     SEQUENTIAL_DEPTH,
@@ -42,6 +41,7 @@ from diskhop.io.measure import (
 
 __all__ = ["DeviceModel", "DeviceReport", "assumed_device_model", "cache_path", "probe", "report_device"]
 
+_CACHE_NAME = "devices.json"
 _CACHE_FORMAT = 1
 # Large enough that a disk's own cache does not serve it, small enough to be written in a second.
 _PROBE_FILE_BYTES = 1 << 30
@@ -55,9 +55,8 @@ _PASS_SECONDS = 0.02
 
 
 def cache_path() -> Path:
-    """Where measured models are kept: $XDG_CACHE_HOME or ~/.cache, below diskhop/."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "diskhop" / "devices.json"
+    """Where measured models are kept."""
+    return machine_cache_path(_CACHE_NAME)
 
 
 def probe(
@@ -264,26 +263,17 @@ def _device_key(folder: Path, engine: str) -> str:
 
 
 def _read_cache() -> dict[str, DeviceModel]:
+    stored = read_machine_cache(_CACHE_NAME)
     try:
-        stored = json.loads(cache_path().read_text())
         if stored["format"] != _CACHE_FORMAT:
             return {}
         return {str(key): DeviceModel.from_dict(model) for key, model in stored["devices"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, FormatError):
+    except (ValueError, KeyError, TypeError, AttributeError, FormatError):
         return {}
 
 
 def _remember(key: str, model: DeviceModel) -> DeviceModel:
     devices = {**_read_cache(), key: model}
     stored = {"format": _CACHE_FORMAT, "devices": {name: known.to_dict() for name, known in devices.items()}}
-    path = cache_path()
-    # A cache that cannot be written costs the next run its measuring, nothing else.
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            partial.write_text(json.dumps(stored))
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+    write_machine_cache(_CACHE_NAME, stored)
     return model

@@ -1,4 +1,4 @@
-"""Neighbour aggregation: the one place where a model touches edges, and the seam that a faster kernel replaces.
+"""Neighbour aggregation: the one place where a model touches edges; the core does the sums.
 
 A *block* is the sampled edges of a whole mini-batch; a *layer block* is what one layer needs of it. Because every
 node is expanded once, hop by hop, layer i of L needs the edges of the first L - i hops and nothing else: its
@@ -8,11 +8,13 @@ node is expanded once, hop by hop, layer i of L needs the edges of the first L -
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from diskhop._native import aggregate, aggregate_backward
+from diskhop.models.products import DEFAULT_PRODUCTS, Products
 from diskhop.protocols import SampledBatch
 
 
@@ -82,22 +84,55 @@ class Block:
         )
 
 
-def aggregate_mean(x: Tensor, layer: LayerBlock) -> Tensor:
-    """The mean of each target's neighbours, (targets, columns); 0 where there is none.
+def mean_beside_self(x: Tensor, layer: LayerBlock, products: Products = DEFAULT_PRODUCTS) -> Tensor:
+    """(targets, 2 * columns): the mean of each target's neighbours, 0 where there is none; beside it its own row.
 
-    Both this and `aggregate_sum` add in the order of the edges, whatever the number of threads, and compute no
-    gradient for an x that needs none.
+    x: (sources, columns) of float32, bfloat16 or float16. products: for the dtype and the memory of the result. Sums
+    are of float32 in the order of the edges, whatever the number of threads; an x that needs no gradient gets none.
     """
-    return _bag(x, layer, "mean", None)
+    out: Tensor = _Aggregate.apply(x, layer, _Sums(is_mean=True), 2 * x.shape[1], products)  # type: ignore[no-untyped-call]
+    return out
 
 
-def aggregate_sum(x: Tensor, layer: LayerBlock, weights: Tensor) -> Tensor:
-    """The sum of each target's neighbours times the weight of the edge, float32 (edges)."""
-    return _bag(x, layer, "sum", weights)
+def weighted_sum(
+    x: Tensor, layer: LayerBlock, edge_weights: Tensor, self_weights: Tensor, products: Products = DEFAULT_PRODUCTS
+) -> Tensor:
+    """(targets, columns): each target's neighbours times the weights of their edges, and itself times its own.
+
+    edge_weights: float32 (edges); self_weights: float32 (targets); neither gets a gradient. The rest as above.
+    """
+    sums = _Sums(edge_weights, self_weights)
+    out: Tensor = _Aggregate.apply(x, layer, sums, x.shape[1], products)  # type: ignore[no-untyped-call]
+    return out
 
 
-def _bag(x: Tensor, layer: LayerBlock, mode: str, weights: Tensor | None) -> Tensor:
-    # An embedding bag is gather and segment sum in one: no (edges, columns) tensor, 50 times segment_reduce.
-    return functional.embedding_bag(
-        layer.sources, x, layer.indptr, mode=mode, per_sample_weights=weights, include_last_offset=True
-    )
+class _Sums(NamedTuple):
+    """How rows are added up; see the core's NeighborSums."""
+
+    edge_weights: Tensor | None = None
+    self_weights: Tensor | None = None
+    is_mean: bool = False
+
+
+class _Aggregate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: LayerBlock, sums: _Sums, num_columns: int, products: Products) -> Tensor:
+        out = products.empty(layer.num_targets, num_columns, products.dtype)
+        aggregate(layer.indptr, layer.sources, *sums, _whole_rows(x.detach()), out, torch.get_num_threads())
+        ctx.layer, ctx.sums, ctx.products, ctx.shape, ctx.dtype = layer, sums, products, x.shape, x.dtype
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        dtype = torch.bfloat16 if ctx.dtype == torch.bfloat16 else torch.float32
+        grad_x: Tensor = ctx.products.empty(*ctx.shape, dtype)
+        layer: LayerBlock = ctx.layer
+        sums: _Sums = ctx.sums
+        threads = torch.get_num_threads()
+        aggregate_backward(layer.indptr, layer.sources, *sums, _whole_rows(grad.to(dtype)), grad_x, threads)
+        return grad_x.to(ctx.dtype), None, None, None, None
+
+
+def _whole_rows(x: Tensor) -> Tensor:
+    """The core reads rows of any distance, but each in one piece."""
+    return x if x.stride(1) == 1 else x.contiguous()

@@ -12,24 +12,25 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import GCNConv
 
-from diskhop.models.aggregate import LayerBlock, aggregate_sum
+from diskhop.models.aggregate import LayerBlock, weighted_sum
+from diskhop.models.products import DEFAULT_PRODUCTS, Products
 
 
 class GcnLayer(GCNConv):  # type: ignore[misc]  # PyG has no types
     """PyG's GCNConv, with its parameters, on a layer block."""
 
     uses_degrees = True
+    takes_stored_dtype = True
 
-    def __init__(self, in_dim: int, out_dim: int) -> None:
+    def __init__(self, in_dim: int, out_dim: int, products: Products = DEFAULT_PRODUCTS) -> None:
         super().__init__(in_dim, out_dim)
+        self._products = products
 
     def forward(self, x: Tensor, layer: LayerBlock) -> Tensor:
         """(sources, in_dim) -> (targets, out_dim)."""
-        weights, loop_weights = gcn_weights(layer)
-        hidden: Tensor = self.lin(x)
-        looped = loop_weights[:, None] * hidden[: layer.num_targets]
-        out: Tensor = aggregate_sum(hidden, layer, weights) + looped + self.bias
-        return out
+        # Summed first and multiplied then: there are fewer targets than sources.
+        rows = weighted_sum(x, layer, *gcn_weights(layer), self._products)
+        return self._products.linear(rows, self.lin.weight, self.bias)
 
 
 def gcn_weights(layer: LayerBlock) -> tuple[Tensor, Tensor]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from diskhop.models.activation import Activation, relu
 from diskhop.models.aggregate import Block
+from diskhop.models.products import DEFAULT_PRODUCTS, Linear, Products
 
 # (in_dim, out_dim, is_last) -> a module that maps (x, LayerBlock) to (targets, out_dim).
 MakeLayer = Callable[[int, int, bool], nn.Module]
@@ -40,7 +41,8 @@ class Network(nn.Module):
 
     input_dropout: of the features; dropout: after each layer but the last. residual: each layer but the last adds its
     own input (through a linear map where the widths differ). normalize_input: features are divided by their sum.
-    uses_degrees: whether blocks with the whole graph's degrees would make a difference.
+    products: how the shortcuts multiply; between layers values are of its dtype. uses_degrees: whether blocks with the
+    whole graph's degrees would make a difference.
     """
 
     def __init__(
@@ -51,40 +53,43 @@ class Network(nn.Module):
         out_dim: int,
         num_layers: int,
         *,
-        activation: Callable[[Tensor], Tensor] = functional.relu,
+        activation: Activation = relu,
         norm: str = "none",
         residual: bool = False,
         dropout: float = 0.0,
         input_dropout: float = 0.0,
         normalize_input: bool = False,
+        products: Products = DEFAULT_PRODUCTS,
     ) -> None:
         super().__init__()
         dims = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]
         self.convs = nn.ModuleList(make_layer(dims[i], dims[i + 1], i == num_layers - 1) for i in range(num_layers))
         self.norms = nn.ModuleList(NORMS[norm](dim) for dim in dims[1:-1])
         self.shortcuts = nn.ModuleList(
-            nn.Identity() if dims[i] == dims[i + 1] else nn.Linear(dims[i], dims[i + 1])
+            nn.Identity() if dims[i] == dims[i + 1] else Linear(dims[i], dims[i + 1], products)
             for i in range(num_layers - 1 if residual else 0)
         )
         self.uses_degrees = any(getattr(conv, "uses_degrees", False) for conv in self.convs)
+        self._takes_stored_dtype = all(getattr(conv, "takes_stored_dtype", False) for conv in self.convs[:1])
         self._activation = activation
+        self._products = products
         self._dropout = dropout
         self._input_dropout = input_dropout
         self._normalize_input = normalize_input
 
     def forward(self, x: Tensor, block: Block) -> Tensor:
         """Features of the batch's nodes (nodes, in_dim), of any dtype -> float32 (seeds, out_dim)."""
-        h = x.float()
+        h = x if self._takes_stored_dtype else x.float()
         if self._normalize_input:
+            h = h.float()
             h = h / h.sum(dim=1, keepdim=True).clamp(min=1.0)
         h = functional.dropout(h, self._input_dropout, self.training)
         for i, conv in enumerate(self.convs):
             layer = block.layer(i)
             out = conv(h, layer)
             if i < len(self.norms):
-                out = self._activation(self.norms[i](out))
-                out = functional.dropout(out, self._dropout, self.training)
+                out = self._activation(self.norms[i](out), self._dropout if self.training else 0.0, self._products)
             if i < len(self.shortcuts):
                 out = out + self.shortcuts[i](h[: layer.num_targets])
             h = out
-        return torch.as_tensor(h)
+        return h.float()

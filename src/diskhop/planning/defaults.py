@@ -16,7 +16,7 @@ from diskhop.errors import ConfigError
 from diskhop.features import STORES
 from diskhop.io.device_model import DeviceModel, assumed_device_model
 from diskhop.io.engine import DEFAULT_DEPTH, choose_engine, open_engine
-from diskhop.io.memory import default_threads
+from diskhop.io.memory import buffer_bytes, default_threads
 from diskhop.io.probe import probe
 from diskhop.pipeline import SAMPLED_AHEAD, bytes_a_row
 from diskhop.plan import Plan
@@ -32,7 +32,6 @@ _SMALLEST_STAGING_BYTES = 4 << 20
 # One with the model, one on its way.
 _FEWEST_IN_FLIGHT = 2
 _MOST_IN_FLIGHT = 4
-_HUGE_PAGE_BYTES = 2 << 20
 # Of the core's row reader: a sorted id with its place, and a planned read.
 _SORTING_BYTES_A_ROW = 56
 _MOST_READING_THREADS = 2
@@ -79,19 +78,19 @@ def device_model(dataset: Dataset, engine: str) -> DeviceModel:
 class BatchSizes:
     """The largest of some sampled batches.
 
-    table_bytes: what a sampling thread keeps to number its nodes; sorting_bytes: what a reading thread takes to sort
-    and plan a batch's reads.
+    workspace_bytes: what a sampling thread works in; sorting_bytes: what a reading thread takes to sort and plan a
+    batch's reads.
     """
 
     block_bytes: int
     row_bytes: int
-    table_bytes: int
+    workspace_bytes: int
     sorting_bytes: int
 
 
 def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
     """Sample a few batches of every seed set and see how large they are."""
-    most_block_bytes = most_nodes = 0
+    most_block_bytes = most_nodes = workspace_bytes = 0
     # Mapped, since nothing is reserved yet; the pages it touches are the kernel's to keep.
     engine = open_engine("threads", 1).engine
     with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
@@ -104,12 +103,11 @@ def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
                 batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
                 most_block_bytes = max(most_block_bytes, batch.num_bytes)
                 most_nodes = max(most_nodes, batch.num_nodes)
-    # The core's table has 8 bytes a slot and is kept at most two thirds full.
-    table_bytes = 8 << (3 * most_nodes // 2).bit_length()
+            workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)
     return BatchSizes(
         block_bytes=most_block_bytes,
         row_bytes=most_nodes * bytes_a_row(dataset),
-        table_bytes=table_bytes,
+        workspace_bytes=workspace_bytes,
         sorting_bytes=most_nodes * _SORTING_BYTES_A_ROW,
     )
 
@@ -132,15 +130,17 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     sampling_threads = max(1, threads // 2)
 
     sizes = measure_batches(dataset, workload)
-    batch_bytes = int(sizes.block_bytes * _HEADROOM) + _whole_pages(int(sizes.row_bytes * _HEADROOM))
+    block_bytes = buffer_bytes(int(sizes.block_bytes * _HEADROOM))
+    batch_bytes = block_bytes + buffer_bytes(int(sizes.row_bytes * _HEADROOM))
     fixed = dict(workload.also_held)
     # Finished blocks: in the channel, with each sampling thread that waits for room there, and before the gate.
     num_blocks = 2 * sampling_threads + SAMPLED_AHEAD + 1
-    fixed["sampling"] = int((num_blocks * sizes.block_bytes + sampling_threads * sizes.table_bytes) * _HEADROOM)
+    fixed["sampled ahead"] = num_blocks * block_bytes
+    fixed["sampling"] = int(sampling_threads * sizes.workspace_bytes * _HEADROOM)
     fixed["sorting ids"] = int(_MOST_READING_THREADS * sizes.sorting_bytes * _HEADROOM)
     table = dataset.features()
     if store == "memory" and table is not None:
-        fixed["feature table"] = _whole_pages(table.num_rows * table.row_bytes)
+        fixed["feature table"] = buffer_bytes(table.num_rows * table.row_bytes)
     in_memory_bytes = topology_bytes(dataset.topology, "memory")
 
     smallest = {
@@ -188,8 +188,3 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         reserved=reserved,
         reasons=tuple(reasons),
     )
-
-
-def _whole_pages(num_bytes: int) -> int:
-    """What a buffer of the core takes."""
-    return -(-num_bytes // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES

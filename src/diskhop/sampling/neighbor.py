@@ -16,9 +16,12 @@ class NeighborSampler:
     """Draws up to fanouts[h] in-neighbours of every node first reached by hop h (ALL_NEIGHBORS: all of them).
 
     Draws depend on seed, purpose, epoch, batch number, hop and node alone. Safe to call from several threads.
+    pool: where batches get their memory, and leave it to later ones; default: it is not used again.
     """
 
-    def __init__(self, topology: Topology, fanouts: Sequence[int], seed: int) -> None:
+    def __init__(
+        self, topology: Topology, fanouts: Sequence[int], seed: int, pool: _native.BufferPool | None = None
+    ) -> None:
         if not fanouts:
             raise ConfigError("fan-outs must name at least one hop, got none")
         for fanout in fanouts:
@@ -29,19 +32,19 @@ class NeighborSampler:
         self.fanouts = tuple(int(fanout) for fanout in fanouts)
         self._topology = topology
         self._seed = seed
+        self._pool = pool or _native.BufferPool(0)
+        self._core = _native.make_neighbor_sampler(topology.indptr, topology.indices, self.fanouts)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """What a thread that samples holds besides its batch: the most that one needed so far."""
+        return self._core.workspace_bytes
 
     def sample(self, seeds: NodeIds, *, purpose: Purpose, epoch: int, number: int) -> SampledBatch:
         """See Sampler. Raises ConfigError for seeds that are repeated or not nodes, FormatError for damaged lists."""
         try:
-            arrays = _native.sample_neighbors(
-                self._topology.indptr,
-                self._topology.indices,
-                np.ascontiguousarray(seeds, dtype=np.int64),
-                self.fanouts,
-                self._seed,
-                purpose,
-                epoch,
-                number,
+            arrays = self._core.sample(
+                np.ascontiguousarray(seeds, dtype=np.int64), self._seed, purpose, epoch, number, self._pool
             )
         except ValueError as error:
             raise ConfigError(f"batch {number} cannot be sampled: {error}") from error

@@ -11,6 +11,8 @@ from diskhop.config import ALL_NEIGHBORS, AUTO_ENGINE, TrainConfig, check_option
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.memory import default_memory_bytes, default_threads
 from diskhop.models import LAYERS
+from diskhop.models.matmul import bfloat16_ratio, choose_matmul
+from diskhop.models.products import PRECISIONS
 from diskhop.planning.defaults import DEFAULT_STORE
 from diskhop.training.seeds import NodeTask, read_task
 
@@ -99,7 +101,17 @@ def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | N
     choose("memory_bytes", memory_bytes, f"{format_bytes(memory_bytes)}, half of what is free")
     choose("store", DEFAULT_STORE, "reads what a batch needs, works within any memory")
     choose("engine", AUTO_ENGINE, "the best that works here")
-    choose("threads", default_threads(), "the cores that this process may use")
+    threads = choose("threads", default_threads(), "the cores that this process may use")
+    precision = given.get("precision", "float32")
+    require_known("precision", precision, PRECISIONS)
+    if "matmul" not in given:
+        matmul = choose_matmul(precision, threads)
+        rates = ", ".join(f"{name} {rate:.0f}" for name, rate in matmul.gflops.items())
+        choose("matmul", matmul.backend, f"the fastest product here; measured GFLOP/s in {precision}: {rates}")
+    if precision == "bfloat16" and (ratio := bfloat16_ratio(threads)) > 1:
+        reasons.append(
+            f"precision bfloat16: as asked, but its products take {ratio:.1f} times as long here as float32's"
+        )
 
     complete = {**chosen, **given}
     for name in ("fanout", "eval_fanout"):

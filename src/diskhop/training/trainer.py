@@ -39,7 +39,9 @@ class NodeTrainer:
         torch.manual_seed(_key(config.seed, _INITIALISATION, 0))
         in_dim = dataset.feature_dim or _STRUCTURE_DIM
         self.model = build_model(config, in_dim, dataset.num_tasks or dataset.num_classes)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
+        )
         self._labels = labels
         self._config = config
         self._watcher = watcher

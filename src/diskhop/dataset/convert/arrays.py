@@ -14,7 +14,6 @@ import contextlib
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +21,17 @@ from numpy.typing import NDArray
 from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.dataset.builder import DatasetBuilder
+from diskhop.dataset.convert.file_edges import open_edges
 from diskhop.dataset.convert.npy import StoredArray, list_arrays, source_errors
 from diskhop.dataset.convert.sparse import SparseMatrix
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.edges import ArrayEdges, EdgeSource
+from diskhop.dataset.edges import ArrayEdges, EdgeSource, highest_id
 from diskhop.dataset.encoding import check_feature_dtype, row_bytes
 from diskhop.dataset.manifest import MOST_CLASSES, MOST_COLUMNS, MOST_COUNT
 from diskhop.dataset.progress import Progress, row_ranges, silent, tracked
 from diskhop.errors import SourceError
 from diskhop.io.atomic import Injector
+from diskhop.tasks import Tools, WorkFolder
 
 NODE = "node"
 EDGE = "edge"
@@ -95,7 +96,8 @@ def import_arrays(
     with contextlib.ExitStack() as opened:
         graph = _GraphArrays(source, list_arrays(source, opened))
         opened.enter_context(builder)
-        builder.add_nodes(NODE, graph.num_nodes)
+        graph.open_edges(builder.work, Tools(engine, injector), budget, opened)
+        builder.add_nodes(NODE, graph.count_nodes(threads))
         builder.require_space(graph.estimate_bytes(feature_dtype))
         graph.write(builder, feature_dtype, progress or silent)
         graph.write_names(builder, opened)
@@ -123,8 +125,24 @@ class _GraphArrays:
         self._features = self._find_features()
         self._labels = arrays.get("y")
         self._num_tasks = 0 if self._labels is None else _count_tasks(self._labels)
-        self.num_nodes = self._count_nodes()
+        self._told_nodes = self._find_num_nodes()
+        self.num_nodes = self._told_nodes or 0
         self._splits = self._find_splits()
+        self._edge_source: EdgeSource = ArrayEdges(np.zeros((2, 0), np.int64))
+
+    def open_edges(self, work: WorkFolder, tools: Tools, budget: Budget, opened: contextlib.ExitStack) -> None:
+        """Make the edges readable, until `opened` closes."""
+        if self._edges is not None:
+            self._edge_source = open_edges(self._edges, work, tools, budget, opened)
+
+    def count_nodes(self, threads: int) -> int:
+        """Set the number of nodes to what the arrays tell; where none does, to the highest id + 1."""
+        if self._told_nodes is None:
+            highest = highest_id(self._edge_source, threads)
+            for triples in self._triples.values():
+                highest = max(highest, *(int(block[:, [0, 2]].max()) for block in triples.blocks()), -1)
+            self.num_nodes = highest + 1
+        return self.num_nodes
 
     def estimate_bytes(self, feature_dtype: str | None) -> int:
         """About what the dataset takes on disk."""
@@ -137,7 +155,7 @@ class _GraphArrays:
     def write(self, builder: DatasetBuilder, feature_dtype: str | None, progress: Progress) -> None:
         """Bring everything to the builder."""
         if self._edges is not None:
-            builder.add_edge_list(EDGE, NODE, NODE, self._edge_source(self._edges), origin=self._edges.where)
+            builder.add_edge_list(EDGE, NODE, NODE, self._edge_source, origin=self._edges.where)
         if self._features is not None:
             blocks = tracked(self._features.blocks(), progress, "features", self.num_nodes)
             builder.add_features(NODE, blocks, dim=self._dim(), dtype=self._feature_dtype(feature_dtype))
@@ -197,8 +215,8 @@ class _GraphArrays:
             raise SourceError(f"{parts[0].where}: sparse features need all of {', '.join(_SPARSE)}; give them all")
         return SparseMatrix(*parts) if parts else None
 
-    def _count_nodes(self) -> int:
-        """What the arrays agree on; where none says, the highest id + 1."""
+    def _find_num_nodes(self) -> int | None:
+        """What the arrays agree on; None where none says."""
         counts: dict[str, int] = {
             key: self._scalars[key] for key in ("num_nodes", "num_entities") if key in self._scalars
         }
@@ -220,14 +238,7 @@ class _GraphArrays:
         if len(set(counts.values())) > 1:
             told = ", ".join(f"{key} {count}" for key, count in counts.items())
             raise SourceError(f"{self._source}: its arrays differ in the number of nodes ({told}); make them agree")
-        if counts:
-            return next(iter(counts.values()))
-        highest = -1
-        if self._edges is not None:
-            highest = max((int(block.max()) for block in _flat_blocks(self._edges)), default=-1)
-        for triples in self._triples.values():
-            highest = max(highest, *(int(block[:, [0, 2]].max()) for block in triples.blocks()), -1)
-        return highest + 1
+        return next(iter(counts.values()), None)
 
     def _find_splits(self) -> dict[str, StoredArray]:
         splits = {}
@@ -249,13 +260,6 @@ class _GraphArrays:
         features = self._features
         assert features is not None
         return wanted or ("float16" if features.dtype.kind == "f" and features.dtype.itemsize == 2 else "float32")
-
-    def _edge_source(self, edges: StoredArray) -> EdgeSource:
-        num_edges = edges.shape[1]
-        with edges.open(any_order=True) as stream:
-            items = stream.take(2 * num_edges)
-            stream.finish()
-        return ArrayEdges(items.reshape(-1, 2).T if edges.by_columns else items.reshape(2, -1))
 
     def _write_split(self, builder: DatasetBuilder, part: str, array: StoredArray) -> None:
         if array.dtype.kind != "b":
@@ -284,12 +288,6 @@ def _count_tasks(labels: StoredArray) -> int:
             f"(nodes, 1 to {MOST_COLUMNS}), got shape {labels.shape} of {labels.dtype}"
         )
     return labels.shape[1]
-
-
-def _flat_blocks(array: StoredArray) -> Iterator[NDArray[Any]]:
-    with array.open(any_order=True) as stream:
-        for start, stop in row_ranges(array.num_items, _ITEMS_AT_ONCE):
-            yield stream.take(stop - start)
 
 
 def _name_blocks(file: gzip.GzipFile, where: str, count: int) -> Iterator[NDArray[np.uint8]]:

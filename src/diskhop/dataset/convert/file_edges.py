@@ -1,7 +1,9 @@
-"""Edges in a file of ids, read anywhere in it with direct I/O."""
+"""Edges of a NumPy array, wherever it is stored: a file is read in place, what is compressed is unpacked first."""
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +11,75 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File
-from diskhop.dataset.convert.npy import source_errors
+from diskhop.budget import Budget
+from diskhop.dataset.convert.npy import StoredArray, file_identity, source_errors
+from diskhop.dataset.edges import ArrayEdges, EdgeSource
+from diskhop.dataset.progress import row_ranges
+from diskhop.dataset.sort_plan import SortLimits, bytes_in_memory
+from diskhop.io.atomic import require_free_space
+from diskhop.io.stream import TRANSFER_BYTES, SequentialWriter
+from diskhop.tasks import Tools, WorkFolder, run_tasks
 
 _PAGE_BYTES = 4096
 # Several of these at once reach the disk's bandwidth.
 _READ_BYTES = 512 << 10
 # Fresh memory costs more than a small read.
 _KEPT_BYTES = 64 << 20
+_WIDEST_KEY_BYTES = 16
+_UNPACKED_NAME = "edge_index"
+
+
+def open_edges(
+    array: StoredArray, work: WorkFolder, tools: Tools, budget: Budget, opened: contextlib.ExitStack
+) -> EdgeSource:
+    """The edges of an array (2, edges) of integers; what is reserved for them is given back when `opened` closes.
+
+    Part of an archive, they go into memory where that leaves enough for sorting, else to a stage of `work`.
+    """
+    num_edges = array.shape[1]
+    if num_edges == 0:
+        return ArrayEdges(np.zeros((2, 0), np.int64))
+    path, first_byte = array.path, array.header_bytes
+    if path is None:
+        stored_bytes = array.num_items * array.dtype.itemsize
+        if stored_bytes + bytes_in_memory(num_edges, _WIDEST_KEY_BYTES, SortLimits()) <= budget.available_bytes:
+            opened.enter_context(budget.reserve("edges as stored", stored_bytes))
+            with array.open(any_order=True) as stream:
+                items = stream.take(array.num_items)
+                stream.finish()
+            return ArrayEdges(items.reshape(-1, 2).T if array.by_columns else items.reshape(2, -1))
+        path, first_byte = _unpack(array, work, tools, budget), 0
+    return FileEdges(
+        path, tools.engine, dtype=array.dtype, num_edges=num_edges, first_byte=first_byte, by_pairs=array.by_columns
+    )
+
+
+def _unpack(array: StoredArray, work: WorkFolder, tools: Tools, budget: Budget) -> Path:
+    folder = work.stage("unpack", array.identity)
+    if not (folder / _UNPACKED_NAME).exists():
+        require_free_space(folder, array.num_items * array.dtype.itemsize)
+    with budget.reserve("unpacking edges", 3 * TRANSFER_BYTES):
+        run_tasks([_Unpack(_UNPACKED_NAME, array)], folder, tools, threads=1)
+    return folder / _UNPACKED_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class _Unpack:
+    """Writes the ids of an archive's array to a file of their own."""
+
+    name: str
+    array: StoredArray
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See Task."""
+        with (
+            self.array.open(any_order=True) as stream,
+            SequentialWriter(path, tools.engine, BufferPool(2 * TRANSFER_BYTES)) as writer,
+        ):
+            for start, stop in row_ranges(self.array.num_items, TRANSFER_BYTES // self.array.dtype.itemsize):
+                writer.append(stream.take(stop - start).view(np.uint8))
+            stream.finish()
+            writer.finish()
 
 
 class FileEdges:
@@ -33,11 +97,9 @@ class FileEdges:
         self._pool = BufferPool(_KEPT_BYTES)
         with source_errors(str(path)):
             self._file = File(str(path), "read")
-            status = path.stat()
-        self._identity = (
-            f"{path.resolve()}: {status.st_size} bytes of {status.st_mtime_ns}, {num_edges} edges of {dtype.str} "
-            f"from {first_byte}, {'by pairs' if by_pairs else 'by ends'}"
-        )
+            identity = file_identity(path)
+        order = "by pairs" if by_pairs else "by ends"
+        self._identity = f"{identity}, {num_edges} edges of {dtype.str} from byte {first_byte}, {order}"
 
     @property
     def num_edges(self) -> int:

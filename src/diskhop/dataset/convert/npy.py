@@ -33,21 +33,36 @@ class StoredArray:
     """One array of a source: its header was read and checked, its content not yet.
 
     where: file (and member), for errors. dtype: plain booleans, integers or floats, of any byte order.
-    by_columns: elements lie in Fortran order, as those of a transposed array do.
+    by_columns: elements lie in Fortran order, as those of a transposed array do. path: the file that has the array from
+    byte header_bytes on, None where it is part of an archive.
     """
 
-    def __init__(self, where: str, open_stream: Callable[[], IO[bytes]], num_bytes: int) -> None:
+    def __init__(
+        self,
+        where: str,
+        open_stream: Callable[[], IO[bytes]],
+        num_bytes: int,
+        identity: str,
+        path: Path | None = None,
+    ) -> None:
         self.where = where
+        self._identity = identity
+        self.path = path
         self._open_stream = open_stream
         with source_errors(where), open_stream() as stream:
-            header, self._header_bytes = _read_header(stream, where)
+            header, self.header_bytes = _read_header(stream, where)
         self.dtype, self.shape, self.by_columns = _parse_header(header, where)
-        expected = self._header_bytes + math.prod(self.shape) * self.dtype.itemsize
+        expected = self.header_bytes + math.prod(self.shape) * self.dtype.itemsize
         if num_bytes != expected:
             raise SourceError(
                 f"{where}: holds {num_bytes} bytes, its header (shape {self.shape}, {self.dtype}) says {expected}; "
                 "it is damaged: save it again"
             )
+
+    @property
+    def identity(self) -> str:
+        """Text that differs wherever an element differs, as far as files that change have another time or length."""
+        return f"{self._identity}: {self.dtype.str} {self.shape}, {'by columns' if self.by_columns else 'by rows'}"
 
     @property
     def num_items(self) -> int:
@@ -59,7 +74,7 @@ class StoredArray:
         if self.by_columns and not any_order:
             raise SourceError(f"{self.where}: is stored column by column; save numpy.ascontiguousarray of it")
         stream = ArrayStream(self)
-        stream.skip(self._header_bytes)
+        stream.skip(self.header_bytes)
         return stream
 
     def blocks(self) -> Iterator[NDArray[Any]]:
@@ -159,6 +174,12 @@ def source_errors(where: str) -> Iterator[None]:
         raise _unreadable(where, error) from error
 
 
+def file_identity(path: Path) -> str:
+    """Text that differs wherever a file's content does, as far as a change shows in its time or length."""
+    status = path.stat()
+    return f"{path.resolve()}: {status.st_size} bytes of {status.st_mtime_ns}"
+
+
 def _unreadable(where: str, error: Exception) -> SourceError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
     return SourceError(f"{where}: cannot be read: {' '.join(reason.split())}; check the file or save it again")
@@ -167,7 +188,9 @@ def _unreadable(where: str, error: Exception) -> SourceError:
 def _file_array(path: Path, opened: contextlib.ExitStack) -> StoredArray:
     if not path.is_file():
         raise SourceError(f"{path}: is not a regular file; give a .npy file")
-    return StoredArray(str(path), lambda: opened.enter_context(path.open("rb")), path.stat().st_size)
+    return StoredArray(
+        str(path), lambda: opened.enter_context(path.open("rb")), path.stat().st_size, file_identity(path), path
+    )
 
 
 def _archive_arrays(path: Path, opened: contextlib.ExitStack) -> dict[str, StoredArray]:
@@ -188,7 +211,9 @@ def _archive_arrays(path: Path, opened: contextlib.ExitStack) -> dict[str, Store
             and member.file_size > _MOST_COMPRESSION * (member.compress_size + 1)
         ):
             raise SourceError(f"{where}: is said to hold {member.file_size} bytes, which cannot be; save it again")
-        arrays[name] = StoredArray(where, _member_opener(archive, member), member.file_size)
+        arrays[name] = StoredArray(
+            where, _member_opener(archive, member), member.file_size, f"{file_identity(path)}: {name}"
+        )
     return arrays
 
 

@@ -1,0 +1,120 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <stdexcept>
+
+#include "arrays.hpp"
+#include "bindings.hpp"
+#include "diskhop/attention.hpp"
+
+namespace nb = nanobind;
+
+namespace diskhop {
+namespace {
+
+using InputMatrix = nb::ndarray<const float, nb::ndim<2>, nb::device::cpu>;
+using OutputMatrix = nb::ndarray<float, nb::ndim<2>, nb::device::cpu>;
+// Rows of any dtype, as torch's tensors come by DLPack (NumPy has no bfloat16).
+using InputRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu>;
+using Indices = InputArray<std::int32_t>;
+
+template <typename Value, typename Array>
+Matrix<Value> as_matrix(const Array& array) {
+  if (array.shape(1) > 1 && array.stride(1) != 1) throw std::invalid_argument("attention: columns must lie together");
+  return {static_cast<Value*>(array.data()), array.shape(0), array.shape(1), static_cast<std::size_t>(array.stride(0))};
+}
+
+Matrix<const float> read(const InputMatrix& array) { return as_matrix<const float>(array); }
+Matrix<float> write(const OutputMatrix& array) { return as_matrix<float>(array); }
+
+/// Calls visit with the rows as a matrix of their dtype.
+template <typename Visit>
+void visit_rows(const InputRows& rows, Visit visit) {
+  if (rows.dtype() == nb::dtype<float>()) return visit(as_matrix<const float>(rows));
+  const nb::dlpack::dtype bfloat16{static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat), 16, 1};
+  if (rows.dtype() == bfloat16) return visit(as_matrix<const Bfloat16>(rows));
+  throw std::invalid_argument("attention: rows must be float32 or bfloat16");
+}
+
+void attention_arrays(const Indices& indptr, const Indices& sources, const InputMatrix& source_scores,
+                      const InputMatrix& target_scores, float negative_slope, double dropout, std::uint64_t seed,
+                      const OutputMatrix& out, unsigned num_threads) {
+  const AttentionScores scores{read(source_scores), read(target_scores), negative_slope};
+  const Matrix<float> to = write(out);
+  const NeighborLists lists{as_span(indptr), as_span(sources)};
+  const nb::gil_scoped_release unlocked;
+  attention(lists, scores, {dropout, seed}, to, num_threads);
+}
+
+void attention_arrays_backward(const Indices& indptr, const Indices& sources, const InputMatrix& source_scores,
+                               const InputMatrix& target_scores, float negative_slope, const InputMatrix& attention,
+                               const InputMatrix& grad_attention, const OutputMatrix& grad_source_scores,
+                               const OutputMatrix& grad_target_scores, unsigned num_threads) {
+  const AttentionScores scores{read(source_scores), read(target_scores), negative_slope};
+  const Matrix<const float> weights = read(attention), grad = read(grad_attention);
+  const Matrix<float> of_sources = write(grad_source_scores), of_targets = write(grad_target_scores);
+  const NeighborLists lists{as_span(indptr), as_span(sources)};
+  const nb::gil_scoped_release unlocked;
+  attention_backward(lists, scores, weights, grad, of_sources, of_targets, num_threads);
+}
+
+void attend_arrays(const Indices& indptr, const Indices& sources, std::size_t begin, std::size_t end,
+                   const InputMatrix& attention, float scale, const InputRows& rows, const OutputMatrix& out,
+                   unsigned num_threads) {
+  const Matrix<const float> weights = read(attention);
+  const Matrix<float> to = write(out);
+  const NeighborLists lists{as_span(indptr), as_span(sources)};
+  visit_rows(rows, [&](const auto& from) {
+    const nb::gil_scoped_release unlocked;
+    attend(lists, {begin, end}, weights, scale, from, to, num_threads);
+  });
+}
+
+void attend_arrays_backward_attention(const Indices& indptr, const Indices& sources, std::size_t begin, std::size_t end,
+                                      const InputMatrix& attention, float scale, const InputRows& rows,
+                                      const InputMatrix& grad_out, const OutputMatrix& grad_attention,
+                                      unsigned num_threads) {
+  const Matrix<const float> weights = read(attention), grad = read(grad_out);
+  const Matrix<float> to = write(grad_attention);
+  const NeighborLists lists{as_span(indptr), as_span(sources)};
+  visit_rows(rows, [&](const auto& from) {
+    const nb::gil_scoped_release unlocked;
+    attend_backward_attention(lists, {begin, end}, weights, scale, from, grad, to, num_threads);
+  });
+}
+
+void attend_arrays_backward_rows(const Indices& indptr, const Indices& sources, std::size_t begin, std::size_t end,
+                                 const InputMatrix& attention, float scale, const InputMatrix& grad_out,
+                                 const OutputMatrix& grad_rows, unsigned num_threads) {
+  const Matrix<const float> weights = read(attention), grad = read(grad_out);
+  const Matrix<float> to = write(grad_rows);
+  const NeighborLists lists{as_span(indptr), as_span(sources)};
+  const nb::gil_scoped_release unlocked;
+  attend_backward_rows(lists, {begin, end}, weights, scale, grad, to, num_threads);
+}
+
+}  // namespace
+
+void bind_attention(nb::module_& module) {
+  using namespace nb::literals;
+  // noconvert: values are read and written where they lie.
+  module.def("attention", &attention_arrays, "indptr"_a.noconvert(), "sources"_a.noconvert(),
+             "source_scores"_a.noconvert(), "target_scores"_a.noconvert(), "negative_slope"_a, "dropout"_a, "seed"_a,
+             "out"_a.noconvert(), "num_threads"_a, "Softmax over neighbour lists; see attention.hpp.");
+  module.def("attention_backward", &attention_arrays_backward, "indptr"_a.noconvert(), "sources"_a.noconvert(),
+             "source_scores"_a.noconvert(), "target_scores"_a.noconvert(), "negative_slope"_a,
+             "attention"_a.noconvert(), "grad_attention"_a.noconvert(), "grad_source_scores"_a.noconvert(),
+             "grad_target_scores"_a.noconvert(), "num_threads"_a, "Gradients of the scores; see attention.hpp.");
+  module.def("attend", &attend_arrays, "indptr"_a.noconvert(), "sources"_a.noconvert(), "begin"_a, "end"_a,
+             "attention"_a.noconvert(), "scale"_a, "rows"_a.noconvert(), "out"_a.noconvert(), "num_threads"_a,
+             "Sums of rows by attention; see attention.hpp.");
+  module.def("attend_backward_attention", &attend_arrays_backward_attention, "indptr"_a.noconvert(),
+             "sources"_a.noconvert(), "begin"_a, "end"_a, "attention"_a.noconvert(), "scale"_a, "rows"_a.noconvert(),
+             "grad_out"_a.noconvert(), "grad_attention"_a.noconvert(), "num_threads"_a,
+             "The gradient of the attention; see attention.hpp.");
+  module.def("attend_backward_rows", &attend_arrays_backward_rows, "indptr"_a.noconvert(), "sources"_a.noconvert(),
+             "begin"_a, "end"_a, "attention"_a.noconvert(), "scale"_a, "grad_out"_a.noconvert(),
+             "grad_rows"_a.noconvert(), "num_threads"_a, "Adds the gradient of the rows; see attention.hpp.");
+}
+
+}  // namespace diskhop

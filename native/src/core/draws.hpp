@@ -1,0 +1,42 @@
+// Which positions of neighbour lists are sampled: the draws of sampler.hpp, in two implementations with equal results.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace diskhop {
+
+/// A node's list: indices[begin] .. indices[begin + degree - 1]. Word is std::uint32_t where all positions and ids are
+/// below 2^32, else std::uint64_t.
+template <typename Word>
+struct NeighborList {
+  Word node;
+  Word begin;
+  Word degree;
+};
+
+/// How far beyond the last position drawn memory may be overwritten: whole registers are stored.
+inline constexpr std::size_t max_draw_overrun = 16;
+
+/// Longest draw of one register.
+inline constexpr std::uint64_t max_vector_fanout = 16;
+
+/// Writes the min(fan-out, degree) positions that are sampled of a list.
+template <typename Word>
+void draw_list_portable(const NeighborList<Word>& list, std::uint64_t fanout, std::uint64_t hop_key, Word* positions);
+
+/// The same with all draws at once; for fan-outs up to max_vector_fanout, where has_vector_draws(). (No template: GCC
+/// compiles none for another target.)
+void draw_list_vector(const NeighborList<std::uint32_t>& list, std::uint64_t fanout, std::uint64_t hop_key,
+                      std::uint32_t* positions);
+void draw_list_vector(const NeighborList<std::uint64_t>& list, std::uint64_t fanout, std::uint64_t hop_key,
+                      std::uint64_t* positions);
+
+[[nodiscard]] bool has_vector_draws();
+
+extern template void draw_list_portable<std::uint32_t>(const NeighborList<std::uint32_t>&, std::uint64_t, std::uint64_t,
+                                                       std::uint32_t*);
+extern template void draw_list_portable<std::uint64_t>(const NeighborList<std::uint64_t>&, std::uint64_t, std::uint64_t,
+                                                       std::uint64_t*);
+
+}  // namespace diskhop

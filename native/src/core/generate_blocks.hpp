@@ -1,0 +1,52 @@
+// The inner loops of generate.cpp, a block at a time, for each set of instructions: all give the same bits.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace diskhop {
+
+enum class Instructions { portable, avx2, avx512 };
+
+/// The best that this processor has.
+[[nodiscard]] Instructions best_instructions() noexcept;
+
+/// Edges of a block and, separately, pairs of feature columns: small enough to stay in the first cache.
+inline constexpr std::size_t block_edges = 1024;
+inline constexpr std::size_t block_pairs = 64;
+
+/// A keyed bijection of 0 .. num_ids - 1. Word is std::uint32_t or std::uint64_t.
+template <typename Word>
+struct IdPermutation {
+  static constexpr std::size_t num_rounds = 4;
+  Word num_ids;
+  Word mask;  // the bits of num_ids - 1
+  unsigned shift;
+  std::array<Word, num_rounds> addends;
+  std::array<Word, num_rounds> factors;  // odd: products by them can be undone
+
+  IdPermutation(std::uint64_t num_nodes, std::uint64_t key);
+};
+
+/// Permutes at most block_edges ids.
+template <typename Word>
+void permute_block(Instructions instructions, const IdPermutation<Word>& permutation, Word* ids, std::size_t num_ids);
+
+struct Rmat {
+  std::uint64_t key;
+  std::uint64_t num_nodes;
+  unsigned levels;
+  std::array<std::uint32_t, 3> thresholds;  // of a 32-bit draw: a, a + b, a + b + c
+};
+
+/// Draws at most block_edges edges, first, first + 1, ...
+template <typename Word>
+void rmat_block(Instructions instructions, const Rmat& rmat, std::uint64_t first, Word* sources, Word* destinations,
+                std::size_t num_edges);
+
+/// Pairs of standard normal values first_pair, ... (at most block_pairs) of a node: columns 2 p and 2 p + 1.
+void normal_block(Instructions instructions, std::uint64_t node_key, std::uint32_t first_pair, float* values,
+                  std::size_t num_pairs);
+
+}  // namespace diskhop

@@ -1,0 +1,41 @@
+// exp of sixteen floats, the same bits with every instruction set, which the library's is not.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "vectors.hpp"
+
+namespace diskhop {
+
+using Integers [[gnu::vector_size(64)]] = std::int32_t;
+
+// Below, exp is not a normal number any more.
+inline constexpr float smallest_exponent = -87.33F;
+
+/// exp of values that are at most 0, to a relative error of 2^-22; what is below smallest_exponent gives 0, and what is
+/// not a number stays so.
+[[gnu::always_inline]] inline void exp_nonpositive(Floats& values) {
+  const Floats lowest = Floats{} + smallest_exponent;
+  const Floats x = values >= lowest ? values : lowest;
+  // exp(x) = 2^n exp(r) with n an integer and |r| at most ln(2) / 2.
+  const Integers power = __builtin_convertvector(x * 1.44269504F - 0.5F, Integers);  // rounds towards 0
+  const Floats n = __builtin_convertvector(power, Floats);
+  // ln(2) in two parts, of which the first has so few bits that its product with n is exact.
+  const Floats r = (x - n * 0.693145751953125F) - n * 1.42860677e-6F;
+  // Taylor's series: the first term left out is below 2^-27.
+  Floats sum = r * (1.0F / 5040) + 1.0F / 720;
+  sum = sum * r + 1.0F / 120;
+  sum = sum * r + 1.0F / 24;
+  sum = sum * r + 1.0F / 6;
+  sum = sum * r + 0.5F;
+  sum = sum * r + 1.0F;
+  sum = sum * r + 1.0F;
+  const Integers bits = (power + 127) << 23;
+  Floats scale;
+  std::memcpy(&scale, &bits, sizeof scale);
+  const Floats result = values >= lowest ? sum * scale : Floats{};
+  values = values == values ? result : values;
+}
+
+}  // namespace diskhop

@@ -1,0 +1,73 @@
+// Sixteen floats at a time, in plain vector types: the compiler makes of them what the instruction set has, and since
+// every operation is spelled out (and none contracted) all sets give the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "diskhop/aggregate.hpp"
+
+namespace diskhop {
+
+constexpr std::size_t vector_floats = 16;
+
+using Floats [[gnu::vector_size(64)]] = float;
+using Words [[gnu::vector_size(64)]] = std::uint32_t;
+using HalfWords [[gnu::vector_size(32)]] = std::uint16_t;
+
+/// `count` values from `from`, at most 16; zeros after them.
+[[gnu::always_inline]] inline void load(const float* from, std::size_t count, Floats& values) {
+  if (count == vector_floats) {
+    std::memcpy(&values, from, sizeof values);
+  } else {
+    values = Floats{};
+    std::memcpy(&values, from, count * sizeof(float));
+  }
+}
+
+[[gnu::always_inline]] inline void load_words(const void* from, std::size_t count, Words& words) {
+  HalfWords halves{};
+  if (count == vector_floats) {
+    std::memcpy(&halves, from, sizeof halves);
+  } else {
+    std::memcpy(&halves, from, count * sizeof(std::uint16_t));
+  }
+  words = __builtin_convertvector(halves, Words);
+}
+
+[[gnu::always_inline]] inline void load(const Bfloat16* from, std::size_t count, Floats& values) {
+  Words words;
+  load_words(from, count, words);
+  words <<= 16;
+  std::memcpy(&values, &words, sizeof values);
+}
+
+[[gnu::always_inline]] inline void load(const Float16* from, std::size_t count, Floats& values) {
+  Words words;
+  load_words(from, count, words);
+  // Exponent and fraction in their places; the exponent's bias is then 112 too small, for subnormals as well.
+  Words magnitude = (words & 0x7fff) << 13;
+  std::memcpy(&values, &magnitude, sizeof values);
+  values *= 0x1p112F;
+  std::memcpy(&magnitude, &values, sizeof magnitude);
+  const Words is_special = (words & 0x7c00) == 0x7c00;  // infinite or not a number
+  magnitude |= (is_special & 0x7f800000) | ((words & 0x8000) << 16);
+  std::memcpy(&values, &magnitude, sizeof values);
+}
+
+[[gnu::always_inline]] inline void store(float* to, std::size_t count, const Floats& values) {
+  std::memcpy(to, &values, count == vector_floats ? sizeof values : count * sizeof(float));
+}
+
+[[gnu::always_inline]] inline void store(Bfloat16* to, std::size_t count, const Floats& values) {
+  Words words;
+  std::memcpy(&words, &values, sizeof words);
+  const Words rounded = words + 0x7fff + ((words >> 16) & 1);
+  const Words is_nan = (words & 0x7fffffff) > 0x7f800000;
+  words = (is_nan & 0x7fc00000) | (~is_nan & rounded);
+  const HalfWords halves = __builtin_convertvector(words >> 16, HalfWords);
+  std::memcpy(to, &halves, count == vector_floats ? sizeof halves : count * sizeof(std::uint16_t));
+}
+
+}  // namespace diskhop

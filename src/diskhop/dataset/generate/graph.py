@@ -1,0 +1,164 @@
+"""From what a graph is to be to a dataset on disk: edges, then what the nodes have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import Engine
+from diskhop.budget import Budget
+from diskhop.dataset.builder import DatasetBuilder
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.encoding import encode_rows, row_bytes
+from diskhop.dataset.generate.config import GraphConfig
+from diskhop.dataset.generate.edges import generated_edges
+from diskhop.dataset.generate.nodes import GeneratedNodes
+from diskhop.dataset.manifest import SPLIT_NAMES, index_dtype
+from diskhop.dataset.order import RenumberedEdges, find_hot_order, hot_order_bytes
+from diskhop.dataset.parallel import map_in_order
+from diskhop.dataset.progress import Progress, row_ranges, silent, tracked
+from diskhop.io.atomic import Injector
+from diskhop.io.memory import default_memory_bytes, default_threads
+
+NODE, EDGE = "node", "edge"
+_NODES_A_BLOCK = 1 << 16
+_FEATURE_BLOCK_BYTES = 1 << 20
+# Of a block of nodes: ids, classes and places in the split.
+_BYTES_A_NODE = 40
+
+
+def generate_graph(
+    destination: Path,
+    config: GraphConfig,
+    *,
+    engine: Engine,
+    budget: Budget | None = None,
+    threads: int | None = None,
+    name: str | None = None,
+    injector: Injector | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Make the graph: it appears whole, or not at all. Threads and budget change nothing but the time.
+
+    budget: half of the free memory where there is none; threads: all cores where None.
+
+    Raises BudgetError with the smallest budget that would do, DestinationError for what does not fit on the disk.
+    """
+    budget = budget or Budget(default_memory_bytes())
+    threads = threads or default_threads()
+    report = progress or silent
+    origin = name or config.kind
+    edges = generated_edges(config)
+    num_nodes = config.num_nodes
+    with (
+        DatasetBuilder(
+            destination,
+            name=origin,
+            engine=engine,
+            budget=budget,
+            threads=threads,
+            injector=injector,
+            progress=report,
+        ) as builder,
+        ExitStack() as held,
+    ):
+        builder.add_nodes(NODE, num_nodes)
+        builder.require_space(result_bytes(config))
+        budget.require(_most_held(config, threads))
+        original_ids = None
+        if config.order == "hot":
+            order = held.enter_context(
+                find_hot_order(edges, num_nodes, budget=budget, threads=threads, origin=origin, progress=report)
+            )
+            edges = RenumberedEdges(edges, order.new_ids, origin)
+        builder.add_edge_list(EDGE, NODE, NODE, edges)
+        if config.order == "hot":
+            held.enter_context(budget.reserve("original ids", order.new_ids.nbytes))
+            original_ids = order.original_ids()
+        held.enter_context(budget.reserve("class means", _mean_bytes(config)))
+        nodes = GeneratedNodes(config, original_ids)
+        _write_nodes(builder, config, nodes, budget, threads, report)
+        return builder.finish()
+
+
+def result_bytes(config: GraphConfig) -> int:
+    """What the dataset takes on the disk, up to a few pages."""
+    num_edges = config.num_edges * (1 if config.directed else 2)
+    topology_bytes = 8 * (config.num_nodes + 1) + _id_bytes(config) * num_edges
+    node_bytes = row_bytes(config.dtype, config.dim) if config.dim else 0
+    ids_a_node = config.order == "hot"
+    labels_a_node = 1 + config.train_fraction + 2 * config.eval_share if config.num_classes else 0
+    return topology_bytes + int((node_bytes + 8 * (ids_a_node + labels_a_node)) * config.num_nodes)
+
+
+def _most_held(config: GraphConfig, threads: int) -> dict[str, int]:
+    """What is reserved when it is most, by name, but for sorting: known before any work."""
+    ranking = {}
+    nodes = {"class means": _mean_bytes(config), "labels and splits": _label_bytes(config)}
+    if config.order == "hot":
+        ranking["hot order"] = hot_order_bytes(config.num_nodes, generated_edges(config).num_edges, threads)
+        nodes["hot order"] = nodes["original ids"] = config.num_nodes * _id_bytes(config)
+    if config.dim and _feature_bytes(config, threads) > nodes["labels and splits"]:
+        del nodes["labels and splits"]
+        nodes["features"] = _feature_bytes(config, threads)
+    return max(ranking, nodes, key=lambda wanted: sum(wanted.values()))
+
+
+def _id_bytes(config: GraphConfig) -> int:
+    return np.dtype(index_dtype(config.num_nodes)).itemsize
+
+
+def _mean_bytes(config: GraphConfig) -> int:
+    return 4 * config.num_classes * config.dim
+
+
+def _label_bytes(config: GraphConfig) -> int:
+    # Which nodes a split has seen is a byte each.
+    return _NODES_A_BLOCK * _BYTES_A_NODE + config.num_nodes
+
+
+def _feature_bytes(config: GraphConfig, threads: int) -> int:
+    # A block in each thread's hands, one waiting, and one on its way, each with what it is turned into.
+    return 2 * (threads + 2) * _rows_a_block(config) * (4 * config.dim + _BYTES_A_NODE)
+
+
+def _rows_a_block(config: GraphConfig) -> int:
+    return max(1, _FEATURE_BLOCK_BYTES // (4 * config.dim))
+
+
+def _write_nodes(
+    builder: DatasetBuilder,
+    config: GraphConfig,
+    nodes: GeneratedNodes,
+    budget: Budget,
+    threads: int,
+    progress: Progress,
+) -> None:
+    num_nodes = config.num_nodes
+
+    def blocks(make: Callable[[int, int], NDArray[Any]]) -> Iterator[NDArray[Any]]:
+        return (make(start, stop) for start, stop in row_ranges(num_nodes, _NODES_A_BLOCK))
+
+    with budget.reserve("labels and splits", _label_bytes(config)):
+        if config.order == "hot":
+            builder.add_original_ids(NODE, blocks(nodes.original_ids), order="hot")
+        if config.num_classes:
+            builder.add_labels(NODE, blocks(nodes.classes), config.num_classes)
+            for part in SPLIT_NAMES:
+                if nodes.part_length(part):
+                    builder.add_split(NODE, part, blocks(partial(nodes.part, part)))
+    if config.dim:
+
+        def encoded(rows: tuple[int, int]) -> NDArray[np.uint8]:
+            return encode_rows(nodes.features(*rows), config.dtype)
+
+        with budget.reserve("features", _feature_bytes(config, threads)):
+            made = map_in_order(encoded, row_ranges(num_nodes, _rows_a_block(config)), threads)
+            features = tracked(made, progress, "features", num_nodes)
+            builder.add_encoded_features(NODE, features, dim=config.dim, dtype=config.dtype)
