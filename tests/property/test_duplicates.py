@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from diskhop.budget import Budget
+from diskhop.dataset.builder import DatasetBuilder
 from diskhop.dataset.duplicates import CheckedLists
+from diskhop.dataset.edges import ArrayEdges
+from diskhop.dataset.sort_plan import SortLimits
+from tests.graphs import folder_bytes, random_pairs, threads_engine
 
 
 class ReusedBlocks:
@@ -60,3 +66,26 @@ def test_each_neighbor_once_or_as_they_are(
         assert [indices[start:stop] for start, stop in pairwise(indptr)] == expected
         assert len(indptr) == len(lists) + 1
         assert (checked.counts.edges, checked.counts.loops) == (num_repeats - num_loops, num_loops)
+
+
+def test_duplicates_are_the_same_by_way_of_the_disk(tmp_path: Path) -> None:
+    pairs = random_pairs(num_nodes=300, num_edges=60_000)
+    made = {}
+    for way, limits in (("memory", SortLimits()), ("disk", SortLimits(in_memory_bytes=0, bucket_keys=5_000))):
+        with DatasetBuilder(
+            tmp_path / way,
+            name="graph",
+            engine=threads_engine(),
+            budget=Budget(1 << 30),
+            threads=2,
+            sort_limits=limits,
+        ) as builder:
+            builder.add_nodes("node", 300)
+            counts = builder.add_edge_list("edge", "node", "node", ArrayEdges(pairs), duplicates="drop")
+            builder.finish()
+        distinct = np.unique(pairs, axis=1)
+        loops = pairs[0] == pairs[1]
+        num_loops = int(loops.sum()) - len(np.unique(pairs[0, loops]))
+        assert (counts.edges, counts.loops) == (pairs.shape[1] - distinct.shape[1] - num_loops, num_loops)
+        made[way] = folder_bytes(tmp_path / way)
+    assert made["memory"] == made["disk"]

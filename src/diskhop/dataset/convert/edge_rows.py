@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.convert.duck import Duck, as_file, quoted
 from diskhop.dataset.convert.edge_faults import ENDS, find_fault
-from diskhop.dataset.convert.edge_text import MOST_LINE_BYTES, RowLayout
+from diskhop.dataset.convert.edge_text import COMMENT, MOST_LINE_BYTES, RowLayout
 from diskhop.dataset.convert.npy import source_errors
 from diskhop.errors import SourceError
 
@@ -102,7 +102,7 @@ def write_rows(piece: Slice, layout: RowLayout, duck: Duck, path: Path) -> None:
         (num_bad,) = duck.fetch(f"SELECT count(*) FROM read_parquet({quoted(path)}) WHERE {bad}")
         return None if num_bad[0] else True
 
-    _parse(piece, layout, None, "BIGINT", take)
+    _parse(piece, layout, None, "BIGINT" if layout.ids == "integer" else "VARCHAR", take)
 
 
 def _parse(
@@ -112,8 +112,7 @@ def _parse(
     offset, lines = piece.read()
     content = lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines
     result = None
-    if layout.ids == "integer" and not content.translate(None, b"0123456789\n" + layout.delimiter.encode()):
-        # Nothing in it that the cast could take for more than an id.
+    if _is_plain(content, layout):
         with contextlib.suppress(duckdb.Error), as_file(content) as file:
             result = take(_row_query(file, layout, id_type, "{}"))
     if result is None and b"\r" not in content:
@@ -124,6 +123,13 @@ def _parse(
     if result is None:
         raise piece.fault(offset, lines, layout, num_nodes)
     return result
+
+
+def _is_plain(content: bytes, layout: RowLayout) -> bool:
+    """Whether DuckDB takes nothing in it for what it is not: a comment for a row, or 1.5 for an id."""
+    if layout.ids == "integer":
+        return not content.translate(None, b"0123456789\n" + layout.delimiter.encode())
+    return b"\r" not in content and not content.startswith(COMMENT) and b"\n" + COMMENT not in content
 
 
 def _row_query(file: str, layout: RowLayout, id_type: str, value: str) -> str:

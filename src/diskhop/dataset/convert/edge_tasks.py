@@ -139,16 +139,11 @@ class NumberRows:
 
     def write(self, path: Path, tools: Tools) -> None:
         """See Task."""
-        rows = _read_parquet(*self.rows)
-        # Few against all: the join for each row is then with what fits into memory.
-        self.duck.run(
-            f"CREATE OR REPLACE TEMP TABLE known AS SELECT id, name FROM {_read_parquet(self.ids)} "
-            f"WHERE name IN (SELECT source FROM {rows} UNION SELECT destination FROM {rows})"
-        )
+        ids = _read_parquet(self.ids)
         id_type = "UINTEGER" if self.dtype == "uint32" else "BIGINT"
         sources, destinations = self.duck.fetch(
-            f"SELECT s.id::{id_type} AS source, d.id::{id_type} AS destination FROM {rows} r "
-            "JOIN known s ON s.name = r.source JOIN known d ON d.name = r.destination"
+            f"SELECT s.id::{id_type} AS source, d.id::{id_type} AS destination FROM {_read_parquet(*self.rows)} r "
+            f"JOIN {ids} s ON s.name = r.source JOIN {ids} d ON d.name = r.destination"
         )
         write_pairs(path, sources, destinations, self.dtype)
 

@@ -34,7 +34,7 @@ from diskhop.tasks import Task, Tools, WorkFolder, run_tasks
 
 # Work of another format is not gone on with.
 _WORK_FORMAT = 1
-# Of numbers, many slices at once, each by one thread; of names, one at a time by all threads of DuckDB.
+# Of numbers, each by one thread; of names, by all threads of DuckDB.
 PAIRS_SLICE_BYTES = 4 << 20
 ROWS_SLICE_BYTES = 16 << 20
 # What a byte of a slice becomes while it is parsed, in DuckDB and beside it. (Rows of 4 bytes are two ids of as many.)
@@ -162,7 +162,7 @@ class EdgeWork:
             Duck(duck_bytes, self._threads, self._spill) as duck,
         ):
             parse = [ParseRows(name, piece, self._layout, duck) for name, piece in self._slices(ROWS_SLICE_BYTES)]
-            rows = self._run("rows", parse, 1, "parsing")
+            rows = self._run("rows", parse, min(in_group, self._threads), "parsing")
             (listed,) = self._run("ids", [ListIds("ids.parquet", tuple(rows), duck)], 1, "listing ids")
             num_nodes = ListedIds(listed, duck).count
             groups = [tuple(rows[first : first + in_group]) for first in range(0, len(rows), in_group)]
