@@ -1,0 +1,389 @@
+// Claims about keys and lists: keys in order are lists in order, whatever the width, the way, the memory and the
+// threads.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <thread>
+#include <tuple>
+
+#include "../src/core/edge_keys.hpp"
+#include "../src/core/key_sort.hpp"
+#include "diskhop/random.hpp"
+#include "diskhop/stream_file.hpp"
+#include "io_testing.hpp"
+
+using namespace diskhop;
+using namespace diskhop::testing;
+
+namespace {
+
+constexpr std::uint64_t two_31 = std::uint64_t{1} << 31;
+constexpr std::uint64_t two_32 = std::uint64_t{1} << 32;
+
+std::uint64_t draw(std::uint64_t number, std::uint64_t bound) {
+  return static_cast<std::uint64_t>((static_cast<WideKey>(draw64(1, number)) * bound) >> 64);
+}
+
+IdColumn column_of(const std::vector<std::uint64_t>& ids) {
+  return {.first = reinterpret_cast<const std::byte*>(ids.data()), .stride_bytes = 8, .is_signed = false};
+}
+
+template <typename Key>
+void check_parts(const KeyLayout& layout, std::uint64_t source, std::uint64_t destination, std::uint64_t number) {
+  const Key key = make_key<Key>(layout, source, destination, number);
+  check(source_of(layout, key) == source && destination_of(layout, key) == destination, "a key gives back its ends");
+  check(number_of(layout, key) == number, "and its number");
+  check(key_width(key) <= layout.bits(), "and is no wider than said");
+  check(first_node_from(layout, key) == destination + (source > 0 || number > 0), "nodes begin at their first key");
+}
+
+void keys_hold_ids_at_every_limit() {
+  const std::vector<std::uint64_t> counts = {1, 2, 3, two_31 - 1, two_31, two_31 + 1, two_32 - 1, two_32, two_32 + 1};
+  for (const std::uint64_t sources : counts) {
+    for (const std::uint64_t destinations : counts) {
+      for (const std::uint64_t numbers : {std::uint64_t{0}, std::uint64_t{1}, two_31, two_32 + 5}) {
+        const KeyLayout layout = make_key_layout(sources, destinations, numbers);
+        const std::uint64_t last_number = numbers == 0 ? 0 : numbers - 1;
+        check_parts<WideKey>(layout, sources - 1, destinations - 1, last_number);
+        check_parts<WideKey>(layout, 0, destinations - 1, 0);
+        if (layout.key_bytes() > 8) continue;
+        check_parts<std::uint64_t>(layout, sources - 1, destinations - 1, last_number);
+        check_parts<std::uint64_t>(layout, 0, destinations - 1, 0);
+      }
+    }
+  }
+  check(make_key_layout(two_32, two_32, 0).key_bytes() == 8, "2^32 nodes at both ends still fit 8 bytes");
+  check(make_key_layout(two_32 + 1, two_32, 0).key_bytes() == 16, "one more does not");
+  check(make_key_layout(two_32 - 1, 1, 0).index_bytes() == 4, "indices are uint32 below 2^32 sources");
+  check(make_key_layout(two_32, 1, 0).index_bytes() == 8, "and int64 from there");
+  constexpr std::uint64_t most = std::uint64_t{1} << 62;
+  check_throws<std::invalid_argument>([&] { (void)make_key_layout(0, 1, 0); }, "there are nodes");
+  check_throws<std::invalid_argument>([&] { (void)make_key_layout(most + 1, 1, 0); }, "counts are bounded");
+  check_throws<std::invalid_argument>([&] { (void)make_key_layout(most, most, 1 << 5); }, "keys have 128 bits");
+}
+
+void the_first_bad_id_is_found() {
+  const KeyLayout layout = make_key_layout(10, 20, 0);
+  const auto bad_end = [&](const IdColumn& sources, const IdColumn& destinations, std::size_t count) {
+    return make_keys<std::uint64_t>(layout, 0, sources, destinations, count, [](auto...) {});
+  };
+  std::vector<std::uint64_t> good(3000, 9);
+  check(!bad_end(column_of(good), column_of(good), 3000), "ids in range are taken");
+  for (const std::uint64_t bad :
+       {std::uint64_t{20}, two_32, std::uint64_t{1} << 63, std::numeric_limits<std::uint64_t>::max()}) {
+    std::vector<std::uint64_t> ids = good;
+    ids[2500] = ids[2600] = bad;
+    const auto at_source = bad_end(column_of(ids), column_of(good), 3000);
+    check(at_source && at_source->position == 2500 && at_source->is_source, "the first bad source is named");
+    const auto at_destination = bad_end(column_of(good), column_of(ids), 3000);
+    check(at_destination && at_destination->position == 2500 && !at_destination->is_source, "and destination");
+  }
+  const std::vector<std::int32_t> narrow = {5, -1, 3, 19, 5, -7};
+  const IdColumn sources = {
+      .first = reinterpret_cast<const std::byte*>(narrow.data()), .stride_bytes = 8, .id_bytes = 4};
+  const IdColumn destinations = {
+      .first = reinterpret_cast<const std::byte*>(narrow.data() + 1), .stride_bytes = 8, .id_bytes = 4};
+  const auto found = bad_end(sources, destinations, 3);
+  check(found && found->position == 0 && !found->is_source, "negative ids of 32 bits, two at a time");
+}
+
+template <typename Key>
+void buckets_are_those_of_a_search(unsigned bits) {
+  std::vector<Key> starts = {0};
+  // Half of them close together, as a hub makes them.
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    Key start = static_cast<Key>(draw64(2, i)) << (bits > 64 ? bits - 64 : 0);
+    if (bits < 64) start >>= 64 - bits;
+    starts.push_back(i % 2 == 0 ? start : starts[1] + static_cast<Key>(i));
+  }
+  std::sort(starts.begin(), starts.end());
+  starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
+  std::erase_if(starts, [&](Key start) { return key_width(start) > bits; });
+  const BucketTable<Key> table(starts, bits);
+  const auto check_key = [&](Key key) {
+    if (key_width(key) > bits) return;
+    const auto bucket = std::upper_bound(starts.begin(), starts.end(), key) - starts.begin() - 1;
+    check(table(key) == static_cast<std::size_t>(bucket), "a key is in the last bucket that begins at or before it");
+  };
+  for (const Key start : starts) {
+    check_key(start);
+    check_key(start + 1);
+    if (start > 0) check_key(start - 1);
+  }
+  for (std::uint64_t i = 0; i < 1000; ++i) check_key(static_cast<Key>(draw64(3, i)) >> (bits < 64 ? 64 - bits : 0));
+  check_throws<std::invalid_argument>([&] { BucketTable<Key>({1, 2}, bits); }, "the first bucket begins at 0");
+  check_throws<std::invalid_argument>([&] { BucketTable<Key>({0, 2, 2}, bits); }, "starts ascend");
+}
+
+template <typename Key>
+void keys_come_out_sorted() {
+  for (const std::size_t count : {0, 1, 2, 48, 49, 700, 5000, 40'000, 300'000}) {
+    for (const unsigned bits : {0U, 1U, 9U, 31U, 32U, 33U, 50U, static_cast<unsigned>(8 * sizeof(Key) - 1)}) {
+      for (const unsigned skew : {0U, 30U}) {
+        const Key base = static_cast<Key>(12345) << (bits == 8 * sizeof(Key) - 1 ? 0 : 3);
+        std::vector<Key> keys(count);
+        std::vector<Key> scratch(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          Key key = (static_cast<Key>(draw64(4, i)) << (sizeof(Key) > 8 ? 64 : 0)) | draw64(5, i);
+          if (i % 3 == 0 && skew > 0) key >>= skew;  // a third of them close together
+          keys[i] = base + (bits == 0 ? 0 : key & ((static_cast<Key>(1) << bits) - 1));
+        }
+        std::vector<Key> expected = keys;
+        std::sort(expected.begin(), expected.end());
+        std::vector<Key> found;
+        const auto take = [&](std::span<const Key> piece) { found.insert(found.end(), piece.begin(), piece.end()); };
+        sort_keys<Key>(keys, scratch, base, bits, take);
+        check(found == expected, "keys come out sorted, each as often as it went in");
+      }
+    }
+  }
+}
+
+void streams_come_back(const std::string& engine_name) {
+  const ScratchFolder folder;
+  const auto engine = make_engine(engine_name, 8, nullptr);
+  BufferPool pool(0);
+  const std::string path = folder.file("streams");
+  constexpr std::size_t num_streams = 5;
+  std::vector<std::vector<std::uint32_t>> expected(num_streams);
+  {
+    StreamFileWriter writer(*engine, pool, path, num_streams, 4096, 2);
+    for (std::uint32_t i = 0; i < 20'000; ++i) {
+      // Stream 3 stays empty, stream 4 gets whole runs.
+      const std::size_t stream = draw(i, 3);
+      writer.append(stream, i);
+      expected[stream].push_back(i);
+      if (i % 1000 == 7) {
+        writer.append_run<std::uint32_t>(4, i, [](std::size_t k) { return static_cast<std::uint32_t>(k); });
+        for (std::uint32_t k = 0; k < i; ++k) expected[4].push_back(k);
+      }
+    }
+    writer.finish();
+  }
+  {
+    const StreamFile file(*engine, path);
+    check(file.num_streams() == num_streams && file.block_bytes() == 4096, "a file says what it holds");
+    std::vector<std::byte> memory(3 * 4096 + 4096);
+    auto* const window = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 4095) & ~4095);
+    for (std::size_t stream = 0; stream < num_streams; ++stream) {
+      std::vector<std::uint32_t> found;
+      StreamReader reader(*engine, file, stream, {window, 3 * 4096});
+      for (auto block = reader.next(); !block.empty(); block = reader.next()) {
+        const auto* const values = reinterpret_cast<const std::uint32_t*>(block.data());
+        found.insert(found.end(), values, values + block.size() / 4);
+      }
+      check(found == expected[stream], "a stream comes back as it was written");
+      check(file.num_bytes(stream) == 4 * found.size(), "and is as long as it says");
+    }
+    check_throws<std::invalid_argument>([&] { StreamReader(*engine, file, 0, {window, 4096}); }, "a window has two");
+  }
+  const std::vector<std::byte> content = file_bytes(path);
+  const auto write_back = [&](const std::vector<std::byte>& bytes) {
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  };
+  for (const std::size_t cut : {content.size(), content.size() - 1, content.size() - 4096, std::size_t{4096}}) {
+    write_back({content.begin(), content.end() - static_cast<std::ptrdiff_t>(cut)});
+    check_throws<DamagedFileError>([&] { StreamFile(*engine, path); }, "a file that is cut short is refused");
+  }
+  for (const std::size_t place : {std::size_t{0}, std::size_t{5000}, content.size() / 2}) {
+    std::vector<std::byte> damaged = content;
+    damaged[place] ^= std::byte{4};
+    write_back(damaged);
+    check_throws<DamagedFileError>(
+        [&] {
+          const StreamFile file(*engine, path);
+          const Buffer window(8192);
+          for (std::size_t stream = 0; stream < num_streams; ++stream) {
+            StreamReader reader(*engine, file, stream, {window.data(), 8192});
+            while (!reader.next().empty()) continue;
+          }
+        },
+        "a block whose content changed is refused");
+  }
+}
+
+using Edge = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;  // destination, source, number
+
+/// Edges of a graph with a hub, repeats, loops and nodes without any.
+std::vector<Edge> some_edges(std::uint64_t num_sources, std::uint64_t num_destinations, std::size_t count) {
+  std::vector<Edge> edges;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t destination = i % 2 == 0 ? num_destinations / 2 : draw(2 * i, num_destinations);
+    const std::uint64_t source = i % 5 == 0 ? num_sources - 1 : draw(2 * i + 1, num_sources);
+    edges.emplace_back(destination, source, i);
+  }
+  return edges;
+}
+
+std::vector<std::uint64_t> ends_of(const std::vector<Edge>& edges, bool sources) {
+  std::vector<std::uint64_t> ids;
+  for (const auto& [destination, source, number] : edges) ids.push_back(sources ? source : destination);
+  return ids;
+}
+
+struct Lists {
+  std::vector<std::int64_t> indptr;
+  std::vector<std::uint64_t> indices;
+  std::vector<std::int64_t> numbers;
+  bool operator==(const Lists&) const = default;
+};
+
+Lists expected_lists(std::vector<Edge> edges, const KeyLayout& layout) {
+  std::sort(edges.begin(), edges.end());
+  Lists lists;
+  for (std::uint64_t node = 0; node <= layout.num_destinations; ++node) {
+    const auto first = std::lower_bound(edges.begin(), edges.end(), Edge{node, 0, 0});
+    lists.indptr.push_back(first - edges.begin());
+  }
+  for (const auto& [destination, source, number] : edges) {
+    lists.indices.push_back(source);
+    if (layout.is_numbered) lists.numbers.push_back(static_cast<std::int64_t>(number));
+  }
+  return lists;
+}
+
+template <typename Value, typename Wide>
+void read_stream(Engine& engine, const StreamFile& file, std::size_t stream, std::vector<Wide>& into) {
+  const Buffer window(2 * file.block_bytes());
+  StreamReader reader(engine, file, stream, {window.data(), 2 * file.block_bytes()});
+  for (auto block = reader.next(); !block.empty(); block = reader.next()) {
+    const auto* const values = reinterpret_cast<const Value*>(block.data());
+    for (std::size_t i = 0; i < block.size() / sizeof(Value); ++i) into.push_back(static_cast<Wide>(values[i]));
+  }
+}
+
+/// By way of the disk: each spill and each bucket by a thread of its own.
+Lists lists_by_disk(const std::string& engine_name, const KeyLayout& layout, const std::vector<Edge>& edges,
+                    std::uint64_t max_keys) {
+  constexpr std::size_t num_spills = 3;
+  const ScratchFolder folder;
+  const auto engine = make_engine(engine_name, 8, nullptr);
+  BufferPool pool(1 << 20);
+  // Every 100th key, so that the hub is cut too.
+  std::vector<WideKey> keys;
+  for (const auto& [destination, source, number] : edges) {
+    keys.push_back(make_key<WideKey>(layout, source, destination, layout.is_numbered ? number : 0));
+  }
+  std::sort(keys.begin(), keys.end());
+  std::vector<KeyWords> starts = {{}};
+  for (std::size_t i = 100; i < keys.size(); i += 100) {
+    const KeyWords words = {static_cast<std::uint64_t>(keys[i] >> 64), static_cast<std::uint64_t>(keys[i])};
+    if (from_words<WideKey>(words) > from_words<WideKey>(starts.back())) starts.push_back(words);
+  }
+  std::vector<std::string> spill_paths;
+  for (std::size_t i = 0; i < num_spills; ++i) spill_paths.push_back(folder.file("spill" + std::to_string(i)));
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < num_spills; ++i) {
+      threads.emplace_back([&, i] {
+        const std::size_t first = edges.size() * i / num_spills;
+        const std::size_t end = edges.size() * (i + 1) / num_spills;
+        const std::vector<Edge> own(edges.begin() + static_cast<std::ptrdiff_t>(first),
+                                    edges.begin() + static_cast<std::ptrdiff_t>(end));
+        const auto spill = make_edge_spill(*engine, pool, spill_paths[i], layout, starts, 4096, 2);
+        const auto bad = spill->add(first, column_of(ends_of(own, true)), column_of(ends_of(own, false)), own.size());
+        check(!bad, "edges in range are taken");
+        spill->finish();
+      });
+    }
+  }
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t worker = 0; worker < 3; ++worker) {
+      threads.emplace_back([&, worker] {
+        for (std::size_t bucket = worker; bucket < starts.size(); bucket += 3) {
+          const std::uint64_t num_passes = sort_bucket(*engine, pool,
+                                                       {.layout = layout,
+                                                        .spill_paths = spill_paths,
+                                                        .bucket_starts = starts,
+                                                        .bucket = bucket,
+                                                        .part_path = folder.file("part" + std::to_string(bucket)),
+                                                        .block_bytes = 4096,
+                                                        .num_spare_blocks = 2,
+                                                        .num_window_blocks = 2,
+                                                        .max_keys = max_keys});
+          check(num_passes == 1 || max_keys < edges.size(), "what fits is read once");
+        }
+      });
+    }
+  }
+  Lists lists;
+  for (std::size_t bucket = 0; bucket < starts.size(); ++bucket) {
+    const StreamFile part(*engine, folder.file("part" + std::to_string(bucket)));
+    read_stream<std::int64_t>(*engine, part, part_indptr, lists.indptr);
+    if (layout.index_bytes() == 4) {
+      read_stream<std::uint32_t>(*engine, part, part_indices, lists.indices);
+    } else {
+      read_stream<std::int64_t>(*engine, part, part_indices, lists.indices);
+    }
+    read_stream<std::int64_t>(*engine, part, part_numbers, lists.numbers);
+  }
+  return lists;
+}
+
+Lists lists_by_table(const KeyLayout& layout, const std::vector<Edge>& edges, unsigned num_threads) {
+  const auto table = make_edge_table(layout, edges.size());
+  const std::vector<std::uint64_t> sources = ends_of(edges, true);
+  const std::vector<std::uint64_t> destinations = ends_of(edges, false);
+  check(!table->add(0, column_of(sources), column_of(destinations), edges.size()), "edges in range are taken");
+  table->sort(num_threads);
+  Lists lists;
+  lists.indptr.resize(layout.num_destinations + 1);
+  table->copy_indptr(0, lists.indptr);
+  if (layout.index_bytes() == 4) {
+    std::vector<std::uint32_t> indices(edges.size());
+    table->copy_indices(0, edges.size(), reinterpret_cast<std::byte*>(indices.data()));
+    lists.indices.assign(indices.begin(), indices.end());
+  } else {
+    lists.indices.resize(edges.size());
+    table->copy_indices(0, edges.size(), reinterpret_cast<std::byte*>(lists.indices.data()));
+  }
+  if (layout.is_numbered) {
+    lists.numbers.resize(edges.size());
+    table->copy_numbers(0, lists.numbers);
+  }
+  return lists;
+}
+
+void lists_are_those_of_a_plain_sort(const std::string& engine_name) {
+  for (const auto& [num_sources, num_destinations] : {std::pair<std::uint64_t, std::uint64_t>{1, 1},
+                                                      {500, 300},
+                                                      {two_32 - 1, 70},
+                                                      {two_32, 70},
+                                                      {std::uint64_t{1} << 60, 300}}) {
+    for (const bool is_numbered : {false, true}) {
+      const std::vector<Edge> edges = some_edges(num_sources, num_destinations, 3000);
+      const KeyLayout layout = make_key_layout(num_sources, num_destinations, is_numbered ? edges.size() : 0);
+      const Lists expected = expected_lists(edges, layout);
+      check(lists_by_table(layout, edges, 1) == expected, "lists sorted in memory are those of a plain sort");
+      for (const std::uint64_t max_keys : {std::uint64_t{1}, std::uint64_t{64}, std::uint64_t{1} << 20}) {
+        check(lists_by_disk(engine_name, layout, edges, max_keys) == expected, "as are those sorted by the disk");
+      }
+    }
+  }
+}
+
+void many_edges_are_sorted_by_threads() {
+  const std::vector<Edge> edges = some_edges(3000, 2000, 1'100'000);
+  for (const std::uint64_t numbers : {std::uint64_t{0}, two_32}) {
+    const KeyLayout layout = make_key_layout(3000, 2000, numbers);
+    check(lists_by_table(layout, edges, 3) == expected_lists(edges, layout), "threads sort as one does");
+  }
+}
+
+}  // namespace
+
+int main() {
+  keys_hold_ids_at_every_limit();
+  the_first_bad_id_is_found();
+  for (const unsigned bits : {1U, 12U, 33U, 64U}) buckets_are_those_of_a_search<std::uint64_t>(bits);
+  for (const unsigned bits : {65U, 100U, 128U}) buckets_are_those_of_a_search<WideKey>(bits);
+  keys_come_out_sorted<std::uint64_t>();
+  keys_come_out_sorted<WideKey>();
+  for (const std::string& name : engine_names()) {
+    streams_come_back(name);
+    lists_are_those_of_a_plain_sort(name);
+  }
+  many_edges_are_sorted_by_threads();
+}
