@@ -10,17 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -29,6 +25,7 @@ from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.convert import import_graph
 from diskhop.dataset.convert.edge_options import EdgeOptions
 from diskhop.io.engine import open_engine
+from turns import stage_clock, take_turn
 
 MOST_TIMES_PARSING = 4
 ALLOWED_OVERHEAD_BYTES = 150_000_000
@@ -36,17 +33,6 @@ LOADTXT_ROWS = 3_000_000
 _NO_BAR = "SET enable_progress_bar = false"
 # Ids as they are published: with gaps (integers); as people name things (names).
 KINDS = {"integers": "(hash({0}) % {1}) * 3", "names": "'user' || hash({0}) % {1}"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Turn:
-    """One turn in a process of its own; stages: seconds after the start at which each was heard of last."""
-
-    seconds: float
-    peak_rss_bytes: int
-    bytes_read: int
-    bytes_written: int
-    stages: dict[str, float]
 
 
 def write_text(path: Path, num_rows: int, num_nodes: int, kind: str) -> None:
@@ -68,50 +54,15 @@ def parse_only(text: Path, threads: int, memory_bytes: int, kind: str, stages: d
 
 
 def import_text(text: Path, threads: int, memory_bytes: int, kind: str, stages: dict[str, float]) -> None:
-    begin = time.perf_counter()
-
-    def progress(stage: str, done: int, total: int) -> None:
-        stages[stage] = round(time.perf_counter() - begin, 3)
-
     import_graph(
         text,
         text.with_suffix(".graph"),
         engine=open_engine("auto").engine,
         budget=Budget(memory_bytes),
         threads=threads,
-        progress=progress,
+        progress=stage_clock(stages),
         options=EdgeOptions(header=False),
     )
-
-
-def run_turn(work: Callable[..., None], arguments: tuple[Any, ...], answers: Any) -> None:
-    stages: dict[str, float] = {}
-    begin = time.perf_counter()
-    work(*arguments, stages)
-    seconds = time.perf_counter() - begin
-    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    bytes_read, bytes_written = int(counts["read_bytes"]), int(counts["write_bytes"])
-    answers.put(
-        Turn(
-            seconds=seconds,
-            peak_rss_bytes=peak_bytes,
-            bytes_read=bytes_read,
-            bytes_written=bytes_written,
-            stages=stages,
-        )
-    )
-
-
-def take_turn(work: Callable[..., None], *arguments: Any) -> Turn:
-    """Run the work in a process of its own, whose memory is its own."""
-    context = get_context("spawn")
-    answers = context.Queue()
-    child = context.Process(target=run_turn, args=(work, arguments, answers))
-    child.start()
-    turn: Turn = answers.get()
-    child.join()
-    return turn
 
 
 def loadtxt_rate(text: Path) -> float:

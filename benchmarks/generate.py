@@ -12,12 +12,12 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,13 @@ from typing import Any
 import numpy as np
 
 from diskhop.budget import Budget, parse_bytes
+from diskhop.dataset.dataset import open_dataset
 from diskhop.dataset.generate import GraphConfig, generate_graph
 from diskhop.dataset.generate.config import DEFAULT_RMAT
 from diskhop.dataset.generate.edges import generated_edges
 from diskhop.dataset.generate.nodes import GeneratedNodes
 from diskhop.io.engine import open_engine
+from turns import stage_clock, take_turn
 
 MOST_SECONDS = 60.0
 LEAST_RATIO = 4.0
@@ -88,64 +90,25 @@ def measure_streams(num_nodes: int, repeats: int) -> dict[str, Any]:
     return {"rates": rates, "ratios": ratios, "met": statistics.median(ratios) >= LEAST_RATIO}
 
 
-def peak_rss_bytes() -> int:
-    """The most that was resident, of this program alone: getrusage would count what its parent was before exec."""
-    lines = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
-    return int(lines["VmHWM"].split()[0]) * 1024
-
-
-def make_dataset(folder: Path, config: GraphConfig, memory_bytes: int, threads: int) -> dict[str, Any]:
-    """Generate in this process; seconds by stage, bytes written, peak memory."""
-    stages: dict[str, float] = {}
-    last = started = time.perf_counter()
-
-    def progress(stage: str, done: int, total: int) -> None:
-        nonlocal last
-        now = time.perf_counter()
-        stages[stage] = stages.get(stage, 0.0) + now - last
-        last = now
-
-    before_bytes = peak_rss_bytes()
-    dataset = generate_graph(
+def make_dataset(folder: Path, config: GraphConfig, memory_bytes: int, threads: int, stages: dict[str, float]) -> None:
+    generate_graph(
         folder / "graph",
         config,
         engine=open_engine("auto").engine,
         budget=Budget(memory_bytes),
         threads=threads,
-        progress=progress,
+        progress=stage_clock(stages),
     )
-    seconds = time.perf_counter() - started
-    stages["the rest"] = seconds - sum(stages.values())
-    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return {
-        "seconds": seconds,
-        "stages": stages,
-        "edges_per_second": dataset.num_edges / seconds,
-        "dataset_bytes": sum(entry.num_bytes for entry in dataset.manifest.files.values()),
-        "bytes_written": int(counts["write_bytes"]),
-        "bytes_read": int(counts["read_bytes"]),
-        "peak_rss_bytes": peak_rss_bytes(),
-        "overhead_bytes": before_bytes,
-    }
 
 
 def measure_dataset(folder: Path, wanted: dict[str, Any], memory: str, threads: int) -> dict[str, Any]:
     """make_dataset in a process of its own."""
-    request = json.dumps({"folder": str(folder), "config": wanted, "memory": memory, "threads": threads})
-    command = [sys.executable, __file__, "--request", request]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    shutil.rmtree(folder / "graph", ignore_errors=True)
-    if done.returncode != 0:
-        sys.exit("generating failed")
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return {"config": wanted, "memory": memory, "threads": threads, **answer}
-
-
-def answer(request: str) -> None:
-    asked = json.loads(request)
-    config = GraphConfig(**asked["config"])
-    made = make_dataset(Path(asked["folder"]), config, parse_bytes(asked["memory"]), asked["threads"])
-    print(json.dumps(made))
+    config = GraphConfig(**wanted)
+    turn = take_turn(make_dataset, folder, config, parse_bytes(memory), threads)
+    dataset = open_dataset(folder / "graph")
+    dataset_bytes = sum(entry.num_bytes for entry in dataset.manifest.files.values())
+    shutil.rmtree(folder / "graph")
+    return {"config": wanted, "memory": memory, "threads": threads, "dataset_bytes": dataset_bytes, **asdict(turn)}
 
 
 def print_dataset(made: dict[str, Any], out: Callable[[str], None]) -> None:
@@ -153,13 +116,12 @@ def print_dataset(made: dict[str, Any], out: Callable[[str], None]) -> None:
     out(
         f"\n{config['kind']}, {config['num_nodes']:,} nodes, {config['num_edges']:,} edges, dim {config['dim']}, order "
         f"{config['order']}, --memory {made['memory']}, {made['threads']} threads: {made['seconds']:.1f} s, "
-        f"{made['edges_per_second'] / 1e6:.1f} M edges/s"
+        f"{config['num_edges'] / made['seconds'] / 1e6:.1f} M edges/s"
     )
-    out("  " + ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in made["stages"].items()))
+    out("  each stage ended after: " + ", ".join(f"{stage} {at:.1f} s" for stage, at in made["stages"].items()))
     out(
         f"  dataset {made['dataset_bytes'] / 1e9:.2f} GB, written {made['bytes_written'] / 1e9:.2f} GB, read "
-        f"{made['bytes_read'] / 1e9:.2f} GB; peak memory {made['peak_rss_bytes'] / 1e6:,.0f} MB, of it "
-        f"{made['overhead_bytes'] / 1e6:,.0f} MB before it began"
+        f"{made['bytes_read'] / 1e9:.2f} GB; peak memory {made['peak_rss_bytes'] / 1e6:,.0f} MB"
     )
 
 
@@ -172,11 +134,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeats", type=int, default=3, help="turns of drawing")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
-    parser.add_argument("--request", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.request:
-        answer(arguments.request)
-        return 0
 
     def out(line: str) -> None:
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)

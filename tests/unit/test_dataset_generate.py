@@ -440,7 +440,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_run_that_failed_is_gone_on_with_by_its_own_graph_only(seed: int, tmp_path: Path) -> None:
-    """Half sorted on disk with seed 1: the same graph goes on from there, another one starts over."""
+    """Partly spilled to disk with seed 1: the same graph goes on from there, another one starts over."""
     wanted: dict[str, Any] = {
         "kind": "kronecker",
         "num_nodes": 5000,
@@ -451,7 +451,7 @@ def test_a_run_that_failed_is_gone_on_with_by_its_own_graph_only(seed: int, tmp_
     expected = folder_bytes(generated(tmp_path / "whole", seed=seed, **wanted).path)
     (tmp_path / "root").mkdir()
     graph = tmp_path / "root" / "graph"
-    engine = threads_engine(FaultInjector([FaultRule("no_space", "writes", 30, once=False)]))
+    engine = threads_engine(FaultInjector([FaultRule("no_space", "writes", 60, once=False)]))
     with pytest.raises(DestinationError) as caught:
         generate_graph(graph, GraphConfig(seed=1, **wanted), engine=engine, budget=Budget(30_000_000), threads=1)
     assert "run the same command again to go on" in str(caught.value.__notes__)

@@ -35,7 +35,7 @@ class SortLimits:
 
     least_block_bytes: int = 64 << 10
     most_block_bytes: int = 1 << 20
-    part_block_bytes: int = 256 << 10
+    part_block_bytes: int = 1 << 20
     bucket_keys: int = 3 << 20
     sorted_keys: int = 1 << 40
     most_buckets: int = 4096
