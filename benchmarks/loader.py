@@ -2,8 +2,9 @@
 
 Claims (issue 3): with the `memory` store at most .11 s a batch (SAGE 3 x 256, 128 float32 features, batch 1000, fan-out
 10,10,10, R-MAT .45/.22/.22/.11 with 2 M nodes and 30 M edges); PyG's documented loop (its NeighborLoader, its SAGEConv
-on every node of the batch) at least 15 times as slow. Each side is a process of its own on the same dataset; PyG's
-loader needs torch-sparse or pyg-lib, and where neither is installed the figures recorded for this machine stand in.
+on every node of the batch) at least 15 times as slow. Beside them, for the record, bfloat16 linear layers. Each side is
+a process of its own on the same dataset; PyG's loader needs torch-sparse or pyg-lib, and where neither is installed the
+figures recorded for this machine stand in.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ def time_batches(steps: Iterable[Any], num_batches: int) -> list[float]:
     return seconds
 
 
-def run_ours(path: Path, num_batches: int, threads: int) -> dict[str, Any]:
+def run_ours(path: Path, num_batches: int, threads: int, precision: str = "float32") -> dict[str, Any]:
     import torch
     from torch.nn import functional
 
@@ -52,7 +54,7 @@ def run_ours(path: Path, num_batches: int, threads: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     dataset = diskhop.open_dataset(path)
-    products = fastest_products()
+    products = fastest_products(precision)
     model = Network(
         lambda inputs, outputs, _: SageLayer(inputs, outputs, products), dataset.feature_dim, HIDDEN, CLASSES, 3
     )
@@ -137,7 +139,11 @@ def has_pyg_sampler() -> bool:
     return bool(typing.WITH_PYG_LIB or typing.WITH_TORCH_SPARSE)
 
 
-SIDES = {"diskhop": run_ours, "pyg": run_pyg}
+SIDES: dict[str, Callable[[Path, int, int], dict[str, Any]]] = {
+    "diskhop": run_ours,
+    "diskhop bfloat16": partial(run_ours, precision="bfloat16"),
+    "pyg": run_pyg,
+}
 
 
 def run_side(side: str, path: Path, num_batches: int, threads: int) -> dict[str, Any]:
@@ -186,15 +192,15 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(dir=arguments.dir, prefix="diskhop-bench-") as folder:
         path = arguments.dataset or make_dataset(Path(folder) / "kronecker")
-        sides = list(SIDES) if has_pyg_sampler() else ["diskhop"]
+        sides = [side for side in SIDES if side != "pyg" or has_pyg_sampler()]
         results = {}
-        out(f"{'':10}{'s/batch (min..max)':>26}{'peak memory':>14}")
+        out(f"{'':18}{'s/batch (min..max)':>26}{'peak memory':>14}")
         for side in sides:
-            num_batches = arguments.batches if side == "diskhop" else -(-arguments.batches // 10)
+            num_batches = -(-arguments.batches // 10) if side == "pyg" else arguments.batches
             results[side] = run_side(side, path, num_batches, arguments.threads)
             times = results[side]["seconds"]
             shown = f"{statistics.median(times):.3f} ({min(times):.3f}..{max(times):.3f})"
-            out(f"{side:10}{shown:>26}{results[side]['peak_rss_bytes'] / 1e6:11,.0f} MB")
+            out(f"{side:18}{shown:>26}{results[side]['peak_rss_bytes'] / 1e6:11,.0f} MB")
     ours = statistics.median(results["diskhop"]["seconds"])
     waiting = results["diskhop"]["waiting"]
     if "pyg" in results:

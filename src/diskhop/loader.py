@@ -209,23 +209,22 @@ class NeighborLoader:
 
     def _to_pyg(self, batch: MiniBatch, positions: NodeIds) -> Any:
         sampled = batch.sampled
-        counts = np.diff(sampled.indptr)
-        targets = np.repeat(np.arange(len(counts)), counts)
+        block = Block.of(sampled)
         edge_ids = sampled.edge_positions if self._edge_ids is None else self._edge_ids[sampled.edge_positions]
         node_ids = sampled.node_ids if self._original_ids is None else self._original_ids[sampled.node_ids]
         data = Data(
             x=batch.x if self._out_dtype is None else batch.x.to(self._out_dtype),
-            edge_index=torch.from_numpy(np.stack([sampled.sources.astype(np.int64), targets])),
+            edge_index=block.layer(0).edge_index(),
             n_id=torch.from_numpy(node_ids),
             e_id=torch.from_numpy(edge_ids),
             input_id=torch.from_numpy(np.ascontiguousarray(positions)),
             batch_size=sampled.num_seeds,
             num_sampled_nodes=list(sampled.num_sampled_nodes),
             num_sampled_edges=list(sampled.num_sampled_edges),
-            block=Block.of(sampled),
+            block=block,
         )
         if self._labels is not None:
-            data.y = torch.from_numpy(self._labels[sampled.node_ids])
+            data.y = torch.from_numpy(self._labels).index_select(0, torch.from_numpy(sampled.node_ids))
         if self._edge_weights is not None:
             data.edge_weight = torch.from_numpy(self._edge_weights[sampled.edge_positions])
         return data if self._transform is None else self._transform(data)

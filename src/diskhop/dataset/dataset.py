@@ -102,7 +102,7 @@ class NodeSet:
         )
 
     def labels(self) -> NDArray[Any] | None:
-        """Classes, int64 (nodes) with -1 for none, or tasks, float32 (nodes, tasks) with NaN for none."""
+        """Classes, int64 (nodes) with -1 for none, or tasks, float32 (nodes, tasks) with NaN for none; as rows lie."""
         if self._info.labels is None:
             return None
         if self.num_tasks:
@@ -110,9 +110,10 @@ class NodeSet:
         return self._dataset.read_numbers(f"{self._folder}/labels.bin", -1, self.num_classes, "class")
 
     def split(self, name: str, number: int | None = None) -> NDArray[np.int64] | None:
-        """Ids of a part (train, valid, test) of a split, in the order they were given; None if there is none.
+        """Rows of a part (train, valid, test) of a split, in the order they were given; None if there is none.
 
-        number: which split, where there are several.
+        number: which split, where there are several. Of a renumbered dataset original_ids() at these rows are the ids
+        that the source gave, which NeighborLoader takes; by name it takes a split as it is.
         """
         if name not in SPLIT_NAMES:
             raise ConfigError(f"split '{name}' is unknown; choose one of {', '.join(SPLIT_NAMES)}")

@@ -38,11 +38,15 @@ class LayerBlock:
 
     def target_of_edge(self) -> Tensor:
         """int64 (edges): the target of each edge."""
-        return torch.repeat_interleave(torch.arange(self.num_targets), self.indptr.diff())
+        targets, counts = torch.arange(self.num_targets), self.indptr.diff()
+        return torch.repeat_interleave(targets, counts, output_size=len(self.sources))
 
     def edge_index(self) -> Tensor:
         """int64 (2, edges), source then target, as PyG's layers take them."""
-        return torch.stack([self.sources.long(), self.target_of_edge()])
+        edges = torch.empty(2, len(self.sources), dtype=torch.int64)
+        edges[0] = self.sources
+        edges[1] = self.target_of_edge()
+        return edges
 
 
 @dataclass(frozen=True, slots=True, eq=False)
