@@ -213,6 +213,31 @@ def plan_reads(
 ) -> NDArray[np.uint64]:
     """(reads, 5): offset, num_bytes, required_bytes, first_wanted, num_wanted."""
 
+class NextUses:
+    """When each row of a span of batches is used next; see belady.hpp. Takes 4 bytes a row of the table."""
+
+    def __init__(self, num_rows: int, num_batches: int) -> None: ...
+    def look_back(self, rows: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """The next use of each row of the batch before (the last first), a number of a batch, or NEVER_USED."""
+
+class BeladyCache:
+    """A cache that keeps the rows that are used soonest; see belady.hpp."""
+
+    def __init__(self, num_rows: int, capacity: int) -> None: ...
+    def begin(
+        self, next_uses: NextUses, num_batches: int, fills: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        """Begin a span that was looked back over: rows that come in, rows that go, how many were held before."""
+
+    def step(
+        self, rows: NDArray[np.int64], next_uses: NDArray[np.uint32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        """The next batch: positions of rows that come in, rows that go, number of hits."""
+
+    def __len__(self) -> int: ...
+
+NEVER_USED: int
+
 class RowReader:
     """See rows.hpp. Keeps engine, file and pool alive. A read takes staging_bytes and up to 56 bytes an id."""
 

@@ -26,3 +26,17 @@ class FetchCounts:
         """Add another's counts to these."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+
+@dataclass(slots=True, kw_only=True)
+class CacheCounts:
+    """What a cache does on a trace. filled: rows read into it before a batch asked for them."""
+
+    hits: int = 0
+    misses: int = 0
+    filled: int = 0
+
+    @property
+    def rows_read(self) -> int:
+        """From the disk, for whatever reason."""
+        return self.misses + self.filled

@@ -16,6 +16,7 @@ void set_error(const char* class_name, const std::string& message);
 
 void bind_aggregate(nanobind::module_& module);
 void bind_attention(nanobind::module_& module);
+void bind_belady(nanobind::module_& module);
 void bind_csc(nanobind::module_& module);
 void bind_generate(nanobind::module_& module);
 void bind_id_set(nanobind::module_& module);

@@ -7,10 +7,9 @@ NB_MODULE(_native, module) {
   // An interrupted run ends with its model, and the memory that this keeps, still held by the error's frames.
   nanobind::set_leak_warnings(false);
   module.doc() = "diskhop's compiled core";
-  // What a script's own names still hold when Python ends is no leak of ours to tell its user of.
-  nanobind::set_leak_warnings(false);
   diskhop::bind_aggregate(module);
   diskhop::bind_attention(module);
+  diskhop::bind_belady(module);
   diskhop::bind_csc(module);
   diskhop::bind_generate(module);
   diskhop::bind_id_set(module);
