@@ -1,6 +1,7 @@
 // Which rows a cache keeps when the future is known: Belady's rule with bypass (Ginex, sections 3.3 and 3.4).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -47,7 +48,8 @@ struct CacheChanges {
 /// A step takes O(rows of the batch) and at most a walk over the span's batches. Threading: one caller.
 class BeladyCache {
  public:
-  /// Takes a bit a row of the table, and about 16 bytes a row of the cache and 12 of the largest batch.
+  /// Takes a bit a row of the table, about 16 bytes a row of the cache, 10 of the largest batch, 1 KB a batch of a
+  /// span.
   BeladyCache(std::uint64_t num_rows, std::uint64_t capacity);
 
   /// Begins a span with what is held: first_uses, of every row, tells when it is used first. With `fills` what is held
@@ -70,20 +72,60 @@ class BeladyCache {
   // Which of the rows given may come in.
   enum class Comers { none, used, all };
 
+  // Lists of rows, in chunks of one arena.
+  class RowLists {
+   public:
+    void reset(std::size_t num_lists);
+    void push(std::size_t list, std::int64_t row) {
+      List& found = lists_[list];
+      const auto place = static_cast<std::uint32_t>(found.size % chunk_rows);
+      if (place == 0) {
+        const std::uint32_t chunk = take_chunk();
+        chunks_[chunk].next = found.first;
+        found.first = chunk;
+      }
+      chunks_[found.first].rows[place] = row;
+      ++found.size;
+    }
+    void clear(std::size_t list);
+    [[nodiscard]] std::uint64_t size(std::size_t list) const noexcept { return lists_[list].size; }
+    [[nodiscard]] std::size_t num_lists() const noexcept { return lists_.size(); }
+    /// Puts a list's rows at the end of `rows`.
+    void append_to(std::vector<std::int64_t>& rows, std::size_t list) const;
+
+   private:
+    static constexpr std::uint32_t chunk_rows = 128;
+    struct Chunk {
+      std::array<std::int64_t, chunk_rows> rows;
+      std::uint32_t next;  // of the list, or of those free
+    };
+    std::uint32_t take_chunk();
+
+    struct List {
+      std::uint64_t size = 0;
+      std::uint32_t first = 0;  // the chunk that is being filled
+    };
+    std::vector<Chunk> chunks_;
+    std::vector<List> lists_;
+    std::uint32_t first_free_ = 0;
+    std::uint32_t num_free_ = 0;
+  };
+
   template <typename RowAt>
-  CacheChanges update(std::size_t count, const RowAt& row_at, std::span<const std::uint32_t> next_uses, Comers comers);
+  CacheChanges update(const RowAt& row_at, std::span<const std::uint32_t> next_uses, Comers comers);
   template <typename RowAt>
-  Cut choose_cut(std::size_t count, const RowAt& row_at, std::span<const std::uint32_t> next_uses, Comers comers,
+  Cut choose_cut(const RowAt& row_at, std::span<const std::uint32_t> next_uses, Comers comers,
                  std::vector<std::int64_t>& out_rows);
   void flip(std::uint64_t row) noexcept { held_[row / 64] ^= std::uint64_t{1} << (row % 64); }
 
   std::uint64_t num_rows_;
   std::uint64_t capacity_;
   std::uint64_t size_ = 0;
-  std::vector<std::uint64_t> held_;              // a bit a row of the table
-  std::vector<std::vector<std::int64_t>> used_;  // rows held, by their next use
-  std::deque<std::int64_t> unused_;              // rows held that the span does not use again, the longest first
-  std::vector<std::uint64_t> new_uses_;          // of an update: rows given, by their next use
+  std::vector<std::uint64_t> held_;    // a bit a row of the table
+  RowLists used_;                      // rows held, by their next use
+  std::deque<std::int64_t> unused_;    // rows held that the span does not use again, the longest first
+  std::vector<std::uint8_t> is_held_;  // of an update: by position, whether the row was held before
+  std::vector<std::uint64_t> uses_;    // of an update: how many rows given that may be held are used when, or never
   std::uint32_t next_batch_ = 0;
   std::uint32_t end_use_ = 0;  // no row held is used in this batch or after it
 };
