@@ -1,4 +1,5 @@
 // Claims about ReLU with dropout: its values, its draws, its gradient, and what may change of them (nothing).
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -102,6 +103,13 @@ void dropout_takes_its_share_whatever_the_seed() {
   }
 }
 
+void what_is_not_a_number_stays() {
+  std::vector<float> values(4096, static_cast<float>(NAN));
+  rectify<float>(values, {.probability = 0.5F, .seed = 1}, 1);
+  check(std::all_of(values.begin(), values.end(), [](float value) { return std::isnan(value); }),
+        "dropout hides no run that diverges");
+}
+
 void what_cannot_be_is_refused() {
   std::vector<float> values(4);
   for (const float probability : {-0.1F, 1.0F, static_cast<float>(NAN)}) {
@@ -119,5 +127,6 @@ int main() {
   values_and_gradients_are_as_defined();
   bfloat16_is_rectified_alike();
   dropout_takes_its_share_whatever_the_seed();
+  what_is_not_a_number_stays();
   what_cannot_be_is_refused();
 }

@@ -1,6 +1,7 @@
 // Claims about keys and lists: keys in order are lists in order, whatever the width, the way, the memory and the
 // threads.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <thread>
@@ -203,6 +204,75 @@ void streams_come_back(const std::string& engine_name) {
   }
 }
 
+/// Reads all of a stream's file; throws what is wrong with it.
+void read_all(Engine& engine, const std::string& path) {
+  const StreamFile file(engine, path);
+  const Buffer window(8192);
+  for (std::size_t stream = 0; stream < file.num_streams(); ++stream) {
+    StreamReader reader(engine, file, stream, {window.data(), 8192});
+    while (!reader.next().empty()) continue;
+  }
+}
+
+// A word whose half, under the key of its place, is 1 or all ones: a product alone would not see its other half change.
+void every_bit_that_flips_is_seen() {
+  const ScratchFolder folder;
+  const auto engine = make_engine("threads", 8, nullptr);
+  BufferPool pool(0);
+  const std::string path = folder.file("streams");
+  std::vector<std::uint64_t> words;
+  for (std::uint64_t lane = 0; lane < 4; ++lane) {
+    words.push_back(mix64(lane + 1) ^ ((lane < 2 ? std::uint64_t{1} : std::uint64_t{0xffffffff}) << 32 | 77));
+  }
+  {
+    StreamFileWriter writer(*engine, pool, path, 1, 4096, 1);
+    for (const std::uint64_t word : words) writer.append(0, word);
+    writer.finish();
+  }
+  read_all(*engine, path);
+  const std::vector<std::byte> content = file_bytes(path);
+  for (std::size_t bit = 0; bit < 64 * words.size(); ++bit) {
+    std::vector<std::byte> damaged = content;
+    damaged[bit / 8] ^= std::byte{1} << (bit % 8);
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(damaged.data()), static_cast<std::streamsize>(damaged.size()));
+    check_throws<DamagedFileError>([&] { read_all(*engine, path); }, "bit " + std::to_string(bit));
+  }
+  // Of the trailer, whose second word is the size of blocks.
+  for (const std::uint64_t block_bytes : {std::uint64_t{0}, std::uint64_t{2048}, std::uint64_t{1} << 40}) {
+    std::vector<std::byte> damaged = content;
+    std::memcpy(damaged.data() + damaged.size() - 40, &block_bytes, 8);
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(damaged.data()), static_cast<std::streamsize>(damaged.size()));
+    check_throws<DamagedFileError>([&] { read_all(*engine, path); }, "blocks of no size that there is");
+  }
+}
+
+void nothing_is_written_after_a_failed_write() {
+  for (std::uint64_t nth = 1; nth <= 4; ++nth) {
+    const ScratchFolder folder;
+    const auto injector = injector_with({{.kind = FaultKind::io_error, .counted = Counted::writes, .nth = nth}});
+    const auto engine = make_engine("threads", 8, injector);
+    BufferPool pool(0);
+    StreamFileWriter writer(*engine, pool, folder.file("streams"), 1, 4096, 1);
+    bool has_failed = false;
+    std::size_t num_refused = 0;
+    for (std::uint64_t i = 0; i < 4096; ++i) {
+      try {
+        writer.append(0, i);
+      } catch (const IoError&) {
+        check(!has_failed, "it fails once");
+        has_failed = true;
+      } catch (const std::logic_error&) {
+        ++num_refused;
+        break;  // the block is full, nothing more fits
+      }
+      if (has_failed) break;
+    }
+    if (has_failed) check_throws<std::logic_error>([&] { writer.finish(); }, "a file that is not whole has no end");
+  }
+}
+
 using Edge = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;  // destination, source, number
 
 /// Edges of a graph with a hub, repeats, loops and nodes without any.
@@ -364,11 +434,23 @@ void lists_are_those_of_a_plain_sort(const std::string& engine_name) {
   }
 }
 
+void numbers_without_bits_are_refused() {
+  const KeyLayout layout = make_key_layout(4, 4, 2);
+  const auto table = make_edge_table(layout, 8);
+  const std::vector<std::uint64_t> ids(8);
+  const auto add = [&] { static_cast<void>(table->add(0, column_of(ids), column_of(ids), ids.size())); };
+  check_throws<std::out_of_range>(add, "eight edges, two numbers");
+  check_throws<std::bad_alloc>([&] { static_cast<void>(make_edge_table(layout, std::uint64_t{1} << 60)); },
+                               "more keys than there are addresses");
+}
+
 void many_edges_are_sorted_by_threads() {
   const std::vector<Edge> edges = some_edges(3000, 2000, 1'100'000);
   for (const std::uint64_t numbers : {std::uint64_t{0}, two_32}) {
     const KeyLayout layout = make_key_layout(3000, 2000, numbers);
-    check(lists_by_table(layout, edges, 3) == expected_lists(edges, layout), "threads sort as one does");
+    for (const unsigned num_threads : {0U, 3U}) {
+      check(lists_by_table(layout, edges, num_threads) == expected_lists(edges, layout), "threads sort as one does");
+    }
   }
 }
 
@@ -385,5 +467,8 @@ int main() {
     streams_come_back(name);
     lists_are_those_of_a_plain_sort(name);
   }
+  every_bit_that_flips_is_seen();
+  nothing_is_written_after_a_failed_write();
   many_edges_are_sorted_by_threads();
+  numbers_without_bits_are_refused();
 }

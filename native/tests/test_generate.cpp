@@ -35,7 +35,7 @@ void check_instructions_agree(std::uint64_t num_nodes) {
   const diskhop::Rmat rmat = {.key = 77,
                               .num_nodes = num_nodes,
                               .levels = static_cast<unsigned>(64 - __builtin_clzll(num_nodes - 1)),
-                              .thresholds = {1932735283U, 2877628088U, 3822520893U}};
+                              .last_draws = {1932735283U, 2877628088U, 3822520893U}};
   const diskhop::IdPermutation<Word> permutation(num_nodes, 5);
   for (const std::size_t count : {1UL, 63UL, 64UL, 1000UL, diskhop::block_edges}) {
     std::vector<Word> expected[2];
@@ -169,6 +169,13 @@ void test_means_are_added() {
   check(noise[0] == noise[6] && noise[0] != noise[3], "noise belongs to the node");
 }
 
+void test_a_quadrant_without_chance_is_not_drawn() {
+  // The edge whose draw is the largest there is.
+  std::vector<std::uint32_t> sources(1), destinations(1);
+  diskhop::rmat_edges<std::uint32_t>(1UL << 31, {.5, .5, 0, 0}, false, 3, 117'697'245, sources, destinations);
+  check(sources[0] == 0, "all sources are in the upper half, at every level");
+}
+
 void test_bad_arguments_are_refused() {
   std::vector<std::uint32_t> ids(4), fewer(3);
   check_throws<std::invalid_argument>(
@@ -182,6 +189,10 @@ void test_bad_arguments_are_refused() {
                                       "fewer destinations");
   check_throws<std::invalid_argument>([&] { diskhop::block_model_edges<std::uint32_t>(9, 5, .5, 0, 0, ids, ids); },
                                       "a class of one node");
+  for (const double homophily : {-.1, 1.1, static_cast<double>(NAN)}) {
+    check_throws<std::invalid_argument>(
+        [&] { diskhop::block_model_edges<std::uint32_t>(9, 2, homophily, 0, 0, ids, ids); }, "no chance");
+  }
   ids[2] = 9;
   check_throws<std::invalid_argument>([&] { diskhop::permute_ids<std::uint32_t>(9, 0, GraphPart::ids, ids); },
                                       "an id that is no node");
@@ -204,5 +215,6 @@ int main() {
   test_every_level_draws_its_quadrants();
   test_normal_values();
   test_means_are_added();
+  test_a_quadrant_without_chance_is_not_drawn();
   test_bad_arguments_are_refused();
 }

@@ -67,7 +67,7 @@ struct TargetRange {
 
 /// out (targets of the range, heads * dim) = for every head the sum of its slots' rows, each times attention times
 /// scale. rows: (sources, heads * dim), of which each head reads its own columns, or (sources, dim), which all read.
-/// Value: float, Bfloat16 or Float16.
+/// Value: float or Bfloat16.
 template <typename Value>
 void attend(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention, float scale,
             const Matrix<const Value>& rows, const Matrix<float>& out, unsigned num_threads,

@@ -40,8 +40,9 @@ class DamagedFileError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Writes a new file of streams. Holds a block for each stream and `num_spare_blocks` for those on their way to the
-/// disk. The content is complete after finish() and on the disk after an fsync. Threading: one thread.
+/// Writes a file of streams that does not exist yet. Holds a block for each stream and `num_spare_blocks` for those on
+/// their way to the disk. The content is complete after finish() and on the disk after an fsync; after an error it is
+/// to be thrown away. Threading: one thread.
 class StreamFileWriter {
  public:
   /// block_bytes is a power of two from stream_alignment to 2 MiB. Throws IoError where the file cannot be made.
@@ -98,6 +99,7 @@ class StreamFileWriter {
   void send(std::size_t stream, std::byte* block, std::uint64_t num_bytes);
   void submit(std::byte* begin, std::uint64_t num_bytes);
   void wait_oldest();
+  void require_whole() const;
 
   Engine& engine_;
   File file_;
@@ -108,6 +110,7 @@ class StreamFileWriter {
   std::deque<InFlight> in_flight_;
   std::vector<std::vector<StreamBlock>> blocks_;  // by stream
   std::uint64_t end_offset_ = 0;
+  bool is_whole_ = true;  // no write failed
 };
 
 /// A file of streams to read; its index is in memory (24 bytes a block). Threading: const members from any thread.

@@ -83,9 +83,9 @@ void make_spill(BoundSpill* self, Engine& engine, BufferPool& pool, nb::handle_t
 }
 
 std::uint64_t sort_one(Engine& engine, BufferPool& pool, const KeyLayout& layout,
-                       const std::vector<nb::handle_t<nb::str>>& spill_paths, const StartArray& bucket_starts,
-                       std::size_t bucket, nb::handle_t<nb::str> part_path, std::uint64_t block_bytes,
-                       std::size_t num_spare_blocks, std::size_t num_window_blocks, std::uint64_t max_keys) {
+                       const std::vector<nb::str>& spill_paths, const StartArray& bucket_starts, std::size_t bucket,
+                       nb::handle_t<nb::str> part_path, std::uint64_t block_bytes, std::size_t num_spare_blocks,
+                       std::size_t num_window_blocks, std::uint64_t max_keys) {
   BucketSort job = {.layout = layout,
                     .spill_paths = {},
                     .bucket_starts = as_starts(bucket_starts),
@@ -219,9 +219,7 @@ void bind_csc(nb::module_& module) {
             new (self) StreamFile(engine, encoded);
           },
           "engine"_a, "path"_a)
-      .def_prop_ro("num_streams", &StreamFile::num_streams)
-      .def_prop_ro("block_bytes", &StreamFile::block_bytes)
-      .def("num_bytes", [](const StreamFile& self, std::size_t stream) { return self.num_bytes(stream); }, "stream"_a);
+      .def("num_bytes", &StreamFile::num_bytes, "stream"_a);
 
   nb::class_<StreamReader>(module, "StreamReader")
       .def(

@@ -35,16 +35,14 @@ constexpr std::size_t turn_values = 16 * block_values;
 
 struct Drop {
   std::uint64_t seed;
-  std::uint64_t threshold;  // draws below are dropped
+  std::uint64_t threshold = 0;  // draws below are dropped
   float scale;
 
-  explicit Drop(const Dropout& dropout)
-      : seed(dropout.seed),
-        threshold(static_cast<std::uint64_t>(std::ldexp(static_cast<double>(dropout.probability), 32))),
-        scale(1.0F / (1.0F - dropout.probability)) {
+  explicit Drop(const Dropout& dropout) : seed(dropout.seed), scale(1.0F / (1.0F - dropout.probability)) {
     if (!(dropout.probability >= 0 && dropout.probability < 1)) {
       throw std::invalid_argument("rectify: probability must be at least 0 and less than 1");
     }
+    threshold = static_cast<std::uint64_t>(std::ldexp(static_cast<double>(dropout.probability), 32));
   }
 };
 
@@ -63,14 +61,14 @@ struct Rectify {
         const std::size_t count = std::min(vector_floats, block_end - first);
         Floats found;
         load(values.data() + first, count, found);
-        // Written as what is kept, so that what compares with nothing is.
-        Words is_kept = ~reinterpret_cast<Words>(found <= 0);
+        Words is_kept = reinterpret_cast<Words>(found > 0);
         if (drop.threshold != 0) {
           Words draws;
           draw(key, lanes + static_cast<std::uint32_t>(first - block), draws);
           is_kept &= reinterpret_cast<Words>(draws >= threshold);
           found *= drop.scale;
         }
+        is_kept |= reinterpret_cast<Words>(found != found);
         keep(is_kept, found);
         store(values.data() + first, count, found);
       }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
@@ -29,7 +30,7 @@ inline constexpr std::size_t min_thread_values = 1 << 15;
 
 /// What a row is multiplied with: nothing of it where dropout set the sign.
 [[nodiscard, gnu::always_inline]] inline float coefficient(float attention, float scale) {
-  return attention < 0 ? 0.0F : attention * scale;
+  return std::signbit(attention) ? 0.0F : attention * scale;
 }
 
 inline void require_attention(bool holds, const char* rule) {

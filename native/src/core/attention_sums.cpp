@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "attention_lists.hpp"
 #include "instruction_sets.hpp"
 #include "vectors.hpp"
@@ -123,8 +125,9 @@ struct ProductTask {
     for (std::size_t edge = list.edge; edge <= list.end_edge; ++edge) {
       const Value* row = rows.data + row_of_slot(lists, target, edge, list.end_edge) * rows.stride;
       for (std::size_t head = 0; head < columns.num_heads; ++head, ++slot) {
-        grad_attention.data[slot] =
-            attention.data[slot] < 0 ? 0.0F : scale * product(row + head * columns.row_step, grad + head * columns.dim);
+        grad_attention.data[slot] = std::signbit(attention.data[slot])
+                                        ? 0.0F
+                                        : scale * product(row + head * columns.row_step, grad + head * columns.dim);
       }
     }
   }

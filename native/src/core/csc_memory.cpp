@@ -1,14 +1,13 @@
 // Edges that fit in memory: sorted there, by all threads.
 #include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <thread>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include "diskhop/random.hpp"
 #include "edge_keys.hpp"
 #include "key_sort.hpp"
+#include "turns.hpp"
 
 namespace diskhop {
 namespace {
@@ -17,12 +16,11 @@ constexpr std::uint64_t min_parallel_keys = std::uint64_t{1} << 20;
 constexpr std::size_t num_buckets = 512;
 constexpr std::size_t samples_a_bucket = 64;
 
-/// Calls work(0) to work(num_threads - 1), each in a thread of its own, and waits for them.
-template <typename Work>
-void in_threads(unsigned num_threads, Work work) {
-  std::vector<std::jthread> threads;
-  for (unsigned number = 1; number < num_threads; ++number) threads.emplace_back(work, number);
-  work(0);
+// Memory for keys and as many again. Throws std::bad_alloc.
+template <typename Key>
+Buffer make_memory(std::uint64_t num_edges) {
+  if (num_edges > (std::uint64_t{1} << 62) / (2 * sizeof(Key))) throw std::bad_alloc();
+  return Buffer(2 * num_edges * sizeof(Key));
 }
 
 template <typename Key>
@@ -30,7 +28,7 @@ class Table final : public EdgeTable {
  public:
   Table(const KeyLayout& layout, std::uint64_t num_edges)
       : layout_(layout),
-        memory_(2 * num_edges * sizeof(Key)),
+        memory_(make_memory<Key>(num_edges)),
         keys_(reinterpret_cast<Key*>(memory_.data()), num_edges),
         scratch_(keys_.data() + num_edges, num_edges) {}
 
@@ -51,25 +49,18 @@ class Table final : public EdgeTable {
       };
       sort_keys(keys, scratch, base, bits, keep);
     };
-    if (keys_.size() < min_parallel_keys || num_threads == 1) {
+    if (keys_.size() < min_parallel_keys || num_threads <= 1) {
       return sort_piece(keys_, scratch_, 0, layout_.bits(), keys_.data());
     }
     const BucketTable<Key> buckets(sample_starts(), layout_.bits());
     const std::vector<std::size_t> begins = partition(buckets, num_threads);
-    std::atomic<std::size_t> next_bucket = 0;
-    in_threads(num_threads, [&](unsigned) {
-      // Relaxed: the counter hands out numbers; the threads' start and end order everything else.
-      while (true) {
-        const std::size_t bucket = next_bucket.fetch_add(1, std::memory_order_relaxed);
-        if (bucket >= buckets.starts().size()) return;
-        const std::size_t begin = begins[bucket];
-        const std::size_t length = begins[bucket + 1] - begin;
-        const Key first = buckets.starts()[bucket];
-        const Key last =
-            bucket + 1 < buckets.starts().size() ? buckets.starts()[bucket + 1] - 1 : last_key<Key>(layout_);
-        sort_piece(scratch_.subspan(begin, length), keys_.subspan(begin, length), first, key_width<Key>(last - first),
-                   keys_.data() + begin);
-      }
+    share_turns(buckets.starts().size(), num_threads, [&](std::size_t bucket, std::size_t) {
+      const std::size_t begin = begins[bucket];
+      const std::size_t length = begins[bucket + 1] - begin;
+      const Key first = buckets.starts()[bucket];
+      const Key last = bucket + 1 < buckets.starts().size() ? buckets.starts()[bucket + 1] - 1 : last_key<Key>(layout_);
+      sort_piece(scratch_.subspan(begin, length), keys_.subspan(begin, length), first, key_width<Key>(last - first),
+                 keys_.data() + begin);
     });
   }
 
@@ -111,7 +102,7 @@ class Table final : public EdgeTable {
   /// Keys that cut all into about equal shares.
   std::vector<Key> sample_starts() const {
     std::vector<Key> sample(num_buckets * samples_a_bucket);
-    for (std::size_t i = 0; i < sample.size(); ++i) sample[i] = keys_[scale(mix64(i), keys_.size())];
+    for (std::size_t i = 0; i < sample.size(); ++i) sample[i] = keys_[scale64(mix64(i), keys_.size())];
     std::sort(sample.begin(), sample.end());
     std::vector<Key> starts = {0};
     for (std::size_t i = samples_a_bucket; i < sample.size(); i += samples_a_bucket) {
@@ -120,19 +111,16 @@ class Table final : public EdgeTable {
     return starts;
   }
 
-  static std::size_t scale(std::uint64_t draw, std::size_t bound) {
-    return static_cast<std::size_t>((static_cast<WideKey>(draw) * bound) >> 64);
-  }
-
-  /// Moves keys from keys_ to scratch_, bucket by bucket; where each begins, and the end.
-  std::vector<std::size_t> partition(const BucketTable<Key>& buckets, unsigned num_threads) {
+  /// Moves keys from keys_ to scratch_, bucket by bucket; where each begins, and the end. Each of num_slices of the
+  /// keys has its places in every bucket, so that the threads that move them need not wait for each other.
+  std::vector<std::size_t> partition(const BucketTable<Key>& buckets, unsigned num_slices) {
     const std::size_t count = buckets.starts().size();
-    std::vector<std::vector<std::size_t>> places(num_threads, std::vector<std::size_t>(count));
-    const auto slice = [&](unsigned number) {
-      const std::size_t begin = keys_.size() * number / num_threads;
-      return keys_.subspan(begin, keys_.size() * (number + 1) / num_threads - begin);
+    std::vector<std::vector<std::size_t>> places(num_slices, std::vector<std::size_t>(count));
+    const auto slice = [&](std::size_t number) {
+      const std::size_t begin = keys_.size() * number / num_slices;
+      return keys_.subspan(begin, keys_.size() * (number + 1) / num_slices - begin);
     };
-    in_threads(num_threads, [&](unsigned number) {
+    share_turns(num_slices, num_slices, [&](std::size_t number, std::size_t) {
       std::vector<std::size_t>& counts = places[number];
       for (const Key key : slice(number)) ++counts[buckets(key)];
     });
@@ -143,7 +131,7 @@ class Table final : public EdgeTable {
       for (auto& counts : places) begin += std::exchange(counts[bucket], begin);
     }
     begins.push_back(begin);
-    in_threads(num_threads, [&](unsigned number) {
+    share_turns(num_slices, num_slices, [&](std::size_t number, std::size_t) {
       std::vector<std::size_t>& ends = places[number];
       for (const Key key : slice(number)) scratch_[ends[buckets(key)]++] = key;
     });

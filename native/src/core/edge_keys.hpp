@@ -5,10 +5,12 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "diskhop/csc.hpp"
@@ -70,18 +72,20 @@ template <typename Key>
   return make_key<Key>(layout, layout.num_sources - 1, layout.num_destinations - 1, low_bits(layout.number_bits));
 }
 
-/// Makes keys of consecutive edges, a block at a time, and hands them to take(first position, keys).
-template <typename Key, typename Take>
-[[nodiscard]] std::optional<BadEnd> make_keys(const KeyLayout& layout, std::uint64_t first_number,
-                                              const IdColumn& sources, const IdColumn& destinations, std::size_t count,
-                                              Take take);
-
 /// Ids (up to 2^64 - 1, so that a negative one is far out of range); whether all are below the limit.
 bool load_ids(const IdColumn& column, std::size_t first, std::span<std::uint64_t> ids, std::uint64_t limit) noexcept;
 
+/// Makes keys of consecutive edges, a block at a time, and hands them to take(first position, keys). Throws
+/// std::out_of_range for a number that keys have no bits for.
 template <typename Key, typename Take>
-std::optional<BadEnd> make_keys(const KeyLayout& layout, std::uint64_t first_number, const IdColumn& sources,
-                                const IdColumn& destinations, std::size_t count, Take take) {
+[[nodiscard]] std::optional<BadEnd> make_keys(const KeyLayout& layout, std::uint64_t first_number,
+                                              const IdColumn& sources, const IdColumn& destinations, std::size_t count,
+                                              Take take) {
+  const std::uint64_t num_numbers = low_bits(layout.number_bits) + 1;
+  if (layout.is_numbered && (first_number > num_numbers || count > num_numbers - first_number)) {
+    throw std::out_of_range("edges up to number " + std::to_string(first_number + count) + ", keys hold " +
+                            std::to_string(num_numbers));
+  }
   constexpr std::size_t block_edges = 1024;
   std::uint64_t source_ids[block_edges];
   std::uint64_t destination_ids[block_edges];

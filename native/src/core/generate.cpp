@@ -17,9 +17,9 @@ template <typename Id>
   return reinterpret_cast<std::make_unsigned_t<Id>*>(ids.data());  // the same values, of the same size
 }
 
-/// The 32-bit draws that are below it have this chance.
-[[nodiscard]] std::uint32_t threshold(double chance) {
-  return static_cast<std::uint32_t>(std::clamp(std::floor(chance * 0x1p32), 0.0, 0x1p32 - 1));
+/// The last of the 32-bit draws, from 0 on, that have this chance (2^-32 or more) together.
+[[nodiscard]] std::uint32_t last_draw(double chance) {
+  return static_cast<std::uint32_t>(std::min(std::floor(chance * 0x1p32), 0x1p32) - 1);
 }
 
 template <typename Id>
@@ -52,7 +52,7 @@ void rmat_edges(std::uint64_t num_nodes, const std::array<double, 4>& chances, b
   const Rmat rmat = {.key = make_part_key(seed, GraphPart::edges),
                      .num_nodes = num_nodes,
                      .levels = static_cast<unsigned>(std::bit_width(num_nodes - 1)),
-                     .thresholds = {threshold(a), threshold(a + b), threshold(a + b + c)}};
+                     .last_draws = {last_draw(a), last_draw(a + b), last_draw(a + b + c)}};
   for_each_block(sources, [&](std::size_t begin, std::size_t count) {
     rmat_block(instructions, rmat, first + begin, as_words(sources) + begin, as_words(destinations) + begin, count);
   });
@@ -80,6 +80,7 @@ void block_model_edges(std::uint64_t num_nodes, std::uint64_t num_classes, doubl
   if (num_classes < 2 || num_classes > num_nodes / 2) {
     throw std::invalid_argument("there must be at least 2 classes and 2 nodes in each");
   }
+  if (!(homophily >= 0 && homophily <= 1)) throw std::invalid_argument("homophily must be from 0 to 1");
   const std::uint64_t key = make_part_key(seed, GraphPart::edges);
   const std::uint64_t whole_rows = num_nodes / num_classes;
   const std::uint64_t rest = num_nodes % num_classes;

@@ -76,7 +76,7 @@ template <typename Word>
 template <typename Word>
 [[gnu::always_inline]] inline void draw_quadrants(const Rmat& rmat, const std::uint64_t* keys, Word* rows,
                                                   Word* columns) {
-  const auto [low, middle, high] = rmat.thresholds;
+  const auto [low, middle, high] = rmat.last_draws;
   std::array<std::uint32_t, num_lanes> lower;
   std::array<std::uint32_t, num_lanes> upper;
   std::array<Word, num_lanes> row{};
@@ -88,9 +88,9 @@ template <typename Word>
   for (unsigned level = 0; level < rmat.levels; ++level) {
     for (std::size_t lane = 0; lane < num_lanes; ++lane) {
       const std::uint32_t draw = draw32((static_cast<std::uint64_t>(upper[lane]) << 32) | lower[lane], level);
-      const Word is_past_middle = draw >= middle;
+      const Word is_past_middle = draw > middle;
       row[lane] = (row[lane] << 1) | is_past_middle;
-      column[lane] = (column[lane] << 1) | (Word{draw >= low} ^ is_past_middle ^ Word{draw >= high});
+      column[lane] = (column[lane] << 1) | (Word{draw > low} ^ is_past_middle ^ Word{draw > high});
     }
   }
   for (std::size_t lane = 0; lane < num_lanes; ++lane) {

@@ -37,7 +37,7 @@ struct Rmat {
   std::uint64_t key;
   std::uint64_t num_nodes;
   unsigned levels;
-  std::array<std::uint32_t, 3> thresholds;  // of a 32-bit draw: a, a + b, a + b + c
+  std::array<std::uint32_t, 3> last_draws;  // of the first quadrant, the first two, the first three
 };
 
 /// Draws at most block_edges edges, first, first + 1, ...

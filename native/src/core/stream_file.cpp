@@ -11,8 +11,12 @@
 namespace diskhop {
 namespace {
 
-constexpr std::uint64_t magic = 0x31736d6165727473;  // "streams1"
+constexpr std::uint64_t magic = 0x32736d6165727473;  // "streams2"
 constexpr std::uint64_t max_block_bytes = std::uint64_t{2} << 20;
+
+bool is_block_size(std::uint64_t num_bytes) noexcept {
+  return std::has_single_bit(num_bytes) && num_bytes >= stream_alignment && num_bytes <= max_block_bytes;
+}
 
 /// The last bytes of a file.
 struct Trailer {
@@ -24,8 +28,9 @@ struct Trailer {
   std::uint64_t index_sum;
 };
 
-/// Differs, but for about one chance in 2^64, where a bit does; bytes up to a whole word count as zeros. Sums side by
-/// side, each of products of a word's halves under a key of its place, so that any processor takes several at once.
+/// Differs where a bit does, and where more do but for about one chance in 2^64; bytes up to a whole word count as
+/// zeros. Sums side by side, so that any processor takes several at once: one of products of a word's halves under a
+/// key of its place, its neighbour of the word itself.
 std::uint64_t content_sum(const std::byte* content, std::uint64_t num_bytes) noexcept {
   constexpr std::uint64_t lanes = 4;
   std::array<std::uint64_t, lanes> sums{};
@@ -36,7 +41,8 @@ std::uint64_t content_sum(const std::byte* content, std::uint64_t num_bytes) noe
     std::memcpy(words.data(), row, sizeof(words));
     for (std::uint64_t lane = 0; lane < lanes; ++lane) {
       const std::uint64_t mixed = words[lane] ^ keys[lane];
-      sums[lane] += words[lane] + (mixed & 0xffffffffU) * (mixed >> 32);
+      sums[lane] += (mixed & 0xffffffffU) * (mixed >> 32);
+      sums[lane ^ 1] += words[lane];
       keys[lane] += golden64;
     }
   };
@@ -67,8 +73,7 @@ StreamFileWriter::StreamFileWriter(Engine& engine, BufferPool& pool, const std::
       block_bytes_(block_bytes),
       memory_(pool, memory_bytes(num_streams, block_bytes, num_spare_blocks)),
       blocks_(num_streams) {
-  if (!std::has_single_bit(block_bytes) || block_bytes < stream_alignment || block_bytes > max_block_bytes ||
-      num_spare_blocks == 0) {
+  if (!is_block_size(block_bytes) || num_spare_blocks == 0) {
     throw std::invalid_argument("blocks must be a power of two from 4 KiB to 2 MiB, with one to spare, got " +
                                 std::to_string(block_bytes) + " bytes");
   }
@@ -91,10 +96,17 @@ StreamFileWriter::~StreamFileWriter() {
 }
 
 void StreamFileWriter::turn_block(std::size_t stream) {
+  require_whole();
+  is_whole_ = false;
   send(stream, cursors_[stream] - block_bytes_, block_bytes_);
   while (free_.empty()) wait_oldest();
   cursors_[stream] = free_.back();
   free_.pop_back();
+  is_whole_ = true;
+}
+
+void StreamFileWriter::require_whole() const {
+  if (!is_whole_) throw std::logic_error(file_.path() + ": a write failed before, nothing more is written");
 }
 
 void StreamFileWriter::send(std::size_t stream, std::byte* block, std::uint64_t num_bytes) {
@@ -125,6 +137,8 @@ void StreamFileWriter::wait_oldest() {
 }
 
 void StreamFileWriter::finish() {
+  require_whole();
+  is_whole_ = false;
   for (std::size_t stream = 0; stream < cursors_.size(); ++stream) {
     const std::uint64_t num_bytes = reinterpret_cast<std::uintptr_t>(cursors_[stream]) & (block_bytes_ - 1);
     if (num_bytes > 0) send(stream, cursors_[stream] - num_bytes, num_bytes);
@@ -145,8 +159,8 @@ void StreamFileWriter::finish() {
                            .num_blocks = num_blocks,
                            .index_offset = end_offset_,
                            .index_sum = content_sum(reinterpret_cast<const std::byte*>(words.data()), index_bytes)};
-  Buffer index(whole_sectors(index_bytes + sizeof(Trailer)));
   const std::uint64_t tail_bytes = whole_sectors(index_bytes + sizeof(Trailer));
+  Buffer index(tail_bytes);
   std::memcpy(index.data(), words.data(), index_bytes);
   std::memcpy(index.data() + tail_bytes - sizeof(Trailer), &trailer, sizeof(Trailer));
   submit(index.data(), tail_bytes);
@@ -163,8 +177,8 @@ StreamFile::StreamFile(Engine& engine, const std::string& path) : file_(path, Fi
   read_whole(engine, file_, num_bytes - stream_alignment, page.data(), stream_alignment);
   Trailer trailer = {};
   std::memcpy(&trailer, page.data() + stream_alignment - sizeof(Trailer), sizeof(Trailer));
-  if (trailer.magic != magic || trailer.index_offset > num_bytes || trailer.num_streams > num_bytes ||
-      trailer.num_blocks > num_bytes) {
+  if (trailer.magic != magic || !is_block_size(trailer.block_bytes) || trailer.index_offset > num_bytes ||
+      trailer.num_streams > num_bytes || trailer.num_blocks > num_bytes) {
     throw refuse();
   }
   const std::uint64_t num_words = trailer.num_streams + 3 * trailer.num_blocks;
@@ -187,6 +201,7 @@ StreamFile::StreamFile(Engine& engine, const std::string& path) : file_(path, Fi
   blocks_.reserve(trailer.num_blocks);
   for (std::uint64_t number = trailer.num_streams; number < num_words; number += 3) {
     blocks_.push_back({.offset = word(number), .num_bytes = word(number + 1), .sum = word(number + 2)});
+    if (blocks_.back().num_bytes == 0 || blocks_.back().num_bytes > block_bytes_) throw refuse();
   }
 }
 
@@ -248,11 +263,11 @@ std::span<const std::byte> StreamReader::next() {
   if (num_returned_ == blocks_.size()) return {};
   const Ticket ticket = tickets_.front();
   tickets_.pop_front();
-  engine_.wait(ticket);
   const StreamBlock& block = blocks_[num_returned_];
   const std::byte* const content = window_.data() + num_returned_ % num_slots_ * file_.block_bytes();
-  file_.check(block, content);
   ++num_returned_;
+  engine_.wait(ticket);
+  file_.check(block, content);
   return {content, block.num_bytes};
 }
 

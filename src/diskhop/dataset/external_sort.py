@@ -28,7 +28,7 @@ from diskhop.io.atomic import announce, remove_tree, require_free_space, write_f
 from diskhop.tasks import Tools, WorkFolder, run_tasks
 
 # Part of what is on the disk: a change of it makes earlier work useless.
-_WORK_FORMAT = 1
+_WORK_FORMAT = 2
 _CUT_NAME = ".cut"
 _SAMPLED_PLACES = 1024
 _SAMPLED_EDGES_A_PLACE = 128
