@@ -17,8 +17,10 @@ import pytest
 
 from diskhop._native import CrashError, Engine
 from diskhop.budget import Budget
+from diskhop.dataset import builder
 from diskhop.dataset.convert import edge_tasks, edge_work, import_graph
 from diskhop.dataset.convert.edge_options import EdgeOptions
+from diskhop.dataset.sort_plan import SortLimits
 from diskhop.dataset.verify import verify
 from diskhop.errors import SourceError
 from diskhop.io.faults import CrashInjector, Lost
@@ -168,3 +170,37 @@ def test_kill_9_leaves_the_slices_that_were_done(tmp_path: Path, parsed: list[st
     assert len(parsed) == num_slices - num_done
     import_graph(source, tmp_path / "other", name="edges", engine=threads_engine())
     assert folder_bytes(graph) == folder_bytes(tmp_path / "other")
+
+
+def test_a_run_with_another_budget_takes_no_edges_of_another_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names are joined in groups as large as the budget lets them be, and the groups are the order of the edges."""
+    limits = SortLimits(in_memory_bytes=0, spill_bytes=1 << 14, bucket_keys=1 << 10, least_block_bytes=4096)
+    monkeypatch.setattr(builder, "SortLimits", lambda: limits)
+    monkeypatch.setattr(edge_work, "ROWS_SLICE_BYTES", 1 << 13)
+    source = tmp_path / "edges.csv"
+    source.write_text("".join(f"n{n * 7919 % 501},n{n * 104729 % 503}\n" for n in range(6000)))
+    import_edges(source, tmp_path / "whole")
+
+    class StopsAtSpill:
+        def check(self, kind: str, path: str) -> None:
+            if kind == "rename" and Path(path).name == "spill-00001":
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as other:
+        other.setattr(edge_work, "_GROUP_SHARE", 1 << 40)  # as by a budget for a slice at a time
+        with pytest.raises(KeyboardInterrupt):
+            import_graph(
+                source,
+                tmp_path / "graph",
+                engine=threads_engine(),
+                budget=Budget(200 << 20),
+                threads=1,
+                injector=StopsAtSpill(),
+                options=EdgeOptions(undirected=True, duplicates="drop"),
+            )
+    assert (tmp_path / ".graph.work" / "sort-edge" / "spill-00000").exists()
+    import_edges(source, tmp_path / "graph")
+    for name in ("edges/edge/indptr.bin", "edges/edge/indices.bin"):
+        assert (tmp_path / "graph" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -19,8 +19,8 @@ from diskhop.dataset.csc import sort_edges
 from diskhop.dataset.edge_keys import EdgeShape
 from diskhop.dataset.edges import ArrayEdges
 from diskhop.dataset.progress import silent
-from diskhop.dataset.sort_plan import SortLimits
-from diskhop.errors import SourceError
+from diskhop.dataset.sort_plan import SortLimits, plan_crew, plan_cut
+from diskhop.errors import BudgetError, SourceError
 from diskhop.tasks import Tools, WorkFolder
 from tests.graphs import memory_folder, threads_engine
 
@@ -188,3 +188,31 @@ def test_ids_beyond_int64_are_refused_not_wrapped(folder: Path) -> None:
     pairs = np.array([[2**64 - 1], [0]], np.uint64)
     with pytest.raises(SourceError, match=str(2**64 - 1)):
         lists_of(folder, pairs, 5, 5, limits=SortLimits())
+
+
+@given(
+    st.integers(1, 10**11), st.sampled_from([8, 16]), st.integers(1, 8), st.integers(1 << 20, 1 << 40), st.booleans()
+)
+def test_the_smallest_memory_that_is_named_sorts_in_few_passes(
+    num_edges: int, key_bytes: int, threads: int, memory_bytes: int, is_just_enough: bool
+) -> None:
+    """A bucket is read as often as it takes: what fits into memory at once must be worth it."""
+    limits = SortLimits()
+    try:
+        cut = plan_cut(num_edges, key_bytes, memory_bytes, threads, limits)
+        crew = plan_crew(cut, num_edges, key_bytes, memory_bytes, threads, limits)
+    except BudgetError as error:
+        smallest_bytes = error.smallest_bytes
+        assert smallest_bytes is not None
+        assert smallest_bytes > memory_bytes
+        if not is_just_enough:
+            return
+        cut = plan_cut(num_edges, key_bytes, smallest_bytes, threads, limits)
+        try:
+            crew = plan_crew(cut, num_edges, key_bytes, smallest_bytes, threads, limits)
+        except BudgetError:  # more memory, more buckets: the second time it is enough
+            return
+        memory_bytes = smallest_bytes
+    assert max(crew.spill_bytes, crew.sort_bytes) <= memory_bytes
+    bucket_keys = -(-num_edges // cut.num_buckets)
+    assert crew.sorted_keys >= min(bucket_keys, (2 << 20) // key_bytes - 64 * 4096 // key_bytes)

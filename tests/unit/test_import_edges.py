@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from diskhop.budget import Budget
 from diskhop.cli import run
 from diskhop.dataset.convert import edge_work, import_graph
+from diskhop.dataset.convert.edge_list import import_edges
 from diskhop.dataset.convert.edge_options import EdgeOptions
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
@@ -198,6 +200,43 @@ def test_a_wide_id_gives_the_same_bytes_with_and_without_a_set(tmp_path: Path) -
     assert folder_bytes(import_text(tmp_path, text, memory_bytes=100 << 20).path) == wide
 
 
+@pytest.mark.parametrize("text", ["0,1\n1,2\n2,0\n", "7,4\n4,9\n"])
+def test_a_budget_without_a_set_of_ids_changes_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    by_set = folder_bytes(import_text(tmp_path, text).path)
+    (tmp_path / "graph").rename(tmp_path / "other")
+    monkeypatch.setattr(edge_work, "_SET_SHARE", 1 << 60)
+    assert folder_bytes(import_text(tmp_path, text).path) == by_set
+
+
+def test_pairs_of_a_run_with_more_memory_are_listed_where_no_set_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = folder_bytes(import_text(tmp_path, "7,4\n4,9\n").path)
+    shutil.rmtree(tmp_path / "graph")
+
+    class StopsAtLists:
+        def check(self, kind: str, path: str) -> None:
+            if path.endswith("indices.bin"):
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_edges(
+            tmp_path / "e.csv",
+            tmp_path / "graph",
+            name="e",
+            options=EdgeOptions(),
+            engine=threads_engine(),
+            budget=Budget(1 << 30),
+            threads=1,
+            injector=StopsAtLists(),
+        )
+    assert list((tmp_path / ".graph.work" / "pairs").iterdir())
+    monkeypatch.setattr(edge_work, "_SET_SHARE", 1 << 60)
+    assert folder_bytes(import_file(tmp_path / "e.csv").path) == expected
+
+
 def test_names_are_kept_and_sorted_by_bytes(tmp_path: Path) -> None:
     dataset = import_text(tmp_path, 'b,"a,x"\n\u00e9,Z\nz,b\n')
     assert dataset.names("nodes") == ["Z", "a,x", "b", "z", "\u00e9"]
@@ -229,6 +268,8 @@ def test_nodes_says_how_many_there_are(tmp_path: Path) -> None:
         import_text(tmp_path, "0,2\n5,1\n", nodes=5)
     with pytest.raises(SourceError, match=r"got '4294967296'"):
         import_text(tmp_path, "0,2\n4294967296,1\n", nodes=5)
+    with pytest.raises(ConfigError, match=r"e\.csv: --nodes 5 numbers nodes as they are, and these are names"):
+        import_text(tmp_path, "a,b\n", nodes=5)
 
 
 @pytest.mark.parametrize(

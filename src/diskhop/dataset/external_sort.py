@@ -22,7 +22,16 @@ from diskhop.budget import Budget
 from diskhop.dataset.edge_keys import EdgeShape, spill_edges
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.progress import Progress, row_ranges
-from diskhop.dataset.sort_plan import SPARE_BLOCKS, WINDOW_BLOCKS, Crew, Cut, SortLimits, plan_crew, plan_cut
+from diskhop.dataset.sort_plan import (
+    SPARE_BLOCKS,
+    WINDOW_BLOCKS,
+    Crew,
+    Cut,
+    SortLimits,
+    plan_crew,
+    plan_cut,
+    reading_sorted_bytes,
+)
 from diskhop.errors import BudgetError
 from diskhop.io.atomic import announce, remove_tree, require_free_space, write_file
 from diskhop.tasks import Tools, WorkFolder, run_tasks
@@ -164,8 +173,7 @@ class PartEdges:
         self._shape = shape
         self._engine = tools.engine
         window_bytes = WINDOW_BLOCKS * limits.part_block_bytes
-        # Two: who looks for duplicates reads indptr beside indices.
-        self._reservation = budget.reserve("reading sorted edges", 2 * window_bytes)
+        self._reservation = budget.reserve("reading sorted edges", reading_sorted_bytes(limits))
         pool = BufferPool(0)
         self._windows = [pool.take(window_bytes) for _ in range(2)]
 

@@ -102,13 +102,17 @@ def plan_cut(num_edges: int, key_bytes: int, memory_bytes: int, threads: int, li
 def plan_crew(cut: Cut, num_edges: int, key_bytes: int, memory_bytes: int, threads: int, limits: SortLimits) -> Crew:
     """Use as many threads as memory allows. Raises BudgetError with the smallest memory that one can work in."""
     spill_bytes = _spill_bytes(cut, key_bytes, limits)
-    least_sort_bytes = _sort_bytes(cut, num_edges, key_bytes, 1, limits)
-    smallest_bytes = max(spill_bytes, least_sort_bytes)
+    least_keys = _least_keys(cut, num_edges, key_bytes, limits)
+    least_sort_bytes = _sort_bytes(cut, num_edges, key_bytes, least_keys, limits)
+    smallest_bytes = max(spill_bytes, least_sort_bytes, reading_sorted_bytes(limits))
     if memory_bytes < smallest_bytes:
         raise BudgetError(f"sorting edges takes {smallest_bytes} bytes", smallest_bytes)
     spill_threads = min(threads, memory_bytes // spill_bytes)
     sort_threads = max(1, min(threads, memory_bytes // max(limits.thread_bytes, least_sort_bytes)))
-    sorted_keys = min(limits.sorted_keys, _sorted_keys(cut, num_edges, key_bytes, memory_bytes // sort_threads, limits))
+    sorted_keys = min(
+        limits.sorted_keys,
+        max(least_keys, _sorted_keys(cut, num_edges, key_bytes, memory_bytes // sort_threads, limits)),
+    )
     return Crew(
         spill_threads=spill_threads,
         spill_bytes=spill_threads * spill_bytes,
@@ -116,6 +120,18 @@ def plan_crew(cut: Cut, num_edges: int, key_bytes: int, memory_bytes: int, threa
         sort_bytes=sort_threads * _sort_bytes(cut, num_edges, key_bytes, sorted_keys, limits),
         sorted_keys=sorted_keys,
     )
+
+
+def reading_sorted_bytes(limits: SortLimits) -> int:
+    """What reading the lists back takes: two windows, as who looks for duplicates reads indptr beside indices."""
+    return 2 * WINDOW_BLOCKS * limits.part_block_bytes
+
+
+def _least_keys(cut: Cut, num_edges: int, key_bytes: int, limits: SortLimits) -> int:
+    """Keys that are worth sorting at once: a bucket, or what a huge page holds. A bucket is read again for as many."""
+    num_spills = -(-num_edges // cut.spill_edges)
+    page_keys = (_HUGE_PAGE_BYTES - num_spills * _PAGE_BYTES) // key_bytes
+    return max(1, min(limits.sorted_keys, -(-num_edges // cut.num_buckets), page_keys))
 
 
 def _reading_bytes(limits: SortLimits) -> int:

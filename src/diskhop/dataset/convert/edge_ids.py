@@ -61,6 +61,11 @@ class ListedIds:
         (counts,) = duck.fetch(f"SELECT count(*) FROM {self._table}")
         self.count = int(counts[0])
 
+    @property
+    def are_ranks(self) -> bool:
+        """Whether they are the numbers 0 to count - 1, which need no list."""
+        return self.count > 0 and self.range(self.count - 1, self.count)[0] == self.count - 1
+
     def range(self, start: int, stop: int) -> NDArray[Any]:
         """See Called."""
         (names,) = self._duck.fetch(f"SELECT name FROM {self._table} WHERE id >= {start} AND id < {stop} ORDER BY id")

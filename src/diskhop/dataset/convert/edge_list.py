@@ -22,6 +22,7 @@ from diskhop.dataset.convert.edge_work import EdgeWork, NumberedEdges
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.order import HotOrder, RenumberedEdges, find_hot_order
 from diskhop.dataset.progress import Progress, silent
+from diskhop.errors import ConfigError
 from diskhop.io.atomic import Injector
 from diskhop.tasks import Tools
 
@@ -51,6 +52,10 @@ def import_edges(
     left but the work folder, where there is finished work in it.
     """
     files, layout = look_at(source, options)
+    if options.nodes is not None and layout.ids == "string":
+        raise ConfigError(
+            f"{files[0].path}: --nodes {options.nodes} numbers nodes as they are, and these are names; leave it out"
+        )
     show = progress or silent
     builder = DatasetBuilder(
         destination,
@@ -119,7 +124,7 @@ def _write_called(
             listed = ListedIds(numbered.listed, duck)
             if layout.ids == "string":
                 builder.add_names(NAMES, listed.lines(), numbered.num_nodes)
-            else:
+            elif not listed.are_ranks:
                 called = listed
                 if order is not None:
                     held.enter_context(budget.reserve("original ids", 8 * numbered.num_nodes))

@@ -140,7 +140,11 @@ class EdgeWork:
                 ParsePairs(name, piece, self._layout, self._num_nodes, limit, duck)
                 for name, piece in self._slices(PAIRS_SLICE_BYTES)
             ]
-            return [PairFile.open(path) for path in self._run("pairs", tasks, workers, "parsing")]
+            files = [PairFile.open(path) for path in self._run("pairs", tasks, workers, "parsing")]
+        # Of a run before, which may have had more memory.
+        if self._num_nodes is None and max(file.largest for file in files) >= limit:
+            raise IdsFarApartError
+        return files
 
     def _collect_ids(self, files: Sequence[PairFile]) -> NumberedEdges:
         limit = 1 + max(file.largest for file in files)
@@ -171,7 +175,9 @@ class EdgeWork:
                 for group in groups
             ]
             numbered = self._run("numbered", number, 1, "numbering")
-        return NumberedEdges([PairFile.open(path) for path in numbered], self._key("rows"), num_nodes, listed=listed)
+        # Edges come in the order of the groups: part of what they are.
+        identity = f"{self._key('rows')}\ngroups of {in_group}"
+        return NumberedEdges([PairFile.open(path) for path in numbered], identity, num_nodes, listed=listed)
 
     def _slices(self, slice_bytes: int) -> Iterator[tuple[str, Slice]]:
         for number, (file, text) in enumerate(zip(self._files, self._texts, strict=True)):
