@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ def summarize_dataset(
             facts.append("1 split" if nodes.num_splits == 1 else f"{nodes.num_splits} splits")
         rows.append((f"nodes '{name}'", ", ".join(facts)))
     rows += [(f"edges '{name}'", f"{edges.num_edges:,}") for name, edges in dataset.edges.items()]
-    rows.append(("next", f"diskhop inspect {dataset.path}, or diskhop train {dataset.path}"))
+    path = shlex.quote(str(dataset.path))
+    can_train = any(nodes.num_classes or nodes.num_tasks for nodes in dataset.nodes.values())
+    rows.append(("next", f"diskhop inspect {path}" + (f", or diskhop train {path}" if can_train else "")))
     return rows
 
 

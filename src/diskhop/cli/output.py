@@ -41,7 +41,8 @@ def print_description(description: dict[str, Any], as_json: bool) -> None:
 def _lines_of(value: dict[str, Any], indent: str = "") -> Iterator[tuple[str, str]]:
     """One line a fact, what is inside another thing indented below it."""
     for name, fact in value.items():
-        title = indent + name.replace("_", " ")
+        # A file's name stays as it is.
+        title = indent + (name if "." in name else name.replace("_", " "))
         if isinstance(fact, dict):
             yield title, ""
             yield from _lines_of(fact, indent + "  ")
