@@ -15,7 +15,7 @@
 #include "diskhop/generate.hpp"
 
 using diskhop::GraphPart;
-using diskhop::Instructions;
+using diskhop::InstructionSet;
 using diskhop::testing::check;
 using diskhop::testing::check_throws;
 
@@ -23,10 +23,10 @@ namespace {
 
 constexpr std::array<double, 4> chances = {.45, .22, .22, .11};
 
-std::vector<Instructions> available() {
-  std::vector<Instructions> found = {Instructions::portable};
-  if (diskhop::best_instructions() != Instructions::portable) found.push_back(Instructions::avx2);
-  if (diskhop::best_instructions() == Instructions::avx512) found.push_back(Instructions::avx512);
+std::vector<InstructionSet> available() {
+  std::vector<InstructionSet> found = {InstructionSet::portable};
+  if (diskhop::best_instruction_set() != InstructionSet::portable) found.push_back(InstructionSet::avx2);
+  if (diskhop::best_instruction_set() == InstructionSet::avx512) found.push_back(InstructionSet::avx512);
   return found;
 }
 
@@ -39,13 +39,13 @@ void check_instructions_agree(std::uint64_t num_nodes) {
   const diskhop::IdPermutation<Word> permutation(num_nodes, 5);
   for (const std::size_t count : {1UL, 63UL, 64UL, 1000UL, diskhop::block_edges}) {
     std::vector<Word> expected[2];
-    for (const Instructions instructions : available()) {
+    for (const InstructionSet instructions : available()) {
       std::vector<Word> sources(count), destinations(count);
       diskhop::rmat_block(instructions, rmat, 123456789012, sources.data(), destinations.data(), count);
       for (const Word id : sources) check(id < num_nodes, "a source is a node");
       for (const Word id : destinations) check(id < num_nodes, "a destination is a node");
       diskhop::permute_block(instructions, permutation, sources.data(), count);
-      if (instructions == Instructions::portable) {
+      if (instructions == InstructionSet::portable) {
         expected[0] = sources;
         expected[1] = destinations;
       }
@@ -62,10 +62,10 @@ void test_instructions_agree() {
   check_instructions_agree<std::uint64_t>((1UL << 40) + 12345);
   std::vector<float> expected(2 * diskhop::block_pairs);
   for (std::uint64_t node = 0; node < 3000; ++node) {
-    for (const Instructions instructions : available()) {
+    for (const InstructionSet instructions : available()) {
       std::vector<float> values(2 * diskhop::block_pairs);
       diskhop::normal_block(instructions, diskhop::absorb(3, node), 7, values.data(), diskhop::block_pairs);
-      if (instructions == Instructions::portable) expected = values;
+      if (instructions == InstructionSet::portable) expected = values;
       check(std::memcmp(values.data(), expected.data(), values.size() * 4) == 0,
             "all instructions give the same noise");
     }

@@ -63,7 +63,8 @@ class EdgeSpill {
  public:
   virtual ~EdgeSpill() = default;
   /// Adds edges with the numbers first_number, first_number + 1, ... or, where an end is out of range, says which:
-  /// the file is then to be thrown away. Throws IoError or CrashError for a write that failed.
+  /// the file is then to be thrown away. Throws std::out_of_range for numbers that keys have no bits for, IoError or
+  /// CrashError for a write that failed.
   [[nodiscard]] virtual std::optional<BadEnd> add(std::uint64_t first_number, const IdColumn& sources,
                                                   const IdColumn& destinations, std::size_t count) = 0;
   /// The file is complete after it, and on the disk after an fsync.

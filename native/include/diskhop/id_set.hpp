@@ -38,7 +38,7 @@ class IdSet {
 
   std::uint64_t limit_;
   std::uint64_t count_ = 0;
-  bool closed_ = false;
+  bool is_closed_ = false;
   std::vector<std::atomic<std::uint64_t>> words_;
   // For each block of words, how many ids lie before it.
   std::vector<std::uint32_t> counts_before_;

@@ -94,7 +94,7 @@ struct ScoreStep {
       score = score > 0 ? score : score * scores.negative_slope;
       // The graph's own loop is no slot of the softmax.
       if (row == target && edge < end_edge) score = Lanes<heads>{} - infinity;
-      largest = score <= largest ? largest : score;  // what is not a number stays so
+      largest = score <= largest ? largest : score;  // NaN reaches the result by way of the sum
       store_lanes<heads>(slot, count, score);
       slot += attention.stride;
     }

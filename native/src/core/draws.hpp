@@ -25,8 +25,7 @@ inline constexpr std::uint64_t max_vector_fanout = 16;
 template <typename Word>
 void draw_list_portable(const NeighborList<Word>& list, std::uint64_t fanout, std::uint64_t hop_key, Word* positions);
 
-/// The same with all draws at once; for fan-outs up to max_vector_fanout, where has_vector_draws(). (No template: GCC
-/// compiles none for another target.)
+/// The same with all draws at once; for fan-outs up to max_vector_fanout, where has_vector_draws().
 void draw_list_vector(const NeighborList<std::uint32_t>& list, std::uint64_t fanout, std::uint64_t hop_key,
                       std::uint32_t* positions);
 void draw_list_vector(const NeighborList<std::uint64_t>& list, std::uint64_t fanout, std::uint64_t hop_key,

@@ -48,7 +48,7 @@ void rmat_edges(std::uint64_t num_nodes, const std::array<double, 4>& chances, b
   if (!are_chances || std::abs(a + b + c + d - 1) > 1e-6 || a < least_rmat_a) {
     throw std::invalid_argument("the chances of quadrants must have sum 1, the first at least 0.01");
   }
-  const Instructions instructions = best_instructions();
+  const InstructionSet instructions = best_instruction_set();
   const Rmat rmat = {.key = make_part_key(seed, GraphPart::edges),
                      .num_nodes = num_nodes,
                      .levels = static_cast<unsigned>(std::bit_width(num_nodes - 1)),
@@ -112,7 +112,7 @@ void permute_ids(std::uint64_t num_nodes, std::uint64_t seed, GraphPart part, st
   if (std::ranges::any_of(ids, [&](Id id) { return static_cast<std::uint64_t>(id) >= num_nodes; })) {
     throw std::invalid_argument("an id is not below the number of nodes");
   }
-  const Instructions instructions = best_instructions();
+  const InstructionSet instructions = best_instruction_set();
   const IdPermutation<Word> permutation(num_nodes, make_part_key(seed, part));
   for_each_block(ids, [&](std::size_t begin, std::size_t count) {
     permute_block(instructions, permutation, as_words(ids) + begin, count);
@@ -139,7 +139,7 @@ void feature_rows(std::uint64_t seed, std::span<const std::int64_t> nodes, std::
                           }))) {
     throw std::invalid_argument("each node must have a class with a mean");
   }
-  const Instructions instructions = best_instructions();
+  const InstructionSet instructions = best_instruction_set();
   const std::uint64_t key = make_part_key(seed, GraphPart::noise);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     float* const row = rows.data() + i * dim;

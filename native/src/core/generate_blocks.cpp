@@ -5,21 +5,11 @@
 #include <cmath>
 
 #include "diskhop/random.hpp"
+#include "instruction_sets.hpp"
 
 // The loops are plain ones, which the compiler turns into vectors; each exists once, inlined into one function for each
 // set of instructions.
 namespace diskhop {
-
-Instructions best_instructions() noexcept {
-#ifdef __x86_64__
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl")) {
-    return Instructions::avx512;
-  }
-  if (__builtin_cpu_supports("avx2")) return Instructions::avx2;
-#endif
-  return Instructions::portable;
-}
 
 template <typename Word>
 IdPermutation<Word>::IdPermutation(std::uint64_t num_nodes, std::uint64_t key)
@@ -179,90 +169,33 @@ template <std::size_t count>
   }
 }
 
-template <typename Word>
-void permute_portable(const IdPermutation<Word>& permutation, Word* ids, std::size_t num_ids) {
-  permute_all(permutation, ids, num_ids);
-}
-
-template <typename Word>
-void rmat_portable(const Rmat& rmat, std::uint64_t first, Word* sources, Word* destinations, std::size_t num_edges) {
-  rmat_all(rmat, first, sources, destinations, num_edges);
-}
-
-void normal_portable(std::uint64_t node_key, std::uint32_t first_pair, float* values, std::size_t num_pairs) {
-  normal_all(node_key, first_pair, values, num_pairs);
-}
-
-#ifdef __x86_64__
-template <typename Word>
-[[gnu::target("avx2")]] void permute_avx2(const IdPermutation<Word>& permutation, Word* ids, std::size_t num_ids) {
-  permute_all(permutation, ids, num_ids);
-}
-
-template <typename Word>
-[[gnu::target("avx2")]] void rmat_avx2(const Rmat& rmat, std::uint64_t first, Word* sources, Word* destinations,
-                                       std::size_t num_edges) {
-  rmat_all(rmat, first, sources, destinations, num_edges);
-}
-
-[[gnu::target("avx2")]] void normal_avx2(std::uint64_t node_key, std::uint32_t first_pair, float* values,
-                                         std::size_t num_pairs) {
-  normal_all(node_key, first_pair, values, num_pairs);
-}
-
-template <typename Word>
-[[gnu::target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")]] void permute_avx512(
-    const IdPermutation<Word>& permutation, Word* ids, std::size_t num_ids) {
-  permute_all(permutation, ids, num_ids);
-}
-
-template <typename Word>
-[[gnu::target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")]] void rmat_avx512(
-    const Rmat& rmat, std::uint64_t first, Word* sources, Word* destinations, std::size_t num_edges) {
-  rmat_all(rmat, first, sources, destinations, num_edges);
-}
-
-[[gnu::target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")]] void normal_avx512(
-    std::uint64_t node_key, std::uint32_t first_pair, float* values, std::size_t num_pairs) {
-  normal_all(node_key, first_pair, values, num_pairs);
-}
-#endif
-
 }  // namespace
 
 template <typename Word>
-void permute_block(Instructions instructions, const IdPermutation<Word>& permutation, Word* ids, std::size_t num_ids) {
-#ifdef __x86_64__
-  if (instructions == Instructions::avx512) return permute_avx512(permutation, ids, num_ids);
-  if (instructions == Instructions::avx2) return permute_avx2(permutation, ids, num_ids);
-#endif
-  permute_portable(permutation, ids, num_ids);
+void permute_block(InstructionSet instructions, const IdPermutation<Word>& permutation, Word* ids,
+                   std::size_t num_ids) {
+  const auto task = [&] [[gnu::always_inline]] () { permute_all(permutation, ids, num_ids); };
+  run_with(instructions, task);
 }
 
 template <typename Word>
-void rmat_block(Instructions instructions, const Rmat& rmat, std::uint64_t first, Word* sources, Word* destinations,
+void rmat_block(InstructionSet instructions, const Rmat& rmat, std::uint64_t first, Word* sources, Word* destinations,
                 std::size_t num_edges) {
-#ifdef __x86_64__
-  if (instructions == Instructions::avx512) return rmat_avx512(rmat, first, sources, destinations, num_edges);
-  if (instructions == Instructions::avx2) return rmat_avx2(rmat, first, sources, destinations, num_edges);
-#endif
-  rmat_portable(rmat, first, sources, destinations, num_edges);
+  const auto task = [&] [[gnu::always_inline]] () { rmat_all(rmat, first, sources, destinations, num_edges); };
+  run_with(instructions, task);
 }
 
-void normal_block(Instructions instructions, std::uint64_t node_key, std::uint32_t first_pair, float* values,
+void normal_block(InstructionSet instructions, std::uint64_t node_key, std::uint32_t first_pair, float* values,
                   std::size_t num_pairs) {
-#ifdef __x86_64__
-  if (instructions == Instructions::avx512) return normal_avx512(node_key, first_pair, values, num_pairs);
-  if (instructions == Instructions::avx2) return normal_avx2(node_key, first_pair, values, num_pairs);
-#endif
-  normal_portable(node_key, first_pair, values, num_pairs);
+  const auto task = [&] [[gnu::always_inline]] () { normal_all(node_key, first_pair, values, num_pairs); };
+  run_with(instructions, task);
 }
 
 template struct IdPermutation<std::uint32_t>;
 template struct IdPermutation<std::uint64_t>;
-template void permute_block(Instructions, const IdPermutation<std::uint32_t>&, std::uint32_t*, std::size_t);
-template void permute_block(Instructions, const IdPermutation<std::uint64_t>&, std::uint64_t*, std::size_t);
-template void rmat_block(Instructions, const Rmat&, std::uint64_t, std::uint32_t*, std::uint32_t*, std::size_t);
-template void rmat_block(Instructions, const Rmat&, std::uint64_t, std::uint64_t*, std::uint64_t*, std::size_t);
+template void permute_block(InstructionSet, const IdPermutation<std::uint32_t>&, std::uint32_t*, std::size_t);
+template void permute_block(InstructionSet, const IdPermutation<std::uint64_t>&, std::uint64_t*, std::size_t);
+template void rmat_block(InstructionSet, const Rmat&, std::uint64_t, std::uint32_t*, std::uint32_t*, std::size_t);
+template void rmat_block(InstructionSet, const Rmat&, std::uint64_t, std::uint64_t*, std::uint64_t*, std::size_t);
 
 }  // namespace diskhop

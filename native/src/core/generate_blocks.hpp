@@ -5,12 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "diskhop/aggregate.hpp"
+
 namespace diskhop {
-
-enum class Instructions { portable, avx2, avx512 };
-
-/// The best that this processor has.
-[[nodiscard]] Instructions best_instructions() noexcept;
 
 /// Edges of a block and, separately, pairs of feature columns: small enough to stay in the first cache.
 inline constexpr std::size_t block_edges = 1024;
@@ -31,7 +28,7 @@ struct IdPermutation {
 
 /// Permutes at most block_edges ids.
 template <typename Word>
-void permute_block(Instructions instructions, const IdPermutation<Word>& permutation, Word* ids, std::size_t num_ids);
+void permute_block(InstructionSet instructions, const IdPermutation<Word>& permutation, Word* ids, std::size_t num_ids);
 
 struct Rmat {
   std::uint64_t key;
@@ -42,11 +39,11 @@ struct Rmat {
 
 /// Draws at most block_edges edges, first, first + 1, ...
 template <typename Word>
-void rmat_block(Instructions instructions, const Rmat& rmat, std::uint64_t first, Word* sources, Word* destinations,
+void rmat_block(InstructionSet instructions, const Rmat& rmat, std::uint64_t first, Word* sources, Word* destinations,
                 std::size_t num_edges);
 
 /// Pairs of standard normal values first_pair, ... (at most block_pairs) of a node: columns 2 p and 2 p + 1.
-void normal_block(Instructions instructions, std::uint64_t node_key, std::uint32_t first_pair, float* values,
+void normal_block(InstructionSet instructions, std::uint64_t node_key, std::uint32_t first_pair, float* values,
                   std::size_t num_pairs);
 
 }  // namespace diskhop

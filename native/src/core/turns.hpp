@@ -8,7 +8,8 @@ namespace diskhop {
 
 /// Calls run(data) in at most num_threads threads at once, the caller's among them, and returns when all have returned.
 /// Where the process has OpenMP's threads (torch's), they do it: they wait for work by spinning, and threads of our own
-/// would have to take the cores from them. `run` must not throw.
+/// would have to take the cores from them. (They do not survive a fork: a child that forks after this must not call
+/// it.) `run` must not throw.
 void run_in_threads(std::size_t num_threads, void (*run)(void* data), void* data);
 
 /// Calls work(turn, lane) for every turn below num_turns, in at most num_threads threads; `lane`, below num_threads,
