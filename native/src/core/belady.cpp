@@ -1,6 +1,7 @@
 #include "diskhop/belady.hpp"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 #include <string>
 
@@ -61,7 +62,7 @@ struct BeladyCache::Cut {
   std::int64_t new_bound = 0;
 
   [[nodiscard]] bool keeps(std::int64_t row, std::uint32_t next_use, bool is_held) const noexcept {
-    return next_use < use || (next_use == use && row < (is_held ? held_bound : new_bound));
+    return (next_use < use) | ((next_use == use) & (row < (is_held ? held_bound : new_bound)));
   }
 };
 
@@ -160,27 +161,54 @@ template <typename RowAt>
 CacheChanges BeladyCache::update(const RowAt& row_at, std::span<const std::uint32_t> next_uses, Comers comers) {
   CacheChanges changes;
   Cut cut = choose_cut(row_at, next_uses, comers, changes.out_rows);
+  const bool may_come_in = comers != Comers::none;
   std::uint64_t num_hits = 0;
-  for (std::size_t position = 0; position < next_uses.size(); ++position) {
-    const std::int64_t row = row_at(position);
-    const std::uint32_t use = next_uses[position];
-    const bool is_held = is_held_[position] != 0;
-    num_hits += is_held;
-    bool is_kept = cut.keeps(row, use, is_held) & (is_held | (comers != Comers::none));
-    if (is_kept) {
-      used_.push(use, row);
-    } else if (use == never_used && (is_held || (comers == Comers::all && cut.num_free > 0))) {
-      is_kept = true;
-      unused_.push_back(row);
-      if (!is_held) --cut.num_free;
+  // What becomes of a row is as good as random: first decided without a branch, then carried out by kinds.
+  constexpr std::size_t block_rows = 2048;
+  std::array<std::uint32_t, block_rows> kept;
+  std::array<std::uint32_t, block_rows> coming;
+  std::array<std::uint32_t, block_rows> others;
+  for (std::size_t begin = 0; begin < next_uses.size(); begin += block_rows) {
+    const std::size_t count = std::min(block_rows, next_uses.size() - begin);
+    std::size_t num_kept = 0;
+    std::size_t num_coming = 0;
+    std::size_t num_others = 0;
+    for (std::uint32_t place = 0; place < count; ++place) {
+      const std::uint32_t use = next_uses[begin + place];
+      const bool is_held = is_held_[begin + place] != 0;
+      const bool is_kept = cut.keeps(row_at(begin + place), use, is_held) & (is_held | may_come_in);
+      num_hits += is_held;
+      kept[num_kept] = place;
+      num_kept += is_kept;
+      coming[num_coming] = place;
+      num_coming += is_kept & (!is_held);
+      others[num_others] = place;
+      num_others += (!is_kept) & (is_held | ((use == never_used) & (cut.num_free > 0)));
     }
-    if (is_kept == is_held) continue;
-    if (is_kept) {
-      changes.in_positions.push_back(static_cast<std::int64_t>(position));
-    } else {
-      changes.out_rows.push_back(row);
+    for (std::size_t i = 0; i < num_kept; ++i) used_.push(next_uses[begin + kept[i]], row_at(begin + kept[i]));
+    for (std::size_t i = 0; i < num_coming; ++i) {
+      changes.in_positions.push_back(static_cast<std::int64_t>(begin + coming[i]));
+      flip(static_cast<std::uint64_t>(row_at(begin + coming[i])));
     }
-    flip(static_cast<std::uint64_t>(row));
+    const std::size_t num_in = changes.in_positions.size();
+    for (std::size_t i = 0; i < num_others; ++i) {
+      const std::size_t position = begin + others[i];
+      const std::int64_t row = row_at(position);
+      const bool is_held = is_held_[position] != 0;
+      if (next_uses[position] != never_used) {
+        changes.out_rows.push_back(row);
+        flip(static_cast<std::uint64_t>(row));
+      } else if (is_held) {
+        unused_.push_back(row);
+      } else if (comers == Comers::all && cut.num_free > 0) {
+        unused_.push_back(row);
+        --cut.num_free;
+        changes.in_positions.push_back(static_cast<std::int64_t>(position));
+        flip(static_cast<std::uint64_t>(row));
+      }
+    }
+    const auto middle = changes.in_positions.begin() + static_cast<std::ptrdiff_t>(num_in);
+    std::inplace_merge(middle - static_cast<std::ptrdiff_t>(num_coming), middle, changes.in_positions.end());
   }
   changes.num_hits = num_hits;
   size_ = size_ + changes.in_positions.size() - changes.out_rows.size();
