@@ -394,6 +394,15 @@ def test_memory_does_not_grow_with_the_features(tmp_path: Path) -> None:
     assert peak_bytes < 24_000_000
 
 
+def test_class_means_are_held_once() -> None:
+    config = GraphConfig(kind="uniform", num_nodes=10, num_edges=10, dim=1024, num_classes=500)
+    tracemalloc.start()
+    GeneratedNodes(config)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 1.2 * 4 * 1024 * 500
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
