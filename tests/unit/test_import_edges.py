@@ -313,6 +313,16 @@ def test_too_small_a_budget_is_refused_with_one_that_does(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["e.csv"]
 
 
+def test_what_a_killed_run_spilled_is_no_finished_work(tmp_path: Path) -> None:
+    spilled = tmp_path / ".graph.work" / ".spill" / "duckdb_temp_storage_DEFAULT-0.tmp"
+    spilled.parent.mkdir(parents=True)
+    spilled.touch()
+    with pytest.raises(SourceError) as caught:
+        import_text(tmp_path, "0,1\n1,x\n")
+    assert not hasattr(caught.value, "__notes__")
+    assert [path.name for path in tmp_path.iterdir()] == ["e.csv"]
+
+
 def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
