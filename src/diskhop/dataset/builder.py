@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.dataset.checks import checked_ids, checked_labels, checked_tasks, checked_triples, encoded_rows
+from diskhop.dataset.checks import (
+    SPLIT_HELD_AS,
+    checked_ids,
+    checked_labels,
+    checked_tasks,
+    checked_triples,
+    encoded_rows,
+    split_bytes,
+)
 from diskhop.dataset.csc import sort_edges
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.duplicates import CheckedLists, RepeatCounts
@@ -167,8 +175,10 @@ class DatasetBuilder:
                 f"{self._origin}: has {num_splits} splits of '{part}' and {len(known)} of others; give as many"
             )
         shown = f"split '{part}'" + (f" {number}" if num_splits > 1 else "")
-        ids = checked_ids(blocks, self._nodes[node_type].count, shown, self._origin)
-        written = self._files.write(split_file(node_type, part, number, num_splits), ids)
+        num_nodes = self._nodes[node_type].count
+        with self._budget.reserve(SPLIT_HELD_AS, split_bytes(num_nodes)):
+            ids = checked_ids(blocks, num_nodes, shown, self._origin)
+            written = self._files.write(split_file(node_type, part, number, num_splits), ids)
         if written == 0:
             raise SourceError(f"{self._origin}: {shown} is empty; give it nodes or leave it out")
         splits = [dict(split) for split in known]

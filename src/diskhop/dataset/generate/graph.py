@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.dataset.builder import DatasetBuilder
+from diskhop.dataset.checks import SPLIT_HELD_AS, split_bytes
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.encoding import encode_rows, row_bytes
 from diskhop.dataset.generate.config import GraphConfig
@@ -31,6 +32,7 @@ _NODES_A_BLOCK = 1 << 16
 _FEATURE_BLOCK_BYTES = 1 << 20
 # Of a block of nodes: ids, classes and places in the split.
 _BYTES_A_NODE = 40
+_LABEL_BYTES = _NODES_A_BLOCK * _BYTES_A_NODE
 
 
 def generate_graph(
@@ -100,14 +102,15 @@ def result_bytes(config: GraphConfig) -> int:
 def _most_held(config: GraphConfig, threads: int) -> dict[str, int]:
     """What is reserved when it is most, by name, but for sorting: known before any work."""
     ranking = {}
-    nodes = {"class means": _mean_bytes(config), "labels and splits": _label_bytes(config)}
+    nodes = {"class means": _mean_bytes(config)}
     if config.order == "hot":
         ranking["hot order"] = hot_order_bytes(config.num_nodes, generated_edges(config).num_edges, threads)
         nodes["hot order"] = nodes["original ids"] = config.num_nodes * _id_bytes(config)
-    if config.dim and _feature_bytes(config, threads) > nodes["labels and splits"]:
-        del nodes["labels and splits"]
-        nodes["features"] = _feature_bytes(config, threads)
-    return max(ranking, nodes, key=lambda wanted: sum(wanted.values()))
+    labels = {"labels and splits": _LABEL_BYTES}
+    if config.num_classes:
+        labels[SPLIT_HELD_AS] = split_bytes(config.num_nodes)
+    features = {"features": _feature_bytes(config, threads)} if config.dim else {}
+    return max(ranking, {**nodes, **labels}, {**nodes, **features}, key=lambda wanted: sum(wanted.values()))
 
 
 def _id_bytes(config: GraphConfig) -> int:
@@ -116,11 +119,6 @@ def _id_bytes(config: GraphConfig) -> int:
 
 def _mean_bytes(config: GraphConfig) -> int:
     return 4 * config.num_classes * config.dim
-
-
-def _label_bytes(config: GraphConfig) -> int:
-    # Which nodes a split has seen is a byte each.
-    return _NODES_A_BLOCK * _BYTES_A_NODE + config.num_nodes
 
 
 def _feature_bytes(config: GraphConfig, threads: int) -> int:
@@ -145,7 +143,7 @@ def _write_nodes(
     def blocks(make: Callable[[int, int], NDArray[Any]]) -> Iterator[NDArray[Any]]:
         return (make(start, stop) for start, stop in row_ranges(num_nodes, _NODES_A_BLOCK))
 
-    with budget.reserve("labels and splits", _label_bytes(config)):
+    with budget.reserve("labels and splits", _LABEL_BYTES):
         if config.order == "hot":
             builder.add_original_ids(NODE, blocks(nodes.original_ids), order="hot")
         if config.num_classes:
