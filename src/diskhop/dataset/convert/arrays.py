@@ -98,7 +98,7 @@ def import_arrays(
         graph = _GraphArrays(source, list_arrays(source, opened))
         opened.enter_context(builder)
         graph.open_edges(builder.work, Tools(engine, injector), budget, opened)
-        num_nodes = graph.count_nodes(threads)
+        num_nodes = graph.count_nodes(budget, threads)
         builder.add_nodes(NODE, num_nodes)
         if graph.has_splits:
             budget.require({SPLIT_HELD_AS: split_bytes(num_nodes)})
@@ -144,10 +144,10 @@ class _GraphArrays:
         if self._edges is not None:
             self._edge_source = open_edges(self._edges, work, tools, budget, opened)
 
-    def count_nodes(self, threads: int) -> int:
+    def count_nodes(self, budget: Budget, threads: int) -> int:
         """Set the number of nodes to what the arrays tell; where none does, to the highest id + 1."""
         if self._told_nodes is None:
-            highest = highest_id(self._edge_source, threads)
+            highest = highest_id(self._edge_source, budget, threads)
             for triples in self._triples.values():
                 highest = max(highest, *(int(block[:, [0, 2]].max()) for block in triples.blocks()), -1)
             self.num_nodes = highest + 1
