@@ -436,6 +436,18 @@ def test_what_cannot_be_made_is_refused(change: dict[str, Any], words: str) -> N
     assert words in str(caught.value)
 
 
+def test_a_small_graph_needs_little_whatever_the_threads(tmp_path: Path) -> None:
+    wanted = SMALL | {"kind": "uniform", "order": "hot"}
+    expected = generated(tmp_path / "one", **wanted).hash
+    assert generated(tmp_path / "many", threads=64, memory_bytes=20_000_000, **wanted).hash == expected
+
+
+def test_features_are_made_by_as_many_threads_as_the_budget_has_room_for(tmp_path: Path) -> None:
+    wanted = SMALL | {"kind": "uniform", "num_nodes": 20_000, "dim": 256}
+    expected = generated(tmp_path / "one", **wanted).hash
+    assert generated(tmp_path / "many", threads=64, memory_bytes=20_000_000, **wanted).hash == expected
+
+
 def test_what_does_not_fit_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(DestinationError, match="are free"):
         generated(tmp_path / "graph", **SBM | {"num_nodes": 2**40})

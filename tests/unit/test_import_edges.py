@@ -313,6 +313,14 @@ def test_too_small_a_budget_is_refused_with_one_that_does(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["e.csv"]
 
 
+def test_a_small_text_needs_little_whatever_the_threads(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("0,1\n5,2\n")
+    dataset = import_graph(
+        tmp_path / "e.csv", tmp_path / "graph", engine=threads_engine(), budget=Budget(50_000_000), threads=64
+    )
+    assert edges_of(dataset) == [(0, 1), (3, 2)]
+
+
 def test_what_a_killed_run_spilled_is_no_finished_work(tmp_path: Path) -> None:
     spilled = tmp_path / ".graph.work" / ".spill" / "duckdb_temp_storage_DEFAULT-0.tmp"
     spilled.parent.mkdir(parents=True)

@@ -22,7 +22,7 @@ from diskhop.dataset.generate.edges import generated_edges
 from diskhop.dataset.generate.nodes import GeneratedNodes
 from diskhop.dataset.manifest import SPLIT_NAMES, index_dtype
 from diskhop.dataset.order import RenumberedEdges, find_hot_order, hot_order_bytes
-from diskhop.dataset.parallel import map_in_order
+from diskhop.dataset.parallel import map_in_order, threads_that_fit
 from diskhop.dataset.progress import Progress, row_ranges, silent, tracked
 from diskhop.io.atomic import Injector
 from diskhop.io.memory import default_memory_bytes, default_threads
@@ -72,7 +72,7 @@ def generate_graph(
     ):
         builder.add_nodes(NODE, num_nodes)
         builder.require_space(result_bytes(config))
-        budget.require(_most_held(config, threads))
+        budget.require(_most_held(config))
         original_ids = None
         if config.order == "hot":
             order = held.enter_context(
@@ -99,17 +99,17 @@ def result_bytes(config: GraphConfig) -> int:
     return topology_bytes + int((node_bytes + 8 * (ids_a_node + labels_a_node)) * config.num_nodes)
 
 
-def _most_held(config: GraphConfig, threads: int) -> dict[str, int]:
-    """What is reserved when it is most, by name, but for sorting: known before any work."""
+def _most_held(config: GraphConfig) -> dict[str, int]:
+    """What one thread reserves when it is most, by name, but for sorting: known before any work."""
     ranking = {}
     nodes = {"class means": _mean_bytes(config)}
     if config.order == "hot":
-        ranking["hot order"] = hot_order_bytes(config.num_nodes, generated_edges(config).num_edges, threads)
+        ranking["hot order"] = hot_order_bytes(config.num_nodes, generated_edges(config).num_edges, 1)
         nodes["hot order"] = nodes["original ids"] = config.num_nodes * _id_bytes(config)
     labels = {"labels and splits": _LABEL_BYTES}
     if config.num_classes:
         labels[SPLIT_HELD_AS] = split_bytes(config.num_nodes)
-    features = {"features": _feature_bytes(config, threads)} if config.dim else {}
+    features = {"features": _feature_bytes(config, 1)} if config.dim else {}
     return max(ranking, {**nodes, **labels}, {**nodes, **features}, key=lambda wanted: sum(wanted.values()))
 
 
@@ -123,7 +123,8 @@ def _mean_bytes(config: GraphConfig) -> int:
 
 def _feature_bytes(config: GraphConfig, threads: int) -> int:
     # A block in each thread's hands, one waiting, and one on its way, each with what it is turned into.
-    return 2 * (threads + 2) * _rows_a_block(config) * (4 * config.dim + _BYTES_A_NODE)
+    rows_at_once = min(config.num_nodes, (threads + 2) * _rows_a_block(config))
+    return 2 * rows_at_once * (4 * config.dim + _BYTES_A_NODE)
 
 
 def _rows_a_block(config: GraphConfig) -> int:
@@ -156,7 +157,9 @@ def _write_nodes(
         def encoded(rows: tuple[int, int]) -> NDArray[np.uint8]:
             return encode_rows(nodes.features(*rows), config.dtype)
 
-        with budget.reserve("features", _feature_bytes(config, threads)):
+        needed_bytes = partial(_feature_bytes, config)
+        threads = threads_that_fit(threads, budget.available_bytes, needed_bytes)
+        with budget.reserve("features", needed_bytes(threads)):
             made = map_in_order(encoded, row_ranges(num_nodes, _rows_a_block(config)), threads)
             features = tracked(made, progress, "features", num_nodes)
             builder.add_encoded_features(NODE, features, dim=config.dim, dtype=config.dtype)
