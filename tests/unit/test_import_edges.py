@@ -12,10 +12,11 @@ import pytest
 
 from diskhop.budget import Budget
 from diskhop.cli import run
-from diskhop.dataset.convert import edge_work, import_graph
+from diskhop.dataset.convert import edge_list, edge_work, import_graph
 from diskhop.dataset.convert.edge_options import EdgeOptions
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
+from diskhop.dataset.writer import WRITER_BYTES
 from diskhop.errors import BudgetError, ConfigError, DestinationError, SourceError
 from tests.graphs import SHARED_DATA, folder_bytes, threads_engine
 
@@ -319,6 +320,35 @@ def test_a_small_text_needs_little_whatever_the_threads(tmp_path: Path) -> None:
         tmp_path / "e.csv", tmp_path / "graph", engine=threads_engine(), budget=Budget(50_000_000), threads=64
     )
     assert edges_of(dataset) == [(0, 1), (3, 2)]
+
+
+@pytest.mark.parametrize("ids", ["string", "integer"])
+def test_what_nodes_were_called_is_refused_before_edges_are_sorted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ids: Any
+) -> None:
+    """With room for what reads names, but not for the order beside it."""
+    memory_bytes = 150_000_000
+    monkeypatch.setattr(edge_list, "_DUCK_READS_BYTES", memory_bytes - WRITER_BYTES - 1000)
+    source = tmp_path / "e.csv"
+    source.write_text("".join(f"{2**40 + node},{2**41}\n" for node in range(500)))
+    stages: list[str] = []
+
+    def import_within(num_bytes: int) -> Dataset:
+        return import_graph(
+            source,
+            tmp_path / "graph",
+            engine=threads_engine(),
+            budget=Budget(num_bytes),
+            progress=lambda stage, done, total: stages.append(stage),
+            options=EdgeOptions(order="hot", ids=ids),
+        )
+
+    with pytest.raises(BudgetError, match="original ids") as caught:
+        import_within(memory_bytes)
+    assert stages[-1] == "numbering"
+    assert caught.value.smallest_bytes is not None
+    assert caught.value.smallest_bytes == memory_bytes - 1000 + 501 * (8 if ids == "string" else 16)
+    import_within(caught.value.smallest_bytes)
 
 
 def test_what_a_killed_run_spilled_is_no_finished_work(tmp_path: Path) -> None:
