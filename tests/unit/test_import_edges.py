@@ -370,6 +370,13 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["e.csv"]
 
 
+def test_the_rows_of_names_are_part_of_what_the_disk_must_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 100_000})())
+    with pytest.raises(DestinationError, match="are free"):
+        import_text(tmp_path, f"{'a' * 100},{'b' * 100}\n" * 1000)
+    assert [path.name for path in tmp_path.iterdir()] == ["e.csv"]
+
+
 def test_the_command_line_tells_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "e.tsv"
     source.write_text("a\tb\nb\ta\na\ta\n")

@@ -66,7 +66,7 @@ def import_edges(
         progress=progress,
     )
     with builder, ExitStack() as held:
-        builder.require_space(_disk_bytes(files, options))
+        builder.require_space(_disk_bytes(files, layout, options))
         work = EdgeWork(
             files,
             layout,
@@ -99,12 +99,14 @@ def import_edges(
         return builder.finish()
 
 
-def _disk_bytes(files: Sequence[TextFile], options: EdgeOptions) -> int:
-    """About what is needed on the disk: unpacked text, pairs, and lists with their starts."""
+def _disk_bytes(files: Sequence[TextFile], layout: RowLayout, options: EdgeOptions) -> int:
+    """About what is needed on the disk: unpacked text, rows of names, pairs, and lists with their starts."""
     text = sum(text_bytes(file) for file in files)
     unpacked = sum(text_bytes(file) for file in files if file.is_gzip)
     num_rows = text / row_bytes(files[0])
-    return unpacked + int(num_rows * (8 + 4 * (2 if options.undirected else 1))) + 8 * (options.nodes or 0)
+    # As Parquet, rows with the list of their names are from a third of the text to half as long again.
+    rows = text if layout.ids == "string" else 0
+    return unpacked + rows + int(num_rows * (8 + 4 * (2 if options.undirected else 1))) + 8 * (options.nodes or 0)
 
 
 def _most_held(numbered: NumberedEdges, layout: RowLayout, options: EdgeOptions, num_edges: int) -> dict[str, int]:
