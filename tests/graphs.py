@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +40,28 @@ def threads_engine(injector: FaultInjector | None = None) -> Engine:
 def random_pairs(num_nodes: int, num_edges: int, seed: int = 0) -> NDArray[np.int64]:
     """Edges (2, num_edges), repeats and loops among them."""
     return np.random.default_rng(seed).integers(0, num_nodes, (2, num_edges))
+
+
+class SlowEdges:
+    """Edges of node 0 alone that take a while to read, and the most that were being read at once."""
+
+    identity = "slow"
+
+    def __init__(self, num_edges: int) -> None:
+        self.num_edges = num_edges
+        self.most_at_once = 0
+        self._at_once = 0
+        self._lock = Lock()
+
+    def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        with self._lock:
+            self._at_once += count
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        time.sleep(0.01)
+        with self._lock:
+            self._at_once -= count
+        ids = np.zeros(count, np.int64)
+        return ids, ids
 
 
 def make_dataset(

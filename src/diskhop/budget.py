@@ -113,7 +113,8 @@ class Budget:
 
     def _refusal(self, wanted: Mapping[str, int], held_bytes: int) -> BudgetError:
         smallest_bytes = held_bytes + sum(wanted.values())
-        parts = ", ".join(f"{name} {format_bytes(num_bytes)}" for name, num_bytes in {**self._held, **wanted}.items())
+        together = {name: self._held.get(name, 0) + wanted.get(name, 0) for name in {**self._held, **wanted}}
+        parts = ", ".join(f"{name} {format_bytes(num_bytes)}" for name, num_bytes in together.items() if num_bytes > 0)
         return BudgetError(
             f"--memory {format_bytes(self.total_bytes)} is too small: it must hold {parts}; "
             f"the smallest that works is {-(-smallest_bytes // 1_000_000)}MB",

@@ -72,13 +72,14 @@ class _InFlight:
 
 
 class BatchStream:
-    """One pass over a list of seed batches; an iterator and a context manager."""
+    """One pass over seeds, `batch_size` at a time; an iterator and a context manager."""
 
     def __init__(
         self,
         pipeline: Pipeline,
         sampler: Sampler,
-        seed_batches: list[NodeIds],
+        seeds: NodeIds,
+        batch_size: int,
         purpose: Purpose,
         epoch: int,
         first_number: int,
@@ -87,7 +88,9 @@ class BatchStream:
         plan = pipeline.plan
         self._pipeline = pipeline
         self._sampler = sampler
-        self._seed_batches = seed_batches
+        self._seeds = seeds
+        self._batch_size = batch_size
+        self._num_batches = -(-len(seeds) // batch_size)
         self._purpose = purpose
         self._epoch = epoch
         self._first_number = first_number
@@ -128,10 +131,10 @@ class BatchStream:
         return self
 
     def __len__(self) -> int:
-        return len(self._seed_batches)
+        return self._num_batches
 
     def __next__(self) -> MiniBatch:
-        if self._next_to_deliver == len(self._seed_batches):
+        if self._next_to_deliver == self._num_batches:
             self._release_held()
             raise StopIteration
         asked = time.perf_counter()
@@ -183,17 +186,18 @@ class BatchStream:
             with self._lock:
                 index = self._next_to_sample
                 self._next_to_sample += 1
-            if index >= len(self._seed_batches):
+            if index >= self._num_batches:
                 return
             started = time.perf_counter()
+            seeds = self._seeds[index * self._batch_size :][: self._batch_size]
             sampled = self._sampler.sample(
-                self._seed_batches[index], purpose=self._purpose, epoch=self._epoch, number=self._first_number + index
+                seeds, purpose=self._purpose, epoch=self._epoch, number=self._first_number + index
             )
             self._sampled.put(index, (sampled, time.perf_counter() - started))
 
     def _submit(self) -> None:
         store = self._pipeline.store
-        for index in range(len(self._seed_batches)):
+        for index in range(self._num_batches):
             sampled, seconds = self._sampled.get()
             row_bytes = sampled.num_nodes * self._pipeline.bytes_a_row
             gate_bytes = buffer_bytes(sampled.num_bytes) + buffer_bytes(row_bytes)
@@ -206,7 +210,7 @@ class BatchStream:
             self._submitted.put(index, batch)
 
     def _collect(self) -> None:
-        for index in range(len(self._seed_batches)):
+        for index in range(self._num_batches):
             batch = self._submitted.get()
             self._pipeline.bring_rows(batch, self._with_in_degrees)
             self._ready.put(index, batch)
@@ -260,10 +264,10 @@ class Pipeline:
         """
         if batch_size < 1:
             raise ConfigError(f"batch size must be at least 1, got {batch_size}")
-        seed_batches = [seeds[start : start + batch_size] for start in range(0, len(seeds), batch_size)]
         sampler = NeighborSampler(self.topology, fanouts, seed, self._pool)
-        wanted = seed_batches[first_number:max_batches]
-        return BatchStream(self, sampler, wanted, purpose, epoch, first_number, with_in_degrees)
+        stop = None if max_batches is None else max_batches * batch_size
+        wanted = seeds[first_number * batch_size : stop]
+        return BatchStream(self, sampler, wanted, batch_size, purpose, epoch, first_number, with_in_degrees)
 
     def bring_rows(self, batch: _InFlight, with_in_degrees: bool) -> None:
         """Wait for a submitted batch and bring its rows to their places."""

@@ -31,7 +31,7 @@ from diskhop.io.atomic import (
     write_file,
 )
 
-# Files of a stage that no task made have names that start with a dot.
+# What no task made, files of a stage and folders beside the stages, has a name that starts with a dot.
 _KEY_NAME = ".key"
 
 
@@ -95,7 +95,7 @@ class WorkFolder:
     ) -> None:
         try:
             if error is not None and self._lock is not None:
-                if any(not path.name.startswith(".") for path in self.path.glob("*/*")):
+                if any(not path.name.startswith(".") for path in self.path.glob("[!.]*/*")):
                     error.add_note(f"what is done is kept in {self.path}: run the same command again to go on")
                 else:
                     remove_tree(self.path, self._injector)

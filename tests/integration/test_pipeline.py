@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -170,6 +171,19 @@ def test_a_stage_that_breaks_reaches_the_consumer_with_its_cause(
     with pytest.raises(PipelineError, match="collect") as caught:
         run_all(dataset, plan_for(dataset))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_pass_holds_nothing_for_the_batches_to_come(dataset: Dataset) -> None:
+    plan = plan_for(dataset)
+    seeds = np.resize(np.arange(dataset.num_nodes), 200_000)
+    with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
+        tracemalloc.start()
+        with pipeline.run(seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=(2,), batch_size=1, seed=0) as batches:
+            assert len(batches) == len(seeds)
+            next(batches)
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak_bytes < 4_000_000
 
 
 def test_a_repeated_seed_is_refused(dataset: Dataset) -> None:

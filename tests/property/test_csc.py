@@ -17,12 +17,12 @@ from scipy.sparse import coo_array
 from diskhop.budget import Budget
 from diskhop.dataset.csc import sort_edges
 from diskhop.dataset.edge_keys import EdgeShape
-from diskhop.dataset.edges import ArrayEdges
+from diskhop.dataset.edges import ArrayEdges, highest_id
 from diskhop.dataset.progress import silent
-from diskhop.dataset.sort_plan import SortLimits, plan_crew, plan_cut
+from diskhop.dataset.sort_plan import SortLimits, bytes_in_memory, plan_crew, plan_cut
 from diskhop.errors import BudgetError, SourceError
 from diskhop.tasks import Tools, WorkFolder
-from tests.graphs import memory_folder, threads_engine
+from tests.graphs import SlowEdges, memory_folder, threads_engine
 
 # Blocks of a page and buckets of a few edges: many spills, buckets and blocks for graphs that tests can afford.
 TINY = SortLimits(
@@ -34,6 +34,10 @@ TINY = SortLimits(
     read_edges=13,
     in_memory_bytes=0,
 )
+
+
+READ_EDGES = 1000
+READ_BYTES = bytes_in_memory(0, 1, 1, SortLimits(read_edges=READ_EDGES))
 
 
 class Lists(NamedTuple):
@@ -216,3 +220,29 @@ def test_the_smallest_memory_that_is_named_sorts_in_few_passes(
     assert max(crew.spill_bytes, crew.sort_bytes) <= memory_bytes
     bucket_keys = -(-num_edges // cut.num_buckets)
     assert crew.sorted_keys >= min(bucket_keys, (2 << 20) // key_bytes - 64 * 4096 // key_bytes)
+
+
+@pytest.mark.parametrize("spare_bytes", [0, 2 * READ_BYTES, 1 << 30])
+def test_what_is_read_at_once_in_memory_is_reserved(folder: Path, spare_bytes: int) -> None:
+    """By as many threads as the budget has room for: one does, and then nothing goes by way of the disk."""
+    limits = SortLimits(read_edges=READ_EDGES)
+    edges = SlowEdges(8 * READ_EDGES)
+    shape = EdgeShape(num_sources=1, num_destinations=1, num_edges=edges.num_edges, is_numbered=False, origin="x")
+    smallest_bytes = bytes_in_memory(edges.num_edges, shape.layout().key_bytes, 1, limits)
+    budget = Budget(smallest_bytes + spare_bytes)
+    with WorkFolder(folder / "graph") as work:
+        tools = Tools(threads_engine())
+        common: dict[str, Any] = {"budget": budget, "threads": 6, "tools": tools, "progress": silent, "limits": limits}
+        with sort_edges(edges, shape, work=work, stage="sort", **common):
+            pass
+    num_readers = 1 + min(5, spare_bytes // READ_BYTES)
+    assert budget.table() == {"sorting edges": smallest_bytes + (num_readers - 1) * READ_BYTES}
+    assert edges.most_at_once <= num_readers * READ_EDGES
+
+
+def test_the_highest_id_is_found_by_as_many_threads_as_the_budget_has_room_for() -> None:
+    for memory_bytes in (7_000_000, 14_000_000, 1 << 30):
+        edges = SlowEdges(2_000_000)
+        budget = Budget(memory_bytes)
+        assert highest_id(edges, budget, threads=6) == 0
+        assert 16 * edges.most_at_once <= budget.peak_bytes

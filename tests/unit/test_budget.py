@@ -60,6 +60,15 @@ def test_refusal_names_holders_and_the_smallest_budget_that_would_do() -> None:
     Budget(parse_bytes("7MB")).require({"topology": 2_000_000, "cache": 4_500_000})
 
 
+def test_the_parts_of_a_refusal_are_all_that_is_held_and_wanted() -> None:
+    budget = Budget(10_000_000)
+    budget.reserve("done", 1_000_000).release()
+    with budget.reserve("ids", 4_000_000), pytest.raises(BudgetError) as caught:
+        budget.require({"ids": 7_000_000, "names": 2_000_000, "nothing": 0})
+    told = "it must hold ids 11 MB, names 2 MB; the smallest that works is 13MB"
+    assert told in str(caught.value)
+
+
 def test_releasing_twice_gives_back_once() -> None:
     budget = Budget(10)
     reservation = budget.reserve("cache", 6)

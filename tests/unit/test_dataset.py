@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -260,6 +261,19 @@ def test_what_breaks_a_rule_is_refused_and_nothing_is_left(tmp_path: Path, step:
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_builder_gives_back_what_it_reserved(tmp_path: Path, taken: bool) -> None:
+    budget = Budget(1 << 30)
+    if taken:
+        (tmp_path / "graph").write_text("precious")
+    builder = DatasetBuilder(tmp_path / "graph", name="test", engine=threads_engine(), budget=budget, threads=1)
+    with pytest.raises(DestinationError) if taken else nullcontext(), builder:
+        assert budget.available_bytes < budget.total_bytes
+        builder.add_nodes("node", 4)
+        builder.finish()
+    assert budget.available_bytes == budget.total_bytes
 
 
 def press_ctrl_c(builder: DatasetBuilder) -> None:

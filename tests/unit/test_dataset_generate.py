@@ -394,6 +394,15 @@ def test_memory_does_not_grow_with_the_features(tmp_path: Path) -> None:
     assert peak_bytes < 24_000_000
 
 
+def test_class_means_are_held_once() -> None:
+    config = GraphConfig(kind="uniform", num_nodes=10, num_edges=10, dim=1024, num_classes=500)
+    tracemalloc.start()
+    GeneratedNodes(config)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 1.2 * 4 * 1024 * 500
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -425,6 +434,18 @@ def test_what_cannot_be_made_is_refused(change: dict[str, Any], words: str) -> N
     with pytest.raises(ConfigError) as caught:
         GraphConfig(**(SBM | change))
     assert words in str(caught.value)
+
+
+def test_a_small_graph_needs_little_whatever_the_threads(tmp_path: Path) -> None:
+    wanted = SMALL | {"kind": "uniform", "order": "hot"}
+    expected = generated(tmp_path / "one", **wanted).hash
+    assert generated(tmp_path / "many", threads=64, memory_bytes=20_000_000, **wanted).hash == expected
+
+
+def test_features_are_made_by_as_many_threads_as_the_budget_has_room_for(tmp_path: Path) -> None:
+    wanted = SMALL | {"kind": "uniform", "num_nodes": 20_000, "dim": 256}
+    expected = generated(tmp_path / "one", **wanted).hash
+    assert generated(tmp_path / "many", threads=64, memory_bytes=20_000_000, **wanted).hash == expected
 
 
 def test_what_does_not_fit_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

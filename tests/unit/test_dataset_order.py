@@ -104,6 +104,17 @@ def test_too_small_a_budget_is_refused_before_anything_is_read() -> None:
     assert caught.value.smallest_bytes == needed
 
 
+def test_threads_that_have_no_block_or_no_room_reserve_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hot_order_bytes(50, 400, 64) == hot_order_bytes(50, 400, 1)
+    monkeypatch.setattr(order_module, "_EDGES_A_BLOCK", 100)
+    pairs = random_pairs(50, 6400)
+    assert hot_order_bytes(50, 6400, 64) > hot_order_bytes(50, 6400, 2)
+    budget = Budget(hot_order_bytes(50, 6400, 2))
+    with find_hot_order(ArrayEdges(pairs), 50, budget=budget, threads=64, origin="x") as order:
+        assert budget.peak_bytes == budget.total_bytes
+        assert np.argsort(order.new_ids).tolist() == brute_force_order(pairs[0], 50)
+
+
 def test_what_is_no_permutation_is_refused() -> None:
     for order in ([0, 0], [0, 2], [-1, 0]):
         with pytest.raises(ValueError, match="id"):

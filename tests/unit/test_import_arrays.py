@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from diskhop.budget import Budget
 from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.verify import verify
-from diskhop.errors import ConfigError, DiskhopError, SourceError
+from diskhop.dataset.writer import WRITER_BYTES
+from diskhop.errors import BudgetError, ConfigError, DiskhopError, SourceError
 from tests.graphs import SHARED_DATA, folder_bytes, threads_engine
 
 Arrays = dict[str, Any]
@@ -216,6 +218,21 @@ def with_value(array: Any, index: Any, value: Any) -> Any:
 
 GOOD = good_arrays()
 TASKS = np.arange(40.0).reshape(20, 2) % 2
+
+
+@pytest.mark.parametrize("key", ["train_idx", "train_mask"])
+def test_which_nodes_a_split_has_is_reserved_and_refused_up_front(tmp_path: Path, key: str) -> None:
+    train = np.arange(20_000_000) == 7 if key == "train_mask" else np.array([7])
+    arrays = {"edge_index": np.zeros((2, 1), np.int64), "num_nodes": np.array(20_000_000), key: train}
+    source = save(tmp_path / "source", arrays, "npy")
+    stages: list[str] = []
+    with pytest.raises(BudgetError, match="nodes of a split 20 MB") as caught:
+        imported(source, budget=Budget(25_000_000), progress=lambda stage, done, total: stages.append(stage))
+    smallest_bytes = WRITER_BYTES + 20_000_000
+    assert (stages, caught.value.smallest_bytes) == ([], smallest_bytes)
+    budget = Budget(smallest_bytes)
+    imported(source, budget=budget)
+    assert budget.table()["nodes of a split"] == 20_000_000
 
 
 def test_one_mask_for_each_part_is_one_split(tmp_path: Path) -> None:

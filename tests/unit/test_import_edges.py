@@ -13,11 +13,12 @@ import pytest
 
 from diskhop.budget import Budget
 from diskhop.cli import run
-from diskhop.dataset.convert import edge_work, import_graph
+from diskhop.dataset.convert import edge_list, edge_work, import_graph
 from diskhop.dataset.convert.edge_list import import_edges
 from diskhop.dataset.convert.edge_options import EdgeOptions
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
+from diskhop.dataset.writer import WRITER_BYTES
 from diskhop.errors import BudgetError, ConfigError, DestinationError, SourceError
 from tests.graphs import SHARED_DATA, folder_bytes, threads_engine
 
@@ -354,12 +355,66 @@ def test_too_small_a_budget_is_refused_with_one_that_does(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["e.csv"]
 
 
+def test_a_small_text_needs_little_whatever_the_threads(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("0,1\n5,2\n")
+    dataset = import_graph(
+        tmp_path / "e.csv", tmp_path / "graph", engine=threads_engine(), budget=Budget(50_000_000), threads=64
+    )
+    assert edges_of(dataset) == [(0, 1), (3, 2)]
+
+
+@pytest.mark.parametrize("ids", ["string", "integer"])
+def test_what_nodes_were_called_is_refused_before_edges_are_sorted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ids: Any
+) -> None:
+    """With room for what reads names, but not for the order beside it."""
+    memory_bytes = 150_000_000
+    monkeypatch.setattr(edge_list, "_DUCK_READS_BYTES", memory_bytes - WRITER_BYTES - 1000)
+    source = tmp_path / "e.csv"
+    source.write_text("".join(f"{2**40 + node},{2**41}\n" for node in range(500)))
+    stages: list[str] = []
+
+    def import_within(num_bytes: int) -> Dataset:
+        return import_graph(
+            source,
+            tmp_path / "graph",
+            engine=threads_engine(),
+            budget=Budget(num_bytes),
+            progress=lambda stage, done, total: stages.append(stage),
+            options=EdgeOptions(order="hot", ids=ids),
+        )
+
+    with pytest.raises(BudgetError, match="original ids") as caught:
+        import_within(memory_bytes)
+    assert stages[-1] == "numbering"
+    assert caught.value.smallest_bytes is not None
+    assert caught.value.smallest_bytes == memory_bytes - 1000 + 501 * (8 if ids == "string" else 16)
+    import_within(caught.value.smallest_bytes)
+
+
+def test_what_a_killed_run_spilled_is_no_finished_work(tmp_path: Path) -> None:
+    spilled = tmp_path / ".graph.work" / ".spill" / "duckdb_temp_storage_DEFAULT-0.tmp"
+    spilled.parent.mkdir(parents=True)
+    spilled.touch()
+    with pytest.raises(SourceError) as caught:
+        import_text(tmp_path, "0,1\n1,x\n")
+    assert not hasattr(caught.value, "__notes__")
+    assert [path.name for path in tmp_path.iterdir()] == ["e.csv"]
+
+
 def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     with pytest.raises(DestinationError, match="are free"):
         import_text(tmp_path, "0,1\n" * 1000)
+    assert [path.name for path in tmp_path.iterdir()] == ["e.csv"]
+
+
+def test_the_rows_of_names_are_part_of_what_the_disk_must_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 100_000})())
+    with pytest.raises(DestinationError, match="are free"):
+        import_text(tmp_path, f"{'a' * 100},{'b' * 100}\n" * 1000)
     assert [path.name for path in tmp_path.iterdir()] == ["e.csv"]
 
 

@@ -8,6 +8,7 @@ order after add_nodes.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -17,8 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import Engine
-from diskhop.budget import Budget, Reservation
-from diskhop.dataset.checks import checked_ids, checked_labels, checked_tasks, checked_triples, encoded_rows
+from diskhop.budget import Budget
+from diskhop.dataset.checks import (
+    SPLIT_HELD_AS,
+    checked_ids,
+    checked_labels,
+    checked_tasks,
+    checked_triples,
+    encoded_rows,
+    split_bytes,
+)
 from diskhop.dataset.csc import sort_edges
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.duplicates import CheckedLists, RepeatCounts
@@ -76,7 +85,7 @@ class DatasetBuilder:
         self._injector = injector
         self._progress = progress or silent
         self._sort_limits = sort_limits or SortLimits()
-        self._reservation: Reservation | None = None
+        self._held = ExitStack()
         self._tools = Tools(engine, injector)
         self.work = WorkFolder(destination, injector)
         self._staged = StagedDirectory(destination, injector)
@@ -87,17 +96,17 @@ class DatasetBuilder:
         self._names: dict[str, int] = {}
 
     def __enter__(self) -> DatasetBuilder:
-        self._reservation = self._budget.reserve("writing files", WRITER_BYTES)
-        self._staged.__enter__()
+        with ExitStack() as entered:
+            entered.enter_context(self.work)
+            entered.enter_context(self._budget.reserve("writing files", WRITER_BYTES))
+            entered.enter_context(self._staged)
+            self._held = entered.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._staged.__exit__(kind, error, trace)
-        finally:
-            self.work.__exit__(kind, error, trace)
+        self._held.__exit__(kind, error, trace)
 
     def require_space(self, num_bytes: int) -> None:
         """Refuse now what would not fit on the disk later."""
@@ -166,8 +175,10 @@ class DatasetBuilder:
                 f"{self._origin}: has {num_splits} splits of '{part}' and {len(known)} of others; give as many"
             )
         shown = f"split '{part}'" + (f" {number}" if num_splits > 1 else "")
-        ids = checked_ids(blocks, self._nodes[node_type].count, shown, self._origin)
-        written = self._files.write(split_file(node_type, part, number, num_splits), ids)
+        num_nodes = self._nodes[node_type].count
+        with self._budget.reserve(SPLIT_HELD_AS, split_bytes(num_nodes)):
+            ids = checked_ids(blocks, num_nodes, shown, self._origin)
+            written = self._files.write(split_file(node_type, part, number, num_splits), ids)
         if written == 0:
             raise SourceError(f"{self._origin}: {shown} is empty; give it nodes or leave it out")
         splits = [dict(split) for split in known]

@@ -16,6 +16,8 @@ from diskhop.dataset.encoding import encode_rows, too_large
 from diskhop.dataset.manifest import MOST_CLASSES, MOST_COUNT
 from diskhop.errors import SourceError
 
+SPLIT_HELD_AS = "nodes of a split"
+
 
 def encoded_rows(
     blocks: Iterable[NDArray[Any]], dtype: str, row_stride: int, origin: str
@@ -59,8 +61,13 @@ def checked_tasks(blocks: Iterable[NDArray[Any]], origin: str) -> Iterator[NDArr
         first_node += len(block)
 
 
+def split_bytes(num_nodes: int) -> int:
+    """What checked_ids holds from the first block to the last: whether it has seen a node, for each."""
+    return num_nodes
+
+
 def checked_ids(blocks: Iterable[NDArray[Any]], num_nodes: int, what: str, origin: str) -> Iterator[NDArray[np.int64]]:
-    """Node ids, each at most once."""
+    """Node ids, each at most once. The caller has reserved split_bytes."""
     is_seen = np.zeros(num_nodes, np.bool_)
     for block in blocks:
         bad = np.flatnonzero((block < 0) | (block >= num_nodes))

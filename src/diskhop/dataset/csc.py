@@ -14,7 +14,7 @@ from diskhop.budget import Budget, Reservation
 from diskhop.dataset.edge_keys import EdgeShape, add_edges
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.external_sort import ExternalSort
-from diskhop.dataset.parallel import map_in_order
+from diskhop.dataset.parallel import map_in_order, threads_that_fit
 from diskhop.dataset.progress import Progress, row_ranges
 from diskhop.dataset.sort_plan import SortLimits, bytes_in_memory
 from diskhop.tasks import Tools, WorkFolder
@@ -57,9 +57,15 @@ def sort_edges(
 
     Raises SourceError for the first id out of range, BudgetError, DestinationError where the disk is too small.
     """
-    needed_bytes = bytes_in_memory(shape.num_edges, shape.layout().key_bytes, limits)
-    if shape.num_edges == 0 or needed_bytes <= min(budget.available_bytes, limits.in_memory_bytes):
-        return _TableEdges(edges, shape, budget.reserve("sorting edges", needed_bytes), threads, progress, limits)
+
+    def needed_bytes(readers: int) -> int:
+        return bytes_in_memory(shape.num_edges, shape.layout().key_bytes, readers, limits)
+
+    most_bytes = min(budget.available_bytes, limits.in_memory_bytes)
+    readers = threads_that_fit(threads, most_bytes, needed_bytes)
+    if shape.num_edges == 0 or needed_bytes(readers) <= most_bytes:
+        reservation = budget.reserve("sorting edges", needed_bytes(readers))
+        return _TableEdges(edges, shape, reservation, readers, threads, progress, limits)
     sorter = ExternalSort(edges, shape, work, stage, budget, threads, tools, limits)
     sorter.run(progress)
     return sorter.open_lists()
@@ -73,6 +79,7 @@ class _TableEdges:
         edges: EdgeSource,
         shape: EdgeShape,
         reservation: Reservation,
+        readers: int,
         threads: int,
         progress: Progress,
         limits: SortLimits,
@@ -82,7 +89,7 @@ class _TableEdges:
         self._reservation = reservation
         try:
             self._table = EdgeTable(shape.layout(), shape.num_edges)
-            for done in map_in_order(self._read_block, row_ranges(shape.num_edges, limits.read_edges), threads):
+            for done in map_in_order(self._read_block, row_ranges(shape.num_edges, limits.read_edges), readers):
                 progress("reading edges", done, shape.num_edges)
             self._table.sort(threads)
         except BaseException:

@@ -8,10 +8,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.budget import Budget
 from diskhop.dataset.parallel import map_in_order
 from diskhop.dataset.progress import row_ranges
 
 _BLOCK = 1 << 18
+# Two ids of up to 8 bytes an edge, and as much again as a buffer of the core may round them up.
+_BLOCK_BYTES = _BLOCK * 24
 
 
 class EdgeSource(Protocol):
@@ -79,11 +82,13 @@ class UndirectedEdges:
         return pairs.reshape(-1)[wanted], np.ascontiguousarray(pairs[:, ::-1]).reshape(-1)[wanted]
 
 
-def highest_id(edges: EdgeSource, threads: int) -> int:
+def highest_id(edges: EdgeSource, budget: Budget, threads: int) -> int:
     """The largest id at either end of any edge; -1 where there are no edges, or less where ids are negative."""
+    threads = max(1, min(threads, -(-edges.num_edges // _BLOCK), budget.available_bytes // _BLOCK_BYTES))
 
     def highest(block: tuple[int, int]) -> int:
         sources, destinations = edges.read(block[0], block[1] - block[0])
         return max(int(sources.max()), int(destinations.max()))
 
-    return max(map_in_order(highest, row_ranges(edges.num_edges, _BLOCK), threads), default=-1)
+    with budget.reserve("finding the highest id", threads * _BLOCK_BYTES):
+        return max(map_in_order(highest, row_ranges(edges.num_edges, _BLOCK), threads), default=-1)

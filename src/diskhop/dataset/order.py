@@ -6,6 +6,7 @@ then a prefix of the ids, and rows that are often wanted share disk blocks. An *
 
 from __future__ import annotations
 
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -16,7 +17,7 @@ from diskhop._native import count_ids, invert_order, order_by_count_int64, order
 from diskhop.budget import Budget, Reservation
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.manifest import index_dtype
-from diskhop.dataset.parallel import map_in_order
+from diskhop.dataset.parallel import map_in_order, threads_that_fit
 from diskhop.dataset.progress import Progress, row_ranges, silent
 from diskhop.errors import SourceError
 
@@ -52,7 +53,8 @@ def hot_order_bytes(num_nodes: int, num_edges: int, threads: int) -> int:
     """The most that find_hot_order holds at once: 12 bytes a node where ids and counts fit 32 bits, and its blocks."""
     id_bytes = np.dtype(index_dtype(num_nodes)).itemsize
     count_bytes = np.dtype(_count_dtype(num_edges)).itemsize
-    return (count_bytes + 2 * id_bytes) * num_nodes + (threads + 1) * _EDGES_A_BLOCK * _BYTES_AN_EDGE
+    edges_at_once = min(num_edges, (threads + 1) * _EDGES_A_BLOCK)
+    return (count_bytes + 2 * id_bytes) * num_nodes + edges_at_once * _BYTES_AN_EDGE
 
 
 def find_hot_order(
@@ -66,10 +68,14 @@ def find_hot_order(
 ) -> HotOrder:
     """Read all edges once, and rank the nodes. The result stays reserved, 4 or 8 bytes a node, until it is left.
 
+    Threads for which the budget has no room are not used.
+
     Raises BudgetError, before anything is read, with the smallest budget that would do; SourceError, naming `origin`,
     for an edge whose source is no node.
     """
-    with budget.reserve(_NAME, hot_order_bytes(num_nodes, edges.num_edges, threads)):
+    needed_bytes = partial(hot_order_bytes, num_nodes, edges.num_edges)
+    threads = threads_that_fit(threads, budget.available_bytes, needed_bytes)
+    with budget.reserve(_NAME, needed_bytes(threads)):
         counts = np.zeros(num_nodes, _count_dtype(edges.num_edges))
 
         def count_block(block: tuple[int, int]) -> int:

@@ -11,6 +11,11 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def threads_that_fit(threads: int, most_bytes: int, held_bytes: Callable[[int], int]) -> int:
+    """The most of the threads, at least 1, that hold no more than most_bytes; held_bytes: what so many of them hold."""
+    return next((fewer for fewer in range(threads, 1, -1) if held_bytes(fewer) <= most_bytes), 1)
+
+
 def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
     """Yield function(item) for each item, in order. At most threads + 1 results are held or in the making.
 

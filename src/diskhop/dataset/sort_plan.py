@@ -66,9 +66,10 @@ class Crew:
     sorted_keys: int
 
 
-def bytes_in_memory(num_edges: int, key_bytes: int, limits: SortLimits) -> int:
-    """What sorting takes that does without the disk: the keys twice, and what is read of the source at once."""
-    return buffer_bytes(2 * num_edges * key_bytes) + _reading_bytes(limits)
+def bytes_in_memory(num_edges: int, key_bytes: int, threads: int, limits: SortLimits) -> int:
+    """What sorting takes that does without the disk: the keys twice, and what threads read of the source at once."""
+    num_blocks = -(-num_edges // limits.read_edges)
+    return buffer_bytes(2 * num_edges * key_bytes) + max(1, min(threads, num_blocks)) * _reading_bytes(limits)
 
 
 def plan_cut(num_edges: int, key_bytes: int, memory_bytes: int, threads: int, limits: SortLimits) -> Cut:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.dataset.builder import DatasetBuilder
+from diskhop.dataset.checks import SPLIT_HELD_AS, split_bytes
 from diskhop.dataset.convert.file_edges import open_edges
 from diskhop.dataset.convert.npy import StoredArray, list_arrays, source_errors
 from diskhop.dataset.convert.sparse import SparseMatrix
@@ -97,7 +98,10 @@ def import_arrays(
         graph = _GraphArrays(source, list_arrays(source, opened))
         opened.enter_context(builder)
         graph.open_edges(builder.work, Tools(engine, injector), budget, opened)
-        builder.add_nodes(NODE, graph.count_nodes(threads))
+        num_nodes = graph.count_nodes(budget, threads)
+        builder.add_nodes(NODE, num_nodes)
+        if graph.has_splits:
+            budget.require({SPLIT_HELD_AS: split_bytes(num_nodes)})
         builder.require_space(graph.estimate_bytes(feature_dtype))
         graph.write(builder, feature_dtype, progress or silent)
         graph.write_names(builder, opened)
@@ -130,15 +134,20 @@ class _GraphArrays:
         self._splits = self._find_splits()
         self._edge_source: EdgeSource = ArrayEdges(np.zeros((2, 0), np.int64))
 
+    @property
+    def has_splits(self) -> bool:
+        """Whether any of the arrays is a part of a split."""
+        return bool(self._splits)
+
     def open_edges(self, work: WorkFolder, tools: Tools, budget: Budget, opened: contextlib.ExitStack) -> None:
         """Make the edges readable, until `opened` closes."""
         if self._edges is not None:
             self._edge_source = open_edges(self._edges, work, tools, budget, opened)
 
-    def count_nodes(self, threads: int) -> int:
+    def count_nodes(self, budget: Budget, threads: int) -> int:
         """Set the number of nodes to what the arrays tell; where none does, to the highest id + 1."""
         if self._told_nodes is None:
-            highest = highest_id(self._edge_source, threads)
+            highest = highest_id(self._edge_source, budget, threads)
             for triples in self._triples.values():
                 highest = max(highest, *(int(block[:, [0, 2]].max()) for block in triples.blocks()), -1)
             self.num_nodes = highest + 1

@@ -22,6 +22,8 @@ from diskhop.dataset.parallel import map_in_order
 from diskhop.dataset.progress import Progress, row_ranges
 
 _EDGES_A_BLOCK = 1 << 18
+# Of all threads: the more there are, the smaller are their blocks.
+_EDGES_AT_ONCE = 1 << 20
 _NODES_A_BLOCK = 1 << 16
 _NAMES_A_BLOCK = 1 << 14
 
@@ -95,7 +97,7 @@ def id_set_bytes(limit: int) -> int:
 
 def collecting_bytes(threads: int) -> int:
     """What collect_ids holds beside the set: a block for each thread, as read and as put together."""
-    return (threads + 1) * _EDGES_A_BLOCK * 16
+    return (threads + 1) * _block_edges(threads) * 16
 
 
 def collect_ids(edges: EdgeSource, limit: int, threads: int, progress: Progress) -> tuple[IdSet, int]:
@@ -107,7 +109,7 @@ def collect_ids(edges: EdgeSource, limit: int, threads: int, progress: Progress)
             ids.add(end)
         return block[1]
 
-    for done in map_in_order(collect, row_ranges(edges.num_edges, _EDGES_A_BLOCK), threads):
+    for done in map_in_order(collect, row_ranges(edges.num_edges, _block_edges(threads)), threads):
         progress("collecting ids", done, edges.num_edges)
     return ids, ids.close()
 
@@ -121,3 +123,7 @@ def original_ids(called: Called | None, old_numbers: NDArray[Any] | None, num_no
         else:
             numbers = old_numbers[start:stop]
             yield numbers if called is None else called.select(numbers)
+
+
+def _block_edges(threads: int) -> int:
+    return min(_EDGES_A_BLOCK, max(1, _EDGES_AT_ONCE // (threads + 1)))

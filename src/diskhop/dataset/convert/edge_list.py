@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.dataset.builder import DatasetBuilder
@@ -20,7 +22,8 @@ from diskhop.dataset.convert.edge_options import EdgeOptions
 from diskhop.dataset.convert.edge_text import RowLayout, TextFile, look_at, row_bytes, text_bytes, text_stem
 from diskhop.dataset.convert.edge_work import EdgeWork, NumberedEdges
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.order import HotOrder, RenumberedEdges, find_hot_order
+from diskhop.dataset.manifest import index_dtype
+from diskhop.dataset.order import HotOrder, RenumberedEdges, find_hot_order, hot_order_bytes
 from diskhop.dataset.progress import Progress, silent
 from diskhop.errors import ConfigError
 from diskhop.io.atomic import Injector
@@ -68,7 +71,7 @@ def import_edges(
         progress=progress,
     )
     with builder, ExitStack() as held:
-        builder.require_space(_disk_bytes(files, options))
+        builder.require_space(_disk_bytes(files, layout, options))
         work = EdgeWork(
             files,
             layout,
@@ -82,6 +85,7 @@ def import_edges(
         )
         numbered = work.run()
         edges = numbered.source(both_ways=bool(options.undirected), with_loops=options.self_loops != "drop")
+        budget.require(_most_held(numbered, layout, options, edges.num_edges))
         builder.add_nodes(NODE, numbered.num_nodes)
         order = None
         if options.order == "hot":
@@ -100,12 +104,28 @@ def import_edges(
         return builder.finish()
 
 
-def _disk_bytes(files: Sequence[TextFile], options: EdgeOptions) -> int:
-    """About what is needed on the disk: unpacked text, pairs, and lists with their starts."""
+def _disk_bytes(files: Sequence[TextFile], layout: RowLayout, options: EdgeOptions) -> int:
+    """About what is needed on the disk: unpacked text, rows of names, pairs, and lists with their starts."""
     text = sum(text_bytes(file) for file in files)
     unpacked = sum(text_bytes(file) for file in files if file.is_gzip)
     num_rows = text / row_bytes(files[0])
-    return unpacked + int(num_rows * (8 + 4 * (2 if options.undirected else 1))) + 8 * (options.nodes or 0)
+    # As Parquet, rows with the list of their names are from a third of the text to half as long again.
+    rows = text if layout.ids == "string" else 0
+    return unpacked + rows + int(num_rows * (8 + 4 * (2 if options.undirected else 1))) + 8 * (options.nodes or 0)
+
+
+def _most_held(numbered: NumberedEdges, layout: RowLayout, options: EdgeOptions, num_edges: int) -> dict[str, int]:
+    """What is reserved from here on when it is most, by name, but for sorting: known before any of it."""
+    num_nodes = numbered.num_nodes
+    ranking, called = {}, {}
+    if options.order == "hot":
+        ranking["hot order"] = hot_order_bytes(num_nodes, num_edges, 1)
+        called["hot order"] = called["original ids"] = num_nodes * np.dtype(index_dtype(num_nodes)).itemsize
+    if numbered.listed is not None:
+        called["names"] = _DUCK_READS_BYTES
+        if options.order == "hot" and layout.ids != "string":
+            called["original ids"] += 8 * num_nodes
+    return max(ranking, called, key=lambda wanted: sum(wanted.values()))
 
 
 def _write_called(

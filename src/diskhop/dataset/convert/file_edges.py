@@ -42,7 +42,7 @@ def open_edges(
     path, first_byte = array.path, array.header_bytes
     if path is None:
         stored_bytes = array.num_items * array.dtype.itemsize
-        if stored_bytes + bytes_in_memory(num_edges, _WIDEST_KEY_BYTES, SortLimits()) <= budget.available_bytes:
+        if stored_bytes + bytes_in_memory(num_edges, _WIDEST_KEY_BYTES, 1, SortLimits()) <= budget.available_bytes:
             opened.enter_context(budget.reserve("edges as stored", stored_bytes))
             with array.open(any_order=True) as stream:
                 items = stream.take(array.num_items)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.dataset.builder import DatasetBuilder
+from diskhop.dataset.checks import SPLIT_HELD_AS, split_bytes
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.encoding import encode_rows, row_bytes
 from diskhop.dataset.generate.config import GraphConfig
@@ -21,7 +22,7 @@ from diskhop.dataset.generate.edges import generated_edges
 from diskhop.dataset.generate.nodes import GeneratedNodes
 from diskhop.dataset.manifest import SPLIT_NAMES, index_dtype
 from diskhop.dataset.order import RenumberedEdges, find_hot_order, hot_order_bytes
-from diskhop.dataset.parallel import map_in_order
+from diskhop.dataset.parallel import map_in_order, threads_that_fit
 from diskhop.dataset.progress import Progress, row_ranges, silent, tracked
 from diskhop.io.atomic import Injector
 from diskhop.io.memory import default_memory_bytes, default_threads
@@ -31,6 +32,7 @@ _NODES_A_BLOCK = 1 << 16
 _FEATURE_BLOCK_BYTES = 1 << 20
 # Of a block of nodes: ids, classes and places in the split.
 _BYTES_A_NODE = 40
+_LABEL_BYTES = _NODES_A_BLOCK * _BYTES_A_NODE
 
 
 def generate_graph(
@@ -70,7 +72,7 @@ def generate_graph(
     ):
         builder.add_nodes(NODE, num_nodes)
         builder.require_space(result_bytes(config))
-        budget.require(_most_held(config, threads))
+        budget.require(_most_held(config))
         original_ids = None
         if config.order == "hot":
             order = held.enter_context(
@@ -97,17 +99,18 @@ def result_bytes(config: GraphConfig) -> int:
     return topology_bytes + int((node_bytes + 8 * (ids_a_node + labels_a_node)) * config.num_nodes)
 
 
-def _most_held(config: GraphConfig, threads: int) -> dict[str, int]:
-    """What is reserved when it is most, by name, but for sorting: known before any work."""
+def _most_held(config: GraphConfig) -> dict[str, int]:
+    """What one thread reserves when it is most, by name, but for sorting: known before any work."""
     ranking = {}
-    nodes = {"class means": _mean_bytes(config), "labels and splits": _label_bytes(config)}
+    nodes = {"class means": _mean_bytes(config)}
     if config.order == "hot":
-        ranking["hot order"] = hot_order_bytes(config.num_nodes, generated_edges(config).num_edges, threads)
+        ranking["hot order"] = hot_order_bytes(config.num_nodes, generated_edges(config).num_edges, 1)
         nodes["hot order"] = nodes["original ids"] = config.num_nodes * _id_bytes(config)
-    if config.dim and _feature_bytes(config, threads) > nodes["labels and splits"]:
-        del nodes["labels and splits"]
-        nodes["features"] = _feature_bytes(config, threads)
-    return max(ranking, nodes, key=lambda wanted: sum(wanted.values()))
+    labels = {"labels and splits": _LABEL_BYTES}
+    if config.num_classes:
+        labels[SPLIT_HELD_AS] = split_bytes(config.num_nodes)
+    features = {"features": _feature_bytes(config, 1)} if config.dim else {}
+    return max(ranking, {**nodes, **labels}, {**nodes, **features}, key=lambda wanted: sum(wanted.values()))
 
 
 def _id_bytes(config: GraphConfig) -> int:
@@ -118,14 +121,10 @@ def _mean_bytes(config: GraphConfig) -> int:
     return 4 * config.num_classes * config.dim
 
 
-def _label_bytes(config: GraphConfig) -> int:
-    # Which nodes a split has seen is a byte each.
-    return _NODES_A_BLOCK * _BYTES_A_NODE + config.num_nodes
-
-
 def _feature_bytes(config: GraphConfig, threads: int) -> int:
     # A block in each thread's hands, one waiting, and one on its way, each with what it is turned into.
-    return 2 * (threads + 2) * _rows_a_block(config) * (4 * config.dim + _BYTES_A_NODE)
+    rows_at_once = min(config.num_nodes, (threads + 2) * _rows_a_block(config))
+    return 2 * rows_at_once * (4 * config.dim + _BYTES_A_NODE)
 
 
 def _rows_a_block(config: GraphConfig) -> int:
@@ -145,7 +144,7 @@ def _write_nodes(
     def blocks(make: Callable[[int, int], NDArray[Any]]) -> Iterator[NDArray[Any]]:
         return (make(start, stop) for start, stop in row_ranges(num_nodes, _NODES_A_BLOCK))
 
-    with budget.reserve("labels and splits", _label_bytes(config)):
+    with budget.reserve("labels and splits", _LABEL_BYTES):
         if config.order == "hot":
             builder.add_original_ids(NODE, blocks(nodes.original_ids), order="hot")
         if config.num_classes:
@@ -158,7 +157,9 @@ def _write_nodes(
         def encoded(rows: tuple[int, int]) -> NDArray[np.uint8]:
             return encode_rows(nodes.features(*rows), config.dtype)
 
-        with budget.reserve("features", _feature_bytes(config, threads)):
+        needed_bytes = partial(_feature_bytes, config)
+        threads = threads_that_fit(threads, budget.available_bytes, needed_bytes)
+        with budget.reserve("features", needed_bytes(threads)):
             made = map_in_order(encoded, row_ranges(num_nodes, _rows_a_block(config)), threads)
             features = tracked(made, progress, "features", num_nodes)
             builder.add_encoded_features(NODE, features, dim=config.dim, dtype=config.dtype)

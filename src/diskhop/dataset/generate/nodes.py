@@ -27,7 +27,9 @@ class GeneratedNodes:
     def __init__(self, config: GraphConfig, original_ids: NDArray[Any] | None = None) -> None:
         self._config = config
         self._original_ids = original_ids
-        self._means = (np.float32(config.signal) * class_means(config.num_classes, config.dim)).reshape(-1)
+        means = class_means(config.num_classes, config.dim)
+        means *= np.float32(config.signal)  # in place: they are reserved once
+        self._means = means.reshape(-1)
         self._parts = _part_ranges(config)
 
     def original_ids(self, start: int, stop: int) -> NDArray[np.int64]:
