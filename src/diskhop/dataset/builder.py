@@ -52,8 +52,11 @@ from diskhop.dataset.progress import Progress, silent, tracked
 from diskhop.dataset.sort_plan import SortLimits
 from diskhop.dataset.writer import WRITER_BYTES, DatasetFiles
 from diskhop.errors import ConfigError, SourceError
-from diskhop.io.atomic import Injector, StagedDirectory, require_free_space, write_file
+from diskhop.io.atomic import Injector, StagedDirectory, require_free_space, require_parent, write_file
 from diskhop.tasks import Tools, WorkFolder
+
+# Every build holds WRITER_BYTES by this name.
+WRITING = "writing files"
 
 
 class DatasetBuilder:
@@ -98,7 +101,7 @@ class DatasetBuilder:
     def __enter__(self) -> DatasetBuilder:
         with ExitStack() as entered:
             entered.enter_context(self.work)
-            entered.enter_context(self._budget.reserve("writing files", WRITER_BYTES))
+            entered.enter_context(self._budget.reserve(WRITING, WRITER_BYTES))
             entered.enter_context(self._staged)
             self._held = entered.pop_all()
         return self
@@ -110,7 +113,7 @@ class DatasetBuilder:
 
     def require_space(self, num_bytes: int) -> None:
         """Refuse now what would not fit on the disk later."""
-        require_free_space(self._destination.resolve().parent, num_bytes)
+        require_free_space(require_parent(self._destination), num_bytes)
 
     def add_nodes(self, node_type: str, count: int) -> None:
         """Declare a node type of at least one node."""

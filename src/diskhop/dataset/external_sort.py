@@ -31,6 +31,7 @@ from diskhop.dataset.sort_plan import (
     plan_crew,
     plan_cut,
     reading_sorted_bytes,
+    smallest_sort_bytes,
 )
 from diskhop.errors import BudgetError
 from diskhop.io.atomic import announce, remove_tree, require_free_space, write_file
@@ -146,8 +147,9 @@ class ExternalSort:
                 self._threads,
                 self._limits,
             )
-        except BudgetError as error:
-            self._budget.require({"sorting edges": error.smallest_bytes or 0})
+        except BudgetError:
+            smallest_bytes = smallest_sort_bytes(self._shape.num_edges, self._key_bytes, self._limits)
+            self._budget.require({"sorting edges": smallest_bytes})
             raise
 
     def _read_cut(self) -> tuple[Cut, list[int]] | None:

@@ -72,6 +72,21 @@ def bytes_in_memory(num_edges: int, key_bytes: int, threads: int, limits: SortLi
     return buffer_bytes(2 * num_edges * key_bytes) + max(1, min(threads, num_blocks)) * _reading_bytes(limits)
 
 
+def smallest_sort_bytes(num_edges: int, key_bytes: int, limits: SortLimits) -> int:
+    """The smallest memory that sorts these edges, with or without the disk."""
+    in_memory_bytes = bytes_in_memory(num_edges, key_bytes, 1, limits)
+    memory_bytes = 0
+    while memory_bytes < in_memory_bytes:
+        cut = plan_cut(num_edges, key_bytes, memory_bytes, 1, limits)
+        try:
+            plan_crew(cut, num_edges, key_bytes, memory_bytes, 1, limits)
+        except BudgetError as error:  # with what it asks for there may be more buckets, which ask for more
+            memory_bytes = error.smallest_bytes or in_memory_bytes
+        else:
+            return memory_bytes
+    return in_memory_bytes
+
+
 def plan_cut(num_edges: int, key_bytes: int, memory_bytes: int, threads: int, limits: SortLimits) -> Cut:
     """Choose spills, buckets and blocks for some edges, more than memory holds."""
     threads = max(1, min(threads, memory_bytes // limits.thread_bytes))

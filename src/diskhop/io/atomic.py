@@ -64,6 +64,15 @@ def destination_errors(path: Path) -> Iterator[None]:
         raise WriteError(f"{path}: cannot be written: {reason}") from error
 
 
+def require_parent(destination: Path) -> Path:
+    """The folder that the destination is to be in. Raises DestinationError where there is none."""
+    parent = destination.resolve().parent
+    with destination_errors(destination):
+        if not parent.is_dir():
+            raise DestinationError(f"{destination}: the folder {parent} does not exist; create it first")
+    return parent
+
+
 def require_free_space(directory: Path, num_bytes: int) -> None:
     """Refuse up front what would not fit. Raises DestinationError with the bytes needed and free."""
     with destination_errors(directory):
@@ -164,10 +173,8 @@ class StagedDirectory:
         self.path = self._destination.with_name(f".{self._destination.name}.partial")
 
     def __enter__(self) -> StagedDirectory:
-        parent = self._destination.parent
+        require_parent(self._shown)
         with destination_errors(self._shown):
-            if not parent.is_dir():
-                raise DestinationError(f"{self._shown}: the folder {parent} does not exist; create it first")
             if self._destination.exists() and not (self._destination.is_dir() and not any(self._destination.iterdir())):
                 raise DestinationError(f"{self._shown}: already exists; choose another destination or remove it")
             self._remove_leftover()

@@ -15,16 +15,17 @@ import numpy as np
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.dataset.builder import DatasetBuilder
+from diskhop.dataset.builder import WRITING, DatasetBuilder
 from diskhop.dataset.convert.duck import Duck
 from diskhop.dataset.convert.edge_ids import Called, ListedIds, SetOfIds, original_ids
 from diskhop.dataset.convert.edge_options import EdgeOptions
 from diskhop.dataset.convert.edge_text import RowLayout, TextFile, look_at, row_bytes, text_bytes, text_stem
-from diskhop.dataset.convert.edge_work import EdgeWork, NumberedEdges
+from diskhop.dataset.convert.edge_work import PARSING, EdgeWork, NumberedEdges, least_parsing_bytes
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.manifest import index_dtype
 from diskhop.dataset.order import HotOrder, RenumberedEdges, find_hot_order, hot_order_bytes
 from diskhop.dataset.progress import Progress, silent
+from diskhop.dataset.writer import WRITER_BYTES
 from diskhop.errors import ConfigError
 from diskhop.io.atomic import Injector
 from diskhop.tasks import Tools
@@ -59,6 +60,7 @@ def import_edges(
         raise ConfigError(
             f"{files[0].path}: --nodes {options.nodes} numbers nodes as they are, and these are names; leave it out"
         )
+    budget.require({WRITING: WRITER_BYTES, PARSING: least_parsing_bytes(files, layout)})
     show = progress or silent
     builder = DatasetBuilder(
         destination,

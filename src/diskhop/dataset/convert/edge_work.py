@@ -26,7 +26,7 @@ from diskhop.dataset.convert.edge_tasks import (
     ParseRows,
     Unpack,
 )
-from diskhop.dataset.convert.edge_text import RowLayout, TextFile
+from diskhop.dataset.convert.edge_text import RowLayout, TextFile, text_bytes
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.manifest import index_dtype
 from diskhop.dataset.progress import Progress
@@ -44,11 +44,19 @@ _ROWS_BYTES_A_BYTE = 4
 # What DuckDB takes whatever it does, and with what it sorts and joins.
 _DUCK_BYTES = 16 << 20
 _DUCK_SORTS_BYTES = 64 << 20
-_RESERVED_AS = "parsing edges"
+PARSING = "parsing edges"
 # The part of the budget that a set of ids, which stays until the edges are sorted, may take.
 _SET_SHARE = 4
 # The part of it that the text of slices whose names are joined at once may be.
 _GROUP_SHARE = 16
+
+
+def least_parsing_bytes(files: Sequence[TextFile], layout: RowLayout) -> int:
+    """What parsing reserves under PARSING at least."""
+    longest_bytes = max(text_bytes(file) for file in files)
+    if layout.ids == "string":
+        return _DUCK_SORTS_BYTES + _ROWS_BYTES_A_BYTE * min(ROWS_SLICE_BYTES, longest_bytes)
+    return _DUCK_BYTES + (_DUCK_BYTES_A_BYTE + _PAIRS_BYTES_A_BYTE) * min(PAIRS_SLICE_BYTES, longest_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +140,7 @@ class EdgeWork:
         a_worker = (_DUCK_BYTES_A_BYTE + _PAIRS_BYTES_A_BYTE) * slice_bytes
         workers = max(1, min(self._threads, (self._budget.available_bytes - _DUCK_BYTES) // a_worker))
         with (
-            self._budget.reserve(_RESERVED_AS, _DUCK_BYTES + workers * a_worker),
+            self._budget.reserve(PARSING, _DUCK_BYTES + workers * a_worker),
             # Slices are parsed at once, each by the thread that asks.
             Duck(_DUCK_BYTES + workers * _DUCK_BYTES_A_BYTE * slice_bytes, 1, self._spill) as duck,
         ):
@@ -162,7 +170,7 @@ class EdgeWork:
         text_bytes = _ROWS_BYTES_A_BYTE * in_group * slice_bytes
         duck_bytes = max(_DUCK_SORTS_BYTES, self._budget.available_bytes - text_bytes)
         with (
-            self._budget.reserve(_RESERVED_AS, text_bytes + duck_bytes),
+            self._budget.reserve(PARSING, text_bytes + duck_bytes),
             Duck(duck_bytes, self._threads, self._spill) as duck,
         ):
             parse = [ParseRows(name, piece, self._layout, duck) for name, piece in self._slices(ROWS_SLICE_BYTES)]

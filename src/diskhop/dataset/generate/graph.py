@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.dataset.builder import DatasetBuilder
+from diskhop.dataset.builder import WRITING, DatasetBuilder
 from diskhop.dataset.checks import SPLIT_HELD_AS, split_bytes
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_keys import EdgeShape
 from diskhop.dataset.encoding import encode_rows, row_bytes
 from diskhop.dataset.generate.config import GraphConfig
 from diskhop.dataset.generate.edges import generated_edges
@@ -24,6 +25,8 @@ from diskhop.dataset.manifest import SPLIT_NAMES, index_dtype
 from diskhop.dataset.order import RenumberedEdges, find_hot_order, hot_order_bytes
 from diskhop.dataset.parallel import map_in_order, threads_that_fit
 from diskhop.dataset.progress import Progress, row_ranges, silent, tracked
+from diskhop.dataset.sort_plan import SortLimits, smallest_sort_bytes
+from diskhop.dataset.writer import WRITER_BYTES
 from diskhop.io.atomic import Injector
 from diskhop.io.memory import default_memory_bytes, default_threads
 
@@ -58,21 +61,19 @@ def generate_graph(
     origin = name or config.kind
     edges = generated_edges(config)
     num_nodes = config.num_nodes
-    with (
-        DatasetBuilder(
-            destination,
-            name=origin,
-            engine=engine,
-            budget=budget,
-            threads=threads,
-            injector=injector,
-            progress=report,
-        ) as builder,
-        ExitStack() as held,
-    ):
+    builder = DatasetBuilder(
+        destination,
+        name=origin,
+        engine=engine,
+        budget=budget,
+        threads=threads,
+        injector=injector,
+        progress=report,
+    )
+    builder.require_space(result_bytes(config))
+    budget.require({WRITING: WRITER_BYTES, **_most_held(config)})
+    with builder, ExitStack() as held:
         builder.add_nodes(NODE, num_nodes)
-        builder.require_space(result_bytes(config))
-        budget.require(_most_held(config))
         original_ids = None
         if config.order == "hot":
             order = held.enter_context(
@@ -100,17 +101,27 @@ def result_bytes(config: GraphConfig) -> int:
 
 
 def _most_held(config: GraphConfig) -> dict[str, int]:
-    """What one thread reserves when it is most, by name, but for sorting: known before any work."""
+    """What one thread reserves when it is most, by name: known before any work."""
+    num_edges = generated_edges(config).num_edges
+    shape = EdgeShape(
+        num_sources=config.num_nodes,
+        num_destinations=config.num_nodes,
+        num_edges=num_edges,
+        is_numbered=False,
+        origin="",
+    )
+    sorting = {"sorting edges": smallest_sort_bytes(num_edges, shape.layout().key_bytes, SortLimits())}
     ranking = {}
     nodes = {"class means": _mean_bytes(config)}
     if config.order == "hot":
-        ranking["hot order"] = hot_order_bytes(config.num_nodes, generated_edges(config).num_edges, 1)
+        ranking["hot order"] = hot_order_bytes(config.num_nodes, num_edges, 1)
         nodes["hot order"] = nodes["original ids"] = config.num_nodes * _id_bytes(config)
+        sorting = {"hot order": nodes["hot order"], **sorting}
     labels = {"labels and splits": _LABEL_BYTES}
     if config.num_classes:
         labels[SPLIT_HELD_AS] = split_bytes(config.num_nodes)
     features = {"features": _feature_bytes(config, 1)} if config.dim else {}
-    return max(ranking, {**nodes, **labels}, {**nodes, **features}, key=lambda wanted: sum(wanted.values()))
+    return max(ranking, sorting, {**nodes, **labels}, {**nodes, **features}, key=lambda wanted: sum(wanted.values()))
 
 
 def _id_bytes(config: GraphConfig) -> int:
