@@ -205,6 +205,15 @@ def test_names_are_kept_and_sorted_by_bytes(tmp_path: Path) -> None:
     assert dataset.original_ids() is None
 
 
+def test_names_may_be_long(tmp_path: Path) -> None:
+    """As URLs of two kilobytes are, and more of them than are held at once."""
+    names = sorted(f"https://{number:05d}/{'x' * 2000}" for number in range(20_000))
+    text = "".join(f"{source}\t{destination}\n" for source, destination in zip(names[::2], names[1::2], strict=True))
+    dataset = import_text(tmp_path, text, "e.tsv", memory_bytes=512 << 20)
+    assert dataset.names("nodes") == names
+    assert edges_of(dataset) == [(number, number + 1) for number in range(0, 20_000, 2)]
+
+
 def test_hot_order_keeps_what_nodes_were_called(tmp_path: Path) -> None:
     names = import_text(tmp_path, "a,b\nc,b\nc,a\nc,d\n", order="hot")
     original, called = names.original_ids(), names.names("nodes")

@@ -50,6 +50,13 @@ class Duck:
         with self._errors():
             return list(self._connection().execute(sql).fetchnumpy().values())
 
+    def stream(self, sql: str, num_rows: int) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of a result, in blocks of num_rows, without holding them all. Raises as fetch does."""
+        with self._errors():
+            result = self._connection().execute(sql)
+            while rows := result.fetchmany(num_rows):
+                yield rows
+
     def __enter__(self) -> Duck:
         return self
 

@@ -29,6 +29,7 @@ NODE = "node"
 EDGE = "edge"
 NAMES = "nodes"
 
+# What DuckDB takes to read names or ids again; names of a kilobyte and more take more.
 _DUCK_READS_BYTES = 48 << 20
 
 
@@ -114,8 +115,11 @@ def _write_called(
             held.enter_context(budget.reserve("original ids", order.new_ids.nbytes))
             old_numbers = order.original_ids()
         if numbered.listed is not None:
-            held.enter_context(budget.reserve("names", _DUCK_READS_BYTES))
-            duck = held.enter_context(Duck(_DUCK_READS_BYTES, 1, builder.work.path / ".spill"))
+            duck_bytes = _DUCK_READS_BYTES
+            if layout.ids == "string":
+                duck_bytes = max(duck_bytes, budget.available_bytes // 2)
+            held.enter_context(budget.reserve("names", duck_bytes))
+            duck = held.enter_context(Duck(duck_bytes, 1, builder.work.path / ".spill"))
             listed = ListedIds(numbered.listed, duck)
             if layout.ids == "string":
                 builder.add_names(NAMES, listed.lines(), numbered.num_nodes)
