@@ -13,10 +13,13 @@ import pytest
 from diskhop.budget import Budget
 from diskhop.cli import run
 from diskhop.dataset.convert import edge_work, import_graph
+from diskhop.dataset.convert.duck import Duck, QueryError
 from diskhop.dataset.convert.edge_options import EdgeOptions
+from diskhop.dataset.convert.edge_tasks import ListIds
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DestinationError, SourceError
+from diskhop.tasks import Tools
 from tests.graphs import SHARED_DATA, folder_bytes, threads_engine
 
 
@@ -320,6 +323,18 @@ def test_too_small_a_budget_is_refused_with_one_that_does(tmp_path: Path) -> Non
     smallest = caught.value.smallest_bytes
     assert smallest is not None
     assert [path.name for path in tmp_path.iterdir()] == ["e.csv"]
+
+
+def test_rows_that_were_damaged_in_the_work_folder_are_one_line(tmp_path: Path) -> None:
+    rows = tmp_path / "rows"
+    rows.write_bytes(b"PAR1" + bytes(100))
+    with (
+        Duck(64 << 20, 1, tmp_path / ".spill") as duck,
+        pytest.raises(QueryError, match=r"remove it and run") as caught,
+    ):
+        ListIds("ids", (rows,), duck).write(tmp_path / "ids", Tools(threads_engine()))
+    assert str(caught.value).startswith(f"{tmp_path}: ")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(

@@ -64,9 +64,16 @@ def options(
 
 def main() -> None:
     """Run the command line; the console script's entry."""
-    # Ended politely, what is half done is removed, as after Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    sys.exit(run(sys.argv[1:]))
+    ended = []
+
+    def end(number: int, frame: object) -> None:
+        ended.append(128 + number)
+        sys.exit(128 + number)
+
+    # Ended politely, what is half done is removed, as after Ctrl-C; which is what DuckDB makes of it.
+    signal.signal(signal.SIGTERM, end)
+    code = run(sys.argv[1:])
+    sys.exit(ended[0] if ended else code)
 
 
 def run(arguments: list[str]) -> int:

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.convert.duck import Duck, as_file, quoted
+from diskhop.dataset.convert.duck import Duck, QueryError, as_file, quoted
 from diskhop.dataset.convert.edge_faults import ENDS, find_fault
 from diskhop.dataset.convert.edge_text import COMMENT, MOST_LINE_BYTES, RowLayout
 from diskhop.dataset.convert.npy import source_errors
@@ -113,12 +112,12 @@ def _parse(
     content = lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines
     result = None
     if _is_plain(content, layout):
-        with contextlib.suppress(duckdb.Error), as_file(content) as file:
+        with contextlib.suppress(QueryError), as_file(content) as file:
             result = take(_row_query(file, layout, id_type, "{}"))
     if result is None and b"\r" not in content:
         content = _NO_ROWS.sub(b"", content)
         value = "{}" if layout.ids == "string" else f"CASE WHEN {_IS_ID} THEN TRY_CAST({{0}} AS BIGINT) END"
-        with contextlib.suppress(duckdb.Error), as_file(content) as file:
+        with contextlib.suppress(QueryError), as_file(content) as file:
             result = take(_row_query(file, layout, "VARCHAR", value))
     if result is None:
         raise piece.fault(offset, lines, layout, num_nodes)
