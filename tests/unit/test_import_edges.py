@@ -92,6 +92,8 @@ MALFORMED: list[tuple[str | bytes, int, str]] = [
     ("0,1\n-1,2\n", 2, "0 or more, got '-1'"),
     ("0,1\n9223372036854775808,2\n", 2, "less than 2^63, got '9223372036854775808'"),
     ("0,1\n1," + "9" * 400 + "\n", 2, "less than 2^63, got '999"),
+    ("0,1\n1," + "9" * 5000 + "\n", 2, "less than 2^63, got '999"),
+    ("0,1\n1,-" + "9" * 5000 + "\n", 2, "0 or more, got '-999"),
     ('0,1\n"1,2\n3,4\n', 2, "quote"),
     ('0,1\n"1"x,2\n', 2, "quote"),
     ('a,b\nc,"d\ne",f\n', 2, "quote"),
@@ -299,6 +301,8 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], told: str) 
 def test_columns_that_are_not_there_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"e\.csv, line 1: has no column 'w' .* 1 to 2 and a, b"):
         import_text(tmp_path, "a,b\n1,2\n", columns=("a", "w"))
+    with pytest.raises(SourceError, match=r"e\.csv, line 1: has no column '99*' .* 1 to 2"):
+        import_text(tmp_path, "a,b\n1,2\n", columns=("1", "9" * 5000))
     folder = tmp_path / "parts"
     folder.mkdir()
     (folder / "1.csv").write_text("a,b\n1,2\n")

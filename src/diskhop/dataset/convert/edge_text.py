@@ -235,12 +235,13 @@ def _find_columns(fields: list[str], has_header: bool, place: str, options: Edge
             raise SourceError(f"{place}: {columns_rule(len(fields))}")
         return 0, 1
     names = [field.strip() for field in fields] if has_header else []
+    numbers = [str(number) for number in range(1, len(fields) + 1)]
     found = []
     for column in options.columns:
         if column in names:
             found.append(names.index(column))
-        elif column.isdecimal() and 1 <= int(column) <= len(fields):
-            found.append(int(column) - 1)
+        elif column in numbers:
+            found.append(numbers.index(column))
         else:
             known = f"1 to {len(fields)}" + (f" and {', '.join(names)}" if names else "")
             raise SourceError(f"{place}: has no column '{column}' (--columns); there are {known}")
