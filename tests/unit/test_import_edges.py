@@ -58,6 +58,7 @@ def edges_of(dataset: Dataset) -> list[tuple[int, int]]:
         '"0","1"\n1,"2"\n',
         "\n0,1\n\n \t\n1,2\n\n",
         "# from,to\n0,1\n# half\n1,2\n",
+        "0,1\n# half\rand half\n1,2\n",
         "src,dst\n0,1\n1,2\n",
         "a,b\n0,1\n1,2\n",
         "0, 1\n 1 ,2\n",
@@ -97,6 +98,10 @@ MALFORMED: list[tuple[str | bytes, int, str]] = [
     ('0,1\n"1,2\n3,4\n', 2, "quote"),
     ('0,1\n"1"x,2\n', 2, "quote"),
     ('a,b\nc,"d\ne",f\n', 2, "quote"),
+    ("0,1\n\f\n1,2\n", 2, "two columns"),
+    ("0,1\n1,\f2\n", 2, "digits alone"),
+    ("0,1\n1,\u00a02\n", 2, "digits alone"),
+    ("0,1\n\r\r\n1,2\n", 2, "CR"),
     ("0,1\r1,2\r", 1, "CR"),
     ("0,1\n1,2\r3,4\n", 2, "CR"),
     (b"0,1\n\n\xe9,2\n", 3, "UTF-8, got byte 0xe9"),
@@ -208,6 +213,16 @@ def test_names_are_kept_and_sorted_by_bytes(tmp_path: Path) -> None:
     assert dataset.names("nodes") == ["Z", "a,x", "b", "z", "\u00e9"]
     assert edges_of(dataset) == [(4, 0), (2, 1), (3, 2)]
     assert dataset.original_ids() is None
+
+
+def test_a_name_in_quotes_may_be_as_long_as_a_line(tmp_path: Path) -> None:
+    long = "x" * 200_000
+    dataset = import_text(tmp_path, f'"{long}","a ""b"""\na,"{long}"\n')
+    assert dataset.names("nodes") == ["a", 'a "b"', long]
+    assert edges_of(dataset) == [(2, 1), (0, 2)]
+    (tmp_path / "graph").rename(tmp_path / "other")
+    with pytest.raises(SourceError, match=r"e\.csv, line 2: a row must have two columns, .* got 3"):
+        import_text(tmp_path, f'a,b\n"{long}",c,d\n')
 
 
 def test_names_may_be_long(tmp_path: Path) -> None:

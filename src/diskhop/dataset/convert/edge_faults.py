@@ -66,7 +66,7 @@ def _broken_id_rule(field: str, layout: RowLayout, num_nodes: int | None) -> str
     # Python refuses to make a number of thousands of digits.
     if len(digits) > len(str(MOST_ID)) or int(digits) > MOST_ID:
         return f"must be less than 2^63, got {shown}; take ids as names: --ids string"
-    if field.strip().startswith("+"):
+    if not field.strip(" \t").isdecimal():
         return f"must be digits alone, got {shown}; mend it, or take ids as names: --ids string"
     if num_nodes is not None and int(digits) >= num_nodes:
         return f"must be less than the {num_nodes} of --nodes, got {shown}; mend it, or give more --nodes"

@@ -23,7 +23,7 @@ from diskhop.dataset.convert.edge_text import COMMENT, MOST_LINE_BYTES, RowLayou
 from diskhop.dataset.convert.npy import source_errors
 from diskhop.errors import SourceError
 
-# Lines that are no rows: blank ones and comments.
+# Lines that are no rows, as is_blank has it: blank ones and comments.
 _NO_ROWS = re.compile(rb"^(?:#[^\n]*|[ \t]*)\n", re.M)
 # With blanks around it, as people align columns; DuckDB's own cast takes 1.5, 1e3, 0x10 and 1_000 too.
 _IS_ID = "regexp_full_match({0}, '[ \\t]*[0-9]+[ \\t]*')"
@@ -114,8 +114,9 @@ def _parse(
     if _is_plain(content, layout):
         with contextlib.suppress(QueryError), as_file(content) as file:
             result = take(_row_query(file, layout, id_type, "{}"))
-    if result is None and b"\r" not in content:
+    if result is None:
         content = _NO_ROWS.sub(b"", content)
+    if result is None and b"\r" not in content:
         value = "{}" if layout.ids == "string" else f"CASE WHEN {_IS_ID} THEN TRY_CAST({{0}} AS BIGINT) END"
         with contextlib.suppress(QueryError), as_file(content) as file:
             result = take(_row_query(file, layout, "VARCHAR", value))
