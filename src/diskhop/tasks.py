@@ -95,7 +95,7 @@ class WorkFolder:
     ) -> None:
         try:
             if error is not None and self._lock is not None:
-                if any(not path.name.startswith(".") for path in self.path.glob("*/*")):
+                if any(self.path.glob("[!.]*/[!.]*")):
                     error.add_note(f"what is done is kept in {self.path}: run the same command again to go on")
                 else:
                     remove_tree(self.path, self._injector)

@@ -198,3 +198,15 @@ def test_a_signal_while_duckdb_runs_ends_with_one_line(tmp_path: Path, number: i
     assert done.returncode == 128 + number
     assert done.stderr.startswith("diskhop: interrupted; what is done is kept in ")
     assert done.stderr.count("\n") == 1
+
+
+def test_what_duckdb_spilled_is_no_finished_work(tmp_path: Path) -> None:
+    spill = tmp_path / ".graph.work" / ".spill"
+    spill.mkdir(parents=True)
+    (spill / "duckdb_temp_storage-0.tmp").write_bytes(bytes(100))
+    source = tmp_path / "edges.csv"
+    source.write_text("0,1\n1,x\n")
+    with pytest.raises(SourceError) as caught:
+        import_edges(source, tmp_path / "graph")
+    assert not hasattr(caught.value, "__notes__")
+    assert [path.name for path in tmp_path.iterdir()] == ["edges.csv"]
