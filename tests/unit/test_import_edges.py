@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from diskhop.dataset.convert import edge_work, import_graph
 from diskhop.dataset.convert.duck import Duck, QueryError
 from diskhop.dataset.convert.edge_options import EdgeOptions
 from diskhop.dataset.convert.edge_tasks import ListIds
+from diskhop.dataset.convert.edge_text import look_at, row_bytes
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DestinationError, SourceError
@@ -161,6 +164,46 @@ def test_gzip_that_ends_early_or_is_damaged_tells_its_line(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["e.csv.gz"]
     several = gzip.compress(b"0,1\n1,") + gzip.compress(b"2\n2,3\n")
     assert edges_of(import_text(tmp_path, several, "e.csv.gz")) == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_gzip_that_the_disk_cannot_read_is_told_as_what_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(file: gzip.GzipFile, num_bytes: int) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(gzip.GzipFile, "read", fail)
+    with pytest.raises(SourceError, match=r"e\.csv\.gz: cannot be read: Input/output error"):
+        import_text(tmp_path, gzip.compress(b"0,1\n1,2\n"), "e.csv.gz")
+
+
+def test_a_resumed_import_of_gzip_ends_its_bar(tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    (folder / "a.csv.gz").write_bytes(gzip.compress(b"0,1\n"))
+    (folder / "b.csv.gz").write_bytes(gzip.compress(b"1,x\n"))
+    bars: list[tuple[str, int, int]] = []
+    for _ in range(2):
+        bars.clear()
+        with pytest.raises(SourceError, match="'x'"):
+            import_graph(
+                folder,
+                tmp_path / "graph",
+                engine=threads_engine(),
+                progress=lambda *bar: bars.append(bar),
+            )
+        assert [done == total for stage, done, total in bars if stage == "unpacking"][-1]
+
+
+def test_comments_before_the_first_row_are_not_held(tmp_path: Path) -> None:
+    source = tmp_path / "e.csv"
+    source.write_bytes(b"# comment\n" * 2_000_000 + b"0,1\n")
+    (file,), _ = look_at(source, EdgeOptions())
+    tracemalloc.start()
+    assert row_bytes(file) == 4
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 2 << 20
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "# nothing\n", "src,dst\n"])
@@ -354,6 +397,14 @@ def test_rows_that_were_damaged_in_the_work_folder_are_one_line(tmp_path: Path) 
         ListIds("ids", (rows,), duck).write(tmp_path / "ids", Tools(threads_engine()))
     assert str(caught.value).startswith(f"{tmp_path}: ")
     assert "\n" not in str(caught.value)
+
+
+def test_a_destination_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "e.csv"
+    source.write_text("a,b\n")
+    with pytest.raises(DestinationError, match="must be a path in UTF-8"):
+        import_graph(source, tmp_path / "\udcff", engine=threads_engine())
+    assert list(tmp_path.iterdir()) == [source]
 
 
 def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(

@@ -146,7 +146,8 @@ def text_bytes(file: TextFile) -> int:
 def row_bytes(file: TextFile) -> float:
     """About how long a row of a file is."""
     with source_errors(str(file.path)), open_text(file.path) as text:
-        start = text.read(file.rows_begin + 1) and text.read1(_SAMPLE_BYTES)
+        text.seek(file.rows_begin)
+        start = text.read1(_SAMPLE_BYTES)
     return max(2.0, len(start) / max(1, start.count(b"\n")))
 
 
