@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 from pathlib import Path
@@ -72,6 +73,8 @@ def main() -> None:
 
     # Ended politely, what is half done is removed, as after Ctrl-C; which is what DuckDB makes of it.
     signal.signal(signal.SIGTERM, end)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # names of files may be any bytes
     code = run(sys.argv[1:])
     sys.exit(ended[0] if ended else code)
 

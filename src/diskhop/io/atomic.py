@@ -64,6 +64,18 @@ def destination_errors(path: Path) -> Iterator[None]:
         raise WriteError(f"{path}: cannot be written: {reason}") from error
 
 
+def resolve_destination(path: Path) -> Path:
+    """The absolute path of a destination, which need not be there. Raises DestinationError for what cannot be one."""
+    try:
+        with destination_errors(path):
+            resolved = path.resolve()
+    except RuntimeError:
+        raise DestinationError(f"{path}: is a link that leads back to itself; choose another destination") from None
+    if not resolved.name:
+        raise DestinationError(f"{path}: is the root of all folders; choose a destination in it")
+    return resolved
+
+
 def require_free_space(directory: Path, num_bytes: int) -> None:
     """Refuse up front what would not fit. Raises DestinationError with the bytes needed and free."""
     with destination_errors(directory):
@@ -157,7 +169,7 @@ class StagedDirectory:
 
     def __init__(self, destination: Path, injector: Injector | None = None) -> None:
         self._shown = destination
-        self._destination = destination.resolve()
+        self._destination = resolve_destination(destination)
         self._injector = injector
         self._lock: int | None = None
         self._published = False

@@ -22,6 +22,7 @@ from diskhop.dataset.convert.edge_work import EdgeWork, NumberedEdges
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.order import HotOrder, RenumberedEdges, find_hot_order
 from diskhop.dataset.progress import Progress, silent
+from diskhop.errors import DestinationError
 from diskhop.io.atomic import Injector
 from diskhop.tasks import Tools
 
@@ -63,6 +64,12 @@ def import_edges(
         injector=injector,
         progress=progress,
     )
+    try:
+        str(builder.work.path).encode()
+    except UnicodeEncodeError:
+        raise DestinationError(
+            f"{destination}: must be a path in UTF-8, as DuckDB writes beside it; choose another destination"
+        ) from None
     with builder, ExitStack() as held:
         builder.require_space(_disk_bytes(files, options))
         work = EdgeWork(
