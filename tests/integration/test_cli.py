@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -191,6 +192,27 @@ def test_what_is_printed_may_name_what_is_not_utf_8(source: Path, tmp_path: Path
     )
     assert done.returncode == 0, done.stderr
     assert os.fsencode(tmp_path) + b"/\xff" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MemoryError(), "diskhop: this machine has too little memory; give a smaller --memory"),
+        (OSError(errno.EIO, "Input/output error", "/some/file"), "diskhop: /some/file: failed: Input/output error"),
+        (OSError(errno.ENOSPC, "No space"), "diskhop: the output cannot be written: No space"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line(
+    error: Exception, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("diskhop.cli.app.app", fail)
+    assert run(["inspect", "graph"]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(told)
+    assert printed.count("\n") == 1
 
 
 def test_a_newer_format_is_refused(graph: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 from pathlib import Path
@@ -93,8 +94,11 @@ def run(arguments: list[str]) -> int:
         code = _INTERRUPTED
     except BrokenPipeError:
         return 1
+    except MemoryError as error:
+        return _fail(_told("this machine has too little memory; give a smaller --memory or fewer --threads", error), 1)
     except OSError as error:
-        return _fail(f"the output cannot be written: {error.strerror or error}", 1)
+        rule = "the output cannot be written" if error.filename is None else f"{os.fsdecode(error.filename)}: failed"
+        return _fail(_told(f"{rule}: {error.strerror or error}", error), 1)
     if code == _INTERRUPTED:  # also what Typer makes of Ctrl-C
         return _fail("interrupted", _INTERRUPTED)
     return code if isinstance(code, int) else 0
