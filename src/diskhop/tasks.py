@@ -26,6 +26,7 @@ from diskhop.io.atomic import (
     make_directories,
     remove_tree,
     rename,
+    resolve_destination,
     sync_directory,
     sync_file,
     write_file,
@@ -64,7 +65,7 @@ class WorkFolder:
 
     def __init__(self, destination: Path, injector: Injector | None = None) -> None:
         self._shown = destination
-        resolved = destination.resolve()
+        resolved = resolve_destination(destination)
         self.path = resolved.with_name(f".{resolved.name}.work")
         self._injector = injector
         self._lock: int | None = None
@@ -73,12 +74,13 @@ class WorkFolder:
         """The folder of a stage, with the outputs that an earlier run finished under the same key, else empty."""
         self._acquire()
         folder = self.path / name
+        content = key.encode(errors="surrogateescape")  # names of files in it may be any bytes
         with destination_errors(self._shown):
             key_path = folder / _KEY_NAME
-            if not key_path.exists() or key_path.read_bytes() != key.encode():
+            if not key_path.exists() or key_path.read_bytes() != content:
                 remove_tree(folder, self._injector)
                 make_directories(folder, self._injector)
-                write_file(key_path, key.encode(), self._injector)
+                write_file(key_path, content, self._injector)
         return folder
 
     def remove(self) -> None:
@@ -95,7 +97,7 @@ class WorkFolder:
     ) -> None:
         try:
             if error is not None and self._lock is not None:
-                if any(not path.name.startswith(".") for path in self.path.glob("[!.]*/*")):
+                if any(self.path.glob("[!.]*/[!.]*")):
                     error.add_note(f"what is done is kept in {self.path}: run the same command again to go on")
                 else:
                     remove_tree(self.path, self._injector)

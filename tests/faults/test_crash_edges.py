@@ -32,6 +32,23 @@ TEXTS = {
     "names": "\n".join(f"n{n % 7 * 3},n{n % 5}" for n in range(90)),
 }
 NUM_SLICES = 6
+# Names are listed in the main thread: there a signal comes, in the midst of a query of a minute.
+INTERRUPTED = """
+import os, signal, sys, threading
+from diskhop.cli import main
+from diskhop.dataset.convert.duck import Duck
+from diskhop.dataset.convert.edge_tasks import ListIds
+
+number = int(sys.argv.pop())
+
+def write(task, path, tools):
+    threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
+    task.duck.fetch("SELECT count(DISTINCT hash(range)) FROM range(1000000000)")
+
+ListIds.write = write
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's children in the background ignore it
+main()
+"""
 
 
 @pytest.fixture
@@ -204,3 +221,16 @@ def test_a_run_with_another_budget_takes_no_edges_of_another_order(
     import_edges(source, tmp_path / "graph")
     for name in ("edges/edge/indptr.bin", "edges/edge/indices.bin"):
         assert (tmp_path / "graph" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_duckdb_runs_ends_with_one_line(tmp_path: Path, number: int) -> None:
+    source = tmp_path / "edges.csv"
+    source.write_text(TEXTS["names"])
+    command = ["import", str(source), str(tmp_path / "graph"), "--memory", "300MB", str(int(number))]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *command], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 128 + number
+    assert done.stderr.startswith("diskhop: interrupted; what is done is kept in ")
+    assert done.stderr.count("\n") == 1

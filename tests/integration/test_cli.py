@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -160,6 +161,58 @@ def test_an_existing_destination_is_left_alone(source: Path, graph: Path, capsys
     before = (graph / "manifest.json").read_bytes()
     expect_one_line(capsys, ["import", str(source), str(graph)], "exists")
     assert (graph / "manifest.json").read_bytes() == before
+
+
+def test_destinations_that_cannot_be_are_one_line(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    expect_one_line(capsys, ["import", str(source), "/"], "/: is the root")
+    expect_one_line(capsys, ["import", str(source), str(loop)], "loop: ", "leads back to itself")
+    assert {path.name for path in tmp_path.iterdir()} == {"loop", "source"}
+
+
+def test_sources_may_have_names_that_are_not_utf_8(tmp_path: Path) -> None:
+    folder = tmp_path / "\udcff"
+    folder.mkdir()
+    (folder / "e.csv").write_text("a,b\n")
+    (folder / "graph.csv").write_text("0,1\n")
+    for name in ("e", "graph"):
+        assert run(["import", str(folder / f"{name}.csv"), str(tmp_path / name)]) == 0
+
+
+def test_what_is_printed_may_name_what_is_not_utf_8(source: Path, tmp_path: Path) -> None:
+    program = "from diskhop.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "import", str(source), f"{tmp_path}/\udcff"],
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert os.fsencode(tmp_path) + b"/\xff" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MemoryError(), "diskhop: this machine has too little memory; give a smaller --memory"),
+        (OSError(errno.EIO, "Input/output error", "/some/file"), "diskhop: /some/file: failed: Input/output error"),
+        (OSError(errno.ENOSPC, "No space"), "diskhop: the output cannot be written: No space"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line(
+    error: Exception, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("diskhop.cli.app.app", fail)
+    assert run(["inspect", "graph"]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(told)
+    assert printed.count("\n") == 1
 
 
 def test_a_newer_format_is_refused(graph: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import shutil
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,16 @@ import pytest
 from diskhop.budget import Budget
 from diskhop.cli import run
 from diskhop.dataset.convert import edge_list, edge_work, import_graph
+from diskhop.dataset.convert.duck import Duck, QueryError
 from diskhop.dataset.convert.edge_list import import_edges
 from diskhop.dataset.convert.edge_options import EdgeOptions
+from diskhop.dataset.convert.edge_tasks import ListIds
+from diskhop.dataset.convert.edge_text import look_at, row_bytes
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
 from diskhop.dataset.writer import WRITER_BYTES
 from diskhop.errors import BudgetError, ConfigError, DestinationError, SourceError
+from diskhop.tasks import Tools
 from tests.graphs import SHARED_DATA, folder_bytes, threads_engine
 
 
@@ -58,6 +64,7 @@ def edges_of(dataset: Dataset) -> list[tuple[int, int]]:
         '"0","1"\n1,"2"\n',
         "\n0,1\n\n \t\n1,2\n\n",
         "# from,to\n0,1\n# half\n1,2\n",
+        "0,1\n# half\rand half\n1,2\n",
         "src,dst\n0,1\n1,2\n",
         "a,b\n0,1\n1,2\n",
         "0, 1\n 1 ,2\n",
@@ -92,9 +99,15 @@ MALFORMED: list[tuple[str | bytes, int, str]] = [
     ("0,1\n-1,2\n", 2, "0 or more, got '-1'"),
     ("0,1\n9223372036854775808,2\n", 2, "less than 2^63, got '9223372036854775808'"),
     ("0,1\n1," + "9" * 400 + "\n", 2, "less than 2^63, got '999"),
+    ("0,1\n1," + "9" * 5000 + "\n", 2, "less than 2^63, got '999"),
+    ("0,1\n1,-" + "9" * 5000 + "\n", 2, "0 or more, got '-999"),
     ('0,1\n"1,2\n3,4\n', 2, "quote"),
     ('0,1\n"1"x,2\n', 2, "quote"),
     ('a,b\nc,"d\ne",f\n', 2, "quote"),
+    ("0,1\n\f\n1,2\n", 2, "two columns"),
+    ("0,1\n1,\f2\n", 2, "digits alone"),
+    ("0,1\n1,\u00a02\n", 2, "digits alone"),
+    ("0,1\n\r\r\n1,2\n", 2, "CR"),
     ("0,1\r1,2\r", 1, "CR"),
     ("0,1\n1,2\r3,4\n", 2, "CR"),
     (b"0,1\n\n\xe9,2\n", 3, "UTF-8, got byte 0xe9"),
@@ -154,6 +167,46 @@ def test_gzip_that_ends_early_or_is_damaged_tells_its_line(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["e.csv.gz"]
     several = gzip.compress(b"0,1\n1,") + gzip.compress(b"2\n2,3\n")
     assert edges_of(import_text(tmp_path, several, "e.csv.gz")) == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_gzip_that_the_disk_cannot_read_is_told_as_what_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(file: gzip.GzipFile, num_bytes: int) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(gzip.GzipFile, "read", fail)
+    with pytest.raises(SourceError, match=r"e\.csv\.gz: cannot be read: Input/output error"):
+        import_text(tmp_path, gzip.compress(b"0,1\n1,2\n"), "e.csv.gz")
+
+
+def test_a_resumed_import_of_gzip_ends_its_bar(tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    (folder / "a.csv.gz").write_bytes(gzip.compress(b"0,1\n"))
+    (folder / "b.csv.gz").write_bytes(gzip.compress(b"1,x\n"))
+    bars: list[tuple[str, int, int]] = []
+    for _ in range(2):
+        bars.clear()
+        with pytest.raises(SourceError, match="'x'"):
+            import_graph(
+                folder,
+                tmp_path / "graph",
+                engine=threads_engine(),
+                progress=lambda *bar: bars.append(bar),
+            )
+        assert [done == total for stage, done, total in bars if stage == "unpacking"][-1]
+
+
+def test_comments_before_the_first_row_are_not_held(tmp_path: Path) -> None:
+    source = tmp_path / "e.csv"
+    source.write_bytes(b"# comment\n" * 2_000_000 + b"0,1\n")
+    (file,), _ = look_at(source, EdgeOptions())
+    tracemalloc.start()
+    assert row_bytes(file) == 4
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 2 << 20
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "# nothing\n", "src,dst\n"])
@@ -245,6 +298,25 @@ def test_names_are_kept_and_sorted_by_bytes(tmp_path: Path) -> None:
     assert dataset.original_ids() is None
 
 
+def test_a_name_in_quotes_may_be_as_long_as_a_line(tmp_path: Path) -> None:
+    long = "x" * 200_000
+    dataset = import_text(tmp_path, f'"{long}","a ""b"""\na,"{long}"\n')
+    assert dataset.names("nodes") == ["a", 'a "b"', long]
+    assert edges_of(dataset) == [(2, 1), (0, 2)]
+    (tmp_path / "graph").rename(tmp_path / "other")
+    with pytest.raises(SourceError, match=r"e\.csv, line 2: a row must have two columns, .* got 3"):
+        import_text(tmp_path, f'a,b\n"{long}",c,d\n')
+
+
+def test_names_may_be_long(tmp_path: Path) -> None:
+    """As URLs of two kilobytes are, and more of them than are held at once."""
+    names = sorted(f"https://{number:05d}/{'x' * 2000}" for number in range(20_000))
+    text = "".join(f"{source}\t{destination}\n" for source, destination in zip(names[::2], names[1::2], strict=True))
+    dataset = import_text(tmp_path, text, "e.tsv", memory_bytes=512 << 20)
+    assert dataset.names("nodes") == names
+    assert edges_of(dataset) == [(number, number + 1) for number in range(0, 20_000, 2)]
+
+
 def test_hot_order_keeps_what_nodes_were_called(tmp_path: Path) -> None:
     names = import_text(tmp_path, "a,b\nc,b\nc,a\nc,d\n", order="hot")
     original, called = names.original_ids(), names.names("nodes")
@@ -329,6 +401,8 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], told: str) 
 def test_columns_that_are_not_there_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"e\.csv, line 1: has no column 'w' .* 1 to 2 and a, b"):
         import_text(tmp_path, "a,b\n1,2\n", columns=("a", "w"))
+    with pytest.raises(SourceError, match=r"e\.csv, line 1: has no column '99*' .* 1 to 2"):
+        import_text(tmp_path, "a,b\n1,2\n", columns=("1", "9" * 5000))
     folder = tmp_path / "parts"
     folder.mkdir()
     (folder / "1.csv").write_text("a,b\n1,2\n")
@@ -400,6 +474,26 @@ def test_what_a_killed_run_spilled_is_no_finished_work(tmp_path: Path) -> None:
         import_text(tmp_path, "0,1\n1,x\n")
     assert not hasattr(caught.value, "__notes__")
     assert [path.name for path in tmp_path.iterdir()] == ["e.csv"]
+
+
+def test_rows_that_were_damaged_in_the_work_folder_are_one_line(tmp_path: Path) -> None:
+    rows = tmp_path / "rows"
+    rows.write_bytes(b"PAR1" + bytes(100))
+    with (
+        Duck(64 << 20, 1, tmp_path / ".spill") as duck,
+        pytest.raises(QueryError, match=r"remove it and run") as caught,
+    ):
+        ListIds("ids", (rows,), duck).write(tmp_path / "ids", Tools(threads_engine()))
+    assert str(caught.value).startswith(f"{tmp_path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_destination_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "e.csv"
+    source.write_text("a,b\n")
+    with pytest.raises(DestinationError, match="must be a path in UTF-8"):
+        import_graph(source, tmp_path / "\udcff", engine=threads_engine())
+    assert list(tmp_path.iterdir()) == [source]
 
 
 def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import signal
 import sys
 from pathlib import Path
@@ -64,9 +66,18 @@ def options(
 
 def main() -> None:
     """Run the command line; the console script's entry."""
-    # Ended politely, what is half done is removed, as after Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    sys.exit(run(sys.argv[1:]))
+    ended = []
+
+    def end(number: int, frame: object) -> None:
+        ended.append(128 + number)
+        sys.exit(128 + number)
+
+    # Ended politely, what is half done is removed, as after Ctrl-C; which is what DuckDB makes of it.
+    signal.signal(signal.SIGTERM, end)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # names of files may be any bytes
+    code = run(sys.argv[1:])
+    sys.exit(ended[0] if ended else code)
 
 
 def run(arguments: list[str]) -> int:
@@ -83,8 +94,11 @@ def run(arguments: list[str]) -> int:
         code = _INTERRUPTED
     except BrokenPipeError:
         return 1
+    except MemoryError as error:
+        return _fail(_told("this machine has too little memory; give a smaller --memory or fewer --threads", error), 1)
     except OSError as error:
-        return _fail(f"the output cannot be written: {error.strerror or error}", 1)
+        rule = "the output cannot be written" if error.filename is None else f"{os.fsdecode(error.filename)}: failed"
+        return _fail(_told(f"{rule}: {error.strerror or error}", error), 1)
     if code == _INTERRUPTED:  # also what Typer makes of Ctrl-C
         return _fail("interrupted", _INTERRUPTED)
     return code if isinstance(code, int) else 0

@@ -66,11 +66,23 @@ def destination_errors(path: Path) -> Iterator[None]:
 
 def require_parent(destination: Path) -> Path:
     """The folder that the destination is to be in. Raises DestinationError where there is none."""
-    parent = destination.resolve().parent
+    parent = resolve_destination(destination).parent
     with destination_errors(destination):
         if not parent.is_dir():
             raise DestinationError(f"{destination}: the folder {parent} does not exist; create it first")
     return parent
+
+
+def resolve_destination(path: Path) -> Path:
+    """The absolute path of a destination, which need not be there. Raises DestinationError for what cannot be one."""
+    try:
+        with destination_errors(path):
+            resolved = path.resolve()
+    except RuntimeError:
+        raise DestinationError(f"{path}: is a link that leads back to itself; choose another destination") from None
+    if not resolved.name:
+        raise DestinationError(f"{path}: is the root of all folders; choose a destination in it")
+    return resolved
 
 
 def require_free_space(directory: Path, num_bytes: int) -> None:
@@ -166,7 +178,7 @@ class StagedDirectory:
 
     def __init__(self, destination: Path, injector: Injector | None = None) -> None:
         self._shown = destination
-        self._destination = destination.resolve()
+        self._destination = resolve_destination(destination)
         self._injector = injector
         self._lock: int | None = None
         self._published = False

@@ -150,6 +150,11 @@ class _GraphArrays:
             highest = highest_id(self._edge_source, budget, threads)
             for triples in self._triples.values():
                 highest = max(highest, *(int(block[:, [0, 2]].max()) for block in triples.blocks()), -1)
+            if highest >= MOST_COUNT:
+                raise SourceError(
+                    f"{self._source}: id {highest} is out of range: ids must be less than {MOST_COUNT}; "
+                    "number the nodes from 0"
+                )
             self.num_nodes = highest + 1
         return self.num_nodes
 

@@ -13,7 +13,11 @@ from typing import Any
 import duckdb
 from numpy.typing import NDArray
 
-from diskhop.errors import BudgetError, DestinationError
+from diskhop.errors import BudgetError, DestinationError, DiskhopError
+
+
+class QueryError(DiskhopError, RuntimeError):
+    """DuckDB refused data: bad text, which edge_rows tells better, or damage in the files it wrote."""
 
 
 class Duck:
@@ -38,17 +42,25 @@ class Duck:
         self._connections: dict[int, duckdb.DuckDBPyConnection] = {}
 
     def run(self, sql: str) -> None:
-        """Run a statement to its end. Raises duckdb.Error for bad data, and as fetch does."""
+        """Run a statement to its end. Raises as fetch does."""
         with self._errors():
             self._connection().execute(sql).complete()
 
     def fetch(self, sql: str) -> list[NDArray[Any]]:
         """The columns of a result, in memory; masked arrays where there are nulls.
 
-        Raises duckdb.Error for bad data, BudgetError where memory_bytes are too few, DestinationError for a full disk.
+        Raises QueryError for bad data, BudgetError where memory_bytes are too few, DestinationError for a full disk,
+        KeyboardInterrupt where a signal's handler raised.
         """
         with self._errors():
             return list(self._connection().execute(sql).fetchnumpy().values())
+
+    def stream(self, sql: str, num_rows: int) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of a result, in blocks of num_rows, without holding them all. Raises as fetch does."""
+        with self._errors():
+            result = self._connection().execute(sql)
+            while rows := result.fetchmany(num_rows):
+                yield rows
 
     def __enter__(self) -> Duck:
         return self
@@ -72,6 +84,16 @@ class Duck:
             ) from error
         except duckdb.IOException as error:
             raise DestinationError(f"{self._spill}: DuckDB cannot write: {str(error).splitlines()[0]}") from error
+        except duckdb.Error as error:
+            raise QueryError(
+                f"{self._spill.parent}: must be as DuckDB left it, got {str(error).splitlines()[0]}; "
+                "remove it and run the same command again"
+            ) from error
+        except RuntimeError as error:
+            # It runs the handlers of signals, and drops what they raise.
+            if str(error) != "Query interrupted":
+                raise
+            raise KeyboardInterrupt from None
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         with self._lock:

@@ -60,13 +60,14 @@ def _broken_id_rule(field: str, layout: RowLayout, num_nodes: int | None) -> str
     shown = f"'{field}'" if len(field) <= _SHOWN_CHARACTERS else f"'{field[:_SHOWN_CHARACTERS]}...'"
     if not is_integer(field):
         return f"must be a whole number, as in the first row, got {shown}; mend it, or take ids as names: --ids string"
-    value = int(field)
-    if value < 0 or field.strip().startswith("-"):
+    if field.strip().startswith("-"):
         return f"must be 0 or more, got {shown}; number the nodes from 0, or take ids as names: --ids string"
-    if value > MOST_ID:
+    digits = field.strip().lstrip("+0") or "0"
+    # Python refuses to make a number of thousands of digits.
+    if len(digits) > len(str(MOST_ID)) or int(digits) > MOST_ID:
         return f"must be less than 2^63, got {shown}; take ids as names: --ids string"
-    if field.strip().startswith("+"):
+    if not field.strip(" \t").isdecimal():
         return f"must be digits alone, got {shown}; mend it, or take ids as names: --ids string"
-    if num_nodes is not None and value >= num_nodes:
+    if num_nodes is not None and int(digits) >= num_nodes:
         return f"must be less than the {num_nodes} of --nodes, got {shown}; mend it, or give more --nodes"
     return None

@@ -25,7 +25,7 @@ _EDGES_A_BLOCK = 1 << 18
 # Of all threads: the more there are, the smaller are their blocks.
 _EDGES_AT_ONCE = 1 << 20
 _NODES_A_BLOCK = 1 << 16
-_NAMES_A_BLOCK = 1 << 14
+_NAMES_A_BLOCK = 1 << 9
 
 
 class Called(Protocol):
@@ -82,12 +82,9 @@ class ListedIds:
 
     def lines(self) -> Iterator[NDArray[np.uint8]]:
         """Names as UTF-8 lines, in blocks."""
-        for start, stop in row_ranges(self.count, _NAMES_A_BLOCK):
-            (joined,) = self._duck.fetch(
-                f"SELECT string_agg(name, chr(10) ORDER BY id) || chr(10) FROM {self._table} "
-                f"WHERE id >= {start} AND id < {stop}"
-            )
-            yield np.frombuffer(joined[0].encode(), np.uint8)
+        # They lie in the order of their ids. Joined by DuckDB they would take several times what they are.
+        for rows in self._duck.stream(f"SELECT name FROM {self._table}", _NAMES_A_BLOCK):
+            yield np.frombuffer("".join(f"{name}\n" for (name,) in rows).encode(), np.uint8)
 
 
 def id_set_bytes(limit: int) -> int:

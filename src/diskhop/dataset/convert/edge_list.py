@@ -26,7 +26,7 @@ from diskhop.dataset.manifest import index_dtype
 from diskhop.dataset.order import HotOrder, RenumberedEdges, find_hot_order, hot_order_bytes
 from diskhop.dataset.progress import Progress, silent
 from diskhop.dataset.writer import WRITER_BYTES
-from diskhop.errors import ConfigError
+from diskhop.errors import ConfigError, DestinationError
 from diskhop.io.atomic import Injector
 from diskhop.tasks import Tools
 
@@ -34,6 +34,7 @@ NODE = "node"
 EDGE = "edge"
 NAMES = "nodes"
 
+# What DuckDB takes to read names or ids again; names of a kilobyte and more take more.
 _DUCK_READS_BYTES = 48 << 20
 
 
@@ -72,6 +73,12 @@ def import_edges(
         injector=injector,
         progress=progress,
     )
+    try:
+        str(builder.work.path).encode()
+    except UnicodeEncodeError:
+        raise DestinationError(
+            f"{destination}: must be a path in UTF-8, as DuckDB writes beside it; choose another destination"
+        ) from None
     with builder, ExitStack() as held:
         builder.require_space(_disk_bytes(files, layout, options))
         work = EdgeWork(
@@ -141,8 +148,11 @@ def _write_called(
             held.enter_context(budget.reserve("original ids", order.new_ids.nbytes))
             old_numbers = order.original_ids()
         if numbered.listed is not None:
-            held.enter_context(budget.reserve("names", _DUCK_READS_BYTES))
-            duck = held.enter_context(Duck(_DUCK_READS_BYTES, 1, builder.work.path / ".spill"))
+            duck_bytes = _DUCK_READS_BYTES
+            if layout.ids == "string":
+                duck_bytes = max(duck_bytes, budget.available_bytes // 2)
+            held.enter_context(budget.reserve("names", duck_bytes))
+            duck = held.enter_context(Duck(duck_bytes, 1, builder.work.path / ".spill"))
             listed = ListedIds(numbered.listed, duck)
             if layout.ids == "string":
                 builder.add_names(NAMES, listed.lines(), numbered.num_nodes)

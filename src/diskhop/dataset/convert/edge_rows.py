@@ -14,17 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.convert.duck import Duck, as_file, quoted
+from diskhop.dataset.convert.duck import Duck, QueryError, as_file, quoted
 from diskhop.dataset.convert.edge_faults import ENDS, find_fault
 from diskhop.dataset.convert.edge_text import COMMENT, MOST_LINE_BYTES, RowLayout
 from diskhop.dataset.convert.npy import source_errors
 from diskhop.errors import SourceError
 
-# Lines that are no rows: blank ones and comments.
+# Lines that are no rows, as is_blank has it: blank ones and comments.
 _NO_ROWS = re.compile(rb"^(?:#[^\n]*|[ \t]*)\n", re.M)
 # With blanks around it, as people align columns; DuckDB's own cast takes 1.5, 1e3, 0x10 and 1_000 too.
 _IS_ID = "regexp_full_match({0}, '[ \\t]*[0-9]+[ \\t]*')"
@@ -113,12 +112,13 @@ def _parse(
     content = lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines
     result = None
     if _is_plain(content, layout):
-        with contextlib.suppress(duckdb.Error), as_file(content) as file:
+        with contextlib.suppress(QueryError), as_file(content) as file:
             result = take(_row_query(file, layout, id_type, "{}"))
-    if result is None and b"\r" not in content:
+    if result is None:
         content = _NO_ROWS.sub(b"", content)
+    if result is None and b"\r" not in content:
         value = "{}" if layout.ids == "string" else f"CASE WHEN {_IS_ID} THEN TRY_CAST({{0}} AS BIGINT) END"
-        with contextlib.suppress(duckdb.Error), as_file(content) as file:
+        with contextlib.suppress(QueryError), as_file(content) as file:
             result = take(_row_query(file, layout, "VARCHAR", value))
     if result is None:
         raise piece.fault(offset, lines, layout, num_nodes)

@@ -57,18 +57,22 @@ class Unpack:
         with source_errors(str(self.file.path)):
             raw = self.file.path.open("rb")
         with raw, gzip.GzipFile(fileobj=raw) as packed, path.open("wb") as text:
-            try:
-                while block := packed.read(_READ_BYTES):
-                    text.write(block)
-                    self.counter.add(raw.tell() - num_read)
-                    num_read = raw.tell()
-                    num_lines += block.count(b"\n")
-            except EOFError:
-                rule = TRUNCATED_RULE
-            except (gzip.BadGzipFile, zlib.error):
-                rule = "gzip must unpack to what its checksum says, this file does not: it is damaged, fetch it again"
-            else:
-                return
+            while block := self._read(packed, num_lines):
+                text.write(block)
+                self.counter.add(raw.tell() - num_read)
+                num_read = raw.tell()
+                num_lines += block.count(b"\n")
+
+    def _read(self, packed: gzip.GzipFile, num_lines: int) -> bytes:
+        try:
+            return packed.read(_READ_BYTES)
+        except EOFError:
+            rule = TRUNCATED_RULE
+        except (gzip.BadGzipFile, zlib.error):
+            rule = "gzip must unpack to what its checksum says, this file does not: it is damaged, fetch it again"
+        except OSError:
+            with source_errors(str(self.file.path)):
+                raise
         raise SourceError(f"{at_line(self.file.path, num_lines + 1)}: {rule}")
 
 

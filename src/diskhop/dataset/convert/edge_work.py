@@ -129,7 +129,11 @@ class EdgeWork:
         if not packed:
             return
         counter = ByteCounter(self._progress, "unpacking", sum(file.num_bytes for file in packed.values()))
+        finished = self._work.stage("text", self._key("text"))
         tasks = [Unpack(f"{number:05d}.txt", file, counter) for number, file in packed.items()]
+        for task in tasks:
+            if (finished / task.name).exists():
+                counter.add(task.file.num_bytes)
         outputs = self._run("text", tasks, self._threads)
         for number, text in zip(packed, outputs, strict=True):
             self._texts[number] = text
