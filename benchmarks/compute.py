@@ -15,21 +15,17 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import graphs
-from diskhop._native import BufferPool
-from diskhop.protocols import Purpose, SampledBatch
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.protocols import SampledBatch
+from steps import CLASSES, DIM, Step, run_steps
 
 FANOUT = (10, 10, 10)
-BATCH_SIZE, DIM, HIDDEN, CLASSES = 1000, 128, 256, 47
+HIDDEN = 256
 WARM_UP_BATCHES = 3
 # Baselines of a second and more a batch: enough of them to see the spread.
 MOST_SLOW_BATCHES = 8
@@ -78,17 +74,7 @@ class Measured:
         return self.wanted_seconds is None or self.median <= self.wanted_seconds
 
 
-def sample_batches(folder: Path, num_batches: int) -> list[SampledBatch]:
-    files = graphs.make_rmat(folder)
-    with graphs.open_in_memory(files.topology) as topology:
-        sampler = NeighborSampler(topology, FANOUT, 0)
-        parts = (files.train_ids[start:][:BATCH_SIZE] for start in range(0, num_batches * BATCH_SIZE, BATCH_SIZE))
-        return [
-            sampler.sample(seeds, purpose=Purpose.TRAIN, epoch=0, number=number) for number, seeds in enumerate(parts)
-        ]
-
-
-def make_step(side: Side, threads: int) -> tuple[Callable[[Any, Any, Any], None], str]:
+def make_step(side: Side, threads: int) -> tuple[Step, str]:
     """What a side does with features, sampled batch and labels; and which library multiplies."""
     import torch
     from torch.nn import functional
@@ -121,7 +107,7 @@ def make_step(side: Side, threads: int) -> tuple[Callable[[Any, Any, Any], None]
         )
     optimizer = torch.optim.Adam(model.parameters(), fused=side.kind == "ours")
 
-    def step(x: torch.Tensor, batch: SampledBatch, labels: torch.Tensor) -> None:
+    def step(x: torch.Tensor, batch: SampledBatch, labels: torch.Tensor) -> float:
         optimizer.zero_grad()
         block = Block.of(batch)
         if side.kind == "pyg":
@@ -135,14 +121,14 @@ def make_step(side: Side, threads: int) -> tuple[Callable[[Any, Any, Any], None]
         else:
             scores = model(x, block)
         loss = functional.cross_entropy(scores, labels)
-        loss.item()
         torch.autograd.backward(loss)
         optimizer.step()
+        return loss.item()
 
     return step, matmul
 
 
-def multiply_only(products: Any) -> Callable[[Any, Any, Any], None]:
+def multiply_only(products: Any) -> Step:
     """The products of the step on made-up rows, each layer's in one piece, nothing between them."""
     import torch
 
@@ -157,7 +143,7 @@ def multiply_only(products: Any) -> Callable[[Any, Any, Any], None]:
             rows[layer, dim] = torch.randn(num_rows * 5 // 4, dim).to(products.dtype)
         return rows[layer, dim][:num_rows]
 
-    def step(_x: torch.Tensor, batch: SampledBatch, _labels: torch.Tensor) -> None:
+    def step(_x: torch.Tensor, batch: SampledBatch, _labels: torch.Tensor) -> float:
         for i, weight in enumerate(weights):
             num_rows = sum(batch.num_sampled_nodes[: len(FANOUT) - i])
             x, grad = some_rows(i, num_rows, weight.shape[1]), some_rows(i + 10, num_rows, weight.shape[0])
@@ -165,6 +151,7 @@ def multiply_only(products: Any) -> Callable[[Any, Any, Any], None]:
             if i > 0:
                 products.multiply(grad, weight.t(), None)
             BACKENDS[products.backend].parameter_gradients(grad, x)
+        return 0.0
 
     return step
 
@@ -194,34 +181,21 @@ def run_side(side: Side, folder: Path, num_batches: int, threads: int) -> Measur
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    batches = sample_batches(folder, num_batches + WARM_UP_BATCHES)
-    most_nodes = max(batch.num_nodes for batch in batches)
-    # As a run holds its features: in huge pages, in one buffer for one batch after the other.
-    memory = BufferPool(0).take(most_nodes * DIM * 4)
-    x = torch.from_numpy(memory.view(np.float32).reshape(most_nodes, DIM)).normal_()
-    labels = torch.randint(0, CLASSES, (BATCH_SIZE,))
-    step, matmul = make_step(side, threads)
-    before_bytes = resident_bytes("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # The peak from here on.
+    chosen = ""
 
-    def time_all() -> list[float]:
-        seconds = []
-        for batch in batches:
-            started = time.perf_counter()
-            step(x[: batch.num_nodes], batch, labels)
-            seconds.append(time.perf_counter() - started)
-        return seconds[WARM_UP_BATCHES:]
+    def make() -> Step:
+        nonlocal chosen
+        step, chosen = make_step(side, threads)
+        return step
 
-    seconds = time_all()
-    grown_bytes = max(resident_bytes("VmHWM") - before_bytes, 0)
+    steps = run_steps(make, folder, FANOUT, num_batches + WARM_UP_BATCHES)
     return Measured(
-        name=side.name, matmul=matmul, seconds=seconds, grown_bytes=grown_bytes, wanted_seconds=side.wanted_seconds
+        name=side.name,
+        matmul=chosen,
+        seconds=steps.seconds[WARM_UP_BATCHES:],
+        grown_bytes=steps.grown_bytes,
+        wanted_seconds=side.wanted_seconds,
     )
-
-
-def resident_bytes(name: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{name}:"))
-    return int(line.split()[1]) * 1024
 
 
 def measure(side: Side, arguments: argparse.Namespace) -> Measured:

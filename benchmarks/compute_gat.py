@@ -18,28 +18,23 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import graphs
-from diskhop._native import BufferPool
-from diskhop.protocols import Purpose, SampledBatch
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.protocols import SampledBatch
+from steps import CLASSES, DIM, Step, run_steps
 
 FANOUT = (10, 10, 5)
-BATCH_SIZE, DIM, HIDDEN, HEADS, CLASSES = 1000, 128, 128, 4, 47
+HIDDEN, HEADS = 128, 4
 WARM_UP_BATCHES = 3
 SIDES = ("ours", "products", "pyg")
 MOST_OF_TIME, MOST_OF_MEMORY = 0.5, 0.25
 # Of losses, relative: sums in another order, and parameters that move by them.
 MOST_DIFFERENCE = 1e-3
-
-Step = Callable[[Any, SampledBatch, Any], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +49,6 @@ class Measured:
     @property
     def median(self) -> float:
         return statistics.median(self.seconds)
-
-
-def sample_batches(folder: Path, num_batches: int) -> list[SampledBatch]:
-    files = graphs.make_rmat(folder)
-    with graphs.open_in_memory(files.topology) as topology:
-        sampler = NeighborSampler(topology, FANOUT, 0)
-        parts = (files.train_ids[start:][:BATCH_SIZE] for start in range(0, num_batches * BATCH_SIZE, BATCH_SIZE))
-        return [
-            sampler.sample(seeds, purpose=Purpose.TRAIN, epoch=0, number=number) for number, seeds in enumerate(parts)
-        ]
 
 
 def make_step(side: str) -> Step:
@@ -148,27 +133,10 @@ def run_side(side: str, folder: Path, num_batches: int, threads: int) -> Measure
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    batches = sample_batches(folder, num_batches + WARM_UP_BATCHES)
-    most_nodes = max(batch.num_nodes for batch in batches)
-    # As a run holds its features: in huge pages, in one buffer for one batch after the other.
-    memory = BufferPool(0).take(most_nodes * DIM * 4)
-    x = torch.from_numpy(memory.view(np.float32).reshape(most_nodes, DIM)).normal_()
-    labels = torch.randint(0, CLASSES, (BATCH_SIZE,))
-    step = make_step(side)
-    before_bytes = resident_bytes("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # The peak from here on.
-    seconds, losses = [], []
-    for batch in batches:
-        started = time.perf_counter()
-        losses.append(step(x[: batch.num_nodes], batch, labels))
-        seconds.append(time.perf_counter() - started)
-    grown_bytes = max(resident_bytes("VmHWM") - before_bytes, 0)
-    return Measured(side=side, seconds=seconds[WARM_UP_BATCHES:], losses=losses, grown_bytes=grown_bytes)
-
-
-def resident_bytes(name: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{name}:"))
-    return int(line.split()[1]) * 1024
+    steps = run_steps(partial(make_step, side), folder, FANOUT, num_batches + WARM_UP_BATCHES)
+    return Measured(
+        side=side, seconds=steps.seconds[WARM_UP_BATCHES:], losses=steps.losses, grown_bytes=steps.grown_bytes
+    )
 
 
 def measure(side: str, arguments: argparse.Namespace) -> Measured:

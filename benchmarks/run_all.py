@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NO_BENCHMARKS = {"run_all", "graphs", "turns"}
+NO_BENCHMARKS = {"run_all", "graphs", "steps", "turns"}
 
 
 def main() -> None:

@@ -7,9 +7,10 @@ destination's work folder.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -35,7 +36,7 @@ from diskhop.dataset.sort_plan import (
 )
 from diskhop.errors import BudgetError
 from diskhop.io.atomic import announce, remove_tree, require_free_space, write_file
-from diskhop.tasks import Tools, WorkFolder, run_tasks
+from diskhop.tasks import Task, Tools, WorkFolder, run_tasks
 
 # Part of what is on the disk: a change of it makes earlier work useless.
 _WORK_FORMAT = 2
@@ -112,25 +113,17 @@ class ExternalSort:
                 _SortTask(path.name, self._shape, spill_paths, starts, bucket, self._crew, self._limits)
                 for bucket, path in enumerate(parts)
             ]
-            with self._budget.reserve("spilling edges", self._crew.spill_bytes):
-                run_tasks(
-                    spills,
-                    self._folder,
-                    replace(self._tools, pool=BufferPool(self._crew.spill_bytes)),
-                    threads=self._crew.spill_threads,
-                    progress=lambda done, total: progress("spilling edges", done, total),
-                )
-            with self._budget.reserve("sorting edges", self._crew.sort_bytes):
-                run_tasks(
-                    sorts,
-                    self._folder,
-                    replace(self._tools, pool=BufferPool(self._crew.sort_bytes)),
-                    threads=self._crew.sort_threads,
-                    progress=lambda done, total: progress("sorting edges", done, total),
-                )
+            crew = self._crew
+            self._run("spilling edges", spills, crew.spill_threads, crew.spill_bytes, progress)
+            self._run("sorting edges", sorts, crew.sort_threads, crew.sort_bytes, progress)
         for path in filter(Path.exists, spill_paths):
             announce(self._tools.injector, "rename", path)
             path.unlink()
+
+    def _run(self, stage: str, tasks: Sequence[Task], threads: int, held_bytes: int, progress: Progress) -> None:
+        with self._budget.reserve(stage, held_bytes):
+            tools = replace(self._tools, pool=BufferPool(held_bytes))
+            run_tasks(tasks, self._folder, tools, threads=threads, progress=partial(progress, stage))
 
     def _plan_cut(self) -> Cut:
         return plan_cut(
