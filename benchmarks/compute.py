@@ -132,8 +132,6 @@ def multiply_only(products: Any) -> Step:
     """The products of the step on made-up rows, each layer's in one piece, nothing between them."""
     import torch
 
-    from diskhop.models.products import BACKENDS
-
     dims = [DIM, HIDDEN, HIDDEN, CLASSES]
     weights = [torch.randn(dims[i + 1], 2 * dims[i]).to(products.dtype) for i in range(len(FANOUT))]
     rows: dict[tuple[int, int], torch.Tensor] = {}
@@ -148,9 +146,7 @@ def multiply_only(products: Any) -> Step:
             num_rows = sum(batch.num_sampled_nodes[: len(FANOUT) - i])
             x, grad = some_rows(i, num_rows, weight.shape[1]), some_rows(i + 10, num_rows, weight.shape[0])
             products.multiply(x, weight, None)
-            if i > 0:
-                products.multiply(grad, weight.t(), None)
-            BACKENDS[products.backend].parameter_gradients(grad, x)
+            products.gradients(grad, x, weight if i > 0 else None, None, None)
         return 0.0
 
     return step

@@ -19,6 +19,7 @@ from diskhop.models import matmul
 from diskhop.models.activation import relu
 from diskhop.models.matmul import bfloat16_ratio, choose_matmul
 from diskhop.models.products import BACKENDS, PRECISIONS, Blas, Linear, Products, require_products
+from diskhop.models.rectifier import Rectifier
 
 SHAPES = [(1, 1, 1), (3, 5, 7), (200, 47, 16), (3000, 256, 256), (5, 1433, 16)]
 
@@ -96,6 +97,45 @@ def test_relu_is_torchs_and_dropout_its_expectation() -> None:
         assert torch.equal(relu(x * 1, dropout, Products()), out)
     torch.manual_seed(4)
     assert not torch.equal(relu(x * 1, 0.5, Products()), out)
+
+
+@pytest.mark.parametrize("num_rows", [1, 63, 64, 100, 4096, 4097, 10000])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_rectified_product_is_relu_of_the_product(num_rows: int, dropout: float, precision: str) -> None:
+    products = Products("blas", precision)
+    generator = torch.Generator().manual_seed(num_rows)
+    x, weight, bias, grad = (
+        torch.randn(*s, generator=generator) for s in ((num_rows, 24), (16, 24), (16,), (num_rows, 16))
+    )
+    x, grad = x.to(products.dtype), grad.to(products.dtype)
+    leaves = [leaf.clone().requires_grad_() for leaf in (x, weight, bias)]
+    torch.manual_seed(5)
+    out = products.linear(leaves[0], leaves[1], leaves[2], Rectifier.draw(dropout))
+    torch.autograd.backward(out, grad)
+
+    plain = products.linear(x, weight, bias)
+    is_kept = out != 0
+    scale = 1 / (1 - dropout)
+    assert torch.equal(out, torch.where(is_kept, plain * scale, 0))
+    assert not (is_kept & (plain <= 0)).any()
+    if dropout == 0:
+        assert torch.equal(is_kept, plain > 0)
+    elif num_rows >= 4096:  # parts draw apart: no part repeats another
+        shares = is_kept[:4096].float().sum() / (plain[:4096] > 0).sum()
+        assert abs(float(shares) - 0.5) < 0.02
+    masked = torch.where(is_kept, grad * scale, 0).double()
+    expected = [masked @ weight.to(products.dtype).double(), masked.T @ x.double(), masked.sum(dim=0)]
+    most_error = 1e-5 if precision == "float32" else 2e-2
+    for leaf, truth in zip(leaves, expected, strict=True):
+        assert leaf.grad is not None
+        assert float((leaf.grad.double() - truth).abs().max()) <= most_error * max(1.0, float(truth.abs().max()))
+
+
+def test_blocks_of_one_tensor_drop_apart() -> None:
+    ones = torch.ones(8192, 8)
+    rectified = Products().linear(ones, torch.ones(8, 8), rectifier=Rectifier(0.5, 3))
+    assert not torch.equal(rectified[:4096] == 0, rectified[4096:] == 0)
 
 
 def test_what_is_not_a_number_stays_one() -> None:

@@ -9,20 +9,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from diskhop import _native
 from diskhop.models.products import Products
+from diskhop.models.rectifier import Rectifier
 
 # (x, probability of dropout, products) -> the same shape; x may be overwritten.
 Activation = Callable[[Tensor, float, Products], Tensor]
 
 
 def relu(x: Tensor, dropout: float, products: Products) -> Tensor:
-    """dropout(relu(x)) in the place of x, float32 or bfloat16 (rows, columns).
-
-    One pass, and a seed for all its draws from torch's generator, which would else draw for every value, in one thread.
-    """
-    seed = int(torch.randint(2**62, ())) if dropout > 0 else 0
-    out: Tensor = _Relu.apply(x.contiguous(), dropout, seed, products)  # type: ignore[no-untyped-call]
+    """dropout(relu(x)) in the place of x, float32 or bfloat16 (rows, columns)."""
+    out: Tensor = _Relu.apply(x.contiguous(), Rectifier.draw(dropout), products)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -33,16 +29,16 @@ def elu(x: Tensor, dropout: float, _products: Products) -> Tensor:
 
 class _Relu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dropout: float, seed: int, products: Products) -> Tensor:
-        _native.rectify(x.detach(), dropout, seed, torch.get_num_threads())
+    def forward(ctx: Any, x: Tensor, rectifier: Rectifier, products: Products) -> Tensor:
+        rectifier.rectify(x)
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
-        ctx.dropout, ctx.products = dropout, products
+        ctx.rectifier, ctx.products = rectifier, products
         return x
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (left,) = ctx.saved_tensors
         of_x: Tensor = ctx.products.empty(*left.shape, left.dtype)
-        _native.rectify_backward(left.detach(), grad.contiguous(), ctx.dropout, of_x, torch.get_num_threads())
-        return of_x, None, None, None
+        ctx.rectifier.gradient(left, grad.contiguous(), of_x)
+        return of_x, None, None

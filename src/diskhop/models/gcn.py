@@ -14,6 +14,7 @@ from torch_geometric.nn import GCNConv
 
 from diskhop.models.aggregate import LayerBlock, weighted_sum
 from diskhop.models.products import DEFAULT_PRODUCTS, Products
+from diskhop.models.rectifier import Rectifier
 
 
 class GcnLayer(GCNConv):  # type: ignore[misc]  # PyG has no types
@@ -21,16 +22,17 @@ class GcnLayer(GCNConv):  # type: ignore[misc]  # PyG has no types
 
     uses_degrees = True
     takes_stored_dtype = True
+    rectifies = True
 
     def __init__(self, in_dim: int, out_dim: int, products: Products = DEFAULT_PRODUCTS) -> None:
         super().__init__(in_dim, out_dim)
         self._products = products
 
-    def forward(self, x: Tensor, layer: LayerBlock) -> Tensor:
-        """(sources, in_dim) -> (targets, out_dim)."""
+    def forward(self, x: Tensor, layer: LayerBlock, rectifier: Rectifier | None = None) -> Tensor:
+        """(sources, in_dim) -> (targets, out_dim), rectified if need be."""
         # Summed first and multiplied then: there are fewer targets than sources.
         rows = weighted_sum(x, layer, *gcn_weights(layer), self._products)
-        return self._products.linear(rows, self.lin.weight, self.bias)
+        return self._products.linear(rows, self.lin.weight, self.bias, rectifier)
 
 
 def gcn_weights(layer: LayerBlock) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from torch.nn import functional
 from diskhop.models.activation import Activation, relu
 from diskhop.models.aggregate import Block
 from diskhop.models.products import DEFAULT_PRODUCTS, Linear, Products
+from diskhop.models.rectifier import Rectifier
 
 # (in_dim, out_dim, is_last) -> a module that maps (x, LayerBlock) to (targets, out_dim).
 MakeLayer = Callable[[int, int, bool], nn.Module]
@@ -71,6 +72,11 @@ class Network(nn.Module):
         )
         self.uses_degrees = any(getattr(conv, "uses_degrees", False) for conv in self.convs)
         self._takes_stored_dtype = all(getattr(conv, "takes_stored_dtype", False) for conv in self.convs[:1])
+        # What follows a product at once is done to it while it is in the caches.
+        self._rectifies = [
+            activation is relu and isinstance(norm, nn.Identity) and getattr(conv, "rectifies", False)
+            for conv, norm in zip(self.convs, self.norms, strict=False)
+        ]
         self._activation = activation
         self._products = products
         self._dropout = dropout
@@ -86,9 +92,13 @@ class Network(nn.Module):
         h = functional.dropout(h, self._input_dropout, self.training)
         for i, conv in enumerate(self.convs):
             layer = block.layer(i)
-            out = conv(h, layer)
-            if i < len(self.norms):
-                out = self._activation(self.norms[i](out), self._dropout if self.training else 0.0, self._products)
+            dropout = self._dropout if self.training else 0.0
+            if i == len(self.norms):
+                out = conv(h, layer)
+            elif self._rectifies[i]:
+                out = conv(h, layer, Rectifier.draw(dropout))
+            else:
+                out = self._activation(self.norms[i](conv(h, layer)), dropout, self._products)
             if i < len(self.shortcuts):
                 out = out + self.shortcuts[i](h[: layer.num_targets])
             h = out

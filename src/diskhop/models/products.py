@@ -6,11 +6,13 @@ fast, `mixed` takes from both. In `bfloat16` operands and results are of that fo
 stay float32.
 
 Results go into memory that is used again: a fresh tensor of a mini-batch's size costs as much, in page faults, as the
-arithmetic that fills it.
+arithmetic that fills it. Rows are multiplied in blocks of a few sizes: libraries that make code for each shape would
+make it anew for every batch, and what a block left in the caches is rectified there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,6 +22,7 @@ from torch import Tensor, nn
 from diskhop._native import BufferPool
 from diskhop.config import require_known
 from diskhop.errors import ConfigError
+from diskhop.models.rectifier import Rectifier
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -28,6 +31,8 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _MOST_KEPT_BYTES = 1 << 30
 # Below, the C library's own memory is as good, and the pool's pages of 2 MiB are none too small.
 _SMALLEST_BYTES = 1 << 20
+# Rows that are multiplied at a time: powers of two between these.
+_MOST_ROWS, _LEAST_ROWS = 4096, 64
 
 
 class Backend(Protocol):
@@ -125,16 +130,71 @@ class Products:
         """A copy of a model has memory of its own."""
         return Products, (self.backend, self.precision)
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """functional.linear(x, weight, bias) for float32 parameters and x of any dtype; the result is of `dtype`."""
-        out: Tensor = _Linear.apply(x, weight, bias, self)  # type: ignore[no-untyped-call]
+    def linear(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None = None, rectifier: Rectifier | None = None
+    ) -> Tensor:
+        """functional.linear(x, weight, bias) for float32 parameters and x of any dtype, rectified if need be.
+
+        The result is of `dtype`.
+        """
+        out: Tensor = _Linear.apply(x, weight, bias, rectifier, self)  # type: ignore[no-untyped-call]
         return out
 
-    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None = None) -> Tensor:
         """The same without gradients, for operands that are of `dtype` already."""
         out = self.empty(len(x), len(weight), self.dtype)
-        BACKENDS[self.backend].multiply(x, weight, bias, out)
+        for rows in _row_blocks(len(x)):
+            self._multiply_block(x[rows], weight, bias, out[rows])
+            if rectifier is not None:
+                rectifier.rectify(out[rows], part=rows.start)
         return out
+
+    def gradients(
+        self, grad: Tensor, x: Tensor, weight: Tensor | None, left: Tensor | None, rectifier: Rectifier | None
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        """Of x, where a weight is given, and float32 of weight and bias, from that of linear()'s result.
+
+        left: that result, which only a rectifier needs. Arguments and the first are of `dtype`.
+        """
+        of_x = None if weight is None else self.empty(len(x), x.shape[1], self.dtype)
+        of_weight, of_bias = torch.zeros(grad.shape[1], x.shape[1]), torch.zeros(grad.shape[1])
+        rectified = None if rectifier is None else self.empty(min(len(grad), _MOST_ROWS), grad.shape[1], self.dtype)
+        for rows in _row_blocks(len(x)):
+            grads = grad[rows]
+            if rectifier is not None and rectified is not None and left is not None:
+                rectifier.gradient(left[rows], grads, rectified[: len(grads)])
+                grads = rectified[: len(grads)]
+            if of_x is not None and weight is not None:
+                self._multiply_block(grads, weight.t(), None, of_x[rows])
+            parts = BACKENDS[self.backend].parameter_gradients(_whole_block(grads), _whole_block(x[rows]))
+            of_weight += parts[0]
+            of_bias += parts[1]
+        return of_x, of_weight, of_bias
+
+    def _multiply_block(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+        whole = _whole_block(x)
+        if whole is x:
+            BACKENDS[self.backend].multiply(x, weight, bias, out)
+        else:
+            products = x.new_empty(len(whole), len(weight))
+            BACKENDS[self.backend].multiply(whole, weight, bias, products)
+            out.copy_(products[: len(x)])
+
+
+def _row_blocks(num_rows: int) -> Iterator[slice]:
+    """As large as may be, each of a size that _whole_block() leaves alone; only the last is smaller."""
+    start, size = 0, _MOST_ROWS
+    while start < num_rows:
+        while size > max(num_rows - start, _LEAST_ROWS):
+            size //= 2
+        yield slice(start, min(start + size, num_rows))
+        start += size
+
+
+def _whole_block(rows: Tensor) -> Tensor:
+    """With rows of zeros up to the smallest block."""
+    missing = _LEAST_ROWS - len(rows)
+    return rows if missing <= 0 else torch.cat([rows, rows.new_zeros(missing, rows.shape[1])])
 
 
 DEFAULT_PRODUCTS = Products()
@@ -154,25 +214,25 @@ class Linear(nn.Linear):
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, products: Products) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None, products: Products
+    ) -> Tensor:
         dtype = products.dtype
         operand, weights = x.to(dtype).contiguous(), weight.to(dtype)
-        ctx.save_for_backward(operand, weights)
-        ctx.products, ctx.x_dtype = products, x.dtype
-        return products.multiply(operand, weights, None if bias is None else bias.to(dtype))
+        out = products.multiply(operand, weights, None if bias is None else bias.to(dtype), rectifier)
+        ctx.save_for_backward(operand, weights, None if rectifier is None else out)
+        ctx.rectifier, ctx.products, ctx.x_dtype = rectifier, products, x.dtype
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        products: Products = ctx.products
-        grad = grad.contiguous()
-        of_x = of_weight = of_bias = None
-        if ctx.needs_input_grad[0]:
-            of_x = products.multiply(grad, weight.t(), None).to(ctx.x_dtype)
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            gradients = BACKENDS[products.backend].parameter_gradients(grad, x)
-            of_weight, of_bias = (part.float() for part in gradients)
-        return of_x, of_weight, of_bias if ctx.needs_input_grad[2] else None, None
+        x, weight, left = ctx.saved_tensors
+        if not ctx.needs_input_grad[0]:
+            weight = None
+        of_x, of_weight, of_bias = ctx.products.gradients(grad.contiguous(), x, weight, left, ctx.rectifier)
+        if of_x is not None:
+            of_x = of_x.to(ctx.x_dtype)
+        return of_x, of_weight, of_bias if ctx.needs_input_grad[2] else None, None, None
 
 
 def require_products(products: Products) -> None:
@@ -198,5 +258,6 @@ def sample_operands(num_rows: int, dim: int, dtype: torch.dtype) -> tuple[Tensor
 
 def run_products(products: Products, x: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The three products of a layer as wide as its input: its output, and the gradients of its input and its weight."""
-    of_weight, _ = BACKENDS[products.backend].parameter_gradients(grad, x)
-    return products.multiply(x, weight, weight[0].clone()), products.multiply(grad, weight.t(), None), of_weight
+    of_x, of_weight, _ = products.gradients(grad, x, weight, None, None)
+    assert of_x is not None
+    return products.multiply(x, weight, weight[0].clone()), of_x, of_weight
