@@ -85,10 +85,18 @@ std::vector<std::int64_t> draw_ids(std::uint64_t key, std::size_t count, std::ui
   return ids;
 }
 
-std::vector<char> read(const RowReader& reader, const std::vector<std::int64_t>& ids) {
+std::vector<char> read(const RowReader& reader, const std::vector<std::int64_t>& ids,
+                       const std::vector<std::int64_t>& to_rows = {}) {
   std::vector<char> out(ids.size() * reader.layout().row_bytes, '?');
-  reader.read(ids, reinterpret_cast<std::byte*>(out.data()), Priority::demand);
+  reader.read(ids, to_rows, reinterpret_cast<std::byte*>(out.data()), Priority::demand);
   return out;
+}
+
+/// The same rows the other way round, each put back to its place.
+std::vector<char> read_reversed(const RowReader& reader, const std::vector<std::int64_t>& ids) {
+  std::vector<std::int64_t> to_rows;
+  for (std::size_t place = ids.size(); place > 0; --place) to_rows.push_back(static_cast<std::int64_t>(place - 1));
+  return read(reader, {ids.rbegin(), ids.rend()}, to_rows);
 }
 
 std::vector<std::string> engine_names() {
@@ -112,6 +120,7 @@ void test_reading_equals_indexing_from_several_threads() {
             for (const std::size_t count : {0, 1, 700}) {
               const auto ids = draw_ids(key, count, table.layout.num_rows);
               check(read(reader, ids) == table.rows(ids), "rows read are those of the table");
+              check(read_reversed(reader, ids) == table.rows(ids), "rows go to the places named");
             }
           });
         }

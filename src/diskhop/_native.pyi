@@ -253,8 +253,10 @@ class RowReader:
         staging_bytes: int,
         pool: BufferPool,
     ) -> None: ...
-    def read(self, ids: NDArray[np.int64], out: NDArray[np.uint8], prefetch: bool = False) -> tuple[int, int, int]:
-        """Fill out (len(ids), row_bytes); returns (reads, bytes_read, bytes_copied)."""
+    def read(
+        self, ids: NDArray[np.int64], out: NDArray[np.uint8], to_rows: NDArray[np.int64] | None = None
+    ) -> tuple[int, int, int]:
+        """out[to_rows] = the rows, of row_bytes; None: 0, 1, 2 ... Returns (reads, bytes_read, bytes_copied)."""
 
 def copy_rows(
     source: NDArray[np.uint8],

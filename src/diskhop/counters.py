@@ -27,6 +27,13 @@ class FetchCounts:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
+    def add_reads(self, made: tuple[int, int, int]) -> None:
+        """Add what a RowReader's read() returned."""
+        reads, bytes_read, bytes_copied = made
+        self.reads += reads
+        self.bytes_read += bytes_read
+        self.bytes_copied += bytes_copied
+
 
 @dataclass(slots=True, kw_only=True)
 class CacheCounts:

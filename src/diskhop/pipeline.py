@@ -14,32 +14,43 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import torch
+from numpy.typing import NDArray
 
-from diskhop._native import BufferPool, FaultInjector
+from diskhop._native import BufferPool, Engine, FaultInjector
 from diskhop.budget import Budget
 from diskhop.channels import ByteGate, ClosedError, OrderedChannel
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import ConfigError, DiskhopError, PipelineError
+from diskhop.errors import ConfigError, DestinationError, DiskhopError, PipelineError
 from diskhop.features import STORES
 from diskhop.features.resources import StoreResources, assemble, empty_rows, rows_in_place
 from diskhop.io.engine import open_engine
 from diskhop.io.memory import buffer_bytes
+from diskhop.io.scratch import scratch_folder
+from diskhop.lookahead import Sampled, Superbatch, SuperbatchMaker
 from diskhop.plan import Plan
-from diskhop.protocols import FeatureStore, NodeIds, Purpose, Rows, SampledBatch, Sampler
+from diskhop.policies.static import most_accessed
+from diskhop.protocols import FeatureStore, LookAheadStore, NodeIds, Purpose, Rows, SampledBatch, Sampler
 from diskhop.rows import decode_rows
+from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet, count_accesses, out_degrees
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import Topology, open_topology
+from diskhop.trace import TraceSettings, hash_seeds
 
 # Batches sampled ahead, beyond those being fetched: enough to hide one slow batch.
 SAMPLED_AHEAD = 2
+# The same of batches that were looked over, and come back from the disk.
+REPLAYED_AHEAD = 2
+# One is carried out while the next one is sampled.
+_SUPERBATCHES_ON_DISK = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +82,9 @@ class _InFlight:
     counts: FetchCounts | None = None
 
 
+_RESERVED_BY_PIPELINE = ("mini-batches in flight", "sampled ahead", "sampling", "sorting ids", "staging")
+
+
 class BatchStream:
     """One pass over seeds, `batch_size` at a time; an iterator and a context manager."""
 
@@ -84,6 +98,7 @@ class BatchStream:
         epoch: int,
         first_number: int,
         with_in_degrees: bool,
+        settings: TraceSettings,
     ) -> None:
         plan = pipeline.plan
         self._pipeline = pipeline
@@ -102,10 +117,20 @@ class BatchStream:
         self._unreleased: set[_InFlight] = set()
         # One batch of the plan's is the consumer's, past the gate.
         self._gate = ByteGate((plan.batches_in_flight - 1) * plan.batch_bytes)
-        self._sampled = OrderedChannel[tuple[SampledBatch, float]](plan.sampling_threads + SAMPLED_AHEAD)
+        self._sampled = OrderedChannel[Sampled](plan.sampling_threads + SAMPLED_AHEAD)
+        self._to_submit = self._sampled
         self._submitted = OrderedChannel[_InFlight](plan.batches_in_flight)
         self._ready = OrderedChannel[_InFlight](plan.batches_in_flight)
         stages = [self._sample] * plan.sampling_threads + [self._submit, self._collect]
+        self._closables: list[Any] = [self._gate, self._sampled, self._submitted, self._ready]
+        maker = pipeline.make_superbatches(self._sampled.get, self._num_batches, first_number, settings)
+        if maker is not None:
+            self._maker = maker
+            self._superbatch_gate = ByteGate(_SUPERBATCHES_ON_DISK)
+            self._superbatches = OrderedChannel[Superbatch](_SUPERBATCHES_ON_DISK)
+            self._to_submit = OrderedChannel[Sampled](REPLAYED_AHEAD)
+            self._closables += [self._superbatch_gate, self._superbatches, self._to_submit]
+            stages += [self._look_ahead, self._replay]
         # Daemons, and closed at exit: an iterator that somebody still holds then must not keep the process alive.
         self._threads = [
             threading.Thread(target=self._guard, args=(stage,), name=f"diskhop{stage.__name__}", daemon=True)
@@ -166,7 +191,7 @@ class BatchStream:
             self._release(batch)
 
     def _stop(self, error: BaseException | None) -> None:
-        for closable in (self._gate, self._sampled, self._submitted, self._ready):
+        for closable in self._closables:
             closable.close(error)
 
     def _guard(self, stage: Any) -> None:
@@ -195,10 +220,35 @@ class BatchStream:
             )
             self._sampled.put(index, (sampled, time.perf_counter() - started))
 
+    def _look_ahead(self) -> None:
+        index = 0
+        while not self._maker.is_done:
+            self._superbatch_gate.enter(1)
+            try:
+                superbatch = self._maker.make()
+            except DestinationError:
+                # Once nothing else of ours is on the disk there may be room.
+                self._superbatch_gate.leave(1)
+                self._superbatch_gate.enter(_SUPERBATCHES_ON_DISK + 1)
+                superbatch = self._maker.make()
+                self._superbatch_gate.leave(_SUPERBATCHES_ON_DISK)
+            self._superbatches.put(index, superbatch)
+            index += 1
+
+    def _replay(self) -> None:
+        index = 0
+        while index < self._num_batches:
+            superbatch = self._superbatches.get()
+            for place in range(len(superbatch)):
+                self._to_submit.put(index, superbatch.batch(place))
+                index += 1
+            superbatch.remove()
+            self._superbatch_gate.leave(1)
+
     def _submit(self) -> None:
         store = self._pipeline.store
         for index in range(self._num_batches):
-            sampled, seconds = self._sampled.get()
+            sampled, seconds = self._to_submit.get()
             row_bytes = sampled.num_nodes * self._pipeline.bytes_a_row
             gate_bytes = buffer_bytes(sampled.num_bytes) + buffer_bytes(row_bytes)
             self._gate.enter(gate_bytes)
@@ -231,13 +281,22 @@ class Pipeline:
     """A dataset's topology and feature store, open, with a plan to run them by."""
 
     def __init__(
-        self, dataset: Dataset, plan: Plan, topology: Topology, store: FeatureStore[Any] | None, pool: BufferPool
+        self,
+        dataset: Dataset,
+        plan: Plan,
+        topology: Topology,
+        store: FeatureStore[Any] | None,
+        engine: Engine,
+        pool: BufferPool,
+        scratch: Path | None,
     ) -> None:
         self.dataset = dataset
         self.plan = plan
         self.topology = topology
         self.store = store
+        self._engine = engine
         self._pool = pool
+        self._scratch = scratch
 
     @property
     def bytes_a_row(self) -> int:
@@ -267,7 +326,37 @@ class Pipeline:
         sampler = NeighborSampler(self.topology, fanouts, seed, self._pool)
         stop = None if max_batches is None else max_batches * batch_size
         wanted = seeds[first_number * batch_size : stop]
-        return BatchStream(self, sampler, wanted, batch_size, purpose, epoch, first_number, with_in_degrees)
+        settings = TraceSettings(
+            dataset_hash=self.dataset.hash,
+            fanouts=sampler.fanouts,
+            seed=seed,
+            purpose=purpose,
+            epoch=epoch,
+            batch_size=batch_size,
+            seeds_hash=hash_seeds(wanted),
+        )
+        return BatchStream(self, sampler, wanted, batch_size, purpose, epoch, first_number, with_in_degrees, settings)
+
+    def make_superbatches(
+        self, sample: Callable[[], Sampled], num_batches: int, first_number: int, settings: TraceSettings
+    ) -> SuperbatchMaker | None:
+        """What looks ahead over the batches of a run that begins; None where the store does not want to know."""
+        if self._scratch is None or self.store is None:
+            return None
+        store = cast(LookAheadStore[Any], self.store)
+        store.start_pass()
+        return SuperbatchMaker(
+            sample,
+            num_batches,
+            first_number,
+            self.plan.superbatch,
+            store,
+            settings,
+            self.topology.num_nodes,
+            self._scratch,
+            self._engine,
+            self._pool,
+        )
 
     def bring_rows(self, batch: _InFlight, with_in_degrees: bool) -> None:
         """Wait for a submitted batch and bring its rows to their places."""
@@ -305,30 +394,58 @@ def bytes_a_row(dataset: Dataset) -> int:
 
 @contextmanager
 def open_pipeline(
-    dataset: Dataset, plan: Plan, budget: Budget, injector: FaultInjector | None = None
+    dataset: Dataset,
+    plan: Plan,
+    budget: Budget,
+    injector: FaultInjector | None = None,
+    *,
+    expected: SeedSet | None = None,
 ) -> Iterator[Pipeline]:
-    """Open topology and store by the plan, everything reserved from the budget; close them on leaving."""
-    with ExitStack() as stack:
+    """Open topology and store by the plan, everything reserved from the budget; close them on leaving.
+
+    expected: batches by which a store that wants to know measures what will be asked for.
+    """
+    engine = open_engine(plan.engine, plan.engine_depth, injector).engine
+    with ExitStack() as stack, open_topology(dataset.topology, plan.topology, engine, budget) as topology:
+        pinned = choose_pinned(dataset, topology, plan, budget, expected) if plan.store == "static" else None
         in_flight_bytes = plan.batches_in_flight * plan.batch_bytes
-        stack.enter_context(budget.reserve("mini-batches in flight", in_flight_bytes))
-        for name in ("sampled ahead", "sampling", "sorting ids", "staging"):
+        for name in _RESERVED_BY_PIPELINE:
             stack.enter_context(budget.reserve(name, plan.reserved[name]))
-        engine = open_engine(plan.engine, plan.engine_depth, injector).engine
         pool = BufferPool(in_flight_bytes + plan.reserved["sampled ahead"] + plan.staging_bytes)
-        topology = stack.enter_context(open_topology(dataset.topology, plan.topology, engine, budget))
         table = dataset.features()
-        store = None
+        scratch = store = None
         if table is not None:
+            kind = STORES[plan.store]
+            if kind.looks_ahead:
+                scratch = stack.enter_context(scratch_folder(Path(plan.scratch)))
+            for name, num_bytes in kind.reserves(table, plan.cache_rows, plan.batch_rows).items():
+                stack.enter_context(budget.reserve(name, num_bytes))
             resources = StoreResources(
                 engine=engine,
                 pool=pool,
-                budget=budget,
                 max_gap_bytes=plan.max_gap_bytes,
                 max_read_bytes=plan.max_read_bytes,
                 staging_bytes=plan.staging_bytes,
                 reading_threads=plan.reading_threads,
                 threads=plan.threads,
+                cache_rows=plan.cache_rows,
+                pinned=pinned,
+                scratch=scratch,
             )
-            store = STORES[plan.store](table, resources)
+            store = kind.open(table, resources)
             stack.callback(store.close)
-        yield Pipeline(dataset, plan, topology, store, pool)
+        yield Pipeline(dataset, plan, topology, store, engine, pool, scratch)
+
+
+def choose_pinned(
+    dataset: Dataset, topology: Topology, plan: Plan, budget: Budget, expected: SeedSet | None
+) -> NodeIds | None:
+    """The rows that will probably be asked for most, ascending; None: the first ones, in hot order."""
+    if plan.pinned == "degree" and dataset.order == "hot":
+        return None
+    with budget.reserve("counting accesses", COUNTING_BYTES_A_NODE * topology.num_nodes):
+        if plan.pinned == "accesses" and expected is not None:
+            counts: NDArray[Any] = count_accesses(topology, expected)
+        else:
+            counts = out_degrees(topology)
+        return most_accessed(counts, plan.cache_rows)

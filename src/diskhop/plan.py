@@ -30,6 +30,11 @@ class Plan:
     max_gap_bytes: int
     max_read_bytes: int
     staging_bytes: int
+    batch_rows: int
+    cache_rows: int = 0
+    pinned: str = "degree"
+    superbatch: int = 0
+    scratch: str = ""
     reserved: Mapping[str, int]
     reasons: tuple[str, ...]
 

@@ -126,3 +126,26 @@ class FeatureStore(Protocol[TicketT]):
 
     def close(self) -> None:
         """Wait for what is in flight and free everything."""
+
+
+class AccessTrace(Protocol):
+    """What a span of batches will ask for, sampled ahead. Batches are asked for in any order, again and again."""
+
+    def __len__(self) -> int:
+        """Batches."""
+
+    def node_ids(self, index: int) -> NodeIds:
+        """The rows that a batch asks for, int64, distinct."""
+
+
+class LookAheadStore(FeatureStore[TicketT], Protocol[TicketT]):
+    """A store that wants to know what comes. Looking ahead and submitting may be done by different threads."""
+
+    def start_pass(self) -> None:
+        """What was looked over and not submitted never comes. Nothing else is going on in the store."""
+
+    def make_room(self, num_rows: int) -> None:
+        """Make sure of what a batch of the next trace will take on the disk. Raises DestinationError for a full one."""
+
+    def look_ahead(self, trace: AccessTrace) -> None:
+        """Plan for the batches of a trace, for each of which room was made. They are submitted next, in order."""

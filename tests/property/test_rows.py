@@ -72,7 +72,7 @@ def reads(draw: st.DrawFn) -> tuple[int, int, int, list[int]]:
     max_gap_bytes=st.sampled_from([-1, 0, 600, 50_000]),
     max_read_bytes=st.sampled_from([1, 4096, 1 << 20]),
     staging_bytes=st.sampled_from([32 << 10, 1 << 20]),
-    prefetch=st.booleans(),
+    is_scattered=st.booleans(),
 )
 def test_reading_equals_indexing(
     engine: Engine,
@@ -82,7 +82,7 @@ def test_reading_equals_indexing(
     max_gap_bytes: int,
     max_read_bytes: int,
     staging_bytes: int,
-    prefetch: bool,
+    is_scattered: bool,
 ) -> None:
     num_rows, row_bytes, row_stride, ids = case
     table = make_table(num_rows, row_stride)
@@ -90,10 +90,15 @@ def test_reading_equals_indexing(
     reader = RowReader(
         engine, file, num_rows, row_bytes, row_stride, max_gap_bytes, max_read_bytes, staging_bytes, POOL
     )
-    out = poisoned(len(ids), row_bytes)
-    num_reads, bytes_read, bytes_copied = reader.read(np.array(ids, np.int64), out, prefetch)
-    assert bytes_copied == out.nbytes
-    np.testing.assert_array_equal(out, table[ids, :row_bytes])
+    if is_scattered:
+        out, expected = poisoned(3 * len(ids), row_bytes), poisoned(3 * len(ids), row_bytes)
+        to_rows = np.random.default_rng(len(ids)).permutation(3 * len(ids))[: len(ids)]
+    else:
+        out, expected, to_rows = poisoned(len(ids), row_bytes), poisoned(len(ids), row_bytes), None
+    num_reads, bytes_read, bytes_copied = reader.read(np.array(ids, np.int64), out, to_rows)
+    expected[slice(None) if to_rows is None else to_rows] = table[ids, :row_bytes]
+    assert bytes_copied == len(ids) * row_bytes
+    np.testing.assert_array_equal(out, expected)
     if max_gap_bytes < 0:
         assert num_reads == len(set(ids))
     else:
@@ -121,6 +126,19 @@ def test_rows_outside_the_table_are_refused_before_anything_is_read(engine: Engi
         with pytest.raises(IndexError, match="is outside the table of 10 rows"):
             reader.read(np.array(ids, np.int64), out)
         assert np.all(out == 0xA5)
+
+
+def test_places_are_checked_before_anything_is_read(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "features.bin").write_bytes(make_table(10, 8).tobytes())
+    reader = RowReader(engine, File(str(tmp_path / "features.bin"), "read"), 10, 8, 8, 0, 4096, 1 << 16, POOL)
+    ids, out = np.array([1, 2]), poisoned(3, 8)
+    for places in ([0, 3], [-1, 0]):
+        with pytest.raises(IndexError, match="is outside the 3 rows of out"):
+            reader.read(ids, out, np.array(places))
+    for few in ([0], [0, 1, 2]):
+        with pytest.raises(ValueError, match="to_rows must be as many as the ids"):
+            reader.read(ids, out, np.array(few))
+    assert np.all(out == 0xA5)
 
 
 def test_staging_too_small_names_the_smallest_that_works(engine: Engine, tmp_path: Path) -> None:

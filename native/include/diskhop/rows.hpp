@@ -59,9 +59,11 @@ class RowReader {
   /// Throws std::invalid_argument for a layout that breaks its rule or staging too small for two reads of one row; the
   /// message says the smallest that works.
   RowReader(Engine& engine, const File& file, TableLayout layout, RowReaderOptions options, BufferPool& pool);
-  /// Row ids[i] goes to out + i * row_bytes. ids: any order, repeats allowed. Throws IoError, with nothing in flight
-  /// and nothing in `out` to be used; std::out_of_range for an id outside the table, before anything is read.
-  ReadCounts read(std::span<const std::int64_t> ids, std::byte* out, Priority priority) const;
+  /// Row ids[i] goes to out + to_rows[i] * row_bytes; an empty span of rows stands for 0, 1, 2 ... ids: any order,
+  /// repeats allowed. Throws IoError, with nothing in flight and nothing of what was to be filled to be used;
+  /// std::out_of_range for an id outside the table, before anything is read.
+  ReadCounts read(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::byte* out,
+                  Priority priority) const;
   [[nodiscard]] const TableLayout& layout() const noexcept { return layout_; }
 
  private:

@@ -43,15 +43,27 @@ OutputArray<std::uint64_t> plan(const InputArray<std::int64_t>& sorted_ids, std:
 
 std::tuple<std::uint64_t, std::uint64_t, std::uint64_t> read_rows(const RowReader& reader,
                                                                   const InputArray<std::int64_t>& ids,
-                                                                  const DestinationRows& out, bool prefetch) {
-  if (out.shape(0) != ids.size() || out.shape(1) != reader.layout().row_bytes) {
+                                                                  const DestinationRows& out,
+                                                                  const RowNumbers& to_rows) {
+  if (out.shape(1) != reader.layout().row_bytes || (!to_rows && out.shape(0) != ids.size())) {
     throw std::invalid_argument("out must be " + std::to_string(ids.size()) + " rows of " +
                                 std::to_string(reader.layout().row_bytes) + " bytes, got " +
                                 std::to_string(out.shape(0)) + " of " + std::to_string(out.shape(1)));
   }
+  const auto places = to_rows ? as_span(*to_rows) : std::span<const std::int64_t>{};
+  if (to_rows && places.size() != ids.size()) {
+    throw std::invalid_argument("to_rows must be as many as the ids, " + std::to_string(ids.size()) + ", got " +
+                                std::to_string(places.size()));
+  }
+  for (const std::int64_t place : places) {
+    if (static_cast<std::uint64_t>(place) >= out.shape(0)) {
+      throw std::out_of_range("row " + std::to_string(place) + " is outside the " + std::to_string(out.shape(0)) +
+                              " rows of out");
+    }
+  }
   const nb::gil_scoped_release unlocked;
-  const ReadCounts counts = reader.read(as_span(ids), reinterpret_cast<std::byte*>(out.data()),
-                                        prefetch ? Priority::prefetch : Priority::demand);
+  const ReadCounts counts =
+      reader.read(as_span(ids), places, reinterpret_cast<std::byte*>(out.data()), Priority::demand);
   return {counts.reads, counts.bytes_read, counts.bytes_copied};
 }
 
@@ -110,8 +122,9 @@ void bind_rows(nb::module_& module) {
           },
           "engine"_a, "file"_a, "num_rows"_a, "row_bytes"_a, "row_stride"_a, "max_gap_bytes"_a, "max_read_bytes"_a,
           "staging_bytes"_a, "pool"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 10>())
-      .def("read", &read_rows, "ids"_a.noconvert(), "out"_a.noconvert(), "prefetch"_a = false,
-           "Fill out (len(ids), row_bytes); returns (reads, bytes_read, bytes_copied).");
+      .def("read", &read_rows, "ids"_a.noconvert(), "out"_a.noconvert(), "to_rows"_a.noconvert().none() = nb::none(),
+           "out[to_rows] = the rows, (len(ids), row_bytes); None: 0, 1, 2 ... Returns (reads, bytes_read, "
+           "bytes_copied).");
   module.def("copy_rows", &copy, "source"_a.noconvert(), "from_rows"_a.noconvert().none(), "out"_a.noconvert(),
              "to_rows"_a.noconvert().none(), "num_threads"_a = 1,
              "out[to_rows] = source[from_rows]; None: 0, 1, 2 ... Returns the bytes copied.");

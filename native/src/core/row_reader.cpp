@@ -122,7 +122,8 @@ RowReader::RowReader(Engine& engine, const File& file, TableLayout layout, RowRe
   group_reads_ = std::max<std::uint64_t>(min_group_reads, 2 * engine.depth() / num_groups_);
 }
 
-ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::byte* out, Priority priority) const {
+ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::byte* out,
+                           Priority priority) const {
   SortedIds wanted;
   if (std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>{}) != ids.end()) {
     wanted = sort_ids(ids, layout_.num_rows);
@@ -133,17 +134,20 @@ ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::byte* out, Pr
   if (reads.empty()) return {};
 
   ReadCounts counts{.reads = reads.size()};
+  const auto put = [&](std::uint64_t place, const std::byte* row) {
+    const std::uint64_t to_row = to_rows.empty() ? place : static_cast<std::uint64_t>(to_rows[place]);
+    std::memcpy(out + to_row * layout_.row_bytes, row, layout_.row_bytes);
+    counts.bytes_copied += layout_.row_bytes;
+  };
   const auto copy_out = [&](const PlannedRead& read, const std::byte* staged) {
     for (std::uint64_t index = read.first_wanted; index < read.first_wanted + read.num_wanted; ++index) {
       const std::byte* row = staged + (static_cast<std::uint64_t>(ids[index]) * layout_.row_stride - read.offset);
       if (wanted.starts.empty()) {
-        std::memcpy(out + index * layout_.row_bytes, row, layout_.row_bytes);
-        counts.bytes_copied += layout_.row_bytes;
+        put(index, row);
         continue;
       }
       for (std::uint64_t entry = wanted.starts[index]; entry < wanted.starts[index + 1]; ++entry) {
-        std::memcpy(out + wanted.places[entry] * layout_.row_bytes, row, layout_.row_bytes);
-        counts.bytes_copied += layout_.row_bytes;
+        put(wanted.places[entry], row);
       }
     }
   };

@@ -5,19 +5,39 @@ A new one is a file here and a line in STORES; the contract tests pick it up.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from diskhop.features.belady import BeladyStore, belady_reserves
 from diskhop.features.direct import open_direct, open_pread
 from diskhop.features.mapped import open_mapped
-from diskhop.features.memory import MemoryStore
+from diskhop.features.memory import MemoryStore, memory_reserves
 from diskhop.features.resources import StoreResources
+from diskhop.features.static import open_static, static_reserves
 from diskhop.protocols import FeatureStore, Table
 
-# A store's tickets are its own business: Any stands for "whatever its submit() returned".
-STORES: dict[str, Callable[[Table, StoreResources], FeatureStore[Any]]] = {
-    "memory": MemoryStore,
-    "mapped": open_mapped,
-    "pread": open_pread,
-    "direct": open_direct,
+
+@dataclass(frozen=True, slots=True)
+class StoreKind:
+    """How a store is opened, and what it needs.
+
+    open: a store's tickets are its own business, Any stands for what its submit() returns. reserves: (table, rows of
+    the cache, rows of a large batch) -> bytes to be reserved, by name. keeps_rows: has a cache. looks_ahead: is a
+    LookAheadStore.
+    """
+
+    open: Callable[[Table, StoreResources], FeatureStore[Any]]
+    reserves: Callable[[Table, int, int], Mapping[str, int]] = lambda _table, _cache_rows, _batch_rows: {}
+    keeps_rows: bool = False
+    looks_ahead: bool = False
+
+
+STORES = {
+    "memory": StoreKind(MemoryStore, memory_reserves),
+    "mapped": StoreKind(open_mapped),
+    "pread": StoreKind(open_pread),
+    "direct": StoreKind(open_direct),
+    "static": StoreKind(open_static, static_reserves, keeps_rows=True),
+    "belady": StoreKind(BeladyStore, belady_reserves, keeps_rows=True, looks_ahead=True),
 }

@@ -27,13 +27,8 @@ def _open(table: Table, resources: StoreResources, max_gap_bytes: int) -> Readin
     reader = open_reader(table, resources, max_gap_bytes, resources.reading_threads)
 
     def read_into(ids: NodeIds, out: Bytes) -> FetchCounts:
-        reads, bytes_read, bytes_copied = reader.read(ids, out)
-        return FetchCounts(
-            rows_requested=len(ids),
-            reads=reads,
-            bytes_needed=len(ids) * table.row_bytes,
-            bytes_read=bytes_read,
-            bytes_copied=bytes_copied,
-        )
+        counts = FetchCounts(rows_requested=len(ids), bytes_needed=out.nbytes)
+        counts.add_reads(reader.read(ids, out))
+        return counts
 
     return ReadingStore(table, resources, read_into)

@@ -6,10 +6,13 @@ import numpy as np
 
 from diskhop._native import BufferPool
 from diskhop.counters import FetchCounts
-from diskhop.features.resources import StoreResources, empty_rows, open_reader
+from diskhop.features.resources import StoreResources, empty_rows, open_reader, read_in_pieces
 from diskhop.protocols import Rows, RowSegment, SampledBatch, Table
 
-_ROWS_A_READ = 1 << 16
+
+def memory_reserves(table: Table, _cache_rows: int, _batch_rows: int) -> dict[str, int]:
+    """Bytes that the store holds, by their names in the budget."""
+    return {"feature table": table.num_rows * table.row_bytes}
 
 
 class MemoryStore:
@@ -17,17 +20,10 @@ class MemoryStore:
 
     def __init__(self, table: Table, resources: StoreResources) -> None:
         self.table = table
-        self._reservation = resources.budget.reserve("feature table", table.num_rows * table.row_bytes)
-        try:
-            # A pool of its own: the table is not one of the batches that come and go.
-            self._rows = empty_rows(BufferPool(0), table.num_rows, table.row_bytes)
-            reader = open_reader(table, resources, resources.max_gap_bytes, num_readers=1)
-            for start in range(0, table.num_rows, _ROWS_A_READ):
-                stop = min(start + _ROWS_A_READ, table.num_rows)
-                reader.read(np.arange(start, stop, dtype=np.int64), self._rows[start:stop])
-        except BaseException:
-            self._reservation.release()
-            raise
+        # A pool of its own: the table is not one of the batches that come and go.
+        self._rows = empty_rows(BufferPool(0), table.num_rows, table.row_bytes)
+        reader = open_reader(table, resources, resources.max_gap_bytes, num_readers=1)
+        read_in_pieces(reader, np.arange(table.num_rows, dtype=np.int64), self._rows, None, FetchCounts())
 
     def submit(self, batch: SampledBatch) -> SampledBatch:
         """See FeatureStore."""
@@ -46,4 +42,3 @@ class MemoryStore:
     def close(self) -> None:
         """See FeatureStore. Rows that were handed out and not released keep the table."""
         del self._rows
-        self._reservation.release()

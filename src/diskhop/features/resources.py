@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from diskhop._native import BufferPool, Engine, File, RowReader, copy_rows
-from diskhop.budget import Budget
 from diskhop.counters import FetchCounts
 from diskhop.protocols import Bytes, NodeIds, Rows, RowSegment, SampledBatch, Table
+
+_ROWS_A_PIECE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,17 +22,21 @@ class StoreResources:
     """Where a store reads (engine), keeps (budget, pool) and how (the plan's numbers).
 
     max_gap_bytes: the largest gap between rows that is read over. threads: cores that may gather rows.
-    reading_threads: batches read at once.
+    reading_threads: batches read at once. cache_rows: that may be kept between batches. pinned: so many rows, ascending,
+    that will probably be asked for most, or None for the first ones. scratch: a folder for files of the run's own, for
+    a store that looks ahead.
     """
 
     engine: Engine
     pool: BufferPool
-    budget: Budget
     max_gap_bytes: int
     max_read_bytes: int
     staging_bytes: int
     reading_threads: int
     threads: int
+    cache_rows: int
+    pinned: NodeIds | None = None
+    scratch: Path | None = None
 
 
 def assemble(rows: Rows, out: Bytes, threads: int) -> None:
@@ -66,6 +72,16 @@ def open_reader(table: Table, resources: StoreResources, max_gap_bytes: int, num
         resources.staging_bytes // num_readers,
         resources.pool,
     )
+
+
+def read_in_pieces(reader: RowReader, ids: NodeIds, out: Bytes, to_rows: NodeIds | None, counts: FetchCounts) -> None:
+    """RowReader.read() for as many rows as a table has: what it holds for each of them, it holds for few at a time."""
+    for start in range(0, len(ids), _ROWS_A_PIECE):
+        stop = start + _ROWS_A_PIECE
+        if to_rows is None:
+            counts.add_reads(reader.read(ids[start:stop], out[start:stop]))
+        else:
+            counts.add_reads(reader.read(ids[start:stop], out, to_rows[start:stop]))
 
 
 ReadInto = Callable[[NodeIds, Bytes], FetchCounts]

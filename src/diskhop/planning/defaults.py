@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from diskhop.budget import Budget, format_bytes
 from diskhop.config import require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
-from diskhop.features import STORES
+from diskhop.features import STORES, StoreKind
 from diskhop.io.device_model import DeviceModel, assumed_device_model
 from diskhop.io.engine import DEFAULT_DEPTH, choose_engine, open_engine
 from diskhop.io.memory import buffer_bytes, default_threads
 from diskhop.io.probe import probe
-from diskhop.pipeline import SAMPLED_AHEAD, bytes_a_row
+from diskhop.io.scratch import free_bytes
+from diskhop.pipeline import REPLAYED_AHEAD, SAMPLED_AHEAD, bytes_a_row
 from diskhop.plan import Plan
-from diskhop.protocols import NodeIds, Purpose
+from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import TopologyMode, open_topology, topology_bytes
 
@@ -32,8 +34,14 @@ _SMALLEST_STAGING_BYTES = 4 << 20
 # One with the model, one on its way.
 _FEWEST_IN_FLIGHT = 2
 _MOST_IN_FLIGHT = 4
-# Of the core's row reader: a sorted id with its place, and a planned read.
-_SORTING_BYTES_A_ROW = 56
+# Of the core's row reader: a sorted id with its place, and a planned read; before it, which rows are held and where.
+_SORTING_BYTES_A_ROW = 56 + 32
+# Of a batch on the disk: its block in at most so much of what it takes in memory, then when its rows are used next (4
+# bytes a row) and which come and go (16), each from a whole block on.
+_TRACED_SHARE = 0.75
+_PLANNED_BYTES_A_ROW, _PLANNED_BYTES_A_BATCH = 4 + 16, 3 * 4096
+# One being carried out, one being sampled.
+_SUPERBATCHES_ON_DISK = 2
 _MOST_READING_THREADS = 2
 _MEASURED_BATCHES = 3
 _HEADROOM = 1.25
@@ -42,20 +50,11 @@ _WORTH_MEASURING_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SeedSet:
-    """Batches that a run will ask for: which seeds, how many a batch, how many neighbours a hop (-1: all)."""
-
-    purpose: Purpose
-    seeds: NodeIds
-    batch_size: int
-    fanouts: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Workload:
     """What the choice depends on. None leaves it open.
 
-    also_held: bytes of graph data that the caller keeps besides, by name (labels).
+    cache_bytes: of rows kept between batches. disk_bytes: of what is sampled ahead. scratch: the folder for that. pinned:
+    see Plan. also_held: bytes of graph data that the caller keeps besides, by name (labels).
     """
 
     seed_sets: tuple[SeedSet, ...]
@@ -63,6 +62,10 @@ class Workload:
     store: str | None = None
     engine: str | None = None
     threads: int | None = None
+    cache_bytes: int | None = None
+    disk_bytes: int | None = None
+    scratch: str | None = None
+    pinned: str | None = None
     also_held: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -78,14 +81,12 @@ def device_model(dataset: Dataset, engine: str) -> DeviceModel:
 class BatchSizes:
     """The largest of some sampled batches.
 
-    workspace_bytes: what a sampling thread works in; sorting_bytes: what a reading thread takes to sort and plan a
-    batch's reads.
+    num_nodes: its rows. workspace_bytes: what a sampling thread works in.
     """
 
     block_bytes: int
-    row_bytes: int
+    num_nodes: int
     workspace_bytes: int
-    sorting_bytes: int
 
 
 def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
@@ -96,20 +97,12 @@ def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
     with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
         for seed_set in workload.seed_sets:
             sampler = NeighborSampler(topology, seed_set.fanouts, workload.seed)
-            num_batches = -(-len(seed_set.seeds) // seed_set.batch_size)
-            # Spread over the seeds: those at the front may be of one kind.
-            for number in range(0, num_batches, max(1, num_batches // _MEASURED_BATCHES)):
-                seeds = seed_set.seeds[number * seed_set.batch_size :][: seed_set.batch_size]
-                batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
+            for number in seed_set.some_batches(_MEASURED_BATCHES):
+                batch = sampler.sample(seed_set.batch(number), purpose=seed_set.purpose, epoch=0, number=number)
                 most_block_bytes = max(most_block_bytes, batch.num_bytes)
                 most_nodes = max(most_nodes, batch.num_nodes)
             workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)
-    return BatchSizes(
-        block_bytes=most_block_bytes,
-        row_bytes=most_nodes * bytes_a_row(dataset),
-        workspace_bytes=workspace_bytes,
-        sorting_bytes=most_nodes * _SORTING_BYTES_A_ROW,
-    )
+    return BatchSizes(block_bytes=most_block_bytes, num_nodes=most_nodes, workspace_bytes=workspace_bytes)
 
 
 def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: DeviceModel | None = None) -> Plan:
@@ -120,6 +113,8 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     """
     store = workload.store or DEFAULT_STORE
     require_known("store", store, STORES)
+    kind = STORES[store]
+    _require_use(workload, store, kind)
     engine, reason = choose_engine(workload.engine or "auto")
     reasons = [] if workload.engine else [f"engine {engine}: {reason}"]
     if workload.store is None:
@@ -131,16 +126,22 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
 
     sizes = measure_batches(dataset, workload)
     block_bytes = buffer_bytes(int(sizes.block_bytes * _HEADROOM))
-    batch_bytes = block_bytes + buffer_bytes(int(sizes.row_bytes * _HEADROOM))
+    most_nodes = int(sizes.num_nodes * _HEADROOM)
+    batch_bytes = block_bytes + buffer_bytes(most_nodes * bytes_a_row(dataset))
     fixed = dict(workload.also_held)
-    # Finished blocks: in the channel, with each sampling thread that waits for room there, and before the gate.
+    # Finished blocks: in the channel, with each sampling thread that waits for room there, and before the gate; those
+    # that are looked over go through the disk and another channel.
     num_blocks = 2 * sampling_threads + SAMPLED_AHEAD + 1
+    if kind.looks_ahead:
+        num_blocks += REPLAYED_AHEAD + 2
     fixed["sampled ahead"] = num_blocks * block_bytes
     fixed["sampling"] = int(sampling_threads * sizes.workspace_bytes * _HEADROOM)
-    fixed["sorting ids"] = int(_MOST_READING_THREADS * sizes.sorting_bytes * _HEADROOM)
+    fixed["sorting ids"] = _MOST_READING_THREADS * most_nodes * _SORTING_BYTES_A_ROW
     table = dataset.features()
-    if store == "memory" and table is not None:
-        fixed["feature table"] = buffer_bytes(table.num_rows * table.row_bytes)
+    wanted_rows = 0
+    if table is not None:
+        wanted_rows = min((workload.cache_bytes or 0) // table.row_bytes, table.num_rows)
+        fixed |= kind.reserves(table, wanted_rows, most_nodes)
     in_memory_bytes = topology_bytes(dataset.topology, "memory")
 
     smallest = {
@@ -162,6 +163,30 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     left_bytes -= staging_bytes - _SMALLEST_STAGING_BYTES
     more_batches = min(left_bytes // batch_bytes, _MOST_IN_FLIGHT - _FEWEST_IN_FLIGHT)
     batches_in_flight = _FEWEST_IN_FLIGHT + more_batches
+    left_bytes -= more_batches * batch_bytes
+    cache_rows = wanted_rows
+    if kind.keeps_rows and table is not None:
+        if workload.cache_bytes is None:
+            bytes_a_slot = _total(kind.reserves(table, 1, most_nodes)) - _total(kind.reserves(table, 0, most_nodes))
+            cache_rows = min(left_bytes // bytes_a_slot, table.num_rows)
+            fixed |= kind.reserves(table, cache_rows, most_nodes)
+        share = f"{cache_rows / max(table.num_rows, 1):.1%} of {table.num_rows}"
+        reasons.append(
+            f"{cache_rows} rows kept between batches, {share}: {_whose(workload.cache_bytes, 'what is left')}"
+        )
+    superbatch, scratch = 0, ""
+    if kind.looks_ahead:
+        scratch = workload.scratch or str(dataset.path / "derived")
+        disk_bytes = workload.disk_bytes or free_bytes(Path(scratch)) // 2
+        bytes_a_batch = int(_TRACED_SHARE * block_bytes) + most_nodes * _PLANNED_BYTES_A_ROW + _PLANNED_BYTES_A_BATCH
+        superbatch = disk_bytes // (_SUPERBATCHES_ON_DISK * bytes_a_batch)
+        if superbatch < 1:
+            raise ConfigError(
+                f"--disk {format_bytes(disk_bytes)} is too small to sample ahead: two superbatches of one batch take "
+                f"{format_bytes(_SUPERBATCHES_ON_DISK * bytes_a_batch)}"
+            )
+        of_disk = f"{format_bytes(disk_bytes)} of disk, {_whose(workload.disk_bytes, 'half of what is free')}"
+        reasons.append(f"up to {superbatch} batches sampled ahead together: two such superbatches in {of_disk}")
     size = f"{format_bytes(batch_bytes)} each, measured with {_HEADROOM - 1:.0%} headroom"
     reasons.append(f"{batches_in_flight} batches in flight: {size}")
     device = device or device_model(dataset, engine)
@@ -185,6 +210,33 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         max_gap_bytes=max_gap_bytes,
         max_read_bytes=_MAX_READ_BYTES,
         staging_bytes=staging_bytes,
+        batch_rows=most_nodes,
+        cache_rows=cache_rows,
+        pinned=workload.pinned or "degree",
+        superbatch=superbatch,
+        scratch=scratch,
         reserved=reserved,
         reasons=tuple(reasons),
     )
+
+
+def _require_use(workload: Workload, store: str, kind: StoreKind) -> None:
+    """Refuse options that would do nothing with this store."""
+    for option, value, is_of_use, users in (
+        ("--cache", workload.cache_bytes, kind.keeps_rows, [name for name, each in STORES.items() if each.keeps_rows]),
+        ("--disk", workload.disk_bytes, kind.looks_ahead, [name for name, each in STORES.items() if each.looks_ahead]),
+        ("--scratch", workload.scratch, kind.looks_ahead, [name for name, each in STORES.items() if each.looks_ahead]),
+        ("--pinned", workload.pinned, store == "static", ["static"]),
+    ):
+        if value is not None and not is_of_use:
+            raise ConfigError(
+                f"{option} has no use with the store '{store}': leave it out, or name {' or '.join(users)}"
+            )
+
+
+def _total(reserved: Mapping[str, int]) -> int:
+    return sum(reserved.values())
+
+
+def _whose(given: int | None, reason: str) -> str:
+    return "as asked" if given is not None else reason

@@ -6,13 +6,15 @@ batch follows from when each row is used next, found by walking over the span ba
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import BeladyCache, NextUses
+from diskhop import _native
+from diskhop._native import BeladyCache
 from diskhop.counters import CacheCounts
 from diskhop.protocols import NodeIds
 
@@ -26,16 +28,36 @@ class CacheChanges:
     num_hits: int
 
 
-def plan_span(cache: BeladyCache, span: Sequence[NodeIds], num_rows: int, fills: bool) -> Iterator[CacheChanges]:
+class NextUses(Protocol):
+    """A stack of next uses, one array a batch: a list is one, and so is a file."""
+
+    def append(self, next_uses: NDArray[np.uint32], /) -> None:
+        """Put an array on top."""
+
+    def pop(self) -> NDArray[np.uint32]:
+        """Take the top one off."""
+
+
+def plan_span(
+    cache: BeladyCache,
+    node_ids: Callable[[int], NodeIds],
+    num_batches: int,
+    num_rows: int,
+    *,
+    fills: bool,
+    next_uses: NextUses,
+) -> Iterator[CacheChanges]:
     """What to change before the span's first batch (positions are ids there), then after each batch.
 
-    cache: what is held from the span before; it goes along. fills: whether rows are read before the first batch.
+    cache: what is held from the span before; it goes along. node_ids: of each of the span's batches, asked for twice.
+    fills: whether rows are read before the first batch. next_uses: empty, for use in between.
     """
-    uses = NextUses(num_rows, len(span))
-    next_uses = [uses.look_back(ids) for ids in reversed(span)]
-    yield CacheChanges(*cache.begin(uses, len(span), fills))
-    for ids in span:
-        yield CacheChanges(*cache.step(ids, next_uses.pop()))
+    uses = _native.NextUses(num_rows, num_batches)
+    for number in reversed(range(num_batches)):
+        next_uses.append(uses.look_back(node_ids(number)))
+    yield CacheChanges(*cache.begin(uses, num_batches, fills))
+    for number in range(num_batches):
+        yield CacheChanges(*cache.step(node_ids(number), next_uses.pop()))
 
 
 def replay_belady(trace: Sequence[NodeIds], num_rows: int, capacity: int, *, span: int, fills: bool) -> CacheCounts:
@@ -44,7 +66,7 @@ def replay_belady(trace: Sequence[NodeIds], num_rows: int, capacity: int, *, spa
     cache = BeladyCache(num_rows, capacity)
     for first in range(0, len(trace), span):
         batches = trace[first : first + span]
-        changes = plan_span(cache, batches, num_rows, fills)
+        changes = plan_span(cache, batches.__getitem__, len(batches), num_rows, fills=fills, next_uses=[])
         counts.filled += len(next(changes).in_positions)
         for ids, change in zip(batches, changes, strict=True):
             counts.hits += change.num_hits

@@ -1,0 +1,119 @@
+"""Arrays that one run puts on the disk and reads back: streamed out, checked by their checksums at every read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, Engine, File
+from diskhop.errors import ReadError
+from diskhop.io.atomic import destination_errors
+
+_BLOCK_BYTES = 4096
+
+
+class _Record(NamedTuple):
+    offset: int
+    num_bytes: int
+    checksum: int
+    arrays: tuple[tuple[np.dtype[Any], int], ...]
+
+
+class ArrayFile:
+    """Records of 1-D arrays in a file of this process's own, which is removed by close().
+
+    Holds one record's bytes from the pool while it is written or read. Not for several threads at once.
+    """
+
+    def __init__(self, path: Path, engine: Engine, pool: BufferPool) -> None:
+        self._path = path
+        self._engine = engine
+        self._pool = pool
+        with destination_errors(path):
+            self._file = File(str(path), "write")
+        self._to_read = File(str(path), "read")
+        self._block_bytes = max(_BLOCK_BYTES, self._file.offset_alignment, self._file.memory_alignment)
+        self._records: list[_Record] = []
+        self._num_bytes = 0
+        self._allocated_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def allocate(self, array_bytes: int) -> None:
+        """Make sure of room for one record more than was asked for before. Raises DestinationError for a full disk."""
+        num_bytes = self._record_bytes(array_bytes)
+        if num_bytes == 0:
+            return
+        descriptor = os.open(self._path, os.O_WRONLY)
+        try:
+            with destination_errors(self._path):
+                os.posix_fallocate(descriptor, self._allocated_bytes, num_bytes)
+        finally:
+            os.close(descriptor)
+        self._allocated_bytes += num_bytes
+
+    def append(self, arrays: Sequence[NDArray[Any]]) -> None:
+        """Write one record. Raises DestinationError or WriteError; then it is not there."""
+        num_bytes = sum(array.nbytes for array in arrays)
+        record_bytes = self._record_bytes(num_bytes)
+        checksum = 0
+        if record_bytes:
+            buffer = self._pool.take(record_bytes)
+            place = 0
+            for array in arrays:
+                buffer[place : place + array.nbytes] = array.view(np.uint8)
+                place += array.nbytes
+            buffer[place:] = 0
+            checksum = xxhash.xxh3_64_intdigest(buffer[:num_bytes])
+            where = _numbers(self._num_bytes), _numbers(record_bytes)
+            with destination_errors(self._path):
+                self._engine.wait(self._engine.submit_write(self._file, *where, buffer, _numbers(0)))
+        shapes = tuple((array.dtype, len(array)) for array in arrays)
+        self._records.append(_Record(self._num_bytes, num_bytes, checksum, shapes))
+        self._num_bytes += record_bytes
+
+    def read(self, index: int) -> list[NDArray[Any]]:
+        """A record's arrays, read-only. Raises ReadError for one that is not as it was written."""
+        record = self._records[index]
+        buffer = np.empty(0, np.uint8)
+        if record.num_bytes:
+            record_bytes = self._record_bytes(record.num_bytes)
+            buffer = self._pool.take(record_bytes)
+            where = _numbers(record.offset), _numbers(record_bytes)
+            self._engine.wait(self._engine.submit_read(self._to_read, *where, buffer, _numbers(0)))
+            if xxhash.xxh3_64_intdigest(buffer[: record.num_bytes]) != record.checksum:
+                raise ReadError(
+                    f"{self._path}: {record.num_bytes} bytes at offset {record.offset} are not those that were "
+                    "written: check the disk, then run again"
+                )
+        buffer.flags.writeable = False
+        arrays = []
+        place = 0
+        for dtype, length in record.arrays:
+            arrays.append(buffer[place : place + length * dtype.itemsize].view(dtype))
+            place += length * dtype.itemsize
+        return arrays
+
+    def pop(self) -> list[NDArray[Any]]:
+        """Read the last record and take it off; its room is used again."""
+        arrays = self.read(len(self._records) - 1)
+        self._num_bytes = self._records.pop().offset
+        return arrays
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._path.unlink(missing_ok=True)
+
+    def _record_bytes(self, array_bytes: int) -> int:
+        return -(-array_bytes // self._block_bytes) * self._block_bytes
+
+
+def _numbers(value: int) -> NDArray[np.uint64]:
+    return np.array([value], np.uint64)

@@ -1,0 +1,64 @@
+"""A folder for files of one run's own: made when it begins, removed when it ends, and after a crash by the next run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from diskhop.errors import DestinationError
+from diskhop.io.atomic import destination_errors
+
+_PREFIX = "run-"
+
+
+def free_bytes(folder: Path) -> int:
+    """Room on the disk that a folder lies on, or would if it were made."""
+    existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    return shutil.disk_usage(existing).free
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: Path) -> Iterator[Path]:
+    """A new folder below `parent`, which is made if need be, locked while it is in use.
+
+    Raises DestinationError for a parent that cannot be written to.
+    """
+    try:
+        with destination_errors(parent):
+            parent.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned(parent)
+            folder, descriptor = _make_locked(parent)
+    except DestinationError as error:
+        raise DestinationError(f"{error}; --scratch names another folder") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _make_locked(parent: Path) -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder, descriptor
+        os.close(descriptor)  # another run took it for abandoned before it was locked
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Folders of runs that ended without removing theirs: nobody holds their locks."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)

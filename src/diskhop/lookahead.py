@@ -1,0 +1,125 @@
+"""Superbatches: spans of batches sampled ahead to the disk, so that a store knows what will be asked for (Ginex).
+
+One superbatch is carried out while the next one is sampled and looked over. The first are short, so that training
+starts soon, each twice as long as the one before, up to what the disk may take; a disk that fills up makes them shorter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diskhop._native import BufferPool, Engine
+from diskhop.errors import DestinationError
+from diskhop.protocols import LookAheadStore, SampledBatch
+from diskhop.trace import TraceReader, TraceSettings, TraceWriter
+
+_FIRST_LENGTH = 8
+
+# A batch and the seconds that sampling it took.
+Sampled = tuple[SampledBatch, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Superbatch:
+    """Batches that the store has looked over. seconds: of sampling each, its part of the looking over included."""
+
+    trace: TraceReader
+    path: Path
+    seconds: list[float]
+
+    def __len__(self) -> int:
+        return len(self.trace)
+
+    def batch(self, index: int) -> Sampled:
+        """Read a batch back. Raises FormatError or ReadError for a damaged trace."""
+        started = time.perf_counter()
+        batch = self.trace.batch(index)
+        return batch, self.seconds[index] + time.perf_counter() - started
+
+    def remove(self) -> None:
+        """From the disk."""
+        self.path.unlink(missing_ok=True)
+
+
+class SuperbatchMaker:
+    """Makes superbatches of what `sample()` gives, batch by batch. Not for several threads at once."""
+
+    def __init__(
+        self,
+        sample: Callable[[], Sampled],
+        num_batches: int,
+        first_number: int,
+        most_batches: int,
+        store: LookAheadStore[Any],
+        settings: TraceSettings,
+        num_nodes: int,
+        folder: Path,
+        engine: Engine,
+        pool: BufferPool,
+    ) -> None:
+        self._sample = sample
+        self._next_number = first_number
+        self._end_number = first_number + num_batches
+        self._most_batches = most_batches
+        self._length = min(_FIRST_LENGTH, most_batches)
+        self._store = store
+        self._settings = settings
+        self._num_nodes = num_nodes
+        self._folder = folder
+        self._engine = engine
+        self._pool = pool
+        # Sampled, but the disk had no room for them.
+        self._carried: deque[Sampled] = deque()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all batches are in superbatches."""
+        return self._next_number == self._end_number
+
+    def make(self) -> Superbatch:
+        """The next one. Raises DestinationError where the disk has no room for a single batch; it may be tried again."""
+        path = self._folder / f"trace-{self._next_number}.bin"
+        first_number = self._next_number
+        length = min(self._length, self._end_number - first_number)
+        seconds: list[float] = []
+        # A record that fails to be written is known to have failed when the one after it is added.
+        recent: deque[Sampled] = deque(maxlen=2)
+        full: DestinationError | None = None
+        started = time.perf_counter()
+        sampling_seconds = 0.0
+        with TraceWriter(path, self._settings, self._num_nodes, self._engine, self._pool, first_number) as writer:
+            try:
+                while len(seconds) < length:
+                    asked = time.perf_counter()
+                    recent.append(self._carried.popleft() if self._carried else self._sample())
+                    sampling_seconds += time.perf_counter() - asked
+                    batch, batch_seconds = recent[-1]
+                    self._store.make_room(batch.num_nodes)
+                    writer.append(batch)
+                    seconds.append(batch_seconds)
+            except DestinationError as error:
+                full = error
+            try:
+                writer.finish()
+            except DestinationError as error:
+                full = error
+            num_written = len(writer)
+        self._carried.extendleft(
+            sampled for sampled in reversed(recent) if sampled[0].number >= first_number + num_written
+        )
+        if num_written == 0:
+            assert full is not None
+            path.unlink(missing_ok=True)
+            raise full
+        self._next_number += num_written
+        self._most_batches = num_written if full is not None else self._most_batches
+        self._length = min(2 * self._length, self._most_batches)
+        trace = TraceReader(path, self._settings, self._engine, self._pool)
+        self._store.look_ahead(trace)
+        seconds_each = (time.perf_counter() - started - sampling_seconds) / num_written
+        return Superbatch(trace, path, [each + seconds_each for each in seconds[:num_written]])
