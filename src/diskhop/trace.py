@@ -1,161 +1,319 @@
-"""The serialised form of a sampled batch, which traces and packed chunks store.
+"""Access traces: the batches of a span sampled ahead (Ginex's superbatch, section 3.1), in a file, in order.
 
-Everything is little-endian; every array starts at a multiple of 8 bytes, with zeros between:
+A trace grows from front to back and can be read meanwhile, also by other processes. Everything is little-endian:
 
-    offset 0   magic "DHSB", uint16 version (1), uint8 bytes of a node id, uint8 bytes of an edge position
-           8   uint64: bytes in all (checksum included), global batch number, seeds, nodes, expanded nodes, edges, hops
-          64   num_sampled_nodes   uint64 (hops + 1)
-               num_sampled_edges   uint64 (hops)
-               node_ids            uint32 where the graph has at most 2^32 nodes, else int64 (nodes)
-               indptr              uint32 (expanded nodes + 1)
-               sources             int32, local ids (edges)
-               edge_positions      uint32 where all are below 2^32, else int64 (edges)
-    last 8     uint64 xxh3 of all bytes before it
+    offset 0      magic "DHTR", uint16 version (1), 2 zeros
+           8      uint64: global number of the first batch, bytes of the settings
+          24      the settings: JSON in ASCII, keys sorted, without spaces; then zeros
+        4088      uint64 xxh3 of all bytes before it
+        4096      the record of the first batch (sampled_record.py), zeros up to a multiple of 4096, the next record ...
+
+Numbers ascend by 1. Records are written one by one, each from its first byte to its last: one is whole as soon as the
+file is long enough to hold it. Memory is the pool's; writer_bytes and reader_bytes say how much.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import struct
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 import xxhash
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
+from diskhop._native import BufferPool, Engine, File
 from diskhop.errors import ConfigError, FormatError
-from diskhop.protocols import SampledBatch
+from diskhop.io.atomic import destination_errors
+from diskhop.io.memory import buffer_bytes
+from diskhop.protocols import NodeIds, Purpose, SampledBatch
+from diskhop.sampled_record import (
+    FIRST_BYTES,
+    RecordHeader,
+    decode_batch,
+    decode_header,
+    decode_node_ids,
+    describe_batch,
+    encode_into,
+)
 
 VERSION = 1
-_MAGIC = b"DHSB"
-_HEADER = struct.Struct("<4sHBB7Q")
+# Records start at multiples of this: direct I/O takes them on every common disk, and one block holds what is walked.
+ALIGNMENT_BYTES = FIRST_BYTES
+
+_MAGIC = b"DHTR"
+_HEADER = struct.Struct("<4sHHQQ")
 _CHECKSUM = struct.Struct("<Q")
-_WIDTHS: dict[int, DTypeLike] = {4: "<u4", 8: "<i8"}
+_CHECKSUM_OFFSET = ALIGNMENT_BYTES - _CHECKSUM.size
+_READ_BYTES = 1 << 20
+_REMEDY = "remove it: it is made again"
 
 
-def encode_batch(batch: SampledBatch, num_nodes_total: int) -> bytes:
-    """Serialise a batch sampled from a graph of num_nodes_total nodes; equal batches give equal bytes."""
-    num_edges = len(batch.sources)
-    if num_edges >= 2**32:
-        raise ConfigError(f"batch {batch.number} has {num_edges} edges; a stored batch has fewer than 2^32")
-    id_bytes = 4 if num_nodes_total <= 2**32 else 8
-    position_bytes = 4 if num_edges == 0 or int(batch.edge_positions.max()) < 2**32 else 8
-    arrays = (
-        _stored(batch.num_sampled_nodes, np.uint64),
-        _stored(batch.num_sampled_edges, np.uint64),
-        _stored(batch.node_ids, _WIDTHS[id_bytes]),
-        _stored(batch.indptr, np.uint32),
-        _stored(batch.sources, np.int32),
-        _stored(batch.edge_positions, _WIDTHS[position_bytes]),
-    )
-    header = _HEADER.pack(
-        _MAGIC,
-        VERSION,
-        id_bytes,
-        position_bytes,
-        _HEADER.size + sum(map(len, arrays)) + _CHECKSUM.size,
-        batch.number,
-        batch.num_seeds,
-        batch.num_nodes,
-        len(batch.indptr) - 1,
-        num_edges,
-        len(batch.num_sampled_edges),
-    )
-    body = b"".join((header, *arrays))
-    return body + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSettings:
+    """All that decides which batches a trace holds: a trace of other settings is never used.
 
-
-def decode_batch(data: bytes | bytearray | memoryview) -> SampledBatch:
-    """Read a batch back; raises FormatError for anything that encode_batch did not write.
-
-    Arrays whose stored width is that of SampledBatch (sources; 8-byte ids and positions) are read-only views of
-    `data`, where it is aligned to their width; the others are converted.
+    dataset_hash: the manifest's checksum. seed: of the draws. seeds_hash: hash_seeds of the epoch's seeds in order.
     """
-    view = memoryview(data).cast("B").toreadonly()
-    if len(view) < _HEADER.size + _CHECKSUM.size or view[:4] != _MAGIC:
-        raise FormatError(
-            f"sampled batch: {len(view)} bytes that do not start with the header of one; rebuild the file that holds it"
-        )
-    _, version, id_bytes, position_bytes, num_bytes, *counts = _HEADER.unpack_from(view)
+
+    dataset_hash: str
+    fanouts: tuple[int, ...]
+    seed: int
+    purpose: Purpose
+    epoch: int
+    batch_size: int
+    seeds_hash: str
+
+
+def hash_seeds(seeds: NodeIds) -> str:
+    """xxh3 of seeds, int64 (seeds), as 16 hex digits."""
+    return f"{xxhash.xxh3_64_intdigest(np.ascontiguousarray(seeds, '<i8').data):016x}"
+
+
+def writer_bytes(largest_record_bytes: int) -> int:
+    """Memory that a TraceWriter takes of its pool: one record on its way to the disk, one being encoded."""
+    return 2 * buffer_bytes(_aligned(largest_record_bytes))
+
+
+def reader_bytes(largest_record_bytes: int) -> int:
+    """Memory that each call of a TraceReader takes of its pool while it lasts, beside what it returns."""
+    return buffer_bytes(_aligned(largest_record_bytes))
+
+
+class TraceWriter:
+    """Writes a trace in place of what is at the path. Not for several threads at once.
+
+    append() returns while its record is on its way to the disk; finish() waits for the last. Nothing is synced.
+    num_nodes_total: nodes of the graph. first_number: the global number of the first batch. Raises DestinationError.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        settings: TraceSettings,
+        num_nodes_total: int,
+        engine: Engine,
+        pool: BufferPool,
+        first_number: int,
+    ) -> None:
+        header = _encode_header(settings, first_number)
+        self._path = path
+        self._num_nodes_total = num_nodes_total
+        self._engine = engine
+        self._pool = pool
+        self._first_number = first_number
+        self._num_records = 0
+        self._whole_bytes = 0
+        self._ticket: int | None = None
+        self._written_bytes = 0
+        with destination_errors(path):
+            # Who still reads the file that was here keeps it; and its bytes cannot be taken for ours.
+            path.unlink(missing_ok=True)
+            self._file = File(str(path), "write")
+        block = pool.take(ALIGNMENT_BYTES)
+        block[:] = np.frombuffer(header, np.uint8)
+        self._submit(block)
+        self._settle()
+
+    @property
+    def num_bytes(self) -> int:
+        """Length of the file, with the record that is on its way."""
+        return self._whole_bytes + self._written_bytes
+
+    def __len__(self) -> int:
+        """Records appended; after an error, those that are whole on the file."""
+        return self._num_records + (self._ticket is not None)
+
+    def append(self, batch: SampledBatch) -> None:
+        """Add the next batch; it may be changed once this returns.
+
+        Raises DestinationError (a full disk) or WriteError where the record before this one failed: neither of the two
+        is then in the file, which ends after its last whole record. Raises ConfigError for a batch out of turn.
+        """
+        expected = self._first_number + len(self)
+        if batch.number != expected:
+            raise ConfigError(f"{self._path}: its next batch is number {expected}, got number {batch.number}")
+        header = describe_batch(batch, self._num_nodes_total)
+        content = self._pool.take(_aligned(header.num_bytes))
+        encode_into(batch, header, content[: header.num_bytes])
+        content[header.num_bytes :] = 0
+        self._settle_record()
+        self._submit(content)
+
+    def finish(self) -> None:
+        """Wait for the last record. Raises DestinationError or WriteError; those before it are whole all the same."""
+        self._settle_record()
+
+    def __enter__(self) -> TraceWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self._settle_record()
+        # An error's traceback may keep this object alive: not so the descriptor.
+        del self._file
+
+    def _submit(self, content: NDArray[np.uint8]) -> None:
+        """Start writing; the engine holds the content until it is waited for."""
+        length = np.array([len(content)], np.uint64)
+        offset, place = np.array([self._whole_bytes], np.uint64), np.zeros(1, np.uint64)
+        self._ticket = self._engine.submit_write(self._file, offset, length, content, place)
+        self._written_bytes = len(content)
+
+    def _settle_record(self) -> None:
+        if self._ticket is not None:
+            self._settle()
+            self._num_records += 1
+
+    def _settle(self) -> None:
+        """Wait for what is on its way; cut it off if it failed, a part of it may be there."""
+        ticket, self._ticket = self._ticket, None
+        written_bytes, self._written_bytes = self._written_bytes, 0
+        assert ticket is not None
+        with destination_errors(self._path):
+            try:
+                self._engine.wait(ticket)
+            except OSError:
+                os.truncate(self._path, self._whole_bytes)
+                raise
+        self._whole_bytes += written_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a record starts, and what its header says."""
+
+    offset: int
+    header: RecordHeader
+
+
+class TraceReader:
+    """The whole records of a trace, by index from 0; refresh() looks for more. Any thread may read.
+
+    Raises ReadError, and FormatError for what is no trace, damaged, truncated, of another version or other settings.
+    """
+
+    def __init__(self, path: Path, settings: TraceSettings, engine: Engine, pool: BufferPool) -> None:
+        self._path = path
+        self._engine = engine
+        self._pool = pool
+        self._file = File(str(path), "read")
+        self._places: list[_Place] = []
+        self._end = ALIGNMENT_BYTES
+        num_bytes = self._file.num_bytes
+        if num_bytes < ALIGNMENT_BYTES:
+            raise FormatError(
+                f"{path}: is no trace or a truncated one: {num_bytes} bytes, its header alone takes {ALIGNMENT_BYTES}; "
+                f"{_REMEDY}"
+            )
+        self.first_number = _decode_header(path, self._read(0, ALIGNMENT_BYTES).tobytes(), settings)
+        self.refresh()
+
+    def __len__(self) -> int:
+        """Records known to be whole."""
+        return len(self._places)
+
+    def refresh(self) -> None:
+        """Find the records that became whole since; reads one block of each. One thread at a time."""
+        num_bytes = self._file.num_bytes
+        while self._end + FIRST_BYTES <= num_bytes:
+            with self._naming(len(self)):
+                header = decode_header(self._read(self._end, FIRST_BYTES))
+                if header.number != self.first_number + len(self):
+                    raise FormatError(
+                        f"damaged: its number is {header.number}, not {self.first_number + len(self)}; {_REMEDY}"
+                    )
+            end = self._end + _aligned(header.num_bytes)
+            if end > num_bytes:
+                break
+            self._places.append(_Place(self._end, header))
+            self._end = end
+
+    def node_ids(self, index: int) -> NodeIds:
+        """The node ids of a batch, int64 (nodes), in a buffer of the pool; only the record's prefix is read."""
+        place = self._place(index)
+        with self._naming(index):
+            return decode_node_ids(self._read(place.offset, _aligned(place.header.prefix_bytes)), self._pool)
+
+    def batch(self, index: int) -> SampledBatch:
+        """A batch as it was appended; its arrays share one buffer of the pool, of batch.num_bytes."""
+        place = self._place(index)
+        with self._naming(index):
+            content = self._read(place.offset, _aligned(place.header.num_bytes))
+            return decode_batch(content[: place.header.num_bytes], self._pool)
+
+    def _place(self, index: int) -> _Place:
+        if not 0 <= index < len(self._places):
+            raise FormatError(
+                f"{self._path}: has no record {index}: it has {len(self)} whole ones, up to byte {self._end} of "
+                f"{self._file.num_bytes}; if it does not grow any more, it is truncated: {_REMEDY}"
+            )
+        return self._places[index]
+
+    def _read(self, offset: int, num_bytes: int) -> NDArray[np.uint8]:
+        actual_bytes = self._file.num_bytes
+        if actual_bytes < offset + num_bytes:
+            raise FormatError(f"truncated: the file ends at byte {actual_bytes} of {offset + num_bytes}; {_REMEDY}")
+        places = np.arange(0, num_bytes, _READ_BYTES, dtype=np.uint64)
+        lengths = np.minimum(np.uint64(num_bytes) - places, np.uint64(_READ_BYTES))
+        buffer = self._pool.take(num_bytes)
+        self._engine.wait(self._engine.submit_read(self._file, places + np.uint64(offset), lengths, buffer, places))
+        return buffer
+
+    @contextlib.contextmanager
+    def _naming(self, index: int) -> Iterator[None]:
+        """Say of what is wrong with a record where it is."""
+        try:
+            yield
+        except FormatError as error:
+            raise FormatError(f"{self._path}: record {index}: {error}") from None
+
+
+def _encode_header(settings: TraceSettings, first_number: int) -> bytes:
+    text = json.dumps(_plain(settings), sort_keys=True, separators=(",", ":")).encode()
+    header = _HEADER.pack(_MAGIC, VERSION, 0, first_number, len(text)) + text
+    if len(header) > _CHECKSUM_OFFSET:
+        raise ConfigError(f"a trace's settings take {len(text)} bytes, more than its header holds; name fewer fan-outs")
+    block = header.ljust(_CHECKSUM_OFFSET, b"\0")
+    return block + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(block))
+
+
+def _decode_header(path: Path, block: bytes, settings: TraceSettings) -> int:
+    """Check a header against the settings that are asked for; returns the first batch's number."""
+    magic, version, _, first_number, text_bytes = _HEADER.unpack_from(block)
+    if magic != _MAGIC:
+        raise FormatError(f"{path}: is no trace: it does not start with '{_MAGIC.decode()}'; remove it")
     if version != VERSION:
-        raise FormatError(f"sampled batch: version {version}, this diskhop reads version {VERSION}; rebuild its file")
-    if num_bytes != len(view):
-        raise _damaged(f"it is {len(view)} bytes long, its header says {num_bytes}")
-    (expected,) = _CHECKSUM.unpack_from(view, num_bytes - _CHECKSUM.size)
-    actual = xxhash.xxh3_64_intdigest(view[: -_CHECKSUM.size])
+        raise FormatError(f"{path}: is a trace of version {version}, this diskhop reads version {VERSION}; {_REMEDY}")
+    (expected,) = _CHECKSUM.unpack_from(block, _CHECKSUM_OFFSET)
+    actual = xxhash.xxh3_64_intdigest(block[:_CHECKSUM_OFFSET])
     if actual != expected:
-        raise _damaged(f"its checksum is {actual:016x}, not {expected:016x}")
-    return _decode_body(view, id_bytes, position_bytes, counts)
+        raise FormatError(f"{path}: damaged: its header's checksum is {actual:016x}, not {expected:016x}; {_REMEDY}")
+    try:
+        stored = json.loads(block[_HEADER.size : _HEADER.size + text_bytes])
+    except ValueError:
+        stored = None
+    if not isinstance(stored, dict):
+        raise FormatError(f"{path}: damaged: its settings are not a JSON object; {_REMEDY}")
+    for name, value in _plain(settings).items():
+        if stored.get(name) != value:
+            raise FormatError(
+                f"{path}: is the trace of other batches: its {name} is {stored.get(name)}, not {value}; {_REMEDY}"
+            )
+    return int(first_number)
 
 
-def _decode_body(view: memoryview, id_bytes: int, position_bytes: int, counts: list[int]) -> SampledBatch:
-    """Lay the arrays over the bytes and check that they fit together: native code indexes with them."""
-    number, num_seeds, num_nodes, num_expanded, num_edges, num_hops = counts
-    if id_bytes not in _WIDTHS or position_bytes not in _WIDTHS:
-        raise _damaged(f"its widths are {id_bytes} and {position_bytes} bytes, not 4 or 8")
-    layout: list[tuple[DTypeLike, int]] = [
-        ("<u8", num_hops + 1),
-        ("<u8", num_hops),
-        (_WIDTHS[id_bytes], num_nodes),
-        ("<u4", num_expanded + 1),
-        ("<i4", num_edges),
-        (_WIDTHS[position_bytes], num_edges),
-    ]
-    needed_bytes = _HEADER.size + sum(_padded(np.dtype(dtype).itemsize * count) for dtype, count in layout)
-    if needed_bytes + _CHECKSUM.size != len(view):
-        raise _damaged(f"its counts need {needed_bytes + _CHECKSUM.size} bytes, it has {len(view)}")
-    arrays: list[NDArray[np.generic]] = []
-    offset = _HEADER.size
-    for dtype, count in layout:
-        arrays.append(np.frombuffer(view, dtype, count, offset))
-        offset += _padded(arrays[-1].nbytes)
-    nodes_by_hop, edges_by_hop, node_ids, indptr, sources, edge_positions = arrays
-    batch = SampledBatch(
-        number=number,
-        num_seeds=num_seeds,
-        node_ids=node_ids.astype(np.int64, copy=False),
-        indptr=indptr.astype(np.int64),
-        sources=sources.astype(np.int32, copy=False),
-        edge_positions=edge_positions.astype(np.int64, copy=False),
-        num_sampled_nodes=tuple(nodes_by_hop.tolist()),
-        num_sampled_edges=tuple(edges_by_hop.tolist()),
-    )
-    _check_consistent(batch)
-    return batch
+def _plain(settings: TraceSettings) -> dict[str, object]:
+    """The settings as JSON has them."""
+    return asdict(settings) | {"fanouts": list(settings.fanouts), "purpose": settings.purpose.name.lower()}
 
 
-def _check_consistent(batch: SampledBatch) -> None:
-    num_nodes, num_edges = batch.num_nodes, len(batch.sources)
-    num_expanded = len(batch.indptr) - 1
-    rules = {
-        "the first hop's nodes are the seeds": batch.num_sampled_nodes[0] == batch.num_seeds,
-        "the nodes by hop add up": sum(batch.num_sampled_nodes) == num_nodes,
-        "the edges by hop add up": sum(batch.num_sampled_edges) == num_edges,
-        "the nodes before the last hop are the expanded ones": sum(batch.num_sampled_nodes[:-1]) == num_expanded,
-        "indptr starts at 0": batch.indptr[0] == 0,
-        "indptr ascends": bool(np.all(batch.indptr[1:] >= batch.indptr[:-1])),
-        "indptr ends at the edges": batch.indptr[-1] == num_edges,
-        "node ids are not negative": num_nodes == 0 or batch.node_ids.min() >= 0,
-        "sources are nodes of the batch": num_edges == 0
-        or (batch.sources.min() >= 0 and batch.sources.max() < num_nodes),
-        "edge positions are not negative": num_edges == 0 or batch.edge_positions.min() >= 0,
-    }
-    for rule, holds in rules.items():
-        if not holds:
-            raise _damaged(f"it breaks the rule that {rule}")
-    # The sums above hold, so that no partial sum exceeds its array (counts are not negative).
-    first_nodes = np.cumsum((0, *batch.num_sampled_nodes[:-1]))
-    if not np.array_equal(batch.indptr[first_nodes], np.cumsum((0, *batch.num_sampled_edges))):
-        raise _damaged("it breaks the rule that the edges of a hop are those of its nodes")
-
-
-def _stored(values: object, dtype: DTypeLike) -> bytes:
-    """The bytes of an array, little-endian, padded to a multiple of 8."""
-    stored = np.asarray(values, np.dtype(dtype).newbyteorder("<")).tobytes()
-    return stored.ljust(_padded(len(stored)), b"\0")
-
-
-def _padded(num_bytes: int) -> int:
-    return -(-num_bytes // 8) * 8
-
-
-def _damaged(detail: str) -> FormatError:
-    return FormatError(f"sampled batch: damaged: {detail}; rebuild the file that holds it")
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "diskhop"
 LAYERS = {
     0: ["errors", "config", "counters", "budget", "plan"],
     1: ["_native", "io", "tasks", "channels"],
-    2: ["protocols", "policies", "dataset", "trace"],
+    2: ["protocols", "policies", "dataset", "sampled_record", "trace"],
     3: ["sampling", "features", "propagation", "embedding", "device"],
     4: ["models", "rows", "pipeline"],
     5: ["planning"],

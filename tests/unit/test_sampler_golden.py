@@ -9,9 +9,9 @@ import numpy as np
 
 from diskhop._native import keyed_permutation
 from diskhop.protocols import Purpose
+from diskhop.sampled_record import decode_batch, encode_batch
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import Topology
-from diskhop.trace import decode_batch, encode_batch
 from tests.unit.sampling_oracle import assert_same_batch
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "sampled_batch.json").read_text())

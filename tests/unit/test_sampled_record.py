@@ -11,49 +11,12 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diskhop._native import BufferPool
 from diskhop.errors import FormatError
 from diskhop.protocols import SampledBatch
-from diskhop.trace import decode_batch, encode_batch
+from diskhop.sampled_record import decode_batch, decode_header, decode_node_ids, encode_batch
+from tests.unit.batches import batches, large_batch, small_batch
 from tests.unit.sampling_oracle import assert_same_batch
-
-
-@st.composite
-def batches(draw: st.DrawFn) -> tuple[SampledBatch, int]:
-    """A batch and the number of nodes of its graph."""
-    num_nodes_total = draw(st.sampled_from([2**16, 2**32, 2**32 + 1, 2**62]))
-    nodes_by_hop = draw(st.lists(st.integers(0, 5), min_size=1, max_size=4))
-    num_nodes = sum(nodes_by_hop)
-    node = st.integers(0, num_nodes_total - 1)
-    degrees = [draw(st.integers(0, 4)) for _ in range(num_nodes - nodes_by_hop[-1])]
-    indptr = np.cumsum([0, *degrees], dtype=np.int64)
-    hop_ends = np.cumsum([0, *nodes_by_hop[:-1]], dtype=np.int64)
-    num_edges = int(indptr[-1])
-    max_position = draw(st.sampled_from([2**20, 2**32 - 1, 2**32, 2**62]))
-    positions = draw(st.lists(st.integers(0, max_position), min_size=num_edges, max_size=num_edges))
-    batch = SampledBatch(
-        number=draw(st.integers(0, 2**63)),
-        num_seeds=nodes_by_hop[0],
-        node_ids=np.array(draw(st.lists(node, min_size=num_nodes, max_size=num_nodes, unique=True)), np.int64),
-        indptr=indptr,
-        sources=np.array([draw(st.integers(0, num_nodes - 1)) for _ in range(num_edges)], np.int32),
-        edge_positions=np.array(positions, np.int64),
-        num_sampled_nodes=tuple(nodes_by_hop),
-        num_sampled_edges=tuple(np.diff(indptr[hop_ends]).tolist()),
-    )
-    return batch, num_nodes_total
-
-
-def small_batch() -> SampledBatch:
-    return SampledBatch(
-        number=3,
-        num_seeds=2,
-        node_ids=np.array([7, 1, 4], np.int64),
-        indptr=np.array([0, 1, 3], np.int64),
-        sources=np.array([2, 0, 2], np.int32),
-        edge_positions=np.array([10, 4, 5], np.int64),
-        num_sampled_nodes=(2, 1),
-        num_sampled_edges=(3,),
-    )
 
 
 @given(case=batches())
@@ -71,11 +34,60 @@ def test_ids_take_four_bytes_where_they_fit() -> None:
     assert len(wide) - len(narrow) == 8  # 12 bytes of ids, padded to 16, against 24
 
 
-def test_sources_are_not_copied() -> None:
-    data = encode_batch(small_batch(), 8)
-    sources = decode_batch(data).sources
-    assert np.shares_memory(sources, np.frombuffer(data, np.uint8))
-    assert not sources.flags.writeable
+def test_the_arrays_share_one_buffer_of_the_pool() -> None:
+    pool = BufferPool(1 << 20)
+    batch = decode_batch(encode_batch(small_batch(), 8), pool)
+    assert pool.free_bytes == 0
+    views = [getattr(batch, name) for name in ("node_ids", "indptr", "sources", "edge_positions")]
+    begin = min(view.ctypes.data for view in views)
+    assert max(view.ctypes.data + view.nbytes for view in views) == begin + batch.num_bytes
+    del batch, views
+    assert pool.free_bytes == 4096
+
+
+@given(case=batches(), more=st.binary(max_size=50))
+def test_the_prefix_is_enough_for_the_node_ids(case: tuple[SampledBatch, int], more: bytes) -> None:
+    batch, num_nodes_total = case
+    data = encode_batch(batch, num_nodes_total)
+    header = decode_header(data[:4096])
+    prefix = data[: max(header.prefix_bytes, min(4096, len(data)))]
+    for given_bytes in (prefix, prefix + more if len(prefix) >= 4096 else data + more, data):
+        np.testing.assert_array_equal(decode_node_ids(given_bytes), batch.node_ids)
+        assert decode_node_ids(given_bytes).dtype == np.int64
+    with pytest.raises(FormatError, match="sampled batch: damaged: it"):
+        decode_node_ids(data[: header.prefix_bytes - 1])
+
+
+@pytest.mark.parametrize("num_nodes", [10, 2000])
+def test_a_flipped_bit_of_the_prefix_is_noticed_without_the_rest(num_nodes: int) -> None:
+    data = encode_batch(large_batch(3, num_nodes), num_nodes)
+    prefix = bytearray(data[: max(decode_header(data).prefix_bytes, min(4096, len(data)))])
+    for place in {*range(min(len(prefix), 200)), *range(0, len(prefix), 37), len(prefix) - 1}:
+        for bit in range(8):
+            prefix[place] ^= 1 << bit
+            with pytest.raises(FormatError, match="sampled batch"):
+                decode_node_ids(prefix)
+            prefix[place] ^= 1 << bit
+    np.testing.assert_array_equal(decode_node_ids(prefix), large_batch(3, num_nodes).node_ids)
+
+
+def test_the_blocks_of_another_batch_are_refused() -> None:
+    ours, theirs = (encode_batch(large_batch(number, 2000), 2000) for number in (3, 4))
+    prefix_bytes = decode_header(ours).prefix_bytes
+    assert prefix_bytes > 4096
+    with pytest.raises(FormatError, match="checksum"):
+        decode_batch(ours[:prefix_bytes] + theirs[prefix_bytes:])
+
+
+def test_the_layout_is_the_one_that_is_documented() -> None:
+    batch = small_batch()
+    ids = struct.pack("<3Q", 2, 1, 3) + struct.pack("<3I", 7, 1, 4) + bytes(4)
+    ids_sum = xxhash.xxh3_64_intdigest(ids)
+    blocks = struct.pack("<3I", 0, 1, 3) + bytes(4) + struct.pack("<3i", 2, 0, 2) + bytes(4)
+    blocks += struct.pack("<3I", 10, 4, 5) + bytes(4)
+    rest = ids + struct.pack("<Q", ids_sum) + blocks + struct.pack("<Q", xxhash.xxh3_64_intdigest(blocks, ids_sum))
+    header = b"DHSB" + struct.pack("<HBB6Q", 1, 4, 4, 3, 2, 3, 2, 3, 1)
+    assert encode_batch(batch, 8) == header + struct.pack("<Q", xxhash.xxh3_64_intdigest(header + rest)) + rest
 
 
 @given(
@@ -108,8 +120,13 @@ def test_wrong_bytes_with_a_right_checksum_never_make_an_inconsistent_batch(
     case: tuple[SampledBatch, int], place: int, value: int
 ) -> None:
     data = bytearray(encode_batch(*case))
-    struct.pack_into("<I", data, place % ((len(data) - 8) // 4) * 4, value)
-    data[-8:] = struct.pack("<Q", xxhash.xxh3_64_intdigest(bytes(data[:-8])))
+    prefix_bytes = decode_header(data).prefix_bytes
+    place = place % (len(data) // 4) * 4
+    struct.pack_into("<I", data, place, value)
+    ids_sum = xxhash.xxh3_64_intdigest(bytes(data[64 : prefix_bytes - 8]))
+    struct.pack_into("<Q", data, prefix_bytes - 8, ids_sum)
+    struct.pack_into("<Q", data, len(data) - 8, xxhash.xxh3_64_intdigest(bytes(data[prefix_bytes:-8]), ids_sum))
+    struct.pack_into("<Q", data, 56, xxhash.xxh3_64_intdigest(bytes(data[:56] + data[64:4096])))
     try:
         batch = decode_batch(data)
     except FormatError:
