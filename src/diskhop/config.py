@@ -22,6 +22,7 @@ from diskhop.errors import ConfigError
 
 ALL_NEIGHBORS = -1
 AUTO_ENGINE = "auto"
+PINNED = ("degree", "accesses")
 _MOST_COUNT, _MOST_BYTES = 2**31 - 1, 2**63 - 1
 # Far beyond what is of use; a slip of the keyboard must not ask for as many threads or tensors.
 _MOST_LAYERS, _MOST_THREADS = 100, 1024
@@ -37,7 +38,9 @@ class TrainConfig:
     max_batches: of an epoch, 0 for all. evaluate: on validation after every `eval_every` epochs, on test at the end.
     lr, weight_decay: Adam's. metric: what validation and test are measured by. split: which of several. seed: of
     everything that is drawn. precision: of linear layers, float32 or bfloat16. matmul: which library multiplies; other
-    bits. memory_bytes: the budget. store, engine, threads: how, never what.
+    bits. memory_bytes: the budget; cache_bytes: of it for rows kept between batches, 0 for what is left. disk_bytes: of
+    batches sampled ahead, 0 for half of what is free; scratch: the folder for them, '' for the dataset's own. store,
+    pinned (by degree or accesses, for static), engine, threads: how, never what.
 
     What has a default here is off or of no consequence by it; training/defaults.py chooses the rest.
     """
@@ -68,7 +71,11 @@ class TrainConfig:
     precision: str = "float32"
     matmul: str = "blas"
     memory_bytes: int
+    cache_bytes: int = 0
+    disk_bytes: int = 0
+    scratch: str = ""
     store: str
+    pinned: str = ""
     engine: str
     threads: int
 
@@ -185,6 +192,8 @@ _RULES: dict[str, _Rule] = {
     "weight_decay": (lambda value: math.isfinite(value) and value >= 0, "at least 0"),
     "seed": _between(0, _MOST_BYTES),
     "memory_bytes": _between(1, _MOST_BYTES),
+    **dict.fromkeys(("cache_bytes", "disk_bytes"), _between(0, _MOST_BYTES)),
+    "pinned": (lambda value: value in ("", *PINNED), f"one of {', '.join(PINNED)}"),
     "threads": _between(1, _MOST_THREADS),
 }
 

@@ -24,8 +24,9 @@ from diskhop.errors import ConfigError
 from diskhop.io.memory import default_memory_bytes
 from diskhop.models.aggregate import Block
 from diskhop.pipeline import MiniBatch, Pipeline, open_pipeline
-from diskhop.planning.defaults import SeedSet, Workload, choose_plan
+from diskhop.planning.defaults import Workload, choose_plan
 from diskhop.protocols import NodeIds, Purpose
+from diskhop.sampling.accesses import SeedSet
 
 # PyG's arguments that mean nothing here, with the values that ask for nothing and the reason to give otherwise.
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
@@ -68,9 +69,11 @@ class NeighborLoader:
     data: a Dataset or its path. num_neighbors: per hop, -1 for all. input_nodes: 'train', 'valid', 'test' (of the
     split with this number, where there are several), ids, a boolean mask, or None for all nodes. Ids given and n_id are
     those of the source, also where the dataset has renumbered its nodes (Dataset.original_ids()). memory: bytes or a
-    size such as '2GB'; default: half of what is free. store, engine: strategies by name; default: chosen. seed: of
-    shuffling and draws; the same seed gives the same batches, bit for bit, whatever store, engine, memory and machine.
-    out_dtype: what x is converted to.
+    size such as '2GB'; default: half of what is free. store, engine: strategies by name; default: chosen. cache: of
+    the memory, for rows kept between batches (stores 'static', which pins rows by 'degree' or 'accesses', and
+    'belady'). disk, scratch: bytes and a folder for batches that 'belady' samples ahead; default: half of what is free,
+    DATASET/derived. seed: of shuffling and draws; the same seed gives the same batches, bit for bit, whatever store,
+    engine, memory and machine. out_dtype: what x is converted to.
 
     Every pass over the loader is one epoch more. Raises ConfigError for what is not supported, BudgetError with the
     smallest memory that would do.
@@ -88,6 +91,10 @@ class NeighborLoader:
         transform: Callable[[Data], Any] | None = None,
         memory: int | str | None = None,
         store: str | None = None,
+        cache: int | str | None = None,
+        pinned: str | None = None,
+        disk: int | str | None = None,
+        scratch: str | None = None,
         engine: str | None = None,
         threads: int | None = None,
         seed: int = 0,
@@ -113,7 +120,8 @@ class NeighborLoader:
         self._edge_weights = self.dataset.edge_weights()
         self._position = (0, 0)  # epoch, batches delivered of it
         self._resumes_at: tuple[int, int] | None = (0, 0)
-        self.budget = Budget(_memory_bytes(memory))
+        memory_bytes = _size(memory)
+        self.budget = Budget(default_memory_bytes() if memory_bytes is None else memory_bytes)
         # Seeds, their order in an epoch, and the seeds in that order.
         held = {"seeds": 3 * self._seeds.nbytes}
         if self._labels is not None:
@@ -122,13 +130,24 @@ class NeighborLoader:
             held["original ids"] = self._original_ids.nbytes
         seed_set = SeedSet(purpose=self._purpose, seeds=self._seeds, batch_size=batch_size, fanouts=self._fanouts)
         workload = Workload(
-            seed_sets=(seed_set,), seed=seed, store=store, engine=engine, threads=threads, also_held=held
+            seed_sets=(seed_set,),
+            seed=seed,
+            store=store,
+            engine=engine,
+            threads=threads,
+            cache_bytes=_size(cache),
+            disk_bytes=_size(disk),
+            scratch=scratch,
+            pinned=pinned,
+            also_held=held,
         )
         self.plan = choose_plan(self.dataset, workload, self.budget)
         with ExitStack() as opened:
             for name, num_bytes in held.items():
                 opened.enter_context(self.budget.reserve(name, num_bytes))
-            self._pipeline: Pipeline | None = opened.enter_context(open_pipeline(self.dataset, self.plan, self.budget))
+            self._pipeline: Pipeline | None = opened.enter_context(
+                open_pipeline(self.dataset, self.plan, self.budget, expected=seed_set)
+            )
             self._exit = opened.pop_all()
 
     def __len__(self) -> int:
@@ -230,10 +249,8 @@ class NeighborLoader:
         return data if self._transform is None else self._transform(data)
 
 
-def _memory_bytes(memory: int | str | None) -> int:
-    if memory is None:
-        return default_memory_bytes()
-    return parse_bytes(memory) if isinstance(memory, str) else memory
+def _size(size: int | str | None) -> int | None:
+    return parse_bytes(size) if isinstance(size, str) else size
 
 
 def _refuse_unsupported(pyg_arguments: dict[str, Any]) -> None:

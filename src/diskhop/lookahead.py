@@ -1,7 +1,7 @@
 """Superbatches: spans of batches sampled ahead to the disk, so that a store knows what will be asked for (Ginex).
 
 One superbatch is carried out while the next one is sampled and looked over. The first are short, so that training
-starts soon, each twice as long as the one before, up to what the disk may take; a disk that fills up makes them shorter.
+starts soon, each twice as long as the one before, up to what the disk may take. A full disk makes them shorter.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SuperbatchMaker:
         return self._next_number == self._end_number
 
     def make(self) -> Superbatch:
-        """The next one. Raises DestinationError where the disk has no room for a single batch; it may be tried again."""
+        """The next one. Raises DestinationError if the disk has no room for a single batch; it may be tried again."""
         path = self._folder / f"trace-{self._next_number}.bin"
         first_number = self._next_number
         length = min(self._length, self._end_number - first_number)

@@ -24,7 +24,8 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import open_dataset
 from diskhop.io.device_model import assumed_device_model
 from diskhop.pipeline import open_pipeline
-from diskhop.planning.defaults import SeedSet, Workload, choose_plan
+from diskhop.planning.defaults import Workload, choose_plan
+from diskhop.sampling.accesses import SeedSet
 from diskhop.protocols import Purpose
 
 def of(path, name):

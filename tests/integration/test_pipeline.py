@@ -19,8 +19,9 @@ from diskhop.features import STORES
 from diskhop.io.device_model import assumed_device_model
 from diskhop.pipeline import MiniBatch, Pipeline, open_pipeline
 from diskhop.plan import Plan
-from diskhop.planning.defaults import SeedSet, Workload, choose_plan
+from diskhop.planning.defaults import Workload, choose_plan
 from diskhop.protocols import Purpose
+from diskhop.sampling.accesses import SeedSet
 from tests.runs import small_graph
 
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]

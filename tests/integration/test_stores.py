@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, FaultInjector, FaultRule, why_no_uring
-from diskhop.budget import Budget
-from diskhop.errors import BudgetError, ReadError
+from diskhop.counters import FetchCounts
+from diskhop.errors import PipelineError, ReadError
 from diskhop.features import STORES
 from diskhop.features.resources import StoreResources, assemble, rows_in_place
 from diskhop.io.engine import open_engine
+from diskhop.policies.belady import replay_belady
 from diskhop.protocols import FeatureStore, SampledBatch, Table
 
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
-READING_STORES = ["memory", "pread", "direct"]
+READING_STORES = [name for name in STORES if name != "mapped"]
 
 
 def batch_of(ids: NDArray[np.int64], number: int = 0) -> SampledBatch:
@@ -55,27 +57,58 @@ def opened(
     injector: FaultInjector | None = None,
     threads: int = 2,
     max_gap_bytes: int = 4096,
-    budget: Budget | None = None,
+    cache_rows: int = 50,
+    pinned: NDArray[np.int64] | None = None,
 ) -> Iterator[FeatureStore[Any]]:
+    scratch = Path(tempfile.mkdtemp(dir=table.path.parent))
     resources = StoreResources(
         engine=open_engine(engine, 32, injector).engine,
         pool=BufferPool(1 << 26),
-        budget=budget or Budget(1 << 30),
         max_gap_bytes=max_gap_bytes,
         max_read_bytes=1 << 16,
         staging_bytes=1 << 22,
         reading_threads=threads,
         threads=threads,
+        cache_rows=cache_rows,
+        pinned=pinned,
+        scratch=scratch,
     )
-    store = STORES[name](table, resources)
+    store = STORES[name].open(table, resources)
     try:
         yield store
     finally:
         store.close()
+        assert not list(scratch.iterdir())
+
+
+class ListedTrace:
+    """An access trace in memory."""
+
+    def __init__(self, batches: Sequence[NDArray[np.int64]]) -> None:
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def node_ids(self, index: int) -> NDArray[np.int64]:
+        return self._batches[index]
+
+
+def submit_all(store: Any, batches: Sequence[NDArray[np.int64]], superbatch: int = 3) -> list[Any]:
+    """Tickets of batches, looked over in superbatches by a store that wants that."""
+    tickets = []
+    for first in range(0, len(batches), superbatch):
+        span = batches[first : first + superbatch]
+        if hasattr(store, "look_ahead"):
+            for ids in span:
+                store.make_room(len(ids))
+            store.look_ahead(ListedTrace(span))
+        tickets += [store.submit(batch_of(ids, first + number)) for number, ids in enumerate(span)]
+    return tickets
 
 
 def fetch(store: FeatureStore[Any], ids: NDArray[np.int64]) -> NDArray[np.uint8]:
-    ticket = store.submit(batch_of(ids))
+    (ticket,) = submit_all(store, [ids])
     rows = store.collect(ticket)
     out = np.full((len(ids), store.table.row_bytes), 0xA5, np.uint8)  # a row never written would show
     assemble(rows, out, 2)
@@ -120,7 +153,7 @@ def test_several_batches_in_flight_do_not_mix(tmp_path: Path, name: str) -> None
     generator = np.random.default_rng(1)
     with opened(name, table) as store:
         wanted = [generator.permutation(5000)[:700].astype(np.int64) for _ in range(8)]
-        tickets = [store.submit(batch_of(ids, number)) for number, ids in enumerate(wanted)]
+        tickets = submit_all(store, wanted)
         for ticket, ids in reversed(list(zip(tickets, wanted, strict=True))):
             out = np.empty((len(ids), 64), np.uint8)
             assemble(store.collect(ticket), out, 1)
@@ -160,7 +193,7 @@ def test_every_read_that_fails_names_file_and_offset(tmp_path: Path, name: str, 
             with opened(name, table, engine=engine, injector=faults, max_gap_bytes=0) as store:
                 fetch(store, ids)
 
-        with pytest.raises(ReadError, match=r"features\.bin.*offset \d+"):
+        with pytest.raises(ReadError, match=r"\.bin.*offset \d+"):
             run()
 
 
@@ -169,7 +202,7 @@ def test_counts_are_of_this_batch_and_add_up(tmp_path: Path, name: str) -> None:
     table, _ = write_table(tmp_path / "features.bin", 3000, 512, 512)
     ids = np.random.default_rng(4).permutation(3000)[:1000].astype(np.int64)
     with opened(name, table) as store:
-        ticket = store.submit(batch_of(ids))
+        (ticket,) = submit_all(store, [ids])
         rows = store.collect(ticket)
         counts = rows.counts
         assert counts.rows_requested == 1000
@@ -178,21 +211,74 @@ def test_counts_are_of_this_batch_and_add_up(tmp_path: Path, name: str) -> None:
             assert counts.rows_hit == 0
             assert counts.bytes_read >= 1000 * 512
             assert counts.reads == 1000 if name == "pread" else counts.reads < 1000
-        # Between disk and model each row is copied once by the CPU.
+        # Between disk and model each row is copied once by the CPU, and once more into a cache.
         if rows_in_place(rows) is None:
             assemble(rows, np.empty((1000, 512), np.uint8), 1)
-        assert counts.bytes_copied == 1000 * 512
+        num_filled = 50 if name == "belady" else 0
+        assert counts.bytes_copied == (1000 + num_filled) * 512
         store.release(ticket)
 
 
-def test_memory_store_reserves_its_table(tmp_path: Path) -> None:
-    table, _ = write_table(tmp_path / "features.bin", 1000, 512, 512)
-    budget = Budget(600_000)
-    with opened("memory", table, budget=budget):
-        assert budget.available_bytes == 600_000 - 512_000
-    assert budget.available_bytes == 600_000
-    with pytest.raises(BudgetError, match="feature table"), opened("memory", table, budget=Budget(511_999)):
-        pass
+def test_pinned_rows_are_never_read_again(tmp_path: Path) -> None:
+    table, expected = write_table(tmp_path / "features.bin", 2000, 100, 128)
+    generator = np.random.default_rng(5)
+    for pinned in (None, np.sort(generator.permutation(2000)[:300])):
+        injector = FaultInjector([])
+        with opened("static", table, injector=injector, cache_rows=300, pinned=pinned, max_gap_bytes=-1) as store:
+            held = np.arange(300) if pinned is None else pinned
+            others = np.setdiff1d(np.arange(2000), held)
+            before = injector.count("reads")
+            ids = generator.permutation(held)
+            np.testing.assert_array_equal(fetch(store, ids), expected[ids])
+            assert injector.count("reads") == before
+            ids = generator.permutation(np.concatenate([held[:100], others[:70]]))
+            (ticket,) = submit_all(store, [ids])
+            counts = store.collect(ticket).counts
+            assert (counts.rows_hit, counts.reads) == (100, 70)
+            store.release(ticket)
+
+
+def test_belady_reads_what_its_rule_says(tmp_path: Path) -> None:
+    """The pure policy's misses and fills are the store's, over several superbatches."""
+    table, expected = write_table(tmp_path / "features.bin", 500, 60, 60)
+    generator = np.random.default_rng(6)
+    trace = [generator.permutation(500)[: generator.integers(0, 200)] for _ in range(20)]
+    predicted = replay_belady(trace, 500, 80, span=6, fills=True)
+    counts = FetchCounts()
+    with opened("belady", table, cache_rows=80, max_gap_bytes=-1) as store:
+        for first in range(0, 20, 6):
+            for ticket, ids in zip(
+                submit_all(store, trace[first : first + 6], superbatch=6), trace[first : first + 6], strict=True
+            ):
+                rows = store.collect(ticket)
+                np.testing.assert_array_equal(rows.segments[0].buffer, expected[ids])
+                counts.add(rows.counts)
+                store.release(ticket)
+    assert counts.rows_hit == predicted.hits
+    assert counts.reads == predicted.rows_read
+
+
+def test_a_pass_that_was_broken_off_leaves_nothing_wrong_behind(tmp_path: Path) -> None:
+    table, expected = write_table(tmp_path / "features.bin", 500, 60, 60)
+    generator = np.random.default_rng(7)
+    with opened("belady", table, cache_rows=200) as store:
+        for num_collected in (3, 0, 6, 2):
+            store.start_pass()  # type: ignore[attr-defined]
+            trace = [generator.permutation(500)[:150] for _ in range(6)]
+            tickets = submit_all(store, trace, superbatch=6)
+            for number, (ticket, ids) in enumerate(zip(tickets, trace, strict=True)):
+                if number < num_collected:
+                    np.testing.assert_array_equal(store.collect(ticket).segments[0].buffer, expected[ids])
+                store.release(ticket)
+            if num_collected < 6:
+                with pytest.raises(PipelineError, match="run the pipeline again"):
+                    store.collect(tickets[-1])
+
+
+def test_belady_refuses_batches_that_nobody_looked_over(tmp_path: Path) -> None:
+    table, _ = write_table(tmp_path / "features.bin", 50, 60, 60)
+    with opened("belady", table) as store, pytest.raises(PipelineError, match="batch 4 came before the trace"):
+        store.submit(batch_of(np.arange(5), 4))
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -200,6 +286,6 @@ def test_closing_with_batches_in_flight_returns(tmp_path: Path, name: str) -> No
     table, _ = write_table(tmp_path / "features.bin", 4000, 512, 512)
     ids = np.arange(0, 4000, 2, dtype=np.int64)
     with opened(name, table) as store:
-        tickets = [store.submit(batch_of(ids, number)) for number in range(5)]
+        tickets = submit_all(store, [ids] * 5)
         store.release(tickets[-1])
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("diskhop")]

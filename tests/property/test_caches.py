@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskhop._native import NEVER_USED, BeladyCache, NextUses
-from diskhop.policies.belady import plan_span, replay_belady
+from diskhop.policies.belady import CacheChanges, plan_span, replay_belady
 from diskhop.policies.static import most_accessed, replay_static
 from diskhop.protocols import NodeIds
 
@@ -111,13 +112,17 @@ def test_a_fill_costs_what_it_saves(trace: list[list[int]], capacity: int) -> No
     assert with_fill.rows_read == without.rows_read
 
 
+def changes_of(cache: BeladyCache, trace: list[NodeIds], num_rows: int, fills: bool) -> Iterator[CacheChanges]:
+    return plan_span(cache, trace.__getitem__, len(trace), num_rows, fills=fills, next_uses=[])
+
+
 @given(traces(NUM_ROWS, 12), st.integers(1, NUM_ROWS), st.booleans())
 def test_rows_that_are_held_are_those_of_the_rule(trace: list[list[int]], capacity: int, fills: bool) -> None:
     cache = BeladyCache(NUM_ROWS, capacity)
     held: set[int] = set()
     batches = [list(range(NUM_ROWS)), *trace]
     useful = simulated(trace, capacity, fills)
-    for number, change in enumerate(plan_span(cache, as_trace(trace), NUM_ROWS, fills)):
+    for number, change in enumerate(changes_of(cache, as_trace(trace), NUM_ROWS, fills)):
         coming = {batches[number][position] for position in change.in_positions}
         gone = set(change.out_ids.tolist())
         assert change.num_hits == len(held & set(batches[number]))
@@ -174,7 +179,7 @@ def test_random_traces_of_many_rows_are_as_sorting_says() -> None:
     lists = [batch.tolist() for batch in trace]
     held: set[int] = set()
     cache = BeladyCache(num_rows, capacity)
-    changes = plan_span(cache, trace, num_rows, True)
+    changes = changes_of(cache, trace, num_rows, True)
     next(changes)
     uses = {
         row: [number for number, batch in enumerate(lists) if row in batch] + [NEVER_USED] for row in range(num_rows)

@@ -50,7 +50,15 @@ def train(
     precision: Annotated[str | None, typer.Option(help="Of linear layers: float32 or bfloat16.")] = None,
     matmul: Annotated[str | None, typer.Option(help="What multiplies matrices: blas, onednn or mixed.")] = None,
     store: Annotated[
-        str | None, typer.Option(help="How rows come to the model: memory, mapped, pread, direct.")
+        str | None, typer.Option(help="How rows come to the model: memory, mapped, pread, direct, static, belady.")
+    ] = None,
+    cache: Annotated[
+        str | None, typer.Option(help="Of --memory, for rows kept between batches (static, belady).")
+    ] = None,
+    pinned: Annotated[str | None, typer.Option(help="By what static chooses its rows: degree or accesses.")] = None,
+    disk: Annotated[str | None, typer.Option(help="For batches sampled ahead (belady).")] = None,
+    scratch: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where those lie; default: DATASET/derived.")
     ] = None,
     engine: Annotated[str | None, typer.Option(help="How the disk is read: auto, uring, threads.")] = None,
     threads: Annotated[int | None, typer.Option(help="For sampling and computing together.")] = None,
@@ -89,6 +97,10 @@ def train(
         "precision": precision,
         "matmul": matmul,
         "store": store,
+        "cache_bytes": None if cache is None else parse_bytes(cache),
+        "pinned": pinned,
+        "disk_bytes": None if disk is None else parse_bytes(disk),
+        "scratch": None if scratch is None else str(scratch.absolute()),
         "engine": engine,
         "threads": threads,
     }

@@ -237,6 +237,11 @@ class Dataset:
         return self._only_nodes.feature_dtype
 
     @property
+    def order(self) -> str:
+        """See NodeSet."""
+        return self._only_nodes.order
+
+    @property
     def num_splits(self) -> int:
         """See NodeSet."""
         return self._only_nodes.num_splits

@@ -22,9 +22,9 @@ class StoreResources:
     """Where a store reads (engine), keeps (budget, pool) and how (the plan's numbers).
 
     max_gap_bytes: the largest gap between rows that is read over. threads: cores that may gather rows.
-    reading_threads: batches read at once. cache_rows: that may be kept between batches. pinned: so many rows, ascending,
-    that will probably be asked for most, or None for the first ones. scratch: a folder for files of the run's own, for
-    a store that looks ahead.
+    reading_threads: batches read at once. cache_rows: that may be kept between batches. pinned: so many rows,
+    ascending, that will probably be asked for most, or None for the first ones. scratch: a folder for files of the
+    run's own, for a store that looks ahead.
     """
 
     engine: Engine

@@ -71,7 +71,7 @@ class ArrayFile:
                 buffer[place : place + array.nbytes] = array.view(np.uint8)
                 place += array.nbytes
             buffer[place:] = 0
-            checksum = xxhash.xxh3_64_intdigest(buffer[:num_bytes])
+            checksum = xxhash.xxh3_64_intdigest(buffer[:num_bytes].data)
             where = _numbers(self._num_bytes), _numbers(record_bytes)
             with destination_errors(self._path):
                 self._engine.wait(self._engine.submit_write(self._file, *where, buffer, _numbers(0)))
@@ -88,7 +88,7 @@ class ArrayFile:
             buffer = self._pool.take(record_bytes)
             where = _numbers(record.offset), _numbers(record_bytes)
             self._engine.wait(self._engine.submit_read(self._to_read, *where, buffer, _numbers(0)))
-            if xxhash.xxh3_64_intdigest(buffer[: record.num_bytes]) != record.checksum:
+            if xxhash.xxh3_64_intdigest(buffer[: record.num_bytes].data) != record.checksum:
                 raise ReadError(
                     f"{self._path}: {record.num_bytes} bytes at offset {record.offset} are not those that were "
                     "written: check the disk, then run again"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from diskhop.budget import Budget, format_bytes
-from diskhop.config import require_known
+from diskhop.config import PINNED, require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.features import STORES, StoreKind
@@ -53,8 +53,8 @@ _WORTH_MEASURING_BYTES = 256 << 20
 class Workload:
     """What the choice depends on. None leaves it open.
 
-    cache_bytes: of rows kept between batches. disk_bytes: of what is sampled ahead. scratch: the folder for that. pinned:
-    see Plan. also_held: bytes of graph data that the caller keeps besides, by name (labels).
+    cache_bytes: of rows kept between batches. disk_bytes: of what is sampled ahead. scratch: the folder for that.
+    pinned: see Plan. also_held: bytes of graph data that the caller keeps besides, by name (labels).
     """
 
     seed_sets: tuple[SeedSet, ...]
@@ -115,6 +115,8 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     require_known("store", store, STORES)
     kind = STORES[store]
     _require_use(workload, store, kind)
+    if workload.pinned is not None:
+        require_known("way to pin rows", workload.pinned, PINNED)
     engine, reason = choose_engine(workload.engine or "auto")
     reasons = [] if workload.engine else [f"engine {engine}: {reason}"]
     if workload.store is None:

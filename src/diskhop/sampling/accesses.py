@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import count_ids
+from diskhop.dataset.order import native_ids
 from diskhop.dataset.progress import row_ranges
 from diskhop.errors import FormatError
 from diskhop.protocols import NodeIds, Purpose
@@ -43,9 +44,9 @@ class SeedSet:
 
 def out_degrees(topology: Topology) -> NDArray[Any]:
     """How often each node is somebody's neighbour (PaGraph's measure). Raises FormatError for a damaged topology."""
-    counts = np.zeros(topology.num_nodes, np.uint32 if topology.num_edges < 2**32 else np.int64)
+    counts: NDArray[Any] = np.zeros(topology.num_nodes, np.uint32 if topology.num_edges < 2**32 else np.int64)
     for start, stop in row_ranges(topology.num_edges, _EDGES_A_BLOCK):
-        block = topology.indices[start:stop]
+        block = native_ids(topology.indices[start:stop])
         if count_ids(block, counts) < len(block):
             raise FormatError(f"{topology.indices_path}: has an edge from a node that is none; run 'diskhop verify'")
     return counts

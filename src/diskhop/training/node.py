@@ -22,8 +22,9 @@ from diskhop.errors import TrainingError
 from diskhop.io.atomic import Injector
 from diskhop.models import Network
 from diskhop.pipeline import open_pipeline
-from diskhop.planning.defaults import SeedSet, Workload, choose_plan
+from diskhop.planning.defaults import Workload, choose_plan
 from diskhop.protocols import Purpose
+from diskhop.sampling.accesses import SeedSet
 from diskhop.training.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
 from diskhop.training.metrics import require_measurable, require_metric
 from diskhop.training.run_folder import RunFolder, require_new_folder
@@ -74,7 +75,8 @@ def train_node_classifier(
         for part, ids in (("valid", seeds.valid), ("test", seeds.test)):
             if ids is not None:
                 require_measurable(config.metric, labels[ids], part)
-    plan = choose_plan(dataset, _workload(config, seeds, held), budget)
+    workload = _workload(config, seeds, held)
+    plan = choose_plan(dataset, workload, budget)
     assert labels is not None, "there is no plan for a budget without room for labels"
     config = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads)
 
@@ -97,7 +99,7 @@ def train_node_classifier(
             _restore(trainer, state, out)
         watcher.planned(plan)
 
-        with open_pipeline(dataset, plan, budget) as pipeline:
+        with open_pipeline(dataset, plan, budget, expected=workload.seed_sets[0]) as pipeline:
             while state.epoch < config.epochs and not _is_out_of_patience(state, config):
                 record = trainer.train_pass(pipeline, seeds.train, state.epoch)
                 is_due = (state.epoch + 1) % config.eval_every == 0 or state.epoch + 1 == config.epochs
@@ -158,6 +160,10 @@ def _workload(config: TrainConfig, seeds: SplitSeeds, held: dict[str, int]) -> W
         store=config.store,
         engine=None if config.engine == AUTO_ENGINE else config.engine,
         threads=config.threads,
+        cache_bytes=config.cache_bytes or None,
+        disk_bytes=config.disk_bytes or None,
+        scratch=config.scratch or None,
+        pinned=config.pinned or None,
         also_held=held,
     )
 
