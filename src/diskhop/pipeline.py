@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -47,8 +48,6 @@ from diskhop.trace import TraceSettings, hash_seeds
 
 # Batches sampled ahead, beyond those being fetched: enough to hide one slow batch.
 SAMPLED_AHEAD = 2
-# The same of batches that were looked over, and come back from the disk.
-REPLAYED_AHEAD = 2
 # One is carried out while the next one is sampled.
 _SUPERBATCHES_ON_DISK = 2
 
@@ -117,20 +116,17 @@ class BatchStream:
         self._unreleased: set[_InFlight] = set()
         # One batch of the plan's is the consumer's, past the gate.
         self._gate = ByteGate((plan.batches_in_flight - 1) * plan.batch_bytes)
-        self._sampled = OrderedChannel[Sampled](plan.sampling_threads + SAMPLED_AHEAD)
-        self._to_submit = self._sampled
+        self._maker = pipeline.superbatch_maker(self._sampled_next, self._num_batches, first_number, settings)
+        # Those of a superbatch wait on the disk.
+        sampled_ahead = 0 if self._maker is not None else SAMPLED_AHEAD
+        self._sampled = OrderedChannel[Sampled](plan.sampling_threads + sampled_ahead)
+        self._superbatches = OrderedChannel[Superbatch](_SUPERBATCHES_ON_DISK)
+        self._superbatch_gate = ByteGate(_SUPERBATCHES_ON_DISK)
         self._submitted = OrderedChannel[_InFlight](plan.batches_in_flight)
         self._ready = OrderedChannel[_InFlight](plan.batches_in_flight)
         stages = [self._sample] * plan.sampling_threads + [self._submit, self._collect]
-        self._closables: list[Any] = [self._gate, self._sampled, self._submitted, self._ready]
-        maker = pipeline.make_superbatches(self._sampled.get, self._num_batches, first_number, settings)
-        if maker is not None:
-            self._maker = maker
-            self._superbatch_gate = ByteGate(_SUPERBATCHES_ON_DISK)
-            self._superbatches = OrderedChannel[Superbatch](_SUPERBATCHES_ON_DISK)
-            self._to_submit = OrderedChannel[Sampled](REPLAYED_AHEAD)
-            self._closables += [self._superbatch_gate, self._superbatches, self._to_submit]
-            stages += [self._look_ahead, self._replay]
+        if self._maker is not None:
+            stages.append(self._look_ahead)
         # Daemons, and closed at exit: an iterator that somebody still holds then must not keep the process alive.
         self._threads = [
             threading.Thread(target=self._guard, args=(stage,), name=f"diskhop{stage.__name__}", daemon=True)
@@ -191,7 +187,8 @@ class BatchStream:
             self._release(batch)
 
     def _stop(self, error: BaseException | None) -> None:
-        for closable in self._closables:
+        channels = self._sampled, self._superbatches, self._submitted, self._ready
+        for closable in (self._gate, self._superbatch_gate, *channels):
             closable.close(error)
 
     def _guard(self, stage: Any) -> None:
@@ -220,7 +217,11 @@ class BatchStream:
             )
             self._sampled.put(index, (sampled, time.perf_counter() - started))
 
+    def _sampled_next(self) -> Sampled:
+        return self._sampled.get()
+
     def _look_ahead(self) -> None:
+        assert self._maker is not None
         index = 0
         while not self._maker.is_done:
             self._superbatch_gate.enter(1)
@@ -235,20 +236,19 @@ class BatchStream:
             self._superbatches.put(index, superbatch)
             index += 1
 
-    def _replay(self) -> None:
-        index = 0
-        while index < self._num_batches:
+    def _replayed(self) -> Iterator[Sampled]:
+        while True:
             superbatch = self._superbatches.get()
-            for place in range(len(superbatch)):
-                self._to_submit.put(index, superbatch.batch(place))
-                index += 1
+            for index in range(len(superbatch)):
+                yield superbatch.batch(index)
             superbatch.remove()
             self._superbatch_gate.leave(1)
 
     def _submit(self) -> None:
         store = self._pipeline.store
+        next_batch = self._sampled_next if self._maker is None else partial(next, self._replayed())
         for index in range(self._num_batches):
-            sampled, seconds = self._to_submit.get()
+            sampled, seconds = next_batch()
             row_bytes = sampled.num_nodes * self._pipeline.bytes_a_row
             gate_bytes = buffer_bytes(sampled.num_bytes) + buffer_bytes(row_bytes)
             self._gate.enter(gate_bytes)
@@ -337,7 +337,7 @@ class Pipeline:
         )
         return BatchStream(self, sampler, wanted, batch_size, purpose, epoch, first_number, with_in_degrees, settings)
 
-    def make_superbatches(
+    def superbatch_maker(
         self, sample: Callable[[], Sampled], num_batches: int, first_number: int, settings: TraceSettings
     ) -> SuperbatchMaker | None:
         """What looks ahead over the batches of a run that begins; None where the store does not want to know."""

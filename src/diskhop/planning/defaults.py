@@ -20,7 +20,7 @@ from diskhop.io.engine import DEFAULT_DEPTH, choose_engine, open_engine
 from diskhop.io.memory import buffer_bytes, default_threads
 from diskhop.io.probe import probe
 from diskhop.io.scratch import free_bytes
-from diskhop.pipeline import REPLAYED_AHEAD, SAMPLED_AHEAD, bytes_a_row
+from diskhop.pipeline import SAMPLED_AHEAD, bytes_a_row
 from diskhop.plan import Plan
 from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.neighbor import NeighborSampler
@@ -43,8 +43,8 @@ _PLANNED_BYTES_A_ROW, _PLANNED_BYTES_A_BATCH = 4 + 16, 3 * 4096
 # One being carried out, one being sampled.
 _SUPERBATCHES_ON_DISK = 2
 _MOST_READING_THREADS = 2
-_MEASURED_BATCHES = 3
-_HEADROOM = 1.25
+_MEASURED_BATCHES = 5
+_HEADROOM = 1.1
 # Below this a whole table is read in a fraction of the seconds that measuring takes.
 _WORTH_MEASURING_BYTES = 256 << 20
 
@@ -131,14 +131,13 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     most_nodes = int(sizes.num_nodes * _HEADROOM)
     batch_bytes = block_bytes + buffer_bytes(most_nodes * bytes_a_row(dataset))
     fixed = dict(workload.also_held)
-    # Finished blocks: in the channel, with each sampling thread that waits for room there, and before the gate; those
-    # that are looked over go through the disk and another channel.
-    num_blocks = 2 * sampling_threads + SAMPLED_AHEAD + 1
-    if kind.looks_ahead:
-        num_blocks += REPLAYED_AHEAD + 2
+    # Finished blocks: in the channel, with each sampling thread that waits for room there, and before the gate. Those
+    # of a superbatch are on the disk, but for two on their way there.
+    num_blocks = 2 * sampling_threads + (2 if kind.looks_ahead else SAMPLED_AHEAD) + 1
     fixed["sampled ahead"] = num_blocks * block_bytes
     fixed["sampling"] = int(sampling_threads * sizes.workspace_bytes * _HEADROOM)
-    fixed["sorting ids"] = _MOST_READING_THREADS * most_nodes * _SORTING_BYTES_A_ROW
+    sorting_bytes = most_nodes * _SORTING_BYTES_A_ROW
+    fixed["sorting ids"] = sorting_bytes
     table = dataset.features()
     wanted_rows = 0
     if table is not None:
@@ -163,6 +162,11 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         reasons.append(f"topology mapped: {format_bytes(in_memory_bytes)} do not fit beside two batches")
     staging_bytes = min(_STAGING_BYTES, _SMALLEST_STAGING_BYTES + left_bytes) & ~(_SMALLEST_STAGING_BYTES - 1)
     left_bytes -= staging_bytes - _SMALLEST_STAGING_BYTES
+    reading_threads = 1
+    if staging_bytes == _STAGING_BYTES and sorting_bytes + batch_bytes <= left_bytes:
+        reading_threads = _MOST_READING_THREADS
+        fixed["sorting ids"] = reading_threads * sorting_bytes
+        left_bytes -= (reading_threads - 1) * sorting_bytes
     more_batches = min(left_bytes // batch_bytes, _MOST_IN_FLIGHT - _FEWEST_IN_FLIGHT)
     batches_in_flight = _FEWEST_IN_FLIGHT + more_batches
     left_bytes -= more_batches * batch_bytes
@@ -194,7 +198,6 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     device = device or device_model(dataset, engine)
     max_gap_bytes = device.break_even_gap_bytes
     reasons.append(f"gaps up to {format_bytes(max_gap_bytes)} are read over: {device.source} cost of one more read")
-    is_roomy = batches_in_flight > _FEWEST_IN_FLIGHT and staging_bytes == _STAGING_BYTES
     reserved = {**fixed, "mini-batches in flight": batches_in_flight * batch_bytes, "staging": staging_bytes}
     if topology == "memory":
         reserved["topology"] = in_memory_bytes
@@ -206,7 +209,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         memory_bytes=budget.total_bytes,
         batches_in_flight=batches_in_flight,
         batch_bytes=batch_bytes,
-        reading_threads=_MOST_READING_THREADS if is_roomy else 1,
+        reading_threads=reading_threads,
         sampling_threads=sampling_threads,
         threads=threads,
         max_gap_bytes=max_gap_bytes,
