@@ -117,6 +117,16 @@ def test_leaving_early_keeps_its_own_error_before_that_of_a_full_disk(tmp_path: 
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_leaving_early_cuts_off_what_did_not_fit(small_disk: Path, engine: str) -> None:
+    path = small_disk / "trace.bin"
+    too_large = large_batch(1, 60_000)
+    with pytest.raises(KeyError):
+        append_and_leave(new_writer(path, Engine(engine, 4)), [BATCHES[0], too_large])
+    assert path.stat().st_size == 4096 + 4096
+    assert_holds(path, BATCHES[:1])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_crash_leaves_whole_records(tmp_path: Path, engine: str) -> None:
     path = tmp_path / "trace.bin"
     writer = new_writer(path, faulty(engine, "crash", "changes", 4))
