@@ -222,8 +222,7 @@ class TraceReader:
 
     def refresh(self) -> None:
         """Find the records that became whole since; reads one block of each. One thread at a time."""
-        num_bytes = self._file.num_bytes
-        while self._end + FIRST_BYTES <= num_bytes:
+        while self._end + FIRST_BYTES <= (num_bytes := self._file.num_bytes):
             with self._naming(len(self)):
                 header = decode_header(self._read(self._end, FIRST_BYTES))
                 if header.number != self.first_number + len(self):
