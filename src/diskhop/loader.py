@@ -128,7 +128,9 @@ class NeighborLoader:
             held["labels"] = self._labels.nbytes
         if self._original_ids is not None:
             held["original ids"] = self._original_ids.nbytes
-        seed_set = SeedSet(purpose=self._purpose, seeds=self._seeds, batch_size=batch_size, fanouts=self._fanouts)
+        seed_set = SeedSet(
+            purpose=self._purpose, seeds=self._seeds, batch_size=batch_size, fanouts=self._fanouts, is_shuffled=shuffle
+        )
         workload = Workload(
             seed_sets=(seed_set,),
             seed=seed,

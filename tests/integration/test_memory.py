@@ -34,7 +34,7 @@ def of(path, name):
 dataset = open_dataset(sys.argv[1])
 memory_bytes, store = int(sys.argv[2]), sys.argv[3]
 passes = [(Purpose.TRAIN, dataset.split("train"), 500, (10, 5)), (Purpose.VALID, dataset.split("valid"), 1500, (10, 5))]
-sets = tuple(SeedSet(purpose=p, seeds=s, batch_size=b, fanouts=f) for p, s, b, f in passes)
+sets = tuple(SeedSet(purpose=p, seeds=s, batch_size=b, fanouts=f, is_shuffled=p == Purpose.TRAIN) for p, s, b, f in passes)
 budget = Budget(memory_bytes)
 plan = choose_plan(dataset, Workload(seed_sets=sets, seed=0, store=store), budget, assumed_device_model())
 for file in Path(sys.argv[1]).rglob("*.bin"):

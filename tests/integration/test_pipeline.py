@@ -48,7 +48,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def plan_for(dataset: Dataset, memory_bytes: int = 200_000_000, store: str = "direct") -> Plan:
     seeds = dataset.split("train")
     assert seeds is not None
-    seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=100, fanouts=FANOUTS)
+    seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=100, fanouts=FANOUTS, is_shuffled=False)
     workload = Workload(seed_sets=(seed_set,), seed=0, store=store, engine="threads", threads=2)
     return choose_plan(dataset, workload, Budget(memory_bytes), assumed_device_model())
 

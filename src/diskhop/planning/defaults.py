@@ -97,8 +97,8 @@ def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
     with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
         for seed_set in workload.seed_sets:
             sampler = NeighborSampler(topology, seed_set.fanouts, workload.seed)
-            for number in seed_set.some_batches(_MEASURED_BATCHES):
-                batch = sampler.sample(seed_set.batch(number), purpose=seed_set.purpose, epoch=0, number=number)
+            for number, seeds in seed_set.some_batches(_MEASURED_BATCHES):
+                batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
                 most_block_bytes = max(most_block_bytes, batch.num_bytes)
                 most_nodes = max(most_nodes, batch.num_nodes)
             workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,21 +25,26 @@ COUNTING_BYTES_A_NODE = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SeedSet:
-    """Batches that a run will ask for: which seeds, how many a batch, how many neighbours a hop (-1: all)."""
+    """Batches that a run will ask for: which seeds, how many a batch, how many neighbours a hop (-1: all).
+
+    is_shuffled: a batch's seeds come from anywhere; else they lie together.
+    """
 
     purpose: Purpose
     seeds: NodeIds
     batch_size: int
     fanouts: tuple[int, ...]
+    is_shuffled: bool
 
-    def some_batches(self, count: int) -> Sequence[int]:
-        """Numbers of about so many of its batches, spread over the seeds: those at the front may be of one kind."""
+    def some_batches(self, count: int) -> Iterator[tuple[int, NodeIds]]:
+        """About so many batches like those to come, each with its number: its seeds."""
         num_batches = -(-len(self.seeds) // self.batch_size)
-        return range(0, num_batches, max(1, num_batches // count))
-
-    def batch(self, number: int) -> NodeIds:
-        """Its seeds."""
-        return self.seeds[number * self.batch_size :][: self.batch_size]
+        # Spread over the seeds: those at the front may be of one kind.
+        for number in range(0, num_batches, max(1, num_batches // count)):
+            if self.is_shuffled:
+                yield number, self.seeds[number::num_batches]
+            else:
+                yield number, self.seeds[number * self.batch_size :][: self.batch_size]
 
 
 def out_degrees(topology: Topology) -> NDArray[Any]:
@@ -56,7 +61,7 @@ def count_accesses(topology: Topology, seed_set: SeedSet) -> NDArray[np.uint32]:
     """How many of some sampled batches ask for each row."""
     counts = np.zeros(topology.num_nodes, np.uint32)
     sampler = NeighborSampler(topology, seed_set.fanouts, seed=0)
-    for number in seed_set.some_batches(_MEASURED_BATCHES):
-        batch = sampler.sample(seed_set.batch(number), purpose=seed_set.purpose, epoch=0, number=number)
+    for number, seeds in seed_set.some_batches(_MEASURED_BATCHES):
+        batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
         counts[batch.node_ids] += 1
     return counts

@@ -23,7 +23,7 @@ from diskhop.io.atomic import Injector
 from diskhop.models import Network
 from diskhop.pipeline import open_pipeline
 from diskhop.planning.defaults import Workload, choose_plan
-from diskhop.protocols import Purpose
+from diskhop.protocols import NodeIds, Purpose
 from diskhop.sampling.accesses import SeedSet
 from diskhop.training.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
 from diskhop.training.metrics import require_measurable, require_metric
@@ -148,14 +148,19 @@ def _resident_bytes(name: Literal["VmRSS", "VmHWM"]) -> int:
 
 
 def _workload(config: TrainConfig, seeds: SplitSeeds, held: dict[str, int]) -> Workload:
-    training = SeedSet(purpose=Purpose.TRAIN, seeds=seeds.train, batch_size=config.batch_size, fanouts=config.fanout)
-    evaluation = [
-        SeedSet(purpose=purpose, seeds=ids, batch_size=config.eval_batch_size, fanouts=config.eval_fanout)
-        for purpose, ids in ((Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
-        if ids is not None
-    ]
+    def seed_set(purpose: Purpose, ids: NodeIds) -> SeedSet:
+        is_training = purpose == Purpose.TRAIN
+        return SeedSet(
+            purpose=purpose,
+            seeds=ids,
+            batch_size=config.batch_size if is_training else config.eval_batch_size,
+            fanouts=config.fanout if is_training else config.eval_fanout,
+            is_shuffled=is_training,
+        )
+
+    parts = ((Purpose.TRAIN, seeds.train), (Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
     return Workload(
-        seed_sets=(training, *evaluation),
+        seed_sets=tuple(seed_set(purpose, ids) for purpose, ids in parts if ids is not None),
         seed=config.seed,
         store=config.store,
         engine=None if config.engine == AUTO_ENGINE else config.engine,
