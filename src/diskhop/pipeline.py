@@ -36,13 +36,13 @@ from diskhop.features.resources import StoreResources, assemble, empty_rows, row
 from diskhop.io.engine import open_engine
 from diskhop.io.memory import buffer_bytes
 from diskhop.io.scratch import scratch_folder
-from diskhop.lookahead import Sampled, Superbatch, SuperbatchMaker
 from diskhop.plan import Plan
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import FeatureStore, LookAheadStore, NodeIds, Purpose, Rows, SampledBatch, Sampler
 from diskhop.rows import decode_rows
 from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet, count_accesses, out_degrees
 from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.superbatch import Sampled, Superbatch, SuperbatchMaker
 from diskhop.sampling.topology import Topology, open_topology
 from diskhop.trace import TraceSettings, hash_seeds
 

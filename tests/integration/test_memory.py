@@ -34,7 +34,9 @@ def of(path, name):
 dataset = open_dataset(sys.argv[1])
 memory_bytes, store = int(sys.argv[2]), sys.argv[3]
 passes = [(Purpose.TRAIN, dataset.split("train"), 500, (10, 5)), (Purpose.VALID, dataset.split("valid"), 1500, (10, 5))]
-sets = tuple(SeedSet(purpose=p, seeds=s, batch_size=b, fanouts=f, is_shuffled=p == Purpose.TRAIN) for p, s, b, f in passes)
+sets = tuple(
+    SeedSet(purpose=p, seeds=s, batch_size=b, fanouts=f, is_shuffled=p == Purpose.TRAIN) for p, s, b, f in passes
+)
 budget = Budget(memory_bytes)
 plan = choose_plan(dataset, Workload(seed_sets=sets, seed=0, store=store), budget, assumed_device_model())
 for file in Path(sys.argv[1]).rglob("*.bin"):
@@ -98,7 +100,7 @@ def run(dataset: Dataset, memory_bytes: int, store: str) -> dict[str, int]:
 SLACK_BYTES = 24_000_000
 
 
-@pytest.mark.parametrize("store", ["direct", "pread"])
+@pytest.mark.parametrize("store", ["direct", "pread", "static", "belady"])
 @pytest.mark.parametrize("memory_bytes", [200_000_000, 400_000_000])
 def test_a_store_out_of_core_holds_what_it_reserved_and_reads_from_the_disk(
     dataset: Dataset, store: str, memory_bytes: int
