@@ -30,7 +30,7 @@ from diskhop.budget import Budget
 from diskhop.channels import ByteGate, ClosedError, OrderedChannel
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import ConfigError, DestinationError, DiskhopError, PipelineError
+from diskhop.errors import ConfigError, DiskhopError, PipelineError
 from diskhop.features import STORES
 from diskhop.features.resources import StoreResources, assemble, empty_rows, rows_in_place
 from diskhop.io.engine import open_engine
@@ -42,7 +42,7 @@ from diskhop.protocols import FeatureStore, LookAheadStore, NodeIds, Purpose, Ro
 from diskhop.rows import decode_rows
 from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet, count_accesses, out_degrees
 from diskhop.sampling.neighbor import NeighborSampler
-from diskhop.sampling.superbatch import Sampled, Superbatch, SuperbatchMaker
+from diskhop.sampling.superbatch import NoRoomError, Sampled, Superbatch, SuperbatchMaker
 from diskhop.sampling.topology import Topology, open_topology
 from diskhop.trace import TraceSettings, hash_seeds
 
@@ -227,7 +227,7 @@ class BatchStream:
             self._superbatch_gate.enter(1)
             try:
                 superbatch = self._maker.make()
-            except DestinationError:
+            except NoRoomError:
                 # Once nothing else of ours is on the disk there may be room.
                 self._superbatch_gate.leave(1)
                 self._superbatch_gate.enter(_SUPERBATCHES_ON_DISK + 1)

@@ -125,17 +125,22 @@ def test_epochs_and_purposes_draw_anew(dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("store", ["direct", "static", "belady"])
 @pytest.mark.parametrize("kind", ["short_transfer", "interrupted", "again"])
-def test_curable_faults_leave_batches_as_they_are(dataset: Dataset, engine: str, kind: str) -> None:
+def test_curable_faults_leave_batches_as_they_are(dataset: Dataset, store: str, engine: str, kind: str) -> None:
     reference = run_all(dataset, plan_for(dataset))
-    injector = FaultInjector([FaultRule(kind, "reads", nth) for nth in (1, 2, 3, 5, 8, 13, 40)], seed=1)
-    assert_same(run_all(dataset, replace(plan_for(dataset), engine=engine), injector), reference)
+    rules = [FaultRule(kind, counted, nth) for counted in ("reads", "writes") for nth in (1, 2, 3, 5, 8, 13, 40)]
+    plan = replace(plan_for(dataset, store=store), engine=engine)
+    assert_same(run_all(dataset, plan, FaultInjector(rules, seed=1)), reference)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("store", ["direct", "static", "belady"])
 @pytest.mark.parametrize("kind", ["io_error", "truncated"])
-def test_each_incurable_fault_is_one_error_with_file_and_offset(dataset: Dataset, engine: str, kind: str) -> None:
-    plan = replace(plan_for(dataset), engine=engine, max_gap_bytes=1 << 20)
+def test_each_incurable_fault_is_one_error_with_file_and_offset(
+    dataset: Dataset, store: str, engine: str, kind: str
+) -> None:
+    plan = replace(plan_for(dataset, store=store), engine=engine, max_gap_bytes=1 << 20)
     counting = FaultInjector([])
     run_all(dataset, plan, counting, num_batches=3)
     num_reads = counting.count("reads")
@@ -146,8 +151,9 @@ def test_each_incurable_fault_is_one_error_with_file_and_offset(dataset: Dataset
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("diskhop")]
 
 
-def test_leaving_early_joins_every_thread_and_returns_the_memory(dataset: Dataset) -> None:
-    plan = plan_for(dataset)
+@pytest.mark.parametrize("store", ["direct", "static", "belady"])
+def test_leaving_early_joins_every_thread_and_returns_the_memory(dataset: Dataset, store: str) -> None:
+    plan = plan_for(dataset, store=store)
     seeds = dataset.split("train")
     assert seeds is not None
     for num_taken in (0, 1, 3):

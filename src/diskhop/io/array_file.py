@@ -109,6 +109,9 @@ class ArrayFile:
 
     def close(self) -> None:
         """Remove the file."""
+        # Descriptors do not wait for whoever still knows this object.
+        self.__dict__.pop("_file", None)
+        self.__dict__.pop("_to_read", None)
         self._path.unlink(missing_ok=True)
 
     def _record_bytes(self, array_bytes: int) -> int:

@@ -30,6 +30,7 @@ _NEXT_STEPS = {
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.ENOTEMPTY: "it was made meanwhile: choose another destination or remove it",
     errno.EEXIST: "it was made meanwhile: choose another destination or remove it",
+    errno.ENOTDIR: "choose a destination in a directory",
     errno.EBUSY: "choose a destination that is not a mount point",
 }
 

@@ -24,6 +24,10 @@ _FIRST_LENGTH = 8
 Sampled = tuple[SampledBatch, float]
 
 
+class NoRoomError(DestinationError):
+    """The disk has no room for a single batch."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Superbatch:
     """Batches that the store has looked over. seconds: of sampling each, its part of the looking over included."""
@@ -75,6 +79,8 @@ class SuperbatchMaker:
         self._pool = pool
         # Sampled, but the disk had no room for them.
         self._carried: deque[Sampled] = deque()
+        # For how many batches of the next superbatch the store has room.
+        self._num_with_room = 0
 
     @property
     def is_done(self) -> bool:
@@ -82,7 +88,7 @@ class SuperbatchMaker:
         return self._next_number == self._end_number
 
     def make(self) -> Superbatch:
-        """The next one. Raises DestinationError if the disk has no room for a single batch; it may be tried again."""
+        """The next one. Raises NoRoomError, after which it may be tried again."""
         path = self._folder / f"trace-{self._next_number}.bin"
         first_number = self._next_number
         length = min(self._length, self._end_number - first_number)
@@ -92,14 +98,20 @@ class SuperbatchMaker:
         full: DestinationError | None = None
         started = time.perf_counter()
         sampling_seconds = 0.0
-        with TraceWriter(path, self._settings, self._num_nodes, self._engine, self._pool, first_number) as writer:
+        try:
+            writer = TraceWriter(path, self._settings, self._num_nodes, self._engine, self._pool, first_number)
+        except DestinationError as error:
+            raise NoRoomError(str(error)) from error
+        with writer:
             try:
                 while len(seconds) < length:
                     asked = time.perf_counter()
                     recent.append(self._carried.popleft() if self._carried else self._sample())
                     sampling_seconds += time.perf_counter() - asked
                     batch, batch_seconds = recent[-1]
-                    self._store.make_room(batch.num_nodes)
+                    if len(seconds) == self._num_with_room:
+                        self._store.make_room(batch.num_nodes)
+                        self._num_with_room += 1
                     writer.append(batch)
                     seconds.append(batch_seconds)
             except DestinationError as error:
@@ -115,11 +127,12 @@ class SuperbatchMaker:
         if num_written == 0:
             assert full is not None
             path.unlink(missing_ok=True)
-            raise full
+            raise NoRoomError(str(full)) from full
         self._next_number += num_written
         self._most_batches = num_written if full is not None else self._most_batches
         self._length = min(2 * self._length, self._most_batches)
         trace = TraceReader(path, self._settings, self._engine, self._pool)
+        self._num_with_room = 0
         self._store.look_ahead(trace)
         seconds_each = (time.perf_counter() - started - sampling_seconds) / num_written
         return Superbatch(trace, path, [each + seconds_each for each in seconds[:num_written]])

@@ -1,0 +1,222 @@
+"""Sampling ahead to the disk: whatever the superbatches, the batches are the same, and the disk is left as it was."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diskhop._native import FaultInjector, FaultRule
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.errors import ConfigError, DestinationError
+from diskhop.io.device_model import assumed_device_model
+from diskhop.pipeline import MiniBatch, open_pipeline
+from diskhop.plan import Plan
+from diskhop.planning.defaults import Workload, choose_plan
+from diskhop.protocols import Purpose
+from diskhop.sampling.accesses import SeedSet
+from tests.runs import small_graph
+
+FANOUTS = (5, 4)
+BATCH_SIZE = 20
+# Of the first superbatch's writes: its trace takes 9, then come 8 of next uses and 8 of changes.
+_WRITES_OF_PLANS = range(10, 26)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    path = tmp_path_factory.mktemp("graphs") / "sbm"
+    small_graph(
+        path,
+        num_nodes=2000,
+        dim=30,
+        num_classes=5,
+        num_edges=12_000,
+        homophily=0.7,
+        signal=1.5,
+        train_fraction=0.4,
+        seed=5,
+    )
+    return open_dataset(path)
+
+
+def workload_of(dataset: Dataset, **options: object) -> Workload:
+    seeds = dataset.split("train")
+    assert seeds is not None
+    seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=BATCH_SIZE, fanouts=FANOUTS, is_shuffled=False)
+    given = {"store": "belady", "engine": "threads", "threads": 2, **options}
+    return Workload(seed_sets=(seed_set,), seed=0, **given)  # type: ignore[arg-type]
+
+
+def plan_of(dataset: Dataset, **options: object) -> Plan:
+    return choose_plan(dataset, workload_of(dataset, **options), Budget(100_000_000), assumed_device_model())
+
+
+def fetched(
+    dataset: Dataset, plan: Plan, passes: tuple[tuple[int, int], ...] = ((0, 0),), injector: FaultInjector | None = None
+) -> list[tuple[int, bytes, bytes, int]]:
+    """Of every batch of every pass (epoch, first batch): number, ids, features, hits."""
+    seeds = dataset.split("train")
+    assert seeds is not None
+    found = []
+
+    def summary(batch: MiniBatch) -> tuple[int, bytes, bytes, int]:
+        ids, rows = batch.sampled.node_ids.tobytes(), batch.x.numpy().tobytes()
+        return batch.sampled.number, ids, rows, batch.counts.rows_hit
+
+    with open_pipeline(dataset, plan, Budget(plan.memory_bytes), injector) as pipeline:
+        for epoch, first in passes:
+            with pipeline.run(
+                seeds,
+                purpose=Purpose.TRAIN,
+                epoch=epoch,
+                fanouts=FANOUTS,
+                batch_size=BATCH_SIZE,
+                seed=3,
+                first_number=first,
+            ) as batches:
+                found += [summary(batch) for batch in batches]
+    return found
+
+
+def values(found: list[tuple[int, bytes, bytes, int]]) -> list[tuple[int, bytes, bytes]]:
+    return [(number, ids, rows) for number, ids, rows, _ in found]
+
+
+@pytest.mark.parametrize("superbatch", [1, 2, 7, 1000])
+@pytest.mark.parametrize("sampling_threads", [1, 3])
+def test_batches_are_those_of_any_store(
+    dataset: Dataset, tmp_path: Path, superbatch: int, sampling_threads: int
+) -> None:
+    passes = ((0, 0), (1, 0), (2, 11), (3, 39))
+    expected = fetched(dataset, plan_of(dataset, store="direct"), passes)
+    plan = plan_of(dataset, cache_bytes=20_000, scratch=str(tmp_path / "new" / "scratch"))
+    plan = replace(plan, superbatch=superbatch, sampling_threads=sampling_threads)
+    assert values(fetched(dataset, plan, passes)) == values(expected)
+    assert not list((tmp_path / "new" / "scratch").iterdir())
+
+
+def test_the_further_it_looks_the_more_it_finds(dataset: Dataset, tmp_path: Path) -> None:
+    plan = plan_of(dataset, cache_bytes=40_000, scratch=str(tmp_path))
+    # One read a row: those of the fills count as well.
+    reads = []
+    for superbatch in (1, 4, 40):
+        injector = FaultInjector([])
+        fetched(dataset, replace(plan, superbatch=superbatch, max_gap_bytes=-1), injector=injector)
+        reads.append(injector.count("reads"))
+    assert reads[0] > reads[1] > reads[2]
+
+
+def test_a_pass_left_early_spoils_nothing(dataset: Dataset, tmp_path: Path) -> None:
+    plan = plan_of(dataset, cache_bytes=40_000, scratch=str(tmp_path))
+    expected = values(fetched(dataset, plan))
+    seeds = dataset.split("train")
+    assert seeds is not None
+    with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
+        for num_taken in (0, 1, 9, 20, 40):
+            with pipeline.run(
+                seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=FANOUTS, batch_size=BATCH_SIZE, seed=3
+            ) as batches:
+                for index in range(num_taken):
+                    batch = next(batches)
+                    assert (index, batch.sampled.node_ids.tobytes(), batch.x.numpy().tobytes()) == expected[index]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_fills_up_makes_superbatches_shorter(dataset: Dataset, small_disk: Path) -> None:
+    plan = plan_of(dataset, cache_bytes=4_000, scratch=str(small_disk))
+    expected = values(fetched(dataset, plan_of(dataset, store="direct")))
+    assert plan.superbatch >= 2
+    # More than a disk of 1 MiB takes.
+    long = replace(plan, superbatch=1000)
+    assert values(fetched(dataset, long)) == expected
+    room = os.statvfs(small_disk)
+    for kept_kib in (200, 60):
+        ballast = small_disk / "ballast"
+        ballast.write_bytes(bytes(room.f_bsize * room.f_bfree - kept_kib * 1024))
+        assert values(fetched(dataset, long)) == expected
+        ballast.unlink()
+
+
+def test_a_full_disk_is_one_line(dataset: Dataset, small_disk: Path) -> None:
+    plan = plan_of(dataset, cache_bytes=4_000, scratch=str(small_disk))
+    room = os.statvfs(small_disk)
+    (small_disk / "ballast").write_bytes(bytes(room.f_bsize * room.f_bfree - 12 * 1024))
+    with pytest.raises(DestinationError, match=f"{re.escape(str(small_disk))}.*free some space"):
+        fetched(dataset, plan)
+    assert [path.name for path in small_disk.iterdir()] == ["ballast"]
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 9, 10, 25, 26, 27, 28, 40])
+def test_a_write_that_finds_no_room_is_made_up_for(dataset: Dataset, tmp_path: Path, nth: int) -> None:
+    plan = plan_of(dataset, cache_bytes=4_000, scratch=str(tmp_path))
+    expected = values(fetched(dataset, plan))
+    injector = FaultInjector([FaultRule("no_space", "writes", nth)])
+    if nth in _WRITES_OF_PLANS:
+        # Room for what the inspector writes was made before; that it is gone is no shortage but a fault.
+        with pytest.raises(DestinationError, match=r"(uses|changes)-\d+\.bin.*free some space"):
+            fetched(dataset, plan, injector=injector)
+    else:
+        assert values(fetched(dataset, plan, injector=injector)) == expected
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_scratch_folder_of_a_run_that_was_killed_is_removed(dataset: Dataset, tmp_path: Path) -> None:
+    abandoned = tmp_path / "run-abandoned"
+    abandoned.mkdir()
+    (abandoned / "trace-0.bin").write_bytes(b"x")
+    (tmp_path / "of-the-user").mkdir()
+    fetched(dataset, plan_of(dataset, scratch=str(tmp_path)))
+    assert [path.name for path in tmp_path.iterdir()] == ["of-the-user"]
+
+
+def test_a_scratch_folder_that_cannot_be_made_names_the_option(dataset: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DestinationError, match=r"file.*--scratch names another folder"):
+        fetched(dataset, plan_of(dataset, scratch=str(tmp_path / "file" / "below")))
+
+
+def test_by_default_what_is_left_is_the_cache_and_half_the_disk_is_used(dataset: Dataset) -> None:
+    plan = plan_of(dataset)
+    assert plan.cache_rows == dataset.num_nodes
+    assert plan.scratch == str(dataset.path / "derived")
+    assert plan.superbatch > 1000
+    small = plan_of(dataset, disk_bytes=2_000_000)
+    assert 1 < small.superbatch < 100
+
+
+def test_options_without_use_are_refused(dataset: Dataset) -> None:
+    for options, message in (
+        ({"store": "direct", "cache_bytes": 1}, "--cache has no use with the store 'direct'.*static or belady"),
+        ({"store": "static", "disk_bytes": 1}, "--disk has no use with the store 'static'.*belady"),
+        ({"store": "static", "scratch": "x"}, "--scratch has no use with the store 'static'"),
+        ({"store": "belady", "pinned": "degree"}, "--pinned has no use with the store 'belady'"),
+        ({"store": "static", "pinned": "luck"}, "unknown way to pin rows 'luck'"),
+        ({"store": "belady", "disk_bytes": 1000}, "--disk 1 KB is too small to sample ahead"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            plan_of(dataset, **options)
+
+
+@pytest.mark.parametrize("pinned", ["degree", "accesses"])
+def test_static_pins_the_rows_that_are_asked_for_most(dataset: Dataset, pinned: str) -> None:
+    plan = plan_of(dataset, store="static", pinned=pinned, cache_bytes=200 * 120)
+    assert plan.cache_rows == 200
+    seeds = dataset.split("train")
+    assert seeds is not None
+    budget = Budget(plan.memory_bytes)
+    expected = workload_of(dataset).seed_sets[0]
+    with (
+        open_pipeline(dataset, plan, budget, expected=expected) as pipeline,
+        pipeline.run(seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=FANOUTS, batch_size=BATCH_SIZE, seed=3) as batches,
+    ):
+        counts = [(batch.counts.rows_hit, batch.counts.rows_requested) for batch in batches]
+    hits, requested = np.array(counts).sum(axis=0)
+    # A tenth of the rows, more than a tenth of the accesses.
+    assert hits / requested > 0.13
+    assert budget.available_bytes == budget.total_bytes
