@@ -224,17 +224,20 @@ class BatchStream:
         assert self._maker is not None
         index = 0
         while not self._maker.is_done:
-            self._superbatch_gate.enter(1)
-            try:
-                superbatch = self._maker.make()
-            except NoRoomError:
-                # Once nothing else of ours is on the disk there may be room.
-                self._superbatch_gate.leave(1)
-                self._superbatch_gate.enter(_SUPERBATCHES_ON_DISK + 1)
-                superbatch = self._maker.make()
-                self._superbatch_gate.leave(_SUPERBATCHES_ON_DISK)
-            self._superbatches.put(index, superbatch)
+            self._superbatches.put(index, self._make_superbatch(self._maker))
             index += 1
+
+    def _make_superbatch(self, maker: SuperbatchMaker) -> Superbatch:
+        self._superbatch_gate.enter(1)
+        try:
+            return maker.make()
+        except NoRoomError:
+            # Once nothing else of ours is on the disk there may be room.
+            self._superbatch_gate.leave(1)
+            self._superbatch_gate.enter(_SUPERBATCHES_ON_DISK + 1)
+            superbatch = maker.make()
+            self._superbatch_gate.leave(_SUPERBATCHES_ON_DISK)
+            return superbatch
 
     def _replayed(self) -> Iterator[Sampled]:
         while True:
@@ -242,6 +245,7 @@ class BatchStream:
             for index in range(len(superbatch)):
                 yield superbatch.batch(index)
             superbatch.remove()
+            del superbatch  # with its descriptor, for which the disk would keep the file
             self._superbatch_gate.leave(1)
 
     def _submit(self) -> None:

@@ -249,6 +249,30 @@ def test_bad_options_list_the_known(graph: Path, capsys: pytest.CaptureFixture[s
     expect_one_line(capsys, ["train", str(graph), "--epochs", "-1"], "epochs")
     expect_one_line(capsys, ["train", str(graph), "--fanout", "ten"], "ten")
     expect_one_line(capsys, ["frobnicate"], "frobnicate")
+    expect_one_line(capsys, ["train", str(graph), "--pinned", "luck"], "luck", "degree", "accesses")
+    for option, value in (("--cache", "1MB"), ("--disk", "1GB"), ("--scratch", "s"), ("--pinned", "degree")):
+        options = ["train", str(graph), "--store", "direct", "--epochs", "1", option, value]
+        expect_one_line(capsys, options, option, "no use with the store 'direct'", "leave it out", begun=True)
+    options = ["train", str(graph), "--epochs", "1", "--store", "belady"]
+    expect_one_line(capsys, [*options, "--disk", "1KB"], "--disk 1 KB is too small", begun=True)
+    expect_one_line(capsys, [*options, "--scratch", "/dev/null/x"], "/dev/null/x", "--scratch", begun=True)
+
+
+def test_every_store_trains_the_same_model(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models: list[bytes] = []
+    for store, *options in (
+        ["memory"],
+        ["static", "--cache", "2KB"],
+        ["static", "--cache", "2KB", "--pinned", "accesses"],
+        ["belady", "--cache", "2KB", "--scratch", str(tmp_path / "scratch"), "--disk", "300KB"],
+        ["belady"],
+    ):
+        out = tmp_path / f"run-{len(models)}"
+        train = ["train", str(graph), "--epochs", "3", "--batch-size", "5", "--out", str(out), "--store", store]
+        assert run([*train, *options]) == 0, capsys.readouterr().err
+        models.append((out / "model.safetensors").read_bytes())
+    assert len(set(models)) == 1
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_too_small_a_budget_names_the_smallest_that_works(

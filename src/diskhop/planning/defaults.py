@@ -40,6 +40,8 @@ _SORTING_BYTES_A_ROW = 56 + 32
 # bytes a row) and which come and go (16), each from a whole block on.
 _TRACED_SHARE = 0.75
 _PLANNED_BYTES_A_ROW, _PLANNED_BYTES_A_BATCH = 4 + 16, 3 * 4096
+# Two on their way to the disk (trace.writer_bytes), one from there.
+_RECORDS_IN_MEMORY = 3
 # One being carried out, one being sampled.
 _SUPERBATCHES_ON_DISK = 2
 _MOST_READING_THREADS = 2
@@ -134,7 +136,9 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     # Finished blocks: in the channel, with each sampling thread that waits for room there, and before the gate. Those
     # of a superbatch are on the disk, but for two on their way there.
     num_blocks = 2 * sampling_threads + (2 if kind.looks_ahead else SAMPLED_AHEAD) + 1
-    fixed["sampled ahead"] = num_blocks * block_bytes
+    traced_bytes = int(_TRACED_SHARE * block_bytes)
+    num_records = _RECORDS_IN_MEMORY if kind.looks_ahead else 0
+    fixed["sampled ahead"] = num_blocks * block_bytes + num_records * buffer_bytes(traced_bytes)
     fixed["sampling"] = int(sampling_threads * sizes.workspace_bytes * _HEADROOM)
     sorting_bytes = most_nodes * _SORTING_BYTES_A_ROW
     fixed["sorting ids"] = sorting_bytes
@@ -184,7 +188,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     if kind.looks_ahead:
         scratch = workload.scratch or str(dataset.path / "derived")
         disk_bytes = workload.disk_bytes or free_bytes(Path(scratch)) // 2
-        bytes_a_batch = int(_TRACED_SHARE * block_bytes) + most_nodes * _PLANNED_BYTES_A_ROW + _PLANNED_BYTES_A_BATCH
+        bytes_a_batch = traced_bytes + most_nodes * _PLANNED_BYTES_A_ROW + _PLANNED_BYTES_A_BATCH
         superbatch = disk_bytes // (_SUPERBATCHES_ON_DISK * bytes_a_batch)
         if superbatch < 1:
             raise ConfigError(

@@ -95,7 +95,8 @@ class SuperbatchMaker:
         seconds: list[float] = []
         # A record that fails to be written is known to have failed when the one after it is added.
         recent: deque[Sampled] = deque(maxlen=2)
-        full: DestinationError | None = None
+        # As text: the error itself would keep this frame, and with it the trace's descriptor, for the collector.
+        full = ""
         started = time.perf_counter()
         sampling_seconds = 0.0
         try:
@@ -115,21 +116,20 @@ class SuperbatchMaker:
                     writer.append(batch)
                     seconds.append(batch_seconds)
             except DestinationError as error:
-                full = error
+                full = str(error)
             try:
                 writer.finish()
             except DestinationError as error:
-                full = error
+                full = str(error)
             num_written = len(writer)
         self._carried.extendleft(
             sampled for sampled in reversed(recent) if sampled[0].number >= first_number + num_written
         )
         if num_written == 0:
-            assert full is not None
             path.unlink(missing_ok=True)
-            raise NoRoomError(str(full)) from full
+            raise NoRoomError(full)
         self._next_number += num_written
-        self._most_batches = num_written if full is not None else self._most_batches
+        self._most_batches = num_written if full else self._most_batches
         self._length = min(2 * self._length, self._most_batches)
         trace = TraceReader(path, self._settings, self._engine, self._pool)
         self._num_with_room = 0
