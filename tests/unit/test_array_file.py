@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, FaultInjector, FaultRule
 from diskhop.errors import DestinationError, ReadError
@@ -17,7 +19,7 @@ def array_file(path: Path, injector: FaultInjector | None = None) -> ArrayFile:
     return ArrayFile(path, open_engine("threads", 4, injector).engine, BufferPool(1 << 20))
 
 
-RECORDS = [
+RECORDS: list[list[NDArray[Any]]] = [
     [np.arange(5, dtype=np.uint32), np.arange(3000, dtype=np.int64)],
     [np.empty(0, np.uint32), np.empty(0, np.uint32)],
     [np.array([7], np.uint8)],
