@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 #include <mutex>
 #include <stdexcept>
@@ -12,6 +13,7 @@
 #include "draws.hpp"
 #include "growing_array.hpp"
 #include "local_ids.hpp"
+#include "missing_neighbors.hpp"
 
 namespace diskhop {
 namespace {
@@ -26,12 +28,36 @@ constexpr std::size_t edges_a_step = 16;
 // Up to here every node of the graph has a stamp (32 MiB a workspace), beyond only those that a batch reaches.
 constexpr std::uint64_t max_array_nodes = std::uint64_t{8} << 20;
 constexpr std::size_t array_alignment = 64;
+// Of a hop that is numbered after all of it was read: room for new nodes is made for so many edges at a time.
+constexpr std::size_t edges_a_chunk = 4096;
+constexpr unsigned nodes_a_block = 16;  // of CachedTopology::blocks
 
-/// One batch, and the memory of the batches before it. Word: see NeighborList.
-template <typename Index, typename Word, typename LocalIds>
+template <typename Lists>
+constexpr bool is_cached = requires(const Lists& lists) { lists.reader; };
+
+/// A list that is held: where in CachedTopology::lists it begins. Word as in NeighborList.
+template <typename Index>
+[[nodiscard]] std::uint64_t find_held_list(const CachedTopology<Index>& topology, std::uint64_t node) {
+  const std::uint64_t block = topology.blocks[node / nodes_a_block];
+  const std::int64_t* const indptr = topology.indptr.data() + node / nodes_a_block * nodes_a_block;
+  std::uint64_t place = block >> nodes_a_block;
+  // By runs of lists that are held: few, even where every other is.
+  for (std::uint64_t before = block & ((1U << node % nodes_a_block) - 1); before != 0;) {
+    const int first = std::countr_zero(before);
+    const int end = first + std::countr_one(before >> first);
+    place += static_cast<std::uint64_t>(indptr[end] - indptr[first]);
+    before = before >> end << end;
+  }
+  return place;
+}
+
+/// One batch, and the memory of the batches before it. Lists: Topology or CachedTopology. Word: see NeighborList.
+template <typename Lists, typename Word, typename LocalIds>
 class Workspace {
+  using Index = typename Lists::Id;
+
  public:
-  Workspace(const Topology<Index>& topology, LocalIds local_ids)
+  Workspace(const Lists& topology, LocalIds local_ids)
       : topology_(topology), num_nodes_(topology.indptr.size() - 1), local_ids_(std::move(local_ids)) {}
 
   void start(std::span<const std::int64_t> seeds) {
@@ -40,7 +66,8 @@ class Workspace {
     num_expanded_ = num_edges_ = num_read_ = num_numbered_ = 0;
     num_sampled_nodes_.clear();
     num_sampled_edges_.clear();
-    reserve(0, seeds.size());
+    read_counts_ = {};
+    reserve_nodes(seeds.size());
     for (std::size_t place = 0; place < seeds.size(); ++place) {
       const auto node = static_cast<std::uint64_t>(seeds[place]);
       if (node >= num_nodes_) {
@@ -69,7 +96,11 @@ class Workspace {
       prefetch_lists(end, std::min(end + lists_a_step, num_known));
       expand_lists(end, fanout, hop_key);
     }
-    follow_edges(0);
+    if constexpr (is_cached<Lists>) {
+      read_missing();
+    } else {
+      follow_edges(0);
+    }
     num_sampled_nodes_.push_back(static_cast<std::int64_t>(local_ids_.num_nodes() - num_known));
     num_sampled_edges_.push_back(static_cast<std::int64_t>(num_edges_ - first_edge));
   }
@@ -90,6 +121,7 @@ class Workspace {
     SampledBlocks blocks;
     blocks.num_sampled_nodes = num_sampled_nodes_;
     blocks.num_sampled_edges = num_sampled_edges_;
+    blocks.read_counts = read_counts_;
     blocks.memory = pool.take(num_bytes);
     std::byte* const memory = blocks.memory.data();
     blocks.node_ids = {reinterpret_cast<std::int64_t*>(memory + nodes_begin), num_nodes};
@@ -105,7 +137,7 @@ class Workspace {
 
   [[nodiscard]] std::size_t num_bytes() const {
     return local_ids_.num_bytes() + node_ids_.num_bytes() + list_ends_.num_bytes() + positions_.num_bytes() +
-           neighbors_.num_bytes();
+           neighbors_.num_bytes() + missing_.num_bytes();
   }
 
  private:
@@ -114,26 +146,36 @@ class Workspace {
     std::transform(from, from + to.size(), to.data(), [](From value) { return static_cast<To>(value); });
   }
 
-  /// Makes room for so many edges in all, and the nodes that those not yet numbered may discover.
-  void reserve(std::size_t num_edges, std::size_t num_new_seeds) {
-    const std::size_t num_known = local_ids_.num_nodes();
-    const std::size_t max_nodes =
-        std::min<std::size_t>(num_nodes_, num_known + num_edges - num_numbered_ + num_new_seeds);
+  /// Makes room for so many edges in all.
+  void reserve_edges(std::size_t num_edges) {
     positions_.reserve(num_edges + max_draw_overrun, num_edges_);
-    neighbors_.reserve(num_edges, num_read_);
+    neighbors_.reserve(num_edges, is_cached<Lists> ? num_edges_ : num_read_);
+  }
+
+  /// Makes room for so many nodes more.
+  void reserve_nodes(std::size_t num_new) {
+    const std::size_t num_known = local_ids_.num_nodes();
+    const std::size_t max_nodes = std::min<std::size_t>(num_nodes_, num_known + num_new);
     node_ids_.reserve(max_nodes + 1, num_known);  // one more than there are is written
     local_ids_.reserve(max_nodes, node_ids_.data());
   }
 
   void prefetch_lists(std::size_t begin, std::size_t end) {
-    for (std::size_t local = begin; local < end; ++local) __builtin_prefetch(&topology_.indptr[node_ids_[local]]);
+    for (std::size_t local = begin; local < end; ++local) {
+      const Word node = node_ids_[local];
+      __builtin_prefetch(&topology_.indptr[node]);
+      if constexpr (is_cached<Lists>) {
+        __builtin_prefetch(&topology_.blocks[node / nodes_a_block]);
+        __builtin_prefetch(&topology_.indptr[node / nodes_a_block * nodes_a_block]);
+      }
+    }
   }
 
   /// Draws from the lists of the next nodes, up to `end`, and asks for the neighbours.
   void expand_lists(std::size_t end, std::uint64_t fanout, std::uint64_t hop_key) {
     std::array<NeighborList<Word>, lists_a_step> lists;
     const std::size_t num_lists = end - num_expanded_;
-    const auto max_edges = static_cast<std::int64_t>(topology_.indices.size());
+    const auto max_edges = static_cast<std::int64_t>(topology_.num_edges());
     const std::int64_t* const indptr = topology_.indptr.data();
     const auto num_seeds = static_cast<std::uint64_t>(num_sampled_nodes_.front());
     std::uint64_t num_edges = num_edges_;
@@ -150,7 +192,9 @@ class Workspace {
       }
       list_ends_[num_expanded_ + place + 1] = static_cast<std::uint32_t>(num_edges);
     }
-    reserve(num_edges, 0);
+    reserve_edges(num_edges);
+    // What discovers nodes: a cached topology numbers the hop once all of it is there.
+    if constexpr (!is_cached<Lists>) reserve_nodes(num_edges - num_numbered_);
     static const bool has_vector = has_vector_draws();
     const bool draws_vectors = has_vector && fanout <= max_vector_fanout;
     for (std::size_t place = 0; place < num_lists; ++place) {
@@ -161,9 +205,15 @@ class Workspace {
         draw_list_portable(lists[place], fanout, hop_key, positions);
       }
       const std::size_t count = std::min<std::uint64_t>(fanout, lists[place].degree);
-      for (std::size_t edge = 0; edge < count; ++edge) __builtin_prefetch(&topology_.indices[positions[edge]]);
-      num_edges_ += count;
-      follow_edges(edges_behind);
+      if constexpr (is_cached<Lists>) {
+        find_neighbors(lists[place], positions, count);
+        num_edges_ += count;
+        copy_held(edges_behind);
+      } else {
+        for (std::size_t edge = 0; edge < count; ++edge) __builtin_prefetch(&topology_.indices[positions[edge]]);
+        num_edges_ += count;
+        follow_edges(edges_behind);
+      }
     }
     num_expanded_ = end;
   }
@@ -177,7 +227,7 @@ class Workspace {
       const std::size_t step_end = std::min(num_edges_ - num_behind, num_read_ + edges_a_step);
       for (std::size_t edge = num_read_; edge < step_end; ++edge) {
         const auto node = static_cast<std::uint64_t>(topology_.indices[positions[edge]]);
-        if (node >= num_nodes_) refuse_index(positions[edge]);
+        if (node >= num_nodes_) refuse_index(positions[edge], topology_.indices[positions[edge]]);
         __builtin_prefetch(local_ids_.place_of(static_cast<Word>(node)), 1);
         neighbors[edge] = static_cast<Word>(node);
       }
@@ -185,6 +235,58 @@ class Workspace {
       number_neighbors(num_read_ - std::min(num_behind, num_read_ - num_numbered_));
     }
     if (num_behind == 0) number_neighbors(num_read_);
+  }
+
+  /// Until neighbours are there, an edge has its place in the lists that are held in their stead. Where its list is
+  /// not, the first place stands for all: what is copied from it is replaced by what is read.
+  void find_neighbors(const NeighborList<Word>& list, const Word* positions, std::size_t count) {
+    Word* const places = neighbors_.data() + num_edges_;
+    if ((topology_.blocks[list.node / nodes_a_block] >> list.node % nodes_a_block & 1) == 0) {
+      missing_.add(list, num_edges_, count);
+      std::fill_n(places, count, Word{0});
+      return;
+    }
+    const std::uint64_t begin = find_held_list(topology_, list.node);
+    if (begin > topology_.lists.size() || topology_.lists.size() - begin < list.degree) refuse_list(list.node);
+    for (std::size_t edge = 0; edge < count; ++edge) {
+      places[edge] = static_cast<Word>(begin + (positions[edge] - list.begin));
+      __builtin_prefetch(&topology_.lists[places[edge]]);
+    }
+  }
+
+  /// Replaces places by neighbours, but for the last `num_behind` edges, which are on their way from memory.
+  void copy_held(std::size_t num_behind) {
+    Word* const neighbors = neighbors_.data();
+    for (; num_read_ + num_behind < num_edges_; ++num_read_)
+      set_neighbor(num_read_, topology_.lists[neighbors[num_read_]]);
+  }
+
+  /// Reads the neighbours of the hop that are not held, then numbers all of them.
+  void read_missing() {
+    copy_held(0);
+    const ReadCounts counts = missing_.read(*topology_.reader, positions_.data(),
+                                            [this](std::size_t edge, auto value) { set_neighbor(edge, value); });
+    read_counts_.reads += counts.reads;
+    read_counts_.bytes_read += counts.bytes_read;
+    read_counts_.bytes_copied += counts.bytes_copied;
+    std::size_t num_asked = num_numbered_;
+    while (num_numbered_ < num_edges_) {
+      const std::size_t chunk_end = std::min(num_numbered_ + edges_a_chunk, num_edges_);
+      reserve_nodes(chunk_end - num_numbered_);
+      while (num_numbered_ < chunk_end) {
+        const std::size_t step_end = std::min(num_numbered_ + edges_a_step, chunk_end);
+        for (; num_asked < std::min(step_end + edges_behind, num_edges_); ++num_asked) {
+          __builtin_prefetch(local_ids_.place_of(neighbors_[num_asked]), 1);
+        }
+        number_neighbors(step_end);
+      }
+    }
+  }
+
+  template <typename Value>
+  void set_neighbor(std::size_t edge, Value value) {
+    if (static_cast<std::uint64_t>(value) >= num_nodes_) refuse_index(positions_[edge], value);
+    neighbors_[edge] = static_cast<Word>(value);
   }
 
   void number_neighbors(std::size_t end) {
@@ -196,34 +298,36 @@ class Workspace {
   [[noreturn, gnu::noinline]] void refuse_list(Word node) const {
     throw std::out_of_range("topology is damaged: the list of node " + std::to_string(node) + " is [" +
                             std::to_string(topology_.indptr[node]) + ", " + std::to_string(topology_.indptr[node + 1]) +
-                            ") of " + std::to_string(topology_.indices.size()) + " edges");
+                            ") of " + std::to_string(topology_.num_edges()) + " edges");
   }
 
-  [[noreturn, gnu::noinline]] void refuse_index(Word position) const {
+  template <typename Value>
+  [[noreturn, gnu::noinline]] void refuse_index(Word position, Value value) const {
     throw std::out_of_range("topology is damaged: indices[" + std::to_string(position) + "] is " +
-                            std::to_string(topology_.indices[position]) + ", the graph has " +
-                            std::to_string(num_nodes_) + " nodes");
+                            std::to_string(value) + ", the graph has " + std::to_string(num_nodes_) + " nodes");
   }
 
-  const Topology<Index>& topology_;
+  const Lists& topology_;
   std::uint64_t num_nodes_;
   LocalIds local_ids_;
   GrowingArray<Word> node_ids_;
   GrowingArray<std::uint32_t> list_ends_;  // of node i: list_ends_[i + 1]
   GrowingArray<Word> positions_;
   GrowingArray<Word> neighbors_;  // node ids up to num_read_, of which local ids up to num_numbered_
+  MissingNeighbors<Index, Word> missing_;
   std::size_t num_expanded_ = 0;
   std::size_t num_edges_ = 0;
   std::size_t num_read_ = 0;
   std::size_t num_numbered_ = 0;
   std::vector<std::int64_t> num_sampled_nodes_;
   std::vector<std::int64_t> num_sampled_edges_;
+  ReadCounts read_counts_;
 };
 
-template <typename Index, typename Word, typename LocalIds>
+template <typename Lists, typename Word, typename LocalIds>
 class NeighborSamplerOf final : public NeighborSampler {
  public:
-  NeighborSamplerOf(const Topology<Index>& topology, std::vector<std::int64_t> fanouts)
+  NeighborSamplerOf(const Lists& topology, std::vector<std::int64_t> fanouts)
       : topology_(topology), fanouts_(std::move(fanouts)) {}
 
   SampledBlocks sample(std::span<const std::int64_t> seeds, const DrawKey& key, BufferPool& pool) override {
@@ -247,7 +351,7 @@ class NeighborSamplerOf final : public NeighborSampler {
   }
 
  private:
-  using BatchWorkspace = Workspace<Index, Word, LocalIds>;
+  using BatchWorkspace = Workspace<Lists, Word, LocalIds>;
 
   std::unique_ptr<BatchWorkspace> take_workspace() {
     {
@@ -265,25 +369,22 @@ class NeighborSamplerOf final : public NeighborSampler {
     }
   }
 
-  Topology<Index> topology_;
+  Lists topology_;
   std::vector<std::int64_t> fanouts_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<BatchWorkspace>> idle_;
 };
 
-template <typename Index, typename Word>
-std::unique_ptr<NeighborSampler> make_with_words(const Topology<Index>& topology, std::vector<std::int64_t> fanouts) {
+template <typename Lists, typename Word>
+std::unique_ptr<NeighborSampler> make_with_words(const Lists& topology, std::vector<std::int64_t> fanouts) {
   if (topology.indptr.size() - 1 <= max_array_nodes) {
-    return std::make_unique<NeighborSamplerOf<Index, Word, NodeArray<Word>>>(topology, std::move(fanouts));
+    return std::make_unique<NeighborSamplerOf<Lists, Word, NodeArray<Word>>>(topology, std::move(fanouts));
   }
-  return std::make_unique<NeighborSamplerOf<Index, Word, NodeTable<Word>>>(topology, std::move(fanouts));
+  return std::make_unique<NeighborSamplerOf<Lists, Word, NodeTable<Word>>>(topology, std::move(fanouts));
 }
 
-}  // namespace
-
-template <typename Index>
-std::unique_ptr<NeighborSampler> make_neighbor_sampler(const Topology<Index>& topology,
-                                                       std::vector<std::int64_t> fanouts) {
+template <typename Lists>
+std::unique_ptr<NeighborSampler> make_with_lists(const Lists& topology, std::vector<std::int64_t> fanouts) {
   if (topology.indptr.empty()) throw std::invalid_argument("indptr is empty: it has one element more than nodes");
   for (const std::int64_t fanout : fanouts) {
     if (fanout < -1 || fanout == 0) {
@@ -291,15 +392,41 @@ std::unique_ptr<NeighborSampler> make_neighbor_sampler(const Topology<Index>& to
     }
   }
   constexpr std::uint64_t max_short = std::numeric_limits<std::uint32_t>::max();
-  if (topology.indptr.size() <= max_short && topology.indices.size() <= max_short) {
-    return make_with_words<Index, std::uint32_t>(topology, std::move(fanouts));
+  if (topology.indptr.size() <= max_short && topology.num_edges() <= max_short) {
+    return make_with_words<Lists, std::uint32_t>(topology, std::move(fanouts));
   }
-  return make_with_words<Index, std::uint64_t>(topology, std::move(fanouts));
+  return make_with_words<Lists, std::uint64_t>(topology, std::move(fanouts));
+}
+
+}  // namespace
+
+template <typename Index>
+std::unique_ptr<NeighborSampler> make_neighbor_sampler(const Topology<Index>& topology,
+                                                       std::vector<std::int64_t> fanouts) {
+  return make_with_lists(topology, std::move(fanouts));
+}
+
+template <typename Index>
+std::unique_ptr<NeighborSampler> make_cached_sampler(const CachedTopology<Index>& topology,
+                                                     std::vector<std::int64_t> fanouts) {
+  const TableLayout& layout = topology.reader->layout();
+  if (layout.row_bytes != sizeof(Index) || layout.row_stride != sizeof(Index)) {
+    throw std::invalid_argument("the reader's rows must be ids of " + std::to_string(sizeof(Index)) + " bytes");
+  }
+  if (topology.blocks.size() * nodes_a_block + 1 < topology.indptr.size() || topology.lists.empty() ||
+      topology.lists.size() > std::max<std::uint64_t>(topology.num_edges(), 1)) {
+    throw std::invalid_argument("blocks must cover all nodes, and lists have one value up to as many as edges");
+  }
+  return make_with_lists(topology, std::move(fanouts));
 }
 
 template std::unique_ptr<NeighborSampler> make_neighbor_sampler<std::uint32_t>(const Topology<std::uint32_t>&,
                                                                                std::vector<std::int64_t>);
 template std::unique_ptr<NeighborSampler> make_neighbor_sampler<std::int64_t>(const Topology<std::int64_t>&,
                                                                               std::vector<std::int64_t>);
+template std::unique_ptr<NeighborSampler> make_cached_sampler<std::uint32_t>(const CachedTopology<std::uint32_t>&,
+                                                                             std::vector<std::int64_t>);
+template std::unique_ptr<NeighborSampler> make_cached_sampler<std::int64_t>(const CachedTopology<std::int64_t>&,
+                                                                            std::vector<std::int64_t>);
 
 }  // namespace diskhop
