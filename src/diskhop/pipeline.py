@@ -15,14 +15,14 @@ import atexit
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import torch
 
-from diskhop._native import BufferPool, FaultInjector
+from diskhop._native import BufferPool, Engine, FaultInjector
 from diskhop.budget import Budget
 from diskhop.channels import ByteGate, ClosedError, OrderedChannel
 from diskhop.counters import FetchCounts
@@ -35,6 +35,7 @@ from diskhop.io.memory import buffer_bytes
 from diskhop.plan import Plan
 from diskhop.protocols import FeatureStore, NodeIds, Purpose, Rows, SampledBatch, Sampler
 from diskhop.rows import decode_rows
+from diskhop.sampling.cached_topology import STAGING_BYTES, CachedTopology, NeighborCacheOptions, open_cached_topology
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import Topology, open_topology
 
@@ -231,7 +232,12 @@ class Pipeline:
     """A dataset's topology and feature store, open, with a plan to run them by."""
 
     def __init__(
-        self, dataset: Dataset, plan: Plan, topology: Topology, store: FeatureStore[Any] | None, pool: BufferPool
+        self,
+        dataset: Dataset,
+        plan: Plan,
+        topology: Topology | CachedTopology,
+        store: FeatureStore[Any] | None,
+        pool: BufferPool,
     ) -> None:
         self.dataset = dataset
         self.plan = plan
@@ -303,6 +309,20 @@ def bytes_a_row(dataset: Dataset) -> int:
     return table.row_bytes + (4 * dataset.feature_dim if dataset.feature_dtype == "int8" else 0)
 
 
+def _open_topology(
+    dataset: Dataset, plan: Plan, engine: Engine, budget: Budget, pool: BufferPool
+) -> AbstractContextManager[Topology | CachedTopology]:
+    if plan.topology != "cached":
+        return open_topology(dataset.topology, plan.topology, engine, budget)
+    options = NeighborCacheOptions(
+        cache_bytes=plan.topology_cache_bytes,
+        sampling_threads=plan.sampling_threads,
+        max_gap_bytes=plan.max_gap_bytes,
+        max_read_bytes=plan.max_read_bytes,
+    )
+    return open_cached_topology(dataset.topology, options, engine, budget, pool)
+
+
 @contextmanager
 def open_pipeline(
     dataset: Dataset, plan: Plan, budget: Budget, injector: FaultInjector | None = None
@@ -314,8 +334,10 @@ def open_pipeline(
         for name in ("sampled ahead", "sampling", "sorting ids", "staging"):
             stack.enter_context(budget.reserve(name, plan.reserved[name]))
         engine = open_engine(plan.engine, plan.engine_depth, injector).engine
-        pool = BufferPool(in_flight_bytes + plan.reserved["sampled ahead"] + plan.staging_bytes)
-        topology = stack.enter_context(open_topology(dataset.topology, plan.topology, engine, budget))
+        topology_staging_bytes = plan.sampling_threads * STAGING_BYTES if plan.topology == "cached" else 0
+        staging_bytes = plan.staging_bytes + topology_staging_bytes
+        pool = BufferPool(in_flight_bytes + plan.reserved["sampled ahead"] + staging_bytes)
+        topology = stack.enter_context(_open_topology(dataset, plan, engine, budget, pool))
         table = dataset.features()
         store = None
         if table is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from diskhop.budget import Budget, format_bytes
 from diskhop.config import require_known
@@ -21,13 +22,16 @@ from diskhop.io.probe import probe
 from diskhop.pipeline import SAMPLED_AHEAD, bytes_a_row
 from diskhop.plan import Plan
 from diskhop.protocols import NodeIds, Purpose
+from diskhop.sampling.cached_topology import SAMPLING_BYTES_AN_EDGE, cached_topology_bytes
 from diskhop.sampling.neighbor import NeighborSampler
-from diskhop.sampling.topology import TopologyMode, open_topology, topology_bytes
+from diskhop.sampling.topology import open_topology, topology_bytes
 
 DEFAULT_STORE = "direct"
 _MAX_READ_BYTES = 1 << 20
 # Depth 32 of the largest reads is where this kind of disk reaches its bandwidth; below 4 MiB it cannot.
 _STAGING_BYTES = 32 << 20
+# Lists lie in huge pages.
+_PAGE_BYTES = 2 << 20
 _SMALLEST_STAGING_BYTES = 4 << 20
 # One with the model, one on its way.
 _FEWEST_IN_FLIGHT = 2
@@ -78,11 +82,12 @@ def device_model(dataset: Dataset, engine: str) -> DeviceModel:
 class BatchSizes:
     """The largest of some sampled batches.
 
-    workspace_bytes: what a sampling thread works in; sorting_bytes: what a reading thread takes to sort and plan a
-    batch's reads.
+    hop_edges: of one hop. workspace_bytes: what a sampling thread works in; sorting_bytes: what a reading thread takes
+    to sort and plan a batch's reads.
     """
 
     block_bytes: int
+    hop_edges: int
     row_bytes: int
     workspace_bytes: int
     sorting_bytes: int
@@ -90,7 +95,7 @@ class BatchSizes:
 
 def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
     """Sample a few batches of every seed set and see how large they are."""
-    most_block_bytes = most_nodes = workspace_bytes = 0
+    most_block_bytes = most_nodes = most_edges = workspace_bytes = 0
     # Mapped, since nothing is reserved yet; the pages it touches are the kernel's to keep.
     engine = open_engine("threads", 1).engine
     with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
@@ -103,9 +108,11 @@ def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
                 batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
                 most_block_bytes = max(most_block_bytes, batch.num_bytes)
                 most_nodes = max(most_nodes, batch.num_nodes)
+                most_edges = max(most_edges, *batch.num_sampled_edges)
             workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)
     return BatchSizes(
         block_bytes=most_block_bytes,
+        hop_edges=most_edges,
         row_bytes=most_nodes * bytes_a_row(dataset),
         workspace_bytes=workspace_bytes,
         sorting_bytes=most_nodes * _SORTING_BYTES_A_ROW,
@@ -151,11 +158,27 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     budget.require(smallest)
     left_bytes = budget.available_bytes - sum(smallest.values())
     # In this order: every batch draws from the topology, wide staging keeps the disk busy, more batches only smooth.
-    topology: TopologyMode = "mapped"
+    topology: Literal["memory", "cached", "mapped"] = "mapped"
+    topology_cache_bytes = 0
+    # A neighbour cache takes what is left, but for wide staging: the last lists it holds are the least worth.
+    reading_bytes = int(sampling_threads * sizes.hop_edges * SAMPLING_BYTES_AN_EDGE * _HEADROOM)
+    uncached_bytes = cached_topology_bytes(dataset.topology, 0, sampling_threads) + reading_bytes
+    wider_bytes = min(left_bytes, _STAGING_BYTES - _SMALLEST_STAGING_BYTES)
     if in_memory_bytes <= left_bytes:
         topology = "memory"
+        fixed["topology"] = in_memory_bytes
         left_bytes -= in_memory_bytes
         reasons.append(f"topology in memory: {format_bytes(in_memory_bytes)} fit")
+    elif uncached_bytes <= left_bytes - wider_bytes:
+        topology = "cached"
+        topology_cache_bytes = (left_bytes - wider_bytes - uncached_bytes) & ~(_PAGE_BYTES - 1)
+        fixed["sampling"] += reading_bytes
+        fixed["topology"] = cached_topology_bytes(dataset.topology, topology_cache_bytes, sampling_threads)
+        left_bytes -= fixed["topology"] + reading_bytes
+        reasons.append(
+            f"topology cached: {format_bytes(in_memory_bytes)} do not fit beside two batches; "
+            f"{format_bytes(topology_cache_bytes)} hold the lists most worth it"
+        )
     else:
         reasons.append(f"topology mapped: {format_bytes(in_memory_bytes)} do not fit beside two batches")
     staging_bytes = min(_STAGING_BYTES, _SMALLEST_STAGING_BYTES + left_bytes) & ~(_SMALLEST_STAGING_BYTES - 1)
@@ -169,13 +192,12 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     reasons.append(f"gaps up to {format_bytes(max_gap_bytes)} are read over: {device.source} cost of one more read")
     is_roomy = batches_in_flight > _FEWEST_IN_FLIGHT and staging_bytes == _STAGING_BYTES
     reserved = {**fixed, "mini-batches in flight": batches_in_flight * batch_bytes, "staging": staging_bytes}
-    if topology == "memory":
-        reserved["topology"] = in_memory_bytes
     return Plan(
         store=store,
         engine=engine,
         engine_depth=DEFAULT_DEPTH,
         topology=topology,
+        topology_cache_bytes=topology_cache_bytes,
         memory_bytes=budget.total_bytes,
         batches_in_flight=batches_in_flight,
         batch_bytes=batch_bytes,

@@ -22,6 +22,7 @@ from diskhop._native import BufferPool, Engine, File, RowReader, count_ids
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import TopologyFiles
 from diskhop.errors import FormatError
+from diskhop.io.memory import buffer_bytes
 from diskhop.io.stream import TRANSFER_BYTES, read_in_order
 from diskhop.policies.neighbor_cache import NODES_A_BLOCK, PICK_LISTS_BYTES, is_picked, pick_lists
 from diskhop.sampling.topology import Indices, check_length, index_dtype_of, open_indptr
@@ -73,11 +74,12 @@ def cached_topology_bytes(files: TopologyFiles, cache_bytes: int, sampling_threa
 
     Counts of neighbours are held before any list is. What samplers work in is theirs to reserve.
     """
-    cached_bytes = min(cache_bytes, _list_bytes(files))
+    cached_bytes = buffer_bytes(min(cache_bytes, _list_bytes(files)))
     counting_bytes = _count_dtype(files).itemsize * files.num_nodes
     opening_bytes = max(PICK_LISTS_BYTES + counting_bytes - cached_bytes, _LOAD_BYTES)
     # Of a block 8 bytes in the core's table, and 2 in what it is made of.
-    table_bytes = 8 * (files.num_nodes + 1) + (8 + 2) * _num_blocks(files)
+    num_blocks = _num_blocks(files)
+    table_bytes = buffer_bytes(8 * (files.num_nodes + 1)) + buffer_bytes(8 * num_blocks) + 2 * num_blocks
     return table_bytes + cached_bytes + opening_bytes + sampling_threads * STAGING_BYTES
 
 
