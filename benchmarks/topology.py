@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -113,18 +113,18 @@ class Bench:
     @contextmanager
     def open(self, side: str, cache_bytes: int, device: DeviceModel) -> Iterator[Topology | CachedTopology]:
         budget = Budget(1 << 40)
-        with ExitStack() as stack:
-            if side in ("memory", "mapped"):
-                mode = "memory" if side == "memory" else "mapped"
-                yield stack.enter_context(open_topology(self.files, mode, self.engine, budget))
-                return
-            options = NeighborCacheOptions(
-                cache_bytes=cache_bytes,
-                sampling_threads=1,
-                max_gap_bytes=device.break_even_gap_bytes,
-                max_read_bytes=_MAX_READ_BYTES,
-            )
-            yield stack.enter_context(open_cached_topology(self.files, options, self.engine, budget, self.pool))
+        if side in ("memory", "mapped"):
+            with open_topology(self.files, "memory" if side == "memory" else "mapped", self.engine, budget) as topology:
+                yield topology
+            return
+        options = NeighborCacheOptions(
+            cache_bytes=cache_bytes,
+            sampling_threads=1,
+            max_gap_bytes=device.break_even_gap_bytes,
+            max_read_bytes=_MAX_READ_BYTES,
+        )
+        with open_cached_topology(self.files, options, self.engine, budget, self.pool) as cached:
+            yield cached
 
     def sample(self, sampler: NeighborSampler, number: int) -> SampledBatch:
         return sampler.sample(self.parts[number], purpose=Purpose.TRAIN, epoch=0, number=number)

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "diskhop/rows.hpp"
@@ -36,16 +38,17 @@ class MissingNeighbors {
     radix_sort(lists_, static_cast<unsigned>(std::bit_width(reader.layout().num_rows)),
                [](const MissingList& list) { return static_cast<std::uint64_t>(list.begin); });
     std::size_t num_ids = 0;
-    for (const MissingList& list : lists_) {
-      draws_.clear();
-      for (std::uint32_t edge = list.first_edge; edge < list.first_edge + list.count; ++edge) {
-        draws_.push_back({positions[edge], edge});
+    for (std::size_t place = 0; place < lists_.size(); ++place) {
+      // Draws lie in the order in which lists were drawn from.
+      const std::size_t ahead = std::min(place + lists_ahead, lists_.size() - 1);
+      __builtin_prefetch(&positions[lists_[ahead].first_edge]);
+      const MissingList& list = lists_[place];
+      if (list.count <= max_ranked) {
+        place_by_rank(list, positions + list.first_edge, num_ids);
+      } else {
+        place_sorted(list, positions, num_ids);
       }
-      std::ranges::sort(draws_, {}, &Draw::position);
-      for (const Draw& draw : draws_) {
-        ids_[num_ids] = static_cast<std::int64_t>(draw.position);
-        edges_[num_ids++] = draw.edge;
-      }
+      num_ids += list.count;
     }
     const ReadCounts counts =
         reader.read({ids_.data(), num_ids}, reinterpret_cast<std::byte*>(values_.data()), Priority::demand);
@@ -74,6 +77,37 @@ class MissingNeighbors {
     Word position;
     std::uint32_t edge;
   };
+  static constexpr std::uint32_t max_ranked = 16;
+  static constexpr std::size_t lists_ahead = 8;
+
+  /// A few draws go to where as many are smaller: without a branch, which a sort would mispredict for every draw.
+  void place_by_rank(const MissingList& list, const Word* positions, std::size_t first_id) {
+    std::array<Word, max_ranked> draws;
+    draws.fill(std::numeric_limits<Word>::max());
+    std::copy_n(positions, list.count, draws.data());
+    std::array<Word, max_ranked> ranks{};
+    for (std::uint32_t other = 0; other < list.count; ++other) {
+      const Word position = positions[other];
+      for (std::uint32_t draw = 0; draw < max_ranked; ++draw) ranks[draw] += position < draws[draw] ? 1 : 0;
+    }
+    for (std::uint32_t draw = 0; draw < list.count; ++draw) {
+      ids_[first_id + ranks[draw]] = static_cast<std::int64_t>(draws[draw]);
+      edges_[first_id + ranks[draw]] = list.first_edge + draw;
+    }
+  }
+
+  void place_sorted(const MissingList& list, const Word* positions, std::size_t first_id) {
+    draws_.clear();
+    for (std::uint32_t edge = list.first_edge; edge < list.first_edge + list.count; ++edge) {
+      draws_.push_back({positions[edge], edge});
+    }
+    // A list that is taken whole ascends already.
+    if (!std::ranges::is_sorted(draws_, {}, &Draw::position)) std::ranges::sort(draws_, {}, &Draw::position);
+    for (const Draw& draw : draws_) {
+      ids_[first_id] = static_cast<std::int64_t>(draw.position);
+      edges_[first_id++] = draw.edge;
+    }
+  }
 
   std::vector<MissingList> lists_;
   std::size_t num_edges_ = 0;

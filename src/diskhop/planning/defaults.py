@@ -22,7 +22,7 @@ from diskhop.io.probe import probe
 from diskhop.pipeline import SAMPLED_AHEAD, bytes_a_row
 from diskhop.plan import Plan
 from diskhop.protocols import NodeIds, Purpose
-from diskhop.sampling.cached_topology import SAMPLING_BYTES_AN_EDGE, cached_topology_bytes
+from diskhop.sampling.cached_topology import cached_topology_bytes, hop_read_bytes
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import open_topology, topology_bytes
 
@@ -82,12 +82,12 @@ def device_model(dataset: Dataset, engine: str) -> DeviceModel:
 class BatchSizes:
     """The largest of some sampled batches.
 
-    hop_edges: of one hop. workspace_bytes: what a sampling thread works in; sorting_bytes: what a reading thread takes
-    to sort and plan a batch's reads.
+    hop_read_bytes: what a sampling thread takes to read a hop of lists that are on the disk. workspace_bytes: what it
+    works in besides; sorting_bytes: what a reading thread takes to sort and plan a batch's reads.
     """
 
     block_bytes: int
-    hop_edges: int
+    hop_read_bytes: int
     row_bytes: int
     workspace_bytes: int
     sorting_bytes: int
@@ -95,7 +95,7 @@ class BatchSizes:
 
 def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
     """Sample a few batches of every seed set and see how large they are."""
-    most_block_bytes = most_nodes = most_edges = workspace_bytes = 0
+    most_block_bytes = most_nodes = most_hop_bytes = workspace_bytes = 0
     # Mapped, since nothing is reserved yet; the pages it touches are the kernel's to keep.
     engine = open_engine("threads", 1).engine
     with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
@@ -108,11 +108,12 @@ def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
                 batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
                 most_block_bytes = max(most_block_bytes, batch.num_bytes)
                 most_nodes = max(most_nodes, batch.num_nodes)
-                most_edges = max(most_edges, *batch.num_sampled_edges)
+                hops = zip(batch.num_sampled_nodes[:-1], batch.num_sampled_edges, strict=True)
+                most_hop_bytes = max(most_hop_bytes, *(hop_read_bytes(*hop) for hop in hops))
             workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)
     return BatchSizes(
         block_bytes=most_block_bytes,
-        hop_edges=most_edges,
+        hop_read_bytes=most_hop_bytes,
         row_bytes=most_nodes * bytes_a_row(dataset),
         workspace_bytes=workspace_bytes,
         sorting_bytes=most_nodes * _SORTING_BYTES_A_ROW,
@@ -161,7 +162,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     topology: Literal["memory", "cached", "mapped"] = "mapped"
     topology_cache_bytes = 0
     # A neighbour cache takes what is left, but for wide staging: the last lists it holds are the least worth.
-    reading_bytes = int(sampling_threads * sizes.hop_edges * SAMPLING_BYTES_AN_EDGE * _HEADROOM)
+    reading_bytes = int(sampling_threads * sizes.hop_read_bytes * _HEADROOM)
     uncached_bytes = cached_topology_bytes(dataset.topology, 0, sampling_threads) + reading_bytes
     wider_bytes = min(left_bytes, _STAGING_BYTES - _SMALLEST_STAGING_BYTES)
     if in_memory_bytes <= left_bytes:

@@ -29,9 +29,6 @@ from diskhop.sampling.topology import Indices, check_length, index_dtype_of, ope
 
 # Where the reads of one thread that samples land; while opening, those of `indices` from front to back.
 STAGING_BYTES = 2 * TRANSFER_BYTES
-# The most that the core's sampler takes besides for an edge of a hop: its id, place and value, its list twice over, and
-# a planned read.
-SAMPLING_BYTES_AN_EDGE = 60 + 40
 _NODES_AT_ONCE = 1 << 15
 _EDGES_AT_ONCE = 1 << 17
 # Of nodes at once, what their lists are found by; of edges, their ids, what these are made of and a planned read.
@@ -81,6 +78,15 @@ def cached_topology_bytes(files: TopologyFiles, cache_bytes: int, sampling_threa
     num_blocks = _num_blocks(files)
     table_bytes = buffer_bytes(8 * (files.num_nodes + 1)) + buffer_bytes(8 * num_blocks) + 2 * num_blocks
     return table_bytes + cached_bytes + opening_bytes + sampling_threads * STAGING_BYTES
+
+
+def hop_read_bytes(num_lists: int, num_edges: int) -> int:
+    """The most that a sampler of a cached topology works in besides, to read a hop of so many edges from so many lists.
+
+    Of a list 16 bytes, twice, in vectors that double; of an edge its id, place and value, with a quarter to spare, and
+    a planned read.
+    """
+    return 4 * 16 * num_lists + (25 + 40) * num_edges
 
 
 @contextmanager
