@@ -1,6 +1,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <fstream>
 #include <limits>
 #include <set>
 #include <span>
@@ -12,10 +13,14 @@
 
 #include "check.hpp"
 #include "diskhop/sampler.hpp"
+#include "io_testing.hpp"
 
 using namespace diskhop;
 using diskhop::testing::check;
 using diskhop::testing::check_throws;
+using diskhop::testing::engine_names;
+using diskhop::testing::injector_with;
+using diskhop::testing::ScratchFolder;
 
 namespace {
 
@@ -158,6 +163,119 @@ void test_both_ways_to_number_nodes_give_the_same_batches() {
   });
 }
 
+/// The lists of a graph in a file, some of them held in memory too.
+template <typename Index>
+class GraphOnDisk {
+ public:
+  GraphOnDisk(const Graph<Index>& graph, const std::string& path, Engine& engine, const auto& is_held)
+      : file_(write(graph, path), FileMode::read, true),
+        reader_(engine, file_,
+                {.num_rows = graph.indices.size(), .row_bytes = sizeof(Index), .row_stride = sizeof(Index)},
+                {.max_gap_bytes = 4096, .staging_bytes = 4 << 20}, no_pool()) {
+    for (std::size_t node = 0; node + 1 < graph.indptr.size(); ++node) {
+      if (node % 16 == 0) blocks_.push_back(lists_.size() << 16);
+      if (!is_held(node)) continue;
+      blocks_.back() |= std::uint64_t{1} << node % 16;
+      lists_.insert(lists_.end(), graph.indices.begin() + graph.indptr[node],
+                    graph.indices.begin() + graph.indptr[node + 1]);
+    }
+    if (lists_.empty()) lists_.push_back(0);
+  }
+  [[nodiscard]] CachedTopology<Index> topology(const Graph<Index>& graph) const {
+    return {.indptr = graph.indptr, .blocks = blocks_, .lists = lists_, .reader = &reader_};
+  }
+
+ private:
+  static std::string write(const Graph<Index>& graph, const std::string& path) {
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(graph.indices.data()),
+               static_cast<std::streamsize>(graph.indices.size() * sizeof(Index)));
+    return path;
+  }
+
+  File file_;
+  RowReader reader_;
+  std::vector<std::uint64_t> blocks_;
+  std::vector<Index> lists_;
+};
+
+template <typename Index>
+void test_lists_held_in_part_give_the_same_batches() {
+  const ScratchFolder folder;
+  // With millions of nodes more, none with a list, nodes are numbered by table.
+  for (const std::size_t num_nodes : {std::size_t{20'000}, std::size_t{9'000'000}}) {
+    auto graph = make_graph<Index>(20'000, 30);
+    graph.indptr.resize(num_nodes + 1, graph.indptr.back());
+    const auto order = keyed_permutation(20'000, 0, 0, 0);
+    for (const std::string& name : engine_names()) {
+      const auto engine = make_engine(name, 16, nullptr);
+      for (const std::size_t share : {0, 1, 8, 16}) {  // sixteenths that are held
+        const GraphOnDisk<Index> on_disk(graph, folder.file("indices"), *engine,
+                                         [&](std::size_t node) { return mix64(node) % 16 < share; });
+        for (const std::vector<std::int64_t>& fanouts : {std::vector<std::int64_t>{4, -1, 10}, {20, 20}}) {
+          const auto expected = make_neighbor_sampler<Index>(graph.topology(), fanouts);
+          const auto cached = make_cached_sampler<Index>(on_disk.topology(graph), fanouts);
+          std::vector<std::jthread> threads;
+          for (std::uint64_t thread = 0; thread < 3; ++thread) {
+            threads.emplace_back([&, thread] {
+              for (std::uint64_t number = thread; number < 9; number += 3) {
+                const std::span<const std::int64_t> seeds{order.data() + number * 100, 1 + number * 30};
+                const SampledBlocks batch = cached->sample(seeds, {.batch = number}, no_pool());
+                check_equal(batch, expected->sample(seeds, {.batch = number}, no_pool()),
+                            "held or read, the same batch");
+                check((batch.read_counts.reads == 0) == (share == 16), "what is not held is read");
+              }
+            });
+          }
+        }
+      }
+    }
+  }
+}
+
+void test_a_read_that_fails_is_an_error_and_leaves_the_sampler_usable() {
+  const ScratchFolder folder;
+  const auto graph = make_graph<std::uint32_t>(20'000, 30);
+  const std::vector<std::int64_t> seeds{1, 2, 3, 4, 5};
+  for (const std::string& name : engine_names()) {
+    for (const FaultKind kind : {FaultKind::io_error, FaultKind::truncated}) {
+      const auto engine = make_engine(name, 16, injector_with({{.kind = kind, .counted = Counted::reads, .nth = 2}}));
+      const GraphOnDisk<std::uint32_t> on_disk(graph, folder.file("indices"), *engine, [](auto) { return false; });
+      const auto sampler = make_cached_sampler<std::uint32_t>(on_disk.topology(graph), {5, 5});
+      const auto error =
+          check_throws<IoError>([&] { static_cast<void>(sampler->sample(seeds, {}, no_pool())); }, "a read fails");
+      check(error.path() == folder.file("indices"), "the error names the file");
+      check_equal(sampler->sample(seeds, {}, no_pool()), sample(graph, seeds, {5, 5}, {}),
+                  "sampling works after errors");
+    }
+  }
+}
+
+void test_parts_that_do_not_fit_each_other_are_refused() {
+  const ScratchFolder folder;
+  const auto graph = make_graph<std::uint32_t>(100, 5);
+  const auto engine = make_engine("threads", 4, nullptr);
+  const GraphOnDisk<std::uint32_t> on_disk(graph, folder.file("indices"), *engine, [](auto) { return true; });
+  const CachedTopology<std::uint32_t> good = on_disk.topology(graph);
+  const auto refused = [](const auto& topology, const char* what) {
+    check_throws<std::invalid_argument>([&] { static_cast<void>(make_cached_sampler(topology, {2})); }, what);
+  };
+  CachedTopology<std::uint32_t> bad = good;
+  bad.blocks = good.blocks.first(good.blocks.size() - 1);
+  refused(bad, "blocks that leave nodes out");
+  bad = good;
+  bad.lists = {};
+  refused(bad, "no list at all");
+  const std::vector<std::int64_t> wide(graph.indices.begin(), graph.indices.end());
+  refused(CachedTopology<std::int64_t>{good.indptr, good.blocks, wide, good.reader}, "a reader of other rows");
+  bad = good;
+  bad.lists = good.lists.first(good.lists.size() / 2);
+  const std::vector<std::int64_t> seeds{99, 98, 97};
+  check_throws<std::out_of_range>(
+      [&] { static_cast<void>(make_cached_sampler(bad, {2})->sample(seeds, {}, no_pool())); },
+      "lists that end too soon");
+}
+
 /// Node ids beyond 2^32, two with equal lower halves. The graph is one of address space only.
 void test_ids_beyond_32_bits() {
   constexpr std::int64_t beyond = std::int64_t{1} << 32;
@@ -262,6 +380,10 @@ int main() {
   test_long_lists_draw_without_repeats();
   test_threads_change_nothing();
   test_both_ways_to_number_nodes_give_the_same_batches();
+  test_lists_held_in_part_give_the_same_batches<std::uint32_t>();
+  test_lists_held_in_part_give_the_same_batches<std::int64_t>();
+  test_a_read_that_fails_is_an_error_and_leaves_the_sampler_usable();
+  test_parts_that_do_not_fit_each_other_are_refused();
   test_ids_beyond_32_bits();
   test_bad_input_throws_and_leaves_the_sampler_usable();
   test_permutations_hold_every_item_once();

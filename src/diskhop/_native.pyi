@@ -361,8 +361,10 @@ class NeighborSampler:
 
     def sample(
         self, seeds: NDArray[np.int64], seed: int, purpose: int, epoch: int, batch: int, pool: BufferPool
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], list[int], list[int]]:
-        """node_ids, indptr, sources, edge_positions, num_sampled_nodes, num_sampled_edges of a SampledBatch.
+    ) -> tuple[
+        NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], list[int], list[int], int, int
+    ]:
+        """The fields of a SampledBatch, in its order, from node_ids on.
 
         The arrays share one buffer of the pool, which gets it back with the last of them.
         """
@@ -374,6 +376,15 @@ class NeighborSampler:
 def make_neighbor_sampler(
     indptr: NDArray[np.int64], indices: NDArray[np.uint32] | NDArray[np.int64], fanouts: Sequence[int]
 ) -> NeighborSampler: ...
+def make_cached_sampler(
+    indptr: NDArray[np.int64],
+    blocks: NDArray[np.uint64],
+    lists: NDArray[np.uint32] | NDArray[np.int64],
+    reader: RowReader,
+    fanouts: Sequence[int],
+) -> NeighborSampler:
+    """The same over lists of which some are in memory and the others read: see CachedTopology in sampler.hpp."""
+
 def keyed_permutation(num_items: int, seed: int, purpose: int, epoch: int) -> NDArray[np.int64]:
     """0 .. num_items - 1 in an order that depends on the key alone (sorted by a hash of key and item).
 

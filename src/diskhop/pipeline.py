@@ -15,7 +15,7 @@ import atexit
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,14 @@ from diskhop.plan import Plan
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import FeatureStore, LookAheadStore, NodeIds, Purpose, Rows, SampledBatch, Sampler
 from diskhop.rows import decode_rows
-from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet, count_accesses, out_degrees
+from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet, count_accesses
+from diskhop.sampling.cached_topology import (
+    STAGING_BYTES,
+    CachedTopology,
+    NeighborCacheOptions,
+    count_neighbors,
+    open_cached_topology,
+)
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.superbatch import NoRoomError, Sampled, Superbatch, SuperbatchMaker
 from diskhop.sampling.topology import Topology, open_topology
@@ -288,7 +295,7 @@ class Pipeline:
         self,
         dataset: Dataset,
         plan: Plan,
-        topology: Topology,
+        topology: Topology | CachedTopology,
         store: FeatureStore[Any] | None,
         engine: Engine,
         pool: BufferPool,
@@ -396,6 +403,20 @@ def bytes_a_row(dataset: Dataset) -> int:
     return table.row_bytes + (4 * dataset.feature_dim if dataset.feature_dtype == "int8" else 0)
 
 
+def _open_topology(
+    dataset: Dataset, plan: Plan, engine: Engine, budget: Budget, pool: BufferPool
+) -> AbstractContextManager[Topology | CachedTopology]:
+    if plan.topology != "cached":
+        return open_topology(dataset.topology, plan.topology, engine, budget)
+    options = NeighborCacheOptions(
+        cache_bytes=plan.topology_cache_bytes,
+        sampling_threads=plan.sampling_threads,
+        max_gap_bytes=plan.max_gap_bytes,
+        max_read_bytes=plan.max_read_bytes,
+    )
+    return open_cached_topology(dataset.topology, options, engine, budget, pool)
+
+
 @contextmanager
 def open_pipeline(
     dataset: Dataset,
@@ -410,12 +431,16 @@ def open_pipeline(
     expected: batches by which a store that wants to know measures what will be asked for.
     """
     engine = open_engine(plan.engine, plan.engine_depth, injector).engine
-    with ExitStack() as stack, open_topology(dataset.topology, plan.topology, engine, budget) as topology:
-        pinned = choose_pinned(dataset, topology, plan, budget, expected) if plan.store == "static" else None
-        in_flight_bytes = plan.batches_in_flight * plan.batch_bytes
+    num_bytes = plan.batches_in_flight * plan.batch_bytes + plan.reserved["sampled ahead"] + plan.staging_bytes
+    pool = BufferPool(num_bytes + (plan.sampling_threads * STAGING_BYTES if plan.topology == "cached" else 0))
+    with ExitStack() as stack:
+        topology = stack.enter_context(_open_topology(dataset, plan, engine, budget, pool))
+        pinned = None
+        if plan.store == "static" and not (plan.pinned == "degree" and dataset.order == "hot"):
+            with budget.reserve("counting accesses", COUNTING_BYTES_A_NODE * topology.num_nodes):
+                pinned = _choose_pinned(dataset, plan, topology, expected, engine, pool)
         for name in _RESERVED_BY_PIPELINE:
             stack.enter_context(budget.reserve(name, plan.reserved[name]))
-        pool = BufferPool(in_flight_bytes + plan.reserved["sampled ahead"] + plan.staging_bytes)
         table = dataset.features()
         scratch = store = None
         if table is not None:
@@ -441,15 +466,17 @@ def open_pipeline(
         yield Pipeline(dataset, plan, topology, store, engine, pool, scratch)
 
 
-def choose_pinned(
-    dataset: Dataset, topology: Topology, plan: Plan, budget: Budget, expected: SeedSet | None
-) -> NodeIds | None:
-    """The rows that will probably be asked for most, ascending; None: the first ones, in hot order."""
-    if plan.pinned == "degree" and dataset.order == "hot":
-        return None
-    with budget.reserve("counting accesses", COUNTING_BYTES_A_NODE * topology.num_nodes):
-        if plan.pinned == "accesses" and expected is not None:
-            counts: NDArray[Any] = count_accesses(topology, expected)
-        else:
-            counts = out_degrees(topology)
-        return most_accessed(counts, plan.cache_rows)
+def _choose_pinned(
+    dataset: Dataset,
+    plan: Plan,
+    topology: Topology | CachedTopology,
+    expected: SeedSet | None,
+    engine: Engine,
+    pool: BufferPool,
+) -> NodeIds:
+    """The rows that will probably be asked for most, ascending."""
+    if plan.pinned == "accesses" and expected is not None:
+        counts: NDArray[Any] = count_accesses(topology, expected)
+    else:
+        counts = count_neighbors(dataset.topology, engine, pool)
+    return most_accessed(counts, plan.cache_rows)

@@ -11,16 +11,18 @@ from typing import Any, Literal
 class Plan:
     """Every choice of a run, with its reason.
 
-    topology: 'memory' or 'mapped'. batches_in_flight: mini-batches from the first read to the model's release, one of
-    them the model's, batch_bytes each (measured, with headroom); a larger one waits until it is alone on its way.
-    max_gap_bytes: the largest gap that is read over rather than skipped. staging_bytes: where reads land, all reading
-    threads together. threads: cores that sampling, gathering and the model share. reserved: bytes by name.
+    topology: 'memory', 'cached' or 'mapped'; topology_cache_bytes: of 'cached', memory for lists. batches_in_flight:
+    mini-batches from the first read to the model's release, one of them the model's, batch_bytes each (measured, with
+    headroom); a larger one waits until it is alone on its way. max_gap_bytes: the largest gap that is read over rather
+    than skipped. staging_bytes: where reads of rows land, all reading threads together. threads: cores that sampling,
+    gathering and the model share. reserved: bytes by name.
     """
 
     store: str
     engine: str
     engine_depth: int
-    topology: Literal["memory", "mapped"]
+    topology: Literal["memory", "cached", "mapped"]
+    topology_cache_bytes: int
     memory_bytes: int
     batches_in_flight: int
     batch_bytes: int

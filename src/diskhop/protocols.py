@@ -41,6 +41,7 @@ class SampledBatch:
     node_ids: int64 (nodes); seeds, then nodes by hop in order of discovery.
     indptr: int64 (expanded nodes + 1). sources: int32 (edges), local ids. edge_positions: int64 (edges), positions
     in the dataset's `indices`. num_sampled_nodes: per hop, the seeds first (hops + 1). num_sampled_edges: per hop.
+    topology_reads and topology_bytes_read: what sampling it read of lists that are not in memory.
     """
 
     number: int
@@ -51,6 +52,8 @@ class SampledBatch:
     edge_positions: NDArray[np.int64]
     num_sampled_nodes: tuple[int, ...]
     num_sampled_edges: tuple[int, ...]
+    topology_reads: int = 0
+    topology_bytes_read: int = 0
 
     @property
     def num_nodes(self) -> int:

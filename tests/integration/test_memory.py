@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ done.set()
 watcher.join()
 print(json.dumps({
     "grown_bytes": (most - before) * 1024, "reserved_bytes": sum(plan.reserved.values()), "needed_bytes": needed,
-    "read_bytes": of("/proc/self/io", "read_bytes") - read_before,
+    "read_bytes": of("/proc/self/io", "read_bytes") - read_before, "topology": plan.topology,
 }))
 """
 
@@ -88,11 +89,28 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     )
 
 
-def run(dataset: Dataset, memory_bytes: int, store: str) -> dict[str, int]:
+@pytest.fixture(scope="module")
+def graph_of_edges(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Lists of 170 MB beside which all else is small."""
+    return small_graph(
+        tmp_path_factory.mktemp("graphs") / "edges",
+        num_nodes=NUM_NODES,
+        dim=8,
+        num_classes=8,
+        num_edges=42_000_000,
+        homophily=0.7,
+        signal=1.0,
+        train_fraction=0.2,
+        eval_fraction=0.2,
+        seed=2,
+    )
+
+
+def run(dataset: Dataset, memory_bytes: int, store: str) -> dict[str, Any]:
     command = [sys.executable, "-c", PROGRAM, str(dataset.path), str(memory_bytes), store]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
-    found: dict[str, int] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
@@ -110,6 +128,18 @@ def test_a_store_out_of_core_holds_what_it_reserved_and_reads_from_the_disk(
     assert found["grown_bytes"] <= found["reserved_bytes"] + SLACK_BYTES
     # With everything evicted first, no byte of a needed row can have come from anywhere else.
     assert found["read_bytes"] >= found["needed_bytes"]
+
+
+@pytest.mark.parametrize(("memory_bytes", "topology"), [(60_000_000, "mapped"), (200_000_000, "cached")])
+def test_a_topology_that_does_not_fit_holds_what_it_reserved(
+    graph_of_edges: Dataset, memory_bytes: int, topology: str
+) -> None:
+    found = run(graph_of_edges, memory_bytes, "direct")
+    assert found["topology"] == topology
+    assert found["reserved_bytes"] <= memory_bytes
+    assert found["grown_bytes"] <= found["reserved_bytes"] + SLACK_BYTES
+    if topology == "cached":
+        assert found["grown_bytes"] >= found["reserved_bytes"] / 2
 
 
 def test_the_memory_store_is_told_apart_by_the_same_measure(dataset: Dataset) -> None:

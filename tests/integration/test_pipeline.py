@@ -100,7 +100,8 @@ def test_batches_are_bit_identical_whatever_carries_them(
         sampling_threads=threads,
         reading_threads=threads,
         threads=threads,
-        topology="mapped" if threads == 2 else "memory",
+        topology="memory" if threads == 1 else "mapped" if threads == 2 else "cached",
+        topology_cache_bytes=20_000,
         batches_in_flight=threads + 1,
     )
     assert_same(run_all(dataset, plan), reference)

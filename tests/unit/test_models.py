@@ -64,7 +64,7 @@ class Graph:
     def sample(self, seeds: list[int], fanout: tuple[int, ...], number: int = 0) -> SampledBatch:
         sampler = make_neighbor_sampler(self.indptr, self.indices, fanout)
         drawn = sampler.sample(np.array(seeds), 0, 0, 0, number, BufferPool(0))
-        node_ids, indptr, sources, positions, nodes_by_hop, edges_by_hop = drawn
+        node_ids, indptr, sources, positions, nodes_by_hop, edges_by_hop, *_ = drawn
         counts = (tuple(nodes_by_hop), tuple(edges_by_hop))
         return SampledBatch(number, len(seeds), node_ids, indptr, sources, positions, *counts)
 

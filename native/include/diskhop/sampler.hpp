@@ -9,14 +9,33 @@
 
 #include "diskhop/buffer.hpp"
 #include "diskhop/random.hpp"
+#include "diskhop/rows.hpp"
 
 namespace diskhop {
 
 /// In-neighbour lists in CSC. Index is std::uint32_t or std::int64_t.
 template <typename Index>
 struct Topology {
+  using Id = Index;
   std::span<const std::int64_t> indptr;  // num_nodes + 1
   std::span<const Index> indices;
+  [[nodiscard]] std::uint64_t num_edges() const { return indices.size(); }
+};
+
+/// The same lists, of which some are held whole in memory, one after the other by node (Ginex's neighbour cache,
+/// section 3.2), and the others are read when they are drawn from. To find them takes half a byte a node: where in
+/// `lists` a held list begins is where the first of its block's does, and the lengths of those between, which indptr
+/// knows.
+template <typename Index>
+struct CachedTopology {
+  using Id = Index;
+  std::span<const std::int64_t> indptr;  // num_nodes + 1
+  /// For nodes 16 i .. 16 i + 15: in the lowest 16 bits, which lists are held; above, where in `lists` the first
+  /// begins.
+  std::span<const std::uint64_t> blocks;
+  std::span<const Index> lists;  // at least one value
+  const RowReader* reader;       // of `indices`, as rows of one Index without gaps
+  [[nodiscard]] std::uint64_t num_edges() const { return reader->layout().num_rows; }
 };
 
 /// The arrays of Python's SampledBatch.
@@ -28,6 +47,7 @@ struct SampledBlocks {
   std::span<std::int32_t> sources;
   std::vector<std::int64_t> num_sampled_nodes;
   std::vector<std::int64_t> num_sampled_edges;
+  ReadCounts read_counts;  // of lists that are not in memory
 };
 
 /// Expands unique seeds by fan-outs (one per hop; -1: all neighbours). Every node is expanded once, when first
@@ -41,9 +61,9 @@ class NeighborSampler {
  public:
   virtual ~NeighborSampler() = default;
 
-  /// Throws std::invalid_argument for a seed outside the graph or repeated, std::out_of_range for a topology that is
-  /// damaged where the batch touches it, std::length_error for a batch of 2^31 edges or more, or whose seeds and edges
-  /// together could reach as many nodes.
+  /// Throws std::invalid_argument for a seed outside the graph or repeated, IoError for lists that cannot be read,
+  /// std::out_of_range for a topology that is damaged where the batch touches it, std::length_error for a batch of 2^31
+  /// edges or more, or whose seeds and edges together could reach as many nodes.
   [[nodiscard]] virtual SampledBlocks sample(std::span<const std::int64_t> seeds, const DrawKey& key,
                                              BufferPool& pool) = 0;
 
@@ -51,16 +71,26 @@ class NeighborSampler {
   [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
 };
 
-/// The topology's arrays must outlive the sampler. Throws std::invalid_argument for a fan-out of 0 or below -1 and for
-/// an empty indptr.
+/// The topology's arrays must outlive the sampler. Throws std::invalid_argument for a fan-out of 0 or below -1, for
+/// an empty indptr, and for a cached topology whose parts do not fit each other.
 template <typename Index>
 [[nodiscard]] std::unique_ptr<NeighborSampler> make_neighbor_sampler(const Topology<Index>& topology,
                                                                      std::vector<std::int64_t> fanouts);
+/// The same batches, bit for bit: draws are of positions. Each hop's neighbours that are not held are read at once, by
+/// one call of the reader; besides what that call takes, a workspace then holds up to 64 bytes a list of the hop and 25
+/// an edge.
+template <typename Index>
+[[nodiscard]] std::unique_ptr<NeighborSampler> make_cached_sampler(const CachedTopology<Index>& topology,
+                                                                   std::vector<std::int64_t> fanouts);
 
 extern template std::unique_ptr<NeighborSampler> make_neighbor_sampler<std::uint32_t>(const Topology<std::uint32_t>&,
                                                                                       std::vector<std::int64_t>);
 extern template std::unique_ptr<NeighborSampler> make_neighbor_sampler<std::int64_t>(const Topology<std::int64_t>&,
                                                                                      std::vector<std::int64_t>);
+extern template std::unique_ptr<NeighborSampler> make_cached_sampler<std::uint32_t>(
+    const CachedTopology<std::uint32_t>&, std::vector<std::int64_t>);
+extern template std::unique_ptr<NeighborSampler> make_cached_sampler<std::int64_t>(const CachedTopology<std::int64_t>&,
+                                                                                   std::vector<std::int64_t>);
 
 /// 0 .. num_items - 1, sorted by the hash absorb(k, item), where k is the seed, purpose and epoch absorbed in turn.
 /// Takes 16 bytes an item, of which 8 are the result.

@@ -22,6 +22,15 @@ std::unique_ptr<NeighborSampler> make_sampler(const InputArray<std::int64_t>& in
   return make_neighbor_sampler<Index>({as_span(indptr), as_span(indices)}, std::move(fanouts));
 }
 
+template <typename Index>
+std::unique_ptr<NeighborSampler> make_cached(const InputArray<std::int64_t>& indptr,
+                                             const InputArray<std::uint64_t>& blocks, const InputArray<Index>& lists,
+                                             const RowReader& reader, std::vector<std::int64_t> fanouts) {
+  return make_cached_sampler<Index>(
+      {.indptr = as_span(indptr), .blocks = as_span(blocks), .lists = as_span(lists), .reader = &reader},
+      std::move(fanouts));
+}
+
 nb::tuple sample(NeighborSampler& sampler, const InputArray<std::int64_t>& seeds, std::uint64_t seed,
                  std::uint64_t purpose, std::uint64_t epoch, std::uint64_t batch, nb::handle_t<BufferPool> pool) {
   SampledBlocks blocks;
@@ -36,7 +45,7 @@ nb::tuple sample(NeighborSampler& sampler, const InputArray<std::int64_t>& seeds
   };
   return nb::make_tuple(as_array(blocks.node_ids), as_array(blocks.indptr), as_array(blocks.sources),
                         as_array(blocks.edge_positions), std::move(blocks.num_sampled_nodes),
-                        std::move(blocks.num_sampled_edges));
+                        std::move(blocks.num_sampled_edges), blocks.read_counts.reads, blocks.read_counts.bytes_read);
 }
 
 OutputArray<std::int64_t> permute(std::uint64_t num_items, std::uint64_t seed, std::uint64_t purpose,
@@ -56,6 +65,10 @@ void bind_make_sampler(nb::module_& module) {
   module.def("make_neighbor_sampler", &make_sampler<Index>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
              "fanouts"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
              "A sampler over a topology; the draws are defined in random.hpp.");
+  module.def("make_cached_sampler", &make_cached<Index>, "indptr"_a.noconvert(), "blocks"_a.noconvert(),
+             "lists"_a.noconvert(), "reader"_a, "fanouts"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
+             nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>(),
+             "The same over lists of which some are in memory: see CachedTopology in sampler.hpp.");
 }
 
 }  // namespace
@@ -64,7 +77,8 @@ void bind_sampling(nb::module_& module) {
   using namespace nb::literals;
   nb::class_<NeighborSampler>(module, "NeighborSampler")
       .def("sample", &sample, "seeds"_a.noconvert(), "seed"_a, "purpose"_a, "epoch"_a, "batch"_a, "pool"_a,
-           "Sample the in-neighbourhood of unique seeds: the arrays of a SampledBatch, in memory of the pool. "
+           "Sample the in-neighbourhood of unique seeds: the fields of a SampledBatch, its arrays in memory of the "
+           "pool. "
            "sampler.hpp says what each error means.")
       .def_prop_ro("workspace_bytes", &NeighborSampler::workspace_bytes);
   bind_make_sampler<std::uint32_t>(module);

@@ -33,6 +33,9 @@ std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, co
   std::vector<PlannedRead> reads;
   reads.reserve(sorted_ids.size());  // no more than asked for is ever touched; growing would hold everything twice
   std::int64_t previous = -1;
+  // Of the last read, in registers: there are many rows a read.
+  std::uint64_t last_offset = 0;
+  std::uint64_t last_end = 0;
   for (std::size_t wanted = 0; wanted < sorted_ids.size(); ++wanted) {
     const std::int64_t id = sorted_ids[wanted];
     if (id < 0 || static_cast<std::uint64_t>(id) >= layout.num_rows) {
@@ -48,20 +51,25 @@ std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, co
     const std::uint64_t begin = row_begin & ~(alignment - 1);
     const std::uint64_t end = (row_begin + layout.row_bytes + alignment - 1) & ~(alignment - 1);
     if (max_gap_bytes >= 0 && !reads.empty()) {
-      PlannedRead& last = reads.back();
-      const std::uint64_t last_end = last.offset + last.num_bytes;
       const bool near = begin <= last_end || begin - last_end <= static_cast<std::uint64_t>(max_gap_bytes);
       // What lies within the last read costs nothing, however long that is.
-      if (near && end - last.offset <= std::max(max_read_bytes, last.num_bytes)) {
-        last.num_bytes = end - last.offset;
-        ++last.num_wanted;
+      if (near && end - last_offset <= std::max(max_read_bytes, last_end - last_offset)) {
+        last_end = end;
         continue;
       }
     }
-    reads.push_back(
-        {.offset = begin, .num_bytes = end - begin, .required_bytes = 0, .first_wanted = wanted, .num_wanted = 1});
+    if (!reads.empty()) reads.back().num_bytes = last_end - last_offset;
+    last_offset = begin;
+    last_end = end;
+    reads.push_back({.offset = begin, .num_bytes = 0, .required_bytes = 0, .first_wanted = wanted, .num_wanted = 0});
   }
-  for (PlannedRead& read : reads) read.required_bytes = std::min(read.num_bytes, table_bytes - read.offset);
+  if (!reads.empty()) reads.back().num_bytes = last_end - last_offset;
+  std::uint64_t wanted_end = sorted_ids.size();
+  for (auto read = reads.rbegin(); read != reads.rend(); ++read) {
+    read->required_bytes = std::min(read->num_bytes, table_bytes - read->offset);
+    read->num_wanted = wanted_end - read->first_wanted;
+    wanted_end = read->first_wanted;
+  }
   return reads;
 }
 

@@ -1,9 +1,11 @@
-"""Files written from front to back in large transfers, as the device likes them."""
+"""Files written and read from front to back in large transfers, as the device likes them."""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -11,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File
-from diskhop.errors import WriteError
+from diskhop.errors import ReadError, WriteError
 from diskhop.io.atomic import destination_errors
 
 TRANSFER_BYTES = 4 << 20
+# A part is read by several requests: one alone does not keep the device busy.
+_READ_BYTES = 1 << 20
 
 
 class SequentialWriter:
@@ -92,3 +96,34 @@ class SequentialWriter:
         if ticket is not None:
             with destination_errors(self._path):
                 self._engine.wait(ticket)
+
+
+def read_in_order(file: File, num_bytes: int, engine: Engine, pool: BufferPool) -> Iterator[NDArray[np.uint8]]:
+    """Yield the first num_bytes of a file in parts of TRANSFER_BYTES; one is used while the next is read.
+
+    A part may be used until the next is asked for. Takes 2 * TRANSFER_BYTES from the pool. Raises ReadError.
+    """
+    buffers = (pool.take(TRANSFER_BYTES), pool.take(TRANSFER_BYTES))
+    aligned_bytes = -(-num_bytes // file.offset_alignment) * file.offset_alignment
+    tickets: deque[int] = deque()
+
+    def submit(start: int) -> None:
+        offsets = np.arange(start, min(start + TRANSFER_BYTES, num_bytes), _READ_BYTES, dtype=np.uint64)
+        lengths = np.minimum(np.uint64(_READ_BYTES), np.uint64(aligned_bytes) - offsets)
+        required = np.minimum(np.uint64(_READ_BYTES), np.uint64(num_bytes) - offsets)
+        buffer = buffers[start // TRANSFER_BYTES % 2]
+        tickets.append(engine.submit_read(file, offsets, lengths, buffer, offsets - np.uint64(start), required))
+
+    try:
+        for start in range(0, num_bytes, TRANSFER_BYTES):
+            if start == 0:
+                submit(0)
+            if start + TRANSFER_BYTES < num_bytes:
+                submit(start + TRANSFER_BYTES)
+            engine.wait(tickets.popleft())
+            yield buffers[start // TRANSFER_BYTES % 2][: num_bytes - start]
+    finally:
+        # The engine may still write to a buffer: it must not go before that is done.
+        for ticket in tickets:
+            with contextlib.suppress(ReadError):
+                engine.wait(ticket)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from diskhop.budget import Budget, format_bytes
 from diskhop.config import PINNED, require_known
@@ -23,13 +24,16 @@ from diskhop.io.scratch import free_bytes
 from diskhop.pipeline import SAMPLED_AHEAD, bytes_a_row
 from diskhop.plan import Plan
 from diskhop.sampling.accesses import SeedSet
+from diskhop.sampling.cached_topology import cached_topology_bytes, hop_read_bytes
 from diskhop.sampling.neighbor import NeighborSampler
-from diskhop.sampling.topology import TopologyMode, open_topology, topology_bytes
+from diskhop.sampling.topology import open_topology, topology_bytes
 
 DEFAULT_STORE = "direct"
 _MAX_READ_BYTES = 1 << 20
 # Depth 32 of the largest reads is where this kind of disk reaches its bandwidth; below 4 MiB it cannot.
 _STAGING_BYTES = 32 << 20
+# Lists lie in huge pages.
+_PAGE_BYTES = 2 << 20
 _SMALLEST_STAGING_BYTES = 4 << 20
 # One with the model, one on its way.
 _FEWEST_IN_FLIGHT = 2
@@ -83,17 +87,19 @@ def device_model(dataset: Dataset, engine: str) -> DeviceModel:
 class BatchSizes:
     """The largest of some sampled batches.
 
-    num_nodes: its rows. workspace_bytes: what a sampling thread works in.
+    num_nodes: its rows. hop_read_bytes: what a sampling thread takes to read a hop of lists that are on the disk.
+    workspace_bytes: what it works in besides.
     """
 
     block_bytes: int
     num_nodes: int
+    hop_read_bytes: int
     workspace_bytes: int
 
 
 def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
     """Sample a few batches of every seed set and see how large they are."""
-    most_block_bytes = most_nodes = workspace_bytes = 0
+    most_block_bytes = most_nodes = most_hop_bytes = workspace_bytes = 0
     # Mapped, since nothing is reserved yet; the pages it touches are the kernel's to keep.
     engine = open_engine("threads", 1).engine
     with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
@@ -103,8 +109,15 @@ def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
                 batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
                 most_block_bytes = max(most_block_bytes, batch.num_bytes)
                 most_nodes = max(most_nodes, batch.num_nodes)
+                hops = zip(batch.num_sampled_nodes[:-1], batch.num_sampled_edges, strict=True)
+                most_hop_bytes = max(most_hop_bytes, *(hop_read_bytes(*hop) for hop in hops))
             workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)
-    return BatchSizes(block_bytes=most_block_bytes, num_nodes=most_nodes, workspace_bytes=workspace_bytes)
+    return BatchSizes(
+        block_bytes=most_block_bytes,
+        num_nodes=most_nodes,
+        hop_read_bytes=most_hop_bytes,
+        workspace_bytes=workspace_bytes,
+    )
 
 
 def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: DeviceModel | None = None) -> Plan:
@@ -157,11 +170,27 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     budget.require(smallest)
     left_bytes = budget.available_bytes - sum(smallest.values())
     # In this order: every batch draws from the topology, wide staging keeps the disk busy, more batches only smooth.
-    topology: TopologyMode = "mapped"
+    topology: Literal["memory", "cached", "mapped"] = "mapped"
+    topology_cache_bytes = 0
+    # A neighbour cache takes what is left, but for wide staging: the last lists it holds are the least worth.
+    reading_bytes = int(sampling_threads * sizes.hop_read_bytes * _HEADROOM)
+    uncached_bytes = cached_topology_bytes(dataset.topology, 0, sampling_threads) + reading_bytes
+    wider_bytes = min(left_bytes, _STAGING_BYTES - _SMALLEST_STAGING_BYTES)
     if in_memory_bytes <= left_bytes:
         topology = "memory"
+        fixed["topology"] = in_memory_bytes
         left_bytes -= in_memory_bytes
         reasons.append(f"topology in memory: {format_bytes(in_memory_bytes)} fit")
+    elif uncached_bytes <= left_bytes - wider_bytes:
+        topology = "cached"
+        topology_cache_bytes = (left_bytes - wider_bytes - uncached_bytes) & ~(_PAGE_BYTES - 1)
+        fixed["sampling"] += reading_bytes
+        fixed["topology"] = cached_topology_bytes(dataset.topology, topology_cache_bytes, sampling_threads)
+        left_bytes -= fixed["topology"] + reading_bytes
+        reasons.append(
+            f"topology cached: {format_bytes(in_memory_bytes)} do not fit beside two batches; "
+            f"{format_bytes(topology_cache_bytes)} hold the lists most worth it"
+        )
     else:
         reasons.append(f"topology mapped: {format_bytes(in_memory_bytes)} do not fit beside two batches")
     staging_bytes = min(_STAGING_BYTES, _SMALLEST_STAGING_BYTES + left_bytes) & ~(_SMALLEST_STAGING_BYTES - 1)
@@ -203,13 +232,12 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     max_gap_bytes = device.break_even_gap_bytes
     reasons.append(f"gaps up to {format_bytes(max_gap_bytes)} are read over: {device.source} cost of one more read")
     reserved = {**fixed, "mini-batches in flight": batches_in_flight * batch_bytes, "staging": staging_bytes}
-    if topology == "memory":
-        reserved["topology"] = in_memory_bytes
     return Plan(
         store=store,
         engine=engine,
         engine_depth=DEFAULT_DEPTH,
         topology=topology,
+        topology_cache_bytes=topology_cache_bytes,
         memory_bytes=budget.total_bytes,
         batches_in_flight=batches_in_flight,
         batch_bytes=batch_bytes,

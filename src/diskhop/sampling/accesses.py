@@ -1,24 +1,19 @@
-"""How often each row will probably be asked for: by degree, or measured on a few batches."""
+"""How often each row will probably be asked for, measured on a few batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import count_ids
-from diskhop.dataset.order import native_ids
-from diskhop.dataset.progress import row_ranges
-from diskhop.errors import FormatError
 from diskhop.protocols import NodeIds, Purpose
+from diskhop.sampling.cached_topology import CachedTopology
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import Topology
 
 _MEASURED_BATCHES = 40
-_EDGES_A_BLOCK = 1 << 20
 # A count of 32 or 64 bits, and what choosing the highest takes beside it.
 COUNTING_BYTES_A_NODE = 24
 
@@ -47,17 +42,7 @@ class SeedSet:
                 yield number, self.seeds[number * self.batch_size :][: self.batch_size]
 
 
-def out_degrees(topology: Topology) -> NDArray[Any]:
-    """How often each node is somebody's neighbour (PaGraph's measure). Raises FormatError for a damaged topology."""
-    counts: NDArray[Any] = np.zeros(topology.num_nodes, np.uint32 if topology.num_edges < 2**32 else np.int64)
-    for start, stop in row_ranges(topology.num_edges, _EDGES_A_BLOCK):
-        block = native_ids(topology.indices[start:stop])
-        if count_ids(block, counts) < len(block):
-            raise FormatError(f"{topology.indices_path}: has an edge from a node that is none; run 'diskhop verify'")
-    return counts
-
-
-def count_accesses(topology: Topology, seed_set: SeedSet) -> NDArray[np.uint32]:
+def count_accesses(topology: Topology | CachedTopology, seed_set: SeedSet) -> NDArray[np.uint32]:
     """How many of some sampled batches ask for each row."""
     counts = np.zeros(topology.num_nodes, np.uint32)
     sampler = NeighborSampler(topology, seed_set.fanouts, seed=0)

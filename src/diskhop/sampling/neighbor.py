@@ -9,6 +9,7 @@ import numpy as np
 from diskhop import _native
 from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import NodeIds, Purpose, SampledBatch
+from diskhop.sampling.cached_topology import CachedTopology
 from diskhop.sampling.topology import Topology
 
 
@@ -20,7 +21,11 @@ class NeighborSampler:
     """
 
     def __init__(
-        self, topology: Topology, fanouts: Sequence[int], seed: int, pool: _native.BufferPool | None = None
+        self,
+        topology: Topology | CachedTopology,
+        fanouts: Sequence[int],
+        seed: int,
+        pool: _native.BufferPool | None = None,
     ) -> None:
         if not fanouts:
             raise ConfigError("fan-outs must name at least one hop, got none")
@@ -33,7 +38,7 @@ class NeighborSampler:
         self._topology = topology
         self._seed = seed
         self._pool = pool or _native.BufferPool(0)
-        self._core = _native.make_neighbor_sampler(topology.indptr, topology.indices, self.fanouts)
+        self._core = topology.make_sampler(self.fanouts)
 
     @property
     def workspace_bytes(self) -> int:
@@ -41,16 +46,19 @@ class NeighborSampler:
         return self._core.workspace_bytes
 
     def sample(self, seeds: NodeIds, *, purpose: Purpose, epoch: int, number: int) -> SampledBatch:
-        """See Sampler. Raises ConfigError for seeds that are repeated or not nodes, FormatError for damaged lists."""
+        """See Sampler. Raises ConfigError for seeds that are repeated or not nodes, FormatError for damaged lists.
+
+        A cached topology also raises ReadError, naming file and offset.
+        """
         try:
-            arrays = self._core.sample(
+            sampled = self._core.sample(
                 np.ascontiguousarray(seeds, dtype=np.int64), self._seed, purpose, epoch, number, self._pool
             )
         except ValueError as error:
             raise ConfigError(f"batch {number} cannot be sampled: {error}") from error
         except IndexError as error:
             raise FormatError(f"{self._topology.indices_path}: {error}; run 'diskhop verify'") from error
-        node_ids, indptr, sources, edge_positions, num_sampled_nodes, num_sampled_edges = arrays
+        node_ids, indptr, sources, edge_positions, num_sampled_nodes, num_sampled_edges, reads, bytes_read = sampled
         return SampledBatch(
             number=number,
             num_seeds=len(seeds),
@@ -60,4 +68,6 @@ class NeighborSampler:
             edge_positions=edge_positions,
             num_sampled_nodes=tuple(num_sampled_nodes),
             num_sampled_edges=tuple(num_sampled_edges),
+            topology_reads=reads,
+            topology_bytes_read=bytes_read,
         )

@@ -1,20 +1,22 @@
 """A graph's in-neighbour lists, ready to sample from.
 
 `indptr` int64 (nodes + 1) and `indices` (edges) are the two arrays of CSC: the in-neighbours of node v are
-indices[indptr[v] : indptr[v + 1]]. `memory` reads both files whole; `mapped` leaves them to the page cache.
+indices[indptr[v] : indptr[v + 1]]. `memory` reads both files whole; `mapped` leaves them to the page cache. What lies
+between, lists held in part, is cached_topology.py's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop import _native
 from diskhop._native import BufferPool, Engine, File
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import TopologyFiles
@@ -47,6 +49,10 @@ class Topology:
         """Edges of the graph."""
         return len(self.indices)
 
+    def make_sampler(self, fanouts: Sequence[int]) -> _native.NeighborSampler:
+        """The core's sampler of these lists."""
+        return _native.make_neighbor_sampler(self.indptr, self.indices, fanouts)
+
 
 def topology_bytes(files: TopologyFiles, mode: TopologyMode) -> int:
     """Bytes that the mode holds under the budget's name "topology"; the page cache of `mapped` is the kernel's."""
@@ -63,18 +69,30 @@ def open_topology(files: TopologyFiles, mode: TopologyMode, engine: Engine, budg
     """
     if mode not in ("memory", "mapped"):
         raise ConfigError(f"topology mode '{mode}' is unknown; known are memory, mapped")
-    index_dtype = np.dtype(files.index_dtype)
-    if index_dtype not in (np.dtype(np.uint32), np.dtype(np.int64)):
-        raise FormatError(f"{files.indices_path}: indices are uint32 or int64, not {index_dtype}")
+    index_dtype = index_dtype_of(files)
     with budget.reserve("topology", topology_bytes(files, mode)):
-        indptr_bytes = _open_bytes(files.indptr_path, 8 * (files.num_nodes + 1), mode, engine)
-        indptr = indptr_bytes.view(np.int64)
-        _check_indptr(files.indptr_path, indptr, files.num_edges)
+        indptr = open_indptr(files, mode, engine)
         indices_bytes = _open_bytes(files.indices_path, index_dtype.itemsize * files.num_edges, mode, engine)
         yield Topology(files.indices_path, indptr, indices_bytes.view(index_dtype))
 
 
-def _open_bytes(path: Path, num_bytes: int, mode: TopologyMode, engine: Engine) -> NDArray[np.uint8]:
+def index_dtype_of(files: TopologyFiles) -> np.dtype[Any]:
+    """The dtype of `indices`. Raises FormatError for one that cannot be sampled."""
+    index_dtype = np.dtype(files.index_dtype)
+    if index_dtype not in (np.dtype(np.uint32), np.dtype(np.int64)):
+        raise FormatError(f"{files.indices_path}: indices are uint32 or int64, not {index_dtype}")
+    return index_dtype
+
+
+def open_indptr(files: TopologyFiles, mode: TopologyMode, engine: Engine) -> NDArray[np.int64]:
+    """The checked indptr. Raises ReadError or FormatError."""
+    indptr = _open_bytes(files.indptr_path, 8 * (files.num_nodes + 1), mode, engine).view(np.int64)
+    _check_indptr(files.indptr_path, indptr, files.num_edges)
+    return indptr
+
+
+def check_length(path: Path, num_bytes: int) -> None:
+    """Raise FormatError for a file that is not so many bytes long, ReadError for one that cannot be looked at."""
     try:
         actual_bytes = path.stat().st_size
     except OSError as error:
@@ -84,6 +102,10 @@ def _open_bytes(path: Path, num_bytes: int, mode: TopologyMode, engine: Engine) 
             f"{path}: {actual_bytes} bytes, the manifest's counts make it {num_bytes}; "
             "the copy is incomplete or damaged: import the graph again"
         )
+
+
+def _open_bytes(path: Path, num_bytes: int, mode: TopologyMode, engine: Engine) -> NDArray[np.uint8]:
+    check_length(path, num_bytes)
     if num_bytes == 0:
         return np.empty(0, np.uint8)
     return map_file(path, num_bytes) if mode == "mapped" else _read_bytes(path, num_bytes, engine)

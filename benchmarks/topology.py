@@ -1,0 +1,219 @@
+"""Sampling from lists that do not fit in memory: what the neighbour cache leaves to the disk, and what that costs.
+
+Claim (issue 4): on workload W (kronecker, hot order, 4 M nodes, 60 M edges; batches of 1000, fan-out 10,10,10) with a
+third of the topology's bytes for it, and the file evicted first, a batch takes at most 1.5 times what it takes in
+memory plus the time of its reads at the device's rate: reads * overhead + bytes / bandwidth, measured in the same turn.
+Batches are the same, bit for bit. Beside it the same with nothing held, and the file mapped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from caches import BATCH_SIZE, FANOUT, make_graph
+from diskhop._native import BufferPool, keyed_permutation
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import TopologyFiles, open_dataset
+from diskhop.io.device_model import DeviceModel
+from diskhop.io.engine import open_engine
+from diskhop.io.probe import probe
+from diskhop.protocols import NodeIds, Purpose, SampledBatch
+from diskhop.sampling.cached_topology import (
+    STAGING_BYTES,
+    CachedTopology,
+    NeighborCacheOptions,
+    cached_topology_bytes,
+    open_cached_topology,
+)
+from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.topology import Topology, open_topology, topology_bytes
+
+MOST_OF_MEMORY = 1.5
+MAPPED_BATCHES = 3
+_MAX_READ_BYTES = 1 << 20
+_BATCH_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """Of a batch, in the mean. kernel_bytes: what the kernel says was read from the disk. device_seconds: predicted."""
+
+    side: str
+    open_seconds: float
+    seconds: float
+    reads: float
+    bytes_read: float
+    kernel_bytes: float
+    device_seconds: float
+
+
+def evict(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+def kernel_bytes_read() -> int:
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("read_bytes")).split()[1])
+
+
+class Bench:
+    """The graph, its seeds, and what the batches in memory were."""
+
+    def __init__(self, files: TopologyFiles, train_ids: NodeIds, num_batches: int) -> None:
+        self.files = files
+        seeds = train_ids[keyed_permutation(len(train_ids), 0, int(Purpose.TRAIN), 0)]
+        self.parts = [seeds[start:][:BATCH_SIZE] for start in range(0, num_batches * BATCH_SIZE, BATCH_SIZE)]
+        self.engine = open_engine("auto").engine
+        self.pool = BufferPool(STAGING_BYTES + _BATCH_BYTES)
+        self.sums: dict[int, int] = {}
+        self.num_unequal = 0
+
+    def turn(self, side: str, cache_bytes: int, device: DeviceModel) -> Turn:
+        evict(self.files.indices_path)
+        started = time.perf_counter()
+        with self.open(side, cache_bytes, device) as topology:
+            open_seconds = time.perf_counter() - started
+            sampler = NeighborSampler(topology, FANOUT, 0, self.pool)
+            parts = self.parts[:MAPPED_BATCHES] if side == "mapped" else self.parts
+            if side != "mapped":  # whose page cache would know these batches then
+                self.sample(sampler, 0)
+            before_bytes = kernel_bytes_read()
+            seconds, reads, bytes_read = 0.0, 0, 0
+            for number in range(len(parts)):
+                started = time.perf_counter()
+                batch = self.sample(sampler, number)
+                seconds += time.perf_counter() - started
+                reads += batch.topology_reads
+                bytes_read += batch.topology_bytes_read
+                self.compare(batch)
+        device_seconds = reads * device.overhead_seconds + bytes_read / device.bytes_per_second
+        return Turn(
+            side=side,
+            open_seconds=open_seconds,
+            seconds=seconds / len(parts),
+            reads=reads / len(parts),
+            bytes_read=bytes_read / len(parts),
+            kernel_bytes=(kernel_bytes_read() - before_bytes) / len(parts),
+            device_seconds=device_seconds / len(parts),
+        )
+
+    @contextmanager
+    def open(self, side: str, cache_bytes: int, device: DeviceModel) -> Iterator[Topology | CachedTopology]:
+        budget = Budget(1 << 40)
+        if side in ("memory", "mapped"):
+            with open_topology(self.files, "memory" if side == "memory" else "mapped", self.engine, budget) as topology:
+                yield topology
+            return
+        options = NeighborCacheOptions(
+            cache_bytes=cache_bytes,
+            sampling_threads=1,
+            max_gap_bytes=device.break_even_gap_bytes,
+            max_read_bytes=_MAX_READ_BYTES,
+        )
+        with open_cached_topology(self.files, options, self.engine, budget, self.pool) as cached:
+            yield cached
+
+    def sample(self, sampler: NeighborSampler, number: int) -> SampledBatch:
+        return sampler.sample(self.parts[number], purpose=Purpose.TRAIN, epoch=0, number=number)
+
+    def compare(self, batch: SampledBatch) -> None:
+        """With the first batch of this number, by a hash of its arrays."""
+        arrays = (batch.node_ids, batch.indptr, batch.sources, batch.edge_positions)
+        found = hash(tuple(array.tobytes() for array in arrays))
+        self.num_unequal += self.sums.setdefault(batch.number, found) != found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--dir", type=Path, default=Path(), help="a folder on the disk to use")
+    parser.add_argument("--dataset", type=Path, help="workload W; default: made now, without features")
+    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the table on stderr")
+    arguments = parser.parse_args()
+
+    def out(line: str) -> None:
+        print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+
+    with tempfile.TemporaryDirectory(dir=arguments.dir, prefix="diskhop-bench-") as folder:
+        dataset = open_dataset(arguments.dataset) if arguments.dataset else make_graph(Path(folder))
+        files, train_ids = dataset.topology, dataset.split("train")
+        assert train_ids is not None
+        whole_bytes = topology_bytes(files, "memory")
+        cache_bytes = whole_bytes // 3 - cached_topology_bytes(files, 0, 1)
+        assert cached_topology_bytes(files, cache_bytes, 1) <= whole_bytes // 3
+        bench = Bench(files, train_ids, arguments.batches)
+        turns: list[dict[str, Turn]] = []
+        devices: list[DeviceModel] = []
+        for _ in range(arguments.turns):
+            devices.append(probe(dataset.path, measure_again=True))
+            sides = ("memory", "cached", "nothing held") + (("mapped",) if not turns else ())
+            turns.append(
+                {side: bench.turn(side, cache_bytes if side == "cached" else 0, devices[-1]) for side in sides}
+            )
+
+    out(
+        f"{files.num_nodes:,} nodes, {files.num_edges:,} edges, topology {whole_bytes / 1e6:.0f} MB; of a third of it "
+        f"{cache_bytes / 1e6:.0f} MB hold lists; batch {BATCH_SIZE}, fan-out {','.join(map(str, FANOUT))}, "
+        f"{arguments.batches} batches a turn, {arguments.turns} turns, {os.cpu_count()} cores"
+    )
+    rates = sorted(device.bytes_per_second / 1e9 for device in devices)
+    overheads = sorted(device.overhead_seconds * 1e6 for device in devices)
+    out(
+        f"device, by turn: {overheads[0]:.1f}..{overheads[-1]:.1f} us a read, {rates[0]:.2f}..{rates[-1]:.2f} GB/s\n\n"
+        f"{'':14}{'open s':>8}{'ms a batch (min..max)':>26}{'reads':>9}{'MB':>8}{'MB, kernel':>12}{'device ms':>11}"
+    )
+    for side in ("memory", "cached", "nothing held", "mapped"):
+        of_side = [turn[side] for turn in turns if side in turn]
+        milliseconds = [turn.seconds * 1e3 for turn in of_side]
+        spread = f"{statistics.median(milliseconds):.1f} ({min(milliseconds):.1f}..{max(milliseconds):.1f})"
+        last = of_side[-1]
+        device_ms = statistics.median(turn.device_seconds for turn in of_side) * 1e3
+        out(
+            f"{side:14}{statistics.median(turn.open_seconds for turn in of_side):8.2f}{spread:>26}{last.reads:9,.0f}"
+            f"{last.bytes_read / 1e6:8.1f}{last.kernel_bytes / 1e6:12.1f}{device_ms:11.1f}"
+        )
+    shares = [
+        turn["cached"].seconds / (MOST_OF_MEMORY * turn["memory"].seconds + turn["cached"].device_seconds)
+        for turn in turns
+    ]
+    share = statistics.median(shares)
+    out(f"mapped: the first {MAPPED_BATCHES} batches alone, its page cache not bounded\n")
+    met = {
+        f"cached takes {share:.2f} ({min(shares):.2f}..{max(shares):.2f}) of {MOST_OF_MEMORY} times memory's time and "
+        "its reads' at the device's rate, at most 1": share <= 1,
+        f"{bench.num_unequal} batches differ from those in memory": bench.num_unequal == 0,
+        "what was read came from the disk": all(
+            turn["cached"].kernel_bytes >= turn["cached"].bytes_read for turn in turns
+        ),
+    }
+    for claim, is_met in met.items():
+        out(f"{claim}: {'met' if is_met else 'MISSED'}")
+    if arguments.json:
+        document = {
+            "benchmark": "topology",
+            "cache_bytes": cache_bytes,
+            "turns": [{side: asdict(turn) for side, turn in each.items()} for each in turns],
+            "devices": [device.to_dict() for device in devices],
+            "share": share,
+            "met": met,
+        }
+        print(json.dumps(document))
+    return 0 if all(met.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

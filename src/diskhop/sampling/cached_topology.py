@@ -1,0 +1,191 @@
+"""A graph's in-neighbour lists where memory does not hold them all: some in a neighbour cache, the others on the disk.
+
+`indptr` is in memory, 8 bytes a node. A *neighbour cache* (Ginex, section 3.2) holds whole lists, chosen once; where
+they are is known from half a byte a node. What is drawn from other lists is read for a whole hop at once, of a long
+list only what holds draws. Opening reads `indices` from front to back, to count how often each node is a neighbour, and
+then the lists that are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop import _native
+from diskhop._native import BufferPool, Engine, File, RowReader, count_ids
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import TopologyFiles
+from diskhop.errors import FormatError
+from diskhop.io.memory import buffer_bytes
+from diskhop.io.stream import TRANSFER_BYTES, read_in_order
+from diskhop.policies.neighbor_cache import NODES_A_BLOCK, PICK_LISTS_BYTES, is_picked, pick_lists
+from diskhop.sampling.topology import Indices, check_length, index_dtype_of, open_indptr
+
+# Where the reads of one thread that samples land; while opening, those of `indices` from front to back.
+STAGING_BYTES = 2 * TRANSFER_BYTES
+_NODES_AT_ONCE = 1 << 15
+_EDGES_AT_ONCE = 1 << 17
+# Of nodes at once, what their lists are found by; of edges, their ids, what these are made of and a planned read.
+_LOAD_BYTES = 64 * _NODES_AT_ONCE + (24 + 40) * _EDGES_AT_ONCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighborCacheOptions:
+    """cache_bytes: memory for lists. sampling_threads: hops that may be read at once. The rest is as for stores."""
+
+    cache_bytes: int
+    sampling_threads: int
+    max_gap_bytes: int
+    max_read_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedTopology:
+    """The lists of an open graph, those that are held in memory; see CachedTopology in sampler.hpp for the arrays."""
+
+    indices_path: Path
+    num_edges: int
+    indptr: NDArray[np.int64]
+    blocks: NDArray[np.uint64]
+    lists: Indices
+    reader: RowReader
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the graph."""
+        return len(self.indptr) - 1
+
+    def make_sampler(self, fanouts: Sequence[int]) -> _native.NeighborSampler:
+        """The core's sampler of these lists."""
+        return _native.make_cached_sampler(self.indptr, self.blocks, self.lists, self.reader, fanouts)
+
+
+def cached_topology_bytes(files: TopologyFiles, cache_bytes: int, sampling_threads: int) -> int:
+    """Bytes that open_cached_topology reserves under the budget's name "topology".
+
+    Counts of neighbours are held before any list is. What samplers work in is theirs to reserve.
+    """
+    cached_bytes = buffer_bytes(min(cache_bytes, _list_bytes(files)))
+    counting_bytes = _count_dtype(files).itemsize * files.num_nodes
+    opening_bytes = max(PICK_LISTS_BYTES + counting_bytes - cached_bytes, _LOAD_BYTES)
+    # Of a block 8 bytes in the core's table, and 2 in what it is made of.
+    num_blocks = _num_blocks(files)
+    table_bytes = buffer_bytes(8 * (files.num_nodes + 1)) + buffer_bytes(8 * num_blocks) + 2 * num_blocks
+    return table_bytes + cached_bytes + opening_bytes + sampling_threads * STAGING_BYTES
+
+
+def hop_read_bytes(num_lists: int, num_edges: int) -> int:
+    """The most that a sampler of a cached topology works in besides, to read a hop of so many edges from so many lists.
+
+    Of a list 16 bytes, twice, in vectors that double; of an edge its id, place and value, with a quarter to spare, and
+    a planned read.
+    """
+    return 4 * 16 * num_lists + (25 + 40) * num_edges
+
+
+@contextmanager
+def open_cached_topology(
+    files: TopologyFiles, options: NeighborCacheOptions, engine: Engine, budget: Budget, pool: BufferPool
+) -> Iterator[CachedTopology]:
+    """Open the lists for sampling, as many of them held as there are bytes for, all reserved until the context ends.
+
+    pool: where reads land. Raises BudgetError, ReadError, and FormatError for lists that are damaged.
+    """
+    dtype = index_dtype_of(files)
+    num_bytes = cached_topology_bytes(files, options.cache_bytes, options.sampling_threads)
+    with budget.reserve("topology", num_bytes):
+        indptr = open_indptr(files, "memory", engine)
+        check_length(files.indices_path, _list_bytes(files))
+        file = File(str(files.indices_path), "read")
+        out_degrees = count_neighbors(files, engine, pool)
+        picked = pick_lists(indptr, out_degrees, options.cache_bytes // dtype.itemsize)
+        del out_degrees
+        blocks, num_held = _place_lists(indptr, picked)
+        # The core copies a value for every edge, also where no list is held.
+        lists = BufferPool(0).take(max(num_held, 1) * dtype.itemsize).view(dtype)
+        lists[:1] = 0
+        reader = RowReader(
+            engine,
+            file,
+            files.num_edges,
+            dtype.itemsize,
+            dtype.itemsize,
+            options.max_gap_bytes,
+            options.max_read_bytes,
+            STAGING_BYTES,
+            pool,
+        )
+        _load_lists(indptr, picked, reader, lists)
+        yield CachedTopology(files.indices_path, files.num_edges, indptr, blocks, lists, reader)
+
+
+def count_neighbors(files: TopologyFiles, engine: Engine, pool: BufferPool) -> NDArray[Any]:
+    """How often each node is somebody's neighbour (nodes), by reading `indices` from front to back."""
+    file = File(str(files.indices_path), "read")
+    counts = np.zeros(files.num_nodes, _count_dtype(files))
+    num_counted = 0
+    for part in read_in_order(file, _list_bytes(files), engine, pool):
+        ids = part.view(files.index_dtype)
+        bad = count_ids(ids, counts)
+        if bad < len(ids):
+            raise FormatError(
+                f"{files.indices_path}: topology is damaged: indices[{num_counted + bad}] is {ids[bad]}, the graph has "
+                f"{files.num_nodes} nodes; run 'diskhop verify'"
+            )
+        num_counted += len(ids)
+    return counts
+
+
+def _place_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16]) -> tuple[NDArray[np.uint64], int]:
+    """The core's blocks, for the lists picked one after the other, and how many edges these have."""
+    blocks = BufferPool(0).take(8 * len(picked)).view(np.uint64)
+    num_held = 0
+    for first, last in _node_ranges(len(indptr) - 1):
+        lengths = np.where(is_picked(picked, first, last), np.diff(indptr[first : last + 1]), 0)
+        starts = num_held + np.concatenate([[0], np.cumsum(lengths)])
+        words = picked[first // NODES_A_BLOCK : -(-last // NODES_A_BLOCK)]
+        places = starts[:-1:NODES_A_BLOCK].astype(np.uint64) << np.uint64(NODES_A_BLOCK)
+        blocks[first // NODES_A_BLOCK :][: len(words)] = places | words
+        num_held = int(starts[-1])
+    return blocks, num_held
+
+
+def _load_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16], reader: RowReader, lists: Indices) -> None:
+    """Read the lists picked, in order: their edges are rows that ascend, so that reads are as large as gaps allow."""
+    rows = lists.view(np.uint8).reshape(len(lists), lists.itemsize)
+    num_held = 0
+    for first, last in _node_ranges(len(indptr) - 1):
+        nodes = first + np.flatnonzero(is_picked(picked, first, last))
+        begins = indptr[nodes]
+        ends = np.cumsum(indptr[nodes + 1] - begins)
+        starts = np.concatenate([[0], ends[:-1]])
+        # A hub's list alone may be longer than what is read at once.
+        for start in range(0, int(ends[-1]) if len(ends) else 0, _EDGES_AT_ONCE):
+            stop = min(start + _EDGES_AT_ONCE, int(ends[-1]))
+            counts = np.clip(ends, start, stop) - np.clip(starts, start, stop)
+            edges = np.arange(start, stop) + np.repeat(begins - starts, counts)
+            reader.read(edges, rows[num_held : num_held + len(edges)])
+            num_held += len(edges)
+
+
+def _node_ranges(num_nodes: int) -> Iterator[tuple[int, int]]:
+    for first in range(0, num_nodes, _NODES_AT_ONCE):
+        yield first, min(first + _NODES_AT_ONCE, num_nodes)
+
+
+def _list_bytes(files: TopologyFiles) -> int:
+    return np.dtype(files.index_dtype).itemsize * files.num_edges
+
+
+def _num_blocks(files: TopologyFiles) -> int:
+    return -(-files.num_nodes // NODES_A_BLOCK)
+
+
+def _count_dtype(files: TopologyFiles) -> np.dtype[Any]:
+    return np.dtype(np.uint32 if files.num_edges < 2**32 else np.int64)
