@@ -24,6 +24,7 @@ class Limited:
 
     returncode: int
     output: str
+    errors: str
     peak_bytes: int | None
 
 
@@ -37,17 +38,17 @@ def why_no_limit() -> str:
 
 
 def run_limited(command: list[str], limit_bytes: int | None) -> Limited:
-    """Run a command, its stderr being ours; None: without a limit. Raises OSError where no group can be made."""
+    """Run a command; None: without a limit. Raises OSError where no group can be made."""
     if limit_bytes is None:
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        return Limited(done.returncode, done.stdout, None)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return Limited(done.returncode, done.stdout, done.stderr, None)
     with _group(limit_bytes) as (group, peak):
         # In the group before the program starts, so that its imports count too.
         join = ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(group)]
-        done = subprocess.run([*join, *command], stdout=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run([*join, *command], capture_output=True, text=True, check=False)
         # Kernels before 5.19 do not tell a group's peak (v2).
         peak_bytes = int(peak.read_text()) if peak.exists() else None
-    return Limited(done.returncode, done.stdout, peak_bytes)
+    return Limited(done.returncode, done.stdout, done.stderr, peak_bytes)
 
 
 @contextlib.contextmanager

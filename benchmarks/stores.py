@@ -120,6 +120,7 @@ class Bench:
         result: Result = {"limit_bytes": limit_bytes, "group_peak_bytes": done.peak_bytes}
         if done.returncode == 0:
             return result | read(done.output)
+        sys.stderr.write(done.errors)
         return result | {"failed": "killed by its limit" if done.returncode == -9 else f"exit code {done.returncode}"}
 
 

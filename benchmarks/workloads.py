@@ -15,7 +15,7 @@ from diskhop.budget import parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.generate import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
-from diskhop.protocols import NodeIds, Purpose
+from diskhop.protocols import Purpose
 from diskhop.sampling.accesses import SeedSet
 
 DEFAULT_FOLDER = Path(__file__).parent / "data"
@@ -131,8 +131,3 @@ def evict(dataset: Dataset) -> None:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
-
-
-def head(seeds: NodeIds, num_batches: int) -> list[NodeIds]:
-    """The seeds of the first batches."""
-    return [seeds[start : start + BATCH_SIZE] for start in range(0, num_batches * BATCH_SIZE, BATCH_SIZE)]
