@@ -37,15 +37,18 @@ def why_no_limit() -> str:
         return str(error)
 
 
-def run_limited(command: list[str], limit_bytes: int | None) -> Limited:
-    """Run a command; None: without a limit. Raises OSError where no group can be made."""
+def run_limited(command: list[str], limit_bytes: int | None, timeout_seconds: float | None = None) -> Limited:
+    """Run a command; None: without a limit.
+
+    Raises OSError where no group can be made, subprocess.TimeoutExpired for a command that had to be killed.
+    """
     if limit_bytes is None:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_seconds)
         return Limited(done.returncode, done.stdout, done.stderr, None)
     with _group(limit_bytes) as (group, peak):
         # In the group before the program starts, so that its imports count too.
         join = ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(group)]
-        done = subprocess.run([*join, *command], capture_output=True, text=True, check=False)
+        done = subprocess.run([*join, *command], capture_output=True, text=True, check=False, timeout=timeout_seconds)
         # Kernels before 5.19 do not tell a group's peak (v2).
         peak_bytes = int(peak.read_text()) if peak.exists() else None
     return Limited(done.returncode, done.stdout, done.stderr, peak_bytes)
