@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NO_BENCHMARKS = {"run_all", "graphs", "steps", "turns"}
+NO_BENCHMARKS = {"run_all", "cgroups", "fetching", "graphs", "steps", "turns", "workloads"}
 
 
 def main() -> None:

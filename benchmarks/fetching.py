@@ -1,0 +1,138 @@
+"""A pass over a workload's batches without a model, through one store: what each batch took, as JSON.
+
+A process of its own, which benchmarks/stores.py starts: `fetching.py WORKLOAD DATASET STORE BATCHES`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diskhop._native import copy_rows
+from diskhop.budget import Budget
+from diskhop.counters import FetchCounts
+from diskhop.dataset.dataset import open_dataset
+from diskhop.features import STORES, StoreKind
+from diskhop.features.resources import ReadingStore, StoreResources
+from diskhop.pipeline import open_pipeline
+from diskhop.planning.defaults import Workload, choose_plan
+from diskhop.protocols import Bytes, NodeIds, SampledBatch, Table
+from turns import peak_rss_bytes
+from workloads import BATCH_SIZE, PLAIN_MAP, SEED, WORKLOADS
+
+_THREADS_PER_CORE = 4
+
+
+def run_fetching(name: str, path: Path, store: str, num_batches: int) -> dict[str, Any]:
+    """The first batches of the first epoch, and what the kernel says of this process."""
+    workload, dataset = WORKLOADS[name], open_dataset(path)
+    seed_set = workload.seed_set(dataset)
+    held = {"seeds": 2 * seed_set.seeds.nbytes}
+    wanted = Workload(
+        seed_sets=(seed_set,),
+        seed=SEED,
+        store=store,
+        cache_bytes=workload.cache_bytes if STORES[store].keeps_rows else None,
+        also_held=held,
+    )
+    budget = Budget(workload.memory_bytes(store, dataset))
+    resident_before_bytes = resident_bytes()
+    plan = choose_plan(dataset, wanted, budget)
+    batches = []
+    opened = time.perf_counter()
+    with (
+        budget.reserve("seeds", held["seeds"]),
+        open_pipeline(dataset, plan, budget, expected=seed_set) as pipeline,
+    ):
+        clock = pipeline.store = SubmissionClock(pipeline.store)
+        read_before_bytes = kernel_bytes_read()
+        began = arrived = time.perf_counter()
+        with pipeline.run(
+            seed_set.seeds,
+            purpose=seed_set.purpose,
+            epoch=0,
+            fanouts=seed_set.fanouts,
+            batch_size=BATCH_SIZE,
+            seed=SEED,
+            max_batches=num_batches,
+        ) as stream:
+            for batch, submitted in zip(stream, clock, strict=False):
+                # From the moment that the store had this batch and no longer the one before.
+                since, arrived = max(arrived, submitted), time.perf_counter()
+                batches.append(
+                    {
+                        "fetching_seconds": arrived - since,
+                        "sample_seconds": batch.sample_seconds,
+                        "stall_seconds": batch.stall_seconds,
+                        **asdict(batch.counts),
+                    }
+                )
+                del batch  # As in training: one batch that is held is one more than reserved.
+        wall_seconds = time.perf_counter() - began
+        bytes_from_disk = kernel_bytes_read() - read_before_bytes
+    peak_bytes = peak_rss_bytes()
+    return {
+        "wall_seconds": wall_seconds,
+        "opening_seconds": began - opened,
+        "bytes_from_disk": bytes_from_disk,
+        "peak_rss_bytes": peak_bytes,
+        "overhead_bytes": max(resident_before_bytes, peak_bytes - budget.peak_bytes),
+        "plan": {**plan.to_dict(), "reserved": budget.table()},
+        "batches": batches,
+    }
+
+
+class SubmissionClock:
+    """A store that notes when it was given each batch; iterates over those times."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._submitted: list[float] = []
+
+    def submit(self, batch: SampledBatch) -> Any:
+        self._submitted.append(time.perf_counter())
+        return self._store.submit(batch)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self._submitted)
+
+
+def open_plain_map(table: Table, resources: StoreResources) -> ReadingStore:
+    """`mapped` without its advice: the kernel reads ahead for every touch."""
+    rows = np.memmap(table.path, np.uint8, "r", shape=(table.num_rows, table.row_stride))[:, : table.row_bytes]
+
+    def read_into(ids: NodeIds, out: Bytes) -> FetchCounts:
+        bytes_copied = copy_rows(rows, ids, out, None, _THREADS_PER_CORE * resources.threads)
+        return FetchCounts(rows_requested=len(ids), bytes_needed=out.nbytes, bytes_copied=bytes_copied)
+
+    return ReadingStore(table, resources, read_into)
+
+
+def kernel_bytes_read() -> int:
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counts["read_bytes"])
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def main() -> None:
+    name, path, store, num_batches = sys.argv[1:]
+    STORES[PLAIN_MAP] = StoreKind(open_plain_map)
+    print(json.dumps(run_fetching(name, Path(path), store, int(num_batches))))
+
+
+if __name__ == "__main__":
+    main()
