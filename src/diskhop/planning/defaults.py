@@ -23,6 +23,7 @@ from diskhop.io.probe import probe
 from diskhop.io.scratch import free_bytes
 from diskhop.pipeline import SAMPLED_AHEAD, bytes_a_row
 from diskhop.plan import Plan
+from diskhop.protocols import Table
 from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.cached_topology import cached_topology_bytes, hop_read_bytes
 from diskhop.sampling.neighbor import NeighborSampler
@@ -85,7 +86,7 @@ def device_model(dataset: Dataset, engine: str) -> DeviceModel:
 
 @dataclass(frozen=True, slots=True)
 class BatchSizes:
-    """The largest of some sampled batches.
+    """The largest of some sampled batches, with headroom.
 
     num_nodes: its rows. hop_read_bytes: what a sampling thread takes to read a hop of lists that are on the disk.
     workspace_bytes: what it works in besides.
@@ -113,11 +114,26 @@ def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
                 most_hop_bytes = max(most_hop_bytes, *(hop_read_bytes(*hop) for hop in hops))
             workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)
     return BatchSizes(
-        block_bytes=most_block_bytes,
-        num_nodes=most_nodes,
-        hop_read_bytes=most_hop_bytes,
-        workspace_bytes=workspace_bytes,
+        block_bytes=int(most_block_bytes * _HEADROOM),
+        num_nodes=int(most_nodes * _HEADROOM),
+        hop_read_bytes=int(most_hop_bytes * _HEADROOM),
+        workspace_bytes=int(workspace_bytes * _HEADROOM),
     )
+
+
+class _Draft:
+    """A plan in the making: bytes reserved by name, those left of the budget, and why it was so chosen."""
+
+    def __init__(self, budget: Budget, reserved: Mapping[str, int], reasons: list[str]) -> None:
+        budget.require(reserved)
+        self.reserved = dict(reserved)
+        self.left_bytes = budget.available_bytes - sum(reserved.values())
+        self.reasons = reasons
+
+    def take(self, name: str, num_bytes: int) -> None:
+        """Reserve bytes that are left, beside those of this name so far."""
+        self.reserved[name] = self.reserved.get(name, 0) + num_bytes
+        self.left_bytes -= num_bytes
 
 
 def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: DeviceModel | None = None) -> Plan:
@@ -142,96 +158,43 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     sampling_threads = max(1, threads // 2)
 
     sizes = measure_batches(dataset, workload)
-    block_bytes = buffer_bytes(int(sizes.block_bytes * _HEADROOM))
-    most_nodes = int(sizes.num_nodes * _HEADROOM)
-    batch_bytes = block_bytes + buffer_bytes(most_nodes * bytes_a_row(dataset))
-    fixed = dict(workload.also_held)
+    block_bytes = buffer_bytes(sizes.block_bytes)
+    batch_bytes = block_bytes + buffer_bytes(sizes.num_nodes * bytes_a_row(dataset))
+    traced_bytes = int(_TRACED_SHARE * block_bytes)
     # Finished blocks: in the channel, with each sampling thread that waits for room there, and before the gate. Those
     # of a superbatch are on the disk, but for two on their way there.
     num_blocks = 2 * sampling_threads + (2 if kind.looks_ahead else SAMPLED_AHEAD) + 1
-    traced_bytes = int(_TRACED_SHARE * block_bytes)
     num_records = _RECORDS_IN_MEMORY if kind.looks_ahead else 0
-    fixed["sampled ahead"] = num_blocks * block_bytes + num_records * buffer_bytes(traced_bytes)
-    fixed["sampling"] = int(sampling_threads * sizes.workspace_bytes * _HEADROOM)
-    sorting_bytes = most_nodes * _SORTING_BYTES_A_ROW
-    fixed["sorting ids"] = sorting_bytes
     table = dataset.features()
-    wanted_rows = 0
-    if table is not None:
-        wanted_rows = min((workload.cache_bytes or 0) // table.row_bytes, table.num_rows)
-        fixed |= kind.reserves(table, wanted_rows, most_nodes)
-    in_memory_bytes = topology_bytes(dataset.topology, "memory")
-
+    wanted_rows = 0 if table is None else min((workload.cache_bytes or 0) // table.row_bytes, table.num_rows)
     smallest = {
-        **fixed,
+        **workload.also_held,
+        "sampled ahead": num_blocks * block_bytes + num_records * buffer_bytes(traced_bytes),
+        "sampling": sampling_threads * sizes.workspace_bytes,
+        "sorting ids": sizes.num_nodes * _SORTING_BYTES_A_ROW,
+        **({} if table is None else kind.reserves(table, wanted_rows, sizes.num_nodes)),
         "mini-batches in flight": _FEWEST_IN_FLIGHT * batch_bytes,
         "staging": _SMALLEST_STAGING_BYTES,
     }
-    budget.require(smallest)
-    left_bytes = budget.available_bytes - sum(smallest.values())
+    draft = _Draft(budget, smallest, reasons)
     # In this order: every batch draws from the topology, wide staging keeps the disk busy, more batches only smooth.
-    topology: Literal["memory", "cached", "mapped"] = "mapped"
-    topology_cache_bytes = 0
-    # A neighbour cache takes what is left, but for wide staging: the last lists it holds are the least worth.
-    reading_bytes = int(sampling_threads * sizes.hop_read_bytes * _HEADROOM)
-    uncached_bytes = cached_topology_bytes(dataset.topology, 0, sampling_threads) + reading_bytes
-    wider_bytes = min(left_bytes, _STAGING_BYTES - _SMALLEST_STAGING_BYTES)
-    if in_memory_bytes <= left_bytes:
-        topology = "memory"
-        fixed["topology"] = in_memory_bytes
-        left_bytes -= in_memory_bytes
-        reasons.append(f"topology in memory: {format_bytes(in_memory_bytes)} fit")
-    elif uncached_bytes <= left_bytes - wider_bytes:
-        topology = "cached"
-        topology_cache_bytes = (left_bytes - wider_bytes - uncached_bytes) & ~(_PAGE_BYTES - 1)
-        fixed["sampling"] += reading_bytes
-        fixed["topology"] = cached_topology_bytes(dataset.topology, topology_cache_bytes, sampling_threads)
-        left_bytes -= fixed["topology"] + reading_bytes
-        reasons.append(
-            f"topology cached: {format_bytes(in_memory_bytes)} do not fit beside two batches; "
-            f"{format_bytes(topology_cache_bytes)} hold the lists most worth it"
-        )
-    else:
-        reasons.append(f"topology mapped: {format_bytes(in_memory_bytes)} do not fit beside two batches")
-    staging_bytes = min(_STAGING_BYTES, _SMALLEST_STAGING_BYTES + left_bytes) & ~(_SMALLEST_STAGING_BYTES - 1)
-    left_bytes -= staging_bytes - _SMALLEST_STAGING_BYTES
-    reading_threads = 1
-    if staging_bytes == _STAGING_BYTES and sorting_bytes + batch_bytes <= left_bytes:
-        reading_threads = _MOST_READING_THREADS
-        fixed["sorting ids"] = reading_threads * sorting_bytes
-        left_bytes -= (reading_threads - 1) * sorting_bytes
-    more_batches = min(left_bytes // batch_bytes, _MOST_IN_FLIGHT - _FEWEST_IN_FLIGHT)
-    batches_in_flight = _FEWEST_IN_FLIGHT + more_batches
-    left_bytes -= more_batches * batch_bytes
+    topology, topology_cache_bytes = _choose_topology(draft, dataset, sizes, sampling_threads)
+    reading_threads = _choose_reading(draft, sizes, batch_bytes)
+    batches_in_flight = _FEWEST_IN_FLIGHT + min(draft.left_bytes // batch_bytes, _MOST_IN_FLIGHT - _FEWEST_IN_FLIGHT)
+    draft.take("mini-batches in flight", (batches_in_flight - _FEWEST_IN_FLIGHT) * batch_bytes)
     cache_rows = wanted_rows
     if kind.keeps_rows and table is not None:
-        if workload.cache_bytes is None:
-            bytes_a_slot = _total(kind.reserves(table, 1, most_nodes)) - _total(kind.reserves(table, 0, most_nodes))
-            cache_rows = min(left_bytes // bytes_a_slot, table.num_rows)
-            fixed |= kind.reserves(table, cache_rows, most_nodes)
-        share = f"{cache_rows / max(table.num_rows, 1):.1%} of {table.num_rows}"
-        reasons.append(
-            f"{cache_rows} rows kept between batches, {share}: {_whose(workload.cache_bytes, 'what is left')}"
-        )
+        cache_rows = _choose_cache(draft, workload, kind, table, wanted_rows, sizes.num_nodes)
     superbatch, scratch = 0, ""
     if kind.looks_ahead:
         scratch = workload.scratch or str(dataset.path / "derived")
-        disk_bytes = workload.disk_bytes or free_bytes(Path(scratch)) // 2
-        bytes_a_batch = traced_bytes + most_nodes * _PLANNED_BYTES_A_ROW + _PLANNED_BYTES_A_BATCH
-        superbatch = disk_bytes // (_SUPERBATCHES_ON_DISK * bytes_a_batch)
-        if superbatch < 1:
-            raise ConfigError(
-                f"--disk {format_bytes(disk_bytes)} is too small to sample ahead: two superbatches of one batch take "
-                f"{format_bytes(_SUPERBATCHES_ON_DISK * bytes_a_batch)}"
-            )
-        of_disk = f"{format_bytes(disk_bytes)} of disk, {_whose(workload.disk_bytes, 'half of what is free')}"
-        reasons.append(f"up to {superbatch} batches sampled ahead together: two such superbatches in {of_disk}")
+        bytes_a_batch = traced_bytes + sizes.num_nodes * _PLANNED_BYTES_A_ROW + _PLANNED_BYTES_A_BATCH
+        superbatch = _choose_superbatch(draft, workload, scratch, bytes_a_batch)
     size = f"{format_bytes(batch_bytes)} each, measured with {_HEADROOM - 1:.0%} headroom"
     reasons.append(f"{batches_in_flight} batches in flight: {size}")
     device = device or device_model(dataset, engine)
     max_gap_bytes = device.break_even_gap_bytes
     reasons.append(f"gaps up to {format_bytes(max_gap_bytes)} are read over: {device.source} cost of one more read")
-    reserved = {**fixed, "mini-batches in flight": batches_in_flight * batch_bytes, "staging": staging_bytes}
     return Plan(
         store=store,
         engine=engine,
@@ -246,15 +209,82 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         threads=threads,
         max_gap_bytes=max_gap_bytes,
         max_read_bytes=_MAX_READ_BYTES,
-        staging_bytes=staging_bytes,
-        batch_rows=most_nodes,
+        staging_bytes=draft.reserved["staging"],
+        batch_rows=sizes.num_nodes,
         cache_rows=cache_rows,
         pinned=workload.pinned or "degree",
         superbatch=superbatch,
         scratch=scratch,
-        reserved=reserved,
+        reserved=draft.reserved,
         reasons=tuple(reasons),
     )
+
+
+def _choose_topology(
+    draft: _Draft, dataset: Dataset, sizes: BatchSizes, sampling_threads: int
+) -> tuple[Literal["memory", "cached", "mapped"], int]:
+    """Where the lists are, and the bytes of a neighbour cache."""
+    in_memory_bytes = topology_bytes(dataset.topology, "memory")
+    if in_memory_bytes <= draft.left_bytes:
+        draft.take("topology", in_memory_bytes)
+        draft.reasons.append(f"topology in memory: {format_bytes(in_memory_bytes)} fit")
+        return "memory", 0
+    # A neighbour cache takes what is left, but for wide staging: the last lists it holds are the least worth.
+    reading_bytes = sampling_threads * sizes.hop_read_bytes
+    room_bytes = draft.left_bytes - reading_bytes - (_STAGING_BYTES - _SMALLEST_STAGING_BYTES)
+    cache_bytes = (room_bytes - cached_topology_bytes(dataset.topology, 0, sampling_threads)) & ~(_PAGE_BYTES - 1)
+    if cache_bytes < 0:
+        draft.reasons.append(f"topology mapped: {format_bytes(in_memory_bytes)} do not fit beside two batches")
+        return "mapped", 0
+    draft.take("topology", cached_topology_bytes(dataset.topology, cache_bytes, sampling_threads))
+    draft.take("sampling", reading_bytes)
+    draft.reasons.append(
+        f"topology cached: {format_bytes(in_memory_bytes)} do not fit beside two batches; "
+        f"{format_bytes(cache_bytes)} hold the lists most worth it"
+    )
+    return "cached", cache_bytes
+
+
+def _choose_reading(draft: _Draft, sizes: BatchSizes, batch_bytes: int) -> int:
+    """How many threads read, with staging as wide as there is room for."""
+    more_bytes = min(_STAGING_BYTES - _SMALLEST_STAGING_BYTES, draft.left_bytes) & ~(_SMALLEST_STAGING_BYTES - 1)
+    draft.take("staging", more_bytes)
+    sorting_bytes = sizes.num_nodes * _SORTING_BYTES_A_ROW
+    if draft.reserved["staging"] < _STAGING_BYTES or sorting_bytes + batch_bytes > draft.left_bytes:
+        return 1
+    draft.take("sorting ids", (_MOST_READING_THREADS - 1) * sorting_bytes)
+    return _MOST_READING_THREADS
+
+
+def _choose_cache(
+    draft: _Draft, workload: Workload, kind: StoreKind, table: Table, wanted_rows: int, batch_rows: int
+) -> int:
+    """How many rows are kept: those asked for, which are reserved already, or what is left."""
+    rows, whose = wanted_rows, "as asked"
+    if workload.cache_bytes is None:
+        empty, one = (kind.reserves(table, rows, batch_rows) for rows in (0, 1))
+        rows = min(draft.left_bytes // (sum(one.values()) - sum(empty.values())), table.num_rows)
+        for name, num_bytes in kind.reserves(table, rows, batch_rows).items():
+            draft.take(name, num_bytes - empty[name])
+        whose = "what is left"
+    share = f"{rows / max(table.num_rows, 1):.1%} of {table.num_rows}"
+    draft.reasons.append(f"{rows} rows kept between batches, {share}: {whose}")
+    return rows
+
+
+def _choose_superbatch(draft: _Draft, workload: Workload, scratch: str, bytes_a_batch: int) -> int:
+    """Batches sampled ahead together: two superbatches share the disk (Ginex, section 3.5)."""
+    disk_bytes = workload.disk_bytes or free_bytes(Path(scratch)) // 2
+    superbatch = disk_bytes // (_SUPERBATCHES_ON_DISK * bytes_a_batch)
+    if superbatch < 1:
+        raise ConfigError(
+            f"--disk {format_bytes(disk_bytes)} is too small to sample ahead: two superbatches of one batch take "
+            f"{format_bytes(_SUPERBATCHES_ON_DISK * bytes_a_batch)}"
+        )
+    whose = "as asked" if workload.disk_bytes else "half of what is free"
+    of_disk = f"{format_bytes(disk_bytes)} of disk, {whose}"
+    draft.reasons.append(f"up to {superbatch} batches sampled ahead together: two such superbatches in {of_disk}")
+    return superbatch
 
 
 def _require_use(workload: Workload, store: str, kind: StoreKind) -> None:
@@ -269,11 +299,3 @@ def _require_use(workload: Workload, store: str, kind: StoreKind) -> None:
             raise ConfigError(
                 f"{option} has no use with the store '{store}': leave it out, or name {' or '.join(users)}"
             )
-
-
-def _total(reserved: Mapping[str, int]) -> int:
-    return sum(reserved.values())
-
-
-def _whose(given: int | None, reason: str) -> str:
-    return "as asked" if given is not None else reason
