@@ -24,8 +24,8 @@ from tests.runs import small_graph
 
 FANOUTS = (5, 4)
 BATCH_SIZE = 20
-# Of the first superbatch's writes: its trace takes 9, then come 8 of next uses and 8 of changes.
-_WRITES_OF_PLANS = range(10, 26)
+# Of the first superbatch's writes: its trace takes 17, then come 16 of next uses and up to 17 of changes.
+_WRITES_OF_PLANS = range(18, 50)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_a_full_disk_is_one_line(dataset: Dataset, small_disk: Path) -> None:
     assert [path.name for path in small_disk.iterdir()] == ["ballast"]
 
 
-@pytest.mark.parametrize("nth", [1, 2, 3, 9, 10, 25, 26, 27, 28, 40])
+@pytest.mark.parametrize("nth", [1, 2, 3, 17, 18, 33, 34, 49, 51, 52, 60])
 def test_a_write_that_finds_no_room_is_made_up_for(dataset: Dataset, tmp_path: Path, nth: int) -> None:
     plan = plan_of(dataset, cache_bytes=4_000, scratch=str(tmp_path))
     expected = values(fetched(dataset, plan))

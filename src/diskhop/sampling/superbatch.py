@@ -1,7 +1,8 @@
 """Superbatches: spans of batches sampled ahead to the disk, so that a store knows what will be asked for (Ginex).
 
 One superbatch is carried out while the next one is sampled and looked over. The first are short, so that training
-starts soon, each twice as long as the one before, up to what the disk may take. A full disk makes them shorter.
+starts soon, each four times as long as the one before, up to what the disk may take: every seam costs a fill of the
+cache. A full disk makes them shorter.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from diskhop.errors import DestinationError
 from diskhop.protocols import LookAheadStore, SampledBatch
 from diskhop.trace import TraceReader, TraceSettings, TraceWriter
 
-_FIRST_LENGTH = 8
+_FIRST_LENGTH, _GROWTH = 16, 4
 
 # A batch and the seconds that sampling it took.
 Sampled = tuple[SampledBatch, float]
@@ -130,7 +131,7 @@ class SuperbatchMaker:
             raise NoRoomError(full)
         self._next_number += num_written
         self._most_batches = num_written if full else self._most_batches
-        self._length = min(2 * self._length, self._most_batches)
+        self._length = min(_GROWTH * self._length, self._most_batches)
         trace = TraceReader(path, self._settings, self._engine, self._pool)
         self._num_with_room = 0
         self._store.look_ahead(trace)
