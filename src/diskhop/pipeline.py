@@ -49,14 +49,12 @@ from diskhop.sampling.cached_topology import (
     open_cached_topology,
 )
 from diskhop.sampling.neighbor import NeighborSampler
-from diskhop.sampling.superbatch import NoRoomError, Sampled, Superbatch, SuperbatchMaker
+from diskhop.sampling.superbatch import SUPERBATCHES_ON_DISK, NoRoomError, Sampled, Superbatch, SuperbatchMaker
 from diskhop.sampling.topology import Topology, open_topology
 from diskhop.trace import TraceSettings, hash_seeds
 
 # Batches sampled ahead, beyond those being fetched: enough to hide one slow batch.
 SAMPLED_AHEAD = 2
-# One is carried out while the next one is sampled.
-_SUPERBATCHES_ON_DISK = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +102,7 @@ class BatchStream:
         epoch: int,
         first_number: int,
         with_in_degrees: bool,
-        settings: TraceSettings,
+        look_ahead: Callable[[Callable[[], Sampled]], SuperbatchMaker] | None,
     ) -> None:
         plan = pipeline.plan
         self._pipeline = pipeline
@@ -123,12 +121,12 @@ class BatchStream:
         self._unreleased: set[_InFlight] = set()
         # One batch of the plan's is the consumer's, past the gate.
         self._gate = ByteGate((plan.batches_in_flight - 1) * plan.batch_bytes)
-        self._maker = pipeline.superbatch_maker(self._sampled_next, self._num_batches, first_number, settings)
         # Those of a superbatch wait on the disk.
-        sampled_ahead = 0 if self._maker is not None else SAMPLED_AHEAD
+        sampled_ahead = SAMPLED_AHEAD if look_ahead is None else 0
         self._sampled = OrderedChannel[Sampled](plan.sampling_threads + sampled_ahead)
-        self._superbatches = OrderedChannel[Superbatch](_SUPERBATCHES_ON_DISK)
-        self._superbatch_gate = ByteGate(_SUPERBATCHES_ON_DISK)
+        self._maker = None if look_ahead is None else look_ahead(self._sampled.get)
+        self._superbatches = OrderedChannel[Superbatch](SUPERBATCHES_ON_DISK)
+        self._superbatch_gate = ByteGate(SUPERBATCHES_ON_DISK)
         self._submitted = OrderedChannel[_InFlight](plan.batches_in_flight)
         self._ready = OrderedChannel[_InFlight](plan.batches_in_flight)
         stages = [self._sample] * plan.sampling_threads + [self._submit, self._collect]
@@ -224,9 +222,6 @@ class BatchStream:
             )
             self._sampled.put(index, (sampled, time.perf_counter() - started))
 
-    def _sampled_next(self) -> Sampled:
-        return self._sampled.get()
-
     def _look_ahead(self) -> None:
         assert self._maker is not None
         index = 0
@@ -241,9 +236,9 @@ class BatchStream:
         except NoRoomError:
             # Once nothing else of ours is on the disk there may be room.
             self._superbatch_gate.leave(1)
-            self._superbatch_gate.enter(_SUPERBATCHES_ON_DISK + 1)
+            self._superbatch_gate.enter(SUPERBATCHES_ON_DISK + 1)
             superbatch = maker.make()
-            self._superbatch_gate.leave(_SUPERBATCHES_ON_DISK)
+            self._superbatch_gate.leave(SUPERBATCHES_ON_DISK)
             return superbatch
 
     def _replayed(self) -> Iterator[Sampled]:
@@ -257,7 +252,7 @@ class BatchStream:
 
     def _submit(self) -> None:
         store = self._pipeline.store
-        next_batch = self._sampled_next if self._maker is None else partial(next, self._replayed())
+        next_batch = self._sampled.get if self._maker is None else partial(next, self._replayed())
         for index in range(self._num_batches):
             sampled, seconds = next_batch()
             row_bytes = sampled.num_nodes * self._pipeline.bytes_a_row
@@ -337,23 +332,29 @@ class Pipeline:
         sampler = NeighborSampler(self.topology, fanouts, seed, self._pool)
         stop = None if max_batches is None else max_batches * batch_size
         wanted = seeds[first_number * batch_size : stop]
-        settings = TraceSettings(
-            dataset_hash=self.dataset.hash,
-            fanouts=sampler.fanouts,
-            seed=seed,
-            purpose=purpose,
-            epoch=epoch,
-            batch_size=batch_size,
-            seeds_hash=hash_seeds(wanted),
-        )
-        return BatchStream(self, sampler, wanted, batch_size, purpose, epoch, first_number, with_in_degrees, settings)
+        look_ahead = None
+        if self._scratch is not None:
+            settings = TraceSettings(
+                dataset_hash=self.dataset.hash,
+                fanouts=sampler.fanouts,
+                seed=seed,
+                purpose=purpose,
+                epoch=epoch,
+                batch_size=batch_size,
+                seeds_hash=hash_seeds(wanted),
+            )
+            num_batches = -(-len(wanted) // batch_size)
+            look_ahead = partial(self._begin_looking_ahead, settings, num_batches, first_number, self._scratch)
+        return BatchStream(self, sampler, wanted, batch_size, purpose, epoch, first_number, with_in_degrees, look_ahead)
 
-    def superbatch_maker(
-        self, sample: Callable[[], Sampled], num_batches: int, first_number: int, settings: TraceSettings
-    ) -> SuperbatchMaker | None:
-        """What looks ahead over the batches of a run that begins; None where the store does not want to know."""
-        if self._scratch is None or self.store is None:
-            return None
+    def _begin_looking_ahead(
+        self,
+        settings: TraceSettings,
+        num_batches: int,
+        first_number: int,
+        scratch: Path,
+        sample: Callable[[], Sampled],
+    ) -> SuperbatchMaker:
         store = cast(LookAheadStore[Any], self.store)
         store.start_pass()
         return SuperbatchMaker(
@@ -364,7 +365,7 @@ class Pipeline:
             store,
             settings,
             self.topology.num_nodes,
-            self._scratch,
+            scratch,
             self._engine,
             self._pool,
         )
@@ -436,8 +437,10 @@ def open_pipeline(
     with ExitStack() as stack:
         topology = stack.enter_context(_open_topology(dataset, plan, engine, budget, pool))
         pinned = None
-        if plan.store == "static" and not (plan.pinned == "degree" and dataset.order == "hot"):
-            with budget.reserve("counting accesses", COUNTING_BYTES_A_NODE * topology.num_nodes):
+        if counts_accesses(dataset, plan.store, plan.pinned):
+            # What follows is not reserved yet: a batch and what it is sampled in are held here too.
+            counting_bytes = COUNTING_BYTES_A_NODE * topology.num_nodes + plan.reserved["sampling"] + plan.batch_bytes
+            with budget.reserve("counting accesses", counting_bytes):
                 pinned = _choose_pinned(dataset, plan, topology, expected, engine, pool)
         for name in _RESERVED_BY_PIPELINE:
             stack.enter_context(budget.reserve(name, plan.reserved[name]))
@@ -464,6 +467,11 @@ def open_pipeline(
             store = kind.open(table, resources)
             stack.callback(store.close)
         yield Pipeline(dataset, plan, topology, store, engine, pool, scratch)
+
+
+def counts_accesses(dataset: Dataset, store: str, pinned: str) -> bool:
+    """Whether rows to be pinned are found by counting, and not the first ones, as in hot order."""
+    return store == "static" and not (pinned == "degree" and dataset.order == "hot")
 
 
 def _choose_pinned(

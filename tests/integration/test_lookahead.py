@@ -13,7 +13,7 @@ import pytest
 from diskhop._native import FaultInjector, FaultRule
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.errors import ConfigError, DestinationError
+from diskhop.errors import BudgetError, ConfigError, DestinationError
 from diskhop.io.device_model import assumed_device_model
 from diskhop.pipeline import MiniBatch, open_pipeline
 from diskhop.plan import Plan
@@ -220,3 +220,12 @@ def test_static_pins_the_rows_that_are_asked_for_most(dataset: Dataset, pinned: 
     # A tenth of the rows, more than a tenth of the accesses.
     assert hits / requested > 0.13
     assert budget.available_bytes == budget.total_bytes
+
+
+def test_counting_what_to_pin_is_refused_up_front_where_there_is_no_room(dataset: Dataset) -> None:
+    with pytest.raises(BudgetError) as caught:
+        choose_plan(dataset, workload_of(dataset, store="static"), Budget(10_000), assumed_device_model())
+    smallest_bytes = caught.value.smallest_bytes
+    assert smallest_bytes is not None
+    plan = choose_plan(dataset, workload_of(dataset, store="static"), Budget(smallest_bytes), assumed_device_model())
+    assert values(fetched(dataset, plan)) == values(fetched(dataset, plan_of(dataset, store="memory")))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from diskhop.errors import DestinationError
-from diskhop.io.atomic import destination_errors
+from diskhop.io.atomic import destination_errors, lock_directory
 
 _PREFIX = "run-"
 
@@ -45,11 +45,12 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 def _make_locked(parent: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if folder.exists():
-            return folder, descriptor
-        os.close(descriptor)  # another run took it for abandoned before it was locked
+        # Until it is locked another run may take it for abandoned.
+        with contextlib.suppress(DestinationError):
+            descriptor = lock_directory(folder, parent)
+            if folder.exists():
+                return folder, descriptor
+            os.close(descriptor)
 
 
 def _remove_abandoned(parent: Path) -> None:

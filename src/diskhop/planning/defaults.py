@@ -21,13 +21,16 @@ from diskhop.io.engine import DEFAULT_DEPTH, choose_engine, open_engine
 from diskhop.io.memory import buffer_bytes, default_threads
 from diskhop.io.probe import probe
 from diskhop.io.scratch import free_bytes
-from diskhop.pipeline import SAMPLED_AHEAD, bytes_a_row
+from diskhop.pipeline import SAMPLED_AHEAD, bytes_a_row, counts_accesses
 from diskhop.plan import Plan
 from diskhop.protocols import Table
-from diskhop.sampling.accesses import SeedSet
+from diskhop.sampled_record import describe_batch
+from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet
 from diskhop.sampling.cached_topology import cached_topology_bytes, hop_read_bytes
 from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.superbatch import SUPERBATCHES_ON_DISK
 from diskhop.sampling.topology import open_topology, topology_bytes
+from diskhop.trace import reader_bytes, writer_bytes
 
 DEFAULT_STORE = "direct"
 _MAX_READ_BYTES = 1 << 20
@@ -41,14 +44,9 @@ _FEWEST_IN_FLIGHT = 2
 _MOST_IN_FLIGHT = 4
 # Of the core's row reader: a sorted id with its place, and a planned read; before it, which rows are held and where.
 _SORTING_BYTES_A_ROW = 56 + 32
-# Of a batch on the disk: its block in at most so much of what it takes in memory, then when its rows are used next (4
-# bytes a row) and which come and go (16), each from a whole block on.
-_TRACED_SHARE = 0.75
-_PLANNED_BYTES_A_ROW, _PLANNED_BYTES_A_BATCH = 4 + 16, 3 * 4096
-# Two on their way to the disk (trace.writer_bytes), one from there.
-_RECORDS_IN_MEMORY = 3
-# One being carried out, one being sampled.
-_SUPERBATCHES_ON_DISK = 2
+# Of a batch on the disk beside its record: when its rows are used next (4 bytes a row) and which come and go (16), each
+# from a whole block on.
+_PLANNED_BYTES_A_ROW, _PLANNED_BYTES_A_BATCH = 4 + 16, 4 * 4096
 _MOST_READING_THREADS = 2
 _MEASURED_BATCHES = 5
 _HEADROOM = 1.1
@@ -88,11 +86,12 @@ def device_model(dataset: Dataset, engine: str) -> DeviceModel:
 class BatchSizes:
     """The largest of some sampled batches, with headroom.
 
-    num_nodes: its rows. hop_read_bytes: what a sampling thread takes to read a hop of lists that are on the disk.
-    workspace_bytes: what it works in besides.
+    block_bytes: in memory; record_bytes: in a trace. num_nodes: its rows. hop_read_bytes: what a sampling thread takes
+    to read a hop of lists that are on the disk. workspace_bytes: what it works in besides.
     """
 
     block_bytes: int
+    record_bytes: int
     num_nodes: int
     hop_read_bytes: int
     workspace_bytes: int
@@ -100,7 +99,7 @@ class BatchSizes:
 
 def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
     """Sample a few batches of every seed set and see how large they are."""
-    most_block_bytes = most_nodes = most_hop_bytes = workspace_bytes = 0
+    most_block_bytes = most_record_bytes = most_nodes = most_hop_bytes = workspace_bytes = 0
     # Mapped, since nothing is reserved yet; the pages it touches are the kernel's to keep.
     engine = open_engine("threads", 1).engine
     with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
@@ -109,12 +108,15 @@ def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
             for number, seeds in seed_set.some_batches(_MEASURED_BATCHES):
                 batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
                 most_block_bytes = max(most_block_bytes, batch.num_bytes)
+                record = describe_batch(batch, topology.num_nodes)
+                most_record_bytes = max(most_record_bytes, record.num_bytes)
                 most_nodes = max(most_nodes, batch.num_nodes)
                 hops = zip(batch.num_sampled_nodes[:-1], batch.num_sampled_edges, strict=True)
                 most_hop_bytes = max(most_hop_bytes, *(hop_read_bytes(*hop) for hop in hops))
             workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)
     return BatchSizes(
         block_bytes=int(most_block_bytes * _HEADROOM),
+        record_bytes=int(most_record_bytes * _HEADROOM),
         num_nodes=int(most_nodes * _HEADROOM),
         hop_read_bytes=int(most_hop_bytes * _HEADROOM),
         workspace_bytes=int(workspace_bytes * _HEADROOM),
@@ -160,16 +162,15 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     sizes = measure_batches(dataset, workload)
     block_bytes = buffer_bytes(sizes.block_bytes)
     batch_bytes = block_bytes + buffer_bytes(sizes.num_nodes * bytes_a_row(dataset))
-    traced_bytes = int(_TRACED_SHARE * block_bytes)
     # Finished blocks: in the channel, with each sampling thread that waits for room there, and before the gate. Those
     # of a superbatch are on the disk, but for two on their way there.
     num_blocks = 2 * sampling_threads + (2 if kind.looks_ahead else SAMPLED_AHEAD) + 1
-    num_records = _RECORDS_IN_MEMORY if kind.looks_ahead else 0
+    tracing_bytes = writer_bytes(sizes.record_bytes) + reader_bytes(sizes.record_bytes) if kind.looks_ahead else 0
     table = dataset.features()
     wanted_rows = 0 if table is None else min((workload.cache_bytes or 0) // table.row_bytes, table.num_rows)
     smallest = {
         **workload.also_held,
-        "sampled ahead": num_blocks * block_bytes + num_records * buffer_bytes(traced_bytes),
+        "sampled ahead": num_blocks * block_bytes + tracing_bytes,
         "sampling": sampling_threads * sizes.workspace_bytes,
         "sorting ids": sizes.num_nodes * _SORTING_BYTES_A_ROW,
         **({} if table is None else kind.reserves(table, wanted_rows, sizes.num_nodes)),
@@ -182,13 +183,19 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     reading_threads = _choose_reading(draft, sizes, batch_bytes)
     batches_in_flight = _FEWEST_IN_FLIGHT + min(draft.left_bytes // batch_bytes, _MOST_IN_FLIGHT - _FEWEST_IN_FLIGHT)
     draft.take("mini-batches in flight", (batches_in_flight - _FEWEST_IN_FLIGHT) * batch_bytes)
+    pinned = workload.pinned or PINNED[0]
+    if counts_accesses(dataset, store, pinned):
+        # Before all else but the lists is held.
+        counting_bytes = COUNTING_BYTES_A_NODE * dataset.num_nodes + draft.reserved["sampling"] + batch_bytes
+        topology_now_bytes = draft.reserved.get("topology", 0)
+        budget.require({**workload.also_held, "topology": topology_now_bytes, "counting accesses": counting_bytes})
     cache_rows = wanted_rows
     if kind.keeps_rows and table is not None:
         cache_rows = _choose_cache(draft, workload, kind, table, wanted_rows, sizes.num_nodes)
     superbatch, scratch = 0, ""
     if kind.looks_ahead:
         scratch = workload.scratch or str(dataset.path / "derived")
-        bytes_a_batch = traced_bytes + sizes.num_nodes * _PLANNED_BYTES_A_ROW + _PLANNED_BYTES_A_BATCH
+        bytes_a_batch = sizes.record_bytes + sizes.num_nodes * _PLANNED_BYTES_A_ROW + _PLANNED_BYTES_A_BATCH
         superbatch = _choose_superbatch(draft, workload, scratch, bytes_a_batch)
     size = f"{format_bytes(batch_bytes)} each, measured with {_HEADROOM - 1:.0%} headroom"
     reasons.append(f"{batches_in_flight} batches in flight: {size}")
@@ -212,7 +219,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         staging_bytes=draft.reserved["staging"],
         batch_rows=sizes.num_nodes,
         cache_rows=cache_rows,
-        pinned=workload.pinned or "degree",
+        pinned=pinned,
         superbatch=superbatch,
         scratch=scratch,
         reserved=draft.reserved,
@@ -275,11 +282,11 @@ def _choose_cache(
 def _choose_superbatch(draft: _Draft, workload: Workload, scratch: str, bytes_a_batch: int) -> int:
     """Batches sampled ahead together: two superbatches share the disk (Ginex, section 3.5)."""
     disk_bytes = workload.disk_bytes or free_bytes(Path(scratch)) // 2
-    superbatch = disk_bytes // (_SUPERBATCHES_ON_DISK * bytes_a_batch)
+    superbatch = disk_bytes // (SUPERBATCHES_ON_DISK * bytes_a_batch)
     if superbatch < 1:
         raise ConfigError(
             f"--disk {format_bytes(disk_bytes)} is too small to sample ahead: two superbatches of one batch take "
-            f"{format_bytes(_SUPERBATCHES_ON_DISK * bytes_a_batch)}"
+            f"{format_bytes(SUPERBATCHES_ON_DISK * bytes_a_batch)}"
         )
     whose = "as asked" if workload.disk_bytes else "half of what is free"
     of_disk = f"{format_bytes(disk_bytes)} of disk, {whose}"

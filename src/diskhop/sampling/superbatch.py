@@ -19,6 +19,8 @@ from diskhop.errors import DestinationError
 from diskhop.protocols import LookAheadStore, SampledBatch
 from diskhop.trace import TraceReader, TraceSettings, TraceWriter
 
+# One is carried out while the next one is sampled.
+SUPERBATCHES_ON_DISK = 2
 _FIRST_LENGTH, _GROWTH = 16, 4
 
 # A batch and the seconds that sampling it took.
