@@ -281,15 +281,16 @@ def _choose_cache(
 
 def _choose_superbatch(draft: _Draft, workload: Workload, scratch: str, bytes_a_batch: int) -> int:
     """Batches sampled ahead together: two superbatches share the disk (Ginex, section 3.5)."""
-    disk_bytes = workload.disk_bytes or free_bytes(Path(scratch)) // 2
+    disk_bytes, whose = workload.disk_bytes, ""
+    if disk_bytes is None:
+        disk_bytes, whose = free_bytes(Path(scratch)) // 2, f" (half of what is free at {scratch})"
     superbatch = disk_bytes // (SUPERBATCHES_ON_DISK * bytes_a_batch)
     if superbatch < 1:
         raise ConfigError(
-            f"--disk {format_bytes(disk_bytes)} is too small to sample ahead: two superbatches of one batch take "
-            f"{format_bytes(SUPERBATCHES_ON_DISK * bytes_a_batch)}"
+            f"--disk {format_bytes(disk_bytes)}{whose} is too small to sample ahead: two superbatches of one batch "
+            f"take {format_bytes(SUPERBATCHES_ON_DISK * bytes_a_batch)}; give it more, or --scratch another folder"
         )
-    whose = "as asked" if workload.disk_bytes else "half of what is free"
-    of_disk = f"{format_bytes(disk_bytes)} of disk, {whose}"
+    of_disk = f"{format_bytes(disk_bytes)} of disk{whose or ', as asked'}"
     draft.reasons.append(f"up to {superbatch} batches sampled ahead together: two such superbatches in {of_disk}")
     return superbatch
 
