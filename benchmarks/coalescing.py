@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from diskhop._native import BufferPool, File
+from diskhop._native import BufferPool, File, RowReader
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.features.resources import StoreResources, empty_rows, open_reader
@@ -86,13 +86,12 @@ def measure(dataset: Dataset, name: str, device: DeviceModel, num_batches: int, 
         max_gap_bytes=plan.max_gap_bytes,
         max_read_bytes=plan.max_read_bytes,
         staging_bytes=plan.staging_bytes,
-        reading_threads=1,
         threads=plan.threads,
         cache_rows=0,
     )
     gaps = [Gap(num_bytes=num_bytes, is_models=False) for num_bytes in FIXED_GAPS_BYTES]
     gaps.append(Gap(num_bytes=plan.max_gap_bytes, is_models=True))
-    readers = [open_reader(table, resources, gap.num_bytes, num_readers=1) for gap in gaps]
+    readers = [open_reader(RowReader, table, resources, gap.num_bytes) for gap in gaps]
     batches = sample_batches(dataset, seed_set, num_batches)
     out = empty_rows(resources.pool, max(map(len, batches)), table.row_bytes)
     turns = list(zip(gaps, readers, strict=True))

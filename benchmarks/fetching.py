@@ -21,7 +21,8 @@ from diskhop.budget import Budget
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import open_dataset
 from diskhop.features import STORES, StoreKind
-from diskhop.features.resources import ReadingStore, StoreResources
+from diskhop.features.gathering import GatheringStore
+from diskhop.features.resources import StoreResources
 from diskhop.pipeline import open_pipeline
 from diskhop.planning.defaults import Workload, choose_plan
 from diskhop.protocols import Bytes, NodeIds, SampledBatch, Table
@@ -108,7 +109,7 @@ class SubmissionClock:
         return iter(self._submitted)
 
 
-def open_plain_map(table: Table, resources: StoreResources) -> ReadingStore:
+def open_plain_map(table: Table, resources: StoreResources) -> GatheringStore:
     """`mapped` without its advice: the kernel reads ahead for every touch."""
     rows = np.memmap(table.path, np.uint8, "r", shape=(table.num_rows, table.row_stride))[:, : table.row_bytes]
 
@@ -116,7 +117,7 @@ def open_plain_map(table: Table, resources: StoreResources) -> ReadingStore:
         bytes_copied = copy_rows(rows, ids, out, None, _THREADS_PER_CORE * resources.threads)
         return FetchCounts(rows_requested=len(ids), bytes_needed=out.nbytes, bytes_copied=bytes_copied)
 
-    return ReadingStore(table, resources, read_into)
+    return GatheringStore(table, resources, read_into)
 
 
 def kernel_bytes_read() -> int:

@@ -258,6 +258,36 @@ class RowReader:
     ) -> tuple[int, int, int]:
         """out[to_rows] = the rows, of row_bytes; None: 0, 1, 2 ... Returns (reads, bytes_read, bytes_copied)."""
 
+class ScanTicket:
+    """Rows on their way, for which `out` and the scan are kept alive; given up once nobody holds it."""
+
+    def wait(self) -> tuple[int, int, int, float]:
+        """Returns (reads, bytes_read, bytes_copied, seconds) once all rows are in their places. Raises ReadError."""
+    def leave(self) -> None:
+        """Give the rows up; returns once nothing is written any more."""
+
+class SharedScan:
+    """See shared_scan.hpp. Keeps engine, file and pool alive. Takes staging_bytes, and 12 bytes an id on its way."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        file: File,
+        num_rows: int,
+        row_bytes: int,
+        row_stride: int,
+        max_gap_bytes: int,
+        max_read_bytes: int,
+        staging_bytes: int,
+        pool: BufferPool,
+    ) -> None: ...
+    def join(
+        self, ids: NDArray[np.int64], out: NDArray[np.uint8], to_rows: NDArray[np.int64] | None = None
+    ) -> ScanTicket:
+        """Begin out[to_rows] = the rows, of row_bytes; None: 0, 1, 2 ..."""
+    def close(self) -> None:
+        """End the scan; rows still on their way never arrive."""
+
 def copy_rows(
     source: NDArray[np.uint8],
     from_rows: NDArray[np.int64] | None,

@@ -11,7 +11,7 @@ class FetchCounts:
 
     rows_requested: rows asked for; rows_hit: of those, served from memory; reads: requests to the device;
     bytes_needed: bytes of the requested rows; bytes_read: bytes asked of the device; bytes_copied: bytes that
-    the CPU moved between buffers; seconds: from the first read to the last row in place.
+    the CPU moved between buffers; seconds: of reading and copying, where batches share them each its part.
     """
 
     rows_requested: int = 0
@@ -27,12 +27,12 @@ class FetchCounts:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
-    def add_reads(self, made: tuple[int, int, int]) -> None:
-        """Add what a RowReader's read() returned."""
-        reads, bytes_read, bytes_copied = made
+    def add_reads(self, reads: int, bytes_read: int, bytes_copied: int, seconds: float = 0.0) -> None:
+        """Add what a RowReader's read() or a ScanTicket's wait() returned."""
         self.reads += reads
         self.bytes_read += bytes_read
         self.bytes_copied += bytes_copied
+        self.seconds += seconds
 
 
 @dataclass(slots=True, kw_only=True)

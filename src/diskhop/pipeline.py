@@ -33,6 +33,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, DiskhopError, PipelineError
 from diskhop.features import STORES
 from diskhop.features.resources import StoreResources, assemble, empty_rows, rows_in_place
+from diskhop.features.scanning import BYTES_A_ROW_ON_ITS_WAY
 from diskhop.io.engine import open_engine
 from diskhop.io.memory import buffer_bytes
 from diskhop.io.scratch import scratch_folder
@@ -397,11 +398,12 @@ class Pipeline:
 
 
 def bytes_a_row(dataset: Dataset) -> int:
-    """Bytes that a node's features take in a batch: as stored, and dequantised beside it for int8."""
+    """Bytes that a node's features take in a batch: as stored, dequantised beside it for int8, and to bring them."""
     table = dataset.features()
     if table is None:
         return 2 * 4
-    return table.row_bytes + (4 * dataset.feature_dim if dataset.feature_dtype == "int8" else 0)
+    dequantised_bytes = 4 * dataset.feature_dim if dataset.feature_dtype == "int8" else 0
+    return table.row_bytes + dequantised_bytes + BYTES_A_ROW_ON_ITS_WAY
 
 
 def _open_topology(
@@ -458,7 +460,6 @@ def open_pipeline(
                 max_gap_bytes=plan.max_gap_bytes,
                 max_read_bytes=plan.max_read_bytes,
                 staging_bytes=plan.staging_bytes,
-                reading_threads=plan.reading_threads,
                 threads=plan.threads,
                 cache_rows=plan.cache_rows,
                 pinned=pinned,

@@ -14,7 +14,7 @@ class Plan:
     topology: 'memory', 'cached' or 'mapped'; topology_cache_bytes: of 'cached', memory for lists. batches_in_flight:
     mini-batches from the first read to the model's release, one of them the model's, batch_bytes each (measured, with
     headroom); a larger one waits until it is alone on its way. max_gap_bytes: the largest gap that is read over rather
-    than skipped. staging_bytes: where reads of rows land, all reading threads together. threads: cores that sampling,
+    than skipped. staging_bytes: where reads of rows land. threads: cores that sampling,
     gathering and the model share. reserved: bytes by name.
     """
 
@@ -26,7 +26,6 @@ class Plan:
     memory_bytes: int
     batches_in_flight: int
     batch_bytes: int
-    reading_threads: int
     sampling_threads: int
     threads: int
     max_gap_bytes: int

@@ -93,12 +93,11 @@ def assert_same(left: list[MiniBatch], right: list[MiniBatch]) -> None:
 def test_batches_are_bit_identical_whatever_carries_them(
     dataset: Dataset, store: str, engine: str, threads: int
 ) -> None:
-    reference = run_all(dataset, replace(plan_for(dataset, store="memory"), sampling_threads=1, reading_threads=1))
+    reference = run_all(dataset, replace(plan_for(dataset, store="memory"), sampling_threads=1))
     plan = replace(
         plan_for(dataset, store=store),
         engine=engine,
         sampling_threads=threads,
-        reading_threads=threads,
         threads=threads,
         topology="memory" if threads == 1 else "mapped" if threads == 2 else "cached",
         topology_cache_bytes=20_000,

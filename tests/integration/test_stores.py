@@ -67,7 +67,6 @@ def opened(
         max_gap_bytes=max_gap_bytes,
         max_read_bytes=1 << 16,
         staging_bytes=1 << 22,
-        reading_threads=threads,
         threads=threads,
         cache_rows=cache_rows,
         pinned=pinned,
@@ -94,15 +93,19 @@ class ListedTrace:
         return self._batches[index]
 
 
+def look_ahead(store: Any, span: Sequence[NDArray[np.int64]]) -> None:
+    for ids in span:
+        store.make_room(len(ids))
+    store.look_ahead(ListedTrace(span))
+
+
 def submit_all(store: Any, batches: Sequence[NDArray[np.int64]], superbatch: int = 3) -> list[Any]:
     """Tickets of batches, looked over in superbatches by a store that wants that."""
     tickets = []
     for first in range(0, len(batches), superbatch):
         span = batches[first : first + superbatch]
         if hasattr(store, "look_ahead"):
-            for ids in span:
-                store.make_room(len(ids))
-            store.look_ahead(ListedTrace(span))
+            look_ahead(store, span)
         tickets += [store.submit(batch_of(ids, first + number)) for number, ids in enumerate(span)]
     return tickets
 
@@ -220,11 +223,12 @@ def test_counts_are_of_this_batch_and_add_up(tmp_path: Path, name: str) -> None:
 
 
 def test_pinned_rows_are_never_read_again(tmp_path: Path) -> None:
-    table, expected = write_table(tmp_path / "features.bin", 2000, 100, 128)
+    # So far apart that no read is of two rows.
+    table, expected = write_table(tmp_path / "features.bin", 2000, 100, 3 * 4096)
     generator = np.random.default_rng(5)
     for pinned in (None, np.sort(generator.permutation(2000)[:300])):
         injector = FaultInjector([])
-        with opened("static", table, injector=injector, cache_rows=300, pinned=pinned, max_gap_bytes=-1) as store:
+        with opened("static", table, injector=injector, cache_rows=300, pinned=pinned, max_gap_bytes=0) as store:
             held = np.arange(300) if pinned is None else pinned
             others = np.setdiff1d(np.arange(2000), held)
             before = injector.count("reads")
@@ -240,16 +244,17 @@ def test_pinned_rows_are_never_read_again(tmp_path: Path) -> None:
 
 def test_belady_reads_what_its_rule_says(tmp_path: Path) -> None:
     """The pure policy's misses and fills are the store's, over several superbatches."""
-    table, expected = write_table(tmp_path / "features.bin", 500, 60, 60)
+    # Rows so far apart, and batches one after the other, so that no read is of two rows or for two batches.
+    table, expected = write_table(tmp_path / "features.bin", 500, 60, 3 * 4096)
     generator = np.random.default_rng(6)
     trace = [generator.permutation(500)[: generator.integers(0, 200)] for _ in range(20)]
     predicted = replay_belady(trace, 500, 80, span=6, fills=True)
     counts = FetchCounts()
-    with opened("belady", table, cache_rows=80, max_gap_bytes=-1) as store:
+    with opened("belady", table, cache_rows=80, max_gap_bytes=0) as store:
         for first in range(0, 20, 6):
-            for ticket, ids in zip(
-                submit_all(store, trace[first : first + 6], superbatch=6), trace[first : first + 6], strict=True
-            ):
+            look_ahead(store, trace[first : first + 6])
+            for ids in trace[first : first + 6]:
+                ticket = store.submit(batch_of(ids))
                 rows = store.collect(ticket)
                 np.testing.assert_array_equal(rows.segments[0].buffer, expected[ids])
                 counts.add(rows.counts)

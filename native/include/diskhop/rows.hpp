@@ -51,6 +51,15 @@ struct RowReaderOptions {
   std::uint64_t staging_bytes = 32 << 20;  // shared out among the groups of reads in flight
 };
 
+/// Staging in num_groups pieces of group_bytes; a group is submitted, and waited for, as a whole.
+struct ReadGroups {
+  std::uint64_t block_bytes;  // of staging: suits the alignment of offsets and of buffers
+  std::uint64_t group_bytes;
+  std::uint64_t num_groups;      // in flight at once
+  std::uint64_t most_reads;      // in a group
+  std::uint64_t max_read_bytes;  // that fit
+};
+
 /// Reads rows of one table into the caller's buffer. Each call takes for its length staging_bytes from `pool`, and up
 /// to 56 bytes an id: 40 a planned read, and 16 to know where the rows go (none for ids that ascend strictly).
 /// Threading: any number of calls at once.
@@ -72,10 +81,7 @@ class RowReader {
   TableLayout layout_;
   RowReaderOptions options_;
   BufferPool& pool_;
-  std::uint64_t block_bytes_;  // of staging: suits the alignment of offsets and of buffers
-  std::uint64_t group_bytes_;  // staging of one group
-  std::uint64_t num_groups_;   // in flight at once
-  std::uint64_t group_reads_;  // reads in a group, at most
+  ReadGroups groups_;
 };
 
 /// Rows in memory: row i is at data + i * stride.

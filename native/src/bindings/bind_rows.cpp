@@ -2,8 +2,10 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 
 #include <functional>
+#include <memory>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -15,6 +17,7 @@
 #include "arrays.hpp"
 #include "bindings.hpp"
 #include "diskhop/rows.hpp"
+#include "diskhop/shared_scan.hpp"
 
 namespace nb = nanobind;
 
@@ -41,17 +44,16 @@ OutputArray<std::uint64_t> plan(const InputArray<std::int64_t>& sorted_ids, std:
   return as_array(std::move(table), 5);
 }
 
-std::tuple<std::uint64_t, std::uint64_t, std::uint64_t> read_rows(const RowReader& reader,
-                                                                  const InputArray<std::int64_t>& ids,
-                                                                  const DestinationRows& out,
-                                                                  const RowNumbers& to_rows) {
-  if (out.shape(1) != reader.layout().row_bytes || (!to_rows && out.shape(0) != ids.size())) {
-    throw std::invalid_argument("out must be " + std::to_string(ids.size()) + " rows of " +
-                                std::to_string(reader.layout().row_bytes) + " bytes, got " +
-                                std::to_string(out.shape(0)) + " of " + std::to_string(out.shape(1)));
+/// Where rows go, checked: `out` holds rows of row_bytes, one an id, or those that to_rows names.
+std::span<const std::int64_t> check_places(const InputArray<std::int64_t>& ids, const DestinationRows& out,
+                                           const RowNumbers& to_rows, std::uint64_t row_bytes) {
+  if (out.shape(1) != row_bytes || (!to_rows && out.shape(0) != ids.size())) {
+    throw std::invalid_argument("out must be " + std::to_string(ids.size()) + " rows of " + std::to_string(row_bytes) +
+                                " bytes, got " + std::to_string(out.shape(0)) + " of " + std::to_string(out.shape(1)));
   }
-  const auto places = to_rows ? as_span(*to_rows) : std::span<const std::int64_t>{};
-  if (to_rows && places.size() != ids.size()) {
+  if (!to_rows) return {};
+  const auto places = as_span(*to_rows);
+  if (places.size() != ids.size()) {
     throw std::invalid_argument("to_rows must be as many as the ids, " + std::to_string(ids.size()) + ", got " +
                                 std::to_string(places.size()));
   }
@@ -61,10 +63,60 @@ std::tuple<std::uint64_t, std::uint64_t, std::uint64_t> read_rows(const RowReade
                               " rows of out");
     }
   }
+  return places;
+}
+
+std::tuple<std::uint64_t, std::uint64_t, std::uint64_t> read_rows(const RowReader& reader,
+                                                                  const InputArray<std::int64_t>& ids,
+                                                                  const DestinationRows& out,
+                                                                  const RowNumbers& to_rows) {
+  const auto places = check_places(ids, out, to_rows, reader.layout().row_bytes);
   const nb::gil_scoped_release unlocked;
   const ReadCounts counts =
       reader.read(as_span(ids), places, reinterpret_cast<std::byte*>(out.data()), Priority::demand);
   return {counts.reads, counts.bytes_read, counts.bytes_copied};
+}
+
+/// A request of a scan, which gives it up when nobody holds it any more.
+class ScanTicket {
+ public:
+  ScanTicket(SharedScan& scan, std::shared_ptr<SharedScan::Request> request)
+      : scan_(scan), request_(std::move(request)) {}
+  ~ScanTicket() { leave(); }
+  ScanTicket(const ScanTicket&) = delete;
+  ScanTicket& operator=(const ScanTicket&) = delete;
+
+  [[nodiscard]] std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, double> wait() const {
+    const nb::gil_scoped_release unlocked;
+    const ScanCounts counts = scan_.wait(request_);
+    return {counts.reads.reads, counts.reads.bytes_read, counts.reads.bytes_copied, counts.seconds};
+  }
+  void leave() const {
+    const nb::gil_scoped_release unlocked;
+    scan_.leave(request_);
+  }
+
+ private:
+  SharedScan& scan_;
+  std::shared_ptr<SharedScan::Request> request_;
+};
+
+std::unique_ptr<ScanTicket> join_scan(SharedScan& scan, const InputArray<std::int64_t>& ids, const DestinationRows& out,
+                                      const RowNumbers& to_rows) {
+  const auto places = check_places(ids, out, to_rows, scan.layout().row_bytes);
+  const nb::gil_scoped_release unlocked;
+  return std::make_unique<ScanTicket>(scan,
+                                      scan.join(as_span(ids), places, reinterpret_cast<std::byte*>(out.data())));
+}
+
+/// Both are opened alike.
+template <typename Reader>
+void open_reader(Reader* self, Engine& engine, const File& file, std::uint64_t num_rows, std::uint64_t row_bytes,
+                 std::uint64_t row_stride, std::int64_t max_gap_bytes, std::uint64_t max_read_bytes,
+                 std::uint64_t staging_bytes, BufferPool& pool) {
+  new (self)
+      Reader(engine, file, {.num_rows = num_rows, .row_bytes = row_bytes, .row_stride = row_stride},
+             {.max_gap_bytes = max_gap_bytes, .max_read_bytes = max_read_bytes, .staging_bytes = staging_bytes}, pool);
 }
 
 /// Whether any byte between the first and the last of one is between those of the other.
@@ -83,7 +135,7 @@ std::uint64_t copy(const SourceRows& source, const RowNumbers& from_rows, const 
     throw std::invalid_argument("rows must be equally wide: source has " + std::to_string(source.shape(1)) +
                                 " bytes, out " + std::to_string(row_bytes));
   }
-  if ((row_bytes > 1 && source.stride(1) != 1) || source.stride(0) < 0) {
+  if (source.size() > 0 && ((row_bytes > 1 && source.stride(1) != 1) || source.stride(0) < 0)) {
     throw std::invalid_argument("the bytes of a source row must be contiguous and its rows ascend in memory");
   }
   if (from_rows && to_rows && from_rows->size() != to_rows->size()) {
@@ -110,21 +162,24 @@ void bind_rows(nb::module_& module) {
              "max_gap_bytes"_a, "alignment"_a, "max_read_bytes"_a,
              "(reads, 5): offset, num_bytes, required_bytes, first_wanted, num_wanted.");
   nb::class_<RowReader>(module, "RowReader", "Reads rows of one table: see rows.hpp.")
-      .def(
-          "__init__",
-          [](RowReader* self, Engine& engine, const File& file, std::uint64_t num_rows, std::uint64_t row_bytes,
-             std::uint64_t row_stride, std::int64_t max_gap_bytes, std::uint64_t max_read_bytes,
-             std::uint64_t staging_bytes, BufferPool& pool) {
-            new (self) RowReader(
-                engine, file, {.num_rows = num_rows, .row_bytes = row_bytes, .row_stride = row_stride},
-                {.max_gap_bytes = max_gap_bytes, .max_read_bytes = max_read_bytes, .staging_bytes = staging_bytes},
-                pool);
-          },
-          "engine"_a, "file"_a, "num_rows"_a, "row_bytes"_a, "row_stride"_a, "max_gap_bytes"_a, "max_read_bytes"_a,
-          "staging_bytes"_a, "pool"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 10>())
+      .def("__init__", &open_reader<RowReader>, "engine"_a, "file"_a, "num_rows"_a, "row_bytes"_a, "row_stride"_a,
+           "max_gap_bytes"_a, "max_read_bytes"_a, "staging_bytes"_a, "pool"_a, nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>(), nb::keep_alive<1, 10>())
       .def("read", &read_rows, "ids"_a.noconvert(), "out"_a.noconvert(), "to_rows"_a.noconvert().none() = nb::none(),
            "out[to_rows] = the rows, (len(ids), row_bytes); None: 0, 1, 2 ... Returns (reads, bytes_read, "
            "bytes_copied).");
+  nb::class_<ScanTicket>(module, "ScanTicket", "Rows on their way: see shared_scan.hpp.")
+      .def("wait", &ScanTicket::wait, "Returns (reads, bytes_read, bytes_copied, seconds) once all rows are there.")
+      .def("leave", &ScanTicket::leave, "Give the rows up; returns once nothing is written any more.");
+  nb::class_<SharedScan>(module, "SharedScan", "Rows for several batches at once: see shared_scan.hpp.")
+      .def("__init__", &open_reader<SharedScan>, "engine"_a, "file"_a, "num_rows"_a, "row_bytes"_a, "row_stride"_a,
+           "max_gap_bytes"_a, "max_read_bytes"_a, "staging_bytes"_a, "pool"_a, nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>(), nb::keep_alive<1, 10>())
+      .def("join", &join_scan, "ids"_a.noconvert(), "out"_a.noconvert(), "to_rows"_a.noconvert().none() = nb::none(),
+           nb::keep_alive<0, 1>(), nb::keep_alive<0, 3>(),
+           "Begin out[to_rows] = the rows, (len(ids), row_bytes); None: 0, 1, 2 ...")
+      .def("close", &SharedScan::close, nb::call_guard<nb::gil_scoped_release>(),
+           "End the scan; rows still on their way never arrive.");
   module.def("copy_rows", &copy, "source"_a.noconvert(), "from_rows"_a.noconvert().none(), "out"_a.noconvert(),
              "to_rows"_a.noconvert().none(), "num_threads"_a = 1,
              "out[to_rows] = source[from_rows]; None: 0, 1, 2 ... Returns the bytes copied.");

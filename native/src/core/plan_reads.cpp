@@ -4,6 +4,7 @@
 #include <string>
 
 #include "diskhop/rows.hpp"
+#include "read_groups.hpp"
 
 namespace diskhop {
 namespace {
@@ -33,9 +34,11 @@ std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, co
   std::vector<PlannedRead> reads;
   reads.reserve(sorted_ids.size());  // no more than asked for is ever touched; growing would hold everything twice
   std::int64_t previous = -1;
-  // Of the last read, in registers: there are many rows a read.
-  std::uint64_t last_offset = 0;
-  std::uint64_t last_end = 0;
+  const CoalescingRule rule{.layout = layout,
+                            .max_gap_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(max_gap_bytes, 0)),
+                            .alignment = alignment,
+                            .max_read_bytes = max_read_bytes};
+  Extent last{};  // the last read, in registers: there are many rows a read
   for (std::size_t wanted = 0; wanted < sorted_ids.size(); ++wanted) {
     const std::int64_t id = sorted_ids[wanted];
     if (id < 0 || static_cast<std::uint64_t>(id) >= layout.num_rows) {
@@ -47,23 +50,17 @@ std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, co
                                   std::to_string(previous));
     }
     previous = id;
-    const std::uint64_t row_begin = static_cast<std::uint64_t>(id) * layout.row_stride;
-    const std::uint64_t begin = row_begin & ~(alignment - 1);
-    const std::uint64_t end = (row_begin + layout.row_bytes + alignment - 1) & ~(alignment - 1);
-    if (max_gap_bytes >= 0 && !reads.empty()) {
-      const bool near = begin <= last_end || begin - last_end <= static_cast<std::uint64_t>(max_gap_bytes);
-      // What lies within the last read costs nothing, however long that is.
-      if (near && end - last_offset <= std::max(max_read_bytes, last_end - last_offset)) {
-        last_end = end;
-        continue;
-      }
+    const Extent row = rule.blocks_of(id);
+    if (max_gap_bytes >= 0 && !reads.empty() && rule.may_take(last, row)) {
+      last.end = row.end;
+      continue;
     }
-    if (!reads.empty()) reads.back().num_bytes = last_end - last_offset;
-    last_offset = begin;
-    last_end = end;
-    reads.push_back({.offset = begin, .num_bytes = 0, .required_bytes = 0, .first_wanted = wanted, .num_wanted = 0});
+    if (!reads.empty()) reads.back().num_bytes = last.end - last.begin;
+    last = row;
+    reads.push_back(
+        {.offset = row.begin, .num_bytes = 0, .required_bytes = 0, .first_wanted = wanted, .num_wanted = 0});
   }
-  if (!reads.empty()) reads.back().num_bytes = last_end - last_offset;
+  if (!reads.empty()) reads.back().num_bytes = last.end - last.begin;
   std::uint64_t wanted_end = sorted_ids.size();
   for (auto read = reads.rbegin(); read != reads.rend(); ++read) {
     read->required_bytes = std::min(read->num_bytes, table_bytes - read->offset);

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <limits>
 #include <stdexcept>
@@ -10,18 +9,10 @@
 
 #include "diskhop/rows.hpp"
 #include "radix_sort.hpp"
+#include "read_groups.hpp"
 
 namespace diskhop {
 namespace {
-
-// Enough groups that the device has work while the oldest is copied out.
-constexpr std::uint64_t max_groups = 8;
-// A group is waited for as a whole; reads of 64 small rows still come back within a millisecond.
-constexpr std::uint64_t min_group_reads = 64;
-
-std::uint64_t round_up(std::uint64_t num_bytes, std::uint64_t block_bytes) {
-  return (num_bytes + block_bytes - 1) / block_bytes * block_bytes;
-}
 
 /// The ids wanted, ascending and without repeats, and where each goes: `places` are indices into the caller's ids,
 /// those of sorted id k at starts[k] to starts[k + 1]. For ids that ascend already both are empty: id k goes to place
@@ -67,59 +58,16 @@ SortedIds sort_ids(std::span<const std::int64_t> ids, std::uint64_t num_rows) {
   return result;
 }
 
-/// Groups of reads on their way, the oldest first. Staging must outlive it: leaving waits for all of them.
-class Window {
- public:
-  Window(Engine& engine, Priority priority) : engine_(engine), priority_(priority) {}
-  ~Window() {
-    while (!tickets_.empty()) {
-      try {
-        wait_oldest();
-      } catch (...) {  // the error that brought us here is the one to report
-      }
-    }
-  }
-  Window(const Window&) = delete;
-  Window& operator=(const Window&) = delete;
-
-  void submit(std::span<const Op> ops) {
-    tickets_.push_back(0);  // first, so that a ticket is never lost for want of memory
-    try {
-      tickets_.back() = engine_.submit(ops, priority_);
-    } catch (...) {
-      tickets_.pop_back();
-      throw;
-    }
-  }
-  void wait_oldest() {
-    const Ticket oldest = tickets_.front();
-    tickets_.pop_front();
-    engine_.wait(oldest);
-  }
-
- private:
-  Engine& engine_;
-  Priority priority_;
-  std::deque<Ticket> tickets_;
-};
-
 }  // namespace
 
 RowReader::RowReader(Engine& engine, const File& file, TableLayout layout, RowReaderOptions options, BufferPool& pool)
-    : engine_(engine), file_(file), layout_(layout), options_(options), pool_(pool) {
-  static_cast<void>(plan_reads({}, layout, 0, file.offset_alignment(), options.max_read_bytes));  // checks the layout
-  block_bytes_ = std::max<std::uint64_t>(file.offset_alignment(), file.memory_alignment());
-  // A row that starts inside a block may reach into one block more.
-  const std::uint64_t row_read_bytes = round_up(layout.row_bytes + file.offset_alignment() - 1, block_bytes_);
-  if (options.staging_bytes < 2 * row_read_bytes) {
-    throw std::invalid_argument("staging of " + std::to_string(options.staging_bytes) + " bytes is too small for " +
-                                file.path() + ": the smallest that works is " + std::to_string(2 * row_read_bytes));
-  }
-  const std::uint64_t read_bytes = std::max(round_up(options.max_read_bytes, block_bytes_), row_read_bytes);
-  num_groups_ = std::clamp<std::uint64_t>(options.staging_bytes / read_bytes, 2, max_groups);
-  group_bytes_ = options.staging_bytes / num_groups_ / block_bytes_ * block_bytes_;
-  options_.max_read_bytes = std::min(options.max_read_bytes, group_bytes_);
-  group_reads_ = std::max<std::uint64_t>(min_group_reads, 2 * engine.depth() / num_groups_);
+    : engine_(engine),
+      file_(file),
+      layout_(layout),
+      options_(options),
+      pool_(pool),
+      groups_(share_staging(engine, file, layout, options)) {
+  options_.max_read_bytes = groups_.max_read_bytes;
 }
 
 ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::byte* out,
@@ -152,22 +100,22 @@ ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::span<const st
     }
   };
 
-  const PooledBuffer staging(pool_, num_groups_ * group_bytes_);
-  Window window(engine_, priority);
-  std::vector<std::vector<Op>> groups(num_groups_);
-  std::vector<std::size_t> first_reads(num_groups_);
+  const PooledBuffer staging(pool_, groups_.num_groups * groups_.group_bytes);
+  ReadWindow window(engine_, priority);
+  std::vector<std::vector<Op>> groups(groups_.num_groups);
+  std::vector<std::size_t> first_reads(groups_.num_groups);
   std::size_t next_read = 0;
   std::uint64_t num_submitted = 0;
   std::uint64_t num_copied = 0;
   while (num_copied < num_submitted || next_read < reads.size()) {
-    if (next_read < reads.size() && num_submitted - num_copied < num_groups_) {
-      const std::uint64_t slot = num_submitted % num_groups_;
-      std::byte* const slot_end = staging.data() + (slot + 1) * group_bytes_;
-      std::byte* free = slot_end - group_bytes_;
+    if (next_read < reads.size() && num_submitted - num_copied < groups_.num_groups) {
+      const std::uint64_t slot = num_submitted % groups_.num_groups;
+      std::byte* const slot_end = staging.data() + (slot + 1) * groups_.group_bytes;
+      std::byte* free = slot_end - groups_.group_bytes;
       std::vector<Op>& ops = groups[slot];
       ops.clear();
       first_reads[slot] = next_read;
-      for (; next_read < reads.size() && ops.size() < group_reads_; ++next_read) {
+      for (; next_read < reads.size() && ops.size() < groups_.most_reads; ++next_read) {
         const PlannedRead& read = reads[next_read];
         if (read.num_bytes > static_cast<std::uint64_t>(slot_end - free)) break;
         ops.push_back({.kind = OperationKind::read,
@@ -176,7 +124,7 @@ ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::span<const st
                        .buffer = free,
                        .num_bytes = read.num_bytes,
                        .required_bytes = read.required_bytes});
-        free += std::min(round_up(read.num_bytes, block_bytes_), static_cast<std::uint64_t>(slot_end - free));
+        free += std::min(round_up(read.num_bytes, groups_.block_bytes), static_cast<std::uint64_t>(slot_end - free));
         counts.bytes_read += read.num_bytes;
       }
       window.submit(ops);
@@ -184,7 +132,7 @@ ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::span<const st
       continue;
     }
     window.wait_oldest();
-    const std::uint64_t slot = num_copied++ % num_groups_;
+    const std::uint64_t slot = num_copied++ % groups_.num_groups;
     for (std::size_t index = 0; index < groups[slot].size(); ++index) {
       copy_out(reads[first_reads[slot] + index], groups[slot][index].buffer);
     }

@@ -3,28 +3,27 @@
 Two sides stand at different places of the same sequence of batches. The *inspector* (`look_ahead`) walks over a whole
 trace, decides by Belady's rule what each batch changes and puts that on the disk. The *executor* follows, batch by
 batch: `submit` changes the table of slots and starts to read what is missing; `collect` moves the rows, one batch after
-the other: first out of the cache, then into it. So that no row is overwritten that an earlier batch needs.
+the other: first out of the cache, then into it. So that no row is overwritten that an earlier batch needs. The rows
+that are brought into the cache before a trace's first batch come by the scan that the batches share.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import BeladyCache, copy_rows
-from diskhop.counters import FetchCounts
+from diskhop._native import BeladyCache, ScanTicket, copy_rows
 from diskhop.errors import PipelineError
-from diskhop.features.resources import StoreResources, empty_rows, open_reader, read_in_pieces
-from diskhop.features.row_cache import Found, RowCache
+from diskhop.features.resources import StoreResources
+from diskhop.features.row_cache import RowCache
+from diskhop.features.scanning import RowScan, ScannedBatch
 from diskhop.io.array_file import ArrayFile
 from diskhop.policies.belady import plan_span
-from diskhop.protocols import AccessTrace, Bytes, NodeIds, Rows, RowSegment, SampledBatch, Table
+from diskhop.protocols import AccessTrace, NodeIds, Rows, SampledBatch, Table
 
 _NONE = np.empty(0, np.int64)
 # Of the core's inspector: next uses, what is held and, at the seam of two traces, a byte more, of every row of the
@@ -41,18 +40,23 @@ def belady_reserves(table: Table, cache_rows: int, batch_rows: int) -> dict[str,
 
 
 @dataclass(slots=True, eq=False)
-class _Fetch:
-    """A batch between submit and release; fill_ids: rows to be brought into the cache before it, to fill_slots."""
+class _Fill:
+    """Rows to be brought into the cache, to slots, before a trace's first batch."""
 
     ids: NodeIds
-    found: Found
+    slots: NDArray[np.int64]
+    ticket: ScanTicket | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Fetch:
+    """A batch between submit and release. in_positions: its rows that are to be held afterwards, in in_slots."""
+
+    batch: ScannedBatch
     in_positions: NDArray[np.int64]
     in_slots: NDArray[np.int64]
-    fill_ids: NodeIds
-    fill_slots: NDArray[np.int64]
-    rows: Bytes
-    reading: Future[FetchCounts] = field(init=False)
-    counts: FetchCounts | None = None
+    fill: _Fill | None
+    brought: Rows | None = None
 
 
 class BeladyStore:
@@ -63,9 +67,9 @@ class BeladyStore:
         self._resources = resources
         self._capacity = min(resources.cache_rows, table.num_rows)
         self._cache = RowCache(table, self._capacity)
-        self._reader = open_reader(table, resources, resources.max_gap_bytes, resources.reading_threads)
-        self._threads = ThreadPoolExecutor(resources.reading_threads, thread_name_prefix="diskhop-read")
-        self._lock = threading.Lock()
+        self._scan = RowScan(table, resources)
+        self._collecting = threading.Lock()
+        self._lock = threading.Lock()  # of those not finished, and their fills
         self._unfinished: deque[_Fetch] = deque()
         self._is_broken = False
         self._inspected = BeladyCache(table.num_rows, self._capacity)
@@ -114,67 +118,69 @@ class BeladyStore:
         if not self._plans:
             raise PipelineError(f"batch {batch.number} came before the trace that it is in was looked over")
         plan = self._plans[0]
-        fill_ids = fill_slots = _NONE
+        fill = None
         if plan.num_submitted == 0:
             fill_ids, out_ids = plan.read_changes(0)
-            fill_slots = self._cache.replace(out_ids, fill_ids)
+            fill = _Fill(fill_ids, self._cache.replace(out_ids, fill_ids))
         plan.num_submitted += 1
         in_positions, out_ids = plan.read_changes(plan.num_submitted)
         ids = np.ascontiguousarray(batch.node_ids)
         found = self._cache.find(ids)
         in_slots = self._cache.replace(out_ids, ids[in_positions])
-        rows = empty_rows(self._resources.pool, len(ids), self.table.row_bytes)
-        fetch = _Fetch(ids, found, in_positions, in_slots, fill_ids, fill_slots, rows)
-        fetch.reading = self._threads.submit(self._read_missing, fetch)
-        self._unfinished.append(fetch)
+        fetch = _Fetch(self._scan.begin(ids, found), in_positions, in_slots, fill)
+        with self._lock:
+            self._unfinished.append(fetch)
+            self._begin_filling()
         if plan.num_submitted == plan.num_batches:
             self._plans.popleft().close()
         return fetch
 
     def collect(self, ticket: _Fetch) -> Rows:
         """See FeatureStore."""
-        with self._lock:
-            while ticket.counts is None:
+        with self._collecting:
+            while ticket.brought is None:
                 if self._is_broken:
                     raise PipelineError("a batch before this one was not finished: run the pipeline again")
-                self._finish(self._unfinished.popleft())
-        return Rows(len(ticket.ids), self.table.row_bytes, (RowSegment(ticket.rows),), ticket.counts)
+                self._finish(self._unfinished[0])
+        return ticket.brought
 
     def release(self, ticket: _Fetch) -> None:
         """See FeatureStore. Where a batch was never collected, the batches after it cannot be."""
-        if ticket.counts is None:
+        if ticket.brought is None:
             self._is_broken = True
-        if not ticket.reading.cancel():
-            wait([ticket.reading])
+        ticket.batch.missing.leave()
+        if ticket.fill is not None and ticket.fill.ticket is not None:
+            ticket.fill.ticket.leave()
 
     def close(self) -> None:
         """See FeatureStore."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._scan.close()
         self._drop_plans()
 
-    def _read_missing(self, fetch: _Fetch) -> FetchCounts:
-        started = time.perf_counter()
-        misses = fetch.found.misses
-        counts = FetchCounts(rows_requested=len(fetch.ids), rows_hit=len(fetch.found.hits))
-        counts.bytes_needed = fetch.rows.nbytes
-        counts.add_reads(self._reader.read(fetch.ids[misses], fetch.rows, misses))
-        counts.seconds = time.perf_counter() - started
-        return counts
+    def _begin_filling(self) -> None:
+        """Fill slots for the oldest batch: those before it have taken their rows out. The lock is held."""
+        fill = self._unfinished[0].fill if self._unfinished else None
+        if fill is not None and fill.ticket is None and not self._is_broken:
+            fill.ticket = self._scan.join(fill.ids, self._cache.rows, fill.slots)
 
     def _finish(self, fetch: _Fetch) -> None:
         """Bring the oldest batch's rows to their places, then those that are to stay into the cache."""
+        held, batch = self._cache.rows, fetch.batch
         try:
-            counts = fetch.reading.result()
-            started = time.perf_counter()
-            held, threads, found = self._cache.rows, self._resources.threads, fetch.found
-            read_in_pieces(self._reader, fetch.fill_ids, held, fetch.fill_slots, counts)
-            counts.bytes_copied += copy_rows(held, found.slots, fetch.rows, found.hits, threads)
-            counts.bytes_copied += copy_rows(fetch.rows, fetch.in_positions, held, fetch.in_slots, threads)
-            counts.seconds += time.perf_counter() - started
+            if fetch.fill is not None:
+                assert fetch.fill.ticket is not None, "begun once the batch before was finished"
+                batch.counts.add_reads(*fetch.fill.ticket.wait())
+            brought = self._scan.finish(batch, held)
+            batch.counts.bytes_copied += copy_rows(
+                batch.rows, fetch.in_positions, held, fetch.in_slots, self._resources.threads
+            )
         except BaseException:
             self._is_broken = True
             raise
-        fetch.counts = counts
+        with self._lock:
+            fetch.brought = brought
+            self._unfinished.popleft()
+            self._begin_filling()
 
     def _drop_plans(self) -> None:
         for plan in (*self._plans, *filter(None, [self._next_plan])):

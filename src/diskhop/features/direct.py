@@ -1,34 +1,40 @@
 """`direct` and `pread`: rows read from the disk for every batch, nothing kept between batches.
 
-`direct` merges rows whose gap costs less to read than another request; `pread` reads each row alone (the naive
-baseline, as DGL's on-disk features do).
+`direct` merges rows whose gap costs less to read than another request, those of all batches on their way; `pread` reads
+each row alone (the naive baseline, as DGL's on-disk features do).
 """
 
 from __future__ import annotations
 
+import numpy as np
+
+from diskhop._native import RowReader
 from diskhop.counters import FetchCounts
-from diskhop.features.resources import ReadingStore, StoreResources, open_reader
+from diskhop.features.gathering import GatheringStore
+from diskhop.features.resources import StoreResources, open_reader
+from diskhop.features.scanning import Found, ScanningStore
 from diskhop.protocols import Bytes, NodeIds, Table
 
 _NOTHING_MERGED = -1
 
 
-def open_direct(table: Table, resources: StoreResources) -> ReadingStore:
+def open_direct(table: Table, resources: StoreResources) -> ScanningStore:
     """Coalesced direct reads."""
-    return _open(table, resources, resources.max_gap_bytes)
+    none = np.empty(0, np.int64)
+
+    def find(ids: NodeIds) -> Found:
+        return Found(none, none, np.arange(len(ids)))
+
+    return ScanningStore(table, resources, np.empty((0, table.row_bytes), np.uint8), find)
 
 
-def open_pread(table: Table, resources: StoreResources) -> ReadingStore:
+def open_pread(table: Table, resources: StoreResources) -> GatheringStore:
     """One read per row."""
-    return _open(table, resources, _NOTHING_MERGED)
-
-
-def _open(table: Table, resources: StoreResources, max_gap_bytes: int) -> ReadingStore:
-    reader = open_reader(table, resources, max_gap_bytes, resources.reading_threads)
+    reader = open_reader(RowReader, table, resources, _NOTHING_MERGED)
 
     def read_into(ids: NodeIds, out: Bytes) -> FetchCounts:
         counts = FetchCounts(rows_requested=len(ids), bytes_needed=out.nbytes)
-        counts.add_reads(reader.read(ids, out))
+        counts.add_reads(*reader.read(ids, out))
         return counts
 
-    return ReadingStore(table, resources, read_into)
+    return GatheringStore(table, resources, read_into)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from diskhop._native import copy_rows
 from diskhop.counters import FetchCounts
-from diskhop.features.resources import ReadingStore, StoreResources
+from diskhop.features.gathering import GatheringStore
+from diskhop.features.resources import StoreResources
 from diskhop.io.mapping import map_file
 from diskhop.protocols import Bytes, NodeIds, Table
 
@@ -16,7 +17,7 @@ from diskhop.protocols import Bytes, NodeIds, Table
 _THREADS_PER_CORE = 4
 
 
-def open_mapped(table: Table, resources: StoreResources) -> ReadingStore:
+def open_mapped(table: Table, resources: StoreResources) -> GatheringStore:
     """Map the table and gather rows from it."""
     pages = map_file(table.path, table.num_rows * table.row_stride)
     rows = pages.reshape(table.num_rows, table.row_stride)[:, : table.row_bytes]
@@ -26,4 +27,4 @@ def open_mapped(table: Table, resources: StoreResources) -> ReadingStore:
         bytes_needed = len(ids) * table.row_bytes
         return FetchCounts(rows_requested=len(ids), bytes_needed=bytes_needed, bytes_copied=bytes_copied)
 
-    return ReadingStore(table, resources, read_into)
+    return GatheringStore(table, resources, read_into)

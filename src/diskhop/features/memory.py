@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diskhop._native import BufferPool
+from diskhop._native import BufferPool, RowReader
 from diskhop.counters import FetchCounts
 from diskhop.features.resources import StoreResources, empty_rows, open_reader, read_in_pieces
 from diskhop.protocols import Rows, RowSegment, SampledBatch, Table
@@ -22,7 +22,7 @@ class MemoryStore:
         self.table = table
         # A pool of its own: the table is not one of the batches that come and go.
         self._rows = empty_rows(BufferPool(0), table.num_rows, table.row_bytes)
-        reader = open_reader(table, resources, resources.max_gap_bytes, num_readers=1)
+        reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
         read_in_pieces(reader, np.arange(table.num_rows, dtype=np.int64), self._rows, None, FetchCounts())
 
     def submit(self, batch: SampledBatch) -> SampledBatch:

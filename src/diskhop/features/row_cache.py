@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool
 from diskhop.features.resources import empty_rows
+from diskhop.features.scanning import Found
 from diskhop.protocols import NodeIds, Table
 
 _NO_SLOT = -1
 _SLOT_BYTES = 4
-
-
-class Found(NamedTuple):
-    """Of a batch's rows: the places of those held and their slots, and the places of the others; all int64."""
-
-    hits: NDArray[np.int64]
-    slots: NDArray[np.int64]
-    misses: NDArray[np.int64]
 
 
 class RowCache:

@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from diskhop._native import BufferPool, copy_rows
+from diskhop._native import BufferPool, RowReader
 from diskhop.counters import FetchCounts
-from diskhop.features.resources import ReadingStore, StoreResources, empty_rows, open_reader, read_in_pieces
-from diskhop.features.row_cache import Found, RowCache
-from diskhop.protocols import Bytes, NodeIds, Table
+from diskhop.features.resources import StoreResources, empty_rows, open_reader, read_in_pieces
+from diskhop.features.row_cache import RowCache
+from diskhop.features.scanning import Found, ScanningStore
+from diskhop.protocols import NodeIds, Table
 
 
 def static_reserves(table: Table, cache_rows: int, _batch_rows: int) -> dict[str, int]:
@@ -22,9 +23,9 @@ def static_reserves(table: Table, cache_rows: int, _batch_rows: int) -> dict[str
     return RowCache.reserves(table, cache_rows)
 
 
-def open_static(table: Table, resources: StoreResources) -> ReadingStore:
+def open_static(table: Table, resources: StoreResources) -> ScanningStore:
     """Read the rows to be held, coalesced."""
-    reader = open_reader(table, resources, resources.max_gap_bytes, resources.reading_threads)
+    reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
     capacity = min(resources.cache_rows, table.num_rows)
     pinned = resources.pinned
     find: Callable[[NodeIds], Found]
@@ -37,14 +38,7 @@ def open_static(table: Table, resources: StoreResources) -> ReadingStore:
         held, find, slots = cache.rows, cache.find, cache.replace(np.empty(0, np.int64), pinned)
     read_in_pieces(reader, pinned, held, slots, FetchCounts())
 
-    def read_into(ids: NodeIds, out: Bytes) -> FetchCounts:
-        found = find(ids)
-        counts = FetchCounts(rows_requested=len(ids), rows_hit=len(found.hits), bytes_needed=out.nbytes)
-        counts.add_reads(reader.read(ids[found.misses], out, found.misses))
-        counts.bytes_copied += copy_rows(held, found.slots, out, found.hits, resources.threads)
-        return counts
-
-    return ReadingStore(table, resources, read_into)
+    return ScanningStore(table, resources, held, find)
 
 
 def _find_below(capacity: int) -> Callable[[NodeIds], Found]:

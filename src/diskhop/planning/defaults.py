@@ -16,6 +16,7 @@ from diskhop.config import PINNED, require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.features import STORES, StoreKind
+from diskhop.features.scanning import BYTES_A_ROW_TO_JOIN
 from diskhop.io.device_model import DeviceModel, assumed_device_model
 from diskhop.io.engine import DEFAULT_DEPTH, choose_engine, open_engine
 from diskhop.io.memory import buffer_bytes, default_threads
@@ -42,12 +43,11 @@ _SMALLEST_STAGING_BYTES = 4 << 20
 # One with the model, one on its way.
 _FEWEST_IN_FLIGHT = 2
 _MOST_IN_FLIGHT = 4
-# Of the core's row reader: a sorted id with its place, and a planned read; before it, which rows are held and where.
-_SORTING_BYTES_A_ROW = 56 + 32
+# Of the core's row reader: a sorted id with its place, and a planned read.
+_READER_BYTES_A_ROW = 56
 # Of a batch on the disk beside its record: when its rows are used next (4 bytes a row) and which come and go (16), each
 # from a whole block on.
 _PLANNED_BYTES_A_ROW, _PLANNED_BYTES_A_BATCH = 4 + 16, 4 * 4096
-_MOST_READING_THREADS = 2
 _MEASURED_BATCHES = 5
 _HEADROOM = 1.1
 # Below this a whole table is read in a fraction of the seconds that measuring takes.
@@ -172,7 +172,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         **workload.also_held,
         "sampled ahead": num_blocks * block_bytes + tracing_bytes,
         "sampling": sampling_threads * sizes.workspace_bytes,
-        "sorting ids": sizes.num_nodes * _SORTING_BYTES_A_ROW,
+        "sorting ids": sizes.num_nodes * max(_READER_BYTES_A_ROW, BYTES_A_ROW_TO_JOIN),
         **({} if table is None else kind.reserves(table, wanted_rows, sizes.num_nodes)),
         "mini-batches in flight": _FEWEST_IN_FLIGHT * batch_bytes,
         "staging": _SMALLEST_STAGING_BYTES,
@@ -180,7 +180,8 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     draft = _Draft(budget, smallest, reasons)
     # In this order: every batch draws from the topology, wide staging keeps the disk busy, more batches only smooth.
     topology, topology_cache_bytes = _choose_topology(draft, dataset, sizes, sampling_threads)
-    reading_threads = _choose_reading(draft, sizes, batch_bytes)
+    more_bytes = min(_STAGING_BYTES - _SMALLEST_STAGING_BYTES, draft.left_bytes)
+    draft.take("staging", more_bytes & ~(_SMALLEST_STAGING_BYTES - 1))
     batches_in_flight = _FEWEST_IN_FLIGHT + min(draft.left_bytes // batch_bytes, _MOST_IN_FLIGHT - _FEWEST_IN_FLIGHT)
     draft.take("mini-batches in flight", (batches_in_flight - _FEWEST_IN_FLIGHT) * batch_bytes)
     pinned = workload.pinned or PINNED[0]
@@ -211,7 +212,6 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         memory_bytes=budget.total_bytes,
         batches_in_flight=batches_in_flight,
         batch_bytes=batch_bytes,
-        reading_threads=reading_threads,
         sampling_threads=sampling_threads,
         threads=threads,
         max_gap_bytes=max_gap_bytes,
@@ -250,17 +250,6 @@ def _choose_topology(
         f"{format_bytes(cache_bytes)} hold the lists most worth it"
     )
     return "cached", cache_bytes
-
-
-def _choose_reading(draft: _Draft, sizes: BatchSizes, batch_bytes: int) -> int:
-    """How many threads read, with staging as wide as there is room for."""
-    more_bytes = min(_STAGING_BYTES - _SMALLEST_STAGING_BYTES, draft.left_bytes) & ~(_SMALLEST_STAGING_BYTES - 1)
-    draft.take("staging", more_bytes)
-    sorting_bytes = sizes.num_nodes * _SORTING_BYTES_A_ROW
-    if draft.reserved["staging"] < _STAGING_BYTES or sorting_bytes + batch_bytes > draft.left_bytes:
-        return 1
-    draft.take("sorting ids", (_MOST_READING_THREADS - 1) * sorting_bytes)
-    return _MOST_READING_THREADS
 
 
 def _choose_cache(
