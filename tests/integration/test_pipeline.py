@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from diskhop._native import FaultInjector, FaultRule, why_no_uring
+from diskhop.batch_stream import MiniBatch
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
 from diskhop.features import STORES
 from diskhop.io.device_model import assumed_device_model
-from diskhop.pipeline import MiniBatch, Pipeline, open_pipeline
+from diskhop.pipeline import Pipeline, open_pipeline
 from diskhop.plan import Plan
 from diskhop.planning.defaults import Workload, choose_plan
 from diskhop.protocols import Purpose
