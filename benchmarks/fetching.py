@@ -1,6 +1,7 @@
 """A pass over a workload's batches without a model, through one store: what each batch took, as JSON.
 
-A process of its own, which benchmarks/stores.py starts: `fetching.py WORKLOAD DATASET STORE BATCHES`.
+A process of its own, which benchmarks/stores.py starts: `fetching.py WORKLOAD DATASET STORE BATCHES [WITHOUT]`, where
+WITHOUT is one of the IDEAS in switches.py.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,16 @@ from diskhop.features.resources import StoreResources
 from diskhop.pipeline import open_pipeline
 from diskhop.planning.defaults import Workload, choose_plan
 from diskhop.protocols import Bytes, NodeIds, SampledBatch, Table
+from switches import switch_off
 from turns import peak_rss_bytes
 from workloads import BATCH_SIZE, PLAIN_MAP, SEED, WORKLOADS
 
 _THREADS_PER_CORE = 4
 
 
-def run_fetching(name: str, path: Path, store: str, num_batches: int) -> dict[str, Any]:
+def run_fetching(
+    name: str, path: Path, store: str, num_batches: int, after_batch: Callable[[], object]
+) -> dict[str, Any]:
     """The first batches of the first epoch, and what the kernel says of this process."""
     workload, dataset = WORKLOADS[name], open_dataset(path)
     seed_set = workload.seed_set(dataset)
@@ -77,6 +81,7 @@ def run_fetching(name: str, path: Path, store: str, num_batches: int) -> dict[st
                     }
                 )
                 del batch  # As in training: one batch that is held is one more than reserved.
+                after_batch()
         wall_seconds = time.perf_counter() - began
         bytes_from_disk = kernel_bytes_read() - read_before_bytes
     peak_bytes = peak_rss_bytes()
@@ -130,9 +135,10 @@ def resident_bytes() -> int:
 
 
 def main() -> None:
-    name, path, store, num_batches = sys.argv[1:]
+    name, path, store, num_batches, *without = sys.argv[1:]
     STORES[PLAIN_MAP] = StoreKind(open_plain_map)
-    print(json.dumps(run_fetching(name, Path(path), store, int(num_batches))))
+    after_batch = switch_off(without[0], store) if without else lambda: None
+    print(json.dumps(run_fetching(name, Path(path), store, int(num_batches), after_batch)))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 Claims (issue 4): on W, with a cache of 10 % of the rows, `static` and `belady` fetch a batch in at most a fifth of the
 time of `mapped`, and in at most .40 s; on X neither is ever slower than `mapped`; stores read at 90 % or more of what
-the device model says for their reads. Each store is a process of its own, all files evicted before, in a memory control
-group of budget and overhead (but for `memory`: a budget with room for the table, and no limit).
+the device model says for their reads; an epoch of either takes at most 1.1 times as long as its I/O alone, or as the
+CPU's work alone, whichever is longer. `--without` adds the two without one of the ideas in switches.py, which is to
+miss. Each store is a process of its own, all files evicted before, in a memory control group of budget and overhead
+(but for `memory`: a budget with room for the table, and no limit).
 
 The columns are means of a batch. wall: of the whole pass. fetch: seconds in which the store had batches to bring, from
 their submission to their arrival; the claims are about these. each, min..max: the seconds that a batch was worked at:
@@ -21,10 +23,9 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cgroups import run_limited, why_no_limit
 from diskhop.budget import format_bytes
@@ -33,24 +34,36 @@ from diskhop.features import STORES
 from diskhop.io.device_model import DeviceModel
 from diskhop.io.engine import DEFAULT_DEPTH
 from diskhop.io.probe import probe
-from workloads import (
-    BATCH_SIZE,
-    DEFAULT_FOLDER,
-    HIDDEN,
-    PLAIN_MAP,
-    SEED,
-    WORKLOADS,
-    evict,
-    find_dataset,
-    require_workload,
-)
+from switches import IDEAS
+from workloads import DEFAULT_FOLDER, PLAIN_MAP, WORKLOADS, evict, find_dataset, require_workload
 
-MOST_OF_MAPPED, MOST_SECONDS, LEAST_RATE = 1 / 5, 0.40, 0.90
+MOST_OF_MAPPED, MOST_SECONDS, LEAST_RATE, MOST_OF_ALONE = 1 / 5, 0.40, 0.90, 1.1
 PLAIN_MAP_SECONDS = 300
 CLAIMED = ("static", "belady")
 HERE = Path(__file__).parent
 
 Result = dict[str, Any]
+
+
+class Case(NamedTuple):
+    """What a line of the tables is about: a store, whole or without one of the IDEAS."""
+
+    store: str
+    without: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.store}, no {self.without}" if self.without else self.store
+
+
+class Claim(NamedTuple):
+    """case: whom it is about."""
+
+    case: Case
+    text: str
+    is_met: bool
+
+
+MEMORY, MAPPED = Case("memory"), Case("mapped")
 
 
 class Bench:
@@ -63,70 +76,38 @@ class Bench:
         self.num_batches = num_batches
         self._capped = capped
 
-    def fetch_by(self, stores: list[str]) -> dict[str, Result]:
-        """Fetching only; of the plain map, which takes minutes a batch, one at most."""
+    def run_each(self, script: str, cases: list[Case]) -> dict[Case, Result]:
+        """What a script beside this one prints for each: fetching.py (only that) or training.py (the whole loop).
 
-        def fetch(store: str, overhead_bytes: int) -> Result:
-            num_batches = 1 if store == PLAIN_MAP else self.num_batches
-            command = [sys.executable, str(HERE / "fetching.py"), self.name, str(self.dataset.path), store]
-            return self._run([*command, str(num_batches)], store, overhead_bytes, json.loads)
-
-        return self._run_all(fetch, stores)
-
-    def train_by(self, stores: list[str]) -> dict[str, Result]:
-        """The whole loop, as a user starts it; what result.json says."""
-
-        def train(store: str, overhead_bytes: int) -> Result:
-            with tempfile.TemporaryDirectory(prefix="diskhop-bench-") as folder:
-                out = Path(folder) / "run"
-                command = self._train_command(store, out)
-                return self._run(
-                    command, store, overhead_bytes, lambda _: json.loads((out / "result.json").read_text())
-                )
-
-        return self._run_all(train, stores)
-
-    def _train_command(self, store: str, out: Path) -> list[str]:
-        options = {
-            "--model": "sage",
-            "--layers": len(self.workload.fanouts),
-            "--hidden": HIDDEN,
-            "--fanout": ",".join(map(str, self.workload.fanouts)),
-            "--batch-size": BATCH_SIZE,
-            "--epochs": 1,
-            "--max-batches": self.num_batches,
-            "--memory": self.workload.memory_bytes(store, self.dataset),
-            "--store": store,
-            "--seed": SEED,
-            "--out": out,
-        }
-        if STORES[store].keeps_rows:
-            options["--cache"] = self.workload.cache
-        command = [str(Path(sys.executable).with_name("diskhop")), "train", str(self.dataset.path), "--no-eval"]
-        return [*command, *(str(part) for option in options.items() for part in option)]
-
-    def _run_all(self, run: Callable[[str, int], Result], stores: list[str]) -> dict[str, Result]:
-        """`memory` comes first: it has no limit, and tells the overhead by which the others have theirs."""
-        results = {"memory": run("memory", 0)}
-        if "failed" in results["memory"]:
-            sys.exit(f"the store 'memory', which all are compared with, failed: {results['memory']['failed']}")
-        for store in stores:
-            if store != "memory":
-                results[store] = run(store, results["memory"]["overhead_bytes"])
+        `memory` comes first: it has no limit, and tells the overhead by which the others have theirs.
+        """
+        results = {MEMORY: self._run(script, MEMORY, 0)}
+        if "failed" in results[MEMORY]:
+            sys.exit(f"the store 'memory', which all are compared with, failed: {results[MEMORY]['failed']}")
+        for case in cases:
+            if case != MEMORY:
+                results[case] = self._run(script, case, results[MEMORY]["overhead_bytes"])
         return results
 
-    def _run(self, command: list[str], store: str, overhead_bytes: int, read: Callable[[str], Result]) -> Result:
+    def _run(self, script: str, case: Case, overhead_bytes: int) -> Result:
         evict(self.dataset)
+        is_plain_map = case.store == PLAIN_MAP
         limit_bytes = None
-        if self._capped and store != "memory":
-            limit_bytes = self.workload.memory_bytes(store, self.dataset) + overhead_bytes
+        if self._capped and case != MEMORY:
+            limit_bytes = self.workload.memory_bytes(case.store, self.dataset) + overhead_bytes
+        # The plain map takes minutes a batch.
+        num_batches = 1 if is_plain_map else self.num_batches
+        command = [sys.executable, str(HERE / script), self.name, str(self.dataset.path), case.store, str(num_batches)]
+        if case.without:
+            command.append(case.without)
         try:
-            done = run_limited(command, limit_bytes, PLAIN_MAP_SECONDS if store == PLAIN_MAP else None)
+            done = run_limited(command, limit_bytes, PLAIN_MAP_SECONDS if is_plain_map else None)
         except subprocess.TimeoutExpired:
             return {"failed": f"not one batch in {PLAIN_MAP_SECONDS} s"}
         result: Result = {"limit_bytes": limit_bytes, "group_peak_bytes": done.peak_bytes}
         if done.returncode == 0:
-            return result | read(done.output)
+            result.update(json.loads(done.output))
+            return result
         sys.stderr.write(done.errors)
         return result | {"failed": "killed by its limit" if done.returncode == -9 else f"exit code {done.returncode}"}
 
@@ -160,18 +141,18 @@ def summarize_fetching(result: Result, device: DeviceModel) -> Result:
     }
 
 
-def print_fetching(results: dict[str, Result], out: Callable[[str], None]) -> None:
+def print_fetching(results: dict[Case, Result], out: Callable[[str], None]) -> None:
     out("\nfetching alone, a batch:")
     heads = ["wall", "sample", "fetch", "each", "min..max", "stall", "hits", "reads", "MB", "amp.", "copied MB", "rate"]
     rows = {}
-    for store, result in results.items():
+    for case, result in results.items():
         if "failed" in result:
-            rows[store] = [result["failed"]]
+            rows[case] = [result["failed"]]
             continue
         row = result["summary"]
         times = [batch["seconds"] for batch in result["batches"]]
-        against = [results[other].get("summary", {}).get("fetching_seconds") for other in ("memory", "mapped")]
-        rows[store] = [
+        against = [results[other].get("summary", {}).get("fetching_seconds") for other in (MEMORY, MAPPED)]
+        rows[case] = [
             f"{row['wall_seconds']:.3f}",
             f"{row['sample_seconds']:.3f}",
             f"{row['fetching_seconds']:.3f}",
@@ -190,29 +171,37 @@ def print_fetching(results: dict[str, Result], out: Callable[[str], None]) -> No
     print_table([*heads, "/memory", "/mapped", *MEMORY_HEADS], rows, out)
 
 
-def print_training(results: dict[str, Result], fetched: dict[str, Result], out: Callable[[str], None]) -> None:
-    """Beside each loop, what nothing could hide: its I/O alone, or the CPU's work (as `memory` does it)."""
+def summarize_training(trained: dict[Case, Result], fetched: dict[Case, Result]) -> None:
+    """Means of a batch; beside each loop, what nothing could hide: its store's I/O alone, or the CPU's work alone.
+
+    The first is the pass that only fetches, the second what `memory` computes, samples and gathers.
+    """
+    for result in trained.values():
+        if "failed" not in result:
+            epoch = result["epochs"][0]
+            parts = ("seconds", "compute_seconds", "sample_seconds", "fetch_seconds", "stall_seconds")
+            result["summary"] = {part: epoch[part] / epoch["batches"] for part in parts}
+    memory = trained[MEMORY]["summary"]
+    cpu_seconds = memory["compute_seconds"] + memory["sample_seconds"] + memory["fetch_seconds"]
+    for case, result in trained.items():
+        if "failed" not in result:
+            # Of the whole store: what an idea is worth must not make the measure for doing without it.
+            io_seconds = fetched[Case(case.store)].get("summary", {}).get("wall_seconds", math.nan)
+            row = result["summary"]
+            row["io_alone_seconds"], row["cpu_alone_seconds"] = io_seconds, cpu_seconds
+            row["of_alone"] = row["seconds"] / max(io_seconds, cpu_seconds)
+
+
+def print_training(results: dict[Case, Result], out: Callable[[str], None]) -> None:
     out("\nthe whole training loop, a batch:")
     heads = ["epoch", "compute", "sample", "each", "stall", "I/O alone", "CPU alone", "epoch/max", *MEMORY_HEADS]
-    parts = ("seconds", "compute_seconds", "sample_seconds", "fetch_seconds", "stall_seconds")
     rows = {}
-    cpu_seconds = 0.0
-    for store, result in results.items():
+    for case, result in results.items():
         if "failed" in result:
-            rows[store] = [result["failed"]]
+            rows[case] = [result["failed"]]
             continue
-        epoch = result["epochs"][0]
-        seconds = {part: epoch[part] / epoch["batches"] for part in parts}
-        if store == "memory":
-            cpu_seconds = seconds["compute_seconds"] + seconds["sample_seconds"] + seconds["fetch_seconds"]
-        io_seconds = fetched[store].get("summary", {}).get("wall_seconds", math.nan)
-        rows[store] = [
-            *(f"{each:.3f}" for each in seconds.values()),
-            f"{io_seconds:.3f}",
-            f"{cpu_seconds:.3f}",
-            f"{seconds['seconds'] / max(cpu_seconds, io_seconds):.2f}",
-            *shown_memory(result),
-        ]
+        *seconds, of_alone = result["summary"].values()
+        rows[case] = [*(f"{each:.3f}" for each in seconds), f"{of_alone:.2f}", *shown_memory(result)]
     print_table(heads, rows, out)
 
 
@@ -224,41 +213,54 @@ def shown_memory(result: Result) -> list[str]:
     return ["-" if num_bytes is None else f"{num_bytes / 1e6:,.0f}" for num_bytes in figures]
 
 
-def print_table(heads: list[str], rows: dict[str, list[str]], out: Callable[[str], None]) -> None:
+def print_table(heads: list[str], rows: dict[Case, list[str]], out: Callable[[str], None]) -> None:
     """A row that is shorter than the heads is a remark."""
     whole = [heads, *(row for row in rows.values() if len(row) == len(heads))]
     widths = [2 + max(len(row[column]) for row in whole) for column in range(len(heads))]
-    for name, row in {"": heads, **rows}.items():
-        shown = "".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) if row in whole else row[0]
-        out(f"{name:10}{shown}")
+    lines = {"": heads, **{str(case): row for case, row in rows.items()}}
+    name_width = max(map(len, lines))
+    for name, row in lines.items():
+        is_remark = len(row) < len(heads)
+        shown = f"  {row[0]}" if is_remark else "".join(map("{:>{}}".format, row, widths))
+        out(f"{name:{name_width}}{shown}")
 
 
-def judge(name: str, results: dict[str, Result]) -> dict[str, bool]:
-    """The claims about this workload, as far as its stores were run."""
-    claims = {f"{store}: {result['failed']}": False for store, result in results.items() if "failed" in result}
-    summaries = {store: result["summary"] for store, result in results.items() if "summary" in result}
-    for store in CLAIMED:
-        if store not in summaries or "mapped" not in summaries:
+def judge_fetching(name: str, results: dict[Case, Result]) -> Iterator[Claim]:
+    """The claims about fetching on this workload, as far as its stores were run."""
+    mapped = results[MAPPED].get("summary")
+    for case, result in results.items():
+        if "failed" in result:
+            yield Claim(case, f"fetches ({result['failed']})", False)
             continue
-        seconds = summaries[store]["fetching_seconds"]
-        ratio = seconds / summaries["mapped"]["fetching_seconds"]
-        if name == "W":
-            claims[f"{store} fetches in {ratio:.3f} of mapped's time, at most {MOST_OF_MAPPED}"] = (
-                ratio <= MOST_OF_MAPPED
-            )
-            claims[f"{store} fetches a batch in {seconds:.3f} s, at most {MOST_SECONDS}"] = seconds <= MOST_SECONDS
-        if name == "X":
-            claims[f"{store} fetches in {ratio:.3f} of mapped's time, never more"] = ratio <= 1
-    for store, row in summaries.items():
+        row = result["summary"]
+        seconds, rate = row["fetching_seconds"], row["rate"]
+        if case.store in CLAIMED and mapped is not None:
+            ratio = seconds / mapped["fetching_seconds"]
+            if name == "W":
+                text = f"fetches in {ratio:.3f} of mapped's time, at most {MOST_OF_MAPPED}"
+                yield Claim(case, text, ratio <= MOST_OF_MAPPED)
+                text = f"fetches a batch in {seconds:.3f} s, at most {MOST_SECONDS}"
+                yield Claim(case, text, seconds <= MOST_SECONDS)
+            if name == "X":
+                yield Claim(case, f"fetches in {ratio:.3f} of mapped's time, never more", ratio <= 1)
         # A row at a time is the naive baseline: nothing is claimed of it.
-        if row["rate"] is not None and store != "pread":
-            claims[f"{store} reads at {row['rate']:.0%} of the device's rate, at least {LEAST_RATE:.0%}"] = (
-                row["rate"] >= LEAST_RATE
-            )
-    return claims
+        if rate is not None and case.store != "pread":
+            text = f"reads at {rate:.0%} of the device's rate, at least {LEAST_RATE:.0%}"
+            yield Claim(case, text, rate >= LEAST_RATE)
 
 
-def run_workload(bench: Bench, stores: list[str], plain_map: bool, train: bool, out: Callable[[str], None]) -> Result:
+def judge_training(results: dict[Case, Result]) -> Iterator[Claim]:
+    """The claim about the whole loop."""
+    for case, result in results.items():
+        if "failed" in result:
+            yield Claim(case, f"trains ({result['failed']})", False)
+        elif case.store in CLAIMED:
+            ratio = result["summary"]["of_alone"]
+            text = f"trains in {ratio:.2f} of its I/O alone or the CPU's work alone, at most {MOST_OF_ALONE}"
+            yield Claim(case, text, ratio <= MOST_OF_ALONE)
+
+
+def run_workload(bench: Bench, cases: list[Case], plain_map: bool, train: bool, out: Callable[[str], None]) -> Result:
     """Run, print and judge; what the JSON says of a workload."""
     # What the disk does now: others may share it.
     device = probe(bench.dataset.path, measure_again=True)
@@ -268,19 +270,28 @@ def run_workload(bench: Bench, stores: list[str], plain_map: bool, train: bool, 
         f"{format_bytes(workload.memory_bytes('memory', bench.dataset))} and no limit; device ({device.source}): "
         f"{device.overhead_seconds * 1e6:.1f} us + bytes at {device.bytes_per_second / 1e9:.2f} GB/s a read"
     )
-    fetched = bench.fetch_by([*stores, PLAIN_MAP] if plain_map else stores)
+    fetched = bench.run_each("fetching.py", [*cases, Case(PLAIN_MAP)] if plain_map else cases)
     for result in fetched.values():
         if "failed" not in result:
             result["summary"] = summarize_fetching(result, device)
     print_fetching(fetched, out)
-    trained = bench.train_by(stores) if train else {}
+    trained = bench.run_each("training.py", cases) if train else {}
     if trained:
-        print_training(trained, fetched, out)
-    claims = judge(bench.name, {store: result for store, result in fetched.items() if store != PLAIN_MAP})
+        summarize_training(trained, fetched)
+        print_training(trained, out)
+    judged = {case: result for case, result in fetched.items() if case.store != PLAIN_MAP}
+    claims = [*judge_fetching(bench.name, judged), *judge_training(trained)]
     out("")
-    for claim, is_met in claims.items():
-        out(f"{bench.name}: {claim}: {'met' if is_met else 'MISSED'}")
-    return {"device": device.to_dict(), "fetching": fetched, "training": trained, "claims": claims}
+    for claim in claims:
+        remark = f" (not claimed without {claim.case.without})" if claim.case.without else ""
+        out(f"{bench.name}: {claim.case} {claim.text}: {'met' if claim.is_met else 'MISSED'}{remark}")
+    return {
+        "device": device.to_dict(),
+        "fetching": {str(case): result for case, result in fetched.items()},
+        "training": {str(case): result for case, result in trained.items()},
+        "claims": {f"{case} {text}": is_met for case, text, is_met in claims if not case.without},
+        "without": {f"{case} {text}": is_met for case, text, is_met in claims if case.without},
+    }
 
 
 def main() -> int:
@@ -294,6 +305,9 @@ def main() -> int:
     parser.add_argument("--stores", help="besides memory and mapped, as static,belady; default: all")
     parser.add_argument("--plain-map", action="store_true", help="also a map without advice, for the record: one batch")
     parser.add_argument("--train", action="store_true", help="also the whole training loop")
+    parser.add_argument(
+        "--without", action="append", choices=IDEAS, default=[], help=f"{' and '.join(CLAIMED)} also without this idea"
+    )
     parser.add_argument("--no-cap", action="store_true", help="without memory control groups")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
     arguments = parser.parse_args()
@@ -303,6 +317,8 @@ def main() -> int:
     asked = arguments.stores.split(",") if arguments.stores else list(STORES)
     if unknown := set(asked) - set(STORES):
         parser.error(f"no store is called {', '.join(sorted(unknown))}; there are {', '.join(STORES)}")
+    cases = list(dict.fromkeys([MAPPED, *map(Case, asked)]))
+    cases += [Case(store, idea) for store in CLAIMED if store in asked for idea in dict.fromkeys(arguments.without)]
 
     def out(line: str) -> None:
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
@@ -315,9 +331,7 @@ def main() -> int:
         found = open_dataset(arguments.dataset) if arguments.dataset else find_dataset(name, arguments.dir)
         num_batches = arguments.batches or WORKLOADS[name].num_batches
         bench = Bench(name, require_workload(name, found), num_batches, capped=not obstacle)
-        document = run_workload(
-            bench, list(dict.fromkeys(["mapped", *asked])), arguments.plain_map, arguments.train, out
-        )
+        document = run_workload(bench, cases, arguments.plain_map, arguments.train, out)
         met = met and all(document["claims"].values())
         documents[name] = document
     if arguments.json:

@@ -17,13 +17,14 @@ import torch
 from torch_geometric.data import Data
 
 from diskhop._native import keyed_permutation
+from diskhop.batch_stream import MiniBatch
 from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.progress import row_ranges
 from diskhop.errors import ConfigError
 from diskhop.io.memory import default_memory_bytes
 from diskhop.models.aggregate import Block
-from diskhop.pipeline import MiniBatch, Pipeline, open_pipeline
+from diskhop.pipeline import Pipeline, open_pipeline
 from diskhop.planning.defaults import Workload, choose_plan
 from diskhop.protocols import NodeIds, Purpose
 from diskhop.sampling.accesses import SeedSet

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from diskhop._native import FaultInjector, FaultRule
+from diskhop.batch_stream import MiniBatch
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import BudgetError, ConfigError, DestinationError
 from diskhop.io.device_model import assumed_device_model
-from diskhop.pipeline import MiniBatch, open_pipeline
+from diskhop.pipeline import open_pipeline
 from diskhop.plan import Plan
 from diskhop.planning.defaults import Workload, choose_plan
 from diskhop.protocols import Purpose

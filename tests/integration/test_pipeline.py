@@ -12,16 +12,18 @@ import pytest
 import torch
 
 from diskhop._native import FaultInjector, FaultRule, why_no_uring
+from diskhop.batch_stream import MiniBatch
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
 from diskhop.features import STORES
 from diskhop.io.device_model import assumed_device_model
-from diskhop.pipeline import MiniBatch, Pipeline, open_pipeline
+from diskhop.pipeline import Pipeline, open_pipeline
 from diskhop.plan import Plan
 from diskhop.planning.defaults import Workload, choose_plan
 from diskhop.protocols import Purpose
 from diskhop.sampling.accesses import SeedSet
+from tests.graphs import make_dataset
 from tests.runs import small_graph
 
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
@@ -104,6 +106,41 @@ def test_batches_are_bit_identical_whatever_carries_them(
         batches_in_flight=threads + 1,
     )
     assert_same(run_all(dataset, plan), reference)
+
+
+@pytest.fixture(scope="module", params=["float32", "float16", "bfloat16", "int8"])
+def feature_dtype(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=[1, 3, 100, 127, 128, 129, 768, 1000])
+def graph_of_width(
+    request: pytest.FixtureRequest, feature_dtype: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Dataset, list[MiniBatch]]:
+    """A graph with rows so many values wide, and its batches as `memory` brings them."""
+    dim = request.param
+    made = make_dataset(
+        tmp_path_factory.mktemp("widths") / "graph", num_nodes=900, num_edges=4000, dim=dim, dtype=feature_dtype
+    )
+    table = made.features()
+    assert table is not None
+    value_bytes = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}[feature_dtype]
+    assert table.row_bytes == dim * value_bytes + (4 if feature_dtype == "int8" else 0)
+    return made, run_all(made, plan_for(made, store="memory"))
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_rows_of_every_width_and_dtype_are_those_of_memory(
+    graph_of_width: tuple[Dataset, list[MiniBatch]], store: str
+) -> None:
+    made, reference = graph_of_width
+    assert len(reference) == 3
+    # Rows held and rows read in every batch, and a seam between superbatches.
+    plan = replace(plan_for(made, store=store), engine=ENGINES[0], cache_rows=200, superbatch=2)
+    found = run_all(made, plan)
+    assert_same(found, reference)
+    if STORES[store].keeps_rows:
+        assert all(0 < batch.counts.rows_hit < batch.counts.rows_requested for batch in found)
 
 
 def test_features_are_the_dataset_s_rows(dataset: Dataset) -> None:

@@ -13,10 +13,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from diskhop.batch_stream import BatchStream, MiniBatch
 from diskhop.config import TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopError, TrainingError
-from diskhop.pipeline import BatchStream, MiniBatch
 from diskhop.training import resolve_config, train, train_node_classifier
 from tests.runs import OPTIONS, StageCounter, assert_same_run, import_arrays, losses, random_arrays, small_graph
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from diskhop.batch_stream import SAMPLED_AHEAD
 from diskhop.budget import Budget, format_bytes
 from diskhop.config import PINNED, require_known
 from diskhop.dataset.dataset import Dataset
@@ -22,7 +23,7 @@ from diskhop.io.engine import DEFAULT_DEPTH, choose_engine, open_engine
 from diskhop.io.memory import buffer_bytes, default_threads
 from diskhop.io.probe import probe
 from diskhop.io.scratch import free_bytes
-from diskhop.pipeline import SAMPLED_AHEAD, bytes_a_row, counts_accesses
+from diskhop.pipeline import bytes_a_row, counts_accesses
 from diskhop.plan import Plan
 from diskhop.protocols import Table
 from diskhop.sampled_record import describe_batch

@@ -17,12 +17,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from diskhop._native import keyed_permutation
+from diskhop.batch_stream import BatchStream, MiniBatch
 from diskhop.config import ALL_NEIGHBORS, TrainConfig
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import TrainingError
 from diskhop.models import Block, build_model
-from diskhop.pipeline import BatchStream, MiniBatch, Pipeline
+from diskhop.pipeline import Pipeline
 from diskhop.protocols import NodeIds, Purpose
 from diskhop.training.metrics import METRICS
 from diskhop.training.watch import Progress, Watcher

@@ -1,0 +1,60 @@
+"""The training loop on a workload's batches, through one store: what result.json says of it.
+
+A process of its own, which benchmarks/stores.py starts: `training.py WORKLOAD DATASET STORE BATCHES [WITHOUT]`, where
+WITHOUT is one of the IDEAS in switches.py.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from diskhop.dataset.dataset import open_dataset
+from diskhop.features import STORES
+from diskhop.training import Progress, Watcher, train
+from switches import switch_off
+from workloads import BATCH_SIZE, HIDDEN, SEED, WORKLOADS
+
+
+def run_training(name: str, path: Path, store: str, num_batches: int, watcher: Watcher) -> dict[str, Any]:
+    """One epoch, as `diskhop train` runs it."""
+    workload, dataset = WORKLOADS[name], open_dataset(path)
+    return train(
+        dataset,
+        model="sage",
+        layers=len(workload.fanouts),
+        hidden=HIDDEN,
+        fanout=workload.fanouts,
+        batch_size=BATCH_SIZE,
+        epochs=1,
+        max_batches=num_batches,
+        evaluate=False,
+        memory=workload.memory_bytes(store, dataset),
+        store=store,
+        cache_bytes=workload.cache_bytes if STORES[store].keeps_rows else 0,
+        seed=SEED,
+        watcher=watcher,
+    ).result
+
+
+class AfterBatches(Watcher):
+    """Calls something after each batch's work, before the next one is asked for."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+
+    def progressed(self, progress: Progress) -> None:
+        self._call()
+
+
+def main() -> None:
+    name, path, store, num_batches, *without = sys.argv[1:]
+    watcher = AfterBatches(switch_off(without[0], store)) if without else Watcher()
+    print(json.dumps(run_training(name, Path(path), store, int(num_batches), watcher)))
+
+
+if __name__ == "__main__":
+    main()

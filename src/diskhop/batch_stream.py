@@ -1,0 +1,268 @@
+"""A pass over seeds as a stream of batches: seeds -> sample -> fetch -> model, each stage on threads of its own.
+
+Sampling threads fill an ordered channel; one thread submits its batches to the store as the byte gate lets them; one
+collects them, in order, and brings rows to their places; the consumer takes them. Where the store looks ahead, another
+puts superbatches on the disk between sampling and submitting. A stage's error closes every channel and reaches the
+consumer. Leaving a stream, early or not, joins its threads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Protocol
+
+import torch
+
+from diskhop.channels import ByteGate, ClosedError, OrderedChannel
+from diskhop.counters import FetchCounts
+from diskhop.errors import DiskhopError, PipelineError
+from diskhop.io.memory import buffer_bytes
+from diskhop.plan import Plan
+from diskhop.protocols import FeatureStore, NodeIds, Purpose, SampledBatch, Sampler
+from diskhop.sampling.superbatch import SUPERBATCHES_ON_DISK, NoRoomError, Sampled, Superbatch, SuperbatchMaker
+
+# Batches sampled ahead, beyond those being fetched: enough to hide one slow batch.
+SAMPLED_AHEAD = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MiniBatch:
+    """What the model gets.
+
+    x: (nodes, dim) in the stored dtype, int8 rows as float32; without features, a constant and log(1 + in-degree).
+    Its memory is reused once nobody holds it. in_degrees: int64 (nodes), in the whole graph, if the run asked for them.
+    """
+
+    sampled: SampledBatch
+    x: torch.Tensor
+    in_degrees: torch.Tensor | None
+    counts: FetchCounts
+    sample_seconds: float
+    stall_seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class InFlight:
+    """A batch between the gate and the consumer's release."""
+
+    sampled: SampledBatch
+    sample_seconds: float
+    gate_bytes: int
+    ticket: Any = None
+    x: torch.Tensor | None = None
+    in_degrees: torch.Tensor | None = None
+    counts: FetchCounts | None = None
+
+
+class BatchSource(Protocol):
+    """What a stream needs of the pipeline that it is a pass of."""
+
+    plan: Plan
+    store: FeatureStore[Any] | None
+
+    @property
+    def bytes_a_row(self) -> int:
+        """What a node of a batch in flight holds besides its sampled block."""
+
+    def bring_rows(self, batch: InFlight, with_in_degrees: bool) -> None:
+        """Wait for a submitted batch and bring its rows to their places."""
+
+
+class BatchStream:
+    """One pass over seeds, `batch_size` at a time; an iterator and a context manager."""
+
+    def __init__(
+        self,
+        pipeline: BatchSource,
+        sampler: Sampler,
+        seeds: NodeIds,
+        batch_size: int,
+        purpose: Purpose,
+        epoch: int,
+        first_number: int,
+        with_in_degrees: bool,
+        look_ahead: Callable[[Callable[[], Sampled]], SuperbatchMaker] | None,
+    ) -> None:
+        plan = pipeline.plan
+        self._pipeline = pipeline
+        self._sampler = sampler
+        self._seeds = seeds
+        self._batch_size = batch_size
+        self._num_batches = -(-len(seeds) // batch_size)
+        self._purpose = purpose
+        self._epoch = epoch
+        self._first_number = first_number
+        self._with_in_degrees = with_in_degrees
+        self._next_to_sample = 0
+        self._next_to_deliver = 0
+        self._lock = threading.Lock()
+        self._held: InFlight | None = None
+        self._unreleased: set[InFlight] = set()
+        # One batch of the plan's is the consumer's, past the gate.
+        self._gate = ByteGate((plan.batches_in_flight - 1) * plan.batch_bytes)
+        # Those of a superbatch wait on the disk.
+        sampled_ahead = SAMPLED_AHEAD if look_ahead is None else 0
+        self._sampled = OrderedChannel[Sampled](plan.sampling_threads + sampled_ahead)
+        self._maker = None if look_ahead is None else look_ahead(self._sampled.get)
+        self._superbatches = OrderedChannel[Superbatch](SUPERBATCHES_ON_DISK)
+        self._superbatch_gate = ByteGate(SUPERBATCHES_ON_DISK)
+        self._submitted = OrderedChannel[InFlight](plan.batches_in_flight)
+        self._ready = OrderedChannel[InFlight](plan.batches_in_flight)
+        stages = [self._sample] * plan.sampling_threads + [self._submit, self._collect]
+        if self._maker is not None:
+            stages.append(self._look_ahead)
+        # Daemons, and closed at exit: an iterator that somebody still holds then must not keep the process alive.
+        self._threads = [
+            threading.Thread(target=self._guard, args=(stage,), name=f"diskhop{stage.__name__}", daemon=True)
+            for stage in stages
+        ]
+        atexit.register(self.close)
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> BatchStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> BatchStream:
+        return self
+
+    def __len__(self) -> int:
+        return self._num_batches
+
+    def __next__(self) -> MiniBatch:
+        if self._next_to_deliver == self._num_batches:
+            self._release_held()
+            raise StopIteration
+        asked = time.perf_counter()
+        try:
+            batch = self._ready.get()
+        except ClosedError:
+            raise PipelineError("these batches were closed: run the pipeline again") from None
+        # The consumer's variable holds the batch before until now; this one leaves the gate to be held in its place.
+        self._release_held()
+        self._gate.leave(batch.gate_bytes)
+        self._held = batch
+        self._next_to_deliver += 1
+        x, counts = batch.x, batch.counts
+        assert x is not None
+        assert counts is not None
+        batch.x = None
+        stall_seconds = time.perf_counter() - asked
+        return MiniBatch(batch.sampled, x, batch.in_degrees, counts, batch.sample_seconds, stall_seconds)
+
+    def close(self) -> None:
+        """Stop every stage, wait for its threads and give all batches back. A batch being read is finished first."""
+        self._stop(None)
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+        atexit.unregister(self.close)
+        self._held = None
+        for batch in list(self._unreleased):
+            self._release(batch)
+
+    def _stop(self, error: BaseException | None) -> None:
+        channels = self._sampled, self._superbatches, self._submitted, self._ready
+        for closable in (self._gate, self._superbatch_gate, *channels):
+            closable.close(error)
+
+    def _guard(self, stage: Any) -> None:
+        try:
+            stage()
+        except ClosedError:
+            pass
+        except DiskhopError as error:
+            self._stop(error)
+        except BaseException as error:
+            wrapped = PipelineError(f"the pipeline's stage '{stage.__name__.strip('_')}' failed: {error!r}")
+            wrapped.__cause__ = error
+            self._stop(wrapped)
+
+    def _sample(self) -> None:
+        while True:
+            with self._lock:
+                index = self._next_to_sample
+                self._next_to_sample += 1
+            if index >= self._num_batches:
+                return
+            started = time.perf_counter()
+            seeds = self._seeds[index * self._batch_size :][: self._batch_size]
+            sampled = self._sampler.sample(
+                seeds, purpose=self._purpose, epoch=self._epoch, number=self._first_number + index
+            )
+            self._sampled.put(index, (sampled, time.perf_counter() - started))
+
+    def _look_ahead(self) -> None:
+        assert self._maker is not None
+        index = 0
+        while not self._maker.is_done:
+            self._superbatches.put(index, self._make_superbatch(self._maker))
+            index += 1
+
+    def _make_superbatch(self, maker: SuperbatchMaker) -> Superbatch:
+        self._superbatch_gate.enter(1)
+        try:
+            return maker.make()
+        except NoRoomError:
+            # Once nothing else of ours is on the disk there may be room.
+            self._superbatch_gate.leave(1)
+            self._superbatch_gate.enter(SUPERBATCHES_ON_DISK + 1)
+            superbatch = maker.make()
+            self._superbatch_gate.leave(SUPERBATCHES_ON_DISK)
+            return superbatch
+
+    def _replayed(self) -> Iterator[Sampled]:
+        while True:
+            superbatch = self._superbatches.get()
+            for index in range(len(superbatch)):
+                yield superbatch.batch(index)
+            superbatch.remove()
+            del superbatch  # with its descriptor, for which the disk would keep the file
+            self._superbatch_gate.leave(1)
+
+    def _submit(self) -> None:
+        store = self._pipeline.store
+        next_batch = self._sampled.get if self._maker is None else partial(next, self._replayed())
+        for index in range(self._num_batches):
+            sampled, seconds = next_batch()
+            row_bytes = sampled.num_nodes * self._pipeline.bytes_a_row
+            gate_bytes = buffer_bytes(sampled.num_bytes) + buffer_bytes(row_bytes)
+            self._gate.enter(gate_bytes)
+            batch = InFlight(sampled, seconds, gate_bytes)
+            with self._lock:
+                self._unreleased.add(batch)
+            if store is not None:
+                batch.ticket = store.submit(sampled)
+            self._submitted.put(index, batch)
+
+    def _collect(self) -> None:
+        for index in range(self._num_batches):
+            batch = self._submitted.get()
+            self._pipeline.bring_rows(batch, self._with_in_degrees)
+            self._ready.put(index, batch)
+
+    def _release_held(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self._release(held)
+
+    def _release(self, batch: InFlight) -> None:
+        with self._lock:
+            self._unreleased.discard(batch)
+        if batch.ticket is not None and self._pipeline.store is not None:
+            self._pipeline.store.release(batch.ticket)
