@@ -26,7 +26,7 @@ from diskhop.features.gathering import GatheringStore
 from diskhop.features.resources import StoreResources
 from diskhop.pipeline import open_pipeline
 from diskhop.planning.defaults import Workload, choose_plan
-from diskhop.protocols import Bytes, NodeIds, SampledBatch, Table
+from diskhop.protocols import Bytes, MakeRoom, NodeIds, SampledBatch, Table
 from switches import switch_off
 from turns import peak_rss_bytes
 from workloads import BATCH_SIZE, PLAIN_MAP, SEED, WORKLOADS
@@ -97,15 +97,18 @@ def run_fetching(
 
 
 class SubmissionClock:
-    """A store that notes when it was given each batch; iterates over those times."""
+    """A store that notes when each batch was let in; iterates over those times."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
         self._submitted: list[float] = []
 
-    def submit(self, batch: SampledBatch) -> Any:
-        self._submitted.append(time.perf_counter())
-        return self._store.submit(batch)
+    def submit(self, batch: SampledBatch, make_room: MakeRoom) -> Any:
+        def let_in(num_bytes: int) -> None:
+            make_room(num_bytes)
+            self._submitted.append(time.perf_counter())
+
+        return self._store.submit(batch, let_in)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

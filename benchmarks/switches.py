@@ -13,7 +13,7 @@ from typing import Any
 
 from diskhop.features import STORES
 from diskhop.features.resources import StoreResources
-from diskhop.protocols import SampledBatch, Table
+from diskhop.protocols import MakeRoom, SampledBatch, Table
 
 IDEAS = ("read-ahead", "coalescing")
 # A consumer that was broken off asks no more, and its pipeline waits for the batch on its way in.
@@ -40,9 +40,9 @@ class _OnDemand:
         self._store = store
         self._asked = asked
 
-    def submit(self, batch: SampledBatch) -> Any:
+    def submit(self, batch: SampledBatch, make_room: MakeRoom) -> Any:
         self._asked.acquire(timeout=_LONGEST_WAIT_SECONDS)
-        return self._store.submit(batch)
+        return self._store.submit(batch, make_room)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

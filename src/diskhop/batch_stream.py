@@ -22,13 +22,14 @@ import torch
 from diskhop.channels import ByteGate, ClosedError, OrderedChannel
 from diskhop.counters import FetchCounts
 from diskhop.errors import DiskhopError, PipelineError
-from diskhop.io.memory import buffer_bytes
 from diskhop.plan import Plan
 from diskhop.protocols import FeatureStore, NodeIds, Purpose, SampledBatch, Sampler
 from diskhop.sampling.superbatch import SUPERBATCHES_ON_DISK, NoRoomError, Sampled, Superbatch, SuperbatchMaker
 
 # Batches sampled ahead, beyond those being fetched: enough to hide one slow batch.
 SAMPLED_AHEAD = 2
+# Gates bound their bytes; however small they are, no more batches than this wait in a channel.
+_MOST_IN_FLIGHT = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,11 +50,12 @@ class MiniBatch:
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """A batch between the gate and the consumer's release."""
+    """A batch between its submission and the consumer's release; the bytes are those that it is let in with."""
 
     sampled: SampledBatch
     sample_seconds: float
-    gate_bytes: int
+    bytes_on_its_way: int = 0
+    bytes_assembled: int = 0
     ticket: Any = None
     x: torch.Tensor | None = None
     in_degrees: torch.Tensor | None = None
@@ -66,9 +68,11 @@ class BatchSource(Protocol):
     plan: Plan
     store: FeatureStore[Any] | None
 
-    @property
-    def bytes_a_row(self) -> int:
-        """What a node of a batch in flight holds besides its sampled block."""
+    def bytes_on_its_way(self, sampled: SampledBatch, store_bytes: int) -> int:
+        """Of a batch for which the store takes so much, until its rows are collected."""
+
+    def bytes_assembled(self, sampled: SampledBatch) -> int:
+        """Of a batch as the model gets it."""
 
     def bring_rows(self, batch: InFlight, with_in_degrees: bool) -> None:
         """Wait for a submitted batch and bring its rows to their places."""
@@ -104,16 +108,16 @@ class BatchStream:
         self._lock = threading.Lock()
         self._held: InFlight | None = None
         self._unreleased: set[InFlight] = set()
-        # One batch of the plan's is the consumer's, past the gate.
-        self._gate = ByteGate((plan.batches_in_flight - 1) * plan.batch_bytes)
+        self._on_their_way = ByteGate(plan.bytes_on_their_way)
+        self._assembled = ByteGate(plan.bytes_assembled)
         # Those of a superbatch wait on the disk.
         sampled_ahead = SAMPLED_AHEAD if look_ahead is None else 0
         self._sampled = OrderedChannel[Sampled](plan.sampling_threads + sampled_ahead)
         self._maker = None if look_ahead is None else look_ahead(self._sampled.get)
         self._superbatches = OrderedChannel[Superbatch](SUPERBATCHES_ON_DISK)
         self._superbatch_gate = ByteGate(SUPERBATCHES_ON_DISK)
-        self._submitted = OrderedChannel[InFlight](plan.batches_in_flight)
-        self._ready = OrderedChannel[InFlight](plan.batches_in_flight)
+        self._submitted = OrderedChannel[InFlight](_MOST_IN_FLIGHT)
+        self._ready = OrderedChannel[InFlight](_MOST_IN_FLIGHT)
         stages = [self._sample] * plan.sampling_threads + [self._submit, self._collect]
         if self._maker is not None:
             stages.append(self._look_ahead)
@@ -149,13 +153,17 @@ class BatchStream:
             self._release_held()
             raise StopIteration
         asked = time.perf_counter()
+        holds_while_waiting = self._pipeline.plan.holds_while_waiting
+        if not holds_while_waiting:
+            self._release_held()
         try:
             batch = self._ready.get()
         except ClosedError:
             raise PipelineError("these batches were closed: run the pipeline again") from None
-        # The consumer's variable holds the batch before until now; this one leaves the gate to be held in its place.
-        self._release_held()
-        self._gate.leave(batch.gate_bytes)
+        if holds_while_waiting:
+            # The consumer's variable holds the batch before until now; this one is held in its place.
+            self._release_held()
+            self._leave(batch)
         self._held = batch
         self._next_to_deliver += 1
         x, counts = batch.x, batch.counts
@@ -178,7 +186,7 @@ class BatchStream:
 
     def _stop(self, error: BaseException | None) -> None:
         channels = self._sampled, self._superbatches, self._submitted, self._ready
-        for closable in (self._gate, self._superbatch_gate, *channels):
+        for closable in (self._on_their_way, self._assembled, self._superbatch_gate, *channels):
             closable.close(error)
 
     def _guard(self, stage: Any) -> None:
@@ -240,20 +248,33 @@ class BatchStream:
         next_batch = self._sampled.get if self._maker is None else partial(next, self._replayed())
         for index in range(self._num_batches):
             sampled, seconds = next_batch()
-            row_bytes = sampled.num_nodes * self._pipeline.bytes_a_row
-            gate_bytes = buffer_bytes(sampled.num_bytes) + buffer_bytes(row_bytes)
-            self._gate.enter(gate_bytes)
-            batch = InFlight(sampled, seconds, gate_bytes)
+            batch = InFlight(sampled, seconds)
             with self._lock:
                 self._unreleased.add(batch)
-            if store is not None:
-                batch.ticket = store.submit(sampled)
+            let_in = partial(self._let_in, batch)
+            if store is None:
+                let_in(0)
+            else:
+                batch.ticket = store.submit(sampled, let_in)
             self._submitted.put(index, batch)
+
+    def _let_in(self, batch: InFlight, store_bytes: int) -> None:
+        num_bytes = self._pipeline.bytes_on_its_way(batch.sampled, store_bytes)
+        self._on_their_way.enter(num_bytes)
+        batch.bytes_on_its_way = num_bytes
 
     def _collect(self) -> None:
         for index in range(self._num_batches):
             batch = self._submitted.get()
+            assembles = self._pipeline.plan.bytes_assembled > 0
+            if assembles:
+                num_bytes = self._pipeline.bytes_assembled(batch.sampled)
+                self._assembled.enter(num_bytes)
+                batch.bytes_assembled = num_bytes
             self._pipeline.bring_rows(batch, self._with_in_degrees)
+            if assembles:
+                self._on_their_way.leave(batch.bytes_on_its_way)
+                batch.bytes_on_its_way = 0
             self._ready.put(index, batch)
 
     def _release_held(self) -> None:
@@ -266,3 +287,9 @@ class BatchStream:
             self._unreleased.discard(batch)
         if batch.ticket is not None and self._pipeline.store is not None:
             self._pipeline.store.release(batch.ticket)
+        self._leave(batch)
+
+    def _leave(self, batch: InFlight) -> None:
+        self._on_their_way.leave(batch.bytes_on_its_way)
+        self._assembled.leave(batch.bytes_assembled)
+        batch.bytes_on_its_way = batch.bytes_assembled = 0

@@ -142,6 +142,7 @@ class NeighborLoader:
             disk_bytes=_size(disk),
             scratch=scratch,
             pinned=pinned,
+            holds_while_waiting=True,
             also_held=held,
         )
         self.plan = choose_plan(self.dataset, workload, self.budget)

@@ -27,12 +27,12 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.features import STORES
 from diskhop.features.resources import StoreResources, assemble, empty_rows, rows_in_place
-from diskhop.features.scanning import BYTES_A_ROW_ON_ITS_WAY
 from diskhop.io.engine import open_engine
+from diskhop.io.memory import buffer_bytes
 from diskhop.io.scratch import scratch_folder
 from diskhop.plan import Plan
 from diskhop.policies.static import most_accessed
-from diskhop.protocols import FeatureStore, LookAheadStore, NodeIds, Purpose, Rows
+from diskhop.protocols import FeatureStore, LookAheadStore, NodeIds, Purpose, Rows, SampledBatch
 from diskhop.rows import decode_rows
 from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet, count_accesses
 from diskhop.sampling.cached_topology import (
@@ -71,10 +71,16 @@ class Pipeline:
         self._pool = pool
         self._scratch = scratch
 
-    @property
-    def bytes_a_row(self) -> int:
-        """What a node of a batch in flight holds besides its sampled block."""
-        return bytes_a_row(self.dataset)
+    def bytes_on_its_way(self, sampled: SampledBatch, store_bytes: int) -> int:
+        """See BatchSource."""
+        num_bytes = buffer_bytes(sampled.num_bytes) + buffer_bytes(store_bytes)
+        if self.plan.bytes_assembled:
+            return num_bytes
+        return num_bytes + sampled.num_nodes * bytes_a_row_made(self.dataset)
+
+    def bytes_assembled(self, sampled: SampledBatch) -> int:
+        """See BatchSource."""
+        return batch_bytes(self.dataset, sampled.num_bytes, sampled.num_nodes)
 
     def run(
         self,
@@ -163,13 +169,18 @@ class Pipeline:
         return out
 
 
-def bytes_a_row(dataset: Dataset) -> int:
-    """Bytes that a node's features take in a batch: as stored, dequantised beside it for int8, and to bring them."""
-    table = dataset.features()
-    if table is None:
+def bytes_a_row_made(dataset: Dataset) -> int:
+    """Bytes of a node's features that are made of what a store brings: dequantised int8, or for want of features."""
+    if dataset.features() is None:
         return 2 * 4
-    dequantised_bytes = 4 * dataset.feature_dim if dataset.feature_dtype == "int8" else 0
-    return table.row_bytes + dequantised_bytes + BYTES_A_ROW_ON_ITS_WAY
+    return 4 * dataset.feature_dim if dataset.feature_dtype == "int8" else 0
+
+
+def batch_bytes(dataset: Dataset, block_bytes: int, num_nodes: int) -> int:
+    """Memory of a mini-batch as the model gets it."""
+    table = dataset.features()
+    row_bytes = 0 if table is None else table.row_bytes
+    return buffer_bytes(block_bytes) + buffer_bytes(num_nodes * row_bytes) + num_nodes * bytes_a_row_made(dataset)
 
 
 def _open_topology(
@@ -200,7 +211,7 @@ def open_pipeline(
     expected: batches by which a store that wants to know measures what will be asked for.
     """
     engine = open_engine(plan.engine, plan.engine_depth, injector).engine
-    num_bytes = plan.batches_in_flight * plan.batch_bytes + plan.reserved["sampled ahead"] + plan.staging_bytes
+    num_bytes = plan.reserved["mini-batches in flight"] + plan.reserved["sampled ahead"] + plan.staging_bytes
     pool = BufferPool(num_bytes + (plan.sampling_threads * STAGING_BYTES if plan.topology == "cached" else 0))
     with ExitStack() as stack:
         topology = stack.enter_context(_open_topology(dataset, plan, engine, budget, pool))

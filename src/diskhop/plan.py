@@ -11,11 +11,16 @@ from typing import Any, Literal
 class Plan:
     """Every choice of a run, with its reason.
 
-    topology: 'memory', 'cached' or 'mapped'; topology_cache_bytes: of 'cached', memory for lists. batches_in_flight:
-    mini-batches from the first read to the model's release, one of them the model's, batch_bytes each (measured, with
-    headroom); a larger one waits until it is alone on its way. max_gap_bytes: the largest gap that is read over rather
-    than skipped. staging_bytes: where reads of rows land. threads: cores that sampling,
-    gathering and the model share. reserved: bytes by name.
+    topology: 'memory', 'cached' or 'mapped'; topology_cache_bytes: of 'cached', memory for lists.
+
+    batch_bytes: of a large mini-batch as the model has it (measured, with headroom). bytes_on_their_way: of batches
+    from their submission to the store until their rows are together; one is always let in. bytes_assembled: of those
+    from then on, 0 where rows come right to their places and a batch stays what it was. The model's batch is one of
+    them, unless holds_while_waiting: where a consumer keeps it while it waits for the next, as a loop's variable does,
+    it is one more.
+
+    max_gap_bytes: the largest gap that is read over rather than skipped. staging_bytes: where reads of rows land.
+    threads: cores that sampling, gathering and the model share. reserved: bytes by name.
     """
 
     store: str
@@ -24,8 +29,10 @@ class Plan:
     topology: Literal["memory", "cached", "mapped"]
     topology_cache_bytes: int
     memory_bytes: int
-    batches_in_flight: int
     batch_bytes: int
+    bytes_on_their_way: int
+    bytes_assembled: int
+    holds_while_waiting: bool
     sampling_threads: int
     threads: int
     max_gap_bytes: int

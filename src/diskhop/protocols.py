@@ -6,6 +6,7 @@ here: neither imports the other. Everything is NumPy; torch appears where a mode
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -107,6 +108,8 @@ class Rows:
 
 
 TicketT = TypeVar("TicketT")
+# Called once by a submission with the bytes that it will take; returns when they may be taken.
+MakeRoom = Callable[[int], None]
 
 
 class FeatureStore(Protocol[TicketT]):
@@ -114,8 +117,8 @@ class FeatureStore(Protocol[TicketT]):
 
     table: Table
 
-    def submit(self, batch: SampledBatch) -> TicketT:
-        """Start bringing the rows of a batch; returns at once."""
+    def submit(self, batch: SampledBatch, make_room: MakeRoom) -> TicketT:
+        """Start bringing the rows of a batch, once there is room for what that takes until they are collected."""
 
     def collect(self, ticket: TicketT) -> Rows:
         """Wait for the rows of a submitted batch: row i of the batch is node_ids[i].

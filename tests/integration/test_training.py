@@ -23,7 +23,7 @@ from tests.runs import OPTIONS, StageCounter, assert_same_run, import_arrays, lo
 RESULT_NAMES = {"version", "dataset", "seed", "peak_rss_bytes", "overhead_bytes", "plan", "epochs", "metric", "test"}
 EPOCH_NAMES = {
     *("epoch", "seconds", "loss", "valid", "batches", "sample_seconds", "fetch_seconds", "compute_seconds"),
-    *("stall_seconds", "rows_requested", "rows_hit", "reads", "bytes_needed", "bytes_read"),
+    *("stall_seconds", "rows_requested", "rows_hit", "rows_filled", "reads", "bytes_needed", "bytes_read"),
 }
 
 

@@ -23,21 +23,24 @@ class StoreKind:
     """How a store is opened, and what it needs.
 
     open: a store's tickets are its own business, Any stands for what its submit() returns. reserves: (table, rows of
-    the cache, rows of a large batch) -> bytes to be reserved, by name. keeps_rows: has a cache. looks_ahead: is a
+    the cache, rows of a large batch) -> bytes to be reserved, by name. brings_rows: reads rows for every batch.
+    assembles: they are put together with other rows in other memory. keeps_rows: has a cache. looks_ahead: is a
     LookAheadStore.
     """
 
     open: Callable[[Table, StoreResources], FeatureStore[Any]]
     reserves: Callable[[Table, int, int], Mapping[str, int]] = lambda _table, _cache_rows, _batch_rows: {}
+    brings_rows: bool = True
+    assembles: bool = False
     keeps_rows: bool = False
     looks_ahead: bool = False
 
 
 STORES = {
-    "memory": StoreKind(MemoryStore, memory_reserves),
+    "memory": StoreKind(MemoryStore, memory_reserves, brings_rows=False, assembles=True),
     "mapped": StoreKind(open_mapped),
     "pread": StoreKind(open_pread),
     "direct": StoreKind(open_direct),
-    "static": StoreKind(open_static, static_reserves, keeps_rows=True),
-    "belady": StoreKind(BeladyStore, belady_reserves, keeps_rows=True, looks_ahead=True),
+    "static": StoreKind(open_static, static_reserves, assembles=True, keeps_rows=True),
+    "belady": StoreKind(BeladyStore, belady_reserves, assembles=True, keeps_rows=True, looks_ahead=True),
 }

@@ -23,7 +23,7 @@ from diskhop.features.row_cache import RowCache
 from diskhop.features.scanning import RowScan, ScannedBatch
 from diskhop.io.array_file import ArrayFile
 from diskhop.policies.belady import plan_span
-from diskhop.protocols import AccessTrace, NodeIds, Rows, SampledBatch, Table
+from diskhop.protocols import AccessTrace, MakeRoom, NodeIds, Rows, SampledBatch, Table
 
 _NONE = np.empty(0, np.int64)
 # Of the core's inspector: next uses, what is held and, at the seam of two traces, a byte more, of every row of the
@@ -113,7 +113,7 @@ class BeladyStore:
 
     # -- executor --
 
-    def submit(self, batch: SampledBatch) -> _Fetch:
+    def submit(self, batch: SampledBatch, make_room: MakeRoom) -> _Fetch:
         """See FeatureStore. Raises PipelineError for a batch that nobody looked over."""
         if not self._plans:
             raise PipelineError(f"batch {batch.number} came before the trace that it is in was looked over")
@@ -127,7 +127,11 @@ class BeladyStore:
         ids = np.ascontiguousarray(batch.node_ids)
         found = self._cache.find(ids)
         in_slots = self._cache.replace(out_ids, ids[in_positions])
-        fetch = _Fetch(self._scan.begin(ids, found), in_positions, in_slots, fill)
+        try:
+            fetch = _Fetch(self._scan.begin(ids, found, make_room), in_positions, in_slots, fill)
+        except BaseException:
+            self._is_broken = True
+            raise
         with self._lock:
             self._unfinished.append(fetch)
             self._begin_filling()
@@ -170,9 +174,11 @@ class BeladyStore:
             if fetch.fill is not None:
                 assert fetch.fill.ticket is not None, "begun once the batch before was finished"
                 batch.counts.add_reads(*fetch.fill.ticket.wait())
+                batch.counts.rows_filled = len(fetch.fill.ids)
             brought = self._scan.finish(batch, held)
+            (segment,) = brought.segments
             batch.counts.bytes_copied += copy_rows(
-                batch.rows, fetch.in_positions, held, fetch.in_slots, self._resources.threads
+                segment.buffer, fetch.in_positions, held, fetch.in_slots, self._resources.threads
             )
         except BaseException:
             self._is_broken = True

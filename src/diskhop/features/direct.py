@@ -12,7 +12,7 @@ from diskhop._native import RowReader
 from diskhop.counters import FetchCounts
 from diskhop.features.gathering import GatheringStore
 from diskhop.features.resources import StoreResources, open_reader
-from diskhop.features.scanning import Found, ScanningStore
+from diskhop.features.scanning import NOTHING_FOUND, Found, ScanningStore
 from diskhop.protocols import Bytes, NodeIds, Table
 
 _NOTHING_MERGED = -1
@@ -20,10 +20,9 @@ _NOTHING_MERGED = -1
 
 def open_direct(table: Table, resources: StoreResources) -> ScanningStore:
     """Coalesced direct reads."""
-    none = np.empty(0, np.int64)
 
     def find(ids: NodeIds) -> Found:
-        return Found(none, none, np.arange(len(ids)))
+        return NOTHING_FOUND._replace(misses=np.arange(len(ids)))
 
     return ScanningStore(table, resources, np.empty((0, table.row_bytes), np.uint8), find)
 

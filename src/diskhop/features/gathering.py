@@ -10,7 +10,7 @@ import numpy as np
 
 from diskhop.counters import FetchCounts
 from diskhop.features.resources import StoreResources, empty_rows
-from diskhop.protocols import Bytes, NodeIds, Rows, RowSegment, SampledBatch, Table
+from diskhop.protocols import Bytes, MakeRoom, NodeIds, Rows, RowSegment, SampledBatch, Table
 
 ReadInto = Callable[[NodeIds, Bytes], FetchCounts]
 
@@ -27,8 +27,9 @@ class GatheringStore:
         self._read_into = read_into
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="diskhop-read")
 
-    def submit(self, batch: SampledBatch) -> Future[Rows]:
+    def submit(self, batch: SampledBatch, make_room: MakeRoom) -> Future[Rows]:
         """See FeatureStore."""
+        make_room(batch.num_nodes * self.table.row_bytes)
         return self._thread.submit(self._read, batch.node_ids)
 
     def collect(self, ticket: Future[Rows]) -> Rows:

@@ -7,7 +7,7 @@ import numpy as np
 from diskhop._native import BufferPool, RowReader
 from diskhop.counters import FetchCounts
 from diskhop.features.resources import StoreResources, empty_rows, open_reader, read_in_pieces
-from diskhop.protocols import Rows, RowSegment, SampledBatch, Table
+from diskhop.protocols import MakeRoom, Rows, RowSegment, SampledBatch, Table
 
 
 def memory_reserves(table: Table, _cache_rows: int, _batch_rows: int) -> dict[str, int]:
@@ -25,8 +25,9 @@ class MemoryStore:
         reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
         read_in_pieces(reader, np.arange(table.num_rows, dtype=np.int64), self._rows, None, FetchCounts())
 
-    def submit(self, batch: SampledBatch) -> SampledBatch:
+    def submit(self, batch: SampledBatch, make_room: MakeRoom) -> SampledBatch:
         """See FeatureStore."""
+        make_room(0)
         return batch
 
     def collect(self, ticket: SampledBatch) -> Rows:

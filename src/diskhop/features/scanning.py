@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from diskhop._native import ScanTicket, SharedScan, copy_rows
 from diskhop.counters import FetchCounts
 from diskhop.features.resources import StoreResources, empty_rows, open_reader
-from diskhop.protocols import Bytes, NodeIds, Rows, RowSegment, SampledBatch, Table
+from diskhop.protocols import Bytes, MakeRoom, NodeIds, Rows, RowSegment, SampledBatch, Table
 
 
 class Found(NamedTuple):
@@ -29,18 +29,21 @@ class Found(NamedTuple):
     misses: NDArray[np.int64]
 
 
-# That a batch takes while it is on its way, beside its rows: of a hit place and slot, 16 bytes, of a miss 12 in
-# the scan; and, one batch at a time, to find those and to sort the ids that are missing.
-BYTES_A_ROW_ON_ITS_WAY, BYTES_A_ROW_TO_JOIN = 16, 48
+_NONE = np.empty(0, np.int64)
+NOTHING_FOUND = Found(_NONE, _NONE, _NONE)
+_NO_BYTES = np.empty((0, 0), np.uint8)
+
+# That a row takes while its batch is on its way, beside itself: of a hit place and slot, 16 bytes, of a miss its place
+# and 12 in the scan; and, one batch at a time, to find those and to sort the ids that are missing.
+BYTES_A_ROW_ON_ITS_WAY, BYTES_A_ROW_TO_JOIN = 20, 48
 
 
 @dataclass(slots=True, eq=False)
 class ScannedBatch:
-    """A batch whose missing rows are on their way to their places in `rows`; hits: places of the others, in slots."""
+    """A batch whose missing rows are on their way, one after the other into `brought`."""
 
-    rows: Bytes
-    hits: NDArray[np.int64]
-    slots: NDArray[np.int64]
+    found: Found
+    brought: Bytes
     missing: ScanTicket
     counts: FetchCounts
 
@@ -53,25 +56,32 @@ class RowScan:
         self._resources = resources
         self._scan = open_reader(SharedScan, table, resources, resources.max_gap_bytes)
 
-    def begin(self, ids: NodeIds, found: Found) -> ScannedBatch:
-        """Take memory for a batch and begin to read what is not held."""
-        rows = empty_rows(self._resources.pool, len(ids), self._row_bytes)
-        counts = FetchCounts(rows_requested=len(ids), rows_hit=len(found.hits), bytes_needed=rows.nbytes)
-        missing = self.join(ids[found.misses], rows, found.misses)
-        return ScannedBatch(rows, found.hits, found.slots, missing, counts)
+    def begin(self, ids: NodeIds, found: Found, make_room: MakeRoom) -> ScannedBatch:
+        """Begin to read what is not held."""
+        num_missing = len(found.misses)
+        make_room(num_missing * self._row_bytes + len(ids) * BYTES_A_ROW_ON_ITS_WAY)
+        brought = empty_rows(self._resources.pool, num_missing, self._row_bytes)
+        counts = FetchCounts(rows_requested=len(ids), rows_hit=len(found.hits), bytes_needed=len(ids) * self._row_bytes)
+        return ScannedBatch(found, brought, self.join(ids[found.misses], brought), counts)
 
-    def join(self, ids: NodeIds, out: Bytes, to_rows: NDArray[np.int64]) -> ScanTicket:
+    def join(self, ids: NodeIds, out: Bytes, to_rows: NDArray[np.int64] | None = None) -> ScanTicket:
         """Begin to bring rows to their places in `out`."""
         return self._scan.join(ids, out, to_rows)
 
     def finish(self, batch: ScannedBatch, held: Bytes) -> Rows:
-        """Wait for what was missing, and take the other rows from those held."""
-        batch.counts.add_reads(*batch.missing.wait())
-        started = time.perf_counter()
-        batch.counts.bytes_copied += copy_rows(held, batch.slots, batch.rows, batch.hits, self._resources.threads)
-        batch.counts.seconds += time.perf_counter() - started
-        batch.hits = batch.slots = np.empty(0, np.int64)
-        return Rows(len(batch.rows), self._row_bytes, (RowSegment(batch.rows),), batch.counts)
+        """Wait for what was missing, and put it together with the rows that are held."""
+        found, counts = batch.found, batch.counts
+        counts.add_reads(*batch.missing.wait())
+        rows = batch.brought
+        if len(found.hits):
+            started = time.perf_counter()
+            threads = self._resources.threads
+            rows = empty_rows(self._resources.pool, counts.rows_requested, self._row_bytes)
+            counts.bytes_copied += copy_rows(batch.brought, None, rows, found.misses, threads)
+            counts.bytes_copied += copy_rows(held, found.slots, rows, found.hits, threads)
+            counts.seconds += time.perf_counter() - started
+        batch.brought, batch.found = _NO_BYTES, NOTHING_FOUND
+        return Rows(counts.rows_requested, self._row_bytes, (RowSegment(rows),), counts)
 
     def close(self) -> None:
         """End the scan; what is still on its way fails."""
@@ -87,10 +97,10 @@ class ScanningStore:
         self._held = held
         self._find = find
 
-    def submit(self, batch: SampledBatch) -> ScannedBatch:
+    def submit(self, batch: SampledBatch, make_room: MakeRoom) -> ScannedBatch:
         """See FeatureStore."""
         ids = np.ascontiguousarray(batch.node_ids)
-        return self._scan.begin(ids, self._find(ids))
+        return self._scan.begin(ids, self._find(ids), make_room)
 
     def collect(self, ticket: ScannedBatch) -> Rows:
         """See FeatureStore."""

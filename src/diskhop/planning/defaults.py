@@ -23,8 +23,9 @@ from diskhop.io.engine import DEFAULT_DEPTH, choose_engine, open_engine
 from diskhop.io.memory import buffer_bytes, default_threads
 from diskhop.io.probe import probe
 from diskhop.io.scratch import free_bytes
-from diskhop.pipeline import bytes_a_row, counts_accesses
+from diskhop.pipeline import counts_accesses
 from diskhop.plan import Plan
+from diskhop.planning.in_flight import BatchesInFlight
 from diskhop.protocols import Table
 from diskhop.sampled_record import describe_batch
 from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet
@@ -41,9 +42,6 @@ _STAGING_BYTES = 32 << 20
 # Lists lie in huge pages.
 _PAGE_BYTES = 2 << 20
 _SMALLEST_STAGING_BYTES = 4 << 20
-# One with the model, one on its way.
-_FEWEST_IN_FLIGHT = 2
-_MOST_IN_FLIGHT = 4
 # Of the core's row reader: a sorted id with its place, and a planned read.
 _READER_BYTES_A_ROW = 56
 # Of a batch on the disk beside its record: when its rows are used next (4 bytes a row) and which come and go (16), each
@@ -60,7 +58,8 @@ class Workload:
     """What the choice depends on. None leaves it open.
 
     cache_bytes: of rows kept between batches. disk_bytes: of what is sampled ahead. scratch: the folder for that.
-    pinned: see Plan. also_held: bytes of graph data that the caller keeps besides, by name (labels).
+    pinned, holds_while_waiting: see Plan. also_held: bytes of graph data that the caller keeps besides, by name (of
+    labels).
     """
 
     seed_sets: tuple[SeedSet, ...]
@@ -72,6 +71,7 @@ class Workload:
     disk_bytes: int | None = None
     scratch: str | None = None
     pinned: str | None = None
+    holds_while_waiting: bool = False
     also_held: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -162,7 +162,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
 
     sizes = measure_batches(dataset, workload)
     block_bytes = buffer_bytes(sizes.block_bytes)
-    batch_bytes = block_bytes + buffer_bytes(sizes.num_nodes * bytes_a_row(dataset))
+    in_flight = BatchesInFlight.choose(dataset, kind, sizes.block_bytes, sizes.num_nodes, workload.holds_while_waiting)
     # Finished blocks: in the channel, with each sampling thread that waits for room there, and before the gate. Those
     # of a superbatch are on the disk, but for two on their way there.
     num_blocks = 2 * sampling_threads + (2 if kind.looks_ahead else SAMPLED_AHEAD) + 1
@@ -175,7 +175,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         "sampling": sampling_threads * sizes.workspace_bytes,
         "sorting ids": sizes.num_nodes * max(_READER_BYTES_A_ROW, BYTES_A_ROW_TO_JOIN),
         **({} if table is None else kind.reserves(table, wanted_rows, sizes.num_nodes)),
-        "mini-batches in flight": _FEWEST_IN_FLIGHT * batch_bytes,
+        "mini-batches in flight": in_flight.num_bytes,
         "staging": _SMALLEST_STAGING_BYTES,
     }
     draft = _Draft(budget, smallest, reasons)
@@ -183,12 +183,13 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     topology, topology_cache_bytes = _choose_topology(draft, dataset, sizes, sampling_threads)
     more_bytes = min(_STAGING_BYTES - _SMALLEST_STAGING_BYTES, draft.left_bytes)
     draft.take("staging", more_bytes & ~(_SMALLEST_STAGING_BYTES - 1))
-    batches_in_flight = _FEWEST_IN_FLIGHT + min(draft.left_bytes // batch_bytes, _MOST_IN_FLIGHT - _FEWEST_IN_FLIGHT)
-    draft.take("mini-batches in flight", (batches_in_flight - _FEWEST_IN_FLIGHT) * batch_bytes)
+    more_in_flight = in_flight.grow(draft.left_bytes)
+    draft.take("mini-batches in flight", more_in_flight.num_bytes - in_flight.num_bytes)
+    in_flight = more_in_flight
     pinned = workload.pinned or PINNED[0]
     if counts_accesses(dataset, store, pinned):
         # Before all else but the lists is held.
-        counting_bytes = COUNTING_BYTES_A_NODE * dataset.num_nodes + draft.reserved["sampling"] + batch_bytes
+        counting_bytes = COUNTING_BYTES_A_NODE * dataset.num_nodes + draft.reserved["sampling"] + in_flight.batch_bytes
         topology_now_bytes = draft.reserved.get("topology", 0)
         budget.require({**workload.also_held, "topology": topology_now_bytes, "counting accesses": counting_bytes})
     cache_rows = wanted_rows
@@ -199,8 +200,8 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         scratch = workload.scratch or str(dataset.path / "derived")
         bytes_a_batch = sizes.record_bytes + sizes.num_nodes * _PLANNED_BYTES_A_ROW + _PLANNED_BYTES_A_BATCH
         superbatch = _choose_superbatch(draft, workload, scratch, bytes_a_batch)
-    size = f"{format_bytes(batch_bytes)} each, measured with {_HEADROOM - 1:.0%} headroom"
-    reasons.append(f"{batches_in_flight} batches in flight: {size}")
+    measured = f"measured with {_HEADROOM - 1:.0%} headroom"
+    reasons.append(f"{in_flight.describe()}, {measured}")
     device = device or device_model(dataset, engine)
     max_gap_bytes = device.break_even_gap_bytes
     reasons.append(f"gaps up to {format_bytes(max_gap_bytes)} are read over: {device.source} cost of one more read")
@@ -211,8 +212,10 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         topology=topology,
         topology_cache_bytes=topology_cache_bytes,
         memory_bytes=budget.total_bytes,
-        batches_in_flight=batches_in_flight,
-        batch_bytes=batch_bytes,
+        batch_bytes=in_flight.batch_bytes,
+        bytes_on_their_way=in_flight.bytes_on_their_way,
+        bytes_assembled=in_flight.bytes_assembled,
+        holds_while_waiting=workload.holds_while_waiting,
         sampling_threads=sampling_threads,
         threads=threads,
         max_gap_bytes=max_gap_bytes,

@@ -189,6 +189,7 @@ class _Pass:
             "stall_seconds": self._stall_seconds,
             "rows_requested": self._counts.rows_requested,
             "rows_hit": self._counts.rows_hit,
+            "rows_filled": self._counts.rows_filled,
             "reads": self._counts.reads,
             "bytes_needed": self._counts.bytes_needed,
             "bytes_read": self._counts.bytes_read,

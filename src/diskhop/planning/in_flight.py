@@ -1,0 +1,72 @@
+"""How much memory batches have between their submission to the store and the model's release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from diskhop.budget import format_bytes
+from diskhop.dataset.dataset import Dataset
+from diskhop.features import StoreKind
+from diskhop.features.scanning import BYTES_A_ROW_ON_ITS_WAY
+from diskhop.io.memory import buffer_bytes
+from diskhop.pipeline import batch_bytes
+
+# What they ask for is read together: the more, the fewer bytes for each.
+_MOST_ON_THEIR_WAY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesInFlight:
+    """Memory for batches, by what happens to them; see Plan. bytes_on_its_way: of one, if it misses every row."""
+
+    batch_bytes: int
+    bytes_on_its_way: int
+    bytes_on_their_way: int
+    bytes_assembled: int
+    holds_while_waiting: bool
+
+    @classmethod
+    def choose(
+        cls, dataset: Dataset, kind: StoreKind, block_bytes: int, num_nodes: int, holds_while_waiting: bool
+    ) -> Self:
+        """As few as go: one with the model, one on its way."""
+        whole_bytes = batch_bytes(dataset, block_bytes, num_nodes)
+        table = dataset.features()
+        assembles = kind.assembles and table is not None
+        one_bytes = buffer_bytes(block_bytes) if assembles else whole_bytes
+        if table is not None and kind.brings_rows:
+            bytes_a_row = BYTES_A_ROW_ON_ITS_WAY + (table.row_bytes if assembles else 0)
+            one_bytes += buffer_bytes(num_nodes * bytes_a_row)
+        return cls(
+            batch_bytes=whole_bytes,
+            bytes_on_its_way=one_bytes,
+            bytes_on_their_way=one_bytes if assembles or holds_while_waiting else 2 * one_bytes,
+            bytes_assembled=whole_bytes if assembles else 0,
+            holds_while_waiting=holds_while_waiting,
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        """All together."""
+        held_bytes = self.batch_bytes if self.holds_while_waiting else 0
+        return self.bytes_on_their_way + self.bytes_assembled + held_bytes
+
+    def grow(self, left_bytes: int) -> Self:
+        """More on their way, and then room to assemble one while the model has another."""
+        wanted_bytes = _MOST_ON_THEIR_WAY * self.bytes_on_its_way - self.bytes_on_their_way
+        more_bytes = min(wanted_bytes, left_bytes)
+        has_room = self.bytes_assembled > 0 and left_bytes - more_bytes >= self.batch_bytes
+        assembles_more = has_room and not self.holds_while_waiting
+        return replace(
+            self,
+            bytes_on_their_way=self.bytes_on_their_way + more_bytes,
+            bytes_assembled=self.bytes_assembled + (self.batch_bytes if assembles_more else 0),
+        )
+
+    def describe(self) -> str:
+        """For people."""
+        return (
+            f"{format_bytes(self.bytes_on_their_way)} for batches on their way, at most "
+            f"{format_bytes(self.bytes_on_its_way)} each, and {format_bytes(self.batch_bytes)} for the model's"
+        )
