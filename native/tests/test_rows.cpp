@@ -1,8 +1,4 @@
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -13,45 +9,16 @@
 #include "check.hpp"
 #include "diskhop/random.hpp"
 #include "diskhop/rows.hpp"
+#include "table_on_disk.hpp"
 
 using namespace diskhop;
 using diskhop::testing::check;
 using diskhop::testing::check_throws;
+using diskhop::testing::draw_ids;
+using diskhop::testing::engine_names;
+using diskhop::testing::TableOnDisk;
 
 namespace {
-
-/// A table on disk, and in memory to compare with. The file goes with it.
-class TableOnDisk {
- public:
-  TableOnDisk(std::uint64_t num_rows, std::uint64_t row_bytes, std::uint64_t row_stride)
-      : layout{.num_rows = num_rows, .row_bytes = row_bytes, .row_stride = row_stride}, content(num_rows * row_stride) {
-    for (std::size_t byte = 0; byte < content.size(); ++byte) {
-      content[byte] = static_cast<char>(draw32(row_bytes, static_cast<std::uint32_t>(byte)));
-    }
-    std::string name = "rows-XXXXXX";
-    const int descriptor = ::mkstemp(name.data());
-    check(descriptor >= 0, "a file can be made in the working directory");
-    ::close(descriptor);
-    path = name;
-    std::ofstream(path, std::ios::binary).write(content.data(), static_cast<std::streamsize>(content.size()));
-  }
-  ~TableOnDisk() { ::unlink(path.c_str()); }
-  TableOnDisk(const TableOnDisk&) = delete;
-  TableOnDisk& operator=(const TableOnDisk&) = delete;
-
-  [[nodiscard]] std::vector<char> rows(const std::vector<std::int64_t>& ids) const {
-    std::vector<char> wanted;
-    for (const std::int64_t id : ids) {
-      const auto row = content.begin() + static_cast<std::ptrdiff_t>(id * layout.row_stride);
-      wanted.insert(wanted.end(), row, row + static_cast<std::ptrdiff_t>(layout.row_bytes));
-    }
-    return wanted;
-  }
-
-  TableLayout layout;
-  std::vector<char> content;
-  std::string path;
-};
 
 /// Passes everything on and knows which tickets nobody has waited for.
 class CountingEngine final : public Engine {
@@ -77,14 +44,6 @@ class CountingEngine final : public Engine {
   std::unique_ptr<Engine> engine_;
 };
 
-std::vector<std::int64_t> draw_ids(std::uint64_t key, std::size_t count, std::uint64_t num_rows) {
-  std::vector<std::int64_t> ids;
-  for (std::size_t place = 0; place < count; ++place) {
-    ids.push_back(static_cast<std::int64_t>(scale64(draw64(key, place), num_rows)));
-  }
-  return ids;
-}
-
 std::vector<char> read(const RowReader& reader, const std::vector<std::int64_t>& ids,
                        const std::vector<std::int64_t>& to_rows = {}) {
   std::vector<char> out(ids.size() * reader.layout().row_bytes, '?');
@@ -97,10 +56,6 @@ std::vector<char> read_reversed(const RowReader& reader, const std::vector<std::
   std::vector<std::int64_t> to_rows;
   for (std::size_t place = ids.size(); place > 0; --place) to_rows.push_back(static_cast<std::int64_t>(place - 1));
   return read(reader, {ids.rbegin(), ids.rend()}, to_rows);
-}
-
-std::vector<std::string> engine_names() {
-  return why_no_uring().empty() ? std::vector<std::string>{"uring", "threads"} : std::vector<std::string>{"threads"};
 }
 
 void test_reading_equals_indexing_from_several_threads() {

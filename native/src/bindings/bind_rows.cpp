@@ -105,8 +105,7 @@ std::unique_ptr<ScanTicket> join_scan(SharedScan& scan, const InputArray<std::in
                                       const RowNumbers& to_rows) {
   const auto places = check_places(ids, out, to_rows, scan.layout().row_bytes);
   const nb::gil_scoped_release unlocked;
-  return std::make_unique<ScanTicket>(scan,
-                                      scan.join(as_span(ids), places, reinterpret_cast<std::byte*>(out.data())));
+  return std::make_unique<ScanTicket>(scan, scan.join(as_span(ids), places, reinterpret_cast<std::byte*>(out.data())));
 }
 
 /// Both are opened alike.
