@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NO_BENCHMARKS = {"run_all", "cgroups", "fetching", "graphs", "steps", "turns", "workloads"}
+NO_BENCHMARKS = {"run_all", "cgroups", "fetching", "ginex_systems", "graphs", "steps", "turns", "workloads"}
 
 
 def main() -> None:
