@@ -171,8 +171,8 @@ class Bench:
             return [self.results[case][0]["failed"]]
         of_turns = [result["seconds"] * 1e3 for result in results]
         last = results[-1]
-        switch_seconds = min(last["switch_seconds"], last["seconds"])
-        stages = (last["seconds"] - switch_seconds, switch_seconds, last["sample_seconds"])
+        stages = [statistics.median(result[f"{name}_seconds"] for result in results) for name in ("switch", "sample")]
+        stages.insert(0, seconds - stages[0])
         keeps_rows = last["cache_rows"] > 0
         return [
             f"{seconds * 1e3:.1f}",
