@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NO_BENCHMARKS = {"run_all", "cgroups", "fetching", "graphs", "steps", "switches", "training", "turns", "workloads"}
+NO_BENCHMARKS = {
+    *("run_all", "cgroups", "fetching", "ginex_systems", "graphs", "steps", "switches", "training", "turns"),
+    "workloads",
+}
 
 
 def main() -> None:

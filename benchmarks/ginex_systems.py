@@ -1,0 +1,307 @@
+"""The systems that the Ginex paper compares (sections 5.1 and 5.3), as plans of diskhop's, and a training run by one.
+
+A *case* is a system with the numbers that its plan depends on. Its caches have what its memory leaves, a *share* of
+that for rows and the rest for lists of neighbours. A run is a process of its own, which benchmarks/paper_ginex.py
+starts: `ginex_systems.py DATASET RUN`, with case and plan as JSON; it prints what the pass took, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from diskhop._native import keyed_permutation
+from diskhop.budget import Budget
+from diskhop.counters import FetchCounts
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.generate import GraphConfig, generate_graph
+from diskhop.errors import BudgetError
+from diskhop.features import STORES
+from diskhop.features.resources import StoreResources
+from diskhop.features.static import open_static
+from diskhop.io.device_model import DeviceModel
+from diskhop.io.engine import open_engine
+from diskhop.io.memory import default_threads
+from diskhop.pipeline import open_pipeline
+from diskhop.plan import Plan
+from diskhop.planning.defaults import Workload, choose_plan, measure_batches
+from diskhop.protocols import AccessTrace, NodeIds, Purpose, Table
+from diskhop.sampling.accesses import SeedSet
+from diskhop.sampling.cached_topology import cached_topology_bytes
+from fetching import kernel_bytes_read, resident_bytes
+from turns import peak_rss_bytes
+from workloads import SEED
+
+# Edges a node as Friendster and Twitter have them (Table 2: 59 and 67): caches hold about half of the lists, as the
+# paper's do. The widest table of Figure 17, of which narrower ones are a part.
+NUM_NODES, EDGES_A_NODE, WIDEST_DIM = 1_600_000, 64, 768
+FANOUTS = (10, 10, 10)
+# Batches before the measured ones: the first superbatch, which fills the cache, and what fills PyG+'s page cache.
+WARM_UP = 16
+# The paper's threads for I/O are more than twice its cores (section 5.1). A fault waits for the disk: four sampling
+# threads a core and 32 gathering ones keep it busier than fewer.
+_MAPPED_THREADS_PER_CORE = 8
+# Left of what caches could take: the wide staging that the planner prefers to lists, and whole huge pages.
+_STAGING_BYTES, _ROUNDING_BYTES = 28 << 20, 4 << 20
+
+STORE_OF = {
+    "in memory": "memory",
+    "PyG+": "mapped",
+    "Ali+PG": "static",
+    "Ginex-PG": "belady",  # but for the policy: see plan_case
+    "Ginex": "belady",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One system at one point of a figure.
+
+    share: of the caches' bytes, for rows. superbatch: in batches, at most; 0: as the disk goes. reads_rows_alone: as
+    the paper's systems read; else what lies near each other is read together.
+    """
+
+    system: str
+    dim: int
+    batch_size: int
+    memory_bytes: int
+    num_batches: int
+    share: float = 0.0
+    superbatch: int = 0
+    reads_rows_alone: bool = False
+
+
+def find_graph(folder: Path) -> Dataset:
+    """Open the dataset in the folder, or make it there."""
+    path = folder / "ginex"
+    if not path.exists():
+        print(f"making {path}", file=sys.stderr, flush=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        config = GraphConfig(
+            kind="kronecker",
+            num_nodes=NUM_NODES,
+            num_edges=NUM_NODES * EDGES_A_NODE,
+            dim=WIDEST_DIM,
+            num_classes=47,
+            train_fraction=0.1,
+            order="input",
+            seed=1,
+        )
+        generate_graph(path, config, engine=open_engine().engine)
+    dataset = open_dataset(path)
+    found = (dataset.num_nodes, dataset.num_edges, dataset.feature_dim)
+    if found != (NUM_NODES, NUM_NODES * EDGES_A_NODE, WIDEST_DIM):
+        sys.exit(f"{path} is not this benchmark's graph: it has {found} nodes, edges and features; remove it")
+    return dataset
+
+
+def narrow(dataset: Dataset, dim: int) -> Dataset:
+    """The dataset with rows of `dim` values: the first bytes of the table's file, read as a narrower table."""
+    ((name, nodes),) = dataset.manifest.node_types.items()
+    assert nodes.features is not None
+    features = replace(nodes.features, dim=dim, row_stride=replace(nodes.features, dim=dim).row_bytes)
+    return Dataset(dataset.path, replace(dataset.manifest, node_types={name: replace(nodes, features=features)}))
+
+
+def dataset_bytes(dataset: Dataset) -> int:
+    """What the paper calls a dataset's size: features and lists of neighbours."""
+    table, files = dataset.features(), dataset.topology
+    assert table is not None
+    lists_bytes = 8 * (files.num_nodes + 1) + files.index_dtype.itemsize * files.num_edges
+    return table.num_rows * table.row_stride + lists_bytes
+
+
+def plan_case(dataset: Dataset, case: Case, device: DeviceModel) -> Plan:
+    """What the case will run. Raises BudgetError for memory that has no room for its caches."""
+    kind = STORES[STORE_OF[case.system]]
+    wanted = _workload(dataset, case)
+    if kind.keeps_rows:
+        wanted = replace(wanted, cache_bytes=_feature_cache_bytes(dataset, case, wanted))
+    plan = choose_plan(dataset, wanted, Budget(case.memory_bytes), device)
+    if case.system == "PyG+":
+        reserved = {name: num_bytes for name, num_bytes in plan.reserved.items() if name != "topology"}
+        plan = replace(plan, topology="mapped", topology_cache_bytes=0, reserved=reserved)
+    if case.system == "Ginex-PG":
+        # Ginex's own plan, memory and all: only what is held differs.
+        plan = replace(plan, store="static")
+    if case.superbatch:
+        plan = replace(plan, superbatch=min(case.superbatch, plan.superbatch))
+    return replace(plan, max_gap_bytes=0) if case.reads_rows_alone else plan
+
+
+def caches_bytes(dataset: Dataset, case: Case) -> int:
+    """What the case's memory leaves for both caches: the smallest budget goes off, and what reading lists takes."""
+    wanted = _workload(dataset, case)
+    if STORES[STORE_OF[case.system]].keeps_rows:
+        wanted = replace(wanted, cache_bytes=dataset.feature_dim * 4)
+    try:
+        choose_plan(dataset, wanted, Budget(1))
+    except BudgetError as error:
+        smallest_bytes = error.smallest_bytes or 0
+    sampling_threads = 1
+    reading_bytes = sampling_threads * measure_batches(dataset, wanted).hop_read_bytes
+    empty_bytes = cached_topology_bytes(dataset.topology, 0, sampling_threads)
+    return case.memory_bytes - smallest_bytes - reading_bytes - empty_bytes - _STAGING_BYTES - _ROUNDING_BYTES
+
+
+def _feature_cache_bytes(dataset: Dataset, case: Case, wanted: Workload) -> int:
+    """The share's rows, what says where they lie taken from it too. One row at least, so that the cache has a size."""
+    table = dataset.features()
+    assert table is not None
+    reserves = STORES[STORE_OF[case.system]].reserves
+    one, all_rows = (sum(reserves(table, rows, 1).values()) for rows in (1, table.num_rows))
+    bytes_a_row = math.ceil((all_rows - one) / (table.num_rows - 1))
+    num_rows = int(case.share * max(caches_bytes(dataset, case), 0)) // bytes_a_row
+    return max(1, min(num_rows, table.num_rows)) * table.row_bytes
+
+
+def _workload(dataset: Dataset, case: Case) -> Workload:
+    train_ids = dataset.split("train")
+    assert train_ids is not None
+    seed_set = SeedSet(
+        purpose=Purpose.TRAIN,
+        seeds=_shuffled(train_ids),
+        batch_size=case.batch_size,
+        fanouts=FANOUTS,
+        is_shuffled=True,
+    )
+    threads = default_threads() * (_MAPPED_THREADS_PER_CORE if case.system == "PyG+" else 1)
+    return Workload(
+        seed_sets=(seed_set,),
+        seed=SEED,
+        store=STORE_OF[case.system],
+        threads=threads,
+        also_held={"seeds": 2 * train_ids.nbytes},
+    )
+
+
+def run_case(path: Path, case: Case, plan: Plan) -> dict[str, Any]:
+    """Take the case's batches by its plan, without a model: means of a batch after the warm-up, and peaks."""
+    dataset = narrow(open_dataset(path), case.dim)
+    if case.system == "Ginex-PG":
+        STORES["static"] = replace(STORES["static"], open=SampledAhead, looks_ahead=True)
+    train_ids = dataset.split("train")
+    assert train_ids is not None
+    budget = Budget(plan.memory_bytes)
+    before_bytes = resident_bytes()
+    opened = time.perf_counter()
+    with (
+        budget.reserve("seeds", 2 * train_ids.nbytes),
+        open_pipeline(dataset, plan, budget) as pipeline,
+    ):
+        clock = pipeline.store = StageClock(pipeline.store)
+        opening_seconds = time.perf_counter() - opened
+        counts, sample_seconds = FetchCounts(), 0.0
+        with pipeline.run(
+            _shuffled(train_ids),
+            purpose=Purpose.TRAIN,
+            epoch=0,
+            fanouts=FANOUTS,
+            batch_size=case.batch_size,
+            seed=SEED,
+            max_batches=case.num_batches,
+        ) as batches:
+            for number, batch in enumerate(batches):
+                if number < WARM_UP:
+                    began, read_before_bytes = time.perf_counter(), kernel_bytes_read()
+                else:
+                    counts.add(batch.counts)
+                    sample_seconds += batch.sample_seconds
+                del batch  # As in training: one batch that is held is one more than reserved.
+            seconds = time.perf_counter() - began
+            read_bytes = kernel_bytes_read() - read_before_bytes
+    sums = {
+        "seconds": seconds,
+        "sample_seconds": sample_seconds,
+        "switch_seconds": clock.switch_seconds,
+        "reads": counts.reads,
+        "store_bytes": counts.bytes_read,
+        "kernel_bytes": read_bytes,
+        "needed_bytes": counts.bytes_needed,
+        "rows": counts.rows_requested,
+        "hits": counts.rows_hit,
+    }
+    peak_bytes = peak_rss_bytes()
+    return {
+        **{name: total / (case.num_batches - WARM_UP) for name, total in sums.items()},
+        "opening_seconds": opening_seconds,
+        "superbatches": clock.lengths,
+        "peak_rss_bytes": peak_bytes,
+        "overhead_bytes": max(before_bytes, peak_bytes - budget.peak_bytes),
+    }
+
+
+def _shuffled(train_ids: NodeIds) -> NodeIds:
+    return train_ids[keyed_permutation(len(train_ids), SEED, int(Purpose.TRAIN), 0)]
+
+
+class SampledAhead:
+    """`static` behind Ginex's superbatches (Ginex-PG): it is told what comes and holds what it held before."""
+
+    def __init__(self, table: Table, resources: StoreResources) -> None:
+        self.table = table
+        self._store = open_static(table, resources)
+
+    def start_pass(self) -> None:
+        pass
+
+    def make_room(self, num_rows: int) -> None:
+        pass
+
+    def look_ahead(self, trace: AccessTrace) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class StageClock:
+    """A store that notes what cannot be seen of a batch alone.
+
+    lengths: of the superbatches looked over, in batches. switch_seconds: of collecting the first batch of each, before
+    which the cache is filled; the warm-up's left out.
+    """
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._num_collected = 0
+        self._seams = {0}
+        self.lengths: list[int] = []
+        self.switch_seconds = 0.0
+
+    def look_ahead(self, trace: AccessTrace) -> None:
+        self._store.look_ahead(trace)
+        self.lengths.append(len(trace))
+        self._seams.add(sum(self.lengths))
+
+    def collect(self, ticket: Any) -> Any:
+        number = self._num_collected
+        self._num_collected += 1
+        started = time.perf_counter()
+        rows = self._store.collect(ticket)
+        if number >= WARM_UP and number in self._seams:
+            self.switch_seconds += time.perf_counter() - started
+        return rows
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def dump_run(case: Case, plan: Plan) -> str:
+    """What the process that runs it is given."""
+    return json.dumps({"case": asdict(case), "plan": plan.to_dict()})
+
+
+def main() -> None:
+    path, run = sys.argv[1:]
+    document = json.loads(run)
+    print(json.dumps(run_case(Path(path), Case(**document["case"]), Plan(**document["plan"]))))
+
+
+if __name__ == "__main__":
+    main()
