@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "diskhop/rows.hpp"
+#include "read_planner.hpp"
 
 namespace diskhop {
 namespace {
@@ -26,50 +26,64 @@ void check_plan_arguments(const TableLayout& layout, std::uint64_t alignment, st
 
 }  // namespace
 
-std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, const TableLayout& layout,
-                                    std::int64_t max_gap_bytes, std::uint64_t alignment, std::uint64_t max_read_bytes) {
+ReadPlanner::ReadPlanner(const TableLayout& layout, std::int64_t max_gap_bytes, std::uint64_t alignment,
+                         std::uint64_t max_read_bytes)
+    : layout_(layout), max_gap_bytes_(max_gap_bytes), alignment_(alignment), max_read_bytes_(max_read_bytes) {
   check_plan_arguments(layout, alignment, max_read_bytes);
-  const std::uint64_t table_bytes = layout.num_rows * layout.row_stride;
-  std::vector<PlannedRead> reads;
-  reads.reserve(sorted_ids.size());  // no more than asked for is ever touched; growing would hold everything twice
-  std::int64_t previous = -1;
-  // Of the last read, in registers: there are many rows a read.
-  std::uint64_t last_offset = 0;
-  std::uint64_t last_end = 0;
-  for (std::size_t wanted = 0; wanted < sorted_ids.size(); ++wanted) {
-    const std::int64_t id = sorted_ids[wanted];
-    if (id < 0 || static_cast<std::uint64_t>(id) >= layout.num_rows) {
+}
+
+void ReadPlanner::add(std::span<const std::int64_t> sorted_ids, std::vector<PlannedRead>& reads) {
+  // In registers: there are many rows a read.
+  OpenRead open = open_;
+  std::int64_t previous = previous_id_;
+  for (const std::int64_t id : sorted_ids) {
+    if (id < 0 || static_cast<std::uint64_t>(id) >= layout_.num_rows) {
       throw std::out_of_range("row " + std::to_string(id) + " is outside the table of " +
-                              std::to_string(layout.num_rows) + " rows");
+                              std::to_string(layout_.num_rows) + " rows");
     }
     if (id <= previous) {
       throw std::invalid_argument("sorted_ids must ascend strictly, but " + std::to_string(id) + " follows " +
                                   std::to_string(previous));
     }
     previous = id;
-    const std::uint64_t row_begin = static_cast<std::uint64_t>(id) * layout.row_stride;
-    const std::uint64_t begin = row_begin & ~(alignment - 1);
-    const std::uint64_t end = (row_begin + layout.row_bytes + alignment - 1) & ~(alignment - 1);
-    if (max_gap_bytes >= 0 && !reads.empty()) {
-      const bool near = begin <= last_end || begin - last_end <= static_cast<std::uint64_t>(max_gap_bytes);
-      // What lies within the last read costs nothing, however long that is.
-      if (near && end - last_offset <= std::max(max_read_bytes, last_end - last_offset)) {
-        last_end = end;
+    const std::uint64_t row_begin = static_cast<std::uint64_t>(id) * layout_.row_stride;
+    const std::uint64_t begin = row_begin & ~(alignment_ - 1);
+    const std::uint64_t end = (row_begin + layout_.row_bytes + alignment_ - 1) & ~(alignment_ - 1);
+    if (max_gap_bytes_ >= 0 && open.num_wanted > 0) {
+      const bool near = begin <= open.end || begin - open.end <= static_cast<std::uint64_t>(max_gap_bytes_);
+      // What lies within the read so far costs nothing, however long that is.
+      if (near && end - open.begin <= std::max(max_read_bytes_, open.end - open.begin)) {
+        open.end = end;
+        ++open.num_wanted;
         continue;
       }
     }
-    if (!reads.empty()) reads.back().num_bytes = last_end - last_offset;
-    last_offset = begin;
-    last_end = end;
-    reads.push_back({.offset = begin, .num_bytes = 0, .required_bytes = 0, .first_wanted = wanted, .num_wanted = 0});
+    close(open, reads);
+    open = {.begin = begin, .end = end, .first_wanted = open.first_wanted + open.num_wanted, .num_wanted = 1};
   }
-  if (!reads.empty()) reads.back().num_bytes = last_end - last_offset;
-  std::uint64_t wanted_end = sorted_ids.size();
-  for (auto read = reads.rbegin(); read != reads.rend(); ++read) {
-    read->required_bytes = std::min(read->num_bytes, table_bytes - read->offset);
-    read->num_wanted = wanted_end - read->first_wanted;
-    wanted_end = read->first_wanted;
-  }
+  open_ = open;
+  previous_id_ = previous;
+}
+
+void ReadPlanner::finish(std::vector<PlannedRead>& reads) { close(open_, reads); }
+
+void ReadPlanner::close(const OpenRead& read, std::vector<PlannedRead>& reads) const {
+  if (read.num_wanted == 0) return;
+  const std::uint64_t table_bytes = layout_.num_rows * layout_.row_stride;
+  reads.push_back({.offset = read.begin,
+                   .num_bytes = read.end - read.begin,
+                   .required_bytes = std::min(read.end, table_bytes) - read.begin,
+                   .first_wanted = read.first_wanted,
+                   .num_wanted = read.num_wanted});
+}
+
+std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, const TableLayout& layout,
+                                    std::int64_t max_gap_bytes, std::uint64_t alignment, std::uint64_t max_read_bytes) {
+  std::vector<PlannedRead> reads;
+  reads.reserve(sorted_ids.size());  // no more than asked for is ever touched; growing would hold everything twice
+  ReadPlanner planner(layout, max_gap_bytes, alignment, max_read_bytes);
+  planner.add(sorted_ids, reads);
+  planner.finish(reads);
   return reads;
 }
 

@@ -26,7 +26,7 @@ from diskhop.plan import Plan
 from diskhop.protocols import Table
 from diskhop.sampled_record import describe_batch
 from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet
-from diskhop.sampling.cached_topology import cached_topology_bytes, hop_read_bytes
+from diskhop.sampling.cached_topology import cached_topology_bytes, hop_read_bytes, room_for_lists
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.superbatch import SUPERBATCHES_ON_DISK
 from diskhop.sampling.topology import open_topology, topology_bytes
@@ -36,14 +36,12 @@ DEFAULT_STORE = "direct"
 _MAX_READ_BYTES = 1 << 20
 # Depth 32 of the largest reads is where this kind of disk reaches its bandwidth; below 4 MiB it cannot.
 _STAGING_BYTES = 32 << 20
-# Lists lie in huge pages.
-_PAGE_BYTES = 2 << 20
 _SMALLEST_STAGING_BYTES = 4 << 20
 # One with the model, one on its way.
 _FEWEST_IN_FLIGHT = 2
 _MOST_IN_FLIGHT = 4
-# Of the core's row reader: a sorted id with its place, and a planned read; before it, which rows are held and where.
-_SORTING_BYTES_A_ROW = 56 + 32
+# Of the core's row reader: an id with its place, while they are sorted; before it, which rows are held and where.
+_SORTING_BYTES_A_ROW = 32 + 32
 # Of a batch on the disk beside its record: when its rows are used next (4 bytes a row) and which come and go (16), each
 # from a whole block on.
 _PLANNED_BYTES_A_ROW, _PLANNED_BYTES_A_BATCH = 4 + 16, 4 * 4096
@@ -239,7 +237,7 @@ def _choose_topology(
     # A neighbour cache takes what is left, but for wide staging: the last lists it holds are the least worth.
     reading_bytes = sampling_threads * sizes.hop_read_bytes
     room_bytes = draft.left_bytes - reading_bytes - (_STAGING_BYTES - _SMALLEST_STAGING_BYTES)
-    cache_bytes = (room_bytes - cached_topology_bytes(dataset.topology, 0, sampling_threads)) & ~(_PAGE_BYTES - 1)
+    cache_bytes = room_for_lists(dataset.topology, room_bytes, sampling_threads)
     if cache_bytes < 0:
         draft.reasons.append(f"topology mapped: {format_bytes(in_memory_bytes)} do not fit beside two batches")
         return "mapped", 0
