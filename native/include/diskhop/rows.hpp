@@ -27,6 +27,7 @@ struct PlannedRead {
   std::uint64_t required_bytes;
   std::uint64_t first_wanted;
   std::uint64_t num_wanted;
+  friend bool operator==(const PlannedRead&, const PlannedRead&) = default;
 };
 
 /// Pure. Aligns each row outwards, then merges neighbours in order: when they share a block, or when the gap between
