@@ -34,13 +34,13 @@ from diskhop.sampling.cached_topology import (
     NeighborCacheOptions,
     cached_topology_bytes,
     open_cached_topology,
+    room_for_lists,
 )
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import Topology, open_topology, topology_bytes
 
 MOST_OF_MEMORY = 1.5
 MAPPED_BATCHES = 3
-_MAX_READ_BYTES = 1 << 20
 _BATCH_BYTES = 64 << 20
 
 
@@ -121,7 +121,6 @@ class Bench:
             cache_bytes=cache_bytes,
             sampling_threads=1,
             max_gap_bytes=device.break_even_gap_bytes,
-            max_read_bytes=_MAX_READ_BYTES,
         )
         with open_cached_topology(self.files, options, self.engine, budget, self.pool) as cached:
             yield cached
@@ -153,7 +152,7 @@ def main() -> int:
         files, train_ids = dataset.topology, dataset.split("train")
         assert train_ids is not None
         whole_bytes = topology_bytes(files, "memory")
-        cache_bytes = whole_bytes // 3 - cached_topology_bytes(files, 0, 1)
+        cache_bytes = room_for_lists(files, whole_bytes // 3, 1)
         assert cached_topology_bytes(files, cache_bytes, 1) <= whole_bytes // 3
         bench = Bench(files, train_ids, arguments.batches)
         turns: list[dict[str, Turn]] = []

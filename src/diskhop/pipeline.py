@@ -192,7 +192,6 @@ def _open_topology(
         cache_bytes=plan.topology_cache_bytes,
         sampling_threads=plan.sampling_threads,
         max_gap_bytes=plan.max_gap_bytes,
-        max_read_bytes=plan.max_read_bytes,
     )
     return open_cached_topology(dataset.topology, options, engine, budget, pool)
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from diskhop.sampling.cached_topology import (
     NeighborCacheOptions,
     cached_topology_bytes,
     open_cached_topology,
+    room_for_lists,
 )
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import Topology, open_topology
@@ -60,9 +62,7 @@ def write_skewed(folder: Path, dtype: type[np.generic] = np.uint32, num_nodes: i
 def open_cached(
     files: TopologyFiles, cache_bytes: int, engine: Engine, *, threads: int = 1, max_gap_bytes: int = 4096
 ) -> Iterator[CachedTopology]:
-    options = NeighborCacheOptions(
-        cache_bytes=cache_bytes, sampling_threads=threads, max_gap_bytes=max_gap_bytes, max_read_bytes=1 << 20
-    )
+    options = NeighborCacheOptions(cache_bytes=cache_bytes, sampling_threads=threads, max_gap_bytes=max_gap_bytes)
     budget = Budget(1 << 30)
     with open_cached_topology(files, options, engine, budget, BufferPool(threads * STAGING_BYTES)) as topology:
         yield topology
@@ -175,13 +175,25 @@ def test_of_a_hub_that_is_not_held_only_sectors_with_draws_are_read(tmp_path: Pa
 def test_the_budget_is_asked_before_anything_is_held(tmp_path: Path) -> None:
     files = write_skewed(tmp_path)
     needed = cached_topology_bytes(files, 1000, 2)
-    options = NeighborCacheOptions(cache_bytes=1000, sampling_threads=2, max_gap_bytes=0, max_read_bytes=1 << 20)
+    options = NeighborCacheOptions(cache_bytes=1000, sampling_threads=2, max_gap_bytes=0)
     with (
         pytest.raises(BudgetError),
         open_cached_topology(files, options, Engine("threads", 4), Budget(needed - 1), BufferPool(0)),
     ):
         pass
     assert cached_topology_bytes(files, held_bytes(files), 1) == cached_topology_bytes(files, 1 << 40, 1)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_lists_take_all_the_room_that_there_is(tmp_path: Path, threads: int) -> None:
+    files = replace(write_skewed(tmp_path), num_nodes=10_000_000, num_edges=1 << 30)
+    smallest = cached_topology_bytes(files, 0, threads)
+    assert room_for_lists(files, smallest - 1, threads) < 0
+    for num_bytes in (smallest, smallest + 12_345_678, smallest + 100_000_000):
+        cache_bytes = room_for_lists(files, num_bytes, threads)
+        assert cache_bytes >= 0
+        assert cached_topology_bytes(files, cache_bytes, threads) <= num_bytes
+        assert cached_topology_bytes(files, cache_bytes + (2 << 20), threads) > num_bytes
 
 
 @pytest.mark.parametrize("engine_name", ENGINES)

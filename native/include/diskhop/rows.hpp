@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct PlannedRead {
   std::uint64_t required_bytes;
   std::uint64_t first_wanted;
   std::uint64_t num_wanted;
+  friend bool operator==(const PlannedRead&, const PlannedRead&) = default;
 };
 
 /// Pure. Aligns each row outwards, then merges neighbours in order: when they share a block, or when the gap between
@@ -60,8 +62,8 @@ struct ReadGroups {
   std::uint64_t max_read_bytes;  // that fit
 };
 
-/// Reads rows of one table into the caller's buffer. Each call takes for its length staging_bytes from `pool`, and up
-/// to 56 bytes an id: 40 a planned read, and 16 to know where the rows go (none for ids that ascend strictly).
+/// Reads rows of one table into the caller's buffer. Each call takes for its length staging_bytes from `pool`, and to
+/// sort ids up to 32 bytes an id (none for ids that ascend strictly).
 /// Threading: any number of calls at once.
 class RowReader {
  public:
@@ -73,9 +75,19 @@ class RowReader {
   /// std::out_of_range for an id outside the table, before anything is read.
   ReadCounts read(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::byte* out,
                   Priority priority) const;
+  /// The same for ids that ascend strictly and are still being made: reads of the first are on their way while
+  /// make_more() makes others. It fills in those that follow, in the memory of `ids` and `to_rows`, at least one, and
+  /// returns how many are there by now; it is called until all are.
+  ReadCounts read(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::byte* out,
+                  Priority priority, const std::function<std::size_t()>& make_more) const;
   [[nodiscard]] const TableLayout& layout() const noexcept { return layout_; }
 
  private:
+  /// put_row(index of the id, row) returns how many copies it made.
+  template <typename PutRow>
+  ReadCounts read_sorted(std::span<const std::int64_t> ids, const std::function<std::size_t()>& make_more,
+                         PutRow put_row, Priority priority) const;
+
   Engine& engine_;
   const File& file_;
   TableLayout layout_;

@@ -76,9 +76,9 @@ class NeighborSampler {
 template <typename Index>
 [[nodiscard]] std::unique_ptr<NeighborSampler> make_neighbor_sampler(const Topology<Index>& topology,
                                                                      std::vector<std::int64_t> fanouts);
-/// The same batches, bit for bit: draws are of positions. Each hop's neighbours that are not held are read at once, by
-/// one call of the reader; besides what that call takes, a workspace then holds up to 64 bytes a list of the hop and 25
-/// an edge.
+/// The same batches, bit for bit: draws are of positions. Each hop's neighbours that are not held are drawn and
+/// read in their order on the disk, by one call of the reader; a workspace then holds up to 64 bytes a list of the hop
+/// and 30 an edge more.
 template <typename Index>
 [[nodiscard]] std::unique_ptr<NeighborSampler> make_cached_sampler(const CachedTopology<Index>& topology,
                                                                    std::vector<std::int64_t> fanouts);

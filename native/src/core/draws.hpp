@@ -38,4 +38,15 @@ extern template void draw_list_portable<std::uint32_t>(const NeighborList<std::u
 extern template void draw_list_portable<std::uint64_t>(const NeighborList<std::uint64_t>&, std::uint64_t, std::uint64_t,
                                                        std::uint64_t*);
 
+/// The same in the faster of the two ways.
+template <typename Word>
+void draw_list(const NeighborList<Word>& list, std::uint64_t fanout, std::uint64_t hop_key, Word* positions) {
+  static const bool has_vector = has_vector_draws();
+  if (has_vector && fanout <= max_vector_fanout) {
+    draw_list_vector(list, fanout, hop_key, positions);
+  } else {
+    draw_list_portable(list, fanout, hop_key, positions);
+  }
+}
+
 }  // namespace diskhop

@@ -1,4 +1,5 @@
-// The neighbours of one hop that no cache holds: collected while lists are drawn from, then read all at once.
+// The lists of one hop that no cache holds: collected as they are reached, then drawn from and read in their order on
+// disk.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "diskhop/rows.hpp"
+#include "diskhop/sampler.hpp"
 #include "draws.hpp"
 #include "growing_array.hpp"
 #include "radix_sort.hpp"
@@ -20,39 +22,46 @@ namespace diskhop {
 template <typename Index, typename Word>
 class MissingNeighbors {
  public:
-  /// Edges first_edge .. first_edge + count - 1 are draws from this list.
-  void add(const NeighborList<Word>& list, std::size_t first_edge, std::size_t count) {
+  /// Edges first_edge .. first_edge + count - 1 are to be draws from the node's list.
+  void add(Word node, std::size_t first_edge, std::size_t count) {
     if (count == 0) return;
-    lists_.push_back({list.begin, static_cast<std::uint32_t>(first_edge), static_cast<std::uint32_t>(count)});
+    lists_.push_back({node, static_cast<std::uint32_t>(first_edge)});
     num_edges_ += count;
   }
 
-  /// Reads what was added, calls store(edge, neighbour) for each, and forgets it. The reader's rows are `indices`.
-  template <typename Store>
-  ReadCounts read(const RowReader& reader, const Word* positions, Store store) {
+  /// Draws from the lists that were added, reads what was drawn, and forgets them: of each edge the position, and the
+  /// neighbour, whose place is counted from hop_begin on.
+  ReadCounts read(const CachedTopology<Index>& topology, std::uint64_t fanout, std::uint64_t hop_key,
+                  std::size_t hop_begin, Word* positions, Index* neighbors) {
+    // Lists do not overlap, so that positions ascend where nodes do and, in each list, its draws: some hundred thousand
+    // positions need no sort as a whole, and the first can be read while others are drawn.
+    radix_sort(lists_, static_cast<unsigned>(std::bit_width(topology.indptr.size())),
+               [](const MissingList& list) { return static_cast<std::uint64_t>(list.node); });
     ids_.reserve(num_edges_, 0);
-    edges_.reserve(num_edges_, 0);
-    values_.reserve(num_edges_, 0);
-    // Lists do not overlap, so that positions ascend where lists do and, in each, its draws: some hundred thousand
-    // positions need no sort as a whole.
-    radix_sort(lists_, static_cast<unsigned>(std::bit_width(reader.layout().num_rows)),
-               [](const MissingList& list) { return static_cast<std::uint64_t>(list.begin); });
+    to_rows_.reserve(num_edges_, 0);
     std::size_t num_ids = 0;
-    for (std::size_t place = 0; place < lists_.size(); ++place) {
-      // Draws lie in the order in which lists were drawn from.
-      const std::size_t ahead = std::min(place + lists_ahead, lists_.size() - 1);
-      __builtin_prefetch(&positions[lists_[ahead].first_edge]);
-      const MissingList& list = lists_[place];
-      if (list.count <= max_ranked) {
-        place_by_rank(list, positions + list.first_edge, num_ids);
-      } else {
-        place_sorted(list, positions, num_ids);
-      }
-      num_ids += list.count;
-    }
-    const ReadCounts counts =
-        reader.read({ids_.data(), num_ids}, {}, reinterpret_cast<std::byte*>(values_.data()), Priority::demand);
-    for (std::size_t id = 0; id < num_ids; ++id) store(edges_[id], values_[id]);
+    std::size_t num_drawn = 0;
+    const ReadCounts counts = topology.reader->read(
+        {ids_.data(), num_edges_}, {to_rows_.data(), num_edges_}, reinterpret_cast<std::byte*>(neighbors),
+        Priority::demand, [&] {
+          const std::size_t end = std::min(num_drawn + lists_a_part, lists_.size());
+          for (; num_drawn < end; ++num_drawn) {
+            const auto [node, first_edge] = lists_[num_drawn];
+            const auto begin = static_cast<Word>(topology.indptr[node]);
+            const NeighborList<Word> list{node, begin, static_cast<Word>(topology.indptr[node + 1]) - begin};
+            const std::size_t count = std::min<std::uint64_t>(fanout, list.degree);
+            draws_.reserve(count + max_draw_overrun, 0);
+            draw_list(list, fanout, hop_key, draws_.data());
+            std::copy_n(draws_.data(), count, positions + first_edge);
+            if (count <= max_ranked) {
+              place_by_rank(count, first_edge - hop_begin, num_ids);
+            } else {
+              place_sorted(count, first_edge - hop_begin, num_ids);
+            }
+            num_ids += count;
+          }
+          return num_ids;
+        });
     clear();
     return counts;
   }
@@ -63,58 +72,59 @@ class MissingNeighbors {
   }
   [[nodiscard]] std::size_t num_bytes() const {
     // Twice: lists are sorted by way of a copy.
-    return 2 * lists_.capacity() * sizeof(MissingList) + draws_.capacity() * sizeof(Draw) + ids_.num_bytes() +
-           edges_.num_bytes() + values_.num_bytes();
+    return 2 * lists_.capacity() * sizeof(MissingList) + draws_.num_bytes() +
+           placed_draws_.capacity() * sizeof(PlacedDraw) + ids_.num_bytes() + to_rows_.num_bytes();
   }
 
  private:
   struct MissingList {
-    Word begin;
+    Word node;
     std::uint32_t first_edge;
-    std::uint32_t count;
   };
-  struct Draw {
+  struct PlacedDraw {
     Word position;
-    std::uint32_t edge;
+    std::int64_t place;
   };
-  static constexpr std::uint32_t max_ranked = 16;
-  static constexpr std::size_t lists_ahead = 8;
+  static constexpr std::size_t max_ranked = 16;
+  static constexpr std::size_t lists_a_part = 256;
 
   /// A few draws go to where as many are smaller: without a branch, which a sort would mispredict for every draw.
-  void place_by_rank(const MissingList& list, const Word* positions, std::size_t first_id) {
+  void place_by_rank(std::size_t count, std::size_t first_place, std::size_t first_id) {
     std::array<Word, max_ranked> draws;
     draws.fill(std::numeric_limits<Word>::max());
-    std::copy_n(positions, list.count, draws.data());
+    std::copy_n(draws_.data(), count, draws.data());
     std::array<Word, max_ranked> ranks{};
-    for (std::uint32_t other = 0; other < list.count; ++other) {
-      const Word position = positions[other];
-      for (std::uint32_t draw = 0; draw < max_ranked; ++draw) ranks[draw] += position < draws[draw] ? 1 : 0;
+    for (std::size_t other = 0; other < count; ++other) {
+      const Word position = draws_[other];
+      for (std::size_t draw = 0; draw < max_ranked; ++draw) ranks[draw] += position < draws[draw] ? 1 : 0;
     }
-    for (std::uint32_t draw = 0; draw < list.count; ++draw) {
+    for (std::size_t draw = 0; draw < count; ++draw) {
       ids_[first_id + ranks[draw]] = static_cast<std::int64_t>(draws[draw]);
-      edges_[first_id + ranks[draw]] = list.first_edge + draw;
+      to_rows_[first_id + ranks[draw]] = static_cast<std::int64_t>(first_place + draw);
     }
   }
 
-  void place_sorted(const MissingList& list, const Word* positions, std::size_t first_id) {
-    draws_.clear();
-    for (std::uint32_t edge = list.first_edge; edge < list.first_edge + list.count; ++edge) {
-      draws_.push_back({positions[edge], edge});
+  void place_sorted(std::size_t count, std::size_t first_place, std::size_t first_id) {
+    placed_draws_.clear();
+    for (std::size_t draw = 0; draw < count; ++draw) {
+      placed_draws_.push_back({draws_[draw], static_cast<std::int64_t>(first_place + draw)});
     }
     // A list that is taken whole ascends already.
-    if (!std::ranges::is_sorted(draws_, {}, &Draw::position)) std::ranges::sort(draws_, {}, &Draw::position);
-    for (const Draw& draw : draws_) {
+    if (!std::ranges::is_sorted(placed_draws_, {}, &PlacedDraw::position)) {
+      std::ranges::sort(placed_draws_, {}, &PlacedDraw::position);
+    }
+    for (const PlacedDraw& draw : placed_draws_) {
       ids_[first_id] = static_cast<std::int64_t>(draw.position);
-      edges_[first_id++] = draw.edge;
+      to_rows_[first_id++] = draw.place;
     }
   }
 
   std::vector<MissingList> lists_;
   std::size_t num_edges_ = 0;
-  std::vector<Draw> draws_;  // of one list
+  GrowingArray<Word> draws_;  // of one list
+  std::vector<PlacedDraw> placed_draws_;
   GrowingArray<std::int64_t> ids_;
-  GrowingArray<std::uint32_t> edges_;
-  GrowingArray<Index> values_;
+  GrowingArray<std::int64_t> to_rows_;
 };
 
 }  // namespace diskhop

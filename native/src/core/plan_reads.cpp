@@ -3,8 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "diskhop/rows.hpp"
-#include "read_groups.hpp"
+#include "read_planner.hpp"
 
 namespace diskhop {
 namespace {
@@ -27,46 +26,62 @@ void check_plan_arguments(const TableLayout& layout, std::uint64_t alignment, st
 
 }  // namespace
 
-std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, const TableLayout& layout,
-                                    std::int64_t max_gap_bytes, std::uint64_t alignment, std::uint64_t max_read_bytes) {
+ReadPlanner::ReadPlanner(const TableLayout& layout, std::int64_t max_gap_bytes, std::uint64_t alignment,
+                         std::uint64_t max_read_bytes)
+    : rule_{.layout = layout,
+            .max_gap_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(max_gap_bytes, 0)),
+            .alignment = alignment,
+            .max_read_bytes = max_read_bytes},
+      merges_(max_gap_bytes >= 0) {
   check_plan_arguments(layout, alignment, max_read_bytes);
-  const std::uint64_t table_bytes = layout.num_rows * layout.row_stride;
-  std::vector<PlannedRead> reads;
-  reads.reserve(sorted_ids.size());  // no more than asked for is ever touched; growing would hold everything twice
-  std::int64_t previous = -1;
-  const CoalescingRule rule{.layout = layout,
-                            .max_gap_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(max_gap_bytes, 0)),
-                            .alignment = alignment,
-                            .max_read_bytes = max_read_bytes};
-  Extent last{};  // the last read, in registers: there are many rows a read
-  for (std::size_t wanted = 0; wanted < sorted_ids.size(); ++wanted) {
-    const std::int64_t id = sorted_ids[wanted];
-    if (id < 0 || static_cast<std::uint64_t>(id) >= layout.num_rows) {
+}
+
+void ReadPlanner::add(std::span<const std::int64_t> sorted_ids, std::vector<PlannedRead>& reads) {
+  // In registers: there are many rows a read.
+  OpenRead open = open_;
+  std::int64_t previous = previous_id_;
+  for (const std::int64_t id : sorted_ids) {
+    if (id < 0 || static_cast<std::uint64_t>(id) >= rule_.layout.num_rows) {
       throw std::out_of_range("row " + std::to_string(id) + " is outside the table of " +
-                              std::to_string(layout.num_rows) + " rows");
+                              std::to_string(rule_.layout.num_rows) + " rows");
     }
     if (id <= previous) {
       throw std::invalid_argument("sorted_ids must ascend strictly, but " + std::to_string(id) + " follows " +
                                   std::to_string(previous));
     }
     previous = id;
-    const Extent row = rule.blocks_of(id);
-    if (max_gap_bytes >= 0 && !reads.empty() && rule.may_take(last, row)) {
-      last.end = row.end;
+    const Extent row = rule_.blocks_of(id);
+    if (merges_ && open.num_wanted > 0 && rule_.may_take(open.extent, row)) {
+      open.extent.end = row.end;
+      ++open.num_wanted;
       continue;
     }
-    if (!reads.empty()) reads.back().num_bytes = last.end - last.begin;
-    last = row;
-    reads.push_back(
-        {.offset = row.begin, .num_bytes = 0, .required_bytes = 0, .first_wanted = wanted, .num_wanted = 0});
+    close(open, reads);
+    open = {.extent = row, .first_wanted = open.first_wanted + open.num_wanted, .num_wanted = 1};
   }
-  if (!reads.empty()) reads.back().num_bytes = last.end - last.begin;
-  std::uint64_t wanted_end = sorted_ids.size();
-  for (auto read = reads.rbegin(); read != reads.rend(); ++read) {
-    read->required_bytes = std::min(read->num_bytes, table_bytes - read->offset);
-    read->num_wanted = wanted_end - read->first_wanted;
-    wanted_end = read->first_wanted;
-  }
+  open_ = open;
+  previous_id_ = previous;
+}
+
+void ReadPlanner::finish(std::vector<PlannedRead>& reads) { close(open_, reads); }
+
+void ReadPlanner::close(const OpenRead& read, std::vector<PlannedRead>& reads) const {
+  if (read.num_wanted == 0) return;
+  const std::uint64_t table_bytes = rule_.layout.num_rows * rule_.layout.row_stride;
+  reads.push_back({.offset = read.extent.begin,
+                   .num_bytes = read.extent.end - read.extent.begin,
+                   .required_bytes = std::min(read.extent.end, table_bytes) - read.extent.begin,
+                   .first_wanted = read.first_wanted,
+                   .num_wanted = read.num_wanted});
+}
+
+std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, const TableLayout& layout,
+                                    std::int64_t max_gap_bytes, std::uint64_t alignment, std::uint64_t max_read_bytes) {
+  std::vector<PlannedRead> reads;
+  reads.reserve(sorted_ids.size());  // no more than asked for is ever touched; growing would hold everything twice
+  ReadPlanner planner(layout, max_gap_bytes, alignment, max_read_bytes);
+  planner.add(sorted_ids, reads);
+  planner.finish(reads);
   return reads;
 }
 

@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "read_planner.hpp"
+
 namespace diskhop {
 namespace {
 
@@ -15,7 +17,7 @@ constexpr std::uint64_t min_group_reads = 64;
 
 ReadGroups share_staging(const Engine& engine, const File& file, const TableLayout& layout,
                          const RowReaderOptions& options) {
-  static_cast<void>(plan_reads({}, layout, 0, file.offset_alignment(), options.max_read_bytes));  // checks the layout
+  ReadPlanner(layout, 0, file.offset_alignment(), options.max_read_bytes);  // checks the layout
   ReadGroups groups{};
   groups.block_bytes = std::max<std::uint64_t>(file.offset_alignment(), file.memory_alignment());
   // A row that starts inside a block may reach into one block more.

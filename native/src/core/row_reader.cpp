@@ -10,13 +10,22 @@
 #include "diskhop/rows.hpp"
 #include "radix_sort.hpp"
 #include "read_groups.hpp"
+#include "read_planner.hpp"
 
 namespace diskhop {
 namespace {
 
+// Reads are planned for so many ids at a time: the first are on their way while others are planned.
+constexpr std::size_t ids_a_part = 4096;
+
+void check_id(std::int64_t id, std::uint64_t num_rows) {
+  if (static_cast<std::uint64_t>(id) < num_rows) return;
+  throw std::out_of_range("row " + std::to_string(id) + " is outside the table of " + std::to_string(num_rows) +
+                          " rows");
+}
+
 /// The ids wanted, ascending and without repeats, and where each goes: `places` are indices into the caller's ids,
-/// those of sorted id k at starts[k] to starts[k + 1]. For ids that ascend already both are empty: id k goes to place
-/// k. 16 bytes an id; 32 while it is made.
+/// those of sorted id k at starts[k] to starts[k + 1]. 16 bytes an id; 32 while it is made.
 struct SortedIds {
   std::vector<std::int64_t> sorted;
   std::vector<std::uint32_t> places;
@@ -34,12 +43,8 @@ SortedIds sort_ids(std::span<const std::int64_t> ids, std::uint64_t num_rows) {
   std::vector<PlacedId> items;
   items.reserve(ids.size());
   for (std::uint64_t place = 0; place < ids.size(); ++place) {
-    const auto id = static_cast<std::uint64_t>(ids[place]);
-    if (id >= num_rows) {
-      throw std::out_of_range("row " + std::to_string(ids[place]) + " is outside the table of " +
-                              std::to_string(num_rows) + " rows");
-    }
-    items.push_back({id, place});
+    check_id(ids[place], num_rows);
+    items.push_back({static_cast<std::uint64_t>(ids[place]), place});
   }
   radix_sort(items, static_cast<unsigned>(std::bit_width(num_rows)), [](const PlacedId& item) { return item.id; });
   SortedIds result;
@@ -58,6 +63,23 @@ SortedIds sort_ids(std::span<const std::int64_t> ids, std::uint64_t num_rows) {
   return result;
 }
 
+/// Where rows go: row to_rows[place] of `out`, or row `place` where there are no to_rows.
+struct Destination {
+  std::span<const std::int64_t> to_rows;
+  std::byte* out;
+  std::uint64_t row_bytes;
+
+  void put(std::uint64_t place, const std::byte* row) const {
+    const std::uint64_t to_row = to_rows.empty() ? place : static_cast<std::uint64_t>(to_rows[place]);
+    // To call for four bytes, as many times as there are neighbours, takes longer than to copy them.
+    if (row_bytes == sizeof(std::uint32_t)) {
+      std::memcpy(out + to_row * sizeof(std::uint32_t), row, sizeof(std::uint32_t));
+    } else {
+      std::memcpy(out + to_row * row_bytes, row, row_bytes);
+    }
+  }
+};
+
 }  // namespace
 
 RowReader::RowReader(Engine& engine, const File& file, TableLayout layout, RowReaderOptions options, BufferPool& pool)
@@ -72,72 +94,110 @@ RowReader::RowReader(Engine& engine, const File& file, TableLayout layout, RowRe
 
 ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::byte* out,
                            Priority priority) const {
-  SortedIds wanted;
-  if (std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>{}) != ids.end()) {
-    wanted = sort_ids(ids, layout_.num_rows);
-    ids = wanted.sorted;
-  }
-  const std::vector<PlannedRead> reads =
-      plan_reads(ids, layout_, options_.max_gap_bytes, file_.offset_alignment(), options_.max_read_bytes);
-  if (reads.empty()) return {};
-
-  ReadCounts counts{.reads = reads.size()};
-  const auto put = [&](std::uint64_t place, const std::byte* row) {
-    const std::uint64_t to_row = to_rows.empty() ? place : static_cast<std::uint64_t>(to_rows[place]);
-    std::memcpy(out + to_row * layout_.row_bytes, row, layout_.row_bytes);
-    counts.bytes_copied += layout_.row_bytes;
-  };
-  const auto copy_out = [&](const PlannedRead& read, const std::byte* staged) {
-    for (std::uint64_t index = read.first_wanted; index < read.first_wanted + read.num_wanted; ++index) {
-      const std::byte* row = staged + (static_cast<std::uint64_t>(ids[index]) * layout_.row_stride - read.offset);
-      if (wanted.starts.empty()) {
-        put(index, row);
-        continue;
-      }
-      for (std::uint64_t entry = wanted.starts[index]; entry < wanted.starts[index + 1]; ++entry) {
-        put(wanted.places[entry], row);
-      }
+  if (std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>{}) == ids.end()) {
+    if (!ids.empty()) {
+      check_id(ids.front(), layout_.num_rows);
+      check_id(ids.back(), layout_.num_rows);
     }
+    return read(ids, to_rows, out, priority, [&ids] { return ids.size(); });
+  }
+  const SortedIds wanted = sort_ids(ids, layout_.num_rows);
+  const Destination destination{to_rows, out, layout_.row_bytes};
+  return read_sorted(
+      wanted.sorted, [&wanted] { return wanted.sorted.size(); },
+      [&](std::uint64_t index, const std::byte* row) {
+        for (std::uint64_t entry = wanted.starts[index]; entry < wanted.starts[index + 1]; ++entry) {
+          destination.put(wanted.places[entry], row);
+        }
+        return wanted.starts[index + 1] - wanted.starts[index];
+      },
+      priority);
+}
+
+ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::byte* out,
+                           Priority priority, const std::function<std::size_t()>& make_more) const {
+  const Destination destination{to_rows, out, layout_.row_bytes};
+  return read_sorted(
+      ids, make_more,
+      [&destination](std::uint64_t index, const std::byte* row) {
+        destination.put(index, row);
+        return 1;
+      },
+      priority);
+}
+
+template <typename PutRow>
+ReadCounts RowReader::read_sorted(std::span<const std::int64_t> ids, const std::function<std::size_t()>& make_more,
+                                  PutRow put_row, Priority priority) const {
+  ReadCounts counts;
+  if (ids.empty()) return counts;
+  ReadPlanner planner(layout_, options_.max_gap_bytes, file_.offset_alignment(), options_.max_read_bytes);
+  std::vector<PlannedRead> planned;
+  std::size_t next_planned = 0;
+  std::size_t num_made = 0;
+  std::size_t num_planned_ids = 0;
+  const auto has_next = [&] {
+    if (next_planned < planned.size()) return true;
+    planned.clear();
+    next_planned = 0;
+    while (planned.empty() && num_planned_ids < ids.size()) {
+      if (num_planned_ids == num_made) num_made = make_more();
+      const std::size_t end = std::min(num_made, num_planned_ids + ids_a_part);
+      planner.add(ids.subspan(num_planned_ids, end - num_planned_ids), planned);
+      num_planned_ids = end;
+      if (num_planned_ids == ids.size()) planner.finish(planned);
+    }
+    return !planned.empty();
   };
 
+  struct Group {
+    std::vector<PlannedRead> reads;
+    std::vector<Op> ops;
+  };
   const PooledBuffer staging(pool_, groups_.num_groups * groups_.group_bytes);
   ReadWindow window(engine_, priority);
-  std::vector<std::vector<Op>> groups(groups_.num_groups);
-  std::vector<std::size_t> first_reads(groups_.num_groups);
-  std::size_t next_read = 0;
+  std::vector<Group> groups(groups_.num_groups);
   std::uint64_t num_submitted = 0;
   std::uint64_t num_copied = 0;
-  while (num_copied < num_submitted || next_read < reads.size()) {
-    if (next_read < reads.size() && num_submitted - num_copied < groups_.num_groups) {
+  while (true) {
+    if (num_submitted - num_copied < groups_.num_groups && has_next()) {
       const std::uint64_t slot = num_submitted % groups_.num_groups;
       std::byte* const slot_end = staging.data() + (slot + 1) * groups_.group_bytes;
       std::byte* free = slot_end - groups_.group_bytes;
-      std::vector<Op>& ops = groups[slot];
-      ops.clear();
-      first_reads[slot] = next_read;
-      for (; next_read < reads.size() && ops.size() < groups_.most_reads; ++next_read) {
-        const PlannedRead& read = reads[next_read];
+      Group& group = groups[slot];
+      group.reads.clear();
+      group.ops.clear();
+      for (; group.ops.size() < groups_.most_reads && has_next(); ++next_planned) {
+        const PlannedRead& read = planned[next_planned];
         if (read.num_bytes > static_cast<std::uint64_t>(slot_end - free)) break;
-        ops.push_back({.kind = OperationKind::read,
-                       .file = &file_,
-                       .offset = read.offset,
-                       .buffer = free,
-                       .num_bytes = read.num_bytes,
-                       .required_bytes = read.required_bytes});
+        group.reads.push_back(read);
+        group.ops.push_back({.kind = OperationKind::read,
+                             .file = &file_,
+                             .offset = read.offset,
+                             .buffer = free,
+                             .num_bytes = read.num_bytes,
+                             .required_bytes = read.required_bytes});
         free += std::min(round_up(read.num_bytes, groups_.block_bytes), static_cast<std::uint64_t>(slot_end - free));
         counts.bytes_read += read.num_bytes;
       }
-      window.submit(ops);
+      counts.reads += group.ops.size();
+      window.submit(group.ops);
       ++num_submitted;
       continue;
     }
+    if (num_copied == num_submitted) return counts;
     window.wait_oldest();
-    const std::uint64_t slot = num_copied++ % groups_.num_groups;
-    for (std::size_t index = 0; index < groups[slot].size(); ++index) {
-      copy_out(reads[first_reads[slot] + index], groups[slot][index].buffer);
+    const Group& group = groups[num_copied++ % groups_.num_groups];
+    for (std::size_t number = 0; number < group.reads.size(); ++number) {
+      const PlannedRead& read = group.reads[number];
+      const std::byte* const staged = group.ops[number].buffer;
+      std::uint64_t num_put = 0;
+      for (std::uint64_t index = read.first_wanted; index < read.first_wanted + read.num_wanted; ++index) {
+        num_put += put_row(index, staged + (static_cast<std::uint64_t>(ids[index]) * layout_.row_stride - read.offset));
+      }
+      counts.bytes_copied += num_put * layout_.row_bytes;
     }
   }
-  return counts;
 }
 
 }  // namespace diskhop

@@ -97,7 +97,7 @@ class Workspace {
       expand_lists(end, fanout, hop_key);
     }
     if constexpr (is_cached<Lists>) {
-      read_missing();
+      read_missing(fanout, hop_key);
     } else {
       follow_edges(0);
     }
@@ -137,7 +137,7 @@ class Workspace {
 
   [[nodiscard]] std::size_t num_bytes() const {
     return local_ids_.num_bytes() + node_ids_.num_bytes() + list_ends_.num_bytes() + positions_.num_bytes() +
-           neighbors_.num_bytes() + missing_.num_bytes();
+           neighbors_.num_bytes() + read_neighbors_.num_bytes() + missing_.num_bytes();
   }
 
  private:
@@ -150,6 +150,7 @@ class Workspace {
   void reserve_edges(std::size_t num_edges) {
     positions_.reserve(num_edges + max_draw_overrun, num_edges_);
     neighbors_.reserve(num_edges, is_cached<Lists> ? num_edges_ : num_read_);
+    if constexpr (is_cached<Lists>) read_neighbors_.reserve(num_edges - num_numbered_, num_read_ - num_numbered_);
   }
 
   /// Makes room for so many nodes more.
@@ -195,21 +196,15 @@ class Workspace {
     reserve_edges(num_edges);
     // What discovers nodes: a cached topology numbers the hop once all of it is there.
     if constexpr (!is_cached<Lists>) reserve_nodes(num_edges - num_numbered_);
-    static const bool has_vector = has_vector_draws();
-    const bool draws_vectors = has_vector && fanout <= max_vector_fanout;
     for (std::size_t place = 0; place < num_lists; ++place) {
-      Word* const positions = positions_.data() + num_edges_;
-      if (draws_vectors) {
-        draw_list_vector(lists[place], fanout, hop_key, positions);
-      } else {
-        draw_list_portable(lists[place], fanout, hop_key, positions);
-      }
       const std::size_t count = std::min<std::uint64_t>(fanout, lists[place].degree);
       if constexpr (is_cached<Lists>) {
-        find_neighbors(lists[place], positions, count);
+        find_neighbors(lists[place], fanout, hop_key, count);
         num_edges_ += count;
         copy_held(edges_behind);
       } else {
+        Word* const positions = positions_.data() + num_edges_;
+        draw_list(lists[place], fanout, hop_key, positions);
         for (std::size_t edge = 0; edge < count; ++edge) __builtin_prefetch(&topology_.indices[positions[edge]]);
         num_edges_ += count;
         follow_edges(edges_behind);
@@ -237,15 +232,17 @@ class Workspace {
     if (num_behind == 0) number_neighbors(num_read_);
   }
 
-  /// Until neighbours are there, an edge has its place in the lists that are held in their stead. Where its list is
-  /// not, the first place stands for all: what is copied from it is replaced by what is read.
-  void find_neighbors(const NeighborList<Word>& list, const Word* positions, std::size_t count) {
+  /// Draws from a list that is held: until a neighbour is copied, an edge has its place among those held in its stead.
+  /// Of other lists, which are drawn from when all are known, the first place stands for all.
+  void find_neighbors(const NeighborList<Word>& list, std::uint64_t fanout, std::uint64_t hop_key, std::size_t count) {
     Word* const places = neighbors_.data() + num_edges_;
     if ((topology_.blocks[list.node / nodes_a_block] >> list.node % nodes_a_block & 1) == 0) {
-      missing_.add(list, num_edges_, count);
+      missing_.add(list.node, num_edges_, count);
       std::fill_n(places, count, Word{0});
       return;
     }
+    Word* const positions = positions_.data() + num_edges_;
+    draw_list(list, fanout, hop_key, positions);
     const std::uint64_t begin = find_held_list(topology_, list.node);
     if (begin > topology_.lists.size() || topology_.lists.size() - begin < list.degree) refuse_list(list.node);
     for (std::size_t edge = 0; edge < count; ++edge) {
@@ -254,28 +251,30 @@ class Workspace {
     }
   }
 
-  /// Replaces places by neighbours, but for the last `num_behind` edges, which are on their way from memory.
+  /// Copies neighbours that are held, but for the last `num_behind` edges', which are on their way from memory.
   void copy_held(std::size_t num_behind) {
-    Word* const neighbors = neighbors_.data();
-    for (; num_read_ + num_behind < num_edges_; ++num_read_)
-      set_neighbor(num_read_, topology_.lists[neighbors[num_read_]]);
+    for (; num_read_ + num_behind < num_edges_; ++num_read_) {
+      read_neighbors_[num_read_ - num_numbered_] = topology_.lists[neighbors_[num_read_]];
+    }
   }
 
-  /// Reads the neighbours of the hop that are not held, then numbers all of them.
-  void read_missing() {
+  /// Reads the neighbours of the hop that are not held, over what stands for them, then numbers all of them.
+  void read_missing(std::uint64_t fanout, std::uint64_t hop_key) {
     copy_held(0);
-    const ReadCounts counts = missing_.read(*topology_.reader, positions_.data(),
-                                            [this](std::size_t edge, auto value) { set_neighbor(edge, value); });
+    const std::size_t hop_begin = num_numbered_;
+    const ReadCounts counts =
+        missing_.read(topology_, fanout, hop_key, hop_begin, positions_.data(), read_neighbors_.data());
     read_counts_.reads += counts.reads;
     read_counts_.bytes_read += counts.bytes_read;
     read_counts_.bytes_copied += counts.bytes_copied;
-    std::size_t num_asked = num_numbered_;
+    std::size_t num_asked = hop_begin;
     while (num_numbered_ < num_edges_) {
       const std::size_t chunk_end = std::min(num_numbered_ + edges_a_chunk, num_edges_);
       reserve_nodes(chunk_end - num_numbered_);
       while (num_numbered_ < chunk_end) {
         const std::size_t step_end = std::min(num_numbered_ + edges_a_step, chunk_end);
         for (; num_asked < std::min(step_end + edges_behind, num_edges_); ++num_asked) {
+          set_neighbor(num_asked, read_neighbors_[num_asked - hop_begin]);
           __builtin_prefetch(local_ids_.place_of(neighbors_[num_asked]), 1);
         }
         number_neighbors(step_end);
@@ -313,7 +312,8 @@ class Workspace {
   GrowingArray<Word> node_ids_;
   GrowingArray<std::uint32_t> list_ends_;  // of node i: list_ends_[i + 1]
   GrowingArray<Word> positions_;
-  GrowingArray<Word> neighbors_;  // node ids up to num_read_, of which local ids up to num_numbered_
+  GrowingArray<Word> neighbors_;        // node ids up to num_read_, of which local ids up to num_numbered_
+  GrowingArray<Index> read_neighbors_;  // of a cached topology: the hop's
   MissingNeighbors<Index, Word> missing_;
   std::size_t num_expanded_ = 0;
   std::size_t num_edges_ = 0;

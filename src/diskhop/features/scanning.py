@@ -34,7 +34,8 @@ NOTHING_FOUND = Found(_NONE, _NONE, _NONE)
 _NO_BYTES = np.empty((0, 0), np.uint8)
 
 # That a row takes while its batch is on its way, beside itself: of a hit place and slot, 16 bytes, of a miss its place
-# and 12 in the scan; and, one batch at a time, to find those and to sort the ids that are missing.
+# and 12 in the scan; and, one batch at a time, to find those and to sort the ids that are missing (a reader of rows
+# takes less).
 BYTES_A_ROW_ON_ITS_WAY, BYTES_A_ROW_TO_JOIN = 20, 48
 
 

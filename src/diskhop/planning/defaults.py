@@ -29,7 +29,7 @@ from diskhop.planning.in_flight import BatchesInFlight
 from diskhop.protocols import Table
 from diskhop.sampled_record import describe_batch
 from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet
-from diskhop.sampling.cached_topology import cached_topology_bytes, hop_read_bytes
+from diskhop.sampling.cached_topology import cached_topology_bytes, hop_read_bytes, room_for_lists
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.superbatch import SUPERBATCHES_ON_DISK
 from diskhop.sampling.topology import open_topology, topology_bytes
@@ -39,11 +39,7 @@ DEFAULT_STORE = "direct"
 _MAX_READ_BYTES = 1 << 20
 # Depth 32 of the largest reads is where this kind of disk reaches its bandwidth; below 4 MiB it cannot.
 _STAGING_BYTES = 32 << 20
-# Lists lie in huge pages.
-_PAGE_BYTES = 2 << 20
 _SMALLEST_STAGING_BYTES = 4 << 20
-# Of the core's row reader: a sorted id with its place, and a planned read.
-_READER_BYTES_A_ROW = 56
 # Of a batch on the disk beside its record: when its rows are used next (4 bytes a row) and which come and go (16), each
 # from a whole block on.
 _PLANNED_BYTES_A_ROW, _PLANNED_BYTES_A_BATCH = 4 + 16, 4 * 4096
@@ -173,7 +169,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         **workload.also_held,
         "sampled ahead": num_blocks * block_bytes + tracing_bytes,
         "sampling": sampling_threads * sizes.workspace_bytes,
-        "sorting ids": sizes.num_nodes * max(_READER_BYTES_A_ROW, BYTES_A_ROW_TO_JOIN),
+        "sorting ids": sizes.num_nodes * BYTES_A_ROW_TO_JOIN,
         **({} if table is None else kind.reserves(table, wanted_rows, sizes.num_nodes)),
         "mini-batches in flight": in_flight.num_bytes,
         "staging": _SMALLEST_STAGING_BYTES,
@@ -243,7 +239,7 @@ def _choose_topology(
     # A neighbour cache takes what is left, but for wide staging: the last lists it holds are the least worth.
     reading_bytes = sampling_threads * sizes.hop_read_bytes
     room_bytes = draft.left_bytes - reading_bytes - (_STAGING_BYTES - _SMALLEST_STAGING_BYTES)
-    cache_bytes = (room_bytes - cached_topology_bytes(dataset.topology, 0, sampling_threads)) & ~(_PAGE_BYTES - 1)
+    cache_bytes = room_for_lists(dataset.topology, room_bytes, sampling_threads)
     if cache_bytes < 0:
         draft.reasons.append(f"topology mapped: {format_bytes(in_memory_bytes)} do not fit beside two batches")
         return "mapped", 0

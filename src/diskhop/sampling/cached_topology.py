@@ -27,22 +27,26 @@ from diskhop.io.stream import TRANSFER_BYTES, read_in_order
 from diskhop.policies.neighbor_cache import NODES_A_BLOCK, PICK_LISTS_BYTES, is_picked, pick_lists
 from diskhop.sampling.topology import Indices, check_length, index_dtype_of, open_indptr
 
-# Where the reads of one thread that samples land; while opening, those of `indices` from front to back.
-STAGING_BYTES = 2 * TRANSFER_BYTES
+# Where the reads of one thread that samples land. Measured: with twice as much they take a tenth longer, for the device
+# writes faster to memory that is still in caches; a quarter of it leaves the device idle.
+STAGING_BYTES = 4 << 20
+_MAX_READ_BYTES = 512 << 10
 _NODES_AT_ONCE = 1 << 15
 _EDGES_AT_ONCE = 1 << 17
-# Of nodes at once, what their lists are found by; of edges, their ids, what these are made of and a planned read.
-_LOAD_BYTES = 64 * _NODES_AT_ONCE + (24 + 40) * _EDGES_AT_ONCE
+# Of nodes at once, what their lists are found by; of edges, their ids and what these are made of.
+_LOAD_BYTES = 64 * _NODES_AT_ONCE + 24 * _EDGES_AT_ONCE
+# Of `indices` from front to back.
+_COUNTING_BYTES = 2 * TRANSFER_BYTES
+_PAGE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeighborCacheOptions:
-    """cache_bytes: memory for lists. sampling_threads: hops that may be read at once. The rest is as for stores."""
+    """cache_bytes: memory for lists. sampling_threads: hops that may be read at once. max_gap_bytes: as for stores."""
 
     cache_bytes: int
     sampling_threads: int
     max_gap_bytes: int
-    max_read_bytes: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,24 +73,27 @@ class CachedTopology:
 def cached_topology_bytes(files: TopologyFiles, cache_bytes: int, sampling_threads: int) -> int:
     """Bytes that open_cached_topology reserves under the budget's name "topology".
 
-    Counts of neighbours are held before any list is. What samplers work in is theirs to reserve.
+    What samplers work in is theirs to reserve.
     """
     cached_bytes = buffer_bytes(min(cache_bytes, _list_bytes(files)))
-    counting_bytes = _count_dtype(files).itemsize * files.num_nodes
-    opening_bytes = max(PICK_LISTS_BYTES + counting_bytes - cached_bytes, _LOAD_BYTES)
-    # Of a block 8 bytes in the core's table, and 2 in what it is made of.
-    num_blocks = _num_blocks(files)
-    table_bytes = buffer_bytes(8 * (files.num_nodes + 1)) + buffer_bytes(8 * num_blocks) + 2 * num_blocks
-    return table_bytes + cached_bytes + opening_bytes + sampling_threads * STAGING_BYTES
+    # Neighbours are counted before any list is held or anything sampled.
+    counting_bytes = PICK_LISTS_BYTES + _COUNTING_BYTES + _count_dtype(files).itemsize * files.num_nodes
+    return _table_bytes(files) + max(counting_bytes, cached_bytes + _beside_lists_bytes(sampling_threads))
+
+
+def room_for_lists(files: TopologyFiles, num_bytes: int, sampling_threads: int) -> int:
+    """The most cache_bytes, in huge pages, for which num_bytes are enough; negative if they are too few."""
+    if cached_topology_bytes(files, 0, sampling_threads) > num_bytes:
+        return -1
+    return (num_bytes - _table_bytes(files) - _beside_lists_bytes(sampling_threads)) & ~(_PAGE_BYTES - 1)
 
 
 def hop_read_bytes(num_lists: int, num_edges: int) -> int:
     """The most that a sampler of a cached topology works in besides, to read a hop of so many edges from so many lists.
 
-    Of a list 16 bytes, twice, in vectors that double; of an edge its id, place and value, with a quarter to spare, and
-    a planned read.
+    Of a list 16 bytes, twice, in vectors that double; of an edge its id, place and value, with a quarter to spare.
     """
-    return 4 * 16 * num_lists + (25 + 40) * num_edges
+    return 4 * 16 * num_lists + 30 * num_edges
 
 
 @contextmanager
@@ -117,7 +124,7 @@ def open_cached_topology(
             dtype.itemsize,
             dtype.itemsize,
             options.max_gap_bytes,
-            options.max_read_bytes,
+            _MAX_READ_BYTES,
             STAGING_BYTES,
             pool,
         )
@@ -181,6 +188,16 @@ def _node_ranges(num_nodes: int) -> Iterator[tuple[int, int]]:
 
 def _list_bytes(files: TopologyFiles) -> int:
     return np.dtype(files.index_dtype).itemsize * files.num_edges
+
+
+def _table_bytes(files: TopologyFiles) -> int:
+    # Of a block 8 bytes in the core's table, and 2 in what it is made of.
+    num_blocks = _num_blocks(files)
+    return buffer_bytes(8 * (files.num_nodes + 1)) + buffer_bytes(8 * num_blocks) + 2 * num_blocks
+
+
+def _beside_lists_bytes(sampling_threads: int) -> int:
+    return _LOAD_BYTES + sampling_threads * STAGING_BYTES
 
 
 def _num_blocks(files: TopologyFiles) -> int:
