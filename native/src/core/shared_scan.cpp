@@ -86,8 +86,8 @@ class SharedScan::Sweep {
 
   void run() {
     while (exchange_requests()) {
-      if (num_submitted_ - num_copied_ < groups_.size() && submit_group()) continue;
-      if (num_copied_ < num_submitted_) copy_oldest();
+      if (num_submitted_ - num_copied_ < groups_.size() - 1 && submit_group()) continue;
+      if (num_copied_ < num_submitted_) finish_oldest();
     }
   }
 
@@ -110,12 +110,7 @@ class SharedScan::Sweep {
     std::unique_lock lock(scan_.mutex_);
     share_seconds();
     while (true) {
-      for (auto& request : scan_.joining_) {
-        const auto& ids = request->sorted_ids;
-        request->next = static_cast<std::size_t>(std::ranges::lower_bound(ids, position_) - ids.begin());
-        active_.push_back(std::move(request));
-      }
-      scan_.joining_.clear();
+      take_in();
       const std::size_t num_ended = std::erase_if(active_, [&](const std::shared_ptr<Request>& request) {
         if (scan_.is_closing_) {
           request->fail(std::make_exception_ptr(std::runtime_error("the scan was closed before rows had arrived")));
@@ -131,6 +126,16 @@ class SharedScan::Sweep {
       scan_.changed_.wait(lock);
       since_ = std::chrono::steady_clock::now();
     }
+  }
+
+  /// Takes those in that have joined. The mutex is held.
+  void take_in() {
+    for (auto& request : scan_.joining_) {
+      const auto& ids = request->sorted_ids;
+      request->next = static_cast<std::size_t>(std::ranges::lower_bound(ids, position_) - ids.begin());
+      active_.push_back(std::move(request));
+    }
+    scan_.joining_.clear();
   }
 
   /// False where no row is left to be planned.
@@ -224,14 +229,21 @@ class SharedScan::Sweep {
     }
   }
 
-  void copy_oldest() {
-    const Group& group = groups_[num_copied_++ % groups_.size()];
+  void finish_oldest() {
+    const Group& group = groups_[num_copied_ % groups_.size()];
     std::exception_ptr error;
     try {
       window_.wait_oldest();
     } catch (...) {
       error = std::current_exception();
     }
+    // The disk goes on while these rows are copied: it may have come to an end of all that it was given.
+    {
+      const std::scoped_lock lock(scan_.mutex_);
+      take_in();
+    }
+    submit_group();
+    ++num_copied_;
     for (const Part& part : group.parts) {
       --part.request->parts_in_flight;
       if (error) {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,7 +67,9 @@ def _measure(precision: str, threads: int) -> dict[str, float]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        every = {name: Products(name, precision) for name in BACKENDS}
+        # They share one pool: each its own, and a run's first peak would be theirs.
+        one = Products(precision=precision)
+        every = {name: replace(one, backend=name) for name in BACKENDS}
         sound = _sound_ones(every)
         operands = sample_operands(_ROWS, _DIM, PRECISIONS[precision])
         passes: dict[str, list[float]] = {name: [] for name in sound or {"blas"}}
