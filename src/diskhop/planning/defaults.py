@@ -37,8 +37,8 @@ from diskhop.trace import reader_bytes, writer_bytes
 
 DEFAULT_STORE = "direct"
 _MAX_READ_BYTES = 1 << 20
-# In eighths: enough reads on their way, small enough to be in the caches when rows are copied from there (32 MiB, a quarter
-# slower; see docs/log.md).
+# In eighths: enough reads on their way, small enough to be in the caches when rows are copied from there (32 MiB is a
+# quarter slower; see docs/log.md).
 _STAGING_BYTES = 8 << 20
 _SMALLEST_STAGING_BYTES = 4 << 20
 # Of a batch on the disk beside its record: when its rows are used next (4 bytes a row) and which come and go (16), each
