@@ -287,6 +287,7 @@ class BatchStream:
             self._unreleased.discard(batch)
         if batch.ticket is not None and self._pipeline.store is not None:
             self._pipeline.store.release(batch.ticket)
+        batch.ticket = batch.x = None
         self._leave(batch)
 
     def _leave(self, batch: InFlight) -> None:

@@ -45,6 +45,12 @@ class OrderedChannel(_Closable, Generic[ItemT]):
         self._first = 0
         self._items: dict[int, ItemT] = {}
 
+    def close(self, error: BaseException | None = None) -> None:
+        """See _Closable. Nobody gets what is still here: let it go."""
+        super().close(error)
+        with self._changed:
+            self._items.clear()
+
     def put(self, index: int, item: ItemT) -> None:
         """Wait until there is room for this index. Raises ClosedError, or the error given to close()."""
         with self._changed:

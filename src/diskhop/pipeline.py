@@ -73,7 +73,7 @@ class Pipeline:
 
     def bytes_on_its_way(self, sampled: SampledBatch, store_bytes: int) -> int:
         """See BatchSource."""
-        num_bytes = buffer_bytes(sampled.num_bytes) + buffer_bytes(store_bytes)
+        num_bytes = buffer_bytes(sampled.num_bytes) + store_bytes
         if self.plan.bytes_assembled:
             return num_bytes
         return num_bytes + sampled.num_nodes * bytes_a_row_made(self.dataset)

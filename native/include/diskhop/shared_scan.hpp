@@ -4,18 +4,17 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <thread>
-#include <vector>
 
 #include "diskhop/rows.hpp"
 
 namespace diskhop {
 
-/// What a request took. Of a read that serves several requests the first to join has the count, the bytes read too;
+/// What a request took. Of a read that serves several requests one has the count, the bytes read too;
 /// of the seconds each that was on its way has an equal share.
 struct ScanCounts {
   ReadCounts reads;
@@ -28,7 +27,8 @@ struct ScanCounts {
 /// al., Cooperative Scans, 2007). Nothing that nobody wants is read but gaps, by the rule of plan_reads().
 ///
 /// Takes staging_bytes from `pool` while it lives, 12 bytes a row of a request while that is on its way, and 32 more
-/// in join(). Threading: any number of callers; close() from one, and the destructor after all.
+/// in join() for ids that do not ascend. Threading: any number of callers; close() from one, and the destructor after
+/// all.
 class SharedScan {
  public:
   class Request;
@@ -63,7 +63,7 @@ class SharedScan {
   BufferPool& pool_;
   std::mutex mutex_;
   std::condition_variable changed_;  // for the thread: requests that join or leave; for callers: those that have ended
-  std::vector<std::shared_ptr<Request>> joining_;
+  std::list<std::shared_ptr<Request>> joining_;
   bool is_closing_ = false;
   std::thread thread_;
 };

@@ -80,12 +80,17 @@ std::tuple<std::uint64_t, std::uint64_t, std::uint64_t> read_rows(const RowReade
 /// A request of a scan, which gives it up when nobody holds it any more.
 class ScanTicket {
  public:
-  ScanTicket(SharedScan& scan, std::shared_ptr<SharedScan::Request> request)
-      : scan_(scan), request_(std::move(request)) {}
-  ~ScanTicket() { leave(); }
+  explicit ScanTicket(SharedScan& scan) : scan_(scan) {}
+  ~ScanTicket() {
+    if (request_) leave();
+  }
   ScanTicket(const ScanTicket&) = delete;
   ScanTicket& operator=(const ScanTicket&) = delete;
 
+  void join(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::byte* out) {
+    const nb::gil_scoped_release unlocked;
+    request_ = scan_.join(ids, to_rows, out);
+  }
   [[nodiscard]] std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, double> wait() const {
     const nb::gil_scoped_release unlocked;
     const ScanCounts counts = scan_.wait(request_);
@@ -104,8 +109,9 @@ class ScanTicket {
 std::unique_ptr<ScanTicket> join_scan(SharedScan& scan, const InputArray<std::int64_t>& ids, const DestinationRows& out,
                                       const RowNumbers& to_rows) {
   const auto places = check_places(ids, out, to_rows, scan.layout().row_bytes);
-  const nb::gil_scoped_release unlocked;
-  return std::make_unique<ScanTicket>(scan, scan.join(as_span(ids), places, reinterpret_cast<std::byte*>(out.data())));
+  auto ticket = std::make_unique<ScanTicket>(scan);
+  ticket->join(as_span(ids), places, reinterpret_cast<std::byte*>(out.data()));
+  return ticket;
 }
 
 /// Both are opened alike.

@@ -4,22 +4,33 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <list>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "radix_sort.hpp"
 #include "read_groups.hpp"
 
 namespace diskhop {
 
-/// Rows wanted, ascending by id. `next` and `unplanned` are the thread's, what follows is guarded by the mutex.
+/// Rows wanted, ascending by id. The thread's own until it has ended; has_left and has_ended are guarded by the mutex.
 class SharedScan::Request {
  public:
   Request(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::uint64_t num_rows,
           std::byte* destination)
       : out(destination), unplanned(ids.size()) {
+    sorted_ids.reserve(ids.size());
+    rows.reserve(ids.size());
+    if (std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>{}) == ids.end()) {
+      for (std::size_t place = 0; place < ids.size(); ++place) {
+        add(checked(ids[place], num_rows), to_rows.empty() ? place : static_cast<std::uint64_t>(to_rows[place]));
+      }
+      return;
+    }
     struct PlacedId {
       std::uint64_t id;
       std::uint64_t to_row;
@@ -27,24 +38,11 @@ class SharedScan::Request {
     std::vector<PlacedId> items;
     items.reserve(ids.size());
     for (std::size_t place = 0; place < ids.size(); ++place) {
-      const auto id = static_cast<std::uint64_t>(ids[place]);
-      if (id >= num_rows) {
-        throw std::out_of_range("row " + std::to_string(ids[place]) + " is outside the table of " +
-                                std::to_string(num_rows) + " rows");
-      }
-      const std::uint64_t to_row = to_rows.empty() ? place : static_cast<std::uint64_t>(to_rows[place]);
-      if (to_row > std::numeric_limits<std::uint32_t>::max()) {
-        throw std::length_error("rows go to one of 2^32 places, not to place " + std::to_string(to_row));
-      }
-      items.push_back({id, to_row});
+      const std::uint64_t id = checked(ids[place], num_rows);
+      items.push_back({id, to_rows.empty() ? place : static_cast<std::uint64_t>(to_rows[place])});
     }
     radix_sort(items, static_cast<unsigned>(std::bit_width(num_rows)), [](const PlacedId& item) { return item.id; });
-    sorted_ids.reserve(ids.size());
-    rows.reserve(ids.size());
-    for (const PlacedId& item : items) {
-      sorted_ids.push_back(static_cast<std::int64_t>(item.id));
-      rows.push_back(static_cast<std::uint32_t>(item.to_row));
-    }
+    for (const PlacedId& item : items) add(item.id, item.to_row);
   }
 
   /// Whether rows ahead of the scan, in this round, are not planned yet.
@@ -69,6 +67,20 @@ class SharedScan::Request {
   std::exception_ptr error;
   bool has_left = false;
   bool has_ended = false;
+
+ private:
+  static std::uint64_t checked(std::int64_t id, std::uint64_t num_rows) {
+    if (static_cast<std::uint64_t>(id) < num_rows) return static_cast<std::uint64_t>(id);
+    throw std::out_of_range("row " + std::to_string(id) + " is outside the table of " + std::to_string(num_rows) +
+                            " rows");
+  }
+  void add(std::uint64_t id, std::uint64_t to_row) {
+    if (to_row > std::numeric_limits<std::uint32_t>::max()) {
+      throw std::length_error("rows go to one of 2^32 places, not to place " + std::to_string(to_row));
+    }
+    sorted_ids.push_back(static_cast<std::int64_t>(id));
+    rows.push_back(static_cast<std::uint32_t>(to_row));
+  }
 };
 
 /// The thread's own state: requests on their way, and groups of reads.
@@ -112,10 +124,16 @@ class SharedScan::Sweep {
     while (true) {
       take_in();
       const std::size_t num_ended = std::erase_if(active_, [&](const std::shared_ptr<Request>& request) {
+        if (request->unplanned == 0 && request->parts_in_flight == 0) {
+          request->end();
+          return true;
+        }
         if (scan_.is_closing_) {
           request->fail(std::make_exception_ptr(std::runtime_error("the scan was closed before rows had arrived")));
         }
-        if (request->has_left) request->unplanned = 0;
+        if (request->has_left) {
+          request->fail(std::make_exception_ptr(std::logic_error("rows were given up before they had arrived")));
+        }
         if (request->unplanned > 0 || request->parts_in_flight > 0) return false;
         request->end();
         return true;
@@ -130,12 +148,11 @@ class SharedScan::Sweep {
 
   /// Takes those in that have joined. The mutex is held.
   void take_in() {
-    for (auto& request : scan_.joining_) {
+    for (const auto& request : scan_.joining_) {
       const auto& ids = request->sorted_ids;
       request->next = static_cast<std::size_t>(std::ranges::lower_bound(ids, position_) - ids.begin());
-      active_.push_back(std::move(request));
     }
-    scan_.joining_.clear();
+    active_.splice(active_.end(), scan_.joining_);
   }
 
   /// False where no row is left to be planned.
@@ -148,7 +165,7 @@ class SharedScan::Sweep {
       fill_group(group, staging_.data() + slot * scan_.groups_.group_bytes);
       if (group.ops.empty()) return false;
       window_.submit(group.ops);
-    } catch (...) {  // for want of memory
+    } catch (...) {  // for want of memory or of threads
       take_back(group, 0);
       for (const auto& request : active_) request->fail(std::current_exception());
       return false;
@@ -276,8 +293,8 @@ class SharedScan::Sweep {
   PooledBuffer staging_;
   std::vector<Group> groups_;
   ReadWindow window_;
-  std::vector<std::shared_ptr<Request>> active_;  // in the order in which they joined
-  std::int64_t position_ = 0;                     // rows from here on are not read yet in this round
+  std::list<std::shared_ptr<Request>> active_;  // in the order in which they joined
+  std::int64_t position_ = 0;                   // rows from here on are not read yet in this round
   std::uint64_t num_submitted_ = 0;
   std::uint64_t num_copied_ = 0;
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();

@@ -30,13 +30,20 @@ _NONE = np.empty(0, np.int64)
 # table; lists of what is held; ids, next uses and decisions of a batch; changes and their copies, which are neither
 # more than the cache nor more than a batch has.
 _BYTES_A_TABLE_ROW, _BYTES_A_CACHED_ROW, _BYTES_A_BATCH_ROW, _BYTES_A_CHANGE = 6, 16, 24, 40
+# Of the executor: a row to be filled in, its slot, and both in the scan.
+_BYTES_A_FILLED_ROW = 16 + 12
 
 
 def belady_reserves(table: Table, cache_rows: int, batch_rows: int) -> dict[str, int]:
     """Bytes that the store holds, by their names in the budget."""
     inspector_bytes = _BYTES_A_TABLE_ROW * table.num_rows + _BYTES_A_CACHED_ROW * cache_rows
+    filling_bytes = _BYTES_A_FILLED_ROW * cache_rows
     batch_bytes = _BYTES_A_BATCH_ROW * batch_rows + _BYTES_A_CHANGE * min(cache_rows, batch_rows)
-    return {**RowCache.reserves(table, cache_rows), "looking ahead": inspector_bytes + batch_bytes}
+    return {
+        **RowCache.reserves(table, cache_rows),
+        "looking ahead": inspector_bytes + batch_bytes,
+        "filling": filling_bytes,
+    }
 
 
 @dataclass(slots=True, eq=False)
@@ -127,11 +134,8 @@ class BeladyStore:
         ids = np.ascontiguousarray(batch.node_ids)
         found = self._cache.find(ids)
         in_slots = self._cache.replace(out_ids, ids[in_positions])
-        try:
-            fetch = _Fetch(self._scan.begin(ids, found, make_room), in_positions, in_slots, fill)
-        except BaseException:
-            self._is_broken = True
-            raise
+        also_bytes = in_positions.nbytes + in_slots.nbytes
+        fetch = _Fetch(self._scan.begin(ids, found, make_room, also_bytes), in_positions, in_slots, fill)
         with self._lock:
             self._unfinished.append(fetch)
             self._begin_filling()
@@ -152,7 +156,7 @@ class BeladyStore:
         """See FeatureStore. Where a batch was never collected, the batches after it cannot be."""
         if ticket.brought is None:
             self._is_broken = True
-        ticket.batch.missing.leave()
+        ticket.batch.leave()
         if ticket.fill is not None and ticket.fill.ticket is not None:
             ticket.fill.ticket.leave()
 
@@ -183,6 +187,8 @@ class BeladyStore:
         except BaseException:
             self._is_broken = True
             raise
+        fetch.in_positions = fetch.in_slots = _NONE
+        fetch.fill = None
         with self._lock:
             fetch.brought = brought
             self._unfinished.popleft()

@@ -10,6 +10,7 @@ import numpy as np
 
 from diskhop.counters import FetchCounts
 from diskhop.features.resources import StoreResources, empty_rows
+from diskhop.io.memory import buffer_bytes
 from diskhop.protocols import Bytes, MakeRoom, NodeIds, Rows, RowSegment, SampledBatch, Table
 
 ReadInto = Callable[[NodeIds, Bytes], FetchCounts]
@@ -29,7 +30,7 @@ class GatheringStore:
 
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> Future[Rows]:
         """See FeatureStore."""
-        make_room(batch.num_nodes * self.table.row_bytes)
+        make_room(buffer_bytes(batch.num_nodes * self.table.row_bytes))
         return self._thread.submit(self._read, batch.node_ids)
 
     def collect(self, ticket: Future[Rows]) -> Rows:

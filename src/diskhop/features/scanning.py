@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from diskhop._native import ScanTicket, SharedScan, copy_rows
 from diskhop.counters import FetchCounts
 from diskhop.features.resources import StoreResources, empty_rows, open_reader
+from diskhop.io.memory import buffer_bytes
 from diskhop.protocols import Bytes, MakeRoom, NodeIds, Rows, RowSegment, SampledBatch, Table
 
 
@@ -45,8 +46,13 @@ class ScannedBatch:
 
     found: Found
     brought: Bytes
-    missing: ScanTicket
+    missing: ScanTicket | None
     counts: FetchCounts
+
+    def leave(self) -> None:
+        """Give up what is still on its way."""
+        if self.missing is not None:
+            self.missing.leave()
 
 
 class RowScan:
@@ -57,10 +63,11 @@ class RowScan:
         self._resources = resources
         self._scan = open_reader(SharedScan, table, resources, resources.max_gap_bytes)
 
-    def begin(self, ids: NodeIds, found: Found, make_room: MakeRoom) -> ScannedBatch:
-        """Begin to read what is not held."""
+    def begin(self, ids: NodeIds, found: Found, make_room: MakeRoom, also_bytes: int = 0) -> ScannedBatch:
+        """Begin to read what is not held. also_bytes: that the caller keeps for the batch."""
         num_missing = len(found.misses)
-        make_room(num_missing * self._row_bytes + len(ids) * BYTES_A_ROW_ON_ITS_WAY)
+        num_bytes = buffer_bytes(num_missing * self._row_bytes) + len(ids) * BYTES_A_ROW_ON_ITS_WAY
+        make_room(num_bytes + also_bytes)
         brought = empty_rows(self._resources.pool, num_missing, self._row_bytes)
         counts = FetchCounts(rows_requested=len(ids), rows_hit=len(found.hits), bytes_needed=len(ids) * self._row_bytes)
         return ScannedBatch(found, brought, self.join(ids[found.misses], brought), counts)
@@ -71,9 +78,9 @@ class RowScan:
 
     def finish(self, batch: ScannedBatch, held: Bytes) -> Rows:
         """Wait for what was missing, and put it together with the rows that are held."""
-        found, counts = batch.found, batch.counts
+        assert batch.missing is not None, "finished once"
+        found, counts, rows = batch.found, batch.counts, batch.brought
         counts.add_reads(*batch.missing.wait())
-        rows = batch.brought
         if len(found.hits):
             started = time.perf_counter()
             threads = self._resources.threads
@@ -81,7 +88,8 @@ class RowScan:
             counts.bytes_copied += copy_rows(batch.brought, None, rows, found.misses, threads)
             counts.bytes_copied += copy_rows(held, found.slots, rows, found.hits, threads)
             counts.seconds += time.perf_counter() - started
-        batch.brought, batch.found = _NO_BYTES, NOTHING_FOUND
+        # The ticket keeps what was brought.
+        batch.brought, batch.found, batch.missing = _NO_BYTES, NOTHING_FOUND, None
         return Rows(counts.rows_requested, self._row_bytes, (RowSegment(rows),), counts)
 
     def close(self) -> None:
@@ -109,7 +117,7 @@ class ScanningStore:
 
     def release(self, ticket: ScannedBatch) -> None:
         """See FeatureStore. Its memory goes with the last array that shows it."""
-        ticket.missing.leave()
+        ticket.leave()
 
     def close(self) -> None:
         """See FeatureStore."""

@@ -36,8 +36,8 @@ class BatchesInFlight:
         assembles = kind.assembles and table is not None
         one_bytes = buffer_bytes(block_bytes) if assembles else whole_bytes
         if table is not None and kind.brings_rows:
-            bytes_a_row = BYTES_A_ROW_ON_ITS_WAY + (table.row_bytes if assembles else 0)
-            one_bytes += buffer_bytes(num_nodes * bytes_a_row)
+            one_bytes += num_nodes * BYTES_A_ROW_ON_ITS_WAY
+            one_bytes += buffer_bytes(num_nodes * table.row_bytes) if assembles else 0
         return cls(
             batch_bytes=whole_bytes,
             bytes_on_its_way=one_bytes,
@@ -66,7 +66,11 @@ class BatchesInFlight:
 
     def describe(self) -> str:
         """For people."""
+        others_bytes = self.num_bytes - self.bytes_on_their_way
+        with_model = (
+            f", and {format_bytes(others_bytes)} for the model's" if others_bytes else ", the model's among them"
+        )
         return (
             f"{format_bytes(self.bytes_on_their_way)} for batches on their way, at most "
-            f"{format_bytes(self.bytes_on_its_way)} each, and {format_bytes(self.batch_bytes)} for the model's"
+            f"{format_bytes(self.bytes_on_its_way)} each{with_model}"
         )
