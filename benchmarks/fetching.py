@@ -69,9 +69,11 @@ def run_fetching(
             seed=SEED,
             max_batches=num_batches,
         ) as stream:
-            for batch, submitted in zip(stream, clock, strict=False):
+            submissions = iter(clock)
+            # Not by zip, which would keep a batch while the next comes.
+            for batch in stream:
                 # From the moment that the store had this batch and no longer the one before.
-                since, arrived = max(arrived, submitted), time.perf_counter()
+                since, arrived = max(arrived, next(submissions)), time.perf_counter()
                 batches.append(
                     {
                         "fetching_seconds": arrived - since,
