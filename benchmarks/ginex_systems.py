@@ -29,7 +29,13 @@ from diskhop.io.engine import open_engine
 from diskhop.io.memory import default_threads
 from diskhop.pipeline import open_pipeline
 from diskhop.plan import Plan
-from diskhop.planning.defaults import Workload, choose_plan, measure_batches
+from diskhop.planning.defaults import (
+    SMALLEST_STAGING_BYTES,
+    STAGING_BYTES,
+    Workload,
+    choose_plan,
+    measure_batches,
+)
 from diskhop.protocols import AccessTrace, NodeIds, Purpose, Table
 from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.cached_topology import cached_topology_bytes
@@ -46,8 +52,8 @@ WARM_UP = 16
 # The paper's threads for I/O are more than twice its cores (section 5.1). A fault waits for the disk: four sampling
 # threads a core and 32 gathering ones keep it busier than fewer.
 _MAPPED_THREADS_PER_CORE = 8
-# Left of what caches could take: the wide staging that the planner prefers to lists, and whole huge pages.
-_STAGING_BYTES, _ROUNDING_BYTES = 28 << 20, 4 << 20
+# Left of what caches could take besides: whole huge pages.
+_ROUNDING_BYTES = 4 << 20
 
 STORE_OF = {
     "in memory": "memory",
@@ -146,7 +152,9 @@ def caches_bytes(dataset: Dataset, case: Case) -> int:
     sampling_threads = 1
     reading_bytes = sampling_threads * measure_batches(dataset, wanted).hop_read_bytes
     empty_bytes = cached_topology_bytes(dataset.topology, 0, sampling_threads)
-    return case.memory_bytes - smallest_bytes - reading_bytes - empty_bytes - _STAGING_BYTES - _ROUNDING_BYTES
+    # The planner prefers wide staging to lists.
+    staging_bytes = STAGING_BYTES - SMALLEST_STAGING_BYTES
+    return case.memory_bytes - smallest_bytes - reading_bytes - empty_bytes - staging_bytes - _ROUNDING_BYTES
 
 
 def _feature_cache_bytes(dataset: Dataset, case: Case, wanted: Workload) -> int:
@@ -206,8 +214,9 @@ def run_case(path: Path, case: Case, plan: Plan) -> dict[str, Any]:
             seed=SEED,
             max_batches=case.num_batches,
         ) as batches:
-            for number, batch in enumerate(batches):
-                if number < WARM_UP:
+            # Not by enumerate, which would keep a batch while the next comes.
+            for batch in batches:
+                if batch.sampled.number < WARM_UP:
                     began, read_before_bytes = time.perf_counter(), kernel_bytes_read()
                 else:
                     counts.add(batch.counts)

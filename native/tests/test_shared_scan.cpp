@@ -109,7 +109,7 @@ void test_requests_share_the_reads_of_their_union() {
   const TableOnDisk table(40'000, 100, 128);
   GatedEngine engine(make_engine("threads", 8, nullptr));
   const File file(table.path, FileMode::read, true);
-  const RowReaderOptions options{.max_gap_bytes = 3000, .max_read_bytes = 1 << 16, .staging_bytes = 256 << 10};
+  const ReadOptions options{.max_gap_bytes = 3000, .max_read_bytes = 1 << 16, .staging_bytes = 256 << 10};
   SharedScan scan(engine, file, table.layout, options, pool);
   // Of this one the first groups are on their way, as many as there may be, when the others join.
   std::vector<std::int64_t> every_50th;

@@ -264,9 +264,9 @@ class BatchStream:
         batch.bytes_on_its_way = num_bytes
 
     def _collect(self) -> None:
+        assembles = self._pipeline.plan.bytes_assembled > 0
         for index in range(self._num_batches):
             batch = self._submitted.get()
-            assembles = self._pipeline.plan.bytes_assembled > 0
             if assembles:
                 num_bytes = self._pipeline.bytes_assembled(batch.sampled)
                 self._assembled.enter(num_bytes)

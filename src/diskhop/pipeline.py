@@ -9,7 +9,6 @@ How a run's stages keep ahead of each other is in batch_stream.py.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -26,13 +25,13 @@ from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.features import STORES
-from diskhop.features.resources import StoreResources, assemble, empty_rows, rows_in_place
+from diskhop.features.resources import StoreResources, whole_rows
 from diskhop.io.engine import open_engine
 from diskhop.io.memory import buffer_bytes
 from diskhop.io.scratch import scratch_folder
 from diskhop.plan import Plan
 from diskhop.policies.static import most_accessed
-from diskhop.protocols import FeatureStore, LookAheadStore, NodeIds, Purpose, Rows, SampledBatch
+from diskhop.protocols import FeatureStore, LookAheadStore, NodeIds, Purpose, SampledBatch
 from diskhop.rows import decode_rows
 from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet, count_accesses
 from diskhop.sampling.cached_topology import (
@@ -156,17 +155,8 @@ class Pipeline:
             return
         rows = self.store.collect(batch.ticket)
         batch.counts = rows.counts
-        batch.x = decode_rows(self._in_place(rows), self.dataset.feature_dtype, self.dataset.feature_dim)
-
-    def _in_place(self, rows: Rows) -> Any:
-        whole = rows_in_place(rows)
-        if whole is not None:
-            return whole
-        out = empty_rows(self._pool, rows.num_rows, rows.row_bytes)
-        started = time.perf_counter()
-        assemble(rows, out, self.plan.threads)
-        rows.counts.seconds += time.perf_counter() - started
-        return out
+        whole = whole_rows(rows, self._pool, self.plan.threads)
+        batch.x = decode_rows(whole, self.dataset.feature_dtype, self.dataset.feature_dim)
 
 
 def bytes_a_row_made(dataset: Dataset) -> int:

@@ -32,11 +32,10 @@ struct PlannedRead {
 
 /// Pure. Aligns each row outwards, then merges neighbours in order: when they share a block, or when the gap between
 /// their blocks is at most max_gap_bytes, unless the read would exceed max_read_bytes (one row alone may, and what lies
-/// within its blocks then comes with it). Without that
-/// limit this is the cheapest plan where a read costs a + b * bytes and max_gap_bytes = a / b.
-/// `sorted_ids` ascend strictly; alignment is a power of two. max_gap_bytes < 0: one read per row, nothing merged (the
-/// naive baseline). Throws std::invalid_argument for a layout, order or alignment that breaks this, std::out_of_range
-/// for an id outside the table.
+/// within its blocks then comes with it). Without that limit this is the cheapest plan where a read costs a + b * bytes
+/// and max_gap_bytes = a / b. `sorted_ids` ascend strictly; alignment is a power of two. max_gap_bytes < 0: one read
+/// per row, nothing merged (the naive baseline). Throws std::invalid_argument for a layout, order or alignment that
+/// breaks this, std::out_of_range for an id outside the table.
 [[nodiscard]] std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, const TableLayout& layout,
                                                   std::int64_t max_gap_bytes, std::uint64_t alignment,
                                                   std::uint64_t max_read_bytes);
@@ -47,7 +46,7 @@ struct ReadCounts {
   std::uint64_t bytes_copied = 0;  // by the CPU, from staging to their places
 };
 
-struct RowReaderOptions {
+struct ReadOptions {
   std::int64_t max_gap_bytes = 0;
   std::uint64_t max_read_bytes = 1 << 20;
   std::uint64_t staging_bytes = 32 << 20;  // shared out among the groups of reads in flight
@@ -69,7 +68,7 @@ class RowReader {
  public:
   /// Throws std::invalid_argument for a layout that breaks its rule or staging too small for two reads of one row; the
   /// message says the smallest that works.
-  RowReader(Engine& engine, const File& file, TableLayout layout, RowReaderOptions options, BufferPool& pool);
+  RowReader(Engine& engine, const File& file, TableLayout layout, ReadOptions options, BufferPool& pool);
   /// Row ids[i] goes to out + to_rows[i] * row_bytes; an empty span of rows stands for 0, 1, 2 ... ids: any order,
   /// repeats allowed. Throws IoError, with nothing in flight and nothing of what was to be filled to be used;
   /// std::out_of_range for an id outside the table, before anything is read.
@@ -91,7 +90,7 @@ class RowReader {
   Engine& engine_;
   const File& file_;
   TableLayout layout_;
-  RowReaderOptions options_;
+  ReadOptions options_;
   BufferPool& pool_;
   ReadGroups groups_;
 };

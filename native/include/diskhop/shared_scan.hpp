@@ -34,7 +34,7 @@ class SharedScan {
   class Request;
 
   /// Throws as RowReader does; std::invalid_argument also for a negative max_gap_bytes.
-  SharedScan(Engine& engine, const File& file, TableLayout layout, RowReaderOptions options, BufferPool& pool);
+  SharedScan(Engine& engine, const File& file, TableLayout layout, ReadOptions options, BufferPool& pool);
   ~SharedScan() { close(); }
   SharedScan(const SharedScan&) = delete;
   SharedScan& operator=(const SharedScan&) = delete;
@@ -58,7 +58,7 @@ class SharedScan {
   Engine& engine_;
   const File& file_;
   TableLayout layout_;
-  RowReaderOptions options_;
+  ReadOptions options_;
   ReadGroups groups_;
   BufferPool& pool_;
   std::mutex mutex_;

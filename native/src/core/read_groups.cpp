@@ -16,7 +16,7 @@ constexpr std::uint64_t min_group_reads = 64;
 }  // namespace
 
 ReadGroups share_staging(const Engine& engine, const File& file, const TableLayout& layout,
-                         const RowReaderOptions& options) {
+                         const ReadOptions& options) {
   ReadPlanner(layout, 0, file.offset_alignment(), options.max_read_bytes);  // checks the layout
   ReadGroups groups{};
   groups.block_bytes = std::max<std::uint64_t>(file.offset_alignment(), file.memory_alignment());

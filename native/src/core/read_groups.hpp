@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <span>
+#include <vector>
 
 #include "diskhop/engine.hpp"
 #include "diskhop/rows.hpp"
@@ -44,7 +46,39 @@ struct CoalescingRule {
 /// Throws std::invalid_argument for a layout that breaks its rule or staging too small for two reads of one row; the
 /// message says the smallest that works.
 [[nodiscard]] ReadGroups share_staging(const Engine& engine, const File& file, const TableLayout& layout,
-                                       const RowReaderOptions& options);
+                                       const ReadOptions& options);
+
+/// Reads that are submitted together, and what is left of their piece of staging.
+class ReadGroup {
+ public:
+  /// Forgets its reads; the next ones land from `begin` on.
+  void start(std::byte* begin, const ReadGroups& groups) {
+    ops_.clear();
+    free_ = begin;
+    end_ = begin + groups.group_bytes;
+    block_bytes_ = groups.block_bytes;
+  }
+  /// False where there is no room for a read of so many bytes.
+  bool add(const File& file, std::uint64_t offset, std::uint64_t num_bytes, std::uint64_t required_bytes) {
+    const auto free_bytes = static_cast<std::uint64_t>(end_ - free_);
+    if (num_bytes > free_bytes) return false;
+    ops_.push_back({.kind = OperationKind::read,
+                    .file = &file,
+                    .offset = offset,
+                    .buffer = free_,
+                    .num_bytes = num_bytes,
+                    .required_bytes = required_bytes});
+    free_ += std::min(round_up(num_bytes, block_bytes_), free_bytes);
+    return true;
+  }
+  [[nodiscard]] const std::vector<Op>& ops() const noexcept { return ops_; }
+
+ private:
+  std::vector<Op> ops_;
+  std::byte* free_ = nullptr;
+  std::byte* end_ = nullptr;
+  std::uint64_t block_bytes_ = 1;
+};
 
 /// Groups of reads on their way, the oldest first. Staging must outlive it: leaving waits for all of them.
 class ReadWindow {

@@ -1,14 +1,9 @@
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <functional>
-#include <limits>
-#include <stdexcept>
-#include <string>
-#include <utility>
 
 #include "diskhop/rows.hpp"
-#include "radix_sort.hpp"
+#include "placed_ids.hpp"
 #include "read_groups.hpp"
 #include "read_planner.hpp"
 
@@ -17,12 +12,6 @@ namespace {
 
 // Reads are planned for so many ids at a time: the first are on their way while others are planned.
 constexpr std::size_t ids_a_part = 4096;
-
-void check_id(std::int64_t id, std::uint64_t num_rows) {
-  if (static_cast<std::uint64_t>(id) < num_rows) return;
-  throw std::out_of_range("row " + std::to_string(id) + " is outside the table of " + std::to_string(num_rows) +
-                          " rows");
-}
 
 /// The ids wanted, ascending and without repeats, and where each goes: `places` are indices into the caller's ids,
 /// those of sorted id k at starts[k] to starts[k + 1]. 16 bytes an id; 32 while it is made.
@@ -33,20 +22,7 @@ struct SortedIds {
 };
 
 SortedIds sort_ids(std::span<const std::int64_t> ids, std::uint64_t num_rows) {
-  struct PlacedId {
-    std::uint64_t id;
-    std::uint64_t place;
-  };
-  if (ids.size() > std::numeric_limits<std::uint32_t>::max()) {
-    throw std::length_error("rows are read at most 2^32 - 1 at once, got " + std::to_string(ids.size()) + " ids");
-  }
-  std::vector<PlacedId> items;
-  items.reserve(ids.size());
-  for (std::uint64_t place = 0; place < ids.size(); ++place) {
-    check_id(ids[place], num_rows);
-    items.push_back({static_cast<std::uint64_t>(ids[place]), place});
-  }
-  radix_sort(items, static_cast<unsigned>(std::bit_width(num_rows)), [](const PlacedId& item) { return item.id; });
+  const std::vector<PlacedId> items = sort_by_id(ids, num_rows);
   SortedIds result;
   result.sorted.reserve(ids.size());
   result.places.reserve(ids.size());
@@ -82,7 +58,7 @@ struct Destination {
 
 }  // namespace
 
-RowReader::RowReader(Engine& engine, const File& file, TableLayout layout, RowReaderOptions options, BufferPool& pool)
+RowReader::RowReader(Engine& engine, const File& file, TableLayout layout, ReadOptions options, BufferPool& pool)
     : engine_(engine),
       file_(file),
       layout_(layout),
@@ -152,45 +128,41 @@ ReadCounts RowReader::read_sorted(std::span<const std::int64_t> ids, const std::
 
   struct Group {
     std::vector<PlannedRead> reads;
-    std::vector<Op> ops;
+    ReadGroup submitted;
   };
   const PooledBuffer staging(pool_, groups_.num_groups * groups_.group_bytes);
   ReadWindow window(engine_, priority);
   std::vector<Group> groups(groups_.num_groups);
   std::uint64_t num_submitted = 0;
   std::uint64_t num_copied = 0;
-  while (true) {
-    if (num_submitted - num_copied < groups_.num_groups && has_next()) {
-      const std::uint64_t slot = num_submitted % groups_.num_groups;
-      std::byte* const slot_end = staging.data() + (slot + 1) * groups_.group_bytes;
-      std::byte* free = slot_end - groups_.group_bytes;
-      Group& group = groups[slot];
-      group.reads.clear();
-      group.ops.clear();
-      for (; group.ops.size() < groups_.most_reads && has_next(); ++next_planned) {
-        const PlannedRead& read = planned[next_planned];
-        if (read.num_bytes > static_cast<std::uint64_t>(slot_end - free)) break;
-        group.reads.push_back(read);
-        group.ops.push_back({.kind = OperationKind::read,
-                             .file = &file_,
-                             .offset = read.offset,
-                             .buffer = free,
-                             .num_bytes = read.num_bytes,
-                             .required_bytes = read.required_bytes});
-        free += std::min(round_up(read.num_bytes, groups_.block_bytes), static_cast<std::uint64_t>(slot_end - free));
-        counts.bytes_read += read.num_bytes;
-      }
-      counts.reads += group.ops.size();
-      window.submit(group.ops);
-      ++num_submitted;
-      continue;
+  const auto submit_group = [&] {
+    if (!has_next()) return false;
+    const std::uint64_t slot = num_submitted % groups_.num_groups;
+    auto& [group_reads, submitted] = groups[slot];
+    group_reads.clear();
+    submitted.start(staging.data() + slot * groups_.group_bytes, groups_);
+    for (; submitted.ops().size() < groups_.most_reads && has_next(); ++next_planned) {
+      const PlannedRead& read = planned[next_planned];
+      if (!submitted.add(file_, read.offset, read.num_bytes, read.required_bytes)) break;
+      group_reads.push_back(read);
+      counts.bytes_read += read.num_bytes;
     }
+    counts.reads += group_reads.size();
+    window.submit(submitted.ops());
+    ++num_submitted;
+    return true;
+  };
+  while (true) {
+    if (num_submitted - num_copied < groups_.num_groups - 1 && submit_group()) continue;
     if (num_copied == num_submitted) return counts;
     window.wait_oldest();
-    const Group& group = groups[num_copied++ % groups_.num_groups];
-    for (std::size_t number = 0; number < group.reads.size(); ++number) {
-      const PlannedRead& read = group.reads[number];
-      const std::byte* const staged = group.ops[number].buffer;
+    const auto& [group_reads, arrived] = groups[num_copied % groups_.num_groups];
+    // The disk goes on while these rows are copied: it may have come to an end of all that it was given.
+    submit_group();
+    ++num_copied;
+    for (std::size_t number = 0; number < group_reads.size(); ++number) {
+      const PlannedRead& read = group_reads[number];
+      const std::byte* const staged = arrived.ops()[number].buffer;
       std::uint64_t num_put = 0;
       for (std::uint64_t index = read.first_wanted; index < read.first_wanted + read.num_wanted; ++index) {
         num_put += put_row(index, staged + (static_cast<std::uint64_t>(ids[index]) * layout_.row_stride - read.offset));

@@ -1,7 +1,6 @@
 #include "diskhop/shared_scan.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -12,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "radix_sort.hpp"
+#include "placed_ids.hpp"
 #include "read_groups.hpp"
 
 namespace diskhop {
@@ -27,22 +26,12 @@ class SharedScan::Request {
     rows.reserve(ids.size());
     if (std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>{}) == ids.end()) {
       for (std::size_t place = 0; place < ids.size(); ++place) {
-        add(checked(ids[place], num_rows), to_rows.empty() ? place : static_cast<std::uint64_t>(to_rows[place]));
+        check_id(ids[place], num_rows);
+        add(static_cast<std::uint64_t>(ids[place]), place, to_rows);
       }
       return;
     }
-    struct PlacedId {
-      std::uint64_t id;
-      std::uint64_t to_row;
-    };
-    std::vector<PlacedId> items;
-    items.reserve(ids.size());
-    for (std::size_t place = 0; place < ids.size(); ++place) {
-      const std::uint64_t id = checked(ids[place], num_rows);
-      items.push_back({id, to_rows.empty() ? place : static_cast<std::uint64_t>(to_rows[place])});
-    }
-    radix_sort(items, static_cast<unsigned>(std::bit_width(num_rows)), [](const PlacedId& item) { return item.id; });
-    for (const PlacedId& item : items) add(item.id, item.to_row);
+    for (const auto& [id, place] : sort_by_id(ids, num_rows)) add(id, place, to_rows);
   }
 
   /// Whether rows ahead of the scan, in this round, are not planned yet.
@@ -69,12 +58,8 @@ class SharedScan::Request {
   bool has_ended = false;
 
  private:
-  static std::uint64_t checked(std::int64_t id, std::uint64_t num_rows) {
-    if (static_cast<std::uint64_t>(id) < num_rows) return static_cast<std::uint64_t>(id);
-    throw std::out_of_range("row " + std::to_string(id) + " is outside the table of " + std::to_string(num_rows) +
-                            " rows");
-  }
-  void add(std::uint64_t id, std::uint64_t to_row) {
+  void add(std::uint64_t id, std::uint64_t place, std::span<const std::int64_t> to_rows) {
+    const std::uint64_t to_row = to_rows.empty() ? place : static_cast<std::uint64_t>(to_rows[place]);
     if (to_row > std::numeric_limits<std::uint32_t>::max()) {
       throw std::length_error("rows go to one of 2^32 places, not to place " + std::to_string(to_row));
     }
@@ -112,7 +97,7 @@ class SharedScan::Sweep {
     std::size_t count;
   };
   struct Group {
-    std::vector<Op> ops;
+    ReadGroup reads;
     std::vector<Part> parts;
   };
 
@@ -124,14 +109,11 @@ class SharedScan::Sweep {
     while (true) {
       take_in();
       const std::size_t num_ended = std::erase_if(active_, [&](const std::shared_ptr<Request>& request) {
-        if (request->unplanned == 0 && request->parts_in_flight == 0) {
-          request->end();
-          return true;
-        }
-        if (scan_.is_closing_) {
+        const bool lacks_rows = request->unplanned > 0 || request->parts_in_flight > 0;
+        if (lacks_rows && scan_.is_closing_) {
           request->fail(std::make_exception_ptr(std::runtime_error("the scan was closed before rows had arrived")));
         }
-        if (request->has_left) {
+        if (lacks_rows && request->has_left) {
           request->fail(std::make_exception_ptr(std::logic_error("rows were given up before they had arrived")));
         }
         if (request->unplanned > 0 || request->parts_in_flight > 0) return false;
@@ -159,12 +141,12 @@ class SharedScan::Sweep {
   bool submit_group() {
     const std::size_t slot = num_submitted_ % groups_.size();
     Group& group = groups_[slot];
-    group.ops.clear();
+    group.reads.start(staging_.data() + slot * scan_.groups_.group_bytes, scan_.groups_);
     group.parts.clear();
     try {
-      fill_group(group, staging_.data() + slot * scan_.groups_.group_bytes);
-      if (group.ops.empty()) return false;
-      window_.submit(group.ops);
+      fill_group(group);
+      if (group.parts.empty()) return false;
+      window_.submit(group.reads.ops());
     } catch (...) {  // for want of memory or of threads
       take_back(group, 0);
       for (const auto& request : active_) request->fail(std::current_exception());
@@ -174,25 +156,16 @@ class SharedScan::Sweep {
     return true;
   }
 
-  void fill_group(Group& group, std::byte* free) {
-    const std::byte* const end = free + scan_.groups_.group_bytes;
+  void fill_group(Group& group) {
     const std::uint64_t table_bytes = scan_.layout_.num_rows * scan_.layout_.row_stride;
-    while (group.ops.size() < scan_.groups_.most_reads && begin_round()) {
+    while (group.reads.ops().size() < scan_.groups_.most_reads && begin_round()) {
       const std::size_t first_part = group.parts.size();
       const Extent read = plan_read(group);
       const std::uint64_t num_bytes = read.end - read.begin;
-      const auto free_bytes = static_cast<std::uint64_t>(end - free);
-      if (num_bytes > free_bytes) {
+      if (!group.reads.add(scan_.file_, read.begin, num_bytes, std::min(num_bytes, table_bytes - read.begin))) {
         take_back(group, first_part);
         return;
       }
-      group.ops.push_back({.kind = OperationKind::read,
-                           .file = &scan_.file_,
-                           .offset = read.begin,
-                           .buffer = free,
-                           .num_bytes = num_bytes,
-                           .required_bytes = std::min(num_bytes, table_bytes - read.begin)});
-      free += std::min(round_up(num_bytes, scan_.groups_.block_bytes), free_bytes);
       position_ = static_cast<std::int64_t>((read.end + scan_.layout_.row_stride - 1) / scan_.layout_.row_stride);
       ReadCounts& counts = group.parts[first_part].request->counts.reads;
       ++counts.reads;
@@ -210,7 +183,7 @@ class SharedScan::Sweep {
 
   /// The next read, and its rows as the group's parts.
   Extent plan_read(Group& group) {
-    const std::size_t index = group.ops.size();
+    const std::size_t index = group.reads.ops().size();
     std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
     for (const auto& request : active_) {
       if (request->has_row_ahead()) lowest = std::min(lowest, request->sorted_ids[request->next]);
@@ -266,7 +239,7 @@ class SharedScan::Sweep {
       if (error) {
         part.request->fail(error);
       } else if (!part.request->error) {
-        copy_part(part, group.ops[part.read]);
+        copy_part(part, group.reads.ops()[part.read]);
       }
     }
   }
@@ -300,7 +273,7 @@ class SharedScan::Sweep {
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
 };
 
-SharedScan::SharedScan(Engine& engine, const File& file, TableLayout layout, RowReaderOptions options, BufferPool& pool)
+SharedScan::SharedScan(Engine& engine, const File& file, TableLayout layout, ReadOptions options, BufferPool& pool)
     : engine_(engine),
       file_(file),
       layout_(layout),

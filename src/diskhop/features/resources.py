@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +16,7 @@ _ROWS_A_PIECE = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreResources:
-    """Where a store reads (engine), keeps (budget, pool) and how (the plan's numbers).
+    """Where a store reads (engine), keeps (pool) and how (the plan's numbers).
 
     max_gap_bytes: the largest gap between rows that is read over. threads: cores that may gather rows. cache_rows: that
     may be kept between batches. pinned: so many rows, ascending, that will probably be asked for most, or None for the
@@ -46,6 +47,17 @@ def rows_in_place(rows: Rows) -> Bytes | None:
         if segment.from_rows is None and segment.to_rows is None:
             return segment.buffer
     return None
+
+
+def whole_rows(rows: Rows, pool: BufferPool, threads: int) -> Bytes:
+    """The rows in the batch's order in one buffer: as they lie, or put together in one from the pool."""
+    whole = rows_in_place(rows)
+    if whole is None:
+        started = time.perf_counter()
+        whole = empty_rows(pool, rows.num_rows, rows.row_bytes)
+        assemble(rows, whole, threads)
+        rows.counts.seconds += time.perf_counter() - started
+    return whole
 
 
 def empty_rows(pool: BufferPool, num_rows: int, row_bytes: int) -> Bytes:

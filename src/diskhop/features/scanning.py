@@ -7,17 +7,16 @@ each other than those of one, so that together they take far less than k times i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import ScanTicket, SharedScan, copy_rows
+from diskhop._native import ScanTicket, SharedScan
 from diskhop.counters import FetchCounts
-from diskhop.features.resources import StoreResources, empty_rows, open_reader
+from diskhop.features.resources import StoreResources, empty_rows, open_reader, whole_rows
 from diskhop.io.memory import buffer_bytes
 from diskhop.protocols import Bytes, MakeRoom, NodeIds, Rows, RowSegment, SampledBatch, Table
 
@@ -79,18 +78,16 @@ class RowScan:
     def finish(self, batch: ScannedBatch, held: Bytes) -> Rows:
         """Wait for what was missing, and put it together with the rows that are held."""
         assert batch.missing is not None, "finished once"
-        found, counts, rows = batch.found, batch.counts, batch.brought
-        counts.add_reads(*batch.missing.wait())
-        if len(found.hits):
-            started = time.perf_counter()
-            threads = self._resources.threads
-            rows = empty_rows(self._resources.pool, counts.rows_requested, self._row_bytes)
-            counts.bytes_copied += copy_rows(batch.brought, None, rows, found.misses, threads)
-            counts.bytes_copied += copy_rows(held, found.slots, rows, found.hits, threads)
-            counts.seconds += time.perf_counter() - started
+        batch.counts.add_reads(*batch.missing.wait())
+        segments: tuple[RowSegment, ...] = (RowSegment(batch.brought),)
+        if len(batch.found.hits):
+            hits, slots, misses = batch.found
+            segments = RowSegment(batch.brought, to_rows=misses), RowSegment(held, from_rows=slots, to_rows=hits)
+        rows = Rows(batch.counts.rows_requested, self._row_bytes, segments, batch.counts)
+        whole = whole_rows(rows, self._resources.pool, self._resources.threads)
         # The ticket keeps what was brought.
         batch.brought, batch.found, batch.missing = _NO_BYTES, NOTHING_FOUND, None
-        return Rows(counts.rows_requested, self._row_bytes, (RowSegment(rows),), counts)
+        return replace(rows, segments=(RowSegment(whole),))
 
     def close(self) -> None:
         """End the scan; what is still on its way fails."""

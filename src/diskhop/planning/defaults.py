@@ -39,8 +39,8 @@ DEFAULT_STORE = "direct"
 _MAX_READ_BYTES = 1 << 20
 # In eighths: enough reads on their way, small enough to be in the caches when rows are copied from there (32 MiB is a
 # quarter slower; see docs/log.md).
-_STAGING_BYTES = 8 << 20
-_SMALLEST_STAGING_BYTES = 4 << 20
+STAGING_BYTES = 8 << 20
+SMALLEST_STAGING_BYTES = 4 << 20
 # Of a batch on the disk beside its record: when its rows are used next (4 bytes a row) and which come and go (16), each
 # from a whole block on.
 _PLANNED_BYTES_A_ROW, _PLANNED_BYTES_A_BATCH = 4 + 16, 4 * 4096
@@ -173,13 +173,13 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         "sorting ids": sizes.num_nodes * BYTES_A_ROW_TO_JOIN,
         **({} if table is None else kind.reserves(table, wanted_rows, sizes.num_nodes)),
         "mini-batches in flight": in_flight.num_bytes,
-        "staging": _SMALLEST_STAGING_BYTES,
+        "staging": SMALLEST_STAGING_BYTES,
     }
     draft = _Draft(budget, smallest, reasons)
     # In this order: every batch draws from the topology, wide staging keeps the disk busy, more batches only smooth.
     topology, topology_cache_bytes = _choose_topology(draft, dataset, sizes, sampling_threads)
-    more_bytes = min(_STAGING_BYTES - _SMALLEST_STAGING_BYTES, draft.left_bytes)
-    draft.take("staging", more_bytes & ~(_SMALLEST_STAGING_BYTES - 1))
+    more_bytes = min(STAGING_BYTES - SMALLEST_STAGING_BYTES, draft.left_bytes)
+    draft.take("staging", more_bytes & ~(SMALLEST_STAGING_BYTES - 1))
     more_in_flight = in_flight.grow(draft.left_bytes)
     draft.take("mini-batches in flight", more_in_flight.num_bytes - in_flight.num_bytes)
     in_flight = more_in_flight
@@ -239,7 +239,7 @@ def _choose_topology(
         return "memory", 0
     # A neighbour cache takes what is left, but for wide staging: the last lists it holds are the least worth.
     reading_bytes = sampling_threads * sizes.hop_read_bytes
-    room_bytes = draft.left_bytes - reading_bytes - (_STAGING_BYTES - _SMALLEST_STAGING_BYTES)
+    room_bytes = draft.left_bytes - reading_bytes - (STAGING_BYTES - SMALLEST_STAGING_BYTES)
     cache_bytes = room_for_lists(dataset.topology, room_bytes, sampling_threads)
     if cache_bytes < 0:
         draft.reasons.append(f"topology mapped: {format_bytes(in_memory_bytes)} do not fit beside two batches")
