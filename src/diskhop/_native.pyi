@@ -6,6 +6,30 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+# -- bind_activation.cpp --
+
+# Tensors of torch, as below: float32 or bfloat16 (rows, columns) in one piece. Raises ValueError.
+def rectify(values: Any, probability: float, seed: int, num_threads: int) -> None:
+    """values = dropout(relu(values)) in place; see activation.hpp."""
+
+def rectify_backward(values: Any, grad: Any, probability: float, grad_values: Any, num_threads: int) -> None:
+    """Fill grad_values with the gradient of what rectify() was given; values: what it left."""
+
+def layer_norm(x: Any, weight: Any, bias: Any, epsilon: float, moments: Any, out: Any, num_threads: int) -> None:
+    """Fill out with x's rows normalised, see layer_norm.hpp, and moments (rows, 2) with mean and scale of each."""
+
+def layer_norm_backward(
+    x: Any,
+    moments: Any,
+    weight: Any,
+    grad_out: Any,
+    grad_x: Any,
+    grad_weight: Any,
+    grad_bias: Any,
+    num_threads: int,
+) -> None:
+    """Fill grad_x, and add to grad_weight and grad_bias, given the gradient of layer_norm()'s out."""
+
 # -- bind_aggregate.cpp --
 
 # Tensors of torch, which is not loaded here, come by DLPack: float32, bfloat16 or (x) float16; columns lie together.
@@ -35,12 +59,6 @@ def aggregate_backward(
     num_threads: int,
 ) -> None:
     """Fill grad_x with the gradient of x, given that of out; both of one dtype, float32 or bfloat16."""
-
-def rectify(values: Any, probability: float, seed: int, num_threads: int) -> None:
-    """values = dropout(relu(values)) in place, float32 or bfloat16 (rows, columns) in one piece; see activation.hpp."""
-
-def rectify_backward(values: Any, grad: Any, probability: float, grad_values: Any, num_threads: int) -> None:
-    """Fill grad_values with the gradient of what rectify() was given; values: what it left."""
 
 # -- bind_attention.cpp --
 

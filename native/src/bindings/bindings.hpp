@@ -14,6 +14,7 @@ namespace diskhop {
 /// Sets an error of diskhop.errors, for nanobind to raise.
 void set_error(const char* class_name, const std::string& message);
 
+void bind_activation(nanobind::module_& module);
 void bind_aggregate(nanobind::module_& module);
 void bind_attention(nanobind::module_& module);
 void bind_belady(nanobind::module_& module);

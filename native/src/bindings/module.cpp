@@ -7,6 +7,7 @@ NB_MODULE(_native, module) {
   // An interrupted run ends with its model, and the memory that this keeps, still held by the error's frames.
   nanobind::set_leak_warnings(false);
   module.doc() = "diskhop's compiled core";
+  diskhop::bind_activation(module);
   diskhop::bind_aggregate(module);
   diskhop::bind_attention(module);
   diskhop::bind_belady(module);

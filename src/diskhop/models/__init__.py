@@ -10,7 +10,8 @@ from diskhop.models.aggregate import Block
 from diskhop.models.gat import GatLayer
 from diskhop.models.gcn import GcnLayer
 from diskhop.models.matmul import fastest_products
-from diskhop.models.network import NORMS, MakeLayer, Network
+from diskhop.models.network import MakeLayer, Network
+from diskhop.models.norms import NORMS
 from diskhop.models.products import Products, require_products
 from diskhop.models.sage import SageLayer
 

@@ -12,29 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from diskhop.models.activation import Activation, relu
-from diskhop.models.aggregate import Block
+from diskhop.models.aggregate import Block, LayerBlock
+from diskhop.models.norms import NORMS, LayerNorm
 from diskhop.models.products import DEFAULT_PRODUCTS, Linear, Products
 from diskhop.models.rectifier import Rectifier
 
 # (in_dim, out_dim, is_last) -> a module that maps (x, LayerBlock) to (targets, out_dim).
 MakeLayer = Callable[[int, int, bool], nn.Module]
-
-
-class BatchNorm(nn.BatchNorm1d):
-    """PyTorch's, and for a single row, which has no variance, by the statistics so far."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(rows, dim) -> (rows, dim)."""
-        if len(x) > 1:
-            return super().forward(x)
-        return functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-
-
-NORMS: dict[str, Callable[[int], nn.Module]] = {
-    "none": lambda dim: nn.Identity(),
-    "batch": BatchNorm,
-    "layer": nn.LayerNorm,
-}
 
 
 class Network(nn.Module):
@@ -65,18 +49,13 @@ class Network(nn.Module):
         super().__init__()
         dims = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]
         self.convs = nn.ModuleList(make_layer(dims[i], dims[i + 1], i == num_layers - 1) for i in range(num_layers))
-        self.norms = nn.ModuleList(NORMS[norm](dim) for dim in dims[1:-1])
+        self.norms = nn.ModuleList(NORMS[norm](dim, products) for dim in dims[1:-1])
         self.shortcuts = nn.ModuleList(
             nn.Identity() if dims[i] == dims[i + 1] else Linear(dims[i], dims[i + 1], products)
             for i in range(num_layers - 1 if residual else 0)
         )
         self.uses_degrees = any(getattr(conv, "uses_degrees", False) for conv in self.convs)
         self._takes_stored_dtype = all(getattr(conv, "takes_stored_dtype", False) for conv in self.convs[:1])
-        # What follows a product at once is done to it while it is in the caches.
-        self._rectifies = [
-            activation is relu and isinstance(norm, nn.Identity) and getattr(conv, "rectifies", False)
-            for conv, norm in zip(self.convs, self.norms, strict=False)
-        ]
         self._activation = activation
         self._products = products
         self._dropout = dropout
@@ -92,14 +71,22 @@ class Network(nn.Module):
         h = functional.dropout(h, self._input_dropout, self.training)
         for i, conv in enumerate(self.convs):
             layer = block.layer(i)
-            dropout = self._dropout if self.training else 0.0
-            if i == len(self.norms):
-                out = conv(h, layer)
-            elif self._rectifies[i]:
-                out = conv(h, layer, Rectifier.draw(dropout))
-            else:
-                out = self._activation(self.norms[i](conv(h, layer)), dropout, self._products)
+            out = self._hidden(i, h, layer) if i < len(self.norms) else conv(h, layer)
             if i < len(self.shortcuts):
                 out = out + self.shortcuts[i](h[: layer.num_targets])
             h = out
         return h.float()
+
+    def _hidden(self, i: int, h: Tensor, layer: LayerBlock) -> Tensor:
+        """What layer i gives, normalised and activated."""
+        conv, norm = self.convs[i], self.norms[i]
+        dropout = self._dropout if self.training else 0.0
+        rectifies = isinstance(norm, LayerNorm) or (isinstance(norm, nn.Identity) and getattr(conv, "rectifies", False))
+        out: Tensor
+        if self._activation is relu and rectifies:
+            # Done to each block of rows at once, while it is in the caches.
+            rectifier = Rectifier.draw(dropout)
+            out = norm(conv(h, layer), rectifier) if isinstance(norm, LayerNorm) else conv(h, layer, rectifier)
+        else:
+            out = self._activation(norm(conv(h, layer)), dropout, self._products)
+        return out

@@ -143,7 +143,7 @@ class Products:
     def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None = None) -> Tensor:
         """The same without gradients, for operands that are of `dtype` already."""
         out = self.empty(len(x), len(weight), self.dtype)
-        for rows in _row_blocks(len(x)):
+        for rows in row_blocks(len(x)):
             self._multiply_block(x[rows], weight, bias, out[rows])
             if rectifier is not None:
                 rectifier.rectify(out[rows], part=rows.start)
@@ -159,7 +159,7 @@ class Products:
         of_x = None if weight is None else self.empty(len(x), x.shape[1], self.dtype)
         of_weight, of_bias = torch.zeros(grad.shape[1], x.shape[1]), torch.zeros(grad.shape[1])
         rectified = None if rectifier is None else self.empty(min(len(grad), _MOST_ROWS), grad.shape[1], self.dtype)
-        for rows in _row_blocks(len(x)):
+        for rows in row_blocks(len(x)):
             grads = grad[rows]
             if rectifier is not None and rectified is not None and left is not None:
                 rectifier.gradient(left[rows], grads, rectified[: len(grads)])
@@ -181,7 +181,7 @@ class Products:
             out.copy_(products[: len(x)])
 
 
-def _row_blocks(num_rows: int) -> Iterator[slice]:
+def row_blocks(num_rows: int) -> Iterator[slice]:
     """As large as may be, each of a size that _whole_block() leaves alone; only the last is smaller."""
     start, size = 0, _MOST_ROWS
     while start < num_rows:
