@@ -1,11 +1,12 @@
 """Every store on workloads W, X and U: seconds of fetching a batch, reads, bytes and memory; and whole training loops.
 
-Claims (issue 4): on W, with a cache of 10 % of the rows, `static` and `belady` fetch a batch in at most a fifth of the
-time of `mapped`, and in at most .40 s; on X neither is ever slower than `mapped`; stores read at 90 % or more of what
-the device model says for their reads; an epoch of either takes at most 1.1 times as long as its I/O alone, or as the
-CPU's work alone, whichever is longer. `--without` adds the two without one of the ideas in switches.py, which is to
-miss. Each store is a process of its own, all files evicted before, in a memory control group of budget and overhead
-(but for `memory`: a budget with room for the table, and no limit).
+Claims (issue 4): on W, with a cache of 10 % of the rows, `static` and `belady` fetch a batch in at most a fifth of
+the time of `mapped`, and in at most .40 s; on X neither is ever slower than `mapped`; stores read at 90 % or more of
+what the device model says for their reads; an epoch of either takes at most 1.1 times as long as its I/O alone, or as
+the CPU's work alone, whichever is longer. `--without` adds the two without one of the ideas in switches.py, which is
+to miss: their loops, and those of stores that are far from any claim, are of as many batches as are fetched. Each
+store is a process of its own, all files evicted before, in a memory control group of budget and overhead (but for
+`memory`: a budget with room for the table, and no limit).
 
 The columns are means of a batch. wall: of the whole pass. fetch: seconds in which the store had batches to bring, from
 their submission to their arrival; the claims are about these. each, min..max: the seconds that a batch was worked at:
@@ -40,6 +41,8 @@ from workloads import DEFAULT_FOLDER, PLAIN_MAP, WORKLOADS, evict, find_dataset,
 MOST_OF_MAPPED, MOST_SECONDS, LEAST_RATE, MOST_OF_ALONE = 1 / 5, 0.40, 0.90, 1.1
 PLAIN_MAP_SECONDS = 300
 CLAIMED = ("static", "belady")
+# Baselines, a whole epoch of which takes a quarter of an hour or more.
+SLOW = ("mapped", "pread")
 HERE = Path(__file__).parent
 
 Result = dict[str, Any]
@@ -76,27 +79,35 @@ class Bench:
         self.num_batches = num_batches
         self._capped = capped
 
-    def run_each(self, script: str, cases: list[Case]) -> dict[Case, Result]:
-        """What a script beside this one prints for each: fetching.py (only that) or training.py (the whole loop).
+    def fetch_each(self, cases: list[Case]) -> dict[Case, Result]:
+        """What fetching.py prints for each."""
+        # The plain map takes minutes a batch.
+        return self._run_each("fetching.py", cases, lambda case: 1 if case.store == PLAIN_MAP else self.num_batches)
 
-        `memory` comes first: it has no limit, and tells the overhead by which the others have theirs.
-        """
-        results = {MEMORY: self._run(script, MEMORY, 0)}
+    def train_each(self, cases: list[Case], epoch_batches: int) -> dict[Case, Result]:
+        """What training.py prints for each. epoch_batches: of the loops that claims are about, 0 for a whole epoch."""
+
+        def count(case: Case) -> int:
+            return self.num_batches if case.without or case.store in SLOW else epoch_batches
+
+        return self._run_each("training.py", cases, count)
+
+    def _run_each(self, script: str, cases: list[Case], count: Callable[[Case], int]) -> dict[Case, Result]:
+        # `memory` comes first: it has no limit, and tells the overhead by which the others have theirs.
+        results = {MEMORY: self._run(script, MEMORY, count(MEMORY), 0)}
         if "failed" in results[MEMORY]:
             sys.exit(f"the store 'memory', which all are compared with, failed: {results[MEMORY]['failed']}")
         for case in cases:
             if case != MEMORY:
-                results[case] = self._run(script, case, results[MEMORY]["overhead_bytes"])
+                results[case] = self._run(script, case, count(case), results[MEMORY]["overhead_bytes"])
         return results
 
-    def _run(self, script: str, case: Case, overhead_bytes: int) -> Result:
+    def _run(self, script: str, case: Case, num_batches: int, overhead_bytes: int) -> Result:
         evict(self.dataset)
         is_plain_map = case.store == PLAIN_MAP
         limit_bytes = None
         if self._capped and case != MEMORY:
             limit_bytes = self.workload.memory_bytes(case.store, self.dataset) + overhead_bytes
-        # The plain map takes minutes a batch.
-        num_batches = 1 if is_plain_map else self.num_batches
         command = [sys.executable, str(HERE / script), self.name, str(self.dataset.path), case.store, str(num_batches)]
         if case.without:
             command.append(case.without)
@@ -194,14 +205,26 @@ def summarize_training(trained: dict[Case, Result], fetched: dict[Case, Result])
 
 def print_training(results: dict[Case, Result], out: Callable[[str], None]) -> None:
     out("\nthe whole training loop, a batch:")
-    heads = ["epoch", "compute", "sample", "each", "stall", "I/O alone", "CPU alone", "epoch/max", *MEMORY_HEADS]
+    heads = [
+        "batches",
+        "whole",
+        "compute",
+        "sample",
+        "each",
+        "stall",
+        "I/O alone",
+        "CPU alone",
+        "whole/max",
+        *MEMORY_HEADS,
+    ]
     rows = {}
     for case, result in results.items():
         if "failed" in result:
             rows[case] = [result["failed"]]
             continue
         *seconds, of_alone = result["summary"].values()
-        rows[case] = [*(f"{each:.3f}" for each in seconds), f"{of_alone:.2f}", *shown_memory(result)]
+        shown = [f"{each:.3f}" for each in seconds]
+        rows[case] = [str(result["epochs"][0]["batches"]), *shown, f"{of_alone:.2f}", *shown_memory(result)]
     print_table(heads, rows, out)
 
 
@@ -260,8 +283,10 @@ def judge_training(results: dict[Case, Result]) -> Iterator[Claim]:
             yield Claim(case, text, ratio <= MOST_OF_ALONE)
 
 
-def run_workload(bench: Bench, cases: list[Case], plain_map: bool, train: bool, out: Callable[[str], None]) -> Result:
-    """Run, print and judge; what the JSON says of a workload."""
+def run_workload(
+    bench: Bench, cases: list[Case], plain_map: bool, epoch_batches: int | None, out: Callable[[str], None]
+) -> Result:
+    """Run, print and judge; what the JSON says of a workload. epoch_batches: of Bench.train_each, or None for no training."""
     # What the disk does now: others may share it.
     device = probe(bench.dataset.path, measure_again=True)
     workload = bench.workload
@@ -270,12 +295,12 @@ def run_workload(bench: Bench, cases: list[Case], plain_map: bool, train: bool, 
         f"{format_bytes(workload.memory_bytes('memory', bench.dataset))} and no limit; device ({device.source}): "
         f"{device.overhead_seconds * 1e6:.1f} us + bytes at {device.bytes_per_second / 1e9:.2f} GB/s a read"
     )
-    fetched = bench.run_each("fetching.py", [*cases, Case(PLAIN_MAP)] if plain_map else cases)
+    fetched = bench.fetch_each([*cases, Case(PLAIN_MAP)] if plain_map else cases)
     for result in fetched.values():
         if "failed" not in result:
             result["summary"] = summarize_fetching(result, device)
     print_fetching(fetched, out)
-    trained = bench.run_each("training.py", cases) if train else {}
+    trained = {} if epoch_batches is None else bench.train_each(cases, epoch_batches)
     if trained:
         summarize_training(trained, fetched)
         print_training(trained, out)
@@ -304,7 +329,14 @@ def main() -> int:
     parser.add_argument("--batches", type=int, help="of a pass; default: the workload's")
     parser.add_argument("--stores", help="besides memory and mapped, as static,belady; default: all")
     parser.add_argument("--plain-map", action="store_true", help="also a map without advice, for the record: one batch")
-    parser.add_argument("--train", action="store_true", help="also the whole training loop")
+    parser.add_argument(
+        "--train",
+        type=int,
+        nargs="?",
+        const=0,
+        metavar="BATCHES",
+        help="also the training loop: a whole epoch, or so many batches",
+    )
     parser.add_argument(
         "--without", action="append", choices=IDEAS, default=[], help=f"{' and '.join(CLAIMED)} also without this idea"
     )

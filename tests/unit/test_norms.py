@@ -39,7 +39,7 @@ def test_layer_norm_is_the_same_by_any_number_of_threads() -> None:
         for num_threads in (1, 2, 3):
             torch.set_num_threads(num_threads)
             out = norm(x, Rectifier(dropout=0.5, seed=7))
-            results.append((out, *torch.autograd.grad(out.square().sum(), norm.parameters())))
+            results.append((out, *torch.autograd.grad(out.square().sum(), [*norm.parameters()])))
     finally:
         torch.set_num_threads(threads)
     for result in results[1:]:
