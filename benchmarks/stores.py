@@ -304,7 +304,7 @@ def judge_training(results: dict[Case, Result]) -> Iterator[Claim]:
 def run_workload(
     bench: Bench, cases: list[Case], plain_map: bool, epoch_batches: int | None, out: Callable[[str], None]
 ) -> Result:
-    """Run, print and judge; what the JSON says of a workload. epoch_batches: see Bench.train_each; None: no training."""
+    """Run, print and judge; what the JSON says of a workload. epoch_batches: see train_each(); None: no training."""
     # What the disk does now: others may share it.
     device = probe(bench.dataset.path, measure_again=True)
     workload = bench.workload
