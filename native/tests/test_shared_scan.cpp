@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <latch>
 #include <memory>
 #include <set>
@@ -34,6 +35,9 @@ class GatedEngine final : public Engine {
   }
   void wait(Ticket ticket) override {
     gate_.wait();
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    is_waited_for_deaf = sigismember(&blocked, SIGINT) == 1;
     engine_->wait(ticket);
   }
   bool poll(Ticket ticket) override { return engine_->poll(ticket); }
@@ -41,6 +45,7 @@ class GatedEngine final : public Engine {
   unsigned depth() const override { return engine_->depth(); }
 
   std::atomic<std::size_t> num_submitted = 0;
+  std::atomic<bool> is_waited_for_deaf = false;  // by a thread that takes no signals
 
  private:
   std::unique_ptr<Engine> engine_;
@@ -197,6 +202,18 @@ void test_closing_ends_what_is_on_its_way() {
   check_throws<std::logic_error>([&] { const Wanted late(scan, {1}); }, "a closed scan takes nobody in");
 }
 
+void test_signals_are_left_to_others() {
+  BufferPool pool(4 << 20);
+  const TableOnDisk table(100, 512, 512);
+  GatedEngine engine(make_engine("threads", 4, nullptr));
+  engine.open();
+  const File file(table.path, FileMode::read, true);
+  SharedScan scan(engine, file, table.layout, {.max_gap_bytes = 0, .staging_bytes = 32 << 10}, pool);
+  const Wanted wanted(scan, {3, 50});
+  static_cast<void>(scan.wait(wanted.request));
+  check(engine.is_waited_for_deaf, "the main thread takes Ctrl-C");
+}
+
 }  // namespace
 
 int main() {
@@ -205,4 +222,5 @@ int main() {
   test_requests_share_the_reads_of_their_union();
   test_a_failed_read_fails_whom_it_serves_and_no_one_later();
   test_closing_ends_what_is_on_its_way();
+  test_signals_are_left_to_others();
 }

@@ -1,6 +1,4 @@
 // The engine for machines that forbid io_uring: a pool of threads in blocking system calls.
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,27 +11,10 @@
 #include <vector>
 
 #include "schedule.hpp"
+#include "signals_blocked.hpp"
 
 namespace diskhop {
 namespace {
-
-/// While it lives, threads are born deaf to signals: they are the main thread's to take.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-  SignalsBlocked(SignalsBlocked&&) = delete;
-  SignalsBlocked& operator=(SignalsBlocked&&) = delete;
-
- private:
-  sigset_t before_ = {};
-};
 
 std::int64_t carry_out(const Transfer& transfer) {
   const auto offset = static_cast<off_t>(transfer.offset);

@@ -13,6 +13,7 @@
 
 #include "placed_ids.hpp"
 #include "read_groups.hpp"
+#include "signals_blocked.hpp"
 
 namespace diskhop {
 
@@ -282,6 +283,7 @@ SharedScan::SharedScan(Engine& engine, const File& file, TableLayout layout, Rea
       pool_(pool) {
   if (options.max_gap_bytes < 0) throw std::invalid_argument("a scan merges reads: max_gap_bytes must be at least 0");
   auto sweep = std::make_unique<Sweep>(*this);
+  const SignalsBlocked blocked;
   thread_ = std::thread([sweep = std::move(sweep)] { sweep->run(); });
 }
 
