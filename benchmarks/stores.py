@@ -8,7 +8,7 @@ to miss: their loops, and those of stores that are far from any claim, are of as
 store is a process of its own, all files evicted before, in a memory control group of budget and overhead (but for
 `memory`: a budget with room for the table, and no limit).
 
-The columns are means of a batch. wall, CPU: of the whole pass. fetch: seconds in which the store had batches to
+The columns are means of a batch. wall: of the whole pass. fetch: seconds in which the store had batches to
 bring, from their submission to their arrival; the claims are about these. each, min..max: the seconds that a batch
 was worked at: two of them at once may take twice as long. reads, MB: as the store counts them, or, where it does not
 read itself, what the kernel read for the process. amp.: bytes read for one needed. rate: seconds by the device model
@@ -138,7 +138,6 @@ def summarize_fetching(result: Result, device: DeviceModel) -> Result:
     predicted = reads * device.predict_seconds(mean_bytes, DEFAULT_DEPTH) if reads else 0.0
     return {
         "wall_seconds": result["wall_seconds"] / len(batches),
-        "cpu_seconds": result["cpu_seconds"] / len(batches),
         "sample_seconds": mean("sample_seconds"),
         "fetching_seconds": fetching,
         "fetch_seconds": mean("seconds"),
@@ -156,21 +155,7 @@ def summarize_fetching(result: Result, device: DeviceModel) -> Result:
 
 def print_fetching(results: dict[Case, Result], out: Callable[[str], None]) -> None:
     out("\nfetching alone, a batch:")
-    heads = [
-        "wall",
-        "CPU",
-        "sample",
-        "fetch",
-        "each",
-        "min..max",
-        "stall",
-        "hits",
-        "reads",
-        "MB",
-        "amp.",
-        "copied MB",
-        "rate",
-    ]
+    heads = ["wall", "sample", "fetch", "each", "min..max", "stall", "hits", "reads", "MB", "amp.", "copied MB", "rate"]
     rows = {}
     for case, result in results.items():
         if "failed" in result:
@@ -181,7 +166,6 @@ def print_fetching(results: dict[Case, Result], out: Callable[[str], None]) -> N
         against = [results[other].get("summary", {}).get("fetching_seconds") for other in (MEMORY, MAPPED)]
         rows[case] = [
             f"{row['wall_seconds']:.3f}",
-            f"{row['cpu_seconds']:.3f}",
             f"{row['sample_seconds']:.3f}",
             f"{row['fetching_seconds']:.3f}",
             f"{row['fetch_seconds']:.3f}",
@@ -202,39 +186,28 @@ def print_fetching(results: dict[Case, Result], out: Callable[[str], None]) -> N
 def summarize_training(trained: dict[Case, Result], fetched: dict[Case, Result]) -> None:
     """Means of a batch; beside each loop, what nothing could hide: its store's I/O alone, or the CPU's work alone.
 
-    The first is the pass that only fetches. The second is what the model computes beside `memory`, where it waits for
-    nothing, and the CPU seconds of that pass: sampling, gathering, assembly.
+    The first is the pass that only fetches, the second what `memory` computes, samples and gathers.
     """
     for result in trained.values():
         if "failed" not in result:
             epoch = result["epochs"][0]
             parts = ("seconds", "compute_seconds", "sample_seconds", "fetch_seconds", "stall_seconds")
             result["summary"] = {part: epoch[part] / epoch["batches"] for part in parts}
-    compute_seconds = trained[MEMORY]["summary"]["compute_seconds"]
+    memory = trained[MEMORY]["summary"]
+    cpu_seconds = memory["compute_seconds"] + memory["sample_seconds"] + memory["fetch_seconds"]
     for case, result in trained.items():
         if "failed" not in result:
             # Of the whole store: what an idea is worth must not make the measure for doing without it.
-            alone = fetched[Case(case.store)].get("summary", {})
+            io_seconds = fetched[Case(case.store)].get("summary", {}).get("wall_seconds", math.nan)
             row = result["summary"]
-            row["io_alone_seconds"] = alone.get("wall_seconds", math.nan)
-            row["cpu_alone_seconds"] = compute_seconds + alone.get("cpu_seconds", math.nan)
-            row["of_alone"] = row["seconds"] / max(row["io_alone_seconds"], row["cpu_alone_seconds"])
+            row["io_alone_seconds"], row["cpu_alone_seconds"] = io_seconds, cpu_seconds
+            row["of_alone"] = row["seconds"] / max(io_seconds, cpu_seconds)
 
 
 def print_training(results: dict[Case, Result], out: Callable[[str], None]) -> None:
     out("\nthe whole training loop, a batch:")
-    heads = [
-        "batches",
-        "whole",
-        "compute",
-        "sample",
-        "each",
-        "stall",
-        "I/O alone",
-        "CPU alone",
-        "whole/max",
-        *MEMORY_HEADS,
-    ]
+    seconds_heads = ["whole", "compute", "sample", "each", "stall", "I/O alone", "CPU alone"]
+    heads = ["batches", *seconds_heads, "whole/max", *MEMORY_HEADS]
     rows = {}
     for case, result in results.items():
         if "failed" in result:
