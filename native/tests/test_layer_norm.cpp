@@ -1,13 +1,13 @@
 // Claims about layer normalisation: values and gradients as defined, whatever the threads and instructions.
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "check.hpp"
 #include "diskhop/layer_norm.hpp"
+#include "values.hpp"
 
 using diskhop::Bfloat16;
 using diskhop::InstructionSet;
@@ -17,40 +17,12 @@ using diskhop::RowMoments;
 using diskhop::supported_instruction_sets;
 using diskhop::testing::check;
 using diskhop::testing::check_throws;
+using diskhop::testing::read;
+using diskhop::testing::some_values;
 
 namespace {
 
 constexpr float epsilon = 1e-5F;
-
-template <typename Value>
-Value made(float value) {
-  if constexpr (std::is_same_v<Value, float>) {
-    return value;
-  } else {
-    std::uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    return std::bit_cast<Value>(static_cast<std::uint16_t>(bits >> 16));
-  }
-}
-
-template <typename Value>
-double read(Value value) {
-  if constexpr (std::is_same_v<Value, float>) {
-    return static_cast<double>(value);
-  } else {
-    return static_cast<double>(
-        std::bit_cast<float>(static_cast<std::uint32_t>(std::bit_cast<std::uint16_t>(value)) << 16));
-  }
-}
-
-template <typename Value>
-std::vector<Value> some_values(std::size_t num_values, unsigned seed, float center) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(center);
-  std::vector<Value> values(num_values);
-  for (Value& value : values) value = made<Value>(normal(random));
-  return values;
-}
 
 template <typename Value>
 struct Results {

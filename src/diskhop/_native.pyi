@@ -379,6 +379,25 @@ def feature_rows(
 ) -> None:
     """Standard normal noise plus the mean of each node's class; means and rows are flat, (classes or nodes) * dim."""
 
+# -- bind_linear.cpp --
+
+# Tensors of torch: of one dtype, float32 or bfloat16, rows together. RuntimeError where torch's library has no MKL.
+def linear(x: Any, weight: Any, bias: Any | None, dropout: float | None, seed: int, out: Any, num_threads: int) -> None:
+    """Fill out with x weight^T + bias, (1, out_dim); rectified unless dropout is None. See linear.hpp."""
+
+def linear_backward(
+    grad: Any,
+    x: Any,
+    weight: Any | None,
+    left: Any | None,
+    dropout: float | None,
+    grad_x: Any | None,
+    grad_weight: Any,
+    grad_bias: Any,
+    num_threads: int,
+) -> None:
+    """Fill grad_x (where a weight is given) and, of float32, grad_weight and grad_bias; left: what linear() left."""
+
 # -- bind_order.cpp --
 
 def count_ids(ids: _Ids, counts: _Ids) -> int:

@@ -114,7 +114,7 @@ def test_another_seed_is_another_run(dataset: Dataset, tmp_path: Path) -> None:
         ({"model": "transformer"}, ConfigError, "unknown model 'transformer'.*sage, gcn, gat"),
         ({"metric": "f1"}, ConfigError, "unknown metric 'f1'.*accuracy, auc"),
         ({"precision": "float8"}, ConfigError, "unknown precision 'float8'.*float32, bfloat16"),
-        ({"matmul": "cublas"}, ConfigError, "unknown matmul 'cublas'.*blas, onednn, mixed"),
+        ({"matmul": "cublas"}, ConfigError, "unknown matmul 'cublas'.*mkl, blas, onednn, mixed"),
         ({"norm": "group"}, ConfigError, "unknown norm 'group'.*none, batch, layer"),
         ({"store": "cloud"}, ConfigError, "unknown store 'cloud'.*memory"),
         ({"engine": "warp"}, ConfigError, "unknown engine 'warp'|engine 'warp'"),

@@ -18,8 +18,8 @@ from diskhop.config import TrainConfig
 from diskhop.errors import ConfigError
 from diskhop.models import LAYERS, Block, Network, build_model
 from diskhop.models.aggregate import LayerBlock, mean_beside_self, weighted_sum
+from diskhop.models.backends import BACKENDS
 from diskhop.models.gcn import GcnLayer
-from diskhop.models.products import BACKENDS
 from diskhop.protocols import SampledBatch
 
 IN_DIM, HIDDEN, OUT_DIM = 5, 8, 3

@@ -17,8 +17,9 @@ from diskhop.errors import ConfigError
 from diskhop.io.machine_cache import machine_cache_path
 from diskhop.models import matmul
 from diskhop.models.activation import relu
+from diskhop.models.backends import BACKENDS, Blas
 from diskhop.models.matmul import bfloat16_ratio, choose_matmul
-from diskhop.models.products import BACKENDS, PRECISIONS, Blas, Linear, Products, require_products
+from diskhop.models.products import PRECISIONS, Linear, Products, require_products
 from diskhop.models.rectifier import Rectifier
 
 SHAPES = [(1, 1, 1), (3, 5, 7), (200, 47, 16), (3000, 256, 256), (5, 1433, 16)]
@@ -58,6 +59,29 @@ def test_a_product_and_its_gradients_are_those_of_float64(
     tolerance = 1e-5 if precision == "float32" else 2e-2
     for ours, truth in zip(found, exact, strict=True):
         assert float((ours - truth).abs().max()) <= tolerance * max(float(truth.abs().max()), in_dim**0.5)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_mkl_in_turns_gives_the_same_bits_by_any_number_of_threads(precision: str) -> None:
+    products = Products("mkl", precision)
+    generator = torch.Generator().manual_seed(0)
+    x, weight, grad = (torch.randn(*s, generator=generator) for s in ((5003, 100), (60, 100), (5003, 60)))
+
+    def run(threads: int) -> list[Tensor]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            leaves = [leaf.to(products.dtype).requires_grad_() for leaf in (x, weight)]
+            out = products.linear(leaves[0], leaves[1])
+            torch.autograd.backward(out, grad.to(out.dtype))
+        finally:
+            torch.set_num_threads(before)
+        return [out.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
+
+    first = run(1)
+    assert len(first) == 3
+    for threads in (1, 2, 4):
+        assert all(map(torch.equal, first, run(threads)))
 
 
 def test_large_results_take_turns_in_the_same_memory() -> None:
@@ -102,8 +126,11 @@ def test_relu_is_torchs_and_dropout_its_expectation() -> None:
 @pytest.mark.parametrize("num_rows", [1, 63, 64, 100, 4096, 4097, 10000])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_rectified_product_is_relu_of_the_product(num_rows: int, dropout: float, precision: str) -> None:
-    products = Products("blas", precision)
+@pytest.mark.parametrize("backend", ["mkl", "blas"])
+def test_a_rectified_product_is_relu_of_the_product(
+    num_rows: int, dropout: float, precision: str, backend: str
+) -> None:
+    products = Products(backend, precision)
     generator = torch.Generator().manual_seed(num_rows)
     x, weight, bias, grad = (
         torch.randn(*s, generator=generator) for s in ((num_rows, 24), (16, 24), (16,), (num_rows, 16))
@@ -132,9 +159,10 @@ def test_a_rectified_product_is_relu_of_the_product(num_rows: int, dropout: floa
         assert float((leaf.grad.double() - truth).abs().max()) <= most_error * max(1.0, float(truth.abs().max()))
 
 
-def test_blocks_of_one_tensor_drop_apart() -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_blocks_of_one_tensor_drop_apart(backend: str) -> None:
     ones = torch.ones(8192, 8)
-    rectified = Products().linear(ones, torch.ones(8, 8), rectifier=Rectifier(0.5, 3))
+    rectified = Products(backend).linear(ones, torch.ones(8, 8), rectifier=Rectifier(0.5, 3))
     assert not torch.equal(rectified[:4096] == 0, rectified[4096:] == 0)
 
 
@@ -209,7 +237,7 @@ def test_what_does_not_work_here_is_told_in_one_line(monkeypatch: pytest.MonkeyP
     ):
         require_products(Products("onednn", "float32"))
     for products, complaint in (
-        (Products("cublas", "float32"), "unknown matmul 'cublas'.*blas, onednn, mixed"),
+        (Products("cublas", "float32"), "unknown matmul 'cublas'.*mkl, blas, onednn, mixed"),
         (Products("blas", "float8"), "unknown precision 'float8'.*float32, bfloat16"),
     ):
         with pytest.raises(ConfigError, match=complaint):

@@ -2,9 +2,6 @@
 #include <nanobind/ndarray.h>
 
 #include <span>
-#include <stdexcept>
-#include <string>
-#include <type_traits>
 
 #include "arrays.hpp"
 #include "bindings.hpp"
@@ -16,29 +13,6 @@ namespace nb = nanobind;
 
 namespace diskhop {
 namespace {
-
-template <typename Value, typename Array>
-std::span<Value> as_values(const Array& array) {
-  const bool is_whole = (array.shape(1) <= 1 || array.stride(1) == 1) &&
-                        (array.shape(0) <= 1 || array.stride(0) == static_cast<std::int64_t>(array.shape(1)));
-  if (!is_whole) throw std::invalid_argument("rows must lie together");
-  return {static_cast<Value*>(array.data()), array.size()};
-}
-
-// Calls visit with a null pointer of the values' C++ type; all arrays must be of it.
-template <typename Visit, typename... Arrays>
-void visit_values(const char* what, Visit visit, const AnyMatrix& first, const Arrays&... others) {
-  if (((others.dtype() != first.dtype()) || ...)) {
-    throw std::invalid_argument(std::string(what) + ": values and gradients must be of one dtype");
-  }
-  visit_dtype(first.dtype(), [&]<typename Value>(Value* type) {
-    if constexpr (std::is_same_v<Value, Float16>) {
-      throw std::invalid_argument(std::string(what) + ": values must be float32 or bfloat16");
-    } else {
-      visit(type);
-    }
-  });
-}
 
 void rectify_array(const AnyMatrix& values, float probability, std::uint64_t seed, unsigned num_threads) {
   visit_values(

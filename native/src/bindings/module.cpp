@@ -15,6 +15,7 @@ NB_MODULE(_native, module) {
   diskhop::bind_generate(module);
   diskhop::bind_id_set(module);
   diskhop::bind_io(module);
+  diskhop::bind_linear(module);
   diskhop::bind_order(module);
   diskhop::bind_rows(module);
   diskhop::bind_sampling(module);

@@ -5,7 +5,11 @@
 #include <nanobind/ndarray.h>
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <stdexcept>
+#include <string>
+#include <type_traits>
 
 #include "diskhop/aggregate.hpp"
 
@@ -25,6 +29,40 @@ void visit_dtype(nanobind::dlpack::dtype dtype, Visit visit) {
   const nanobind::dlpack::dtype float16{static_cast<std::uint8_t>(Code::Float), 16, 1};
   if (dtype == float16) return visit(static_cast<Float16*>(nullptr));
   throw std::invalid_argument("values must be float32, bfloat16 or, of x alone, float16");
+}
+
+/// The values of a matrix whose rows lie together. Throws std::invalid_argument where they do not.
+template <typename Value, typename Array>
+[[nodiscard]] std::span<Value> as_values(const Array& array) {
+  const bool is_whole = (array.shape(1) <= 1 || array.stride(1) == 1) &&
+                        (array.shape(0) <= 1 || array.stride(0) == static_cast<std::int64_t>(array.shape(1)));
+  if (!is_whole) throw std::invalid_argument("rows must lie together");
+  return {static_cast<Value*>(array.data()), array.size()};
+}
+
+/// Whether an array is of a dtype; one that is not given is of any.
+template <typename Array>
+[[nodiscard]] bool is_of(nanobind::dlpack::dtype dtype, const Array& array) {
+  return array.dtype() == dtype;
+}
+template <typename Array>
+[[nodiscard]] bool is_of(nanobind::dlpack::dtype dtype, const std::optional<Array>& array) {
+  return !array || array->dtype() == dtype;
+}
+
+/// Calls visit with a null pointer of the values' C++ type, float or Bfloat16; all arrays must be of it.
+template <typename Visit, typename First, typename... Others>
+void visit_values(const char* what, Visit visit, const First& first, const Others&... others) {
+  if ((!is_of(first.dtype(), others) || ...)) {
+    throw std::invalid_argument(std::string(what) + ": values and gradients must be of one dtype");
+  }
+  visit_dtype(first.dtype(), [&]<typename Value>(Value* type) {
+    if constexpr (std::is_same_v<Value, Float16>) {
+      throw std::invalid_argument(std::string(what) + ": values must be float32 or bfloat16");
+    } else {
+      visit(type);
+    }
+  });
 }
 
 }  // namespace diskhop

@@ -48,7 +48,7 @@ def train(
     lr: Annotated[float | None, typer.Option(help="Adam's learning rate.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Adam's.")] = None,
     precision: Annotated[str | None, typer.Option(help="Of linear layers: float32 or bfloat16.")] = None,
-    matmul: Annotated[str | None, typer.Option(help="What multiplies matrices: blas, onednn or mixed.")] = None,
+    matmul: Annotated[str | None, typer.Option(help="What multiplies matrices: mkl, blas, onednn or mixed.")] = None,
     store: Annotated[
         str | None, typer.Option(help="How rows come to the model: memory, mapped, pread, direct, static, belady.")
     ] = None,

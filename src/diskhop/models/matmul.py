@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from diskhop.io.machine_cache import read_machine_cache, write_machine_cache
-from diskhop.models.products import BACKENDS, PRECISIONS, Products, run_products, sample_operands
+from diskhop.models.backends import BACKENDS
+from diskhop.models.products import PRECISIONS, Products, run_products, sample_operands
 
 _CACHE_NAME = "products.json"
-_CACHE_FORMAT = 3
+_CACHE_FORMAT = 4
 # A layer of usual width over the nodes of a batch: more rows than the caches hold.
 _ROWS, _DIM = 32768, 256
 _FEW_ROWS = 4097

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from diskhop import _native
-from diskhop.models.products import Products, row_blocks
+from diskhop.models.backends import row_blocks
+from diskhop.models.products import Products
 from diskhop.models.rectifier import Rectifier
 
 

@@ -1,0 +1,86 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+
+#include "arrays.hpp"
+#include "bindings.hpp"
+#include "diskhop/linear.hpp"
+#include "tensors.hpp"
+
+namespace nb = nanobind;
+
+namespace diskhop {
+namespace {
+
+using MaybeMatrix = std::optional<AnyConstMatrix>;
+
+const MatrixProducts& mkl() {
+  static const std::optional<MatrixProducts> found = find_mkl();
+  if (!found) throw std::runtime_error("this build of torch has no MKL");
+  return *found;
+}
+
+template <typename Value>
+std::span<const Value> as_values_if_given(const MaybeMatrix& matrix) {
+  return matrix ? as_values<const Value>(*matrix) : std::span<const Value>();
+}
+
+void linear_rows(const AnyConstMatrix& x, const AnyConstMatrix& weight, const MaybeMatrix& bias,
+                 std::optional<float> dropout, std::uint64_t seed, const AnyMatrix& out, unsigned num_threads) {
+  visit_values(
+      "linear",
+      [&]<typename Value>(Value*) {
+        const auto rows = as_values<const Value>(x);
+        const auto weights = as_values<const Value>(weight);
+        const auto biases = as_values_if_given<Value>(bias);
+        const auto results = as_values<Value>(out);
+        std::optional<Dropout> rectified;
+        if (dropout) rectified = {.probability = *dropout, .seed = seed};
+        const std::size_t in_dim = x.shape(1);
+        const nb::gil_scoped_release unlocked;
+        linear(mkl(), rows, weights, biases, in_dim, rectified, results, num_threads);
+      },
+      out, x, weight, bias);
+}
+
+void linear_rows_backward(const AnyConstMatrix& grad, const AnyConstMatrix& x, const MaybeMatrix& weight,
+                          const MaybeMatrix& left, std::optional<float> dropout, const std::optional<AnyMatrix>& grad_x,
+                          const AnyMatrix& grad_weight, const InOutArray<float>& grad_bias, unsigned num_threads) {
+  if (!is_of(nb::dtype<float>(), grad_weight)) throw std::invalid_argument("linear: grad_weight must be float32");
+  visit_values(
+      "linear",
+      [&]<typename Value>(Value*) {
+        const auto grads = as_values<const Value>(grad);
+        const auto rows = as_values<const Value>(x);
+        const auto weights = as_values_if_given<Value>(weight);
+        const auto rectified = as_values_if_given<Value>(left);
+        const auto of_x = grad_x ? as_values<Value>(*grad_x) : std::span<Value>();
+        const auto of_weight = as_values<float>(grad_weight);
+        std::optional<Dropout> dropped;
+        if (dropout) dropped = {.probability = *dropout, .seed = 0};
+        const std::size_t in_dim = x.shape(1);
+        const nb::gil_scoped_release unlocked;
+        linear_backward(mkl(), grads, rows, weights, in_dim, rectified, dropped, of_x, of_weight, as_span(grad_bias),
+                        num_threads);
+      },
+      grad, x, weight, left, grad_x);
+}
+
+}  // namespace
+
+void bind_linear(nb::module_& module) {
+  using namespace nb::literals;
+  module.def("linear", &linear_rows, "x"_a.noconvert(), "weight"_a.noconvert(), "bias"_a.noconvert().none(),
+             "dropout"_a.none(), "seed"_a, "out"_a.noconvert(), "num_threads"_a, "A linear layer; see linear.hpp.");
+  module.def("linear_backward", &linear_rows_backward, "grad"_a.noconvert(), "x"_a.noconvert(),
+             "weight"_a.noconvert().none(), "left"_a.noconvert().none(), "dropout"_a.none(),
+             "grad_x"_a.noconvert().none(), "grad_weight"_a.noconvert(), "grad_bias"_a.noconvert(), "num_threads"_a,
+             "The gradients of what linear() was given.");
+}
+
+}  // namespace diskhop
