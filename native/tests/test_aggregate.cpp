@@ -135,11 +135,10 @@ Rows<Value> expected_gradient(const NeighborSums& sums, const Rows<Value>& grad,
     }
     for (std::size_t target = 0; target < sums.num_targets(); ++target) {
       const auto degree = sums.indptr[target + 1] - sums.indptr[target];
-      float part = grad.at(target, column);
-      if (sums.is_mean && degree > 0) part /= static_cast<float>(degree);
+      const float share = sums.is_mean ? 1.0F / static_cast<float>(degree) : 1.0F;
       for (auto edge = sums.indptr[target]; edge < sums.indptr[target + 1]; ++edge) {
-        sum[static_cast<std::size_t>(sums.sources[edge])] +=
-            sums.edge_weights.empty() ? part : part * sums.edge_weights[edge];
+        const float weight = sums.edge_weights.empty() ? share : share * sums.edge_weights[edge];
+        sum[static_cast<std::size_t>(sums.sources[edge])] += grad.at(target, column) * weight;
       }
     }
     for (std::size_t row = 0; row < num_rows; ++row) round_to(sum[row], out.to(row, column));

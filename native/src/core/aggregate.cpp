@@ -1,10 +1,11 @@
 #include "diskhop/aggregate.hpp"
 
 #include <algorithm>
-#include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 
+#include "diskhop/buffer.hpp"
 #include "instruction_sets.hpp"
 #include "turns.hpp"
 #include "vectors.hpp"
@@ -16,14 +17,10 @@ namespace {
 constexpr std::size_t edges_ahead = 16;
 
 constexpr std::size_t line_bytes = 64;
-// Threads take turns of so many targets: small enough that none waits for another's, a hub's included.
-constexpr std::size_t turn_targets = 256;
+// Threads take turns of so many rows: small enough that none waits for another's, a hub's included.
+constexpr std::size_t turn_rows = 256;
 // Less than this in all is done before another thread has started.
 constexpr std::size_t min_thread_values = 1 << 16;
-// Of the backward pass: columns that a thread adds up at a time, so that their sums stay in its cache.
-constexpr std::size_t slice_vectors = 2;
-constexpr std::size_t slice_columns = slice_vectors * vector_floats;
-
 template <typename Value>
 [[gnu::always_inline]] inline const Value* row_of(const Matrix<const Value>& matrix, std::size_t row) {
   return matrix.data + row * matrix.stride;
@@ -34,50 +31,46 @@ struct Accumulator {
   Floats vectors[num_vectors];
 };
 
-// -- forward --
-
-// The sums of targets [begin, end) over num_vectors * 16 columns from `column` on (the last: only `last_count`).
-template <std::size_t num_vectors, typename In, typename Out>
-[[gnu::always_inline]] inline void sum_columns(const NeighborSums& sums, const Matrix<const In>& x,
-                                               const Matrix<Out>& out, std::size_t begin, std::size_t end,
-                                               std::size_t column, std::size_t last_count) {
-  const bool has_weights = !sums.edge_weights.empty();
-  const std::size_t last_edge = sums.indptr[end];
-  std::size_t edge = sums.indptr[begin];
-  for (std::size_t target = begin; target < end; ++target) {
-    Accumulator<num_vectors> sum{};
-    const std::size_t first_edge = edge;
-    const std::size_t end_edge = sums.indptr[target + 1];
-    for (; edge < end_edge; ++edge) {
-      if (edge + edges_ahead < last_edge) {
-        const In* ahead = row_of(x, sums.sources[edge + edges_ahead]) + column;
-        for (std::size_t byte = 0; byte < num_vectors * vector_floats * sizeof(In); byte += line_bytes) {
-          __builtin_prefetch(reinterpret_cast<const std::byte*>(ahead) + byte);
-        }
-      }
-      const In* row = row_of(x, sums.sources[edge]) + column;
-      const float weight = has_weights ? sums.edge_weights[edge] : 1.0F;
-      for (std::size_t vector = 0; vector < num_vectors; ++vector) {
-        Floats values;
-        load(row + vector * vector_floats, vector + 1 == num_vectors ? last_count : vector_floats, values);
-        if (has_weights) values *= weight;
-        sum.vectors[vector] += values;
+// Adds the rows of edges [begin, end), each times its weight where there are weights, over num_vectors * 16 columns
+// from `column` on (the last: only `last_count`); asks for rows ahead of their turn, up to `last_edge`.
+template <std::size_t num_vectors, typename Value>
+[[gnu::always_inline]] inline void add_rows(const std::int32_t* rows, const float* weights,
+                                            const Matrix<const Value>& matrix, std::size_t begin, std::size_t end,
+                                            std::size_t last_edge, std::size_t column, std::size_t last_count,
+                                            Accumulator<num_vectors>& sum) {
+  for (std::size_t edge = begin; edge < end; ++edge) {
+    if (edge + edges_ahead < last_edge) {
+      const Value* ahead = row_of(matrix, rows[edge + edges_ahead]) + column;
+      for (std::size_t byte = 0; byte < num_vectors * vector_floats * sizeof(Value); byte += line_bytes) {
+        __builtin_prefetch(reinterpret_cast<const std::byte*>(ahead) + byte);
       }
     }
-    const bool divides = sums.is_mean && end_edge > first_edge;
-    const auto divisor = static_cast<float>(end_edge - first_edge);
-    const In* own = row_of(x, target) + column;
-    Out* to = out.data + target * out.stride + column;
+    const Value* row = row_of(matrix, rows[edge]) + column;
+    const float weight = weights != nullptr ? weights[edge] : 1.0F;
     for (std::size_t vector = 0; vector < num_vectors; ++vector) {
-      const std::size_t count = vector + 1 == num_vectors ? last_count : vector_floats;
-      Floats values = sum.vectors[vector];
-      if (divides) values /= divisor;
-      Floats own_values;
-      load(own + vector * vector_floats, count, own_values);
-      if (!sums.self_weights.empty()) values += own_values * sums.self_weights[target];
-      store(to + vector * vector_floats, count, values);
-      if (out.num_columns != x.num_columns) store(to + x.num_columns + vector * vector_floats, count, own_values);
+      Floats values;
+      load(row + vector * vector_floats, vector + 1 == num_vectors ? last_count : vector_floats, values);
+      if (weights != nullptr) values *= weight;
+      sum.vectors[vector] += values;
     }
+  }
+}
+
+// Calls task.columns<num_vectors>(begin, end, column, last_count) for all columns, as many at a time as registers hold.
+template <typename Task>
+[[gnu::always_inline]] inline void for_columns(const Task& task, std::size_t num_columns, std::size_t begin,
+                                               std::size_t end) {
+  std::size_t column = 0;
+  for (; num_columns - column >= 8 * vector_floats; column += 8 * vector_floats) {
+    task.template columns<8>(begin, end, column, vector_floats);
+  }
+  for (; num_columns - column >= 4 * vector_floats; column += 4 * vector_floats) {
+    task.template columns<4>(begin, end, column, vector_floats);
+  }
+  while (column < num_columns) {
+    const std::size_t count = std::min(num_columns - column, vector_floats);
+    task.template columns<1>(begin, end, column, count);
+    column += count;
   }
 }
 
@@ -88,105 +81,121 @@ struct SumTargets {
   const Matrix<Out>& out;
 
   [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
-    std::size_t column = 0;
-    for (; x.num_columns - column >= 8 * vector_floats; column += 8 * vector_floats) {
-      sum_columns<8>(sums, x, out, begin, end, column, vector_floats);
-    }
-    for (; x.num_columns - column >= 4 * vector_floats; column += 4 * vector_floats) {
-      sum_columns<4>(sums, x, out, begin, end, column, vector_floats);
-    }
-    while (column < x.num_columns) {
-      const std::size_t count = std::min(x.num_columns - column, vector_floats);
-      sum_columns<1>(sums, x, out, begin, end, column, count);
-      column += count;
+    for_columns(*this, x.num_columns, begin, end);
+  }
+
+  template <std::size_t num_vectors>
+  [[gnu::always_inline]] void columns(std::size_t begin, std::size_t end, std::size_t column,
+                                      std::size_t last_count) const {
+    const float* weights = sums.edge_weights.empty() ? nullptr : sums.edge_weights.data();
+    const std::size_t last_edge = sums.indptr[end];
+    std::size_t first_edge = sums.indptr[begin];
+    for (std::size_t target = begin; target < end; ++target) {
+      const std::size_t end_edge = sums.indptr[target + 1];
+      Accumulator<num_vectors> sum{};
+      add_rows(sums.sources.data(), weights, x, first_edge, end_edge, last_edge, column, last_count, sum);
+      const bool divides = sums.is_mean && end_edge > first_edge;
+      const auto divisor = static_cast<float>(end_edge - first_edge);
+      const In* own = row_of(x, target) + column;
+      Out* to = out.data + target * out.stride + column;
+      for (std::size_t vector = 0; vector < num_vectors; ++vector) {
+        const std::size_t count = vector + 1 == num_vectors ? last_count : vector_floats;
+        Floats values = sum.vectors[vector];
+        if (divides) values /= divisor;
+        Floats own_values;
+        load(own + vector * vector_floats, count, own_values);
+        if (!sums.self_weights.empty()) values += own_values * sums.self_weights[target];
+        store(to + vector * vector_floats, count, values);
+        if (out.num_columns != x.num_columns) store(to + x.num_columns + vector * vector_floats, count, own_values);
+      }
+      first_edge = end_edge;
     }
   }
 };
 
-// -- backward --
+// The edges by source, each source's in the order of the edges: row r was read by the targets
+// [indptr[r] .. indptr[r + 1]), with these weights (a mean's divisor included).
+class ReadersOfRows {
+ public:
+  ReadersOfRows(const NeighborSums& sums, std::size_t num_rows)
+      : scratch_(take_scratch(num_rows + 1 + 2 * static_cast<std::size_t>(sums.indptr.back()))) {
+    const auto num_edges = static_cast<std::size_t>(sums.indptr.back());
+    auto* words = reinterpret_cast<std::int32_t*>(scratch_.data());
+    const std::span indptr(words, num_rows + 1);
+    const std::span targets(words + num_rows + 1, num_edges);
+    const std::span weights(reinterpret_cast<float*>(targets.data() + num_edges), num_edges);
+    std::ranges::fill(indptr, 0);
+    for (std::size_t edge = 0; edge < num_edges; ++edge) ++indptr[sums.sources[edge]];
+    // From here to the end each row's entry goes from the end of its targets down to their start.
+    for (std::size_t row = 0; row < num_rows; ++row) indptr[row + 1] += indptr[row];
+    for (std::size_t target = sums.num_targets(); target-- > 0;) {
+      const auto degree = static_cast<float>(sums.indptr[target + 1] - sums.indptr[target]);
+      const float share = sums.is_mean ? 1.0F / degree : 1.0F;
+      for (std::int32_t edge = sums.indptr[target + 1]; edge-- > sums.indptr[target];) {
+        const std::int32_t at = --indptr[sums.sources[edge]];
+        targets[at] = static_cast<std::int32_t>(target);
+        weights[at] = sums.edge_weights.empty() ? share : share * sums.edge_weights[edge];
+      }
+    }
+    indptr_ = indptr.data();
+    targets_ = targets.data();
+    weights_ = weights.data();
+  }
 
-// The gradient in num_vectors * 16 columns from `column` on (the last: only `last_count`), added up in `scratch`,
-// which has that many floats for every row.
-template <std::size_t num_vectors, typename Value>
-[[gnu::always_inline]] inline void spread_columns(const NeighborSums& sums, const Matrix<const Value>& grad_out,
-                                                  const Matrix<Value>& grad_x, std::size_t column,
-                                                  std::size_t last_count, float* scratch) {
-  constexpr std::size_t width = num_vectors * vector_floats;
-  const bool is_beside = grad_out.num_columns != grad_x.num_columns;
-  const std::size_t num_targets = sums.num_targets();
-  for (std::size_t target = 0; target < num_targets; ++target) {
-    const Value* grad = row_of(grad_out, target) + column;
-    for (std::size_t vector = 0; vector < num_vectors; ++vector) {
-      const std::size_t count = vector + 1 == num_vectors ? last_count : vector_floats;
-      Floats own{};
-      if (is_beside) load(grad + grad_x.num_columns + vector * vector_floats, count, own);
-      if (!sums.self_weights.empty()) {
-        Floats values;
-        load(grad + vector * vector_floats, count, values);
-        own += values * sums.self_weights[target];
-      }
-      store(scratch + target * width + vector * vector_floats, vector_floats, own);
-    }
-  }
-  const std::size_t num_rows = grad_x.num_rows;
-  std::fill(scratch + num_targets * width, scratch + num_rows * width, 0.0F);
+  [[nodiscard]] const std::int32_t* indptr() const { return indptr_; }
+  [[nodiscard]] const std::int32_t* targets() const { return targets_; }
+  [[nodiscard]] const float* weights() const { return weights_; }
 
-  const bool has_weights = !sums.edge_weights.empty();
-  const std::size_t num_edges = sums.indptr[num_targets];
-  for (std::size_t target = 0; target < num_targets; ++target) {
-    const std::size_t first_edge = sums.indptr[target];
-    const std::size_t end_edge = sums.indptr[target + 1];
-    const Value* grad = row_of(grad_out, target) + column;
-    Accumulator<num_vectors> part;
-    for (std::size_t vector = 0; vector < num_vectors; ++vector) {
-      const std::size_t count = vector + 1 == num_vectors ? last_count : vector_floats;
-      load(grad + vector * vector_floats, count, part.vectors[vector]);
-      if (sums.is_mean) part.vectors[vector] /= static_cast<float>(end_edge - first_edge);
-    }
-    for (std::size_t edge = first_edge; edge < end_edge; ++edge) {
-      if (edge + edges_ahead < num_edges) {
-        const float* ahead = scratch + static_cast<std::size_t>(sums.sources[edge + edges_ahead]) * width;
-        for (std::size_t value = 0; value < width; value += line_bytes / sizeof(float)) {
-          __builtin_prefetch(ahead + value, 1);
-        }
-      }
-      float* sum = scratch + static_cast<std::size_t>(sums.sources[edge]) * width;
-      const float weight = has_weights ? sums.edge_weights[edge] : 1.0F;
-      for (std::size_t vector = 0; vector < num_vectors; ++vector) {
-        Floats values;
-        load(sum + vector * vector_floats, vector_floats, values);
-        values += has_weights ? part.vectors[vector] * weight : part.vectors[vector];
-        store(sum + vector * vector_floats, vector_floats, values);
-      }
-    }
+ private:
+  // Used again from call to call.
+  static PooledBuffer take_scratch(std::size_t num_words) {
+    static BufferPool pool(std::size_t{64} << 20);
+    return {pool, num_words * sizeof(std::int32_t)};
   }
-  for (std::size_t row = 0; row < num_rows; ++row) {
-    for (std::size_t vector = 0; vector < num_vectors; ++vector) {
-      Floats values;
-      load(scratch + row * width + vector * vector_floats, vector_floats, values);
-      store(grad_x.data + row * grad_x.stride + column + vector * vector_floats,
-            vector + 1 == num_vectors ? last_count : vector_floats, values);
-    }
-  }
-}
+
+  PooledBuffer scratch_;
+  const std::int32_t* indptr_ = nullptr;
+  const std::int32_t* targets_ = nullptr;
+  const float* weights_ = nullptr;
+};
 
 template <typename Value>
-struct SpreadSlice {
+struct SumReaders {
   const NeighborSums& sums;
+  const ReadersOfRows& readers;
   const Matrix<const Value>& grad_out;
   const Matrix<Value>& grad_x;
 
-  [[gnu::always_inline]] void operator()(std::size_t slice, float* scratch) const {
-    std::size_t column = slice * slice_columns;
-    const std::size_t end = std::min(column + slice_columns, grad_x.num_columns);
-    if (end - column == slice_columns) {
-      spread_columns<slice_vectors>(sums, grad_out, grad_x, column, vector_floats, scratch);
-      return;
-    }
-    while (column < end) {
-      const std::size_t count = std::min(end - column, vector_floats);
-      spread_columns<1>(sums, grad_out, grad_x, column, count, scratch);
-      column += count;
+  [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
+    for_columns(*this, grad_x.num_columns, begin, end);
+  }
+
+  template <std::size_t num_vectors>
+  [[gnu::always_inline]] void columns(std::size_t begin, std::size_t end, std::size_t column,
+                                      std::size_t last_count) const {
+    const bool is_beside = grad_out.num_columns != grad_x.num_columns;
+    const std::size_t num_targets = sums.num_targets();
+    const std::int32_t* indptr = readers.indptr();
+    for (std::size_t row = begin; row < end; ++row) {
+      Accumulator<num_vectors> sum{};
+      if (row < num_targets) {
+        const Value* own = row_of(grad_out, row) + column;
+        for (std::size_t vector = 0; vector < num_vectors; ++vector) {
+          const std::size_t count = vector + 1 == num_vectors ? last_count : vector_floats;
+          if (is_beside) load(own + grad_x.num_columns + vector * vector_floats, count, sum.vectors[vector]);
+          if (!sums.self_weights.empty()) {
+            Floats values;
+            load(own + vector * vector_floats, count, values);
+            sum.vectors[vector] += values * sums.self_weights[row];
+          }
+        }
+      }
+      add_rows(readers.targets(), readers.weights(), grad_out, indptr[row], indptr[row + 1], indptr[end], column,
+               last_count, sum);
+      Value* to = grad_x.data + row * grad_x.stride + column;
+      for (std::size_t vector = 0; vector < num_vectors; ++vector) {
+        store(to + vector * vector_floats, vector + 1 == num_vectors ? last_count : vector_floats, sum.vectors[vector]);
+      }
     }
   }
 };
@@ -222,9 +231,15 @@ void check(const NeighborSums& sums, std::size_t num_rows) {
   }
 }
 
-std::size_t useful_threads(unsigned num_threads, std::size_t num_turns, std::size_t num_values) {
-  const std::size_t most = std::min(num_turns, 1 + num_values / min_thread_values);
-  return std::max<std::size_t>(1, std::min<std::size_t>(num_threads, most));
+template <typename Task>
+void share_rows(const Task& task, std::size_t num_rows, std::size_t num_values, unsigned num_threads,
+                InstructionSet instructions) {
+  const std::size_t num_turns = (num_rows + turn_rows - 1) / turn_rows;
+  const std::size_t useful_threads = 1 + num_values / min_thread_values;
+  const std::size_t threads = std::clamp<std::size_t>(num_threads, 1, useful_threads);
+  share_turns(num_turns, threads, [&](std::size_t turn, std::size_t) {
+    run_with(instructions, task, turn * turn_rows, std::min(num_rows, (turn + 1) * turn_rows));
+  });
 }
 
 }  // namespace
@@ -255,11 +270,8 @@ void aggregate(const NeighborSums& sums, const Matrix<const In>& x, const Matrix
           "aggregate: out must have the columns of x, once or twice");
   const SumTargets<In, Out> task{sums, x, out};
   const std::size_t num_targets = sums.num_targets();
-  const std::size_t num_turns = (num_targets + turn_targets - 1) / turn_targets;
   const std::size_t num_values = (num_targets + static_cast<std::size_t>(sums.indptr.back())) * x.num_columns;
-  share_turns(num_turns, useful_threads(num_threads, num_turns, num_values), [&](std::size_t turn, std::size_t) {
-    run_with(instructions, task, turn * turn_targets, std::min(num_targets, (turn + 1) * turn_targets));
-  });
+  share_rows(task, num_targets, num_values, num_threads, instructions);
 }
 
 template <typename Value>
@@ -269,19 +281,10 @@ void aggregate_backward(const NeighborSums& sums, const Matrix<const Value>& gra
   require(grad_out.num_rows == sums.num_targets(), "aggregate: the gradient must have a row for each target");
   require(grad_out.num_columns == grad_x.num_columns || grad_out.num_columns == 2 * grad_x.num_columns,
           "aggregate: the gradient must have the columns of x, once or twice");
-  const std::size_t num_slices = (grad_x.num_columns + slice_columns - 1) / slice_columns;
+  const ReadersOfRows readers(sums, grad_x.num_rows);
+  const SumReaders<Value> task{sums, readers, grad_out, grad_x};
   const std::size_t num_values = (grad_x.num_rows + static_cast<std::size_t>(sums.indptr.back())) * grad_x.num_columns;
-  const std::size_t num_lanes = useful_threads(num_threads, num_slices, num_values);
-  const std::size_t lane_floats = grad_x.num_rows * slice_columns;
-  // Rows of sums must not straddle more lines than they have.
-  std::size_t scratch_bytes = num_lanes * lane_floats * sizeof(float) + line_bytes;
-  const auto memory = std::make_unique_for_overwrite<std::byte[]>(scratch_bytes);
-  void* aligned = memory.get();
-  auto* scratch = static_cast<float*>(std::align(line_bytes, scratch_bytes - line_bytes, aligned, scratch_bytes));
-  const SpreadSlice<Value> task{sums, grad_out, grad_x};
-  share_turns(num_slices, num_lanes, [&](std::size_t slice, std::size_t lane) {
-    run_with(instructions, task, slice, scratch + lane * lane_floats);
-  });
+  share_rows(task, grad_x.num_rows, num_values, num_threads, instructions);
 }
 
 template void aggregate(const NeighborSums&, const Matrix<const float>&, const Matrix<float>&, unsigned,
