@@ -187,9 +187,10 @@ def test_each_number_of_threads_has_its_choice(monkeypatch: pytest.MonkeyPatch) 
         return {"blas": 1.0}
 
     monkeypatch.setattr(matmul, "_measure", measure)
-    for threads in (1, 2, 1):
+    monkeypatch.setattr(matmul, "default_threads", lambda: 4)
+    for threads in (1, 2, 1, 1000, 4):
         choose_matmul("float32", threads)
-    assert measured == [1, 2]
+    assert measured == [1, 2, 4]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"format": 1}', '{"format": 1, "seconds": {"a": {"warp": 1}}}'])

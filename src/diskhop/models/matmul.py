@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from diskhop.io.machine_cache import read_machine_cache, write_machine_cache
+from diskhop.io.memory import default_threads
 from diskhop.models.backends import BACKENDS
 from diskhop.models.products import PRECISIONS, Products, run_products, sample_operands
 
@@ -43,7 +44,11 @@ class MatmulChoice(NamedTuple):
 
 
 def choose_matmul(precision: str, threads: int) -> MatmulChoice:
-    """The fastest backend for a precision with so many threads of torch: remembered, or measured in a few seconds."""
+    """The fastest backend for a precision with so many threads of torch: remembered, or measured in a few seconds.
+
+    More threads than cores are measured as many as there are cores: hundreds would take minutes to wait for each other.
+    """
+    threads = min(threads, default_threads())
     key = "|".join((torch.__version__, _processor(), f"{threads} threads", precision))
     known = _read_cache()
     if key not in known:
