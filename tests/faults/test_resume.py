@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
@@ -33,8 +32,22 @@ from tests.runs import (
 
 LOST: tuple[Lost, ...] = ("names", "data")
 RUN = Path("some/folders/run")
+INTERRUPTED_COMMAND = """
+import os, signal
+from diskhop import cli, terminal
+
 # A process that a shell started in the background ignores SIGINT, and so would its children.
-SIGNALS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class Interrupter(terminal.TerminalWatcher):
+    def progressed(self, progress):
+        super().progressed(progress)
+        if (progress.stage, progress.epoch, progress.batch) == ("train", 2, 3):
+            os.kill(os.getpid(), signal.SIGINT)
+
+terminal.TerminalWatcher = Interrupter
+cli.main()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -73,26 +86,19 @@ def test_a_killed_run_resumes_to_the_bytes_of_one_never_interrupted(dataset: Dat
 
 
 def test_an_interrupted_run_ends_with_one_line_and_resumes_to_the_same_bytes(dataset: Dataset, tmp_path: Path) -> None:
-    options = {**OPTIONS, "epochs": 60}
-    train(dataset, out=tmp_path / "whole", **options)
+    train(dataset, out=tmp_path / "whole", **OPTIONS)
     out = tmp_path / "stopped"
-    command = [sys.executable, "-c", f"{SIGNALS}; from diskhop.cli import main; main()", "train"]
-    arguments = ["--config", str(tmp_path / "whole/config.toml"), "--out", str(out)]
-    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        deadline = time.monotonic() + 60
-        while not (out / "checkpoint.safetensors").exists():
-            assert running.poll() is None, running.communicate()[1]
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        running.send_signal(signal.SIGINT)
-        printed, told = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert [line for line in told.splitlines() if line.startswith("diskhop:")] == ["diskhop: interrupted"]
-    assert told.splitlines()[-1] == "diskhop: interrupted"
-    assert "Traceback" not in printed + told
+    command = [sys.executable, "-c", INTERRUPTED_COMMAND, "train", "--config", tmp_path / "whole/config.toml"]
+    stopped = subprocess.run([*command, "--out", out], check=False, capture_output=True, text=True, timeout=120)
+    assert stopped.returncode == 130
+    told = stopped.stderr.splitlines()
+    assert [line for line in told if line.startswith("diskhop:")] == ["diskhop: interrupted"]
+    assert told[-1] == "diskhop: interrupted"
+    assert "Traceback" not in stopped.stdout + stopped.stderr
+    assert len(losses(out)) == 2
     assert not (out / "result.json").exists()
 
-    subprocess.run([*command, "--resume", "--out", str(out)], check=True, capture_output=True, timeout=60)
+    train(out=out, resume=True)
     assert_same_run(tmp_path / "whole", out)
 
 
