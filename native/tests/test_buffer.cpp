@@ -42,6 +42,39 @@ void moved_buffers_have_one_owner() {
   check(third.data() == place, "assigning keeps the memory");
 }
 
+void a_grown_buffer_keeps_its_contents() {
+  Buffer buffer(3 * page);
+  std::memset(buffer.data(), 7, buffer.num_bytes());
+  buffer.grow(5 * page + 1);
+  check(reinterpret_cast<std::uintptr_t>(buffer.data()) % page == 0, "it starts at a huge page");
+  check(buffer.num_bytes() == 6 * page, "it is rounded up to a page");
+  for (std::size_t i = 0; i < 6 * page; i += 512) {
+    check(buffer.data()[i] == static_cast<std::byte>(i < 3 * page ? 7 : 0),
+          "what was there is there, the rest is zero");
+  }
+  std::byte* const place = buffer.data();
+  buffer.grow(page);
+  check(buffer.data() == place && buffer.num_bytes() == 6 * page, "it does not shrink");
+  check_throws<std::bad_alloc>([&] { buffer.grow(std::numeric_limits<std::size_t>::max() / 2); }, "no such memory");
+  check(buffer.data() == place && buffer.data()[0] == std::byte{7}, "what cannot grow stays as it is");
+  Buffer nothing(0);
+  nothing.grow(1);
+  check(nothing.data() != nullptr, "what has no memory gets some");
+}
+
+void a_pool_grows_what_nearly_fits() {
+  BufferPool pool(24 * page);
+  Buffer small = pool.take(3 * page);
+  Buffer large = pool.take(9 * page);
+  large.data()[0] = std::byte{5};
+  pool.give_back(std::move(large));
+  pool.give_back(std::move(small));
+  Buffer grown = pool.take(11 * page);
+  check(grown.num_bytes() == 11 * page && grown.data()[0] == std::byte{5}, "the largest of those that are too small");
+  check(pool.free_bytes() == 3 * page, "the other stays free");
+  check(pool.take(7 * page).data()[0] == std::byte{0}, "not one of less than half the size");
+}
+
 void a_pool_gives_the_same_memory_again() {
   BufferPool pool(8 * page);
   Buffer buffer = pool.take(3 * page);
@@ -152,6 +185,8 @@ void threads_never_share_a_buffer() {
 int main() {
   buffers_are_aligned_and_whole_pages();
   moved_buffers_have_one_owner();
+  a_grown_buffer_keeps_its_contents();
+  a_pool_grows_what_nearly_fits();
   a_pool_gives_the_same_memory_again();
   a_pool_takes_the_smallest_that_fits();
   little_is_handed_out_that_nobody_asked_for();

@@ -20,25 +20,48 @@ std::size_t whole_pages(std::size_t num_bytes) {
   return (num_bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
 
+// A range of whole pages that starts at a huge one.
+std::byte* map_aligned(std::size_t num_bytes, int protection) {
+  // One page more than needed is mapped, so that an aligned range lies in it; what sticks out is given back.
+  const std::size_t mapped_bytes = num_bytes + huge_page_bytes;
+  void* mapping = ::mmap(nullptr, mapped_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) throw std::bad_alloc();
+  auto* const begin = static_cast<std::byte*>(mapping);
+  const std::size_t misalignment = reinterpret_cast<std::uintptr_t>(begin) % huge_page_bytes;
+  const std::size_t head_bytes = misalignment == 0 ? 0 : huge_page_bytes - misalignment;
+  const std::size_t tail_bytes = mapped_bytes - head_bytes - num_bytes;
+  std::byte* const aligned = begin + head_bytes;
+  if (head_bytes > 0) ::munmap(begin, head_bytes);
+  if (tail_bytes > 0) ::munmap(aligned + num_bytes, tail_bytes);
+  return aligned;
+}
+
 }  // namespace
 
 Buffer::Buffer(std::size_t num_bytes) {
   if (num_bytes == 0) return;
   if (num_bytes > max_buffer_bytes) throw std::bad_alloc();
   const std::size_t usable_bytes = whole_pages(num_bytes);
-  // One page more than needed is mapped, so that an aligned range lies in it; what sticks out is given back.
-  const std::size_t mapped_bytes = usable_bytes + huge_page_bytes;
-  void* mapping = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping == MAP_FAILED) throw std::bad_alloc();
-  auto* const begin = static_cast<std::byte*>(mapping);
-  const std::size_t misalignment = reinterpret_cast<std::uintptr_t>(begin) % huge_page_bytes;
-  const std::size_t head_bytes = misalignment == 0 ? 0 : huge_page_bytes - misalignment;
-  const std::size_t tail_bytes = mapped_bytes - head_bytes - usable_bytes;
-  data_ = begin + head_bytes;
+  data_ = map_aligned(usable_bytes, PROT_READ | PROT_WRITE);
   num_bytes_ = usable_bytes;
-  if (head_bytes > 0) ::munmap(begin, head_bytes);
-  if (tail_bytes > 0) ::munmap(data_ + num_bytes_, tail_bytes);
   ::madvise(data_, num_bytes_, MADV_HUGEPAGE);  // only advice: without huge pages it is slower, not wrong
+}
+
+void Buffer::grow(std::size_t num_bytes) {
+  if (num_bytes > max_buffer_bytes) throw std::bad_alloc();
+  const std::size_t usable_bytes = whole_pages(num_bytes);
+  if (usable_bytes <= num_bytes_) return;
+  if (data_ == nullptr) {
+    *this = Buffer(num_bytes);
+    return;
+  }
+  std::byte* const place = map_aligned(usable_bytes, PROT_NONE);
+  if (::mremap(data_, num_bytes_, usable_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED) {
+    ::munmap(place, usable_bytes);
+    throw std::bad_alloc();
+  }
+  data_ = place;
+  num_bytes_ = usable_bytes;
 }
 
 Buffer::~Buffer() {
@@ -54,39 +77,58 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
+BufferPool::Free::iterator BufferPool::find_fitting(std::size_t num_bytes) {
+  // Little to spare: what a caller did not ask for is missing in a budget all the same.
+  const std::size_t most_bytes = std::max(num_bytes + num_bytes / 8, whole_pages(num_bytes));
+  auto best = free_.end();
+  for (auto candidate = free_.begin(); candidate != free_.end(); ++candidate) {
+    if (candidate->num_bytes() < num_bytes || candidate->num_bytes() > most_bytes) continue;
+    if (best == free_.end() || candidate->num_bytes() < best->num_bytes()) best = candidate;
+  }
+  return best;
+}
+
+BufferPool::Free::iterator BufferPool::find_growing(std::size_t num_bytes) {
+  auto best = free_.end();
+  for (auto candidate = free_.begin(); candidate != free_.end(); ++candidate) {
+    // Less than a huge page may be made of small ones, and stays so.
+    if (candidate->num_bytes() < std::max(num_bytes / 2, huge_page_bytes) || candidate->num_bytes() > num_bytes) {
+      continue;
+    }
+    if (best == free_.end() || candidate->num_bytes() > best->num_bytes()) best = candidate;
+  }
+  return best;
+}
+
 Buffer BufferPool::take(std::size_t num_bytes) {
   if (num_bytes == 0) return Buffer(0);
   if (num_bytes > max_buffer_bytes) throw std::bad_alloc();
   const std::size_t buffer_bytes = whole_pages(num_bytes);
+  Buffer buffer(0);
   {
     const std::lock_guard lock(mutex_);
     free_.reserve(free_.size() + num_used_ + 1);
-    // Little to spare: what a caller did not ask for is missing in a budget all the same.
-    const std::size_t most_bytes = std::max(num_bytes + num_bytes / 8, buffer_bytes);
-    auto best = free_.end();
-    for (auto candidate = free_.begin(); candidate != free_.end(); ++candidate) {
-      if (candidate->num_bytes() < num_bytes || candidate->num_bytes() > most_bytes) continue;
-      if (best == free_.end() || candidate->num_bytes() < best->num_bytes()) best = candidate;
-    }
+    auto found = find_fitting(num_bytes);
+    if (found == free_.end()) found = find_growing(num_bytes);
     ++num_used_;
-    if (best != free_.end()) {
-      Buffer buffer = std::move(*best);
-      free_.erase(best);
+    if (found != free_.end()) {
+      buffer = std::move(*found);
+      free_.erase(found);
       free_bytes_ -= buffer.num_bytes();
-      used_bytes_ += buffer.num_bytes();
-      return buffer;
     }
-    used_bytes_ += buffer_bytes;
+    used_bytes_ += std::max(buffer.num_bytes(), buffer_bytes);
+    if (buffer.num_bytes() >= buffer_bytes) return buffer;
   }
   make_room();  // before more is mapped
   try {
-    return Buffer(num_bytes);
+    buffer.grow(num_bytes);
   } catch (...) {
     const std::lock_guard lock(mutex_);
     --num_used_;
     used_bytes_ -= buffer_bytes;
     throw;
   }
+  return buffer;
 }
 
 void BufferPool::give_back(Buffer buffer) noexcept {
