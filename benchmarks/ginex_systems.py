@@ -149,9 +149,8 @@ def caches_bytes(dataset: Dataset, case: Case) -> int:
         choose_plan(dataset, wanted, Budget(1))
     except BudgetError as error:
         smallest_bytes = error.smallest_bytes or 0
-    sampling_threads = 1
-    reading_bytes = sampling_threads * measure_batches(dataset, wanted).hop_read_bytes
-    empty_bytes = cached_topology_bytes(dataset.topology, 0, sampling_threads)
+    reading_bytes = measure_batches(dataset, wanted).hop_read_bytes
+    empty_bytes = cached_topology_bytes(dataset.topology, 0)
     # The planner prefers wide staging to lists.
     staging_bytes = STAGING_BYTES - SMALLEST_STAGING_BYTES
     return case.memory_bytes - smallest_bytes - reading_bytes - empty_bytes - staging_bytes - _ROUNDING_BYTES

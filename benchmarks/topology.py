@@ -3,7 +3,8 @@
 Claim (issue 4): on workload W (kronecker, hot order, 4 M nodes, 60 M edges; batches of 1000, fan-out 10,10,10) with a
 third of the topology's bytes for it, and the file evicted first, a batch takes at most 1.5 times what it takes in
 memory plus the time of its reads at the device's rate: reads * overhead + bytes / bandwidth, measured in the same turn.
-Batches are the same, bit for bit. Beside it the same with nothing held, and the file mapped.
+Every side samples with as many threads, those from the disk sharing what they read; a batch's seconds are the turn's by
+its batches. Those compared are the same, bit for bit. Beside it the same with nothing held, and the file mapped.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,6 +43,7 @@ from diskhop.sampling.topology import Topology, open_topology, topology_bytes
 
 MOST_OF_MEMORY = 1.5
 MAPPED_BATCHES = 3
+COMPARED_BATCHES = 10
 _BATCH_BYTES = 64 << 20
 
 
@@ -72,12 +75,13 @@ def kernel_bytes_read() -> int:
 class Bench:
     """The graph, its seeds, and what the batches in memory were."""
 
-    def __init__(self, files: TopologyFiles, train_ids: NodeIds, num_batches: int) -> None:
+    def __init__(self, files: TopologyFiles, train_ids: NodeIds, num_batches: int, num_threads: int) -> None:
         self.files = files
         seeds = train_ids[keyed_permutation(len(train_ids), 0, int(Purpose.TRAIN), 0)]
         self.parts = [seeds[start:][:BATCH_SIZE] for start in range(0, num_batches * BATCH_SIZE, BATCH_SIZE)]
         self.engine = open_engine("auto").engine
-        self.pool = BufferPool(STAGING_BYTES + _BATCH_BYTES)
+        self.num_threads = num_threads
+        self.pool = BufferPool(STAGING_BYTES + num_threads * _BATCH_BYTES)
         self.sums: dict[int, int] = {}
         self.num_unequal = 0
 
@@ -91,14 +95,14 @@ class Bench:
             if side != "mapped":  # whose page cache would know these batches then
                 self.sample(sampler, 0)
             before_bytes = kernel_bytes_read()
-            seconds, reads, bytes_read = 0.0, 0, 0
-            for number in range(len(parts)):
+            with ThreadPoolExecutor(self.num_threads) as threads:
                 started = time.perf_counter()
-                batch = self.sample(sampler, number)
-                seconds += time.perf_counter() - started
-                reads += batch.topology_reads
-                bytes_read += batch.topology_bytes_read
-                self.compare(batch)
+                counts = list(threads.map(lambda number: self.count(sampler, number), range(len(parts))))
+                seconds = time.perf_counter() - started
+            kernel_bytes = kernel_bytes_read() - before_bytes
+            reads, bytes_read = (sum(each) for each in zip(*counts, strict=True))
+            for number in range(min(COMPARED_BATCHES, len(parts))):
+                self.compare(self.sample(sampler, number))
         device_seconds = reads * device.overhead_seconds + bytes_read / device.bytes_per_second
         return Turn(
             side=side,
@@ -106,7 +110,7 @@ class Bench:
             seconds=seconds / len(parts),
             reads=reads / len(parts),
             bytes_read=bytes_read / len(parts),
-            kernel_bytes=(kernel_bytes_read() - before_bytes) / len(parts),
+            kernel_bytes=kernel_bytes / len(parts),
             device_seconds=device_seconds / len(parts),
         )
 
@@ -119,7 +123,6 @@ class Bench:
             return
         options = NeighborCacheOptions(
             cache_bytes=cache_bytes,
-            sampling_threads=1,
             max_gap_bytes=device.break_even_gap_bytes,
         )
         with open_cached_topology(self.files, options, self.engine, budget, self.pool) as cached:
@@ -127,6 +130,11 @@ class Bench:
 
     def sample(self, sampler: NeighborSampler, number: int) -> SampledBatch:
         return sampler.sample(self.parts[number], purpose=Purpose.TRAIN, epoch=0, number=number)
+
+    def count(self, sampler: NeighborSampler, number: int) -> tuple[int, int]:
+        """Reads and bytes read; the batch leaves its memory to the next one."""
+        batch = self.sample(sampler, number)
+        return batch.topology_reads, batch.topology_bytes_read
 
     def compare(self, batch: SampledBatch) -> None:
         """With the first batch of this number, by a hash of its arrays."""
@@ -141,6 +149,7 @@ def main() -> int:
     parser.add_argument("--dataset", type=Path, help="workload W; default: made now, without features")
     parser.add_argument("--batches", type=int, default=40)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=8, help="that sample")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the table on stderr")
     arguments = parser.parse_args()
 
@@ -152,9 +161,9 @@ def main() -> int:
         files, train_ids = dataset.topology, dataset.split("train")
         assert train_ids is not None
         whole_bytes = topology_bytes(files, "memory")
-        cache_bytes = room_for_lists(files, whole_bytes // 3, 1)
-        assert cached_topology_bytes(files, cache_bytes, 1) <= whole_bytes // 3
-        bench = Bench(files, train_ids, arguments.batches)
+        cache_bytes = room_for_lists(files, whole_bytes // 3)
+        assert cached_topology_bytes(files, cache_bytes) <= whole_bytes // 3
+        bench = Bench(files, train_ids, arguments.batches, arguments.threads)
         turns: list[dict[str, Turn]] = []
         devices: list[DeviceModel] = []
         for _ in range(arguments.turns):
@@ -167,7 +176,8 @@ def main() -> int:
     out(
         f"{files.num_nodes:,} nodes, {files.num_edges:,} edges, topology {whole_bytes / 1e6:.0f} MB; of a third of it "
         f"{cache_bytes / 1e6:.0f} MB hold lists; batch {BATCH_SIZE}, fan-out {','.join(map(str, FANOUT))}, "
-        f"{arguments.batches} batches a turn, {arguments.turns} turns, {os.cpu_count()} cores"
+        f"{arguments.batches} batches a turn, {arguments.turns} turns, "
+        f"{arguments.threads} threads sample on {os.cpu_count()} cores"
     )
     rates = sorted(device.bytes_per_second / 1e9 for device in devices)
     overheads = sorted(device.overhead_seconds * 1e6 for device in devices)

@@ -1,6 +1,5 @@
 // Claims about layer normalisation: values and gradients as defined, whatever the threads and instructions.
 #include <cmath>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@ using diskhop::supported_instruction_sets;
 using diskhop::testing::check;
 using diskhop::testing::check_throws;
 using diskhop::testing::read;
+using diskhop::testing::same_bits;
 using diskhop::testing::some_values;
 
 namespace {
@@ -33,12 +33,8 @@ struct Results {
   std::vector<float> grad_bias;
 
   bool operator==(const Results& other) const {
-    const auto same = [](const auto& one, const auto& another) {
-      return one.size() == another.size() &&
-             (one.empty() || std::memcmp(one.data(), another.data(), one.size() * sizeof(one[0])) == 0);
-    };
-    return same(moments, other.moments) && same(out, other.out) && same(grad_x, other.grad_x) &&
-           same(grad_weight, other.grad_weight) && same(grad_bias, other.grad_bias);
+    return same_bits(moments, other.moments) && same_bits(out, other.out) && same_bits(grad_x, other.grad_x) &&
+           same_bits(grad_weight, other.grad_weight) && same_bits(grad_bias, other.grad_bias);
   }
 };
 

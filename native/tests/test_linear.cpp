@@ -2,7 +2,6 @@
 #include <array>
 #include <atomic>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -17,10 +16,10 @@ using diskhop::Dropout;
 using diskhop::linear;
 using diskhop::linear_backward;
 using diskhop::MatrixProducts;
-using diskhop::rectify;
 using diskhop::testing::check;
 using diskhop::testing::check_throws;
 using diskhop::testing::read;
+using diskhop::testing::same_bits;
 using diskhop::testing::some_values;
 
 namespace {
@@ -66,12 +65,8 @@ struct Results {
   std::vector<float> grad_bias;
 
   bool operator==(const Results& other) const {
-    const auto same = [](const auto& one, const auto& another) {
-      return one.size() == another.size() &&
-             (one.empty() || std::memcmp(one.data(), another.data(), one.size() * sizeof(one[0])) == 0);
-    };
-    return same(out, other.out) && same(grad_x, other.grad_x) && same(grad_weight, other.grad_weight) &&
-           same(grad_bias, other.grad_bias);
+    return same_bits(out, other.out) && same_bits(grad_x, other.grad_x) && same_bits(grad_weight, other.grad_weight) &&
+           same_bits(grad_bias, other.grad_bias);
   }
 };
 

@@ -146,44 +146,6 @@ void test_plans_do_not_depend_on_the_parts_that_ids_come_in() {
   }
 }
 
-void test_ids_are_read_while_others_are_made() {
-  BufferPool pool(4 << 20);
-  const TableOnDisk table(3000, 512, 512);
-  for (const std::string& name : engine_names()) {
-    CountingEngine engine(make_engine(name, 16, nullptr));
-    const File file(table.path, FileMode::read, true);
-    const RowReader reader(engine, file, table.layout,
-                           {.max_gap_bytes = -1, .max_read_bytes = 4096, .staging_bytes = 32 << 10}, pool);
-    std::vector<std::int64_t> expected(1000);
-    for (std::size_t place = 0; place < expected.size(); ++place)
-      expected[place] = static_cast<std::int64_t>(3 * place);
-    std::vector<std::int64_t> ids(expected.size());
-    std::vector<std::int64_t> to_rows(expected.size());
-    std::vector<char> out(expected.size() * table.layout.row_bytes);
-    std::size_t num_made = 0;
-    std::size_t fails_at = 0;
-    const auto make_more = [&] {
-      check(num_made < ids.size(), "no more are asked for than there are");
-      if (num_made >= 500) check(engine.in_flight > 0, "the first are on their way while others are made");
-      if (fails_at > 0 && num_made >= fails_at) throw std::runtime_error("no more");
-      for (const std::size_t end = std::min(num_made + 30, ids.size()); num_made < end; ++num_made) {
-        ids[num_made] = expected[num_made];
-        to_rows[num_made] = static_cast<std::int64_t>(ids.size() - 1 - num_made);
-      }
-      return num_made;
-    };
-    const auto read_all = [&] {
-      num_made = 0;
-      return reader.read(ids, to_rows, reinterpret_cast<std::byte*>(out.data()), Priority::demand, make_more);
-    };
-    check(read_all().reads == ids.size(), "every row is read");
-    check(out == table.rows({expected.rbegin(), expected.rend()}), "rows go to the places named");
-    fails_at = 600;
-    check_throws<std::runtime_error>([&] { static_cast<void>(read_all()); }, "what fails in between is an error");
-    check(engine.in_flight == 0, "every ticket was waited for");
-  }
-}
-
 void test_no_block_is_read_for_what_was_read() {
   const TableLayout layout{.num_rows = 8, .row_bytes = 700, .row_stride = 700};
   const std::vector<std::int64_t> ids{0, 1, 2};
@@ -229,7 +191,6 @@ int main() {
   test_errors_leave_nothing_in_flight();
   test_plans_cover_every_row();
   test_plans_do_not_depend_on_the_parts_that_ids_come_in();
-  test_ids_are_read_while_others_are_made();
   test_no_block_is_read_for_what_was_read();
   test_copies_stay_in_bounds();
 }

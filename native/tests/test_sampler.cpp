@@ -169,9 +169,9 @@ class GraphOnDisk {
  public:
   GraphOnDisk(const Graph<Index>& graph, const std::string& path, Engine& engine, const auto& is_held)
       : file_(write(graph, path), FileMode::read, true),
-        reader_(engine, file_,
-                {.num_rows = graph.indices.size(), .row_bytes = sizeof(Index), .row_stride = sizeof(Index)},
-                {.max_gap_bytes = 4096, .staging_bytes = 4 << 20}, no_pool()) {
+        scan_(engine, file_,
+              {.num_rows = graph.indices.size(), .row_bytes = sizeof(Index), .row_stride = sizeof(Index)},
+              {.max_gap_bytes = 4096, .staging_bytes = 4 << 20}, pool_) {
     for (std::size_t node = 0; node + 1 < graph.indptr.size(); ++node) {
       if (node % 16 == 0) blocks_.push_back(lists_.size() << 16);
       if (!is_held(node)) continue;
@@ -181,8 +181,8 @@ class GraphOnDisk {
     }
     if (lists_.empty()) lists_.push_back(0);
   }
-  [[nodiscard]] CachedTopology<Index> topology(const Graph<Index>& graph) const {
-    return {.indptr = graph.indptr, .blocks = blocks_, .lists = lists_, .reader = &reader_};
+  [[nodiscard]] CachedTopology<Index> topology(const Graph<Index>& graph) {
+    return {.indptr = graph.indptr, .blocks = blocks_, .lists = lists_, .scan = &scan_};
   }
 
  private:
@@ -194,7 +194,8 @@ class GraphOnDisk {
   }
 
   File file_;
-  RowReader reader_;
+  BufferPool pool_{4 << 20};
+  SharedScan scan_;
   std::vector<std::uint64_t> blocks_;
   std::vector<Index> lists_;
 };
@@ -211,8 +212,8 @@ void test_lists_held_in_part_give_the_same_batches() {
       const auto engine = make_engine(name, 16, nullptr);
       for (const std::size_t share : {0, 1, 8, 16}) {  // sixteenths that are held
         if (num_nodes > 20'000 && share != 8) continue;
-        const GraphOnDisk<Index> on_disk(graph, folder.file("indices"), *engine,
-                                         [&](std::size_t node) { return mix64(node) % 16 < share; });
+        GraphOnDisk<Index> on_disk(graph, folder.file("indices"), *engine,
+                                   [&](std::size_t node) { return mix64(node) % 16 < share; });
         for (const std::vector<std::int64_t>& fanouts : {std::vector<std::int64_t>{4, -1, 10}, {20, 20}}) {
           const auto expected = make_neighbor_sampler<Index>(graph.topology(), fanouts);
           const auto cached = make_cached_sampler<Index>(on_disk.topology(graph), fanouts);
@@ -241,7 +242,7 @@ void test_a_read_that_fails_is_an_error_and_leaves_the_sampler_usable() {
   for (const std::string& name : engine_names()) {
     for (const FaultKind kind : {FaultKind::io_error, FaultKind::truncated}) {
       const auto engine = make_engine(name, 16, injector_with({{.kind = kind, .counted = Counted::reads, .nth = 2}}));
-      const GraphOnDisk<std::uint32_t> on_disk(graph, folder.file("indices"), *engine, [](auto) { return false; });
+      GraphOnDisk<std::uint32_t> on_disk(graph, folder.file("indices"), *engine, [](auto) { return false; });
       const auto sampler = make_cached_sampler<std::uint32_t>(on_disk.topology(graph), {5, 5});
       const auto error =
           check_throws<IoError>([&] { static_cast<void>(sampler->sample(seeds, {}, no_pool())); }, "a read fails");
@@ -256,7 +257,7 @@ void test_parts_that_do_not_fit_each_other_are_refused() {
   const ScratchFolder folder;
   const auto graph = make_graph<std::uint32_t>(100, 5);
   const auto engine = make_engine("threads", 4, nullptr);
-  const GraphOnDisk<std::uint32_t> on_disk(graph, folder.file("indices"), *engine, [](auto) { return true; });
+  GraphOnDisk<std::uint32_t> on_disk(graph, folder.file("indices"), *engine, [](auto) { return true; });
   const CachedTopology<std::uint32_t> good = on_disk.topology(graph);
   const auto refused = [](const auto& topology, const char* what) {
     check_throws<std::invalid_argument>([&] { static_cast<void>(make_cached_sampler(topology, {2})); }, what);
@@ -268,7 +269,7 @@ void test_parts_that_do_not_fit_each_other_are_refused() {
   bad.lists = {};
   refused(bad, "no list at all");
   const std::vector<std::int64_t> wide(graph.indices.begin(), graph.indices.end());
-  refused(CachedTopology<std::int64_t>{good.indptr, good.blocks, wide, good.reader}, "a reader of other rows");
+  refused(CachedTopology<std::int64_t>{good.indptr, good.blocks, wide, good.scan}, "a scan of other rows");
   bad = good;
   bad.lists = good.lists.first(good.lists.size() / 2);
   const std::vector<std::int64_t> seeds{99, 98, 97};

@@ -43,4 +43,10 @@ template <typename Value>
   return values;
 }
 
+template <typename Value>
+[[nodiscard]] bool same_bits(const std::vector<Value>& one, const std::vector<Value>& another) {
+  return one.size() == another.size() &&
+         (one.empty() || std::memcmp(one.data(), another.data(), one.size() * sizeof(Value)) == 0);
+}
+
 }  // namespace diskhop::testing

@@ -447,7 +447,7 @@ def make_cached_sampler(
     indptr: NDArray[np.int64],
     blocks: NDArray[np.uint64],
     lists: NDArray[np.uint32] | NDArray[np.int64],
-    reader: RowReader,
+    scan: SharedScan,
     fanouts: Sequence[int],
 ) -> NeighborSampler:
     """The same over lists of which some are in memory and the others read: see CachedTopology in sampler.hpp."""

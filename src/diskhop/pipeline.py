@@ -180,7 +180,6 @@ def _open_topology(
         return open_topology(dataset.topology, plan.topology, engine, budget)
     options = NeighborCacheOptions(
         cache_bytes=plan.topology_cache_bytes,
-        sampling_threads=plan.sampling_threads,
         max_gap_bytes=plan.max_gap_bytes,
     )
     return open_cached_topology(dataset.topology, options, engine, budget, pool)
@@ -201,7 +200,7 @@ def open_pipeline(
     """
     engine = open_engine(plan.engine, plan.engine_depth, injector).engine
     num_bytes = plan.reserved["mini-batches in flight"] + plan.reserved["sampled ahead"] + plan.staging_bytes
-    pool = BufferPool(num_bytes + (plan.sampling_threads * STAGING_BYTES if plan.topology == "cached" else 0))
+    pool = BufferPool(num_bytes + (STAGING_BYTES if plan.topology == "cached" else 0))
     with ExitStack() as stack:
         topology = stack.enter_context(_open_topology(dataset, plan, engine, budget, pool))
         pinned = None

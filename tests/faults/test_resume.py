@@ -88,8 +88,9 @@ def test_a_killed_run_resumes_to_the_bytes_of_one_never_interrupted(dataset: Dat
 def test_an_interrupted_run_ends_with_one_line_and_resumes_to_the_same_bytes(dataset: Dataset, tmp_path: Path) -> None:
     train(dataset, out=tmp_path / "whole", **OPTIONS)
     out = tmp_path / "stopped"
-    command = [sys.executable, "-c", INTERRUPTED_COMMAND, "train", "--config", tmp_path / "whole/config.toml"]
-    stopped = subprocess.run([*command, "--out", out], check=False, capture_output=True, text=True, timeout=120)
+    arguments = ["train", "--config", str(tmp_path / "whole/config.toml"), "--out", str(out)]
+    command = [sys.executable, "-c", INTERRUPTED_COMMAND, *arguments]
+    stopped = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert stopped.returncode == 130
     told = stopped.stderr.splitlines()
     assert [line for line in told if line.startswith("diskhop:")] == ["diskhop: interrupted"]

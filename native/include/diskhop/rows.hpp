@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -74,18 +73,12 @@ class RowReader {
   /// std::out_of_range for an id outside the table, before anything is read.
   ReadCounts read(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::byte* out,
                   Priority priority) const;
-  /// The same for ids that ascend strictly and are still being made: reads of the first are on their way while
-  /// make_more() makes others. It fills in those that follow, in the memory of `ids` and `to_rows`, at least one, and
-  /// returns how many are there by now; it is called until all are.
-  ReadCounts read(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::byte* out,
-                  Priority priority, const std::function<std::size_t()>& make_more) const;
   [[nodiscard]] const TableLayout& layout() const noexcept { return layout_; }
 
  private:
   /// put_row(index of the id, row) returns how many copies it made.
   template <typename PutRow>
-  ReadCounts read_sorted(std::span<const std::int64_t> ids, const std::function<std::size_t()>& make_more,
-                         PutRow put_row, Priority priority) const;
+  ReadCounts read_sorted(std::span<const std::int64_t> ids, PutRow put_row, Priority priority) const;
 
   Engine& engine_;
   const File& file_;

@@ -10,6 +10,7 @@
 #include "diskhop/buffer.hpp"
 #include "diskhop/random.hpp"
 #include "diskhop/rows.hpp"
+#include "diskhop/shared_scan.hpp"
 
 namespace diskhop {
 
@@ -34,8 +35,8 @@ struct CachedTopology {
   /// begins.
   std::span<const std::uint64_t> blocks;
   std::span<const Index> lists;  // at least one value
-  const RowReader* reader;       // of `indices`, as rows of one Index without gaps
-  [[nodiscard]] std::uint64_t num_edges() const { return reader->layout().num_rows; }
+  SharedScan* scan;              // of `indices`, as rows of one Index without gaps
+  [[nodiscard]] std::uint64_t num_edges() const { return scan->layout().num_rows; }
 };
 
 /// The arrays of Python's SampledBatch.
@@ -76,9 +77,9 @@ class NeighborSampler {
 template <typename Index>
 [[nodiscard]] std::unique_ptr<NeighborSampler> make_neighbor_sampler(const Topology<Index>& topology,
                                                                      std::vector<std::int64_t> fanouts);
-/// The same batches, bit for bit: draws are of positions. Each hop's neighbours that are not held are drawn and
-/// read in their order on the disk, by one call of the reader; a workspace then holds up to 64 bytes a list of the hop
-/// and 30 an edge more.
+/// The same batches, bit for bit: draws are of positions. What a hop draws from lists that are not held joins the scan
+/// as one request, so that callers that sample at the same time share their reads; a workspace then holds up to 64
+/// bytes a list of the hop and 30 an edge more, and the scan 12 an edge.
 template <typename Index>
 [[nodiscard]] std::unique_ptr<NeighborSampler> make_cached_sampler(const CachedTopology<Index>& topology,
                                                                    std::vector<std::int64_t> fanouts);

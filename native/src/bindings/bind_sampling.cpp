@@ -25,9 +25,9 @@ std::unique_ptr<NeighborSampler> make_sampler(const InputArray<std::int64_t>& in
 template <typename Index>
 std::unique_ptr<NeighborSampler> make_cached(const InputArray<std::int64_t>& indptr,
                                              const InputArray<std::uint64_t>& blocks, const InputArray<Index>& lists,
-                                             const RowReader& reader, std::vector<std::int64_t> fanouts) {
+                                             SharedScan& scan, std::vector<std::int64_t> fanouts) {
   return make_cached_sampler<Index>(
-      {.indptr = as_span(indptr), .blocks = as_span(blocks), .lists = as_span(lists), .reader = &reader},
+      {.indptr = as_span(indptr), .blocks = as_span(blocks), .lists = as_span(lists), .scan = &scan},
       std::move(fanouts));
 }
 
@@ -66,7 +66,7 @@ void bind_make_sampler(nb::module_& module) {
              "fanouts"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
              "A sampler over a topology; the draws are defined in random.hpp.");
   module.def("make_cached_sampler", &make_cached<Index>, "indptr"_a.noconvert(), "blocks"_a.noconvert(),
-             "lists"_a.noconvert(), "reader"_a, "fanouts"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
+             "lists"_a.noconvert(), "scan"_a, "fanouts"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
              nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>(),
              "The same over lists of which some are in memory: see CachedTopology in sampler.hpp.");
 }

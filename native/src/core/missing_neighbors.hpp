@@ -29,39 +29,37 @@ class MissingNeighbors {
     num_edges_ += count;
   }
 
-  /// Draws from the lists that were added, reads what was drawn, and forgets them: of each edge the position, and the
-  /// neighbour, whose place is counted from hop_begin on.
+  /// Draws from the lists that were added, waits for what was drawn, and forgets them: of each edge the position, and
+  /// the neighbour, whose place is counted from hop_begin on.
   ReadCounts read(const CachedTopology<Index>& topology, std::uint64_t fanout, std::uint64_t hop_key,
                   std::size_t hop_begin, Word* positions, Index* neighbors) {
     // Lists do not overlap, so that positions ascend where nodes do and, in each list, its draws: some hundred thousand
-    // positions need no sort as a whole, and the first can be read while others are drawn.
+    // positions need no sort as a whole.
     radix_sort(lists_, static_cast<unsigned>(std::bit_width(topology.indptr.size())),
                [](const MissingList& list) { return static_cast<std::uint64_t>(list.node); });
     ids_.reserve(num_edges_, 0);
     to_rows_.reserve(num_edges_, 0);
     std::size_t num_ids = 0;
-    std::size_t num_drawn = 0;
-    const ReadCounts counts = topology.reader->read(
-        {ids_.data(), num_edges_}, {to_rows_.data(), num_edges_}, reinterpret_cast<std::byte*>(neighbors),
-        Priority::demand, [&] {
-          const std::size_t end = std::min(num_drawn + lists_a_part, lists_.size());
-          for (; num_drawn < end; ++num_drawn) {
-            const auto [node, first_edge] = lists_[num_drawn];
-            const auto begin = static_cast<Word>(topology.indptr[node]);
-            const NeighborList<Word> list{node, begin, static_cast<Word>(topology.indptr[node + 1]) - begin};
-            const std::size_t count = std::min<std::uint64_t>(fanout, list.degree);
-            draws_.reserve(count + max_draw_overrun, 0);
-            draw_list(list, fanout, hop_key, draws_.data());
-            std::copy_n(draws_.data(), count, positions + first_edge);
-            if (count <= max_ranked) {
-              place_by_rank(count, first_edge - hop_begin, num_ids);
-            } else {
-              place_sorted(count, first_edge - hop_begin, num_ids);
-            }
-            num_ids += count;
-          }
-          return num_ids;
-        });
+    for (const auto [node, first_edge] : lists_) {
+      const auto begin = static_cast<Word>(topology.indptr[node]);
+      const NeighborList<Word> list{node, begin, static_cast<Word>(topology.indptr[node + 1]) - begin};
+      const std::size_t count = std::min<std::uint64_t>(fanout, list.degree);
+      draws_.reserve(count + max_draw_overrun, 0);
+      draw_list(list, fanout, hop_key, draws_.data());
+      std::copy_n(draws_.data(), count, positions + first_edge);
+      if (count <= max_ranked) {
+        place_by_rank(count, first_edge - hop_begin, num_ids);
+      } else {
+        place_sorted(count, first_edge - hop_begin, num_ids);
+      }
+      num_ids += count;
+    }
+    ReadCounts counts;
+    if (num_ids > 0) {
+      const auto request = topology.scan->join({ids_.data(), num_ids}, {to_rows_.data(), num_ids},
+                                               reinterpret_cast<std::byte*>(neighbors));
+      counts = topology.scan->wait(request).reads;
+    }
     clear();
     return counts;
   }
@@ -86,7 +84,6 @@ class MissingNeighbors {
     std::int64_t place;
   };
   static constexpr std::size_t max_ranked = 16;
-  static constexpr std::size_t lists_a_part = 256;
 
   /// A few draws go to where as many are smaller: without a branch, which a sort would mispredict for every draw.
   void place_by_rank(std::size_t count, std::size_t first_place, std::size_t first_id) {

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstring>
-#include <functional>
 
 #include "diskhop/rows.hpp"
 #include "placed_ids.hpp"
@@ -47,12 +46,7 @@ struct Destination {
 
   void put(std::uint64_t place, const std::byte* row) const {
     const std::uint64_t to_row = to_rows.empty() ? place : static_cast<std::uint64_t>(to_rows[place]);
-    // To call for four bytes, as many times as there are neighbours, takes longer than to copy them.
-    if (row_bytes == sizeof(std::uint32_t)) {
-      std::memcpy(out + to_row * sizeof(std::uint32_t), row, sizeof(std::uint32_t));
-    } else {
-      std::memcpy(out + to_row * row_bytes, row, row_bytes);
-    }
+    std::memcpy(out + to_row * row_bytes, row, row_bytes);
   }
 };
 
@@ -70,17 +64,23 @@ RowReader::RowReader(Engine& engine, const File& file, TableLayout layout, ReadO
 
 ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::byte* out,
                            Priority priority) const {
+  const Destination destination{to_rows, out, layout_.row_bytes};
   if (std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>{}) == ids.end()) {
     if (!ids.empty()) {
       check_id(ids.front(), layout_.num_rows);
       check_id(ids.back(), layout_.num_rows);
     }
-    return read(ids, to_rows, out, priority, [&ids] { return ids.size(); });
+    return read_sorted(
+        ids,
+        [&destination](std::uint64_t index, const std::byte* row) {
+          destination.put(index, row);
+          return 1;
+        },
+        priority);
   }
   const SortedIds wanted = sort_ids(ids, layout_.num_rows);
-  const Destination destination{to_rows, out, layout_.row_bytes};
   return read_sorted(
-      wanted.sorted, [&wanted] { return wanted.sorted.size(); },
+      wanted.sorted,
       [&](std::uint64_t index, const std::byte* row) {
         for (std::uint64_t entry = wanted.starts[index]; entry < wanted.starts[index + 1]; ++entry) {
           destination.put(wanted.places[entry], row);
@@ -90,35 +90,20 @@ ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::span<const st
       priority);
 }
 
-ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::byte* out,
-                           Priority priority, const std::function<std::size_t()>& make_more) const {
-  const Destination destination{to_rows, out, layout_.row_bytes};
-  return read_sorted(
-      ids, make_more,
-      [&destination](std::uint64_t index, const std::byte* row) {
-        destination.put(index, row);
-        return 1;
-      },
-      priority);
-}
-
 template <typename PutRow>
-ReadCounts RowReader::read_sorted(std::span<const std::int64_t> ids, const std::function<std::size_t()>& make_more,
-                                  PutRow put_row, Priority priority) const {
+ReadCounts RowReader::read_sorted(std::span<const std::int64_t> ids, PutRow put_row, Priority priority) const {
   ReadCounts counts;
   if (ids.empty()) return counts;
   ReadPlanner planner(layout_, options_.max_gap_bytes, file_.offset_alignment(), options_.max_read_bytes);
   std::vector<PlannedRead> planned;
   std::size_t next_planned = 0;
-  std::size_t num_made = 0;
   std::size_t num_planned_ids = 0;
   const auto has_next = [&] {
     if (next_planned < planned.size()) return true;
     planned.clear();
     next_planned = 0;
     while (planned.empty() && num_planned_ids < ids.size()) {
-      if (num_planned_ids == num_made) num_made = make_more();
-      const std::size_t end = std::min(num_made, num_planned_ids + ids_a_part);
+      const std::size_t end = std::min(ids.size(), num_planned_ids + ids_a_part);
       planner.add(ids.subspan(num_planned_ids, end - num_planned_ids), planned);
       num_planned_ids = end;
       if (num_planned_ids == ids.size()) planner.finish(planned);

@@ -102,9 +102,9 @@ std::unique_ptr<NeighborSampler> make_neighbor_sampler(const Topology<Index>& to
 template <typename Index>
 std::unique_ptr<NeighborSampler> make_cached_sampler(const CachedTopology<Index>& topology,
                                                      std::vector<std::int64_t> fanouts) {
-  const TableLayout& layout = topology.reader->layout();
+  const TableLayout& layout = topology.scan->layout();
   if (layout.row_bytes != sizeof(Index) || layout.row_stride != sizeof(Index)) {
-    throw std::invalid_argument("the reader's rows must be ids of " + std::to_string(sizeof(Index)) + " bytes");
+    throw std::invalid_argument("the scan's rows must be ids of " + std::to_string(sizeof(Index)) + " bytes");
   }
   if (topology.blocks.size() * nodes_a_block + 1 < topology.indptr.size() || topology.lists.empty() ||
       topology.lists.size() > std::max<std::uint64_t>(topology.num_edges(), 1)) {

@@ -33,7 +33,7 @@ inline constexpr std::size_t edges_a_chunk = 4096;
 inline constexpr unsigned nodes_a_block = 16;  // of CachedTopology::blocks
 
 template <typename Lists>
-inline constexpr bool is_cached = requires(const Lists& lists) { lists.reader; };
+inline constexpr bool is_cached = requires(const Lists& lists) { lists.scan; };
 
 /// A list that is held: where in CachedTopology::lists it begins. Word as in NeighborList.
 template <typename Index>

@@ -6,6 +6,7 @@ fan-outs, which would eat any budget.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ from diskhop.planning.in_flight import BatchesInFlight
 from diskhop.protocols import Table
 from diskhop.sampled_record import describe_batch
 from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet
-from diskhop.sampling.cached_topology import cached_topology_bytes, hop_read_bytes, room_for_lists
+from diskhop.sampling.cached_topology import cached_topology_bytes, hop_read_bytes, list_bytes, room_for_lists
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.superbatch import SUPERBATCHES_ON_DISK
 from diskhop.sampling.topology import open_topology, topology_bytes
@@ -46,6 +47,8 @@ SMALLEST_STAGING_BYTES = 4 << 20
 _PLANNED_BYTES_A_ROW, _PLANNED_BYTES_A_BATCH = 4 + 16, 4 * 4096
 _MEASURED_BATCHES = 5
 _HEADROOM = 1.1
+# Threads that sample from lists on the disk: they wait for it most of the time, however few cores there are.
+_MOST_SHARING_READS = 8
 # Below this a whole table is read in a fraction of the seconds that measuring takes.
 _WORTH_MEASURING_BYTES = 256 << 20
 
@@ -177,7 +180,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     }
     draft = _Draft(budget, smallest, reasons)
     # In this order: every batch draws from the topology, wide staging keeps the disk busy, more batches only smooth.
-    topology, topology_cache_bytes = _choose_topology(draft, dataset, sizes, sampling_threads)
+    topology, topology_cache_bytes, sampling_threads = _choose_topology(draft, dataset, sizes, sampling_threads)
     more_bytes = min(STAGING_BYTES - SMALLEST_STAGING_BYTES, draft.left_bytes)
     draft.take("staging", more_bytes & ~(SMALLEST_STAGING_BYTES - 1))
     more_in_flight = in_flight.grow(draft.left_bytes)
@@ -230,27 +233,42 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
 
 def _choose_topology(
     draft: _Draft, dataset: Dataset, sizes: BatchSizes, sampling_threads: int
-) -> tuple[Literal["memory", "cached", "mapped"], int]:
-    """Where the lists are, and the bytes of a neighbour cache."""
-    in_memory_bytes = topology_bytes(dataset.topology, "memory")
+) -> tuple[Literal["memory", "cached", "mapped"], int, int]:
+    """Where the lists are, the bytes of a neighbour cache, and how many threads sample: so many, or more."""
+    files = dataset.topology
+    in_memory_bytes = topology_bytes(files, "memory")
     if in_memory_bytes <= draft.left_bytes:
         draft.take("topology", in_memory_bytes)
         draft.reasons.append(f"topology in memory: {format_bytes(in_memory_bytes)} fit")
-        return "memory", 0
+        return "memory", 0, sampling_threads
     # A neighbour cache takes what is left, but for wide staging: the last lists it holds are the least worth.
-    reading_bytes = sampling_threads * sizes.hop_read_bytes
-    room_bytes = draft.left_bytes - reading_bytes - (STAGING_BYTES - SMALLEST_STAGING_BYTES)
-    cache_bytes = room_for_lists(dataset.topology, room_bytes, sampling_threads)
-    if cache_bytes < 0:
+    room_bytes = draft.left_bytes - (STAGING_BYTES - SMALLEST_STAGING_BYTES)
+    block_bytes = 2 * buffer_bytes(sizes.block_bytes)  # of a thread: in the channel, and before it
+    best = None
+    for num_threads in range(sampling_threads, max(sampling_threads, _MOST_SHARING_READS) + 1):
+        working_bytes = num_threads * sizes.hop_read_bytes
+        working_bytes += (num_threads - sampling_threads) * (sizes.workspace_bytes + block_bytes)
+        cache_bytes = room_for_lists(files, room_bytes - working_bytes)
+        if cache_bytes < 0:
+            break
+        # Measured: threads that sample at the same time, and share reads, read less each by the root of their number.
+        bytes_read = max(0, list_bytes(files) - cache_bytes) / math.sqrt(num_threads)
+        if best is None or bytes_read < best[0]:
+            best = bytes_read, cache_bytes, num_threads
+    if best is None:
         draft.reasons.append(f"topology mapped: {format_bytes(in_memory_bytes)} do not fit beside two batches")
-        return "mapped", 0
-    draft.take("topology", cached_topology_bytes(dataset.topology, cache_bytes, sampling_threads))
-    draft.take("sampling", reading_bytes)
+        return "mapped", 0, sampling_threads
+    _, cache_bytes, num_threads = best
+    more_threads = num_threads - sampling_threads
+    draft.take("topology", cached_topology_bytes(files, cache_bytes))
+    draft.take("sampling", num_threads * sizes.hop_read_bytes + more_threads * sizes.workspace_bytes)
+    draft.take("sampled ahead", more_threads * block_bytes)
+    share = f"; {num_threads} threads sample, and share what they read" if num_threads > 1 else ""
     draft.reasons.append(
         f"topology cached: {format_bytes(in_memory_bytes)} do not fit beside two batches; "
-        f"{format_bytes(cache_bytes)} hold the lists most worth it"
+        f"{format_bytes(cache_bytes)} hold the lists most worth it{share}"
     )
-    return "cached", cache_bytes
+    return "cached", cache_bytes, num_threads
 
 
 def _choose_cache(

@@ -1,9 +1,9 @@
 """A graph's in-neighbour lists where memory does not hold them all: some in a neighbour cache, the others on the disk.
 
 `indptr` is in memory, 8 bytes a node. A *neighbour cache* (Ginex, section 3.2) holds whole lists, chosen once; where
-they are is known from half a byte a node. What is drawn from other lists is read for a whole hop at once, of a long
-list only what holds draws. Opening reads `indices` from front to back, to count how often each node is a neighbour, and
-then the lists that are held.
+they are is known from half a byte a node. What is drawn from other lists comes by a shared scan of `indices`, a whole
+hop at once, of a long list only what holds draws: threads that sample at the same time share its reads. Opening reads
+all of `indices`, to count how often each node is a neighbour, and then the lists that are held.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop import _native
-from diskhop._native import BufferPool, Engine, File, RowReader, count_ids
+from diskhop._native import BufferPool, Engine, File, SharedScan, count_ids
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import TopologyFiles
 from diskhop.errors import FormatError
@@ -27,25 +27,25 @@ from diskhop.io.stream import TRANSFER_BYTES, read_in_order
 from diskhop.policies.neighbor_cache import NODES_A_BLOCK, PICK_LISTS_BYTES, is_picked, pick_lists
 from diskhop.sampling.topology import Indices, check_length, index_dtype_of, open_indptr
 
-# Where the reads of one thread that samples land. Measured: with twice as much they take a tenth longer, for the device
+# Where reads land. Measured: with twice as much they take a tenth longer, for the device
 # writes faster to memory that is still in caches; a quarter of it leaves the device idle.
 STAGING_BYTES = 4 << 20
 _MAX_READ_BYTES = 512 << 10
 _NODES_AT_ONCE = 1 << 15
 _EDGES_AT_ONCE = 1 << 17
-# Of nodes at once, what their lists are found by; of edges, their ids and what these are made of.
-_LOAD_BYTES = 64 * _NODES_AT_ONCE + 24 * _EDGES_AT_ONCE
+# Of nodes at once, what their lists are found by; of edges, their ids, what these are made of and what the scan keeps.
+_LOAD_BYTES = 64 * _NODES_AT_ONCE + 36 * _EDGES_AT_ONCE
 # Of `indices` from front to back.
 _COUNTING_BYTES = 2 * TRANSFER_BYTES
+_BESIDE_LISTS_BYTES = _LOAD_BYTES + STAGING_BYTES
 _PAGE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeighborCacheOptions:
-    """cache_bytes: memory for lists. sampling_threads: hops that may be read at once. max_gap_bytes: as for stores."""
+    """cache_bytes: memory for lists. max_gap_bytes: as for stores."""
 
     cache_bytes: int
-    sampling_threads: int
     max_gap_bytes: int
 
 
@@ -58,7 +58,7 @@ class CachedTopology:
     indptr: NDArray[np.int64]
     blocks: NDArray[np.uint64]
     lists: Indices
-    reader: RowReader
+    scan: SharedScan
 
     @property
     def num_nodes(self) -> int:
@@ -67,33 +67,39 @@ class CachedTopology:
 
     def make_sampler(self, fanouts: Sequence[int]) -> _native.NeighborSampler:
         """The core's sampler of these lists."""
-        return _native.make_cached_sampler(self.indptr, self.blocks, self.lists, self.reader, fanouts)
+        return _native.make_cached_sampler(self.indptr, self.blocks, self.lists, self.scan, fanouts)
 
 
-def cached_topology_bytes(files: TopologyFiles, cache_bytes: int, sampling_threads: int) -> int:
+def list_bytes(files: TopologyFiles) -> int:
+    """Of `indices`, all lists one after the other."""
+    return np.dtype(files.index_dtype).itemsize * files.num_edges
+
+
+def cached_topology_bytes(files: TopologyFiles, cache_bytes: int) -> int:
     """Bytes that open_cached_topology reserves under the budget's name "topology".
 
     What samplers work in is theirs to reserve.
     """
-    cached_bytes = buffer_bytes(min(cache_bytes, _list_bytes(files)))
+    cached_bytes = buffer_bytes(min(cache_bytes, list_bytes(files)))
     # Neighbours are counted before any list is held or anything sampled.
     counting_bytes = PICK_LISTS_BYTES + _COUNTING_BYTES + _count_dtype(files).itemsize * files.num_nodes
-    return _table_bytes(files) + max(counting_bytes, cached_bytes + _beside_lists_bytes(sampling_threads))
+    return _table_bytes(files) + max(counting_bytes, cached_bytes + _BESIDE_LISTS_BYTES)
 
 
-def room_for_lists(files: TopologyFiles, num_bytes: int, sampling_threads: int) -> int:
+def room_for_lists(files: TopologyFiles, num_bytes: int) -> int:
     """The most cache_bytes, in huge pages, for which num_bytes are enough; negative if they are too few."""
-    if cached_topology_bytes(files, 0, sampling_threads) > num_bytes:
+    if cached_topology_bytes(files, 0) > num_bytes:
         return -1
-    return (num_bytes - _table_bytes(files) - _beside_lists_bytes(sampling_threads)) & ~(_PAGE_BYTES - 1)
+    return (num_bytes - _table_bytes(files) - _BESIDE_LISTS_BYTES) & ~(_PAGE_BYTES - 1)
 
 
 def hop_read_bytes(num_lists: int, num_edges: int) -> int:
     """The most that a sampler of a cached topology works in besides, to read a hop of so many edges from so many lists.
 
-    Of a list 16 bytes, twice, in vectors that double; of an edge its id, place and value, with a quarter to spare.
+    Of a list 16 bytes, twice, in vectors that double; of an edge its id, place and value, with a quarter to spare, and
+    12 bytes in the scan.
     """
-    return 4 * 16 * num_lists + 30 * num_edges
+    return 4 * 16 * num_lists + 42 * num_edges
 
 
 @contextmanager
@@ -105,10 +111,10 @@ def open_cached_topology(
     pool: where reads land. Raises BudgetError, ReadError, and FormatError for lists that are damaged.
     """
     dtype = index_dtype_of(files)
-    num_bytes = cached_topology_bytes(files, options.cache_bytes, options.sampling_threads)
+    num_bytes = cached_topology_bytes(files, options.cache_bytes)
     with budget.reserve("topology", num_bytes):
         indptr = open_indptr(files, "memory", engine)
-        check_length(files.indices_path, _list_bytes(files))
+        check_length(files.indices_path, list_bytes(files))
         file = File(str(files.indices_path), "read")
         out_degrees = count_neighbors(files, engine, pool)
         picked = pick_lists(indptr, out_degrees, options.cache_bytes // dtype.itemsize)
@@ -117,7 +123,7 @@ def open_cached_topology(
         # The core copies a value for every edge, also where no list is held.
         lists = BufferPool(0).take(max(num_held, 1) * dtype.itemsize).view(dtype)
         lists[:1] = 0
-        reader = RowReader(
+        scan = SharedScan(
             engine,
             file,
             files.num_edges,
@@ -128,8 +134,11 @@ def open_cached_topology(
             STAGING_BYTES,
             pool,
         )
-        _load_lists(indptr, picked, reader, lists)
-        yield CachedTopology(files.indices_path, files.num_edges, indptr, blocks, lists, reader)
+        try:
+            _load_lists(indptr, picked, scan, lists)
+            yield CachedTopology(files.indices_path, files.num_edges, indptr, blocks, lists, scan)
+        finally:
+            scan.close()
 
 
 def count_neighbors(files: TopologyFiles, engine: Engine, pool: BufferPool) -> NDArray[Any]:
@@ -137,7 +146,7 @@ def count_neighbors(files: TopologyFiles, engine: Engine, pool: BufferPool) -> N
     file = File(str(files.indices_path), "read")
     counts = np.zeros(files.num_nodes, _count_dtype(files))
     num_counted = 0
-    for part in read_in_order(file, _list_bytes(files), engine, pool):
+    for part in read_in_order(file, list_bytes(files), engine, pool):
         ids = part.view(files.index_dtype)
         bad = count_ids(ids, counts)
         if bad < len(ids):
@@ -163,7 +172,7 @@ def _place_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16]) -> tuple
     return blocks, num_held
 
 
-def _load_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16], reader: RowReader, lists: Indices) -> None:
+def _load_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16], scan: SharedScan, lists: Indices) -> None:
     """Read the lists picked, in order: their edges are rows that ascend, so that reads are as large as gaps allow."""
     rows = lists.view(np.uint8).reshape(len(lists), lists.itemsize)
     num_held = 0
@@ -177,7 +186,7 @@ def _load_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16], reader: R
             stop = min(start + _EDGES_AT_ONCE, int(ends[-1]))
             counts = np.clip(ends, start, stop) - np.clip(starts, start, stop)
             edges = np.arange(start, stop) + np.repeat(begins - starts, counts)
-            reader.read(edges, rows[num_held : num_held + len(edges)])
+            scan.join(edges, rows[num_held : num_held + len(edges)]).wait()
             num_held += len(edges)
 
 
@@ -186,18 +195,10 @@ def _node_ranges(num_nodes: int) -> Iterator[tuple[int, int]]:
         yield first, min(first + _NODES_AT_ONCE, num_nodes)
 
 
-def _list_bytes(files: TopologyFiles) -> int:
-    return np.dtype(files.index_dtype).itemsize * files.num_edges
-
-
 def _table_bytes(files: TopologyFiles) -> int:
     # Of a block 8 bytes in the core's table, and 2 in what it is made of.
     num_blocks = _num_blocks(files)
     return buffer_bytes(8 * (files.num_nodes + 1)) + buffer_bytes(8 * num_blocks) + 2 * num_blocks
-
-
-def _beside_lists_bytes(sampling_threads: int) -> int:
-    return _LOAD_BYTES + sampling_threads * STAGING_BYTES
 
 
 def _num_blocks(files: TopologyFiles) -> int:
