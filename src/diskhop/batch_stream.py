@@ -38,10 +38,12 @@ class MiniBatch:
 
     x: (nodes, dim) in the stored dtype, int8 rows as float32; without features, a constant and log(1 + in-degree).
     Its memory is reused once nobody holds it. in_degrees: int64 (nodes), in the whole graph, if the run asked for them.
+    prepared: what the run's `prepare` made of it.
     """
 
     sampled: SampledBatch
     x: torch.Tensor
+    prepared: Any
     in_degrees: torch.Tensor | None
     counts: FetchCounts
     sample_seconds: float
@@ -58,6 +60,7 @@ class InFlight:
     bytes_assembled: int = 0
     ticket: Any = None
     x: torch.Tensor | None = None
+    prepared: Any = None
     in_degrees: torch.Tensor | None = None
     counts: FetchCounts | None = None
 
@@ -91,6 +94,7 @@ class BatchStream:
         epoch: int,
         first_number: int,
         with_in_degrees: bool,
+        prepare: Callable[[SampledBatch, torch.Tensor], Any] | None,
         look_ahead: Callable[[Callable[[], Sampled]], SuperbatchMaker] | None,
     ) -> None:
         plan = pipeline.plan
@@ -103,6 +107,7 @@ class BatchStream:
         self._epoch = epoch
         self._first_number = first_number
         self._with_in_degrees = with_in_degrees
+        self._prepare = prepare
         self._next_to_sample = 0
         self._next_to_deliver = 0
         self._lock = threading.Lock()
@@ -166,12 +171,12 @@ class BatchStream:
             self._leave(batch)
         self._held = batch
         self._next_to_deliver += 1
-        x, counts = batch.x, batch.counts
+        x, prepared, counts = batch.x, batch.prepared, batch.counts
         assert x is not None
         assert counts is not None
-        batch.x = None
+        batch.x = batch.prepared = None
         stall_seconds = time.perf_counter() - asked
-        return MiniBatch(batch.sampled, x, batch.in_degrees, counts, batch.sample_seconds, stall_seconds)
+        return MiniBatch(batch.sampled, x, prepared, batch.in_degrees, counts, batch.sample_seconds, stall_seconds)
 
     def close(self) -> None:
         """Stop every stage, wait for its threads and give all batches back. A batch being read is finished first."""
@@ -272,6 +277,9 @@ class BatchStream:
                 self._assembled.enter(num_bytes)
                 batch.bytes_assembled = num_bytes
             self._pipeline.bring_rows(batch, self._with_in_degrees)
+            if self._prepare is not None:
+                assert batch.x is not None
+                batch.prepared = self._prepare(batch.sampled, batch.x)
             if assembles:
                 self._on_their_way.leave(batch.bytes_on_its_way)
                 batch.bytes_on_its_way = 0
@@ -287,7 +295,7 @@ class BatchStream:
             self._unreleased.discard(batch)
         if batch.ticket is not None and self._pipeline.store is not None:
             self._pipeline.store.release(batch.ticket)
-        batch.ticket = batch.x = None
+        batch.ticket = batch.x = batch.prepared = None
         self._leave(batch)
 
     def _leave(self, batch: InFlight) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +18,6 @@ import torch
 from torch_geometric.data import Data
 
 from diskhop._native import keyed_permutation
-from diskhop.batch_stream import MiniBatch
 from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.progress import row_ranges
@@ -26,7 +26,7 @@ from diskhop.io.memory import default_memory_bytes
 from diskhop.models.aggregate import Block
 from diskhop.pipeline import Pipeline, open_pipeline
 from diskhop.planning.defaults import Workload, choose_plan
-from diskhop.protocols import NodeIds, Purpose
+from diskhop.protocols import NodeIds, Purpose, SampledBatch
 from diskhop.sampling.accesses import SeedSet
 
 # PyG's arguments that mean nothing here, with the values that ask for nothing and the reason to give otherwise.
@@ -177,13 +177,12 @@ class NeighborLoader:
             seed=self._seed,
             first_number=first,
             max_batches=len(self),
+            prepare=partial(self._to_pyg, order),
         )
         with stream as batches:
             for batch in batches:
-                number = batch.sampled.number
-                self._position = (epoch, number + 1)
-                positions = order[number * self.batch_size :][: batch.sampled.num_seeds]
-                data = self._to_pyg(batch, positions)
+                self._position = (epoch, batch.sampled.number + 1)
+                data = batch.prepared if self._transform is None else self._transform(batch.prepared)
                 # Held here while the next is on its way, it would be a batch more than is reserved.
                 del batch
                 yield data
@@ -230,13 +229,14 @@ class NeighborLoader:
     ) -> None:
         self.close()
 
-    def _to_pyg(self, batch: MiniBatch, positions: NodeIds) -> Any:
-        sampled = batch.sampled
+    def _to_pyg(self, order: NodeIds, sampled: SampledBatch, x: torch.Tensor) -> Data:
+        """On a thread of the pipeline; by NumPy, for torch gives each thread that calls it a team of its own."""
         block = Block.of(sampled)
+        positions = order[sampled.number * self.batch_size :][: sampled.num_seeds]
         edge_ids = sampled.edge_positions if self._edge_ids is None else self._edge_ids[sampled.edge_positions]
         node_ids = sampled.node_ids if self._original_ids is None else self._original_ids[sampled.node_ids]
         data = Data(
-            x=batch.x if self._out_dtype is None else batch.x.to(self._out_dtype),
+            x=x if self._out_dtype is None else x.to(self._out_dtype),
             edge_index=block.layer(0).edge_index(),
             n_id=torch.from_numpy(node_ids),
             e_id=torch.from_numpy(edge_ids),
@@ -247,10 +247,10 @@ class NeighborLoader:
             block=block,
         )
         if self._labels is not None:
-            data.y = torch.from_numpy(self._labels).index_select(0, torch.from_numpy(sampled.node_ids))
+            data.y = torch.from_numpy(self._labels[sampled.node_ids])
         if self._edge_weights is not None:
             data.edge_weight = torch.from_numpy(self._edge_weights[sampled.edge_positions])
-        return data if self._transform is None else self._transform(data)
+        return data
 
 
 def _size(size: int | str | None) -> int | None:

@@ -93,11 +93,13 @@ class Pipeline:
         first_number: int = 0,
         max_batches: int | None = None,
         with_in_degrees: bool = False,
+        prepare: Callable[[SampledBatch, torch.Tensor], Any] | None = None,
     ) -> BatchStream:
         """Batches of `batch_size` seeds in the order given; only the last may be smaller.
 
         seeds: unique internal ids. seed: of the draws. first_number: the first batches are left out, the others keep
-        their numbers, and so their draws. max_batches: stop before this number.
+        their numbers, and so their draws. max_batches: stop before this number. prepare: called with each batch and its
+        features while it is ahead, on a thread of the pipeline.
         """
         if batch_size < 1:
             raise ConfigError(f"batch size must be at least 1, got {batch_size}")
@@ -117,7 +119,9 @@ class Pipeline:
             )
             num_batches = -(-len(wanted) // batch_size)
             look_ahead = partial(self._begin_looking_ahead, settings, num_batches, first_number, self._scratch)
-        return BatchStream(self, sampler, wanted, batch_size, purpose, epoch, first_number, with_in_degrees, look_ahead)
+        return BatchStream(
+            self, sampler, wanted, batch_size, purpose, epoch, first_number, with_in_degrees, prepare, look_ahead
+        )
 
     def _begin_looking_ahead(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,10 +44,10 @@ class LayerBlock:
 
     def edge_index(self) -> Tensor:
         """int64 (2, edges), source then target, as PyG's layers take them."""
-        edges = torch.empty(2, len(self.sources), dtype=torch.int64)
-        edges[0] = self.sources
-        edges[1] = self.target_of_edge()
-        return edges
+        edges = np.empty((2, len(self.sources)), np.int64)
+        edges[0] = self.sources.numpy()
+        edges[1] = np.repeat(np.arange(self.num_targets), np.diff(self.indptr.numpy()))
+        return torch.from_numpy(edges)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +64,7 @@ class Block:
     def of(cls, sampled: SampledBatch, degrees: Tensor | None = None) -> Block:
         """Wrap a sampled batch; its edges are not copied."""
         return cls(
-            torch.from_numpy(sampled.indptr).int(),
+            torch.from_numpy(sampled.indptr.astype(np.int32)),
             torch.from_numpy(sampled.sources),
             sampled.num_sampled_nodes,
             sampled.num_sampled_edges,
