@@ -11,8 +11,8 @@ store is a process of its own, all files evicted before, in a memory control gro
 The columns are means of a batch. wall: of the whole pass. fetch: seconds in which the store had batches to
 bring, from their submission to their arrival; the claims are about these. each, min..max: the seconds that a batch
 was worked at: two of them at once may take twice as long. reads, MB: as the store counts them, or, where it does not
-read itself, what the kernel read for the process. amp.: bytes read for one needed. rate: seconds by the device model
-over fetch.
+read itself, what the kernel read for the process. amp.: bytes read for one needed. rate: seconds by the device model,
+measured just before the store runs and just after it (others may share the disk), over fetch.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ class Claim(NamedTuple):
 
 
 MEMORY, MAPPED = Case("memory"), Case("mapped")
+# Stores for which the kernel reads, or nobody.
+WITHOUT_READS = ("memory", "mapped", PLAIN_MAP)
 
 
 class Bench:
@@ -81,9 +83,13 @@ class Bench:
         self._capped = capped
 
     def fetch_each(self, cases: list[Case]) -> dict[Case, Result]:
-        """What fetching.py prints for each."""
+        """What fetching.py prints for each; `devices`: the model of the disk before and after it."""
         # The plain map takes minutes a batch.
         return self._run_each("fetching.py", cases, lambda case: 1 if case.store == PLAIN_MAP else self.num_batches)
+
+    def measure_device(self) -> DeviceModel:
+        """What the disk does now: others may share it."""
+        return probe(self.dataset.path, measure_again=True)
 
     def train_each(self, cases: list[Case], epoch_batches: int) -> dict[Case, Result]:
         """What training.py prints for each. epoch_batches: of the loops that claims are about, 0 for a whole epoch."""
@@ -104,6 +110,8 @@ class Bench:
         return results
 
     def _run(self, script: str, case: Case, num_batches: int, overhead_bytes: int) -> Result:
+        measures = script == "fetching.py" and case.store not in WITHOUT_READS
+        devices = [self.measure_device()] if measures else []
         evict(self.dataset)
         is_plain_map = case.store == PLAIN_MAP
         limit_bytes = None
@@ -119,12 +127,13 @@ class Bench:
         result: Result = {"limit_bytes": limit_bytes, "group_peak_bytes": done.peak_bytes}
         if done.returncode == 0:
             result.update(json.loads(done.output))
+            result["devices"] = [device.to_dict() for device in (*devices, self.measure_device())] if measures else []
             return result
         sys.stderr.write(done.errors)
         return result | {"failed": "killed by its limit" if done.returncode == -9 else f"exit code {done.returncode}"}
 
 
-def summarize_fetching(result: Result, device: DeviceModel) -> Result:
+def summarize_fetching(result: Result) -> Result:
     """Means of a batch."""
     batches = result["batches"]
 
@@ -135,7 +144,10 @@ def summarize_fetching(result: Result, device: DeviceModel) -> Result:
     bytes_read = mean("bytes_read") if reads else result["bytes_from_disk"] / len(batches)
     # By the grid, at the size that they have on the mean: between its sizes it is linear, so that this loses little.
     mean_bytes = round(mean("bytes_read") / reads) if reads else 0
-    predicted = reads * device.predict_seconds(mean_bytes, DEFAULT_DEPTH) if reads else 0.0
+    devices = [DeviceModel.from_dict(device) for device in result["devices"]]
+    predicted = 0.0
+    if reads and devices:
+        predicted = reads * statistics.fmean(device.predict_seconds(mean_bytes, DEFAULT_DEPTH) for device in devices)
     return {
         "wall_seconds": result["wall_seconds"] / len(batches),
         "sample_seconds": mean("sample_seconds"),
@@ -149,7 +161,7 @@ def summarize_fetching(result: Result, device: DeviceModel) -> Result:
         "amplification": bytes_read / mean("bytes_needed"),
         "bytes_copied": mean("bytes_copied"),
         "predicted_seconds": predicted,
-        "rate": predicted / fetching if reads else None,
+        "rate": predicted / fetching if predicted else None,
     }
 
 
@@ -278,8 +290,7 @@ def run_workload(
     bench: Bench, cases: list[Case], plain_map: bool, epoch_batches: int | None, out: Callable[[str], None]
 ) -> Result:
     """Run, print and judge; what the JSON says of a workload. epoch_batches: see train_each(); None: no training."""
-    # What the disk does now: others may share it.
-    device = probe(bench.dataset.path, measure_again=True)
+    device = bench.measure_device()
     workload = bench.workload
     out(
         f"\n{bench.name}: {bench.num_batches} batches, memory {workload.memory}, cache {workload.cache}; `memory` has "
@@ -289,7 +300,7 @@ def run_workload(
     fetched = bench.fetch_each([*cases, Case(PLAIN_MAP)] if plain_map else cases)
     for result in fetched.values():
         if "failed" not in result:
-            result["summary"] = summarize_fetching(result, device)
+            result["summary"] = summarize_fetching(result)
     print_fetching(fetched, out)
     trained = {} if epoch_batches is None else bench.train_each(cases, epoch_batches)
     if trained:
