@@ -48,7 +48,7 @@ _PLANNED_BYTES_A_ROW, _PLANNED_BYTES_A_BATCH = 4 + 16, 4 * 4096
 _MEASURED_BATCHES = 5
 _HEADROOM = 1.1
 # Threads that sample from lists on the disk: they wait for it most of the time, however few cores there are.
-_MOST_SHARING_READS = 8
+_MOST_SHARING_READS = 12
 # Below this a whole table is read in a fraction of the seconds that measuring takes.
 _WORTH_MEASURING_BYTES = 256 << 20
 
