@@ -13,6 +13,7 @@
 
 #include "placed_ids.hpp"
 #include "read_groups.hpp"
+#include "short_slices.hpp"
 #include "signals_blocked.hpp"
 
 namespace diskhop {
@@ -293,7 +294,10 @@ SharedScan::SharedScan(Engine& engine, const File& file, TableLayout layout, Rea
   if (options.max_gap_bytes < 0) throw std::invalid_argument("a scan merges reads: max_gap_bytes must be at least 0");
   auto sweep = std::make_unique<Sweep>(*this);
   const SignalsBlocked blocked;
-  thread_ = std::thread([sweep = std::move(sweep)] { sweep->run(); });
+  thread_ = std::thread([sweep = std::move(sweep)] {
+    ask_for_short_slices();
+    sweep->run();
+  });
 }
 
 void SharedScan::close() {
