@@ -57,7 +57,7 @@ void Buffer::grow(std::size_t num_bytes) {
   }
   std::byte* const place = map_aligned(usable_bytes, PROT_NONE);
   if (::mremap(data_, num_bytes_, usable_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED) {
-    ::munmap(place, usable_bytes);
+    // The place may be unmapped by now, and another thread's: it is left as it is, addresses without memory.
     throw std::bad_alloc();
   }
   data_ = place;
