@@ -68,8 +68,6 @@ class Claim(NamedTuple):
 
 
 MEMORY, MAPPED = Case("memory"), Case("mapped")
-# Stores for which the kernel reads, or nobody.
-WITHOUT_READS = ("memory", "mapped", PLAIN_MAP)
 
 
 class Bench:
@@ -110,7 +108,7 @@ class Bench:
         return results
 
     def _run(self, script: str, case: Case, num_batches: int, overhead_bytes: int) -> Result:
-        measures = script == "fetching.py" and case.store not in WITHOUT_READS
+        measures = script == "fetching.py"
         devices = [self.measure_device()] if measures else []
         evict(self.dataset)
         is_plain_map = case.store == PLAIN_MAP
@@ -145,9 +143,8 @@ def summarize_fetching(result: Result) -> Result:
     # By the grid, at the size that they have on the mean: between its sizes it is linear, so that this loses little.
     mean_bytes = round(mean("bytes_read") / reads) if reads else 0
     devices = [DeviceModel.from_dict(device) for device in result["devices"]]
-    predicted = 0.0
-    if reads and devices:
-        predicted = reads * statistics.fmean(device.predict_seconds(mean_bytes, DEFAULT_DEPTH) for device in devices)
+    seconds_a_read = statistics.fmean(device.predict_seconds(mean_bytes, DEFAULT_DEPTH) for device in devices)
+    predicted = reads * seconds_a_read
     return {
         "wall_seconds": result["wall_seconds"] / len(batches),
         "sample_seconds": mean("sample_seconds"),
@@ -161,7 +158,7 @@ def summarize_fetching(result: Result) -> Result:
         "amplification": bytes_read / mean("bytes_needed"),
         "bytes_copied": mean("bytes_copied"),
         "predicted_seconds": predicted,
-        "rate": predicted / fetching if predicted else None,
+        "rate": predicted / fetching if reads else None,
     }
 
 

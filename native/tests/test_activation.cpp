@@ -11,6 +11,7 @@
 #include "check.hpp"
 #include "diskhop/activation.hpp"
 #include "diskhop/random.hpp"
+#include "values.hpp"
 
 using diskhop::absorb;
 using diskhop::Bfloat16;
@@ -22,6 +23,7 @@ using diskhop::rectify_backward;
 using diskhop::supported_instruction_sets;
 using diskhop::testing::check;
 using diskhop::testing::check_throws;
+using diskhop::testing::same_bits;
 
 namespace {
 
@@ -35,13 +37,6 @@ std::vector<float> some_values(std::size_t num_values) {
     values[at + 2] = -INFINITY;
   }
   return values;
-}
-
-bool same_bits(const std::vector<float>& first, const std::vector<float>& second) {
-  for (std::size_t at = 0; at < first.size(); ++at) {
-    if (std::bit_cast<std::uint32_t>(first[at]) != std::bit_cast<std::uint32_t>(second[at])) return false;
-  }
-  return first.size() == second.size();
 }
 
 void values_and_gradients_are_as_defined() {

@@ -15,10 +15,12 @@
 #include "check.hpp"
 #include "diskhop/attention.hpp"
 #include "diskhop/random.hpp"
+#include "values.hpp"
 
 using namespace diskhop;
 using diskhop::testing::check;
 using diskhop::testing::check_throws;
+using diskhop::testing::same_bits;
 
 namespace {
 
@@ -136,12 +138,6 @@ std::vector<float> run_all(const Case& problem, bool shares_rows, double dropout
     all.insert(all.end(), part->begin(), part->end());
   }
   return all;
-}
-
-bool same_bits(const std::vector<float>& left, const std::vector<float>& right) {
-  return left.size() == right.size() && std::equal(left.begin(), left.end(), right.begin(), [](float one, float other) {
-           return std::bit_cast<std::uint32_t>(one) == std::bit_cast<std::uint32_t>(other);
-         });
 }
 
 void test_no_bit_depends_on_threads_or_instructions() {

@@ -99,7 +99,8 @@ def test_an_interrupted_run_ends_with_one_line_and_resumes_to_the_same_bytes(dat
     assert len(losses(out)) == 2
     assert not (out / "result.json").exists()
 
-    train(out=out, resume=True)
+    command = [sys.executable, "-c", "from diskhop.cli import main; main()", "train", "--resume", "--out", str(out)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
     assert_same_run(tmp_path / "whole", out)
 
 

@@ -9,6 +9,7 @@ import json
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -321,6 +322,8 @@ def test_another_process_never_sees_a_torn_record(tmp_path: Path, engine: str, s
         root = Path(__file__).parents[2]
         command = [sys.executable, "-c", FOLLOWER, str(path), engine]
         with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as follower:
+            limit = threading.Timer(120, follower.kill)
+            limit.start()
             try:
                 assert follower.stdout is not None
                 assert follower.stdout.readline() == "open\n"
@@ -336,6 +339,7 @@ def test_another_process_never_sees_a_torn_record(tmp_path: Path, engine: str, s
                             seen = int(line)
                 follower.wait(timeout=60)
             finally:
+                limit.cancel()
                 follower.kill()
     assert follower.returncode == 0
 

@@ -39,15 +39,11 @@ class LayerBlock:
 
     def target_of_edge(self) -> Tensor:
         """int64 (edges): the target of each edge."""
-        targets, counts = torch.arange(self.num_targets), self.indptr.diff()
-        return torch.repeat_interleave(targets, counts, output_size=len(self.sources))
+        return torch.from_numpy(np.repeat(np.arange(self.num_targets), np.diff(self.indptr.numpy())))
 
     def edge_index(self) -> Tensor:
         """int64 (2, edges), source then target, as PyG's layers take them."""
-        edges = np.empty((2, len(self.sources)), np.int64)
-        edges[0] = self.sources.numpy()
-        edges[1] = np.repeat(np.arange(self.num_targets), np.diff(self.indptr.numpy()))
-        return torch.from_numpy(edges)
+        return torch.from_numpy(np.stack([self.sources.numpy(), self.target_of_edge().numpy()]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
