@@ -39,13 +39,15 @@ def aggregate(
     edge_weights: Any | None,
     self_weights: Any | None,
     is_mean: bool,
+    own_rows: Any | None,
     x: Any,
     out: Any,
     num_threads: int,
 ) -> None:
-    """Fill out (targets, columns of x) with sums of x's rows, see aggregate.hpp; twice as wide: x's own rows beside.
+    """Fill out (targets, columns of x) with sums of x's rows, see aggregate.hpp; twice as wide: own rows beside.
 
-    indptr: int32 (targets + 1). sources: int32 (edges). Weights: float32. Raises ValueError or IndexError.
+    indptr: int32 (targets + 1). sources: int32 (edges). Weights: float32. own_rows: int32 (targets), which row of x
+    each target is; None: 0, 1, 2 ... Raises ValueError or IndexError.
     """
 
 def aggregate_backward(
@@ -305,6 +307,38 @@ class SharedScan:
         """Begin out[to_rows] = the rows, of row_bytes; None: 0, 1, 2 ..."""
     def close(self) -> None:
         """End the scan; rows still on their way never arrive."""
+
+class BufferTicket:
+    """Rows of a batch in a FeatureBuffer, which is kept alive; let go once nobody holds it."""
+
+    @property
+    def slots(self) -> NDArray[np.int64]:
+        """(rows): where each lies, in the order of the ids; from wait() to release()."""
+    @property
+    def num_hits(self) -> int:
+        """Rows that were there; after wait()."""
+    @property
+    def num_shared(self) -> int:
+        """Rows that another batch was reading already; after wait()."""
+    def wait(self) -> tuple[int, int, int, float]:
+        """Returns (reads, bytes_read, bytes_copied, seconds) once all rows are in their slots. Raises ReadError."""
+    def cancel(self) -> None:
+        """Leave the line, where the batch still waits for slots: wait() fails."""
+    def release(self) -> None:
+        """Let the rows go, once or more."""
+
+class FeatureBuffer:
+    """See feature_buffer.hpp. rows: (slots, row_bytes). Keeps both alive. Takes 16 bytes a slot, 4 a row of a table."""
+
+    def __init__(self, scan: SharedScan, rows: NDArray[np.uint8], most_standby: int) -> None: ...
+    def submit(self, ids: NDArray[np.int64]) -> BufferTicket:
+        """Put a batch of distinct rows in the line for slots, and then begin to read what is missing.
+
+        Raises ValueError for more ids than there are slots, IndexError for one outside the table.
+        """
+    @property
+    def totals(self) -> tuple[int, int, int]:
+        """Rows (read, dropped, held) since it was made."""
 
 def copy_rows(
     source: NDArray[np.uint8],

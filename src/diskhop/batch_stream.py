@@ -1,25 +1,31 @@
 """A pass over seeds as a stream of batches: seeds -> sample -> fetch -> model, each stage on threads of its own.
 
-Sampling threads fill an ordered channel; one thread submits its batches to the store as the byte gate lets them; one
-collects them, in order, and brings rows to their places; the consumer takes them. Where the store looks ahead, another
-puts superbatches on the disk between sampling and submitting. A stage's error closes every channel and reaches the
-consumer. Leaving a stream, early or not, joins its threads.
+Sampling threads fill a channel; one thread submits its batches to the store as the gates let them; extractors collect
+them and bring rows to their places, one of them for all batches, in order, or one for each batch that is on its way;
+the consumer takes them; another thread releases them. Where the store looks ahead, one more puts superbatches on the
+disk between sampling and submitting. A stage's error closes every channel and reaches the consumer. Leaving a stream,
+early or not, joins its threads.
+
+Batches are delivered in their order or as they are finished; either way each is the same, and numbered.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from diskhop.channels import ByteGate, ClosedError, OrderedChannel
+from diskhop.channels import ArrivalChannel, ByteGate, ClosedError, OrderedChannel
 from diskhop.counters import FetchCounts
 from diskhop.errors import DiskhopError, PipelineError
 from diskhop.plan import Plan
@@ -37,12 +43,15 @@ class MiniBatch:
     """What the model gets.
 
     x: (nodes, dim) in the stored dtype, int8 rows as float32; without features, a constant and log(1 + in-degree).
-    Its memory is reused once nobody holds it. in_degrees: int64 (nodes), in the whole graph, if the run asked for them.
-    prepared: what the run's `prepare` made of it.
+    Its memory is reused once nobody holds it. Where the plan is to read rows where the store has them, x is all that it
+    has, `rows` says which are the batch's, int64 (nodes), and they are others' once the next batch is asked for; else
+    None. in_degrees: int64 (nodes), in the whole graph, if the run asked for them. prepared: what the run's `prepare`
+    made of it.
     """
 
     sampled: SampledBatch
     x: torch.Tensor
+    rows: NDArray[np.int64] | None
     prepared: Any
     in_degrees: torch.Tensor | None
     counts: FetchCounts
@@ -52,14 +61,19 @@ class MiniBatch:
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """A batch between its submission and the consumer's release; the bytes are those that it is let in with."""
+    """A batch between its submission and the consumer's release; the bytes are those that it is let in with.
 
+    index: of its submission in this pass.
+    """
+
+    index: int
     sampled: SampledBatch
     sample_seconds: float
     bytes_on_its_way: int = 0
     bytes_assembled: int = 0
     ticket: Any = None
     x: torch.Tensor | None = None
+    rows: NDArray[np.int64] | None = None
     prepared: Any = None
     in_degrees: torch.Tensor | None = None
     counts: FetchCounts | None = None
@@ -93,6 +107,7 @@ class BatchStream:
         purpose: Purpose,
         epoch: int,
         first_number: int,
+        left_out: Collection[int],
         with_in_degrees: bool,
         prepare: Callable[[SampledBatch, torch.Tensor], Any] | None,
         look_ahead: Callable[[Callable[[], Sampled]], SuperbatchMaker] | None,
@@ -102,28 +117,36 @@ class BatchStream:
         self._sampler = sampler
         self._seeds = seeds
         self._batch_size = batch_size
-        self._num_batches = -(-len(seeds) // batch_size)
+        all_indices = range(-(-len(seeds) // batch_size))
+        self._indices = [index for index in all_indices if first_number + index not in left_out]
+        self._num_batches = len(self._indices)
         self._purpose = purpose
         self._epoch = epoch
         self._first_number = first_number
         self._with_in_degrees = with_in_degrees
         self._prepare = prepare
         self._next_to_sample = 0
-        self._next_to_deliver = 0
+        self._next_to_collect = 0
+        self._num_delivered = 0
+        self._is_stopped = False
         self._lock = threading.Lock()
         self._held: InFlight | None = None
         self._unreleased: set[InFlight] = set()
         self._on_their_way = ByteGate(plan.bytes_on_their_way)
         self._assembled = ByteGate(plan.bytes_assembled)
+        self._extracting = ByteGate(plan.extractors if plan.extractors > 1 else _MOST_IN_FLIGHT)
         # Those of a superbatch wait on the disk.
-        sampled_ahead = SAMPLED_AHEAD if look_ahead is None else 0
-        self._sampled = OrderedChannel[Sampled](plan.sampling_threads + sampled_ahead)
+        num_sampled = plan.sampling_threads + (SAMPLED_AHEAD if look_ahead is None else 0)
+        self._sampled = (OrderedChannel[Sampled] if plan.ordered else ArrivalChannel[Sampled])(num_sampled)
         self._maker = None if look_ahead is None else look_ahead(self._sampled.get)
         self._superbatches = OrderedChannel[Superbatch](SUPERBATCHES_ON_DISK)
         self._superbatch_gate = ByteGate(SUPERBATCHES_ON_DISK)
-        self._submitted = OrderedChannel[InFlight](_MOST_IN_FLIGHT)
-        self._ready = OrderedChannel[InFlight](_MOST_IN_FLIGHT)
-        stages = [self._sample] * plan.sampling_threads + [self._submit, self._collect]
+        self._submitted = ArrivalChannel[InFlight](_MOST_IN_FLIGHT)
+        self._ready = (OrderedChannel[InFlight] if plan.ordered else ArrivalChannel[InFlight])(_MOST_IN_FLIGHT)
+        self._used = ArrivalChannel[InFlight](_MOST_IN_FLIGHT)
+        stages = [self._sample] * plan.sampling_threads + [self._submit]
+        # In order there is nothing to be gained from finishing a batch before the one that goes first.
+        stages += [self._collect] * (1 if plan.ordered else plan.extractors) + [self._release_used]
         if self._maker is not None:
             stages.append(self._look_ahead)
         # Daemons, and closed at exit: an iterator that somebody still holds then must not keep the process alive.
@@ -154,7 +177,7 @@ class BatchStream:
         return self._num_batches
 
     def __next__(self) -> MiniBatch:
-        if self._next_to_deliver == self._num_batches:
+        if self._num_delivered == self._num_batches:
             self._release_held()
             raise StopIteration
         asked = time.perf_counter()
@@ -169,17 +192,26 @@ class BatchStream:
             # The consumer's variable holds the batch before until now; this one is held in its place.
             self._release_held()
             self._leave(batch)
+        self._extracting.leave(1)
         self._held = batch
-        self._next_to_deliver += 1
+        self._num_delivered += 1
         x, prepared, counts = batch.x, batch.prepared, batch.counts
         assert x is not None
         assert counts is not None
         batch.x = batch.prepared = None
-        stall_seconds = time.perf_counter() - asked
-        return MiniBatch(batch.sampled, x, prepared, batch.in_degrees, counts, batch.sample_seconds, stall_seconds)
+        return MiniBatch(
+            sampled=batch.sampled,
+            x=x,
+            rows=batch.rows,
+            prepared=prepared,
+            in_degrees=batch.in_degrees,
+            counts=counts,
+            sample_seconds=batch.sample_seconds,
+            stall_seconds=time.perf_counter() - asked,
+        )
 
     def close(self) -> None:
-        """Stop every stage, wait for its threads and give all batches back. A batch being read is finished first."""
+        """Stop every stage, wait for its threads and give all batches back."""
         self._stop(None)
         for thread in self._threads:
             if thread.ident is not None:
@@ -190,9 +222,18 @@ class BatchStream:
             self._release(batch)
 
     def _stop(self, error: BaseException | None) -> None:
-        channels = self._sampled, self._superbatches, self._submitted, self._ready
-        for closable in (self._on_their_way, self._assembled, self._superbatch_gate, *channels):
+        """What fails because all was stopped is no error: the first reason counts."""
+        with self._lock:
+            if self._is_stopped:
+                return
+            self._is_stopped = True
+            tickets = [batch.ticket for batch in self._unreleased if batch.ticket is not None]
+        channels = self._sampled, self._superbatches, self._submitted, self._ready, self._used
+        for closable in (self._on_their_way, self._extracting, self._assembled, self._superbatch_gate, *channels):
             closable.close(error)
+        for ticket in tickets:
+            if self._pipeline.store is not None:
+                self._pipeline.store.cancel(ticket)
 
     def _guard(self, stage: Any) -> None:
         try:
@@ -209,16 +250,17 @@ class BatchStream:
     def _sample(self) -> None:
         while True:
             with self._lock:
-                index = self._next_to_sample
+                turn = self._next_to_sample
                 self._next_to_sample += 1
-            if index >= self._num_batches:
+            if turn >= self._num_batches:
                 return
             started = time.perf_counter()
+            index = self._indices[turn]
             seeds = self._seeds[index * self._batch_size :][: self._batch_size]
             sampled = self._sampler.sample(
                 seeds, purpose=self._purpose, epoch=self._epoch, number=self._first_number + index
             )
-            self._sampled.put(index, (sampled, time.perf_counter() - started))
+            self._sampled.put(turn, (sampled, time.perf_counter() - started))
 
     def _look_ahead(self) -> None:
         assert self._maker is not None
@@ -253,7 +295,8 @@ class BatchStream:
         next_batch = self._sampled.get if self._maker is None else partial(next, self._replayed())
         for index in range(self._num_batches):
             sampled, seconds = next_batch()
-            batch = InFlight(sampled, seconds)
+            self._extracting.enter(1)
+            batch = InFlight(index, sampled, seconds)
             with self._lock:
                 self._unreleased.add(batch)
             let_in = partial(self._let_in, batch)
@@ -270,7 +313,11 @@ class BatchStream:
 
     def _collect(self) -> None:
         assembles = self._pipeline.plan.bytes_assembled > 0
-        for index in range(self._num_batches):
+        while True:
+            with self._lock:
+                if self._next_to_collect == self._num_batches:
+                    return
+                self._next_to_collect += 1
             batch = self._submitted.get()
             if assembles:
                 num_bytes = self._pipeline.bytes_assembled(batch.sampled)
@@ -281,21 +328,30 @@ class BatchStream:
                 assert batch.x is not None
                 batch.prepared = self._prepare(batch.sampled, batch.x)
             if assembles:
+                if batch.ticket is not None and self._pipeline.store is not None:
+                    self._pipeline.store.release(batch.ticket)
+                    batch.ticket = None
                 self._on_their_way.leave(batch.bytes_on_its_way)
                 batch.bytes_on_its_way = 0
-            self._ready.put(index, batch)
+            self._ready.put(batch.index, batch)
 
     def _release_held(self) -> None:
         held, self._held = self._held, None
         if held is not None:
-            self._release(held)
+            # Where all was stopped, whoever waits for the next batch is told, and close() releases this one.
+            with contextlib.suppress(ClosedError, DiskhopError):
+                self._used.put(held.index, held)
+
+    def _release_used(self) -> None:
+        for _ in range(self._num_batches):
+            self._release(self._used.get())
 
     def _release(self, batch: InFlight) -> None:
         with self._lock:
             self._unreleased.discard(batch)
         if batch.ticket is not None and self._pipeline.store is not None:
             self._pipeline.store.release(batch.ticket)
-        batch.ticket = batch.x = batch.prepared = None
+        batch.ticket = batch.x = batch.rows = batch.prepared = None
         self._leave(batch)
 
     def _leave(self, batch: InFlight) -> None:

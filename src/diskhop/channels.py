@@ -1,12 +1,14 @@
-"""How the pipeline's threads hand batches on: bounded, in order, and closed in one place.
+"""How the pipeline's threads hand batches on: bounded, in order or as they come, and closed in one place.
 
-`OrderedChannel`: items come in any order and leave in order of their index. `ByteGate`: bounds the bytes between two
-points. Both wake everyone when closed; an error given to `close` is raised to whoever waits.
+`OrderedChannel`: items come in any order and leave in order of their index. `ArrivalChannel`: they leave as they came.
+`ByteGate`: bounds the bytes between two points. All wake everyone when closed; an error given to `close` is raised to
+whoever waits.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import Generic, TypeVar
 
 ItemT = TypeVar("ItemT")
@@ -68,6 +70,40 @@ class OrderedChannel(_Closable, Generic[ItemT]):
             self._raise_if_closed()
             item = self._items.pop(self._first)
             self._first += 1
+            self._changed.notify_all()
+            return item
+
+
+class ArrivalChannel(_Closable, Generic[ItemT]):
+    """Holds up to `capacity` items; the first that came leaves first, whatever its index."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self._capacity = capacity
+        self._items: deque[ItemT] = deque()
+
+    def close(self, error: BaseException | None = None) -> None:
+        """See OrderedChannel."""
+        super().close(error)
+        with self._changed:
+            self._items.clear()
+
+    def put(self, _index: int, item: ItemT) -> None:
+        """Wait until there is room. Raises ClosedError, or the error given to close()."""
+        with self._changed:
+            while not self._closed and len(self._items) >= self._capacity:
+                self._changed.wait()
+            self._raise_if_closed()
+            self._items.append(item)
+            self._changed.notify_all()
+
+    def get(self) -> ItemT:
+        """Wait for the next item. Raises ClosedError, or the error given to close()."""
+        with self._changed:
+            while not self._closed and not self._items:
+                self._changed.wait()
+            self._raise_if_closed()
+            item = self._items.popleft()
             self._changed.notify_all()
             return item
 

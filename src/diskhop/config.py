@@ -40,7 +40,8 @@ class TrainConfig:
     everything that is drawn. precision: of linear layers, float32 or bfloat16. matmul: which library multiplies; other
     bits. memory_bytes: the budget; cache_bytes: of it for rows kept between batches, 0 for what is left. disk_bytes: of
     batches sampled ahead, 0 for half of what is free; scratch: the folder for them, '' for the dataset's own. store,
-    pinned (by degree or accesses, for static), engine, threads: how, never what.
+    pinned (by degree or accesses, for static), engine, threads: how, never what. ordered: batches come in their order
+    also from the store `shared`, which else delivers them as they are finished: another course of training.
 
     What has a default here is off or of no consequence by it; training/defaults.py chooses the rest.
     """
@@ -74,6 +75,7 @@ class TrainConfig:
     cache_bytes: int = 0
     disk_bytes: int = 0
     scratch: str = ""
+    ordered: bool = False
     store: str
     pinned: str = ""
     engine: str

@@ -9,14 +9,15 @@ from dataclasses import dataclass, fields
 class FetchCounts:
     """What bringing rows to the model took.
 
-    rows_requested: rows asked for; rows_hit: of those, served from memory; rows_filled: read into a cache before a
-    batch asked for them; reads: requests to the device; bytes_needed: bytes of the requested rows; bytes_read: bytes
-    asked of the device; bytes_copied: bytes that the CPU moved between buffers; seconds: of reading and copying, where
-    batches share them each its part.
+    rows_requested: rows asked for; rows_hit: of those, served from memory; rows_shared: those that another batch was
+    reading already; rows_filled: read into a cache before a batch asked for them; reads: requests to the device;
+    bytes_needed: bytes of the requested rows; bytes_read: bytes asked of the device; bytes_copied: bytes that the CPU
+    moved between buffers; seconds: of reading and copying, where batches share them each its part.
     """
 
     rows_requested: int = 0
     rows_hit: int = 0
+    rows_shared: int = 0
     rows_filled: int = 0
     reads: int = 0
     bytes_needed: int = 0

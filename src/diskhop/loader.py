@@ -71,8 +71,9 @@ class NeighborLoader:
     split with this number, where there are several), ids, a boolean mask, or None for all nodes. Ids given and n_id are
     those of the source, also where the dataset has renumbered its nodes (Dataset.original_ids()). memory: bytes or a
     size such as '2GB'; default: half of what is free. store, engine: strategies by name; default: chosen. cache: of
-    the memory, for rows kept between batches (stores 'static', which pins rows by 'degree' or 'accesses', and
-    'belady'). disk, scratch: bytes and a folder for batches that 'belady' samples ahead; default: half of what is free,
+    the memory, for rows kept between batches (stores 'static', which pins rows by 'degree' or 'accesses', 'belady' and
+    'shared'). ordered: batches come in their order also from 'shared', which else delivers them as they are finished.
+    disk, scratch: bytes and a folder for batches that 'belady' samples ahead; default: half of what is free,
     DATASET/derived. seed: of shuffling and draws; the same seed gives the same batches, bit for bit, whatever store,
     engine, memory and machine. out_dtype: what x is converted to.
 
@@ -96,6 +97,7 @@ class NeighborLoader:
         pinned: str | None = None,
         disk: int | str | None = None,
         scratch: str | None = None,
+        ordered: bool = False,
         engine: str | None = None,
         threads: int | None = None,
         seed: int = 0,
@@ -120,6 +122,7 @@ class NeighborLoader:
         self._edge_ids = self.dataset.edge_ids()
         self._edge_weights = self.dataset.edge_weights()
         self._position = (0, 0)  # epoch, batches delivered of it
+        self._ahead: set[int] = set()  # delivered besides, before their turn
         self._resumes_at: tuple[int, int] | None = (0, 0)
         memory_bytes = _size(memory)
         self.budget = Budget(default_memory_bytes() if memory_bytes is None else memory_bytes)
@@ -143,6 +146,7 @@ class NeighborLoader:
             scratch=scratch,
             pinned=pinned,
             holds_while_waiting=True,
+            ordered=ordered,
             also_held=held,
         )
         self.plan = choose_plan(self.dataset, workload, self.budget)
@@ -162,9 +166,10 @@ class NeighborLoader:
     def __iter__(self) -> Iterator[Any]:
         if self._pipeline is None:
             raise ConfigError("this NeighborLoader is closed: make a new one")
-        epoch, first = self._resumes_at or (self._position[0] + 1, 0)
+        if self._resumes_at is None:
+            self._resumes_at, self._ahead = (self._position[0] + 1, 0), set()
+        epoch, first = self._position = self._resumes_at
         self._resumes_at = None
-        self._position = (epoch, first)
         order = np.arange(len(self._seeds))
         if self.shuffle:
             order = keyed_permutation(len(self._seeds), self._seed, int(self._purpose), epoch)
@@ -177,11 +182,12 @@ class NeighborLoader:
             seed=self._seed,
             first_number=first,
             max_batches=len(self),
+            left_out=frozenset(self._ahead),
             prepare=partial(self._to_pyg, order),
         )
         with stream as batches:
             for batch in batches:
-                self._position = (epoch, batch.sampled.number + 1)
+                self._count_delivered(epoch, batch.sampled.number)
                 data = batch.prepared if self._transform is None else self._transform(batch.prepared)
                 # Held here while the next is on its way, it would be a batch more than is reserved.
                 del batch
@@ -191,19 +197,27 @@ class NeighborLoader:
     def __repr__(self) -> str:
         return f"NeighborLoader({self.dataset!r}, {list(self._fanouts)}, {len(self)} batches of {self.batch_size})"
 
+    def _count_delivered(self, epoch: int, number: int) -> None:
+        self._ahead.add(number)
+        delivered = self._position[1]
+        while delivered in self._ahead:
+            self._ahead.remove(delivered)
+            delivered += 1
+        self._position = (epoch, delivered)
+
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands: load_state_dict() on another one goes on with the next batch."""
+        """Where the loader stands: load_state_dict() on another one goes on with what was not delivered yet."""
         epoch, delivered = self._resumes_at or self._position
         if delivered == len(self):
             epoch, delivered = epoch + 1, 0
-        return {"epoch": epoch, "delivered": delivered, "arguments": self._arguments()}
+        return {"epoch": epoch, "delivered": delivered, "ahead": sorted(self._ahead), "arguments": self._arguments()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next pass go on from a state_dict() of a loader with the same arguments."""
         for name, value in self._arguments().items():
             if state["arguments"][name] != value:
                 raise ConfigError(f"the state is of a loader with {name} {state['arguments'][name]}, not {value}")
-        self._resumes_at = (state["epoch"], state["delivered"])
+        self._resumes_at, self._ahead = (state["epoch"], state["delivered"]), set(state["ahead"])
 
     def _arguments(self) -> dict[str, Any]:
         """What the batches depend on."""

@@ -9,7 +9,7 @@ How a run's stages keep ahead of each other is in batch_stream.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -92,14 +92,16 @@ class Pipeline:
         seed: int,
         first_number: int = 0,
         max_batches: int | None = None,
+        left_out: Collection[int] = (),
         with_in_degrees: bool = False,
         prepare: Callable[[SampledBatch, torch.Tensor], Any] | None = None,
     ) -> BatchStream:
-        """Batches of `batch_size` seeds in the order given; only the last may be smaller.
+        """Batches of `batch_size` seeds each, the last of what is left; in their order, if the plan says so.
 
         seeds: unique internal ids. seed: of the draws. first_number: the first batches are left out, the others keep
-        their numbers, and so their draws. max_batches: stop before this number. prepare: called with each batch and its
-        features while it is ahead, on a thread of the pipeline.
+        their numbers, and so their draws. max_batches: stop before this number. left_out: numbers of others that are
+        not wanted, of a plan that keeps no order. prepare: called with each batch and its features while it is ahead,
+        on a thread of the pipeline.
         """
         if batch_size < 1:
             raise ConfigError(f"batch size must be at least 1, got {batch_size}")
@@ -120,7 +122,17 @@ class Pipeline:
             num_batches = -(-len(wanted) // batch_size)
             look_ahead = partial(self._begin_looking_ahead, settings, num_batches, first_number, self._scratch)
         return BatchStream(
-            self, sampler, wanted, batch_size, purpose, epoch, first_number, with_in_degrees, prepare, look_ahead
+            self,
+            sampler,
+            wanted,
+            batch_size,
+            purpose,
+            epoch,
+            first_number,
+            left_out,
+            with_in_degrees,
+            prepare,
+            look_ahead,
         )
 
     def _begin_looking_ahead(
@@ -159,8 +171,12 @@ class Pipeline:
             return
         rows = self.store.collect(batch.ticket)
         batch.counts = rows.counts
-        whole = whole_rows(rows, self._pool, self.plan.threads)
-        batch.x = decode_rows(whole, self.dataset.feature_dtype, self.dataset.feature_dim)
+        if self.plan.bytes_assembled:
+            raw = whole_rows(rows, self._pool, self.plan.threads)
+        else:
+            (segment,) = rows.segments
+            raw, batch.rows = segment.buffer, segment.from_rows
+        batch.x = decode_rows(raw, self.dataset.feature_dtype, self.dataset.feature_dim)
 
 
 def bytes_a_row_made(dataset: Dataset) -> int:
@@ -221,7 +237,7 @@ def open_pipeline(
             kind = STORES[plan.store]
             if kind.looks_ahead:
                 scratch = stack.enter_context(scratch_folder(Path(plan.scratch)))
-            for name, num_bytes in kind.reserves(table, plan.cache_rows, plan.batch_rows).items():
+            for name, num_bytes in kind.reserves(table, plan.buffer_rows or plan.cache_rows, plan.batch_rows).items():
                 stack.enter_context(budget.reserve(name, num_bytes))
             resources = StoreResources(
                 engine=engine,
@@ -231,6 +247,8 @@ def open_pipeline(
                 staging_bytes=plan.staging_bytes,
                 threads=plan.threads,
                 cache_rows=plan.cache_rows,
+                buffer_rows=plan.buffer_rows,
+                memory_bytes=plan.memory_bytes,
                 pinned=pinned,
                 scratch=scratch,
             )

@@ -19,6 +19,10 @@ class Plan:
     them, unless holds_while_waiting: where a consumer keeps it while it waits for the next, as a loop's variable does,
     it is one more.
 
+    extractors: batches whose rows are brought at the same time, or that are finished and wait for the model, each on a
+    thread of its own; 1: one thread finishes them in their order. buffer_rows: of the buffer that they share with the
+    model's. ordered: batches are delivered in their order, not as they are finished.
+
     max_gap_bytes: the largest gap that is read over rather than skipped. staging_bytes: where reads of rows land.
     threads: cores that sampling, gathering and the model share. reserved: bytes by name.
     """
@@ -40,6 +44,9 @@ class Plan:
     staging_bytes: int
     batch_rows: int
     cache_rows: int = 0
+    buffer_rows: int = 0
+    extractors: int = 1
+    ordered: bool = True
     pinned: str = "degree"
     superbatch: int = 0
     scratch: str = ""

@@ -113,7 +113,7 @@ MakeRoom = Callable[[int], None]
 
 
 class FeatureStore(Protocol[TicketT]):
-    """Rows of one feature table, wherever they live. One caller submits; any thread may collect and release."""
+    """Rows of one feature table, wherever they live. One caller submits; any thread may collect, cancel and release."""
 
     table: Table
 
@@ -126,6 +126,9 @@ class FeatureStore(Protocol[TicketT]):
         The buffers stay valid until release(ticket). Raises ReadError, naming file and offset, if a read failed;
         no row of the batch is then valid.
         """
+
+    def cancel(self, ticket: TicketT) -> None:
+        """Nobody wants the batch any more: collect() may fail now, where it would have waited for long."""
 
     def release(self, ticket: TicketT) -> None:
         """Give the batch's buffers back; also for a ticket that was never collected or that failed."""

@@ -64,7 +64,8 @@ def summarize(result: Mapping[str, Any], out: Path | None) -> list[tuple[str, st
                 ("rows", f"{requested:,} requested, {format_bytes(needed)}; reads are the page cache's, uncounted")
             )
         else:
-            from_disk = (requested - total("rows_hit") + total("rows_filled")) / requested
+            in_memory = total("rows_hit") + total("rows_shared")
+            from_disk = (requested - in_memory + total("rows_filled")) / requested
             rows.append(("rows", f"{requested:,} requested, {from_disk:.0%} from disk"))
             reads = f"{total('reads'):,} reads"
             rows.append(("bytes", f"{format_bytes(needed)} needed, {format_bytes(read)} read in {reads}"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import threading
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, FaultInjector, FaultRule, why_no_uring
-from diskhop.counters import FetchCounts
-from diskhop.errors import PipelineError, ReadError
+from diskhop.counters import CacheCounts, FetchCounts
+from diskhop.errors import BudgetError, PipelineError, ReadError
 from diskhop.features import STORES
 from diskhop.features.resources import StoreResources, assemble, rows_in_place
 from diskhop.io.engine import open_engine
@@ -62,6 +65,7 @@ def opened(
     threads: int = 2,
     max_gap_bytes: int = 4096,
     cache_rows: int = 50,
+    buffer_rows: int | None = None,
     pinned: NDArray[np.int64] | None = None,
 ) -> Iterator[FeatureStore[Any]]:
     scratch = Path(tempfile.mkdtemp(dir=table.path.parent))
@@ -73,6 +77,8 @@ def opened(
         staging_bytes=1 << 22,
         threads=threads,
         cache_rows=cache_rows,
+        buffer_rows=table.num_rows if buffer_rows is None else buffer_rows,
+        memory_bytes=1_000_000,
         pinned=pinned,
         scratch=scratch,
     )
@@ -219,8 +225,8 @@ def test_counts_are_of_this_batch_and_add_up(tmp_path: Path, name: str) -> None:
             assert counts.bytes_read >= 1000 * 512
             assert counts.reads == 1000 if name == "pread" else counts.reads < 1000
         # Between disk and model each row is copied once by the CPU; where some are held, the others once more to join
-        # them; and once more into a cache.
-        if rows_in_place(rows) is None:
+        # them; and once more into a cache. Out of a shared buffer the model reads them where they are.
+        if rows_in_place(rows) is None and name != "shared":
             assemble(rows, np.empty((1000, 512), np.uint8), 1)
         num_joined = 1000 - counts.rows_hit if counts.rows_hit and name != "memory" else 0
         num_filled = 50 if name == "belady" else 0
@@ -268,6 +274,100 @@ def test_belady_reads_what_its_rule_says(tmp_path: Path) -> None:
     assert counts.rows_hit == predicted.hits
     assert counts.rows_filled == predicted.filled
     assert counts.reads == predicted.rows_read
+
+
+def simulate_lru(trace: Sequence[NDArray[np.int64]], num_slots: int) -> CacheCounts:
+    """By sets: each batch is used until the next one is there; then the least recently used rows make room."""
+    counts = CacheCounts()
+    users: Counter[int] = Counter()
+    unused: dict[int, None] = {}  # the least recently used first
+    for number, ids in enumerate(trace):
+        for row in ids.tolist():
+            is_held = users[row] > 0 or row in unused
+            counts.hits += is_held
+            counts.misses += not is_held
+            users[row] += 1
+            unused.pop(row, None)
+        while len(+users) + len(unused) > num_slots:
+            del unused[next(iter(unused))]
+        for row in trace[number - 1].tolist() if number else ():
+            users[row] -= 1
+            if not users[row]:
+                unused[row] = None
+    return counts
+
+
+def test_shared_reads_what_its_rule_says(tmp_path: Path) -> None:
+    """Slots that nobody uses are taken from who was used least recently; rows are read again only then."""
+    table, expected = write_table(tmp_path / "features.bin", 500, 60, 3 * 4096)
+    generator = np.random.default_rng(6)
+    trace = [generator.permutation(500)[: generator.integers(1, 90)] for _ in range(60)]
+    predicted = simulate_lru(trace, 200)
+    counts = FetchCounts()
+    with opened("shared", table, cache_rows=200, buffer_rows=200, max_gap_bytes=0) as store:
+        used: deque[tuple[Any, NDArray[np.int64]]] = deque()
+        for ids in trace:
+            ticket = store.submit(batch_of(ids), no_limit)
+            counts.add(store.collect(ticket).counts)
+            used.append((ticket, ids))
+            for earlier, earlier_ids in used:
+                (lent,) = store.collect(earlier).segments
+                np.testing.assert_array_equal(lent.buffer[lent.from_rows], expected[earlier_ids])
+            if len(used) == 2:
+                store.release(used.popleft()[0])
+        read, dropped, held = store.totals  # type: ignore[attr-defined]
+    assert counts.rows_hit == predicted.hits
+    assert counts.reads == read == predicted.misses
+    assert read == dropped + held
+
+
+def test_a_row_that_another_batch_is_reading_is_not_read_twice(tmp_path: Path) -> None:
+    table, expected = write_table(tmp_path / "features.bin", 2000, 60, 3 * 4096)
+    injector = FaultInjector([])
+    first_ids, second_ids = np.arange(0, 1500), np.arange(1000, 2000)
+    with opened("shared", table, injector=injector, max_gap_bytes=0) as store:
+        first, second = submit_all(store, [first_ids, second_ids])
+        (lent,) = (rows := store.collect(second)).segments
+        np.testing.assert_array_equal(lent.buffer[lent.from_rows], expected[second_ids])
+        assert rows.counts.rows_hit + rows.counts.rows_shared == 500
+        assert store.collect(first).counts.rows_requested == 1500
+        for ticket in (first, second):
+            store.release(ticket)
+    assert injector.count("reads") == 2000
+
+
+def test_a_batch_that_the_buffer_cannot_hold_names_a_budget_that_would_do(tmp_path: Path) -> None:
+    table, _ = write_table(tmp_path / "features.bin", 500, 60, 60)
+    with (
+        opened("shared", table, buffer_rows=100) as store,
+        pytest.raises(BudgetError, match=r"batch 7 has 110 rows.* holds 100; the smallest that works is 2MB"),
+    ):
+        store.submit(batch_of(np.arange(110), 7), no_limit)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_who_waits_for_a_batch_that_was_cancelled_goes_on(tmp_path: Path, name: str) -> None:
+    table, expected = write_table(tmp_path / "features.bin", 3000, 512, 512)
+    ids = np.arange(400, dtype=np.int64)
+    with opened(name, table, buffer_rows=700) as store:
+        # In `shared` there is no room for the third.
+        tickets = submit_all(store, [ids, ids + 200, np.arange(2500, 2700)])
+
+        def wait_for_third() -> None:
+            with contextlib.suppress(RuntimeError, CancelledError):
+                store.collect(tickets[2])
+
+        waiting = threading.Thread(target=wait_for_third)
+        waiting.start()
+        store.cancel(tickets[2])
+        waiting.join(20)
+        assert not waiting.is_alive()
+        for ticket, wanted in zip(tickets[:2], (ids, ids + 200), strict=True):
+            out = np.empty((len(wanted), 512), np.uint8)
+            assemble(store.collect(ticket), out, 1)
+            np.testing.assert_array_equal(out, expected[wanted])
+        for ticket in tickets:
+            store.release(ticket)
 
 
 def test_a_pass_that_was_broken_off_leaves_nothing_wrong_behind(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ namespace diskhop {
 namespace {
 
 using Weights = std::optional<InputArray<float>>;
+using OwnRows = std::optional<InputArray<std::int32_t>>;
 
 template <typename Value, typename Array>
 Matrix<Value> as_matrix(const Array& array) {
@@ -24,18 +25,19 @@ Matrix<Value> as_matrix(const Array& array) {
 }
 
 NeighborSums as_sums(const InputArray<std::int32_t>& indptr, const InputArray<std::int32_t>& sources,
-                     const Weights& edge_weights, const Weights& self_weights, bool is_mean) {
+                     const Weights& edge_weights, const Weights& self_weights, bool is_mean, const OwnRows& own_rows) {
   return {.indptr = as_span(indptr),
           .sources = as_span(sources),
           .edge_weights = edge_weights ? as_span(*edge_weights) : std::span<const float>{},
           .self_weights = self_weights ? as_span(*self_weights) : std::span<const float>{},
+          .own_rows = own_rows ? as_span(*own_rows) : std::span<const std::int32_t>{},
           .is_mean = is_mean};
 }
 
 void aggregate_arrays(const InputArray<std::int32_t>& indptr, const InputArray<std::int32_t>& sources,
-                      const Weights& edge_weights, const Weights& self_weights, bool is_mean, const AnyConstMatrix& x,
-                      const AnyMatrix& out, unsigned num_threads) {
-  const NeighborSums sums = as_sums(indptr, sources, edge_weights, self_weights, is_mean);
+                      const Weights& edge_weights, const Weights& self_weights, bool is_mean, const OwnRows& own_rows,
+                      const AnyConstMatrix& x, const AnyMatrix& out, unsigned num_threads) {
+  const NeighborSums sums = as_sums(indptr, sources, edge_weights, self_weights, is_mean, own_rows);
   visit_dtype(x.dtype(), [&]<typename In>(In*) {
     visit_dtype(out.dtype(), [&]<typename Out>(Out*) {
       if constexpr (std::is_same_v<Out, Float16>) {
@@ -54,7 +56,7 @@ void aggregate_arrays_backward(const InputArray<std::int32_t>& indptr, const Inp
                                const Weights& edge_weights, const Weights& self_weights, bool is_mean,
                                const AnyConstMatrix& grad_out, const AnyMatrix& grad_x, unsigned num_threads) {
   if (grad_out.dtype() != grad_x.dtype()) throw std::invalid_argument("aggregate: gradients must be of one dtype");
-  const NeighborSums sums = as_sums(indptr, sources, edge_weights, self_weights, is_mean);
+  const NeighborSums sums = as_sums(indptr, sources, edge_weights, self_weights, is_mean, {});
   visit_dtype(grad_x.dtype(), [&]<typename Value>(Value*) {
     if constexpr (std::is_same_v<Value, Float16>) {
       throw std::invalid_argument("aggregate: gradients must be float32 or bfloat16");
@@ -73,8 +75,9 @@ void bind_aggregate(nb::module_& module) {
   using namespace nb::literals;
   // noconvert: values are read and written where they lie.
   module.def("aggregate", &aggregate_arrays, "indptr"_a.noconvert(), "sources"_a.noconvert(),
-             "edge_weights"_a.noconvert().none(), "self_weights"_a.noconvert().none(), "is_mean"_a, "x"_a.noconvert(),
-             "out"_a.noconvert(), "num_threads"_a, "Sum rows over neighbour lists; see aggregate.hpp.");
+             "edge_weights"_a.noconvert().none(), "self_weights"_a.noconvert().none(), "is_mean"_a,
+             "own_rows"_a.noconvert().none(), "x"_a.noconvert(), "out"_a.noconvert(), "num_threads"_a,
+             "Sum rows over neighbour lists; see aggregate.hpp.");
   module.def("aggregate_backward", &aggregate_arrays_backward, "indptr"_a.noconvert(), "sources"_a.noconvert(),
              "edge_weights"_a.noconvert().none(), "self_weights"_a.noconvert().none(), "is_mean"_a,
              "grad_out"_a.noconvert(), "grad_x"_a.noconvert(), "num_threads"_a,

@@ -4,6 +4,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <new>
@@ -16,6 +17,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "diskhop/feature_buffer.hpp"
 #include "diskhop/rows.hpp"
 #include "diskhop/shared_scan.hpp"
 
@@ -114,6 +116,60 @@ std::unique_ptr<ScanTicket> join_scan(SharedScan& scan, const InputArray<std::in
   return ticket;
 }
 
+/// A batch's claim on slots of a feature buffer, which lets them go when nobody holds it any more.
+class BufferTicket {
+ public:
+  BufferTicket(FeatureBuffer& buffer, std::shared_ptr<FeatureBuffer::Batch> batch)
+      : buffer_(buffer), batch_(std::move(batch)) {}
+  ~BufferTicket() { release(); }
+  BufferTicket(const BufferTicket&) = delete;
+  BufferTicket& operator=(const BufferTicket&) = delete;
+
+  [[nodiscard]] std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, double> wait() {
+    const nb::gil_scoped_release unlocked;
+    counts_ = buffer_.wait(batch_);
+    const ScanCounts& scan = counts_.scan;
+    return {scan.reads.reads, scan.reads.bytes_read, scan.reads.bytes_copied, scan.seconds};
+  }
+  void cancel() {
+    const nb::gil_scoped_release unlocked;
+    buffer_.cancel(batch_);
+  }
+  void release() {
+    const nb::gil_scoped_release unlocked;
+    if (!is_released_.exchange(true)) buffer_.release(batch_);
+  }
+  [[nodiscard]] const std::vector<std::int64_t>& slots() const { return batch_->slots(); }
+  [[nodiscard]] const BatchCounts& counts() const { return counts_; }
+
+ private:
+  FeatureBuffer& buffer_;
+  std::shared_ptr<FeatureBuffer::Batch> batch_;
+  BatchCounts counts_;
+  std::atomic<bool> is_released_ = false;
+};
+
+void open_feature_buffer(FeatureBuffer* self, SharedScan& scan, const DestinationRows& rows,
+                         std::uint64_t most_standby) {
+  if (rows.shape(1) != scan.layout().row_bytes) {
+    throw std::invalid_argument("rows must be of " + std::to_string(scan.layout().row_bytes) + " bytes, got " +
+                                std::to_string(rows.shape(1)));
+  }
+  const nb::gil_scoped_release unlocked;
+  new (self) FeatureBuffer(scan, reinterpret_cast<std::byte*>(rows.data()), rows.shape(0), most_standby);
+}
+
+std::unique_ptr<BufferTicket> submit_batch(FeatureBuffer& buffer, const InputArray<std::int64_t>& ids) {
+  const nb::gil_scoped_release unlocked;
+  return std::make_unique<BufferTicket>(buffer, buffer.submit(as_span(ids)));
+}
+
+/// A view, which keeps its ticket.
+nb::ndarray<nb::numpy, const std::int64_t, nb::c_contig> slots_of(nb::handle_t<BufferTicket> self) {
+  const auto& slots = nb::cast<BufferTicket&>(self).slots();
+  return {slots.data(), {slots.size()}, self};
+}
+
 /// Both are opened alike.
 template <typename Reader>
 void open_reader(Reader* self, Engine& engine, const File& file, std::uint64_t num_rows, std::uint64_t row_bytes,
@@ -185,6 +241,29 @@ void bind_rows(nb::module_& module) {
            "Begin out[to_rows] = the rows, (len(ids), row_bytes); None: 0, 1, 2 ...")
       .def("close", &SharedScan::close, nb::call_guard<nb::gil_scoped_release>(),
            "End the scan; rows still on their way never arrive.");
+  nb::class_<BufferTicket>(module, "BufferTicket", "Rows of a batch in a FeatureBuffer, or on their way there.")
+      .def("wait", &BufferTicket::wait, "Returns (reads, bytes_read, bytes_copied, seconds) once all rows are there.")
+      .def("cancel", &BufferTicket::cancel, "Out of the line, where it still waits for slots: wait() fails.")
+      .def("release", &BufferTicket::release, "Let the rows go, once or more.")
+      .def_prop_ro("slots", &slots_of, "int64 (rows): where each lies, in the order of the ids.")
+      .def_prop_ro(
+          "num_hits", [](const BufferTicket& self) { return self.counts().hits; },
+          "Rows that were there; after wait().")
+      .def_prop_ro(
+          "num_shared", [](const BufferTicket& self) { return self.counts().shared; },
+          "Rows that another batch was reading already; after wait().");
+  nb::class_<FeatureBuffer>(module, "FeatureBuffer", "Rows of several batches, each once: see feature_buffer.hpp.")
+      .def("__init__", &open_feature_buffer, "scan"_a, "rows"_a.noconvert(), "most_standby"_a, nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>())
+      .def("submit", &submit_batch, "ids"_a.noconvert(), nb::keep_alive<0, 1>(),
+           "Put a batch in the line for slots, and then begin to read what is missing.")
+      .def_prop_ro(
+          "totals",
+          [](const FeatureBuffer& self) {
+            const BufferTotals totals = self.totals();
+            return std::tuple{totals.read, totals.dropped, totals.held};
+          },
+          "Rows (read, dropped, held) so far.");
   module.def("copy_rows", &copy, "source"_a.noconvert(), "from_rows"_a.noconvert().none(), "out"_a.noconvert(),
              "to_rows"_a.noconvert().none(), "num_threads"_a = 1,
              "out[to_rows] = source[from_rows]; None: 0, 1, 2 ... Returns the bytes copied.");

@@ -96,7 +96,7 @@ struct SumTargets {
       add_rows(sums.sources.data(), weights, x, first_edge, end_edge, last_edge, column, last_count, sum);
       const bool divides = sums.is_mean && end_edge > first_edge;
       const auto divisor = static_cast<float>(end_edge - first_edge);
-      const In* own = row_of(x, target) + column;
+      const In* own = row_of(x, sums.own_rows.empty() ? target : sums.own_rows[target]) + column;
       Out* to = out.data + target * out.stride + column;
       for (std::size_t vector = 0; vector < num_vectors; ++vector) {
         const std::size_t count = vector + 1 == num_vectors ? last_count : vector_floats;
@@ -206,6 +206,17 @@ void require(bool holds, const char* rule) {
   if (!holds) throw std::invalid_argument(rule);
 }
 
+void check_rows(const char* what, std::span<const std::int32_t> rows, std::size_t num_rows) {
+  std::uint32_t largest = 0;
+  // A negative number is a large one without its sign.
+  for (const std::int32_t row : rows) largest = std::max(largest, static_cast<std::uint32_t>(row));
+  if (!rows.empty() && largest >= num_rows) {
+    throw std::out_of_range(std::string("aggregate: ") + what + " " +
+                            std::to_string(static_cast<std::int32_t>(largest)) + " is outside the " +
+                            std::to_string(num_rows) + " rows");
+  }
+}
+
 // One pass before anything is written: the kernels index with these.
 void check(const NeighborSums& sums, std::size_t num_rows) {
   require(!sums.indptr.empty() && sums.indptr.front() == 0, "aggregate: indptr must start with 0");
@@ -216,19 +227,16 @@ void check(const NeighborSums& sums, std::size_t num_rows) {
   require(ascends, "aggregate: indptr must ascend");
   const auto num_edges = static_cast<std::size_t>(sums.indptr.back());
   require(num_edges <= sums.sources.size(), "aggregate: indptr must end within the sources");
-  require(sums.num_targets() <= num_rows, "aggregate: targets must be the first of the sources' rows");
+  if (sums.own_rows.empty()) {
+    require(sums.num_targets() <= num_rows, "aggregate: targets must be the first of the sources' rows");
+  } else {
+    require(sums.own_rows.size() == sums.num_targets(), "aggregate: own rows must be one for each target");
+  }
   require(sums.edge_weights.empty() || sums.edge_weights.size() >= num_edges, "aggregate: an edge has no weight");
   require(sums.self_weights.empty() || sums.self_weights.size() == sums.num_targets(),
           "aggregate: self weights must be one for each target");
-  std::uint32_t largest = 0;
-  // A negative id is a large one without its sign.
-  for (std::size_t edge = 0; edge < num_edges; ++edge) {
-    largest = std::max(largest, static_cast<std::uint32_t>(sums.sources[edge]));
-  }
-  if (num_edges > 0 && largest >= num_rows) {
-    throw std::out_of_range("aggregate: source " + std::to_string(static_cast<std::int32_t>(largest)) +
-                            " is outside the " + std::to_string(num_rows) + " rows");
-  }
+  check_rows("source", sums.sources.first(num_edges), num_rows);
+  check_rows("own row", sums.own_rows, num_rows);
 }
 
 template <typename Task>
@@ -278,6 +286,7 @@ template <typename Value>
 void aggregate_backward(const NeighborSums& sums, const Matrix<const Value>& grad_out, const Matrix<Value>& grad_x,
                         unsigned num_threads, InstructionSet instructions) {
   check(sums, grad_x.num_rows);
+  require(sums.own_rows.empty(), "aggregate: there is no gradient for rows that lie anywhere");
   require(grad_out.num_rows == sums.num_targets(), "aggregate: the gradient must have a row for each target");
   require(grad_out.num_columns == grad_x.num_columns || grad_out.num_columns == 2 * grad_x.num_columns,
           "aggregate: the gradient must have the columns of x, once or twice");

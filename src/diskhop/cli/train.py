@@ -50,10 +50,14 @@ def train(
     precision: Annotated[str | None, typer.Option(help="Of linear layers: float32 or bfloat16.")] = None,
     matmul: Annotated[str | None, typer.Option(help="What multiplies matrices: mkl, blas, onednn or mixed.")] = None,
     store: Annotated[
-        str | None, typer.Option(help="How rows come to the model: memory, mapped, pread, direct, static, belady.")
+        str | None,
+        typer.Option(help="How rows come to the model: memory, mapped, pread, direct, static, belady, shared."),
     ] = None,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="Batches in their order, not as they are finished (shared).")
+    ] = False,
     cache: Annotated[
-        str | None, typer.Option(help="Of --memory, for rows kept between batches (static, belady).")
+        str | None, typer.Option(help="Of --memory, for rows kept between batches (static, belady, shared).")
     ] = None,
     pinned: Annotated[str | None, typer.Option(help="By what static chooses its rows: degree or accesses.")] = None,
     disk: Annotated[str | None, typer.Option(help="For batches sampled ahead (belady).")] = None,
@@ -97,6 +101,7 @@ def train(
         "precision": precision,
         "matmul": matmul,
         "store": store,
+        "ordered": ordered or None,
         "cache_bytes": None if cache is None else parse_bytes(cache),
         "pinned": pinned,
         "disk_bytes": None if disk is None else parse_bytes(disk),

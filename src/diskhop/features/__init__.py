@@ -14,6 +14,7 @@ from diskhop.features.direct import open_direct, open_pread
 from diskhop.features.mapped import open_mapped
 from diskhop.features.memory import MemoryStore, memory_reserves
 from diskhop.features.resources import StoreResources
+from diskhop.features.shared import SharedStore, shared_reserves
 from diskhop.features.static import open_static, static_reserves
 from diskhop.protocols import FeatureStore, Table
 
@@ -23,24 +24,30 @@ class StoreKind:
     """How a store is opened, and what it needs.
 
     open: a store's tickets are its own business, Any stands for what its submit() returns. reserves: (table, rows of
-    the cache, rows of a large batch) -> bytes to be reserved, by name. brings_rows: reads rows for every batch.
-    assembles: they are put together with other rows in other memory. keeps_rows: has a cache. looks_ahead: is a
-    LookAheadStore.
+    the cache or buffer, rows of a large batch) -> bytes to be reserved, by name. brings_rows: reads rows for every
+    batch into memory of its own. assembles: they are put together with other rows in other memory. lends: they can as
+    well be read where they are until release(). keeps_rows: has a cache. looks_ahead: is a LookAheadStore. extracts:
+    brings several batches at once into one buffer, each finished as its rows arrive.
     """
 
     open: Callable[[Table, StoreResources], FeatureStore[Any]]
     reserves: Callable[[Table, int, int], Mapping[str, int]] = lambda _table, _cache_rows, _batch_rows: {}
     brings_rows: bool = True
     assembles: bool = False
+    lends: bool = False
     keeps_rows: bool = False
     looks_ahead: bool = False
+    extracts: bool = False
 
 
 STORES = {
-    "memory": StoreKind(MemoryStore, memory_reserves, brings_rows=False, assembles=True),
+    "memory": StoreKind(MemoryStore, memory_reserves, brings_rows=False, assembles=True, lends=True),
     "mapped": StoreKind(open_mapped),
     "pread": StoreKind(open_pread),
     "direct": StoreKind(open_direct),
     "static": StoreKind(open_static, static_reserves, assembles=True, keeps_rows=True),
     "belady": StoreKind(BeladyStore, belady_reserves, assembles=True, keeps_rows=True, looks_ahead=True),
+    "shared": StoreKind(
+        SharedStore, shared_reserves, brings_rows=False, assembles=True, lends=True, keeps_rows=True, extracts=True
+    ),
 }

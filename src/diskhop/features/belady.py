@@ -152,6 +152,9 @@ class BeladyStore:
                 self._finish(self._unfinished[0])
         return ticket.brought
 
+    def cancel(self, ticket: _Fetch) -> None:
+        """See FeatureStore. What was submitted is brought: the cache goes on from there."""
+
     def release(self, ticket: _Fetch) -> None:
         """See FeatureStore. Where a batch was never collected, the batches after it cannot be."""
         if ticket.brought is None:

@@ -37,6 +37,10 @@ class GatheringStore:
         """See FeatureStore."""
         return ticket.result()
 
+    def cancel(self, ticket: Future[Rows]) -> None:
+        """See FeatureStore. A read that has begun is finished."""
+        ticket.cancel()
+
     def release(self, ticket: Future[Rows]) -> None:
         """See FeatureStore. Waits for a read that has begun; its memory goes with the last array that shows it."""
         if not ticket.cancel():

@@ -37,6 +37,9 @@ class MemoryStore:
         segment = RowSegment(self._rows, from_rows=ticket.node_ids)
         return Rows(ticket.num_nodes, self.table.row_bytes, (segment,), counts)
 
+    def cancel(self, ticket: SampledBatch) -> None:
+        """See FeatureStore."""
+
     def release(self, ticket: SampledBatch) -> None:
         """See FeatureStore."""
 

@@ -49,9 +49,10 @@ class ScannedBatch:
     counts: FetchCounts
 
     def leave(self) -> None:
-        """Give up what is still on its way."""
-        if self.missing is not None:
-            self.missing.leave()
+        """Give up what is still on its way, whoever waits for it."""
+        missing = self.missing
+        if missing is not None:
+            missing.leave()
 
 
 class RowScan:
@@ -111,6 +112,10 @@ class ScanningStore:
     def collect(self, ticket: ScannedBatch) -> Rows:
         """See FeatureStore."""
         return self._scan.finish(ticket, self._held)
+
+    def cancel(self, ticket: ScannedBatch) -> None:
+        """See FeatureStore."""
+        ticket.leave()
 
     def release(self, ticket: ScannedBatch) -> None:
         """See FeatureStore. Its memory goes with the last array that shows it."""

@@ -24,13 +24,15 @@ class LayerBlock:
     """The edges of one layer, grouped by target: target i's neighbours are sources[indptr[i] : indptr[i + 1]].
 
     indptr: int32 (targets + 1). sources: int32 (edges), below num_sources. degrees: int64 (num_sources), how many
-    in-neighbours each node has in the whole graph; None: count those of the block.
+    in-neighbours each node has in the whole graph; None: count those of the block. rows: int32 (num_sources), which
+    rows of x the sources are; None: 0, 1, 2 ...
     """
 
     indptr: Tensor
     sources: Tensor
     num_sources: int
     degrees: Tensor | None = None
+    rows: Tensor | None = None
 
     @property
     def num_targets(self) -> int:
@@ -48,16 +50,21 @@ class LayerBlock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """The edges of a mini-batch; see SampledBatch. degrees: int64 (nodes), in the whole graph, or None."""
+    """The edges of a mini-batch; see SampledBatch.
+
+    degrees: int64 (nodes), in the whole graph, or None. rows: int32 (nodes), which rows of the features they are, where
+    those lie among others'; None: 0, 1, 2 ...
+    """
 
     indptr: Tensor
     sources: Tensor
     num_sampled_nodes: tuple[int, ...]
     num_sampled_edges: tuple[int, ...]
     degrees: Tensor | None = None
+    rows: Tensor | None = None
 
     @classmethod
-    def of(cls, sampled: SampledBatch, degrees: Tensor | None = None) -> Block:
+    def of(cls, sampled: SampledBatch, degrees: Tensor | None = None, rows: Tensor | None = None) -> Block:
         """Wrap a sampled batch; its edges are not copied."""
         return cls(
             torch.from_numpy(sampled.indptr.astype(np.int32)),
@@ -65,6 +72,7 @@ class Block:
             sampled.num_sampled_nodes,
             sampled.num_sampled_edges,
             degrees,
+            rows,
         )
 
     @property
@@ -82,14 +90,16 @@ class Block:
             self.sources[: sum(self.num_sampled_edges[:num_hops])],
             num_sources,
             None if self.degrees is None else self.degrees[:num_sources],
+            None if self.rows is None or index > 0 else self.rows[:num_sources],
         )
 
 
 def mean_beside_self(x: Tensor, layer: LayerBlock, products: Products = DEFAULT_PRODUCTS) -> Tensor:
     """(targets, 2 * columns): the mean of each target's neighbours, 0 where there is none; beside it its own row.
 
-    x: (sources, columns) of float32, bfloat16 or float16. products: for the dtype and the memory of the result. Sums
-    are of float32 in the order of the edges, whatever the number of threads; an x that needs no gradient gets none.
+    x: (sources, columns) of float32, bfloat16 or float16, or more rows, where the layer says which. products: for the
+    dtype and the memory of the result. Sums are of float32 in the order of the edges, whatever the number of threads;
+    an x that needs no gradient gets none, and one with more rows may not need any.
     """
     out: Tensor = _Aggregate.apply(x, layer, _Sums(is_mean=True), 2 * x.shape[1], products)  # type: ignore[no-untyped-call]
     return out
@@ -119,7 +129,10 @@ class _Aggregate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, layer: LayerBlock, sums: _Sums, num_columns: int, products: Products) -> Tensor:
         out = products.empty(layer.num_targets, num_columns, products.dtype)
-        aggregate(layer.indptr, layer.sources, *sums, _whole_rows(x.detach()), out, torch.get_num_threads())
+        sources, own_rows = layer.sources, None
+        if layer.rows is not None:
+            sources, own_rows = layer.rows.index_select(0, sources), layer.rows[: layer.num_targets]
+        aggregate(layer.indptr, sources, *sums, own_rows, _whole_rows(x.detach()), out, torch.get_num_threads())
         ctx.layer, ctx.sums, ctx.products, ctx.shape, ctx.dtype = layer, sums, products, x.shape, x.dtype
         return out
 

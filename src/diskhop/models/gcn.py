@@ -21,7 +21,7 @@ class GcnLayer(GCNConv):  # type: ignore[misc]  # PyG has no types
     """PyG's GCNConv, with its parameters, on a layer block."""
 
     uses_degrees = True
-    takes_stored_dtype = True
+    takes_stored_rows = True
     rectifies = True
 
     def __init__(self, in_dim: int, out_dim: int, products: Products = DEFAULT_PRODUCTS) -> None:

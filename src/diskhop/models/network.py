@@ -7,6 +7,7 @@ layer has one head, in PyG as many as the others).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -55,7 +56,7 @@ class Network(nn.Module):
             for i in range(num_layers - 1 if residual else 0)
         )
         self.uses_degrees = any(getattr(conv, "uses_degrees", False) for conv in self.convs)
-        self._takes_stored_dtype = all(getattr(conv, "takes_stored_dtype", False) for conv in self.convs[:1])
+        self._takes_stored_rows = all(getattr(conv, "takes_stored_rows", False) for conv in self.convs[:1])
         self._activation = activation
         self._products = products
         self._dropout = dropout
@@ -63,8 +64,13 @@ class Network(nn.Module):
         self._normalize_input = normalize_input
 
     def forward(self, x: Tensor, block: Block) -> Tensor:
-        """Features of the batch's nodes (nodes, in_dim), of any dtype -> float32 (seeds, out_dim)."""
-        h = x if self._takes_stored_dtype else x.float()
+        """Features of the batch's nodes (nodes, in_dim), of any dtype -> float32 (seeds, out_dim).
+
+        Where the block says which rows of x they are, x may have others besides.
+        """
+        if block.rows is not None and not self._reads_rows_once():
+            x, block = x.index_select(0, block.rows), replace(block, rows=None)
+        h = x if self._takes_stored_rows else x.float()
         if self._normalize_input:
             h = h.float()
             h = h / h.sum(dim=1, keepdim=True).clamp(min=1.0)
@@ -76,6 +82,11 @@ class Network(nn.Module):
                 out = out + self.shortcuts[i](h[: layer.num_targets])
             h = out
         return h.float()
+
+    def _reads_rows_once(self) -> bool:
+        """Whether nothing but the first layer's sums reads features: those take them from wherever they are."""
+        drops_inputs = self._input_dropout > 0 and self.training
+        return self._takes_stored_rows and not (self._normalize_input or drops_inputs or len(self.shortcuts) > 0)
 
     def _hidden(self, i: int, h: Tensor, layer: LayerBlock) -> Tensor:
         """What layer i gives, normalised and activated."""

@@ -14,7 +14,7 @@ from diskhop.models.rectifier import Rectifier
 class SageLayer(SAGEConv):  # type: ignore[misc]  # PyG has no types
     """PyG's SAGEConv, with its parameters and values, on a layer block, in one product instead of two."""
 
-    takes_stored_dtype = True
+    takes_stored_rows = True
     rectifies = True
 
     def __init__(self, in_dim: int, out_dim: int, products: Products = DEFAULT_PRODUCTS) -> None:

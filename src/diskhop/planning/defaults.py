@@ -26,7 +26,7 @@ from diskhop.io.probe import probe
 from diskhop.io.scratch import free_bytes
 from diskhop.pipeline import counts_accesses
 from diskhop.plan import Plan
-from diskhop.planning.in_flight import BatchesInFlight
+from diskhop.planning.in_flight import LEAST_EXTRACTORS, BatchesInFlight
 from diskhop.protocols import Table
 from diskhop.sampled_record import describe_batch
 from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet
@@ -49,6 +49,8 @@ _MEASURED_BATCHES = 5
 _HEADROOM = 1.1
 # Threads that sample from lists on the disk: they wait for it most of the time, however few cores there are.
 _MOST_SHARING_READS = 12
+# Batches extracted at the same time, where the budget has room: their reads are shared, ever less is saved.
+_MOST_EXTRACTORS = 8
 # Below this a whole table is read in a fraction of the seconds that measuring takes.
 _WORTH_MEASURING_BYTES = 256 << 20
 
@@ -58,8 +60,9 @@ class Workload:
     """What the choice depends on. None leaves it open.
 
     cache_bytes: of rows kept between batches. disk_bytes: of what is sampled ahead. scratch: the folder for that.
-    pinned, holds_while_waiting: see Plan. also_held: bytes of graph data that the caller keeps besides, by name (of
-    labels).
+    pinned, holds_while_waiting: see Plan. ordered: batches are to come in their order, also from a store that would
+    deliver them as they are finished. reads_lent_rows: the consumer takes rows where the store has them, see MiniBatch.
+    also_held: bytes of graph data that the caller keeps besides, by name (of labels).
     """
 
     seed_sets: tuple[SeedSet, ...]
@@ -72,6 +75,8 @@ class Workload:
     scratch: str | None = None
     pinned: str | None = None
     holds_while_waiting: bool = False
+    ordered: bool = False
+    reads_lent_rows: bool = False
     also_held: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -158,23 +163,35 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     threads = default_threads() if workload.threads is None else workload.threads
     if threads < 1:
         raise ConfigError(f"threads must be at least 1, got {threads}")
-    sampling_threads = max(1, threads // 2)
+    ordered = workload.ordered or not kind.extracts
+    # As they come, a batch that is slow to sample must not be in the way of the others.
+    sampling_threads = max(1 if ordered else 2, threads // 2)
 
     sizes = measure_batches(dataset, workload)
     block_bytes = buffer_bytes(sizes.block_bytes)
-    in_flight = BatchesInFlight.choose(dataset, kind, sizes.block_bytes, sizes.num_nodes, workload.holds_while_waiting)
+    in_flight = BatchesInFlight.choose(
+        dataset,
+        kind,
+        sizes.block_bytes,
+        sizes.num_nodes,
+        reads_lent_rows=workload.reads_lent_rows,
+        holds_while_waiting=workload.holds_while_waiting,
+    )
     # Finished blocks: in the channel, with each sampling thread that waits for room there, and before the gate. Those
     # of a superbatch are on the disk, but for two on their way there.
     num_blocks = 2 * sampling_threads + (2 if kind.looks_ahead else SAMPLED_AHEAD) + 1
     tracing_bytes = writer_bytes(sizes.record_bytes) + reader_bytes(sizes.record_bytes) if kind.looks_ahead else 0
     table = dataset.features()
     wanted_rows = 0 if table is None else min((workload.cache_bytes or 0) // table.row_bytes, table.num_rows)
+    held_rows = wanted_rows
+    if kind.extracts and table is not None:
+        held_rows = min((LEAST_EXTRACTORS + in_flight.is_lent) * sizes.num_nodes, table.num_rows)
     smallest = {
         **workload.also_held,
         "sampled ahead": num_blocks * block_bytes + tracing_bytes,
         "sampling": sampling_threads * sizes.workspace_bytes,
         "sorting ids": sizes.num_nodes * BYTES_A_ROW_TO_JOIN,
-        **({} if table is None else kind.reserves(table, wanted_rows, sizes.num_nodes)),
+        **({} if table is None else kind.reserves(table, held_rows, sizes.num_nodes)),
         "mini-batches in flight": in_flight.num_bytes,
         "staging": SMALLEST_STAGING_BYTES,
     }
@@ -183,7 +200,18 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     topology, topology_cache_bytes, sampling_threads = _choose_topology(draft, dataset, sizes, sampling_threads)
     more_bytes = min(STAGING_BYTES - SMALLEST_STAGING_BYTES, draft.left_bytes)
     draft.take("staging", more_bytes & ~(SMALLEST_STAGING_BYTES - 1))
-    more_in_flight = in_flight.grow(draft.left_bytes)
+    extractors = 1
+    if kind.extracts and table is not None:
+        extractors = _choose_extractors(draft, kind, table, sizes.num_nodes, in_flight)
+        draft.reasons.append(
+            f"{sampling_threads} samplers: {threads} threads are shared with the model, lists are in {topology}; "
+            f"{extractors} extractors: as many batches fit, of up to {sizes.num_nodes} rows each"
+        )
+        how = "in their order, as asked" if ordered else "as they are finished, which changes the course of training"
+        draft.reasons.append(f"batches are delivered {how}")
+        more_in_flight = in_flight.grow(draft.left_bytes, extractors + in_flight.is_lent)
+    else:
+        more_in_flight = in_flight.grow(draft.left_bytes)
     draft.take("mini-batches in flight", more_in_flight.num_bytes - in_flight.num_bytes)
     in_flight = more_in_flight
     pinned = workload.pinned or PINNED[0]
@@ -192,8 +220,11 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         counting_bytes = COUNTING_BYTES_A_NODE * dataset.num_nodes + draft.reserved["sampling"] + in_flight.batch_bytes
         topology_now_bytes = draft.reserved.get("topology", 0)
         budget.require({**workload.also_held, "topology": topology_now_bytes, "counting accesses": counting_bytes})
-    cache_rows = wanted_rows
-    if kind.keeps_rows and table is not None:
+    cache_rows, buffer_rows = wanted_rows, 0
+    if kind.extracts and table is not None:
+        most_rows = (extractors + in_flight.is_lent) * sizes.num_nodes
+        cache_rows, buffer_rows = _choose_buffer(draft, workload, kind, table, held_rows, most_rows)
+    elif kind.keeps_rows and table is not None:
         cache_rows = _choose_cache(draft, workload, kind, table, wanted_rows, sizes.num_nodes)
     superbatch, scratch = 0, ""
     if kind.looks_ahead:
@@ -223,6 +254,9 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         staging_bytes=draft.reserved["staging"],
         batch_rows=sizes.num_nodes,
         cache_rows=cache_rows,
+        buffer_rows=buffer_rows,
+        extractors=extractors,
+        ordered=ordered,
         pinned=pinned,
         superbatch=superbatch,
         scratch=scratch,
@@ -271,14 +305,51 @@ def _choose_topology(
     return "cached", cache_bytes, num_threads
 
 
+def _slot_bytes(kind: StoreKind, table: Table) -> int:
+    """That a row more takes which the store keeps."""
+    return sum(kind.reserves(table, 1, 1).values()) - sum(kind.reserves(table, 0, 1).values())
+
+
+def _choose_extractors(
+    draft: _Draft, kind: StoreKind, table: Table, batch_rows: int, in_flight: BatchesInFlight
+) -> int:
+    """As many as fit (GNNDrive, section 4.2): in the buffer each has room for a large batch, and so has the model."""
+    most_more = draft.left_bytes // (batch_rows * _slot_bytes(kind, table) + in_flight.bytes_on_its_way)
+    return min(LEAST_EXTRACTORS + most_more, _MOST_EXTRACTORS)
+
+
+def _choose_buffer(
+    draft: _Draft, workload: Workload, kind: StoreKind, table: Table, held_rows: int, most_rows: int
+) -> tuple[int, int]:
+    """Rows that are kept although no batch uses them, and rows of the whole buffer.
+
+    held_rows: that it has room for already; most_rows: of all batches in it.
+    """
+    wanted_rows, whose = table.num_rows, "all that batches leave free"
+    if workload.cache_bytes is not None:
+        wanted_rows, whose = workload.cache_bytes // table.row_bytes, "as asked"
+    slot_bytes = _slot_bytes(kind, table)
+    more_rows = min(most_rows + wanted_rows, table.num_rows) - held_rows
+    more_rows = min(more_rows, draft.left_bytes // slot_bytes)
+    draft.take("feature buffer", more_rows * slot_bytes)
+    buffer_rows = held_rows + more_rows
+    kept_rows = min(wanted_rows, buffer_rows)
+    share = f"{buffer_rows / max(table.num_rows, 1):.1%} of {table.num_rows}"
+    draft.reasons.append(
+        f"a buffer of {buffer_rows} rows, {share}, for the batches in it together; of those that none uses, up to "
+        f"{kept_rows} are kept: {whose}"
+    )
+    return kept_rows, buffer_rows
+
+
 def _choose_cache(
     draft: _Draft, workload: Workload, kind: StoreKind, table: Table, wanted_rows: int, batch_rows: int
 ) -> int:
     """How many rows are kept: those asked for, which are reserved already, or what is left."""
     rows, whose = wanted_rows, "as asked"
     if workload.cache_bytes is None:
-        empty, one = (kind.reserves(table, rows, batch_rows) for rows in (0, 1))
-        rows = min(draft.left_bytes // (sum(one.values()) - sum(empty.values())), table.num_rows)
+        empty = kind.reserves(table, 0, batch_rows)
+        rows = min(draft.left_bytes // _slot_bytes(kind, table), table.num_rows)
         for name, num_bytes in kind.reserves(table, rows, batch_rows).items():
             draft.take(name, num_bytes - empty[name])
         whose = "what is left"

@@ -14,12 +14,18 @@ from diskhop.pipeline import batch_bytes
 
 # What they ask for is read together: the more, the fewer bytes for each.
 _MOST_ON_THEIR_WAY = 4
+# Of which none waits for another's rows to be put together.
+LEAST_EXTRACTORS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class BatchesInFlight:
-    """Memory for batches, by what happens to them; see Plan. bytes_on_its_way: of one, if it misses every row."""
+    """Memory for batches, by what happens to them; see Plan.
 
+    bytes_on_its_way: of one, if it misses every row. is_lent: the store's memory has its rows, also for the model.
+    """
+
+    is_lent: bool
     batch_bytes: int
     bytes_on_its_way: int
     bytes_on_their_way: int
@@ -28,20 +34,32 @@ class BatchesInFlight:
 
     @classmethod
     def choose(
-        cls, dataset: Dataset, kind: StoreKind, block_bytes: int, num_nodes: int, holds_while_waiting: bool
+        cls,
+        dataset: Dataset,
+        kind: StoreKind,
+        block_bytes: int,
+        num_nodes: int,
+        *,
+        reads_lent_rows: bool,
+        holds_while_waiting: bool,
     ) -> Self:
-        """As few as go: one with the model, one on its way."""
-        whole_bytes = batch_bytes(dataset, block_bytes, num_nodes)
+        """As few as go: one with the model, one on its way, or as many as are extracted at the same time."""
         table = dataset.features()
-        assembles = kind.assembles and table is not None
+        # Rows that are decoded are put together on the way.
+        is_lent = table is not None and kind.lends and reads_lent_rows and dataset.feature_dtype != "int8"
+        assembles = table is not None and kind.assembles and not is_lent
+        whole_bytes = buffer_bytes(block_bytes) if is_lent else batch_bytes(dataset, block_bytes, num_nodes)
         one_bytes = buffer_bytes(block_bytes) if assembles else whole_bytes
-        if table is not None and kind.brings_rows:
+        if table is not None and (kind.brings_rows or kind.extracts):
             one_bytes += num_nodes * BYTES_A_ROW_ON_ITS_WAY
-            one_bytes += buffer_bytes(num_nodes * table.row_bytes) if assembles else 0
+        if table is not None and kind.brings_rows and assembles:
+            one_bytes += buffer_bytes(num_nodes * table.row_bytes)
+        num_on_their_way = LEAST_EXTRACTORS if kind.extracts else 1
         return cls(
+            is_lent=is_lent,
             batch_bytes=whole_bytes,
             bytes_on_its_way=one_bytes,
-            bytes_on_their_way=one_bytes if assembles or holds_while_waiting else 2 * one_bytes,
+            bytes_on_their_way=one_bytes * (num_on_their_way + (not assembles and not holds_while_waiting)),
             bytes_assembled=whole_bytes if assembles else 0,
             holds_while_waiting=holds_while_waiting,
         )
@@ -52,10 +70,10 @@ class BatchesInFlight:
         held_bytes = self.batch_bytes if self.holds_while_waiting else 0
         return self.bytes_on_their_way + self.bytes_assembled + held_bytes
 
-    def grow(self, left_bytes: int) -> Self:
+    def grow(self, left_bytes: int, most_on_their_way: int = _MOST_ON_THEIR_WAY) -> Self:
         """More on their way, and then room to assemble one while the model has another."""
-        wanted_bytes = _MOST_ON_THEIR_WAY * self.bytes_on_its_way - self.bytes_on_their_way
-        more_bytes = min(wanted_bytes, left_bytes)
+        wanted_bytes = most_on_their_way * self.bytes_on_its_way - self.bytes_on_their_way
+        more_bytes = min(max(wanted_bytes, 0), left_bytes)
         has_room = self.bytes_assembled > 0 and left_bytes - more_bytes >= self.batch_bytes
         assembles_more = has_room and not self.holds_while_waiting
         return replace(

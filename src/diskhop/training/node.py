@@ -169,6 +169,8 @@ def _workload(config: TrainConfig, seeds: SplitSeeds, held: dict[str, int]) -> W
         disk_bytes=config.disk_bytes or None,
         scratch=config.scratch or None,
         pinned=config.pinned or None,
+        ordered=config.ordered,
+        reads_lent_rows=True,
         also_held=held,
     )
 

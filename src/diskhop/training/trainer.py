@@ -121,7 +121,8 @@ class NodeTrainer:
         return value
 
     def _forward(self, batch: MiniBatch) -> Tensor:
-        scores: Tensor = self.model(batch.x, Block.of(batch.sampled, batch.in_degrees))
+        rows = None if batch.rows is None else torch.from_numpy(batch.rows.astype(np.int32))
+        scores: Tensor = self.model(batch.x, Block.of(batch.sampled, batch.in_degrees, rows))
         return scores
 
     def _loss(self, batch: MiniBatch) -> Tensor:
@@ -189,6 +190,7 @@ class _Pass:
             "stall_seconds": self._stall_seconds,
             "rows_requested": self._counts.rows_requested,
             "rows_hit": self._counts.rows_hit,
+            "rows_shared": self._counts.rows_shared,
             "rows_filled": self._counts.rows_filled,
             "reads": self._counts.reads,
             "bytes_needed": self._counts.bytes_needed,
