@@ -15,7 +15,7 @@ import atexit
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -117,8 +117,9 @@ class BatchStream:
         self._sampler = sampler
         self._seeds = seeds
         self._batch_size = batch_size
-        all_indices = range(-(-len(seeds) // batch_size))
-        self._indices = [index for index in all_indices if first_number + index not in left_out]
+        self._indices: Sequence[int] = range(-(-len(seeds) // batch_size))
+        if left_out:
+            self._indices = [index for index in self._indices if first_number + index not in left_out]
         self._num_batches = len(self._indices)
         self._purpose = purpose
         self._epoch = epoch

@@ -8,13 +8,14 @@ import threading
 import time
 import tracemalloc
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from diskhop._native import FaultInjector, FaultRule, why_no_uring
-from diskhop.batch_stream import MiniBatch
+from diskhop.batch_stream import InFlight, MiniBatch
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
@@ -49,11 +50,11 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return open_dataset(path)
 
 
-def plan_for(dataset: Dataset, memory_bytes: int = 200_000_000, store: str = "direct") -> Plan:
+def plan_for(dataset: Dataset, memory_bytes: int = 200_000_000, store: str = "direct", **wanted: Any) -> Plan:
     seeds = dataset.split("train")
     assert seeds is not None
     seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=100, fanouts=FANOUTS, is_shuffled=False)
-    workload = Workload(seed_sets=(seed_set,), seed=0, store=store, engine="threads", threads=2)
+    workload = Workload(seed_sets=(seed_set,), seed=0, store=store, engine="threads", threads=2, **wanted)
     return choose_plan(dataset, workload, Budget(memory_bytes), assumed_device_model())
 
 
@@ -76,9 +77,15 @@ def run_all(
         ) as batches,
     ):
         # Clones, since the pipeline reuses the memory of batches it has given out.
-        found = [replace(batch, x=batch.x.clone()) for batch in batches]
+        found = [replace(batch, x=rows_of(batch), rows=None) for batch in batches]
     assert budget.available_bytes == budget.total_bytes
-    return found
+    numbers = [batch.sampled.number for batch in found]
+    assert not plan.ordered or numbers == sorted(numbers)
+    return sorted(found, key=lambda batch: batch.sampled.number)
+
+
+def rows_of(batch: MiniBatch) -> torch.Tensor:
+    return batch.x.clone() if batch.rows is None else batch.x[torch.from_numpy(batch.rows.copy())]
 
 
 def assert_same(left: list[MiniBatch], right: list[MiniBatch]) -> None:
@@ -141,8 +148,103 @@ def test_rows_of_every_width_and_dtype_are_those_of_memory(
     plan = replace(plan_for(made, store=store), engine=ENGINES[0], cache_rows=200, superbatch=2)
     found = run_all(made, plan)
     assert_same(found, reference)
-    if STORES[store].keeps_rows:
+    if STORES[store].extracts:
+        assert sum(batch.counts.rows_hit + batch.counts.rows_shared for batch in found) > 0
+    elif STORES[store].keeps_rows:
         assert all(0 < batch.counts.rows_hit < batch.counts.rows_requested for batch in found)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("store", [name for name, kind in STORES.items() if kind.lends])
+def test_rows_read_where_the_store_has_them_are_those_of_memory(
+    graph_of_width: tuple[Dataset, list[MiniBatch]], store: str, ordered: bool
+) -> None:
+    made, reference = graph_of_width
+    plan = replace(plan_for(made, store=store, reads_lent_rows=True, ordered=ordered), cache_rows=200)
+    assert (plan.bytes_assembled > 0) == (made.feature_dtype == "int8")
+    assert_same(run_all(made, plan), reference)
+
+
+def test_batches_come_as_they_are_finished_or_in_their_order(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One batch is slow to be brought: others pass it, unless the order is to be kept."""
+    seeds = dataset.split("train")
+    assert seeds is not None
+    bring_rows = Pipeline.bring_rows
+    others_passed = threading.Event()
+
+    def bring_slowly(self: Pipeline, batch: InFlight, with_in_degrees: bool) -> None:
+        if batch.sampled.number == 1 and not self.plan.ordered:
+            assert others_passed.wait(60)
+        bring_rows(self, batch, with_in_degrees)
+
+    monkeypatch.setattr(Pipeline, "bring_rows", bring_slowly)
+    for ordered in (True, False):
+        others_passed.clear()
+        plan = plan_for(dataset, store="shared", ordered=ordered, reads_lent_rows=True)
+        assert (plan.ordered, plan.extractors >= 2) == (ordered, True)
+        numbers = []
+        with (
+            open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline,
+            pipeline.run(
+                seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=FANOUTS, batch_size=100, seed=3, max_batches=8
+            ) as batches,
+        ):
+            for batch in batches:
+                numbers.append(batch.sampled.number)
+                if len(numbers) == 5:
+                    others_passed.set()
+        assert sorted(numbers) == list(range(8))
+        assert (numbers == list(range(8))) == ordered
+        assert ordered or numbers.index(1) >= 5
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("reads_lent_rows", [True, False])
+def test_the_smallest_budget_of_a_shared_buffer_works(dataset: Dataset, ordered: bool, reads_lent_rows: bool) -> None:
+    def plan_of(memory_bytes: int) -> Plan:
+        return plan_for(dataset, memory_bytes, "shared", ordered=ordered, reads_lent_rows=reads_lent_rows)
+
+    with pytest.raises(BudgetError, match="feature buffer") as caught:
+        plan_of(1000)
+    smallest_bytes = caught.value.smallest_bytes
+    assert smallest_bytes is not None
+    plan = plan_of(smallest_bytes)
+    assert plan.extractors == 2
+    # With room for no more batches than are in it at once, all come.
+    assert_same(run_all(dataset, plan, num_batches=None), run_all(dataset, plan_for(dataset), num_batches=None))
+    with pytest.raises(BudgetError):
+        plan_of(smallest_bytes - 1)
+
+
+def test_a_batch_that_the_shared_buffer_cannot_hold_ends_the_pass(dataset: Dataset) -> None:
+    plan = replace(plan_for(dataset, store="shared", reads_lent_rows=True), buffer_rows=500)
+    with pytest.raises(BudgetError, match=r"batch \d+ has \d+ rows.* holds 500; the smallest that works is 2\d\dMB"):
+        run_all(dataset, plan)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("diskhop")]
+
+
+@pytest.mark.parametrize("reads_lent_rows", [True, False])
+def test_leaving_at_any_moment_returns_at_once(dataset: Dataset, reads_lent_rows: bool) -> None:
+    """Whatever the stages wait for just then; the buffer that they leave behind serves the next pass."""
+    plan = plan_for(dataset, store="shared", reads_lent_rows=reads_lent_rows)
+    seeds = dataset.split("train")
+    assert seeds is not None
+    # For two batches and the model's.
+    plan = replace(plan, buffer_rows=3 * plan.batch_rows, extractors=2)
+    generator = np.random.default_rng(0)
+    with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
+        for start in range(100):
+            with pipeline.run(
+                seeds, purpose=Purpose.TRAIN, epoch=start, fanouts=FANOUTS, batch_size=50, seed=0
+            ) as batches:
+                for _ in range(generator.integers(0, 4)):
+                    next(batches)
+                time.sleep(generator.choice([0, 0.0005, 0.003]))
+                left = time.monotonic()
+            assert time.monotonic() - left < 10
+            assert not [thread for thread in threading.enumerate() if thread.name.startswith("diskhop_")]
+        read, dropped, held = pipeline.store.totals  # type: ignore[union-attr]
+        assert read == dropped + held
 
 
 def test_features_are_the_dataset_s_rows(dataset: Dataset) -> None:
@@ -164,7 +266,7 @@ def test_epochs_and_purposes_draw_anew(dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("store", ["direct", "static", "belady"])
+@pytest.mark.parametrize("store", ["direct", "static", "belady", "shared"])
 @pytest.mark.parametrize("kind", ["short_transfer", "interrupted", "again"])
 def test_curable_faults_leave_batches_as_they_are(dataset: Dataset, store: str, engine: str, kind: str) -> None:
     reference = run_all(dataset, plan_for(dataset))
@@ -174,7 +276,7 @@ def test_curable_faults_leave_batches_as_they_are(dataset: Dataset, store: str, 
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("store", ["direct", "static", "belady"])
+@pytest.mark.parametrize("store", ["direct", "static", "belady", "shared"])
 @pytest.mark.parametrize("kind", ["io_error", "truncated"])
 def test_each_incurable_fault_is_one_error_with_file_and_offset(
     dataset: Dataset, store: str, engine: str, kind: str
@@ -198,7 +300,7 @@ def test_each_incurable_fault_is_one_error_with_file_and_offset(
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("diskhop")]
 
 
-@pytest.mark.parametrize("store", ["direct", "static", "belady"])
+@pytest.mark.parametrize("store", ["direct", "static", "belady", "shared"])
 def test_leaving_early_joins_every_thread_and_returns_the_memory(dataset: Dataset, store: str) -> None:
     plan = plan_for(dataset, store=store)
     seeds = dataset.split("train")
