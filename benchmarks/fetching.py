@@ -46,6 +46,8 @@ def run_fetching(
         seed=SEED,
         store=store,
         cache_bytes=workload.cache_bytes if STORES[store].keeps_rows else None,
+        # As in training.
+        reads_lent_rows=True,
         also_held=held,
     )
     budget = Budget(workload.memory_bytes(store, dataset))

@@ -135,7 +135,7 @@ class BatchStream:
         self._unreleased: set[InFlight] = set()
         self._on_their_way = ByteGate(plan.bytes_on_their_way)
         self._assembled = ByteGate(plan.bytes_assembled)
-        self._extracting = ByteGate(plan.extractors if plan.extractors > 1 else _MOST_IN_FLIGHT)
+        self._extracting = ByteGate(plan.most_extracting or _MOST_IN_FLIGHT)
         # Those of a superbatch wait on the disk.
         num_sampled = plan.sampling_threads + (SAMPLED_AHEAD if look_ahead is None else 0)
         self._sampled = (OrderedChannel[Sampled] if plan.ordered else ArrivalChannel[Sampled])(num_sampled)
@@ -147,7 +147,7 @@ class BatchStream:
         self._used = ArrivalChannel[InFlight](_MOST_IN_FLIGHT)
         stages = [self._sample] * plan.sampling_threads + [self._submit]
         # In order there is nothing to be gained from finishing a batch before the one that goes first.
-        stages += [self._collect] * (1 if plan.ordered else plan.extractors) + [self._release_used]
+        stages += [self._collect] * (1 if plan.ordered else plan.most_extracting) + [self._release_used]
         if self._maker is not None:
             stages.append(self._look_ahead)
         # Daemons, and closed at exit: an iterator that somebody still holds then must not keep the process alive.

@@ -19,9 +19,9 @@ class Plan:
     them, unless holds_while_waiting: where a consumer keeps it while it waits for the next, as a loop's variable does,
     it is one more.
 
-    extractors: batches whose rows are brought at the same time, or that are finished and wait for the model, each on a
-    thread of its own; 1: one thread finishes them in their order. buffer_rows: of the buffer that they share with the
-    model's. ordered: batches are delivered in their order, not as they are finished.
+    buffer_rows: of a buffer that batches share. extractors: batches that it has room for beside the model's, however
+    large and different they are, while they are brought or wait for the model; most_extracting: that may be there while
+    they share rows, 0 for no such bound. ordered: batches are delivered in their order, not as they are finished.
 
     max_gap_bytes: the largest gap that is read over rather than skipped. staging_bytes: where reads of rows land.
     threads: cores that sampling, gathering and the model share. reserved: bytes by name.
@@ -45,7 +45,8 @@ class Plan:
     batch_rows: int
     cache_rows: int = 0
     buffer_rows: int = 0
-    extractors: int = 1
+    extractors: int = 0
+    most_extracting: int = 0
     ordered: bool = True
     pinned: str = "degree"
     superbatch: int = 0

@@ -51,6 +51,8 @@ _HEADROOM = 1.1
 _MOST_SHARING_READS = 12
 # Batches extracted at the same time, where the budget has room: their reads are shared, ever less is saved.
 _MOST_EXTRACTORS = 8
+# In the room of one that shares nothing.
+_MOST_SHARING_ROWS = 2
 # Below this a whole table is read in a fraction of the seconds that measuring takes.
 _WORTH_MEASURING_BYTES = 256 << 20
 
@@ -185,7 +187,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     wanted_rows = 0 if table is None else min((workload.cache_bytes or 0) // table.row_bytes, table.num_rows)
     held_rows = wanted_rows
     if kind.extracts and table is not None:
-        held_rows = min((LEAST_EXTRACTORS + in_flight.is_lent) * sizes.num_nodes, table.num_rows)
+        held_rows = _rows_of_extractors(LEAST_EXTRACTORS, in_flight, table, sizes.num_nodes)
     smallest = {
         **workload.also_held,
         "sampled ahead": num_blocks * block_bytes + tracing_bytes,
@@ -200,16 +202,19 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     topology, topology_cache_bytes, sampling_threads = _choose_topology(draft, dataset, sizes, sampling_threads)
     more_bytes = min(STAGING_BYTES - SMALLEST_STAGING_BYTES, draft.left_bytes)
     draft.take("staging", more_bytes & ~(SMALLEST_STAGING_BYTES - 1))
-    extractors = 1
+    extractors = most_extracting = 0
     if kind.extracts and table is not None:
         extractors = _choose_extractors(draft, kind, table, sizes.num_nodes, in_flight)
+        most_extracting = min(_MOST_SHARING_ROWS * extractors, _MOST_EXTRACTORS)
+        held_rows = _rows_of_extractors(extractors, in_flight, table, sizes.num_nodes)
         draft.reasons.append(
             f"{sampling_threads} samplers: {threads} threads are shared with the model, lists are in {topology}; "
-            f"{extractors} extractors: as many batches fit, of up to {sizes.num_nodes} rows each"
+            f"{extractors} extractors: as many batches fit, of up to {sizes.num_nodes} rows each, and up to "
+            f"{most_extracting} while they share rows"
         )
         how = "in their order, as asked" if ordered else "as they are finished, which changes the course of training"
         draft.reasons.append(f"batches are delivered {how}")
-        more_in_flight = in_flight.grow(draft.left_bytes, extractors + in_flight.is_lent)
+        more_in_flight = in_flight.grow(draft.left_bytes, most_extracting + in_flight.is_lent)
     else:
         more_in_flight = in_flight.grow(draft.left_bytes)
     draft.take("mini-batches in flight", more_in_flight.num_bytes - in_flight.num_bytes)
@@ -222,8 +227,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         budget.require({**workload.also_held, "topology": topology_now_bytes, "counting accesses": counting_bytes})
     cache_rows, buffer_rows = wanted_rows, 0
     if kind.extracts and table is not None:
-        most_rows = (extractors + in_flight.is_lent) * sizes.num_nodes
-        cache_rows, buffer_rows = _choose_buffer(draft, workload, kind, table, held_rows, most_rows)
+        cache_rows, buffer_rows = _choose_buffer(draft, workload, kind, table, held_rows)
     elif kind.keeps_rows and table is not None:
         cache_rows = _choose_cache(draft, workload, kind, table, wanted_rows, sizes.num_nodes)
     superbatch, scratch = 0, ""
@@ -256,6 +260,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         cache_rows=cache_rows,
         buffer_rows=buffer_rows,
         extractors=extractors,
+        most_extracting=most_extracting,
         ordered=ordered,
         pinned=pinned,
         superbatch=superbatch,
@@ -310,26 +315,35 @@ def _slot_bytes(kind: StoreKind, table: Table) -> int:
     return sum(kind.reserves(table, 1, 1).values()) - sum(kind.reserves(table, 0, 1).values())
 
 
+def _rows_of_extractors(extractors: int, in_flight: BatchesInFlight, table: Table, batch_rows: int) -> int:
+    """Of a buffer with room for so many large batches that share no row, beside the model's if it reads them there."""
+    return min((extractors + in_flight.is_lent) * batch_rows, table.num_rows)
+
+
 def _choose_extractors(
     draft: _Draft, kind: StoreKind, table: Table, batch_rows: int, in_flight: BatchesInFlight
 ) -> int:
-    """As many as fit (GNNDrive, section 4.2): in the buffer each has room for a large batch, and so has the model."""
-    most_more = draft.left_bytes // (batch_rows * _slot_bytes(kind, table) + in_flight.bytes_on_its_way)
-    return min(LEAST_EXTRACTORS + most_more, _MOST_EXTRACTORS)
+    """As many as fit (GNNDrive, section 4.2), at most _MOST_EXTRACTORS."""
+    slot_bytes = _slot_bytes(kind, table)
+    least_rows = _rows_of_extractors(LEAST_EXTRACTORS, in_flight, table, batch_rows)
+    extractors, num_bytes = LEAST_EXTRACTORS, 0
+    while extractors < _MOST_EXTRACTORS:
+        more_rows = _rows_of_extractors(extractors + 1, in_flight, table, batch_rows) - least_rows
+        blocks = _MOST_SHARING_ROWS * (extractors + 1 - LEAST_EXTRACTORS)
+        if more_rows * slot_bytes + blocks * in_flight.bytes_on_its_way > draft.left_bytes:
+            break
+        extractors, num_bytes = extractors + 1, more_rows * slot_bytes
+    draft.take("feature buffer", num_bytes)
+    return extractors
 
 
-def _choose_buffer(
-    draft: _Draft, workload: Workload, kind: StoreKind, table: Table, held_rows: int, most_rows: int
-) -> tuple[int, int]:
-    """Rows that are kept although no batch uses them, and rows of the whole buffer.
-
-    held_rows: that it has room for already; most_rows: of all batches in it.
-    """
+def _choose_buffer(draft: _Draft, workload: Workload, kind: StoreKind, table: Table, held_rows: int) -> tuple[int, int]:
+    """Rows that are kept although no batch uses them, and rows of the whole buffer. held_rows: reserved already."""
     wanted_rows, whose = table.num_rows, "all that batches leave free"
     if workload.cache_bytes is not None:
         wanted_rows, whose = workload.cache_bytes // table.row_bytes, "as asked"
     slot_bytes = _slot_bytes(kind, table)
-    more_rows = min(most_rows + wanted_rows, table.num_rows) - held_rows
+    more_rows = min(held_rows + wanted_rows, table.num_rows) - held_rows
     more_rows = min(more_rows, draft.left_bytes // slot_bytes)
     draft.take("feature buffer", more_rows * slot_bytes)
     buffer_rows = held_rows + more_rows
