@@ -1,7 +1,7 @@
 """A pass over a workload's batches without a model, through one store: what each batch took, as JSON.
 
-A process of its own, which benchmarks/stores.py starts: `fetching.py WORKLOAD DATASET STORE BATCHES [WITHOUT]`, where
-WITHOUT is one of the IDEAS in switches.py.
+A process of its own, which benchmarks/stores.py starts: `fetching.py WORKLOAD DATASET STORE BATCHES CACHE [WITHOUT]`,
+where WITHOUT is one of the IDEAS in switches.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from diskhop._native import copy_rows
-from diskhop.budget import Budget
+from diskhop.budget import Budget, parse_bytes
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import open_dataset
 from diskhop.features import STORES, StoreKind
@@ -35,7 +35,14 @@ _THREADS_PER_CORE = 4
 
 
 def run_fetching(
-    name: str, path: Path, store: str, num_batches: int, after_batch: Callable[[], object]
+    name: str,
+    path: Path,
+    store: str,
+    num_batches: int,
+    cache: str,
+    after_batch: Callable[[], object],
+    *,
+    ordered: bool = False,
 ) -> dict[str, Any]:
     """The first batches of the first epoch, and what the kernel says of this process."""
     workload, dataset = WORKLOADS[name], open_dataset(path)
@@ -45,7 +52,8 @@ def run_fetching(
         seed_sets=(seed_set,),
         seed=SEED,
         store=store,
-        cache_bytes=workload.cache_bytes if STORES[store].keeps_rows else None,
+        cache_bytes=parse_bytes(cache) if STORES[store].keeps_rows else None,
+        ordered=ordered,
         # As in training.
         reads_lent_rows=True,
         also_held=held,
@@ -71,11 +79,10 @@ def run_fetching(
             seed=SEED,
             max_batches=num_batches,
         ) as stream:
-            submissions = iter(clock)
             # Not by zip, which would keep a batch while the next comes.
             for batch in stream:
                 # From the moment that the store had this batch and no longer the one before.
-                since, arrived = max(arrived, next(submissions)), time.perf_counter()
+                since, arrived = max(arrived, clock.submitted[batch.sampled.number]), time.perf_counter()
                 batches.append(
                     {
                         "fetching_seconds": arrived - since,
@@ -87,12 +94,14 @@ def run_fetching(
                 del batch  # As in training: one batch that is held is one more than reserved.
                 after_batch()
         wall_seconds = time.perf_counter() - began
+        rows_twice = count_rows_twice(clock) if STORES[store].extracts else None
         bytes_from_disk = kernel_bytes_read() - read_before_bytes
     peak_bytes = peak_rss_bytes()
     return {
         "wall_seconds": wall_seconds,
         "opening_seconds": began - opened,
         "bytes_from_disk": bytes_from_disk,
+        "rows_twice": rows_twice,
         "peak_rss_bytes": peak_bytes,
         "overhead_bytes": max(resident_before_bytes, peak_bytes - budget.peak_bytes),
         "plan": {**plan.to_dict(), "reserved": budget.table()},
@@ -100,25 +109,28 @@ def run_fetching(
     }
 
 
+def count_rows_twice(store: Any) -> int:
+    """Rows that were read although they were there, or on their way; of a buffer that tells what became of all."""
+    read, dropped, held = store.totals
+    return int(read - dropped - held)
+
+
 class SubmissionClock:
-    """A store that notes when each batch was let in; iterates over those times."""
+    """A store that notes when each batch was let in, by its number."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
-        self._submitted: list[float] = []
+        self.submitted: dict[int, float] = {}
 
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> Any:
         def let_in(num_bytes: int) -> None:
             make_room(num_bytes)
-            self._submitted.append(time.perf_counter())
+            self.submitted[batch.number] = time.perf_counter()
 
         return self._store.submit(batch, let_in)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
-
-    def __iter__(self) -> Iterator[float]:
-        return iter(self._submitted)
 
 
 def open_plain_map(table: Table, resources: StoreResources) -> GatheringStore:
@@ -142,10 +154,10 @@ def resident_bytes() -> int:
 
 
 def main() -> None:
-    name, path, store, num_batches, *without = sys.argv[1:]
+    name, path, store, num_batches, cache, *without = sys.argv[1:]
     STORES[PLAIN_MAP] = StoreKind(open_plain_map)
     after_batch = switch_off(without[0], store) if without else lambda: None
-    print(json.dumps(run_fetching(name, Path(path), store, int(num_batches), after_batch)))
+    print(json.dumps(run_fetching(name, Path(path), store, int(num_batches), cache, after_batch)))
 
 
 if __name__ == "__main__":

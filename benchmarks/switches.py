@@ -1,21 +1,26 @@
-"""The two ideas that the stores rest on, each of which a run can do without, so that it shows what the idea is worth.
+"""The ideas that the stores rest on, each of which a run can do without, so that it shows what the idea is worth.
 
 read-ahead: otherwise a batch's rows are read while the consumer waits for them, and the disk rests while it works.
 coalescing: otherwise no gap is read over, and rows share a read only where their blocks touch.
+asynchrony: otherwise the disk has one request at a time, as a thread that waits for each would have it.
+sharing: otherwise a batch of `shared` reads for itself what another one is reading.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from threading import Semaphore
+from threading import Lock, Semaphore
 from typing import Any
+
+import numpy as np
 
 from diskhop.features import STORES
 from diskhop.features.resources import StoreResources
-from diskhop.protocols import MakeRoom, SampledBatch, Table
+from diskhop.io.engine import open_engine
+from diskhop.protocols import MakeRoom, NodeIds, Rows, SampledBatch, Table
 
-IDEAS = ("read-ahead", "coalescing")
+IDEAS = ("read-ahead", "coalescing", "asynchrony", "sharing")
 # A consumer that was broken off asks no more, and its pipeline waits for the batch on its way in.
 _LONGEST_WAIT_SECONDS = 60
 
@@ -27,6 +32,10 @@ def switch_off(idea: str, store: str) -> Callable[[], object]:
     def open_store(table: Table, resources: StoreResources) -> Any:
         if idea == "coalescing":
             return kind.open(table, replace(resources, max_gap_bytes=0))
+        if idea == "asynchrony":
+            return kind.open(table, replace(resources, engine=open_engine(resources.engine.name, 1).engine))
+        if idea == "sharing":
+            return _Unshared(kind.open(table, resources))
         return _OnDemand(kind.open(table, resources), asked)
 
     STORES[store] = replace(kind, open=open_store)
@@ -43,6 +52,50 @@ class _OnDemand:
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> Any:
         self._asked.acquire(timeout=_LONGEST_WAIT_SECONDS)
         return self._store.submit(batch, make_room)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class _Unshared:
+    """The store `shared`, whose batches read once more as many rows as others were reading for them."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._submitted: dict[Any, NodeIds] = {}
+        self._num_twice = 0
+
+    def submit(self, batch: SampledBatch, make_room: MakeRoom) -> Any:
+        with self._lock:
+            others = list(self._submitted.values())
+        ticket = self._store.submit(batch, make_room)
+        asked = np.intersect1d(batch.node_ids, np.concatenate(others)) if others else batch.node_ids[:0]
+        with self._lock:
+            self._submitted[ticket] = batch.node_ids
+        return ticket, asked
+
+    def collect(self, ticket: Any) -> Rows:
+        of_store, asked = ticket
+        rows: Rows = self._store.collect(of_store)
+        again = asked[: rows.counts.rows_shared]
+        out = np.empty((len(again), self._store.table.row_bytes), np.uint8)
+        rows.counts.add_reads(*self._store._scan.join(again, out).wait())
+        with self._lock:
+            self._num_twice += len(again)
+            self._submitted.pop(of_store, None)
+        return rows
+
+    def cancel(self, ticket: Any) -> None:
+        self._store.cancel(ticket[0])
+
+    def release(self, ticket: Any) -> None:
+        self._store.release(ticket[0])
+
+    @property
+    def totals(self) -> tuple[int, int, int]:
+        read, dropped, held = self._store.totals
+        return read + self._num_twice, dropped, held
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

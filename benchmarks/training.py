@@ -1,7 +1,7 @@
 """The training loop on a workload's batches, through one store: what result.json says of it.
 
-A process of its own, which benchmarks/stores.py starts: `training.py WORKLOAD DATASET STORE BATCHES [WITHOUT]`, where
-WITHOUT is one of the IDEAS in switches.py.
+A process of its own, which benchmarks/stores.py starts: `training.py WORKLOAD DATASET STORE BATCHES CACHE [WITHOUT]`,
+where WITHOUT is one of the IDEAS in switches.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from diskhop.budget import parse_bytes
 from diskhop.dataset.dataset import open_dataset
 from diskhop.features import STORES
 from diskhop.training import Progress, Watcher, train
@@ -19,7 +20,7 @@ from switches import switch_off
 from workloads import BATCH_SIZE, HIDDEN, SEED, WORKLOADS
 
 
-def run_training(name: str, path: Path, store: str, num_batches: int, watcher: Watcher) -> dict[str, Any]:
+def run_training(name: str, path: Path, store: str, num_batches: int, cache: str, watcher: Watcher) -> dict[str, Any]:
     """One epoch, as `diskhop train` runs it."""
     workload, dataset = WORKLOADS[name], open_dataset(path)
     return train(
@@ -34,7 +35,7 @@ def run_training(name: str, path: Path, store: str, num_batches: int, watcher: W
         evaluate=False,
         memory=workload.memory_bytes(store, dataset),
         store=store,
-        cache_bytes=workload.cache_bytes if STORES[store].keeps_rows else 0,
+        cache_bytes=parse_bytes(cache) if STORES[store].keeps_rows else 0,
         seed=SEED,
         watcher=watcher,
     ).result
@@ -51,9 +52,9 @@ class AfterBatches(Watcher):
 
 
 def main() -> None:
-    name, path, store, num_batches, *without = sys.argv[1:]
+    name, path, store, num_batches, cache, *without = sys.argv[1:]
     watcher = AfterBatches(switch_off(without[0], store)) if without else Watcher()
-    print(json.dumps(run_training(name, Path(path), store, int(num_batches), watcher)))
+    print(json.dumps(run_training(name, Path(path), store, int(num_batches), cache, watcher)))
 
 
 if __name__ == "__main__":

@@ -122,6 +122,29 @@ def test_epochs_differ_and_state_goes_on_with_the_next_batch(dataset: Dataset) -
         assert torch.equal(one.x, other.x)
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_batches_as_they_are_finished_are_all_there_and_a_state_goes_on_with_the_others(
+    dataset: Dataset, ordered: bool
+) -> None:
+    with loader_for(dataset, shuffle=True) as loader:
+        expected = {tuple(batch.input_id.tolist()): batch for batch in loader}
+    with loader_for(dataset, shuffle=True, store="shared", ordered=ordered) as stopped:
+        batches = iter(stopped)
+        found = [next(batches) for _ in range(5)]
+        state = stopped.state_dict()
+    with loader_for(dataset, shuffle=True, store="shared", ordered=ordered) as resumed:
+        resumed.load_state_dict(state)
+        found += list(resumed)
+        assert resumed.state_dict()["epoch"] == 1
+        assert len(list(resumed)) == len(resumed)
+    assert len(found) == len(expected)
+    assert not ordered or [tuple(batch.input_id.tolist()) for batch in found] == list(expected)
+    for batch in found:
+        other = expected[tuple(batch.input_id.tolist())]
+        assert torch.equal(batch.x, other.x)
+        assert torch.equal(batch.n_id, other.n_id)
+
+
 def test_drop_last_and_len(dataset: Dataset) -> None:
     train = dataset.split("train")
     assert train is not None

@@ -40,9 +40,12 @@ sets = tuple(
     SeedSet(purpose=p, seeds=s, batch_size=b, fanouts=f, is_shuffled=p == Purpose.TRAIN) for p, s, b, f in passes
 )
 budget = Budget(memory_bytes)
-workload = Workload(seed_sets=sets, seed=0, store=store, holds_while_waiting="holds" in sys.argv[4:])
+how = sys.argv[4:]
+workload = Workload(
+    seed_sets=sets, seed=0, store=store, holds_while_waiting="holds" in how, reads_lent_rows="lent" in how
+)
 plan = choose_plan(dataset, workload, budget, assumed_device_model())
-if "alone" in sys.argv[4:]:
+if "alone" in how:
     plan = replace(plan, bytes_on_their_way=1)
 for file in Path(sys.argv[1]).rglob("*.bin"):
     descriptor = os.open(file, os.O_RDONLY)
@@ -66,7 +69,7 @@ with open_pipeline(dataset, plan, budget) as pipeline:
             seeds, purpose=purpose, epoch=0, fanouts=fanouts, batch_size=batch_size, seed=0, max_batches=6
         ) as batches:
             for batch in batches:
-                float(batch.x.sum())
+                float((batch.x if batch.rows is None else batch.x[batch.rows[:1000].copy()]).sum())
                 needed += batch.counts.bytes_needed
                 if not plan.holds_while_waiting:
                     del batch
@@ -114,7 +117,7 @@ def graph_of_edges(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def run(dataset: Dataset, memory_bytes: int, store: str, *how: str) -> dict[str, Any]:
-    """how: 'holds', a consumer that has a batch while it waits; 'alone', one batch on its way at a time."""
+    """How: 'holds': the consumer has a batch while it waits; 'alone': one is on its way; 'lent': see Workload."""
     command = [sys.executable, "-c", PROGRAM, str(dataset.path), str(memory_bytes), store, *how]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -126,12 +129,19 @@ def run(dataset: Dataset, memory_bytes: int, store: str, *how: str) -> dict[str,
 SLACK_BYTES = 24_000_000
 
 
-@pytest.mark.parametrize("store", ["direct", "pread", "static", "belady"])
+@pytest.mark.parametrize("store", ["direct", "pread", "static", "belady", "shared"])
 @pytest.mark.parametrize(("memory_bytes", "how"), [(200_000_000, "drops"), (400_000_000, "holds")])
 def test_a_store_out_of_core_holds_what_it_reserved(dataset: Dataset, store: str, memory_bytes: int, how: str) -> None:
     found = run(dataset, memory_bytes, store, how)
     assert found["reserved_bytes"] <= memory_bytes
     assert found["grown_bytes"] <= found["reserved_bytes"] + SLACK_BYTES
+
+
+@pytest.mark.parametrize("memory_bytes", [100_000_000, 150_000_000])
+def test_rows_read_where_they_are_take_no_more_than_their_buffer(dataset: Dataset, memory_bytes: int) -> None:
+    found = run(dataset, memory_bytes, "shared", "lent")
+    assert found["reserved_bytes"] <= memory_bytes
+    assert found["reserved_bytes"] / 2 <= found["grown_bytes"] <= found["reserved_bytes"] + SLACK_BYTES
 
 
 @pytest.mark.parametrize("store", ["direct", "pread", "static", "belady"])

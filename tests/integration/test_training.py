@@ -77,12 +77,32 @@ def test_config_toml_repeats_a_run_to_the_last_bit(dataset: Dataset, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "changes", [{"store": "memory"}, {"store": "mapped"}, {"store": "pread"}, {"memory_bytes": 20_000_000}]
+    "changes",
+    [
+        *({"store": store} for store in ("memory", "mapped", "pread", "static")),
+        {"store": "shared", "ordered": True},
+        {"memory_bytes": 20_000_000},
+    ],
 )
 def test_a_strategy_changes_time_never_values(dataset: Dataset, tmp_path: Path, changes: dict[str, Any]) -> None:
     train(dataset, out=tmp_path / "one", **OPTIONS)
     train(dataset, out=tmp_path / "two", **{**OPTIONS, **changes})
     assert_same_run(tmp_path / "one", tmp_path / "two")
+
+
+def test_batches_out_of_order_are_another_course_to_the_same_end(dataset: Dataset, tmp_path: Path) -> None:
+    ordered, free = (
+        train(dataset, **{**OPTIONS, "store": "shared", "ordered": is_ordered}).result for is_ordered in (True, False)
+    )
+    assert any("in their order, as asked" in reason for reason in ordered["plan"]["reasons"])
+    assert any("as they are finished" in reason for reason in free["plan"]["reasons"])
+    assert any(reason.startswith("2 samplers: ") and "extractors" in reason for reason in free["plan"]["reasons"])
+    for result in (ordered, free):
+        epoch = result["epochs"][-1]
+        assert epoch["rows_hit"] + epoch["rows_shared"] > 0
+        assert "feature buffer" in result["plan"]["reserved"]
+    assert [epoch["batches"] for epoch in ordered["epochs"]] == [epoch["batches"] for epoch in free["epochs"]]
+    assert abs(ordered["test"] - free["test"]) < 0.1
 
 
 @pytest.mark.parametrize("model", ["sage", "gcn"])

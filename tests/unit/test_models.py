@@ -174,6 +174,29 @@ def test_features_of_16_bits_are_read_as_they_are_stored(name: str, dtype: torch
 
 
 @pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    "options", [{}, {"normalize_input": True}, {"input_dropout": 0.5}, {"norm": "layer", "residual": True}]
+)
+def test_rows_that_lie_among_others_give_the_same_bits(name: str, dtype: torch.dtype, options: dict[str, Any]) -> None:
+    graph = Graph(60, 600, seed=6)
+    batch = graph.sample([4, 9, 30], (3, 3))
+    stored = graph.x.abs().to(dtype)
+    degrees = graph.degrees(batch)
+    network = build_model(make_config(name, (3, 3), **options), IN_DIM, OUT_DIM)
+    results = []
+    for x, rows in (
+        (stored[batch.node_ids], None),
+        (stored, torch.from_numpy(batch.node_ids.astype(np.int32))),
+    ):
+        torch.manual_seed(0)
+        out = network(x, Block.of(batch, degrees, rows))
+        results.append((out, *torch.autograd.grad(out.square().sum(), list(network.parameters()))))
+    for packed, spread in zip(*results, strict=True):
+        assert torch.equal(packed, spread)
+
+
+@pytest.mark.parametrize("name", LAYERS)
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 10**6), num_layers=st.integers(1, 3))
 def test_all_neighbours_and_whole_degrees_give_the_whole_graph(name: str, seed: int, num_layers: int) -> None:

@@ -34,7 +34,7 @@ struct NeighborSums {
   std::span<const std::int32_t> sources;   // at least indptr.back()
   std::span<const float> edge_weights;     // as many as sources, or empty
   std::span<const float> self_weights;     // targets, or empty
-  std::span<const std::int32_t> own_rows;  // of each target, or empty: 0, 1, 2 ...
+  std::span<const std::int32_t> own_rows{};  // of each target, or empty: 0, 1, 2 ...
   bool is_mean = false;
 
   [[nodiscard]] std::size_t num_targets() const noexcept { return indptr.size() - 1; }
