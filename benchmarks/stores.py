@@ -92,8 +92,10 @@ class Bench:
         return self._run_each("fetching.py", cases, lambda case: 1 if case.store == PLAIN_MAP else self.num_batches)
 
     def measure_device(self) -> DeviceModel:
-        """What the disk does now: others may share it."""
-        return probe(self.dataset.path, measure_again=True)
+        """What the disk does now, where the table lies: others may share it."""
+        table = self.dataset.features()
+        assert table is not None
+        return probe(self.dataset.path, existing_file=table.path, measure_again=True)
 
     def train_each(self, cases: list[Case], epoch_batches: int) -> dict[Case, Result]:
         """What training.py prints for each. epoch_batches: of the loops that claims are about, 0 for a whole epoch."""

@@ -168,7 +168,7 @@ def main() -> int:
         turns: list[dict[str, Turn]] = []
         devices: list[DeviceModel] = []
         for _ in range(arguments.turns):
-            devices.append(probe(dataset.path, measure_again=True))
+            devices.append(probe(dataset.path, existing_file=files.indices_path, measure_again=True))
             sides = ("memory", "cached", "nothing held") + (("mapped",) if not turns else ())
             turns.append(
                 {side: bench.turn(side, cache_bytes if side == "cached" else 0, devices[-1]) for side in sides}

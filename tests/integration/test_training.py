@@ -298,7 +298,8 @@ def test_nodes_without_label_are_left_out_and_counted(tmp_path: Path) -> None:
     assert train_node_classifier(graph, config).result["epochs"][0]["batches"] == 1
 
 
-def test_without_features_the_degrees_are_learnt_from(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["direct", "shared"])
+def test_without_features_the_degrees_are_learnt_from(tmp_path: Path, store: str) -> None:
     generator = np.random.default_rng(0)
     num_edges = 1500
     targets = generator.integers(0, 100, num_edges)  # The first half is cited, the second is not.
@@ -307,7 +308,8 @@ def test_without_features_the_degrees_are_learnt_from(tmp_path: Path) -> None:
         "y": (np.arange(200) < 100).astype(np.int64),
         "num_nodes": np.array(200),
     }
-    result = train(import_arrays(tmp_path, **arrays), **{**OPTIONS, "epochs": 20, "lr": 0.01, "metric": "auc"}).result
+    options = {**OPTIONS, "epochs": 20, "lr": 0.01, "metric": "auc", "store": store}
+    result = train(import_arrays(tmp_path, **arrays), **options).result
     assert result["test"] > 0.95
 
 

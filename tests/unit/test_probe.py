@@ -177,14 +177,14 @@ def test_an_interrupted_probe_leaves_nothing(
     assert list(folder.iterdir()) == []
 
 
-def test_where_nothing_can_be_written_an_existing_file_is_measured(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_existing_file_is_measured_and_nothing_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where a file would have to be made there is no room for it.
     monkeypatch.setattr(probe_module, "_PROBE_FILE_BYTES", 0)
-    assumed = probe(folder)
+    existing = folder / "features.bin"
+    existing.write_bytes(bytes((64 << 20) - 1))
+    assumed = probe(folder, existing_file=existing)
     assert (assumed.source, assumed.overhead_seconds, assumed.bytes_per_second) == ("assumed", 10.5e-6, 2e9)
     assert "too little free space" in assumed.note
-    existing = folder / "features.bin"
     existing.write_bytes(bytes(64 << 20))
     assert probe(folder, existing_file=existing).source == "measured"
     assert existing.read_bytes() == bytes(64 << 20)

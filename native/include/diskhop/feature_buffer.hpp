@@ -105,6 +105,7 @@ class FeatureBuffer {
   std::uint64_t num_standby_ = 0;
   std::vector<std::shared_ptr<Batch>> readers_;
   std::deque<std::shared_ptr<Batch>> line_;
+  bool is_admitting_ = false;  // some thread is
   BufferTotals totals_;
 };
 

@@ -49,25 +49,27 @@ std::shared_ptr<FeatureBuffer::Batch> FeatureBuffer::submit(std::span<const std:
   return batch;
 }
 
-/// Lets those in for whose rows there is room now, in their order. No lock is held while reads are begun.
+/// Lets those in for whose rows there is room now, in their order. No lock is held while reads are begun; who comes
+/// meanwhile leaves it to the thread that does so, which looks again.
 void FeatureBuffer::admit() noexcept {
-  while (true) {
-    std::shared_ptr<Batch> batch;
+  std::unique_lock lock(mutex_);
+  if (is_admitting_) return;
+  is_admitting_ = true;
+  while (!line_.empty() && has_room_for(*line_.front())) {
+    const std::shared_ptr<Batch> batch = std::move(line_.front());
+    line_.pop_front();
     Missing missing;
-    {
-      const std::scoped_lock lock(mutex_);
-      if (line_.empty() || !has_room_for(*line_.front())) return;
-      batch = std::move(line_.front());
-      line_.pop_front();
-      try {
-        missing = claim(batch);
-      } catch (...) {  // for want of memory: to be told by wait(), for it need not be the caller's batch
-        finish(*batch, std::current_exception());
-      }
+    try {
+      missing = claim(batch);
+    } catch (...) {  // for want of memory: to be told by wait(), for it need not be the caller's batch
+      finish(*batch, std::current_exception());
     }
+    lock.unlock();
     if (!missing.rows.empty()) read(batch, missing);
     changed_.notify_all();
+    lock.lock();
   }
+  is_admitting_ = false;
 }
 
 void FeatureBuffer::read(const std::shared_ptr<Batch>& batch, const Missing& missing) noexcept {

@@ -165,7 +165,8 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     threads = default_threads() if workload.threads is None else workload.threads
     if threads < 1:
         raise ConfigError(f"threads must be at least 1, got {threads}")
-    ordered = workload.ordered or not kind.extracts
+    table = dataset.features()
+    ordered = workload.ordered or not kind.extracts or table is None
     # As they come, a batch that is slow to sample must not be in the way of the others.
     sampling_threads = max(1 if ordered else 2, threads // 2)
 
@@ -183,7 +184,6 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     # of a superbatch are on the disk, but for two on their way there.
     num_blocks = 2 * sampling_threads + (2 if kind.looks_ahead else SAMPLED_AHEAD) + 1
     tracing_bytes = writer_bytes(sizes.record_bytes) + reader_bytes(sizes.record_bytes) if kind.looks_ahead else 0
-    table = dataset.features()
     wanted_rows = 0 if table is None else min((workload.cache_bytes or 0) // table.row_bytes, table.num_rows)
     held_rows = wanted_rows
     if kind.extracts and table is not None:
