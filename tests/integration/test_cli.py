@@ -266,6 +266,8 @@ def test_every_store_trains_the_same_model(graph: Path, tmp_path: Path, capsys: 
         ["static", "--cache", "2KB", "--pinned", "accesses"],
         ["belady", "--cache", "2KB", "--scratch", str(tmp_path / "scratch"), "--disk", "300KB"],
         ["belady"],
+        ["shared", "--ordered"],
+        ["shared", "--ordered", "--cache", "2KB", "--threads", "1"],
     ):
         out = tmp_path / f"run-{len(models)}"
         train = ["train", str(graph), "--epochs", "3", "--batch-size", "5", "--out", str(out), "--store", store]

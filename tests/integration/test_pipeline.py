@@ -233,7 +233,7 @@ def test_leaving_at_any_moment_returns_at_once(dataset: Dataset, reads_lent_rows
     plan = replace(plan, buffer_rows=3 * plan.batch_rows, extractors=2)
     generator = np.random.default_rng(0)
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
-        for start in range(100):
+        for start in range(500):
             with pipeline.run(
                 seeds, purpose=Purpose.TRAIN, epoch=start, fanouts=FANOUTS, batch_size=50, seed=0
             ) as batches:

@@ -45,8 +45,9 @@ class BatchesInFlight:
     ) -> Self:
         """As few as go: one with the model, one on its way, or as many as are extracted at the same time."""
         table = dataset.features()
-        # Rows that are decoded are put together on the way.
-        is_lent = table is not None and kind.lends and reads_lent_rows and dataset.feature_dtype != "int8"
+        # Rows that are decoded are put together on the way; those that are lent go back before the next is waited for.
+        may_lend = kind.lends and reads_lent_rows and not holds_while_waiting
+        is_lent = table is not None and may_lend and dataset.feature_dtype != "int8"
         assembles = table is not None and kind.assembles and not is_lent
         whole_bytes = buffer_bytes(block_bytes) if is_lent else batch_bytes(dataset, block_bytes, num_nodes)
         one_bytes = buffer_bytes(block_bytes) if assembles else whole_bytes
