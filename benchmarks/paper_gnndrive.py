@@ -54,10 +54,10 @@ from gnndrive_systems import Case, Work, plan_case
 from papers import CpuClock, cache_lists, dataset_bytes, find_graph, narrow, print_table, run_planned, sparkline
 from workloads import DEFAULT_FOLDER
 
-DIM, MEMORY_FRACTION, NODES_A_SEED = 128, 0.48, 80_000
+DIM, MEMORY_FRACTION, NODES_A_SEED, BLOCK_MODEL_BATCH_SIZE = 128, 0.48, 80_000, 10
 SYSTEMS = ("PyG+", "Ginex", "GNNDrive")
 # Of an epoch, in quick runs and others; PyG+ is slow and soon steady.
-NUM_BATCHES = {"PyG+": (12, 20), "Ginex": (32, 64), "GNNDrive": (24, 48), "in memory": (6, 6)}
+NUM_BATCHES = {"PyG+": (12, 16), "Ginex": (32, 48), "GNNDrive": (24, 32), "in memory": (6, 6)}
 # Table 2: seconds of an epoch with SAGE, Papers100M (128 values) and MAG240M (768); MariusGNN's with preparation.
 TABLE_2 = {
     "GNNDrive-GPU": ("241", "167"),
@@ -67,6 +67,9 @@ TABLE_2 = {
     "MariusGNN, 32 GB": ("643, 296 of it preparation", "out of memory"),
     "MariusGNN, 128 GB": ("292, 115 of it preparation", "out of memory"),
 }
+
+# Of a group's: more or less of page tables, stacks and rings. What a run in memory cannot need besides.
+_KERNEL_BYTES, _AMPLE_BYTES = 16 << 20, 4 << 30
 
 Result = dict[str, Any]
 
@@ -98,7 +101,7 @@ class Bench:
             dim=DIM,
             batch_size=max(1, self.num_nodes // NODES_A_SEED),
             memory_bytes=int(self.default_bytes * MEMORY_FRACTION),
-            num_epochs=1 if self.is_quick else 2,
+            num_epochs=1 if self.is_quick else 3,
         )
         self.results: dict[Case, Result] = {}
         self._capped = capped
@@ -106,19 +109,18 @@ class Bench:
     @cached_property
     def block_model(self) -> Dataset:
         """Figure 14's: neighbours tell more of a node than its own features do."""
-        num_nodes = self.num_nodes // 4
         config = GraphConfig(
             kind="sbm",
-            num_nodes=num_nodes,
-            num_edges=20 * num_nodes,
+            num_nodes=300_000,
+            num_edges=6_000_000,
             dim=DIM,
-            num_classes=47,
-            train_fraction=0.008,
+            num_classes=16,
+            train_fraction=0.01,
             eval_fraction=0.004,
             homophily=0.5,
             seed=1,
         )
-        return find_graph(self.folder / f"gnndrive-sbm-{num_nodes}", config)
+        return find_graph(self.folder / "gnndrive-sbm", config)
 
     def case(self, system: str, **changes: Any) -> Case:
         """A system at a point, with as many seeds an epoch whatever the batch."""
@@ -137,32 +139,35 @@ class Bench:
         dataset = narrow(whole, case.dim)
         cache_lists(dataset)
         try:
-            limit_bytes = case.memory_bytes + self._overhead_bytes(case) if self._is_limited(case) else None
             plan = plan_case(dataset, case, self.device)
         except BudgetError as error:
             return {"failed": str(error)}
-        result = run_planned("gnndrive_systems.py", whole, case, plan, limit_bytes)
-        return result if "failed" in result else {**result, "plan": plan.to_dict()}
-
-    def _is_limited(self, case: Case) -> bool:
-        return self._capped and case.system != "in memory"
+        limit_bytes = case.memory_bytes + self._overhead_bytes(case) if self._capped else None
+        with CpuClock() as clock:
+            result = run_planned("gnndrive_systems.py", whole, case, plan, limit_bytes)
+        if "failed" in result:
+            return result
+        return {**result, "plan": plan.to_dict(), "cpu": clock.between(result["began"], result["ended"])}
 
     def _overhead_bytes(self, case: Case) -> int:
-        """What a process takes besides its memory: the model's work depends on batches and their width."""
-        work: Work = "train" if case.work == "converge" else case.work
+        """What a group holds besides its memory; what the model takes depends on batches and their width."""
+        if case.system == "in memory":
+            return _AMPLE_BYTES
+        trains = case.work in ("train", "converge")
         in_memory = self.case(
             "in memory",
-            work=work,
-            dim=case.dim,
+            work="train" if trains else "extract",
+            dim=case.dim if trains else DIM,
             batch_size=case.batch_size,
-            memory_bytes=2 * dataset_bytes(self.graph) + (1 << 30),
+            memory_bytes=2 * dataset_bytes(self.graph),
             num_epochs=1,
         )
         result = self.run(in_memory)
         if "failed" in result:
             sys.exit(f"the run in memory, which tells the overhead, failed: {result['failed']}")
-        overhead_bytes: int = result["overhead_bytes"]
-        return overhead_bytes
+        # Kernels that do not tell a group's peak count programs and libraries with it, in the page cache or not.
+        peak_bytes: int = result["group_peak_bytes"] or result["peak_rss_bytes"]
+        return peak_bytes - int(result["reserved_peak_bytes"]) + _KERNEL_BYTES
 
     def seconds(self, case: Case) -> float:
         """Of a batch; NaN for a run that failed."""
@@ -204,7 +209,7 @@ class Bench:
 def figure_2(bench: Bench) -> None:
     bench.out("\nFigure 2: milliseconds of sampling a batch, alone and while rows are extracted, by feature dimension")
     works: tuple[Work, Work] = ("sample", "extract")
-    dims = (64, 512) if bench.is_quick else (64, 128, 256, 512)
+    dims = (DIM,) if bench.is_quick else (64, 128, 256, 512)
     rows, cases = {}, {}
     for dim in dims:
         for system in SYSTEMS:
@@ -215,34 +220,35 @@ def figure_2(bench: Bench) -> None:
     print_table(bench.out, ["only", "all", "all/only"], rows)
     bench.table(cases)
     bench.out(
-        "paper: PyG+-all 5.4 times PyG+-only at 128; 3.1 times at 512 what it is at 64; Ginex's two are close; GNNDrive "
-        "samples 1.9 and 3.0 times as fast as PyG+\n"
-        "       at 128 and 512 (GPU), and its CPU variant takes marginally more with wider rows; sampling is 1.0 % of "
-        "the time, extracting 97.3 %\n"
+        "paper: PyG+-all 5.4 times PyG+-only at 128, and 3.1 times at 512 what it is at 64; Ginex's two are close; "
+        "GNNDrive-GPU samples 1.9 and 3.0 times as fast\n       as PyG+ at 128 and 512, GNNDrive-CPU marginally "
+        "slower with wider rows; sampling is 1.0 % of the time, extracting 97.3 %\n"
         "what differs here: 'all' has no training, which would take the cores that sample; GNNDrive's lists are not in "
-        "the page cache but in its memory, or read directly"
+        "the page cache but in\n       its memory, or read directly; samplers that wait for the disk together (see "
+        "their number) wait the longer for each batch"
     )
 
 
 def figures_3_and_11(bench: Bench) -> None:
-    bench.out("\nFigures 3 and 11: the machine's cores over three epochs of training, each column the mean of a span")
+    bench.out("\nFigures 3 and 11: the machine's cores while epochs are trained")
     rows = {}
     for system in SYSTEMS:
-        with CpuClock() as clock:
-            result = bench.run(bench.case(system, num_epochs=3))
+        result = bench.run(bench.case(system))
         if "failed" in result:
             rows[system] = [result["failed"]]
             continue
-        cpu = result["cpu"] = clock.between(result["began"], result["ended"])
-        shares = [f"{np.mean(cpu[name]):.0%}" for name in ("busy", "io_wait")]
-        rows[system] = [f"{result['ended'] - result['began']:.1f}", *shares, sparkline(cpu["busy"])]
-        rows[system].append(sparkline(cpu["io_wait"]))
+        busy, io_wait = result["cpu"]["busy"], result["cpu"]["io_wait"]
+        rows[system] = [
+            f"{result['ended'] - result['began']:.1f}",
+            *(f"{np.mean(shares):.0%}" for shares in (busy, io_wait)),
+            *(f"|{sparkline(shares)}|" for shares in (busy, io_wait)),
+        ]
     print_table(bench.out, ["s", "busy", "I/O wait", "busy over time", "I/O wait over time"], rows)
     bench.out(
-        "paper: plotted only: where PyG+ and Ginex wait for I/O, their cores and GPU hardly work; GNNDrive waits far "
-        "less; MariusGNN's preparation is 46.1 % of an epoch in 32 GB\n"
-        f"what differs here: kernels before 6.5 do not count waiting for io_uring as I/O wait (this is {os.uname().release}"
-        "); the model is on these cores; others' work counts too"
+        "paper: three epochs, plotted only: where PyG+ and Ginex wait for I/O, their cores and GPU hardly work; "
+        "GNNDrive waits far less;\n       MariusGNN prepares data for 46.1 % of an epoch in 32 GB\n"
+        "what differs here: the model is on these cores; all that the machine does is counted; kernels before 6.5 do "
+        f"not count waiting\n       for io_uring as I/O wait, and this is {os.uname().release}"
     )
 
 
@@ -265,9 +271,10 @@ def figure_8(bench: Bench) -> None:
     sweep(
         bench,
         {f"{dim}": {"dim": dim} for dim in dims},
-        "PyG+ 16.9 and Ginex 2.6 times GNNDrive-GPU, with Papers100M, SAGE and 128 values; by Table 2 they are 11.1 and "
-        "1.7 times GNNDrive-CPU, which the GPU's is\n1.5 times as fast as in the mean of SAGE's; from 64 to 512 values "
-        "(MAG240M) GNNDrive-GPU takes 1.1 times as long, PyG+ 7.0 times\nTable 2, seconds an epoch:",
+        "PyG+ takes 16.9 and Ginex 2.6 times as long as GNNDrive-GPU (Papers100M, SAGE, 128 values); by Table 2 "
+        "11.1 and 1.7 times as long\n       as GNNDrive-CPU; the GPU is 1.5 times as fast as the CPU with SAGE; from "
+        "64 to 512 values (MAG240M) GNNDrive-GPU takes 1.1 times\n       as long, PyG+ 7.0 times; Table 2, seconds an "
+        "epoch:",
     )
     print_table(bench.out, ["Papers100M", "MAG240M"], {name: list(row) for name, row in TABLE_2.items()})
 
@@ -302,7 +309,7 @@ def figure_12(bench: Bench) -> None:
     bench.out(
         "\nFigure 12: GNNDrive's feature buffer, x1 = the model's batch and those of two extractors; memory the same"
     )
-    times = (1, 2, 8) if bench.is_quick else (1, 2, 4, 8)
+    times = (1, 2) if bench.is_quick else (1, 2, 4, 8)
     cases = {f"x{factor}": bench.case("GNNDrive", buffer=factor) for factor in times}
     bench.table(cases)
     ratios = [
@@ -321,7 +328,14 @@ def figure_14(bench: Bench) -> None:
     num_epochs = 3 if bench.is_quick else 5
     memory_bytes = int(dataset_bytes(bench.block_model) * MEMORY_FRACTION)
     cases = {
-        name: replace(bench.base, system=name, work="converge", num_epochs=num_epochs, memory_bytes=memory_bytes)
+        name: replace(
+            bench.base,
+            system=name,
+            work="converge",
+            num_epochs=num_epochs,
+            memory_bytes=memory_bytes,
+            batch_size=BLOCK_MODEL_BATCH_SIZE,
+        )
         for name in names
     }
     bench.table(cases)
@@ -350,9 +364,8 @@ def appendix_b(bench: Bench) -> None:
         "\nFigure B.1: random reads, n threads that read each for itself, or one with n of io_uring's on their way"
     )
     depths = (1, 8, 32, 128) if bench.is_quick else (1, 2, 4, 8, 16, 32, 64, 128)
-    engines = {"threads": "synchronous"}
-    if not why_no_uring():
-        engines["uring"] = "asynchronous"
+    seconds = 0.2 if bench.is_quick else 0.5
+    engines = {"threads": "threads", **({} if why_no_uring() else {"uring": "at once"})}
     rows = {}
     with tempfile.TemporaryDirectory(dir=bench.folder, prefix="diskhop-bench-") as folder:
         path = Path(folder) / "file"
@@ -363,25 +376,17 @@ def appendix_b(bench: Bench) -> None:
         file_bytes = bench.num_nodes * 1024 // group_bytes * group_bytes
         write_file(Engine("threads", SEQUENTIAL_DEPTH), File(str(path), "write"), buffer, file_bytes, np.inf)
         for num_bytes in (512, 4096):
-            for depth in depths:
-                cells = []
-                for engine in engines:
-                    for direct in (True, False):
-                        cells += _read_cell(path, engine, depth, num_bytes, direct, 0.2 if bench.is_quick else 0.5)
-                rows[f"{num_bytes} bytes, n = {depth}"] = cells
-    heads = [
-        f"{how} {mode} {what}"
-        for how in engines.values()
-        for mode in ("direct", "buffered")
-        for what in ("MB/s", "us", "us of CPU")
-    ]
-    print_table(bench.out, heads, rows)
+            for engine, what in engines.items():
+                for depth in depths:
+                    cells = [_read_cell(path, engine, depth, num_bytes, direct, seconds) for direct in (True, False)]
+                    rows[f"{num_bytes} bytes, {depth} {what}"] = [*cells[0], *cells[1]]
+    print_table(bench.out, ["direct MB/s", "us", "CPU us", "buffered MB/s", "us", "CPU us"], rows)
     bench.out(
         "paper: plotted only: threads gain up to about 32, and wait the longer for each read the more they are; one "
         "thread with as many reads on their way is as fast;\n"
         "       buffered and direct differ by 41.8 %, at large depth by 5.6 %; reads aligned to 512 bytes of 30 GB\n"
-        "us: of a read, n of them being on their way all the time; us of CPU: of all threads, for a read; -: more threads than "
-        "the engine has"
+        "us: of a read, n of them being on their way all the time; CPU us: of all threads, for a read; -: more than "
+        "the engine's threads"
     )
 
 
@@ -443,9 +448,9 @@ def main() -> None:
     out(
         f"{files.num_nodes:,} nodes, {files.num_edges:,} edges, {base.dim} float32 features: "
         f"{format_bytes(bench.default_bytes)}; memory {format_bytes(base.memory_bytes)}; SAGE's fan-out "
-        f"{','.join(map(str, FANOUTS))}, {base.batch_size} seeds a batch, {os.cpu_count()} cores; device "
-        f"({device.source}): {device.overhead_seconds * 1e6:.1f} us + bytes at {device.bytes_per_second / 1e9:.2f} GB/s "
-        "a read"
+        f"{','.join(map(str, FANOUTS))}, {base.batch_size} seeds a batch, {os.cpu_count()} cores; "
+        f"device ({device.source}): {device.overhead_seconds * 1e6:.1f} us + bytes at "
+        f"{device.bytes_per_second / 1e9:.2f} GB/s a read"
     )
     for name in only:
         EXPERIMENTS[name](bench)
