@@ -3,29 +3,38 @@
 A *case* is a system with the numbers that its plan depends on, and its *work*: 'sample' takes batches without rows,
 'extract' with their rows, 'train' trains a model on them; 'converge' trains whole epochs from the start and validates
 each. A run is a process of its own, which benchmarks/paper_gnndrive.py starts: `gnndrive_systems.py DATASET RUN`, with
-case and plan as JSON; it prints what its epochs took, as JSON.
+case and plan as JSON; it prints what its epochs took, as JSON. Appendix B's reads need no system.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
+import os
 import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 import ginex_systems
-from diskhop._native import keyed_permutation
+from diskhop._native import BufferPool, Engine, File, keyed_permutation
 from diskhop.batch_stream import MiniBatch
 from diskhop.budget import Budget
 from diskhop.config import TrainConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.features.shared import shared_reserves
 from diskhop.io.device_model import DeviceModel
+from diskhop.io.measure import (
+    SEQUENTIAL_BYTES,
+    SEQUENTIAL_DEPTH,
+    group_of,
+    measure_read_seconds,
+    random_offsets,
+    write_file,
+)
 from diskhop.io.memory import default_threads
 from diskhop.pipeline import open_pipeline
 from diskhop.plan import Plan
@@ -152,7 +161,6 @@ def run_case(path: Path, case: Case, plan: Plan) -> dict[str, Any]:
         **a_batch,
         "kernel_bytes": read_bytes / num_batches,
         "epochs": epochs,
-        "epoch_seconds": statistics.fmean(record["seconds"] for record in epochs),
         "began": began,
         "ended": ended,
         "peak_rss_bytes": peak_rss_bytes(),
@@ -199,6 +207,40 @@ def _train_config(case: Case, plan: Plan) -> TrainConfig:
         engine=plan.engine,
         threads=default_threads(),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTimes:
+    """Of a read in a stream: of the clock, many reads being on their way, and of all threads' CPU."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+def make_file(path: Path, num_bytes: int) -> None:
+    """A file of about so many random bytes, on the disk."""
+    buffer = BufferPool(0).take(64 << 20)
+    buffer[:] = np.random.default_rng(0).integers(0, 256, len(buffer), np.uint8)
+    group_bytes = SEQUENTIAL_DEPTH * SEQUENTIAL_BYTES
+    file = File(str(path), "write")
+    write_file(Engine("threads", SEQUENTIAL_DEPTH), file, buffer, num_bytes // group_bytes * group_bytes, np.inf)
+
+
+def time_reads(path: Path, engine: str, depth: int, num_bytes: int, direct: bool, seconds: float) -> ReadTimes | None:
+    """Random reads of a file that is not cached, `depth` of them at the disk (appendix B); None: it cannot be done."""
+    file = File(str(path), "read", direct)
+    descriptor = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+    opened = Engine(engine, depth)
+    if opened.depth != depth or file.direct != direct:
+        return None
+    offsets = random_offsets(file.num_bytes, num_bytes, group_of(depth, num_bytes), np.random.default_rng(depth))
+    buffer = BufferPool(0).take(max(num_bytes * depth, 1 << 20))
+    cpu_before, began = time.process_time(), time.perf_counter()
+    a_read = measure_read_seconds(opened, file, buffer, num_bytes, seconds, offsets)
+    cores = (time.process_time() - cpu_before) / (time.perf_counter() - began)
+    return ReadTimes(a_read, cores * a_read)
 
 
 def main() -> None:

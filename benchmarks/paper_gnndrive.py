@@ -21,11 +21,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -35,22 +33,14 @@ from typing import Any
 import numpy as np
 
 from cgroups import why_no_limit
-from diskhop._native import BufferPool, Engine, File, why_no_uring
+from diskhop._native import why_no_uring
 from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.generate import GraphConfig
 from diskhop.errors import BudgetError
-from diskhop.io.measure import (
-    SEQUENTIAL_BYTES,
-    SEQUENTIAL_DEPTH,
-    group_of,
-    measure_read_seconds,
-    random_offsets,
-    write_file,
-)
 from diskhop.io.probe import probe
 from ginex_systems import FANOUTS
-from gnndrive_systems import Case, Work, plan_case
+from gnndrive_systems import Case, ReadTimes, Work, make_file, plan_case, time_reads
 from papers import CpuClock, cache_lists, dataset_bytes, find_graph, narrow, print_table, run_planned, sparkline
 from workloads import DEFAULT_FOLDER
 
@@ -382,17 +372,17 @@ def appendix_b(bench: Bench) -> None:
     rows = {}
     with tempfile.TemporaryDirectory(dir=bench.folder, prefix="diskhop-bench-") as folder:
         path = Path(folder) / "file"
-        buffer = BufferPool(0).take(64 << 20)
-        buffer[:] = np.random.default_rng(0).integers(0, 256, len(buffer), np.uint8)
-        group_bytes = SEQUENTIAL_DEPTH * SEQUENTIAL_BYTES
         # Much more than is read of it: the page cache has next to nothing of what is asked for.
-        file_bytes = bench.num_nodes * 1024 // group_bytes * group_bytes
-        write_file(Engine("threads", SEQUENTIAL_DEPTH), File(str(path), "write"), buffer, file_bytes, np.inf)
+        make_file(path, bench.num_nodes * 1024)
         for num_bytes in (512, 4096):
             for engine, what in engines.items():
                 for depth in depths:
-                    cells = [_read_cell(path, engine, depth, num_bytes, direct, seconds) for direct in (True, False)]
-                    rows[f"{num_bytes} bytes, {depth} {what}"] = [*cells[0], *cells[1]]
+                    rows[f"{num_bytes} bytes, {depth} {what}"] = [
+                        text
+                        for direct in (True, False)
+                        for times in [time_reads(path, engine, depth, num_bytes, direct, seconds)]
+                        for text in _read_cells(times, num_bytes, depth)
+                    ]
     print_table(bench.out, ["direct MB/s", "us", "CPU us", "buffered MB/s", "us", "CPU us"], rows)
     bench.out(
         "paper: plotted only: threads gain up to about 32, and wait the longer for each read the more they are; one "
@@ -403,24 +393,13 @@ def appendix_b(bench: Bench) -> None:
     )
 
 
-def _read_cell(path: Path, engine: str, depth: int, num_bytes: int, direct: bool, seconds: float) -> list[str]:
-    file = File(str(path), "read", direct)
-    descriptor = os.open(path, os.O_RDONLY)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(descriptor)
-    opened = Engine(engine, depth)
-    if opened.depth != depth or file.direct != direct:
+def _read_cells(times: ReadTimes | None, num_bytes: int, depth: int) -> list[str]:
+    if times is None:
         return ["-"] * 3
-    offsets = random_offsets(file.num_bytes, num_bytes, group_of(depth, num_bytes), np.random.default_rng(depth))
-    buffer = BufferPool(0).take(max(num_bytes * depth, 1 << 20))
-    before, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    a_read = measure_read_seconds(opened, file, buffer, num_bytes, seconds, offsets)
-    after, elapsed = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter() - began
-    cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return [
-        f"{num_bytes / a_read / 1e6:.1f}",
-        f"{a_read * depth * 1e6:.0f}",
-        f"{cpu_seconds / elapsed * a_read * 1e6:.1f}",
+        f"{num_bytes / times.seconds / 1e6:.1f}",
+        f"{times.seconds * depth * 1e6:.0f}",
+        f"{times.cpu_seconds * 1e6:.1f}",
     ]
 
 
