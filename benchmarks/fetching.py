@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -102,6 +103,7 @@ def run_fetching(
         "opening_seconds": began - opened,
         "bytes_from_disk": bytes_from_disk,
         "rows_twice": rows_twice,
+        "most_at_once": clock.most_at_once,
         "peak_rss_bytes": peak_bytes,
         "overhead_bytes": max(resident_before_bytes, peak_bytes - budget.peak_bytes),
         "plan": {**plan.to_dict(), "reserved": budget.table()},
@@ -116,18 +118,30 @@ def count_rows_twice(store: Any) -> int:
 
 
 class SubmissionClock:
-    """A store that notes when each batch was let in, by its number."""
+    """A store that notes when each batch was let in, by its number, and how many were brought at the same time."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
+        self._lock = threading.Lock()
+        self._num_on_their_way = 0
         self.submitted: dict[int, float] = {}
+        self.most_at_once = 0
 
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> Any:
         def let_in(num_bytes: int) -> None:
             make_room(num_bytes)
             self.submitted[batch.number] = time.perf_counter()
+            with self._lock:
+                self._num_on_their_way += 1
+                self.most_at_once = max(self.most_at_once, self._num_on_their_way)
 
         return self._store.submit(batch, let_in)
+
+    def collect(self, ticket: Any) -> Any:
+        rows = self._store.collect(ticket)
+        with self._lock:
+            self._num_on_their_way -= 1
+        return rows
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

@@ -11,7 +11,7 @@ import json
 import math
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,12 @@ from diskhop._native import keyed_permutation
 from diskhop.budget import Budget
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.dataset.generate import GraphConfig, generate_graph
+from diskhop.dataset.generate import GraphConfig
 from diskhop.errors import BudgetError
 from diskhop.features import STORES
 from diskhop.features.resources import StoreResources
 from diskhop.features.static import open_static
 from diskhop.io.device_model import DeviceModel
-from diskhop.io.engine import open_engine
 from diskhop.io.memory import default_threads
 from diskhop.pipeline import open_pipeline
 from diskhop.plan import Plan
@@ -40,12 +39,23 @@ from diskhop.protocols import AccessTrace, NodeIds, Purpose, Table
 from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.cached_topology import cached_topology_bytes
 from fetching import kernel_bytes_read, resident_bytes
+from papers import narrow
 from turns import peak_rss_bytes
 from workloads import SEED
 
 # Edges a node as Friendster and Twitter have them (Table 2: 59 and 67): caches hold about half of the lists, as the
 # paper's do. The widest table of Figure 17, of which narrower ones are a part.
 NUM_NODES, EDGES_A_NODE, WIDEST_DIM = 1_600_000, 64, 768
+GRAPH = GraphConfig(
+    kind="kronecker",
+    num_nodes=NUM_NODES,
+    num_edges=NUM_NODES * EDGES_A_NODE,
+    dim=WIDEST_DIM,
+    num_classes=47,
+    train_fraction=0.1,
+    order="input",
+    seed=1,
+)
 FANOUTS = (10, 10, 10)
 # Batches before the measured ones: the first superbatch, which fills the cache, and what fills PyG+'s page cache.
 WARM_UP = 16
@@ -82,50 +92,10 @@ class Case:
     reads_rows_alone: bool = False
 
 
-def find_graph(folder: Path) -> Dataset:
-    """Open the dataset in the folder, or make it there."""
-    path = folder / "ginex"
-    if not path.exists():
-        print(f"making {path}", file=sys.stderr, flush=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        config = GraphConfig(
-            kind="kronecker",
-            num_nodes=NUM_NODES,
-            num_edges=NUM_NODES * EDGES_A_NODE,
-            dim=WIDEST_DIM,
-            num_classes=47,
-            train_fraction=0.1,
-            order="input",
-            seed=1,
-        )
-        generate_graph(path, config, engine=open_engine().engine)
-    dataset = open_dataset(path)
-    found = (dataset.num_nodes, dataset.num_edges, dataset.feature_dim)
-    if found != (NUM_NODES, NUM_NODES * EDGES_A_NODE, WIDEST_DIM):
-        sys.exit(f"{path} is not this benchmark's graph: it has {found} nodes, edges and features; remove it")
-    return dataset
-
-
-def narrow(dataset: Dataset, dim: int) -> Dataset:
-    """The dataset with rows of `dim` values: the first bytes of the table's file, read as a narrower table."""
-    ((name, nodes),) = dataset.manifest.node_types.items()
-    assert nodes.features is not None
-    features = replace(nodes.features, dim=dim, row_stride=replace(nodes.features, dim=dim).row_bytes)
-    return Dataset(dataset.path, replace(dataset.manifest, node_types={name: replace(nodes, features=features)}))
-
-
-def dataset_bytes(dataset: Dataset) -> int:
-    """What the paper calls a dataset's size: features and lists of neighbours."""
-    table, files = dataset.features(), dataset.topology
-    assert table is not None
-    lists_bytes = 8 * (files.num_nodes + 1) + files.index_dtype.itemsize * files.num_edges
-    return table.num_rows * table.row_stride + lists_bytes
-
-
 def plan_case(dataset: Dataset, case: Case, device: DeviceModel) -> Plan:
     """What the case will run. Raises BudgetError for memory that has no room for its caches."""
     kind = STORES[STORE_OF[case.system]]
-    wanted = _workload(dataset, case)
+    wanted = workload_of(dataset, case, STORE_OF[case.system])
     if kind.keeps_rows:
         wanted = replace(wanted, cache_bytes=_feature_cache_bytes(dataset, case, wanted))
     plan = choose_plan(dataset, wanted, Budget(case.memory_bytes), device)
@@ -142,7 +112,7 @@ def plan_case(dataset: Dataset, case: Case, device: DeviceModel) -> Plan:
 
 def caches_bytes(dataset: Dataset, case: Case) -> int:
     """What the case's memory leaves for both caches: the smallest budget goes off, and what reading lists takes."""
-    wanted = _workload(dataset, case)
+    wanted = workload_of(dataset, case, STORE_OF[case.system])
     if STORES[STORE_OF[case.system]].keeps_rows:
         wanted = replace(wanted, cache_bytes=dataset.feature_dim * 4)
     try:
@@ -167,7 +137,8 @@ def _feature_cache_bytes(dataset: Dataset, case: Case, wanted: Workload) -> int:
     return max(1, min(num_rows, table.num_rows)) * table.row_bytes
 
 
-def _workload(dataset: Dataset, case: Case) -> Workload:
+def workload_of(dataset: Dataset, case: Case, store: str) -> Workload:
+    """The case's first epoch, through a store."""
     train_ids = dataset.split("train")
     assert train_ids is not None
     seed_set = SeedSet(
@@ -181,7 +152,7 @@ def _workload(dataset: Dataset, case: Case) -> Workload:
     return Workload(
         seed_sets=(seed_set,),
         seed=SEED,
-        store=STORE_OF[case.system],
+        store=store,
         threads=threads,
         also_held={"seeds": 2 * train_ids.nbytes},
     )
@@ -298,11 +269,6 @@ class StageClock:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
-
-
-def dump_run(case: Case, plan: Plan) -> str:
-    """What the process that runs it is given."""
-    return json.dumps({"case": asdict(case), "plan": plan.to_dict()})
 
 
 def main() -> None:

@@ -30,14 +30,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from cgroups import run_limited, why_no_limit
+from cgroups import why_no_limit
 from diskhop.budget import format_bytes
 from diskhop.errors import BudgetError
 from diskhop.io.probe import probe
-from ginex_systems import FANOUTS, WARM_UP, Case, caches_bytes, dataset_bytes, dump_run, find_graph, narrow, plan_case
-from workloads import DEFAULT_FOLDER, evict
+from ginex_systems import FANOUTS, GRAPH, WARM_UP, Case, caches_bytes, plan_case
+from papers import cache_lists, dataset_bytes, find_graph, narrow, print_table, run_planned
+from workloads import DEFAULT_FOLDER
 
-HERE = Path(__file__).parent
 DIM, BATCH_SIZE, MEMORY_FRACTION = 256, 25, 1 / 5
 DIMS, MEMORIES, BATCH_SIZES = (128, 256, 512, 768), (0.5, 1.0, 2.0), (6, 12, 25, 50)
 # Of the caches' memory, for rows: the paper's five splits.
@@ -55,8 +55,6 @@ NUM_BATCHES = {
 GINEX_DOLLARS = 1.36
 DISTDGL = {"Friendster": (18.83, 0.20, 2.76), "Twitter": (17.94, 0.43, 5.71)}
 
-_READ_BYTES = 1 << 22
-
 Result = dict[str, Any]
 
 
@@ -65,7 +63,7 @@ class Bench:
 
     def __init__(self, arguments: argparse.Namespace, out: Callable[[str], None], *, capped: bool) -> None:
         self.out = out
-        self.dataset = find_graph(arguments.dir)
+        self.dataset = find_graph(arguments.dir / "ginex", GRAPH)
         self.is_quick: bool = arguments.quick
         self.turns: int = 1 if arguments.quick else arguments.turns
         self.device = probe(self.dataset.path, measure_again=True)
@@ -128,32 +126,20 @@ class Bench:
 
     def _run(self, case: Case) -> Result:
         dataset = narrow(self.dataset, case.dim)
-        # Planning samples batches by the page cache: read in order, the lists take a tenth of the time.
-        with dataset.topology.indices_path.open("rb") as lists:
-            while lists.read(_READ_BYTES):
-                pass
+        cache_lists(dataset)
         try:
             plan = plan_case(dataset, case, self.device)
         except BudgetError as error:
             return {"failed": str(error)}
-        evict(self.dataset)
         is_limited = self._capped and case.system != "in memory"
         limit_bytes = case.memory_bytes + self._overhead_bytes if is_limited else None
-        command = [sys.executable, str(HERE / "ginex_systems.py"), str(self.dataset.path), dump_run(case, plan)]
-        done = run_limited(command, limit_bytes)
-        if done.returncode != 0:
-            sys.stderr.write(done.errors)
-            return {"failed": "killed by its limit" if done.returncode == -9 else f"exit code {done.returncode}"}
+        result = run_planned("ginex_systems.py", self.dataset, case, plan, limit_bytes)
+        if "failed" in result:
+            return result
         lists_bytes = None if plan.topology == "mapped" else plan.topology_cache_bytes
         if plan.topology == "memory":
             lists_bytes = plan.reserved["topology"]
-        result: Result = json.loads(done.output)
-        return result | {
-            "limit_bytes": limit_bytes,
-            "group_peak_bytes": done.peak_bytes,
-            "lists_bytes": lists_bytes,
-            "cache_rows": plan.cache_rows,
-        }
+        return result | {"lists_bytes": lists_bytes, "cache_rows": plan.cache_rows}
 
     def table(self, cases: dict[str, Case], normal: Case, norm_head: str) -> None:
         """A line a case, its time divided by that of `normal`."""
@@ -162,7 +148,7 @@ class Bench:
             *("MB", "needed", "lists MB", "rows held", "rss MB", "group MB", "limit MB"),
         ]
         rows = {name: self._row(case, self.seconds(normal)) for name, case in cases.items()}
-        self.print_table(heads, rows)
+        print_table(self.out, heads, rows)
 
     def _row(self, case: Case, normal_seconds: float) -> list[str]:
         seconds = self.seconds(case)
@@ -191,16 +177,6 @@ class Bench:
                 for name in ("peak_rss_bytes", "group_peak_bytes", "limit_bytes")
             ),
         ]
-
-    def print_table(self, heads: list[str], rows: dict[str, list[str]]) -> None:
-        """A row that is shorter than the heads is a remark."""
-        whole = [heads, *(row for row in rows.values() if len(row) == len(heads))]
-        widths = [2 + max(len(row[column]) for row in whole) for column in range(len(heads))]
-        name_width = max(map(len, rows))
-        for name, row in {"": heads, **rows}.items():
-            is_whole = len(row) == len(heads)
-            cells = [f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)] if is_whole else ["  ", *row]
-            self.out(f"{name:{name_width}}{''.join(cells)}")
 
 
 def figure_14(bench: Bench) -> None:
@@ -284,7 +260,7 @@ def sweep(bench: Bench, points: dict[str, dict[str, Any]], said: str) -> None:
         rows[point] = [f"{pyg / ali:.2f}", f"{pyg / ginex:.2f}", f"{cases[point, 'Ali+PG'].share:.0%}"]
         bench.table({f"{system}, {point}": cases[point, system] for system in SYSTEMS}, cases[point, "PyG+"], "/PyG+")
     bench.out("speed-up over PyG+:")
-    bench.print_table(["Ali+PG", "Ginex", "rows' share"], rows)
+    print_table(bench.out, ["Ali+PG", "Ginex", "rows' share"], rows)
     bench.out(f"paper: {said}")
 
 
@@ -334,7 +310,8 @@ def cost(bench: Bench) -> None:
     in_memory = next(case for case in bench.results if case.system == "in memory")
     cases = {**{system: bench.case(system) for system in SYSTEMS}, "in memory": in_memory}
     rates = {system: case.batch_size * 3600 / bench.seconds(case) for system, case in cases.items()}
-    bench.print_table(
+    print_table(
+        bench.out,
         ["M seeds an hour", "M seeds a dollar"],
         {system: [f"{rate / 1e6:.2f}", f"{rate / 1e6 / GINEX_DOLLARS:.2f}"] for system, rate in rates.items()},
     )

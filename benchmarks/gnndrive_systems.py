@@ -1,0 +1,253 @@
+"""The systems that the GNNDrive paper compares (section 5), as plans of diskhop's, and a run by one.
+
+A *case* is a system with the numbers that its plan depends on, and its *work*: 'sample' takes batches without rows,
+'extract' with their rows, 'train' trains a model on them; 'converge' trains whole epochs from the start and validates
+each. A run is a process of its own, which benchmarks/paper_gnndrive.py starts: `gnndrive_systems.py DATASET RUN`, with
+case and plan as JSON; it prints what its epochs took, as JSON. Appendix B's reads need no system.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+import ginex_systems
+from diskhop._native import BufferPool, Engine, File, keyed_permutation
+from diskhop.batch_stream import MiniBatch
+from diskhop.budget import Budget
+from diskhop.config import TrainConfig
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.features.shared import shared_reserves
+from diskhop.io.device_model import DeviceModel
+from diskhop.io.measure import (
+    SEQUENTIAL_BYTES,
+    SEQUENTIAL_DEPTH,
+    group_of,
+    measure_read_seconds,
+    random_offsets,
+    write_file,
+)
+from diskhop.io.memory import default_threads
+from diskhop.pipeline import open_pipeline
+from diskhop.plan import Plan
+from diskhop.planning.defaults import choose_plan
+from diskhop.planning.in_flight import LEAST_EXTRACTORS
+from diskhop.protocols import NodeIds, Purpose
+from diskhop.training.seeds import read_task
+from diskhop.training.trainer import NodeTrainer
+from diskhop.training.watch import Watcher
+from fetching import kernel_bytes_read
+from ginex_systems import FANOUTS, workload_of
+from papers import cache_lists, narrow
+from turns import peak_rss_bytes
+from workloads import HIDDEN, SEED
+
+Work = Literal["sample", "extract", "train", "converge"]
+
+STORE_OF = {"in memory": "memory", "GNNDrive": "shared", "GNNDrive, in order": "shared"}
+# Ginex's caches, 24 and 6 of the paper's 32 GB: of both, for rows.
+GINEX_SHARE = 0.8
+# Batches before the measured ones: what fills PyG+'s page cache, Ginex's cache and GNNDrive's buffer.
+_WARM_UP = 16
+_LEARNING_RATE = 0.003
+_NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One system at one point of a figure.
+
+    num_batches: of an epoch; 'converge' has whole ones. buffer: of GNNDrive, in times of the smallest, for the fewest
+    extractors; 0: as the planner likes.
+    """
+
+    system: str
+    work: Work
+    dim: int
+    batch_size: int
+    memory_bytes: int
+    num_batches: int = 0
+    num_epochs: int = 1
+    buffer: int = 0
+
+
+def plan_case(dataset: Dataset, case: Case, device: DeviceModel) -> Plan:
+    """What the case will run. Raises BudgetError for memory that has no room for it."""
+    ginex_case = ginex_systems.Case(
+        system=case.system,
+        dim=case.dim,
+        batch_size=case.batch_size,
+        memory_bytes=case.memory_bytes,
+        num_batches=case.num_batches,
+        share=GINEX_SHARE,
+    )
+    if case.system not in STORE_OF:
+        return ginex_systems.plan_case(dataset, ginex_case, device)
+    wanted = replace(
+        workload_of(dataset, ginex_case, STORE_OF[case.system]),
+        ordered=case.system != "GNNDrive",
+        reads_lent_rows=True,
+    )
+    plan = choose_plan(dataset, wanted, Budget(case.memory_bytes), device)
+    return _with_buffer(dataset, plan, case.buffer) if case.buffer else plan
+
+
+def _with_buffer(dataset: Dataset, plan: Plan, times: int) -> Plan:
+    """The plan with so many of the smallest buffers that the planner takes: the model's batch and two extractors'."""
+    table = dataset.features()
+    assert table is not None
+    rows = min(times * (LEAST_EXTRACTORS + 1) * plan.batch_rows, table.num_rows)
+    reserved = {**plan.reserved, **shared_reserves(table, rows, plan.batch_rows)}
+    Budget(plan.memory_bytes).require(reserved)
+    return replace(
+        plan,
+        buffer_rows=rows,
+        cache_rows=rows,
+        extractors=LEAST_EXTRACTORS,
+        most_extracting=2 * LEAST_EXTRACTORS,
+        reserved=reserved,
+    )
+
+
+def run_case(path: Path, case: Case, plan: Plan) -> dict[str, Any]:
+    """The case's epochs after a warm-up: means of a batch, each epoch's own record, and peaks.
+
+    began, ended: of the measured epochs, by the clock that all processes share.
+    """
+    converges = case.work == "converge"
+    dataset = narrow(open_dataset(path), case.dim)
+    if case.work == "sample":
+        dataset = _without_features(dataset)
+    # The labels are not of the case's memory but, like the model, of the overhead, which every system has besides.
+    task = read_task(dataset, split=0, evaluate=converges, memory_bytes=_NO_LIMIT)
+    assert task.labels is not None
+    train_ids = task.seeds.train
+    budget = Budget(plan.memory_bytes)
+    torch.set_num_threads(default_threads())
+    trainer_type = _Idle if case.work in ("sample", "extract") else NodeTrainer
+    trainer = trainer_type(dataset, task.labels, _train_config(case, plan), Watcher())
+    if plan.topology == "mapped":
+        # As earlier epochs leave the page cache: what of it stays is part of what is measured.
+        cache_lists(dataset)
+    with budget.reserve("seeds", 2 * train_ids.nbytes), open_pipeline(dataset, plan, budget) as pipeline:
+        first_epoch = 0
+        if not converges:
+            trainer.train_pass(pipeline, _some(train_ids, _WARM_UP * case.batch_size, 0), 0)
+            first_epoch = 1
+        epochs, read_before_bytes, began = [], kernel_bytes_read(), time.monotonic()
+        for epoch in range(first_epoch, first_epoch + case.num_epochs):
+            ids = train_ids if converges else _some(train_ids, case.num_batches * case.batch_size, epoch)
+            record = trainer.train_pass(pipeline, ids, epoch)
+            if converges:
+                assert task.seeds.valid is not None
+                record["valid"], _ = trainer.evaluate(pipeline, task.seeds.valid, Purpose.VALID, epoch)
+            epochs.append(record)
+        ended, read_bytes = time.monotonic(), kernel_bytes_read() - read_before_bytes
+    num_batches = sum(record["batches"] for record in epochs)
+    a_batch = {
+        name: sum(record[name] for record in epochs) / num_batches
+        for name in epochs[0]
+        if name not in ("epoch", "batches", "loss", "valid")
+    }
+    return {
+        **a_batch,
+        "kernel_bytes": read_bytes / num_batches,
+        "epochs": epochs,
+        "began": began,
+        "ended": ended,
+        "peak_rss_bytes": peak_rss_bytes(),
+        "reserved_peak_bytes": budget.peak_bytes,
+    }
+
+
+class _Idle(NodeTrainer):
+    """Takes batches as training does, and does nothing with them."""
+
+    def _step(self, _batch: MiniBatch, _epoch: int) -> float:
+        return 0.0
+
+
+def _some(ids: NodeIds, num_seeds: int, epoch: int) -> NodeIds:
+    """Of the training nodes those that come first in an epoch."""
+    return ids[keyed_permutation(len(ids), SEED, int(Purpose.TRAIN), epoch)[:num_seeds]]
+
+
+def _without_features(dataset: Dataset) -> Dataset:
+    """For the pipeline a graph that has none: batches are sampled, and nothing is read for them."""
+    ((name, nodes),) = dataset.manifest.node_types.items()
+    return Dataset(dataset.path, replace(dataset.manifest, node_types={name: replace(nodes, features=None)}))
+
+
+def _train_config(case: Case, plan: Plan) -> TrainConfig:
+    """The paper's SAGE: three layers, 256 wide."""
+    return TrainConfig(
+        model="sage",
+        layers=len(FANOUTS),
+        hidden=HIDDEN,
+        norm="layer",
+        dropout=0.0,
+        fanout=FANOUTS,
+        eval_fanout=FANOUTS,
+        batch_size=case.batch_size,
+        eval_batch_size=case.batch_size,
+        epochs=case.num_epochs,
+        lr=_LEARNING_RATE,
+        metric="accuracy",
+        seed=SEED,
+        memory_bytes=plan.memory_bytes,
+        store=plan.store,
+        engine=plan.engine,
+        threads=default_threads(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTimes:
+    """Of a read in a stream: of the clock, many reads being on their way, and of all threads' CPU."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+def make_file(path: Path, num_bytes: int) -> None:
+    """A file of about so many random bytes, on the disk."""
+    buffer = BufferPool(0).take(64 << 20)
+    buffer[:] = np.random.default_rng(0).integers(0, 256, len(buffer), np.uint8)
+    group_bytes = SEQUENTIAL_DEPTH * SEQUENTIAL_BYTES
+    file = File(str(path), "write")
+    write_file(Engine("threads", SEQUENTIAL_DEPTH), file, buffer, num_bytes // group_bytes * group_bytes, np.inf)
+
+
+def time_reads(path: Path, engine: str, depth: int, num_bytes: int, direct: bool, seconds: float) -> ReadTimes | None:
+    """Random reads of a file that is not cached, `depth` of them at the disk (appendix B); None: it cannot be done."""
+    file = File(str(path), "read", direct)
+    descriptor = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+    opened = Engine(engine, depth)
+    if opened.depth != depth or file.direct != direct:
+        return None
+    offsets = random_offsets(file.num_bytes, num_bytes, group_of(depth, num_bytes), np.random.default_rng(depth))
+    buffer = BufferPool(0).take(max(num_bytes * depth, 1 << 20))
+    cpu_before, began = time.process_time(), time.perf_counter()
+    a_read = measure_read_seconds(opened, file, buffer, num_bytes, seconds, offsets)
+    cores = (time.process_time() - cpu_before) / (time.perf_counter() - began)
+    return ReadTimes(a_read, cores * a_read)
+
+
+def main() -> None:
+    path, run = sys.argv[1:]
+    document = json.loads(run)
+    print(json.dumps(run_case(Path(path), Case(**document["case"]), Plan(**document["plan"]))))
+
+
+if __name__ == "__main__":
+    main()
