@@ -30,10 +30,10 @@ struct Matrix {
 /// its edge's weight (none given: 1), and its own row times `self_weights[t]` (none given: 0). is_mean: the sum over
 /// the edges is divided by their number.
 struct NeighborSums {
-  std::span<const std::int32_t> indptr;    // targets + 1
-  std::span<const std::int32_t> sources;   // at least indptr.back()
-  std::span<const float> edge_weights;     // as many as sources, or empty
-  std::span<const float> self_weights;     // targets, or empty
+  std::span<const std::int32_t> indptr;      // targets + 1
+  std::span<const std::int32_t> sources;     // at least indptr.back()
+  std::span<const float> edge_weights;       // as many as sources, or empty
+  std::span<const float> self_weights;       // targets, or empty
   std::span<const std::int32_t> own_rows{};  // of each target, or empty: 0, 1, 2 ...
   bool is_mean = false;
 
