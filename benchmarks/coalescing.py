@@ -24,14 +24,13 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.features.resources import StoreResources, empty_rows, open_reader
 from diskhop.io.device_model import DeviceModel
 from diskhop.io.engine import open_engine
-from diskhop.io.probe import probe
 from diskhop.planning.defaults import Workload, choose_plan
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import open_topology
 from turns import peak_rss_bytes
-from workloads import BATCH_SIZE, DEFAULT_FOLDER, SEED, WORKLOADS, evict, find_dataset
+from workloads import BATCH_SIZE, DEFAULT_FOLDER, SEED, WORKLOADS, evict, find_dataset, measure_device
 
 FIXED_GAPS_BYTES = (0, *(4096 << power for power in range(7)))
 MOST_OF_BEST = 1.10
@@ -136,7 +135,7 @@ def main() -> int:
     documents, claims = {}, {}
     for name in ["W", "U"] if arguments.workload == "all" else [arguments.workload]:
         dataset = find_dataset(name, arguments.dir)
-        device = probe(dataset.path)
+        device = measure_device(dataset)
         gaps = measure(dataset, name, device, arguments.batches, arguments.repeats)
         print_gaps(name, gaps, device, out)
         best = min((gap for gap in gaps if not gap.is_models), key=lambda gap: gap.median_seconds)

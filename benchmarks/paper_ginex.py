@@ -33,10 +33,9 @@ from typing import Any
 from cgroups import why_no_limit
 from diskhop.budget import format_bytes
 from diskhop.errors import BudgetError
-from diskhop.io.probe import probe
 from ginex_systems import FANOUTS, GRAPH, WARM_UP, Case, caches_bytes, plan_case
 from papers import cache_lists, dataset_bytes, find_graph, narrow, print_table, run_planned
-from workloads import DEFAULT_FOLDER
+from workloads import DEFAULT_FOLDER, measure_device
 
 DIM, BATCH_SIZE, MEMORY_FRACTION = 256, 25, 1 / 5
 DIMS, MEMORIES, BATCH_SIZES = (128, 256, 512, 768), (0.5, 1.0, 2.0), (6, 12, 25, 50)
@@ -66,7 +65,7 @@ class Bench:
         self.dataset = find_graph(arguments.dir / "ginex", GRAPH)
         self.is_quick: bool = arguments.quick
         self.turns: int = 1 if arguments.quick else arguments.turns
-        self.device = probe(self.dataset.path, measure_again=True)
+        self.device = measure_device(self.dataset)
         default_bytes = dataset_bytes(narrow(self.dataset, DIM))
         self.base = Case(
             system="Ginex",

@@ -38,11 +38,10 @@ from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.generate import GraphConfig
 from diskhop.errors import BudgetError
-from diskhop.io.probe import probe
 from ginex_systems import FANOUTS
 from gnndrive_systems import Case, ReadTimes, Work, make_file, plan_case, time_reads
 from papers import CpuClock, cache_lists, dataset_bytes, find_graph, narrow, print_table, run_planned, sparkline
-from workloads import DEFAULT_FOLDER
+from workloads import DEFAULT_FOLDER, measure_device
 
 DIM, MEMORY_FRACTION, NODES_A_SEED, BLOCK_MODEL_BATCH_SIZE = 128, 0.48, 80_000, 10
 SYSTEMS = ("PyG+", "Ginex", "GNNDrive")
@@ -85,7 +84,7 @@ class Bench:
                 seed=1,
             ),
         )
-        self.device = probe(self.graph.path, measure_again=True)
+        self.device = measure_device(self.graph)
         self.default_bytes = dataset_bytes(narrow(self.graph, DIM))
         self.base = Case(
             system="GNNDrive",

@@ -43,9 +43,8 @@ from diskhop.features import STORES
 from diskhop.io.device_model import DeviceModel
 from diskhop.io.engine import DEFAULT_DEPTH, open_engine
 from diskhop.io.measure import group_of, measure_read_seconds, random_offsets
-from diskhop.io.probe import probe
 from switches import IDEAS
-from workloads import DEFAULT_FOLDER, PLAIN_MAP, WORKLOADS, evict, find_dataset, require_workload
+from workloads import DEFAULT_FOLDER, PLAIN_MAP, WORKLOADS, evict, find_dataset, measure_device, require_workload
 
 MOST_OF_MAPPED = {"static": 1 / 5, "belady": 1 / 5, "shared": 1 / 4}
 MOST_SECONDS, LEAST_RATE, MOST_OF_ALONE, LEAST_EXTRACTORS = 0.40, 0.90, 1.1, 2
@@ -97,12 +96,6 @@ class Bench:
         # The plain map takes minutes a batch.
         return self._run_each("fetching.py", cases, lambda case: 1 if case.store == PLAIN_MAP else self.num_batches)
 
-    def measure_device(self) -> DeviceModel:
-        """What the disk does now, where the table lies: others may share it."""
-        table = self.dataset.features()
-        assert table is not None
-        return probe(self.dataset.path, existing_file=table.path, measure_again=True)
-
     def stream_seconds(self, num_bytes: int, seconds: float) -> float:
         """A read, in a stream of reads of so many bytes anywhere in the table, as deep as the stores', for so long."""
         table = self.dataset.features()
@@ -133,7 +126,7 @@ class Bench:
 
     def _run(self, script: str, case: Case, num_batches: int, overhead_bytes: int) -> Result:
         measures = script == "fetching.py"
-        devices = [self.measure_device()] if measures else []
+        devices = [measure_device(self.dataset)] if measures else []
         evict(self.dataset)
         is_plain_map = case.store == PLAIN_MAP
         limit_bytes = None
@@ -155,7 +148,9 @@ class Bench:
                 mean_bytes = sum(batch["bytes_read"] for batch in result["batches"]) // num_reads
                 seconds = min(result["wall_seconds"], STREAM_SECONDS)
                 result["stream_seconds_a_read"] = self.stream_seconds(mean_bytes, seconds)
-            result["devices"] = [device.to_dict() for device in (*devices, self.measure_device())] if measures else []
+            if measures:
+                devices.append(measure_device(self.dataset))
+            result["devices"] = [device.to_dict() for device in devices]
             return result
         sys.stderr.write(done.errors)
         return result | {"failed": "killed by its limit" if done.returncode == -9 else f"exit code {done.returncode}"}
@@ -329,7 +324,7 @@ def run_workload(
     bench: Bench, cases: list[Case], plain_map: bool, epoch_batches: int | None, out: Callable[[str], None]
 ) -> Result:
     """Run, print and judge; what the JSON says of a workload. epoch_batches: see train_each(); None: no training."""
-    device = bench.measure_device()
+    device = measure_device(bench.dataset)
     workload = bench.workload
     out(
         f"\n{bench.name}: {bench.num_batches} batches, memory {workload.memory}, cache {bench.cache}; `memory` has "

@@ -14,7 +14,9 @@ from diskhop._native import keyed_permutation
 from diskhop.budget import parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.generate import GraphConfig, generate_graph
+from diskhop.io.device_model import DeviceModel
 from diskhop.io.engine import open_engine
+from diskhop.io.probe import probe
 from diskhop.protocols import Purpose
 from diskhop.sampling.accesses import SeedSet
 
@@ -120,6 +122,13 @@ def require_workload(name: str, dataset: Dataset) -> Dataset:
     if (dataset.num_nodes, dataset.topology.num_edges) != (workload.num_nodes, workload.num_edges):
         sys.exit(f"{dataset.path} is not workload {name}: {workload.num_nodes} nodes and {workload.num_edges} edges")
     return dataset
+
+
+def measure_device(dataset: Dataset) -> DeviceModel:
+    """What the disk does now, where the table lies: others may share it."""
+    table = dataset.features()
+    assert table is not None
+    return probe(dataset.path, existing_file=table.path, measure_again=True)
 
 
 def evict(dataset: Dataset) -> None:
