@@ -27,6 +27,14 @@ class BudgetError(ConfigError):
         self.smallest_bytes = smallest_bytes
 
 
+class DiskBudgetError(ConfigError):
+    """What a packed layout may take on the disk is too little; `smallest_rows` is the least that would do."""
+
+    def __init__(self, message: str, smallest_rows: int) -> None:
+        super().__init__(message)
+        self.smallest_rows = smallest_rows
+
+
 class FormatError(DiskhopError, ValueError):
     """A directory that is not a dataset, or one whose files are damaged, incomplete or of a newer format."""
 
