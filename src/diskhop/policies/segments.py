@@ -25,7 +25,7 @@ OrderRows = Callable[[Sequence[NodeIds], int], NodeIds]
 
 @dataclass(frozen=True, slots=True)
 class SegmentSize:
-    """Batches of a segment, and the rows of all segments together as predicted."""
+    """Batches of a segment, and the rows of all segments together: shared once in each, packed once for each batch."""
 
     num_batches: int
     shared_rows: int
@@ -58,37 +58,50 @@ class SegmentReads:
 
 
 def choose_segment_size(trace: AccessTrace, is_held: NDArray[np.bool_], most_rows: int) -> SegmentSize:
-    """The shortest segments that are predicted to take at most most_rows rows on the disk (DiskGNN, Algorithm 2).
+    """The shortest segments that take at most most_rows rows on the disk (DiskGNN, Algorithm 2).
 
-    trace: of one batch at least, each asked for at most once. is_held: bool (rows of the table). Rows that more than
-    one batch of a segment asks for are shared, the others packed. Predicted is that every segment is as the trace's
-    first batches are, the last and shorter one too; for a segment of all batches that is exact. Raises DiskBudgetError
-    if even that one takes more.
+    is_held: bool (rows of the table). The first segment is made longer batch by batch until all of them fit, were they
+    like it; then they are counted, which happens again for every length at which that turns out to be wrong. Holds two
+    bytes a row of the table. Raises DiskBudgetError if not even one segment of all batches fits.
     """
-    counts = np.zeros(len(is_held), np.uint32)
-    # Element i: of a segment of the first i batches.
-    shared_rows, packed_rows = [0], [0]
+    is_stored = is_held.copy()
+    # Element i: rows that the first i batches ask for.
+    distinct_rows = [0]
     for num_batches in range(1, len(trace) + 1):
-        ids = _not_held(trace, num_batches - 1, is_held)
-        before = counts[ids]
-        counts[ids] = before + 1
-        num_first, num_second = int(np.count_nonzero(before == 0)), int(np.count_nonzero(before == 1))
-        shared_rows.append(shared_rows[-1] + num_second)
-        packed_rows.append(packed_rows[-1] + num_first - num_second)
+        ids = trace.node_ids(num_batches - 1)
+        distinct_rows.append(distinct_rows[-1] + len(ids) - int(np.count_nonzero(is_stored[ids])))
+        is_stored[ids] = True
+        # The paper scales by batches alone; where segments are few, the last one's shortness saves little disk.
         num_whole, rest = divmod(len(trace), num_batches)
-        size = SegmentSize(
-            num_batches,
-            num_whole * shared_rows[-1] + shared_rows[rest],
-            num_whole * packed_rows[-1] + packed_rows[rest],
-        )
-        if size.disk_rows <= most_rows:
-            return size
-    smallest_rows = shared_rows[-1] + packed_rows[-1]
+        if num_whole * distinct_rows[num_batches] + distinct_rows[rest] <= most_rows:
+            size = count_rows(trace, is_held, num_batches)
+            if size.disk_rows <= most_rows:
+                return size
     raise DiskBudgetError(
-        f"a packed layout of these {len(trace)} batches takes at least {smallest_rows} rows on the disk, "
+        f"a packed layout of these {len(trace)} batches takes at least {distinct_rows[-1]} rows on the disk, "
         f"{most_rows} are allowed; allow more, or hold more rows in memory",
-        smallest_rows,
+        distinct_rows[-1],
     )
+
+
+def count_rows(trace: AccessTrace, is_held: NDArray[np.bool_], num_batches: int) -> SegmentSize:
+    """What segments take on the disk that share the rows which more than one of their batches asks for.
+
+    Each batch is asked for once. Holds a byte a row of the table.
+    """
+    shared_rows = packed_rows = 0
+    # 2 stands for more, too.
+    counts = np.zeros(len(is_held), np.uint8)
+    for number in range(len(trace)):
+        if number % num_batches == 0:
+            counts.fill(0)
+        ids = _not_held(trace, number, is_held)
+        before = counts[ids]
+        counts[ids] = np.minimum(before + 1, 2)
+        num_first, num_second = int(np.count_nonzero(before == 0)), int(np.count_nonzero(before == 1))
+        shared_rows += num_second
+        packed_rows += num_first - num_second
+    return SegmentSize(num_batches, shared_rows, packed_rows)
 
 
 def simulate_segments(
@@ -106,6 +119,7 @@ def simulate_segments(
     is_held: bool (rows of the table). most_shared_rows: a segment shares as many rows, those that most batches ask for,
     ties to the lower id; None: all those that more than one asks for. Of shared rows every page that a batch needs a
     byte of is read once for it. Each batch is asked for once.
+    Holds 12 bytes a row of the table, and the batches of a segment.
     """
     disk_rows = num_accesses = num_packed = num_pages = 0
     for first in range(0, len(trace), num_batches):
