@@ -11,6 +11,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -232,7 +233,7 @@ class SampledAhead:
     def make_room(self, num_rows: int) -> None:
         pass
 
-    def look_ahead(self, trace: AccessTrace) -> None:
+    def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
         pass
 
     def __getattr__(self, name: str) -> Any:
@@ -253,8 +254,8 @@ class StageClock:
         self.lengths: list[int] = []
         self.switch_seconds = 0.0
 
-    def look_ahead(self, trace: AccessTrace) -> None:
-        self._store.look_ahead(trace)
+    def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
+        self._store.look_ahead(trace, keep_on)
         self.lengths.append(len(trace))
         self._seams.add(sum(self.lengths))
 

@@ -110,7 +110,7 @@ class BatchStream:
         left_out: Collection[int],
         with_in_degrees: bool,
         prepare: Callable[[SampledBatch, torch.Tensor], Any] | None,
-        look_ahead: Callable[[Callable[[], Sampled]], SuperbatchMaker] | None,
+        look_ahead: Callable[[Callable[[], Sampled], Callable[[], None]], SuperbatchMaker] | None,
     ) -> None:
         plan = pipeline.plan
         self._pipeline = pipeline
@@ -139,7 +139,7 @@ class BatchStream:
         # Those of a superbatch wait on the disk.
         num_sampled = plan.sampling_threads + (SAMPLED_AHEAD if look_ahead is None else 0)
         self._sampled = (OrderedChannel[Sampled] if plan.ordered else ArrivalChannel[Sampled])(num_sampled)
-        self._maker = None if look_ahead is None else look_ahead(self._sampled.get)
+        self._maker = None if look_ahead is None else look_ahead(self._sampled.get, self._sampled.require_open)
         self._superbatches = OrderedChannel[Superbatch](SUPERBATCHES_ON_DISK)
         self._superbatch_gate = ByteGate(SUPERBATCHES_ON_DISK)
         self._submitted = ArrivalChannel[InFlight](_MOST_IN_FLIGHT)

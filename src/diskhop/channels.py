@@ -31,6 +31,11 @@ class _Closable:
             self._error = self._error or error
             self._changed.notify_all()
 
+    def require_open(self) -> None:
+        """Raise ClosedError, or the error given to close(), once it is closed."""
+        with self._changed:
+            self._raise_if_closed()
+
     def _raise_if_closed(self) -> None:
         if self._error is not None:
             raise self._error

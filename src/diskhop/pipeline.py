@@ -46,7 +46,15 @@ from diskhop.sampling.superbatch import Sampled, SuperbatchMaker
 from diskhop.sampling.topology import Topology, open_topology
 from diskhop.trace import TraceSettings, hash_seeds
 
-_RESERVED_BY_PIPELINE = ("mini-batches in flight", "sampled ahead", "sampling", "sorting ids", "staging")
+_RESERVED_BY_PIPELINE = (
+    "mini-batches in flight",
+    "sampled ahead",
+    "sampling",
+    "sorting ids",
+    "staging",
+    "packed rows",
+    "packing",
+)
 
 
 class Pipeline:
@@ -142,11 +150,13 @@ class Pipeline:
         first_number: int,
         scratch: Path,
         sample: Callable[[], Sampled],
+        keep_on: Callable[[], None],
     ) -> SuperbatchMaker:
         store = cast(LookAheadStore[Any], self.store)
         store.start_pass()
         return SuperbatchMaker(
             sample,
+            keep_on,
             num_batches,
             first_number,
             self.plan.superbatch,
@@ -230,14 +240,15 @@ def open_pipeline(
             with budget.reserve("counting accesses", counting_bytes):
                 pinned = _choose_pinned(dataset, plan, topology, expected, engine, pool)
         for name in _RESERVED_BY_PIPELINE:
-            stack.enter_context(budget.reserve(name, plan.reserved[name]))
+            stack.enter_context(budget.reserve(name, plan.reserved.get(name, 0)))
         table = dataset.features()
         scratch = store = None
         if table is not None:
             kind = STORES[plan.store]
             if kind.looks_ahead:
                 scratch = stack.enter_context(scratch_folder(Path(plan.scratch)))
-            for name, num_bytes in kind.reserves(table, plan.buffer_rows or plan.cache_rows, plan.batch_rows).items():
+            kept_rows = plan.buffer_rows if kind.extracts else plan.cache_rows
+            for name, num_bytes in kind.reserves(table, kept_rows, plan.batch_rows).items():
                 stack.enter_context(budget.reserve(name, num_bytes))
             resources = StoreResources(
                 engine=engine,
@@ -248,6 +259,7 @@ def open_pipeline(
                 threads=plan.threads,
                 cache_rows=plan.cache_rows,
                 buffer_rows=plan.buffer_rows,
+                partition_bytes=plan.partition_bytes,
                 memory_bytes=plan.memory_bytes,
                 pinned=pinned,
                 scratch=scratch,
@@ -259,7 +271,7 @@ def open_pipeline(
 
 def counts_accesses(dataset: Dataset, store: str, pinned: str) -> bool:
     """Whether rows to be pinned are found by counting, and not the first ones, as in hot order."""
-    return store == "static" and not (pinned == "degree" and dataset.order == "hot")
+    return STORES[store].pins and not (pinned == "degree" and dataset.order == "hot")
 
 
 def _choose_pinned(

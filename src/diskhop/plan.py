@@ -19,7 +19,8 @@ class Plan:
     them, unless holds_while_waiting: where a consumer keeps it while it waits for the next, as a loop's variable does,
     it is one more.
 
-    buffer_rows: of a buffer that batches share. extractors: batches that it has room for beside the model's, however
+    buffer_rows: of a buffer that batches share, or that has the own rows of packed ones. partition_bytes: of the table,
+    read at once for packing. extractors: batches that it has room for beside the model's, however
     large and different they are, while they are brought or wait for the model; most_extracting: that may be there while
     they share rows, 0 for no such bound. ordered: batches are delivered in their order, not as they are finished.
 
@@ -45,6 +46,7 @@ class Plan:
     batch_rows: int
     cache_rows: int = 0
     buffer_rows: int = 0
+    partition_bytes: int = 0
     extractors: int = 0
     most_extracting: int = 0
     ordered: bool = True

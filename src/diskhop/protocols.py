@@ -153,8 +153,11 @@ class LookAheadStore(FeatureStore[TicketT], Protocol[TicketT]):
     def start_pass(self) -> None:
         """What was looked over and not submitted never comes. Nothing else is going on in the store."""
 
-    def make_room(self, num_rows: int) -> None:
+    def make_room(self, batch: SampledBatch) -> None:
         """Make sure of what a batch of the next trace will take on the disk. Raises DestinationError for a full one."""
 
-    def look_ahead(self, trace: AccessTrace) -> None:
-        """Plan for the batches of a trace, for each of which room was made. They are submitted next, in order."""
+    def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
+        """Get ready for the batches of a trace, for each of which room was made. They are submitted next, in order.
+
+        keep_on: called again and again; raises once nobody wants them any more.
+        """

@@ -22,6 +22,7 @@ from diskhop._native import BufferPool, FaultInjector, FaultRule, why_no_uring
 from diskhop.counters import CacheCounts, FetchCounts
 from diskhop.errors import BudgetError, PipelineError, ReadError
 from diskhop.features import STORES
+from diskhop.features.packed.store import own_rows
 from diskhop.features.resources import StoreResources, assemble, rows_in_place
 from diskhop.io.engine import open_engine
 from diskhop.policies.belady import replay_belady
@@ -69,6 +70,8 @@ def opened(
     pinned: NDArray[np.int64] | None = None,
 ) -> Iterator[FeatureStore[Any]]:
     scratch = Path(tempfile.mkdtemp(dir=table.path.parent))
+    if buffer_rows is None:
+        buffer_rows = 8 * own_rows(table, table.num_rows, 0) if name == "packed" else table.num_rows
     resources = StoreResources(
         engine=open_engine(engine, 32, injector).engine,
         pool=BufferPool(1 << 26),
@@ -77,7 +80,8 @@ def opened(
         staging_bytes=1 << 22,
         threads=threads,
         cache_rows=cache_rows,
-        buffer_rows=table.num_rows if buffer_rows is None else buffer_rows,
+        buffer_rows=buffer_rows,
+        partition_bytes=1 << 17,
         memory_bytes=1_000_000,
         pinned=pinned,
         scratch=scratch,
@@ -103,10 +107,10 @@ class ListedTrace:
         return self._batches[index]
 
 
-def look_ahead(store: Any, span: Sequence[NDArray[np.int64]]) -> None:
-    for ids in span:
-        store.make_room(len(ids))
-    store.look_ahead(ListedTrace(span))
+def look_ahead(store: Any, span: Sequence[NDArray[np.int64]], first: int = 0) -> None:
+    for number, ids in enumerate(span):
+        store.make_room(batch_of(ids, first + number))
+    store.look_ahead(ListedTrace(span), lambda: None)
 
 
 def submit_all(store: Any, batches: Sequence[NDArray[np.int64]], superbatch: int = 3) -> list[Any]:
@@ -115,7 +119,7 @@ def submit_all(store: Any, batches: Sequence[NDArray[np.int64]], superbatch: int
     for first in range(0, len(batches), superbatch):
         span = batches[first : first + superbatch]
         if hasattr(store, "look_ahead"):
-            look_ahead(store, span)
+            look_ahead(store, span, first)
         tickets += [store.submit(batch_of(ids, first + number), no_limit) for number, ids in enumerate(span)]
     return tickets
 
@@ -228,7 +232,7 @@ def test_counts_are_of_this_batch_and_add_up(tmp_path: Path, name: str) -> None:
         # them; and once more into a cache. Out of a shared buffer the model reads them where they are.
         if rows_in_place(rows) is None and name != "shared":
             assemble(rows, np.empty((1000, 512), np.uint8), 1)
-        num_joined = 1000 - counts.rows_hit if counts.rows_hit and name != "memory" else 0
+        num_joined = 1000 - counts.rows_hit if counts.rows_hit and name not in ("memory", "packed") else 0
         num_filled = 50 if name == "belady" else 0
         assert counts.bytes_copied == (1000 + num_joined + num_filled) * 512
         store.release(ticket)
@@ -349,8 +353,8 @@ def test_a_batch_that_the_buffer_cannot_hold_names_a_budget_that_would_do(tmp_pa
 def test_who_waits_for_a_batch_that_was_cancelled_goes_on(tmp_path: Path, name: str) -> None:
     table, expected = write_table(tmp_path / "features.bin", 3000, 512, 512)
     ids = np.arange(400, dtype=np.int64)
-    with opened(name, table, buffer_rows=700) as store:
-        # In `shared` there is no room for the third.
+    with opened(name, table, buffer_rows=850 if name == "packed" else 700) as store:
+        # In `shared` and `packed` there is no room for the third.
         tickets = submit_all(store, [ids, ids + 200, np.arange(2500, 2700)])
 
         def wait_for_third() -> None:

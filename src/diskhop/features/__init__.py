@@ -13,6 +13,7 @@ from diskhop.features.belady import BeladyStore, belady_reserves
 from diskhop.features.direct import open_direct, open_pread
 from diskhop.features.mapped import open_mapped
 from diskhop.features.memory import MemoryStore, memory_reserves
+from diskhop.features.packed.store import PackedStore, packed_reserves
 from diskhop.features.resources import StoreResources
 from diskhop.features.shared import SharedStore, shared_reserves
 from diskhop.features.static import open_static, static_reserves
@@ -26,8 +27,9 @@ class StoreKind:
     open: a store's tickets are its own business, Any stands for what its submit() returns. reserves: (table, rows of
     the cache or buffer, rows of a large batch) -> bytes to be reserved, by name. brings_rows: reads rows for every
     batch into memory of its own. assembles: they are put together with other rows in other memory. lends: they can as
-    well be read where they are until release(). keeps_rows: has a cache. looks_ahead: is a LookAheadStore. extracts:
-    brings several batches at once into one buffer, each finished as its rows arrive.
+    well be read where they are until release(). keeps_rows: has a cache. pins: of rows that are chosen beforehand.
+    looks_ahead: is a LookAheadStore. extracts: brings several batches at once into one buffer, each finished as its
+    rows arrive. packs: writes the rows of each batch together, and reads them into one buffer.
     """
 
     open: Callable[[Table, StoreResources], FeatureStore[Any]]
@@ -36,8 +38,10 @@ class StoreKind:
     assembles: bool = False
     lends: bool = False
     keeps_rows: bool = False
+    pins: bool = False
     looks_ahead: bool = False
     extracts: bool = False
+    packs: bool = False
 
 
 STORES = {
@@ -45,9 +49,20 @@ STORES = {
     "mapped": StoreKind(open_mapped),
     "pread": StoreKind(open_pread),
     "direct": StoreKind(open_direct),
-    "static": StoreKind(open_static, static_reserves, assembles=True, keeps_rows=True),
+    "static": StoreKind(open_static, static_reserves, assembles=True, keeps_rows=True, pins=True),
     "belady": StoreKind(BeladyStore, belady_reserves, assembles=True, keeps_rows=True, looks_ahead=True),
     "shared": StoreKind(
         SharedStore, shared_reserves, brings_rows=False, assembles=True, lends=True, keeps_rows=True, extracts=True
+    ),
+    "packed": StoreKind(
+        PackedStore,
+        packed_reserves,
+        brings_rows=False,
+        assembles=True,
+        lends=True,
+        keeps_rows=True,
+        pins=True,
+        looks_ahead=True,
+        packs=True,
     ),
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,16 +97,16 @@ class BeladyStore:
         self._unfinished.clear()
         self._is_broken = False
 
-    def make_room(self, num_rows: int) -> None:
+    def make_room(self, batch: SampledBatch) -> None:
         """See LookAheadStore."""
         if self._next_plan is None:
             self._next_plan = _Plan(self._resources, self._num_plans)
             self._num_plans += 1
             self._next_plan.changes.allocate(2 * self._capacity * self._id_dtype.itemsize)
-        self._next_plan.uses.allocate(num_rows * np.dtype(np.uint32).itemsize)
-        self._next_plan.changes.allocate(2 * num_rows * self._id_dtype.itemsize)
+        self._next_plan.uses.allocate(batch.num_nodes * np.dtype(np.uint32).itemsize)
+        self._next_plan.changes.allocate(2 * batch.num_nodes * self._id_dtype.itemsize)
 
-    def look_ahead(self, trace: AccessTrace) -> None:
+    def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
         """See LookAheadStore."""
         plan, self._next_plan = self._next_plan, None
         assert plan is not None, "room was made for the batches of the trace"
@@ -115,6 +116,7 @@ class BeladyStore:
         for change in plan_span(
             self._inspected, trace.node_ids, len(trace), self.table.num_rows, fills=True, next_uses=plan
         ):
+            keep_on()
             plan.changes.append([change.in_positions.astype(dtype), change.out_ids.astype(dtype)])
         plan.uses.close()
 

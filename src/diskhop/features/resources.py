@@ -19,9 +19,10 @@ class StoreResources:
     """Where a store reads (engine), keeps (pool) and how (the plan's numbers).
 
     max_gap_bytes: the largest gap between rows that is read over. threads: cores that may gather rows. cache_rows: that
-    may be kept between batches. buffer_rows: of a buffer that batches share. memory_bytes: the whole budget, to name
-    one that would do. pinned: so many rows, ascending, that will probably be asked for most, or None for the first
-    ones. scratch: a folder for files of the run's own, for a store that looks ahead.
+    may be kept between batches. buffer_rows: of a buffer that batches share, or that has their own rows.
+    partition_bytes: of the table, read at once for packing. memory_bytes: the whole budget, to name one that would do.
+    pinned: so many rows, ascending, that will probably be asked for most, or None for the first ones. scratch: a folder
+    for files of the run's own, for a store that looks ahead.
     """
 
     engine: Engine
@@ -32,6 +33,7 @@ class StoreResources:
     threads: int
     cache_rows: int
     buffer_rows: int = 0
+    partition_bytes: int = 0
     memory_bytes: int = 0
     pinned: NodeIds | None = None
     scratch: Path | None = None

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool
 from diskhop.features.resources import empty_rows
 from diskhop.features.scanning import Found
-from diskhop.protocols import NodeIds, Table
+from diskhop.protocols import Bytes, NodeIds, Table
 
 _NO_SLOT = -1
 _SLOT_BYTES = 4
@@ -17,12 +17,13 @@ _SLOT_BYTES = 4
 class RowCache:
     """`capacity` slots, and a table of every row's slot. Whoever uses it fills the slots that it takes.
 
-    rows: uint8 (capacity, row bytes). Not for several threads at once, but for reading slots that stay as they are.
+    rows: uint8 (capacity, row bytes), of its own if none are given. Not for several threads at once, but for reading
+    slots that stay as they are.
     """
 
-    def __init__(self, table: Table, capacity: int) -> None:
+    def __init__(self, table: Table, capacity: int, rows: Bytes | None = None) -> None:
         # A pool of its own: the slots are not among the batches that come and go.
-        self.rows = empty_rows(BufferPool(0), capacity, table.row_bytes)
+        self.rows = empty_rows(BufferPool(0), capacity, table.row_bytes) if rows is None else rows
         self._slot_of = np.full(table.num_rows, _NO_SLOT, np.int32)
         self._free = np.arange(capacity, dtype=np.int32)
         self._num_free = capacity

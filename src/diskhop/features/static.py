@@ -31,7 +31,7 @@ def open_static(table: Table, resources: StoreResources) -> ScanningStore:
     find: Callable[[NodeIds], Found]
     if pinned is None:
         held = empty_rows(BufferPool(0), capacity, table.row_bytes)
-        find = _find_below(capacity)
+        find = find_below(capacity)
         pinned, slots = np.arange(capacity), None
     else:
         cache = RowCache(table, capacity)
@@ -41,7 +41,9 @@ def open_static(table: Table, resources: StoreResources) -> ScanningStore:
     return ScanningStore(table, resources, held, find)
 
 
-def _find_below(capacity: int) -> Callable[[NodeIds], Found]:
+def find_below(capacity: int) -> Callable[[NodeIds], Found]:
+    """Of a batch's rows, which are among the first ones of the table."""
+
     def find(ids: NodeIds) -> Found:
         is_held = ids < capacity
         hits = np.flatnonzero(is_held)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File
 from diskhop.errors import ReadError
-from diskhop.io.atomic import destination_errors
+from diskhop.io.atomic import allocate, destination_errors
 
 _BLOCK_BYTES = 4096
 
@@ -49,14 +48,7 @@ class ArrayFile:
     def allocate(self, array_bytes: int) -> None:
         """Make sure of room for one record more than was asked for before. Raises DestinationError for a full disk."""
         num_bytes = self._record_bytes(array_bytes)
-        if num_bytes == 0:
-            return
-        descriptor = os.open(self._path, os.O_WRONLY)
-        try:
-            with destination_errors(self._path):
-                os.posix_fallocate(descriptor, self._allocated_bytes, num_bytes)
-        finally:
-            os.close(descriptor)
+        allocate(self._path, self._allocated_bytes, num_bytes)
         self._allocated_bytes += num_bytes
 
     def append(self, arrays: Sequence[NDArray[Any]]) -> None:

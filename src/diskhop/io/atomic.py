@@ -97,6 +97,18 @@ def require_free_space(directory: Path, num_bytes: int) -> None:
         )
 
 
+def allocate(path: Path, offset: int, num_bytes: int) -> None:
+    """Make sure of room on the disk for bytes of a file. Raises DestinationError for a full one."""
+    if num_bytes == 0:
+        return
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        with destination_errors(path):
+            os.posix_fallocate(descriptor, offset, num_bytes)
+    finally:
+        os.close(descriptor)
+
+
 def write_file(path: Path, content: bytes, injector: Injector | None = None) -> None:
     """Make a small file appear with this content, or leave what was there."""
     partial = path.with_name(f".{path.name}.partial")

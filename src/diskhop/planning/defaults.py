@@ -12,12 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from diskhop.batch_stream import SAMPLED_AHEAD
 from diskhop.budget import Budget, format_bytes
 from diskhop.config import PINNED, require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.features import STORES, StoreKind
+from diskhop.features.packed.packer import packing_bytes
+from diskhop.features.packed.store import chunk_bytes, own_rows, packed_batch_bytes
 from diskhop.features.scanning import BYTES_A_ROW_TO_JOIN
 from diskhop.io.device_model import DeviceModel, assumed_device_model
 from diskhop.io.engine import DEFAULT_DEPTH, choose_engine, open_engine
@@ -27,7 +31,7 @@ from diskhop.io.scratch import free_bytes
 from diskhop.pipeline import counts_accesses
 from diskhop.plan import Plan
 from diskhop.planning.in_flight import LEAST_EXTRACTORS, BatchesInFlight
-from diskhop.protocols import Table
+from diskhop.protocols import NodeIds, Table
 from diskhop.sampled_record import describe_batch
 from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet
 from diskhop.sampling.cached_topology import cached_topology_bytes, hop_read_bytes, list_bytes, room_for_lists
@@ -45,6 +49,10 @@ SMALLEST_STAGING_BYTES = 4 << 20
 # Of a batch on the disk beside its record: when its rows are used next (4 bytes a row) and which come and go (16), each
 # from a whole block on.
 _PLANNED_BYTES_A_ROW, _PLANNED_BYTES_A_BATCH = 4 + 16, 4 * 4096
+# Of the table, read at once for packing: what a batch takes of that is written in large pieces.
+_PARTITION_BYTES, _SMALLEST_PARTITION_BYTES = 64 << 20, 8 << 20
+# The model's batch, two that are there, one on its way (DiskGNN, section 6).
+_MOST_PACKED, _LEAST_PACKED = 4, 2
 _MEASURED_BATCHES = 5
 _HEADROOM = 1.1
 # Threads that sample from lists on the disk: they wait for it most of the time, however few cores there are.
@@ -94,20 +102,28 @@ def device_model(dataset: Dataset, engine: str) -> DeviceModel:
 class BatchSizes:
     """The largest of some sampled batches, with headroom.
 
-    block_bytes: in memory; record_bytes: in a trace. num_nodes: its rows. hop_read_bytes: what a sampling thread takes
+    block_bytes: in memory; record_bytes: in a trace. num_nodes: its rows; node_ids: which, ascending, without headroom.
+    hop_read_bytes: what a sampling thread takes
     to read a hop of lists that are on the disk. workspace_bytes: what it works in besides.
     """
 
     block_bytes: int
     record_bytes: int
     num_nodes: int
+    node_ids: NodeIds
     hop_read_bytes: int
     workspace_bytes: int
+
+    def num_misses(self, first_rows: int) -> int:
+        """Rows of a batch that are not among the first ones of the table."""
+        num_hits = int(np.searchsorted(self.node_ids, first_rows))
+        return int((len(self.node_ids) - num_hits) * _HEADROOM)
 
 
 def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
     """Sample a few batches of every seed set and see how large they are."""
-    most_block_bytes = most_record_bytes = most_nodes = most_hop_bytes = workspace_bytes = 0
+    most_block_bytes = most_record_bytes = most_hop_bytes = workspace_bytes = 0
+    most_ids: NodeIds = np.empty(0, np.int64)
     # Mapped, since nothing is reserved yet; the pages it touches are the kernel's to keep.
     engine = open_engine("threads", 1).engine
     with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
@@ -118,14 +134,15 @@ def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
                 most_block_bytes = max(most_block_bytes, batch.num_bytes)
                 record = describe_batch(batch, topology.num_nodes)
                 most_record_bytes = max(most_record_bytes, record.num_bytes)
-                most_nodes = max(most_nodes, batch.num_nodes)
+                most_ids = max(most_ids, batch.node_ids, key=len)
                 hops = zip(batch.num_sampled_nodes[:-1], batch.num_sampled_edges, strict=True)
                 most_hop_bytes = max(most_hop_bytes, *(hop_read_bytes(*hop) for hop in hops))
             workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)
     return BatchSizes(
         block_bytes=int(most_block_bytes * _HEADROOM),
         record_bytes=int(most_record_bytes * _HEADROOM),
-        num_nodes=int(most_nodes * _HEADROOM),
+        num_nodes=int(len(most_ids) * _HEADROOM),
+        node_ids=np.sort(most_ids),
         hop_read_bytes=int(most_hop_bytes * _HEADROOM),
         workspace_bytes=int(workspace_bytes * _HEADROOM),
     )
@@ -197,12 +214,20 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         "mini-batches in flight": in_flight.num_bytes,
         "staging": SMALLEST_STAGING_BYTES,
     }
+    pinned = workload.pinned or PINNED[0]
+    batch_own_rows = 0
+    if kind.packs and table is not None:
+        counts = counts_accesses(dataset, store, pinned)
+        num_misses = sizes.num_nodes if counts else sizes.num_misses(wanted_rows)
+        batch_own_rows = own_rows(table, num_misses, 0)
+        smallest["packed rows"] = _LEAST_PACKED * batch_own_rows * table.row_bytes
+        smallest["packing"] = packing_bytes(table, _SMALLEST_PARTITION_BYTES) + packed_batch_bytes(sizes.num_nodes)
     draft = _Draft(budget, smallest, reasons)
     # In this order: every batch draws from the topology, wide staging keeps the disk busy, more batches only smooth.
     topology, topology_cache_bytes, sampling_threads = _choose_topology(draft, dataset, sizes, sampling_threads)
     more_bytes = min(STAGING_BYTES - SMALLEST_STAGING_BYTES, draft.left_bytes)
     draft.take("staging", more_bytes & ~(SMALLEST_STAGING_BYTES - 1))
-    extractors = most_extracting = 0
+    extractors = most_extracting = buffer_rows = partition_bytes = 0
     if kind.extracts and table is not None:
         extractors = _choose_extractors(draft, kind, table, sizes.num_nodes, in_flight)
         most_extracting = min(_MOST_SHARING_ROWS * extractors, _MOST_EXTRACTORS)
@@ -216,16 +241,17 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         draft.reasons.append(f"batches are delivered {how}")
         more_in_flight = in_flight.grow(draft.left_bytes, most_extracting + in_flight.is_lent)
     else:
+        if kind.packs and table is not None:
+            buffer_rows, partition_bytes = _choose_packing(draft, table, batch_own_rows)
         more_in_flight = in_flight.grow(draft.left_bytes)
     draft.take("mini-batches in flight", more_in_flight.num_bytes - in_flight.num_bytes)
     in_flight = more_in_flight
-    pinned = workload.pinned or PINNED[0]
     if counts_accesses(dataset, store, pinned):
         # Before all else but the lists is held.
         counting_bytes = COUNTING_BYTES_A_NODE * dataset.num_nodes + draft.reserved["sampling"] + in_flight.batch_bytes
         topology_now_bytes = draft.reserved.get("topology", 0)
         budget.require({**workload.also_held, "topology": topology_now_bytes, "counting accesses": counting_bytes})
-    cache_rows, buffer_rows = wanted_rows, 0
+    cache_rows = wanted_rows
     if kind.extracts and table is not None:
         cache_rows, buffer_rows = _choose_buffer(draft, workload, kind, table, held_rows)
     elif kind.keeps_rows and table is not None:
@@ -233,7 +259,10 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     superbatch, scratch = 0, ""
     if kind.looks_ahead:
         scratch = workload.scratch or str(dataset.path / "derived")
-        bytes_a_batch = sizes.record_bytes + sizes.num_nodes * _PLANNED_BYTES_A_ROW + _PLANNED_BYTES_A_BATCH
+        planned_bytes = sizes.num_nodes * _PLANNED_BYTES_A_ROW + _PLANNED_BYTES_A_BATCH
+        if kind.packs and table is not None:
+            planned_bytes = chunk_bytes(table, sizes.num_nodes, batch_own_rows)
+        bytes_a_batch = sizes.record_bytes + planned_bytes
         superbatch = _choose_superbatch(draft, workload, scratch, bytes_a_batch)
     measured = f"measured with {_HEADROOM - 1:.0%} headroom"
     reasons.append(f"{in_flight.describe()}, {measured}")
@@ -259,6 +288,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         batch_rows=sizes.num_nodes,
         cache_rows=cache_rows,
         buffer_rows=buffer_rows,
+        partition_bytes=partition_bytes,
         extractors=extractors,
         most_extracting=most_extracting,
         ordered=ordered,
@@ -356,6 +386,21 @@ def _choose_buffer(draft: _Draft, workload: Workload, kind: StoreKind, table: Ta
     return kept_rows, buffer_rows
 
 
+def _choose_packing(draft: _Draft, table: Table, batch_own_rows: int) -> tuple[int, int]:
+    """Rows of the buffer for batches on their way, and bytes of the table that are read at once to be packed."""
+    batch_bytes = batch_own_rows * table.row_bytes
+    most_batches = min(_MOST_PACKED, _LEAST_PACKED + draft.left_bytes // max(batch_bytes, 1))
+    draft.take("packed rows", (most_batches - _LEAST_PACKED) * batch_bytes)
+    smallest_bytes = packing_bytes(table, _SMALLEST_PARTITION_BYTES)
+    partition_bytes = min(_PARTITION_BYTES, _SMALLEST_PARTITION_BYTES + draft.left_bytes // 2)
+    draft.take("packing", packing_bytes(table, partition_bytes) - smallest_bytes)
+    draft.reasons.append(
+        f"room for {most_batches} batches of up to {batch_own_rows} rows of their own; packed by partitions of "
+        f"{format_bytes(partition_bytes)}"
+    )
+    return most_batches * batch_own_rows, partition_bytes
+
+
 def _choose_cache(
     draft: _Draft, workload: Workload, kind: StoreKind, table: Table, wanted_rows: int, batch_rows: int
 ) -> int:
@@ -394,7 +439,7 @@ def _require_use(workload: Workload, store: str, kind: StoreKind) -> None:
         ("--cache", workload.cache_bytes, kind.keeps_rows, [name for name, each in STORES.items() if each.keeps_rows]),
         ("--disk", workload.disk_bytes, kind.looks_ahead, [name for name, each in STORES.items() if each.looks_ahead]),
         ("--scratch", workload.scratch, kind.looks_ahead, [name for name, each in STORES.items() if each.looks_ahead]),
-        ("--pinned", workload.pinned, store == "static", ["static"]),
+        ("--pinned", workload.pinned, kind.pins, [name for name, each in STORES.items() if each.pins]),
     ):
         if value is not None and not is_of_use:
             raise ConfigError(

@@ -51,7 +51,7 @@ class BatchesInFlight:
         assembles = table is not None and kind.assembles and not is_lent
         whole_bytes = buffer_bytes(block_bytes) if is_lent else batch_bytes(dataset, block_bytes, num_nodes)
         one_bytes = buffer_bytes(block_bytes) if assembles else whole_bytes
-        if table is not None and (kind.brings_rows or kind.extracts):
+        if table is not None and (kind.brings_rows or kind.extracts or kind.packs):
             one_bytes += num_nodes * BYTES_A_ROW_ON_ITS_WAY
         if table is not None and kind.brings_rows and assembles:
             one_bytes += buffer_bytes(num_nodes * table.row_bytes)

@@ -54,11 +54,15 @@ class Superbatch:
 
 
 class SuperbatchMaker:
-    """Makes superbatches of what `sample()` gives, batch by batch. Not for several threads at once."""
+    """Makes superbatches of what `sample()` gives, batch by batch, as long as `keep_on()` does not raise.
+
+    Not for several threads at once.
+    """
 
     def __init__(
         self,
         sample: Callable[[], Sampled],
+        keep_on: Callable[[], None],
         num_batches: int,
         first_number: int,
         most_batches: int,
@@ -70,6 +74,7 @@ class SuperbatchMaker:
         pool: BufferPool,
     ) -> None:
         self._sample = sample
+        self._keep_on = keep_on
         self._next_number = first_number
         self._end_number = first_number + num_batches
         self._most_batches = most_batches
@@ -114,7 +119,7 @@ class SuperbatchMaker:
                     sampling_seconds += time.perf_counter() - asked
                     batch, batch_seconds = recent[-1]
                     if len(seconds) == self._num_with_room:
-                        self._store.make_room(batch.num_nodes)
+                        self._store.make_room(batch)
                         self._num_with_room += 1
                     writer.append(batch)
                     seconds.append(batch_seconds)
@@ -136,6 +141,6 @@ class SuperbatchMaker:
         self._length = min(_GROWTH * self._length, self._most_batches)
         trace = TraceReader(path, self._settings, self._engine, self._pool)
         self._num_with_room = 0
-        self._store.look_ahead(trace)
+        self._store.look_ahead(trace, self._keep_on)
         seconds_each = (time.perf_counter() - started - sampling_seconds) / num_written
         return Superbatch(trace, path, [each + seconds_each for each in seconds[:num_written]])

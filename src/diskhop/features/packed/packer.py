@@ -1,0 +1,369 @@
+"""Batched packing: one pass over the feature table serves all batches of a span (DiskGNN, section 5.2).
+
+The table comes in partitions that fit the memory given, one being read while the one before is dispatched: each batch
+takes its rows of the partition and appends them to its chunk. What is appended goes out in large aligned writes; the
+odd bytes at its end wait in memory for the next partition, so that nothing on the disk is ever read to be changed.
+
+Which rows of which partition go where is found first, batch by batch, and waits on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import xxhash
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, Engine, File, copy_rows
+from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, aligned, digest, encode_head, lay_out_body
+from diskhop.features.scanning import Found
+from diskhop.io.array_file import ArrayFile
+from diskhop.io.atomic import destination_errors
+from diskhop.protocols import AccessTrace, NodeIds, Table
+
+_READ_BYTES = 1 << 20
+_STAGED_BYTES, _NUM_STAGED = 4 << 20, 6
+# Bodies on their way to the disk: one is made meanwhile.
+_BODIES_WRITING = 2
+
+Find = Callable[[NodeIds], Found]
+
+
+class SharedRows(Protocol):
+    """Rows of a span that are stored once for each of its segments: a table at the front of the file.
+
+    num_rows: of that table, with what is left empty so that every segment starts at a block.
+    """
+
+    num_rows: int
+
+    @property
+    def first_rows(self) -> Sequence[int]:
+        """The row at which each segment starts."""
+
+    def places(self, index: int, ids: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """Of a batch's rows that are not held: which row of the table each is, -1 for one that is packed.
+
+        Asked for once for each batch, in order.
+        """
+
+    def ids(self, segment: int, partition: int) -> NDArray[np.uint32]:
+        """A segment's rows of a partition, in the order in which they are stored; after places() of all batches."""
+
+
+@dataclass(slots=True)
+class PackingCounts:
+    """What packing took, in bytes and seconds."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    seconds: float = 0.0
+
+
+def packing_bytes(table: Table, partition_bytes: int) -> int:
+    """Memory for packing in partitions of about so many bytes: two of them, and what is staged."""
+    return 2 * _rows_of(table, partition_bytes) * table.row_stride + _NUM_STAGED * _staged_bytes(table)
+
+
+def _rows_of(table: Table, partition_bytes: int) -> int:
+    """Rows of a partition: at least one block of the file, at most the table, in whole blocks."""
+    rows_a_block = int(np.lcm(table.row_stride, BLOCK_BYTES)) // table.row_stride
+    most_blocks = max(1, -(-table.num_rows // rows_a_block))
+    return rows_a_block * max(1, min(partition_bytes // (rows_a_block * table.row_stride), most_blocks))
+
+
+def _staged_bytes(table: Table) -> int:
+    """Of a staging buffer: it holds a row and what is left of the one before."""
+    return max(_STAGED_BYTES, aligned(table.row_bytes) + BLOCK_BYTES)
+
+
+class Packer:
+    """Packs batches of one table. Holds packing_bytes() while it lives, and of each batch what its body takes.
+
+    find: which of a batch's rows are held in memory; num_held: how many there are. Not for several threads at once.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        find: Find,
+        num_held: int,
+        engine: Engine,
+        pool: BufferPool,
+        partition_bytes: int,
+        threads: int,
+    ) -> None:
+        self._table = table
+        self._find = find
+        self._num_held = num_held
+        self._engine = engine
+        self._pool = pool
+        self._threads = threads
+        self._file = File(str(table.path), "read")
+        self.partition_rows = _rows_of(table, partition_bytes)
+        self.num_partitions = -(-table.num_rows // self.partition_rows)
+        whole_bytes = self.partition_rows * table.row_stride
+        self._pieces_a_partition = -(-whole_bytes // _READ_BYTES)
+        own = BufferPool(0)
+        self._partitions = tuple(own.take(whole_bytes) for _ in range(2))
+        self._staging = tuple(own.take(_staged_bytes(table)) for _ in range(_NUM_STAGED))
+
+    def list_bytes(self, num_rows: int) -> int:
+        """What packing keeps on the disk for a batch of so many packed rows."""
+        return aligned(4 * num_rows) + self.num_partitions * BLOCK_BYTES
+
+    def pack(
+        self,
+        trace: AccessTrace,
+        chunks: Sequence[Chunk],
+        path: Path,
+        scratch: Path,
+        keep_on: Callable[[], None],
+        shared: SharedRows | None = None,
+        record: Callable[[int], NDArray[np.uint8]] | None = None,
+    ) -> PackingCounts:
+        """Write the chunks of a trace's batches, and before them the rows that they share, to the file at `path`.
+
+        chunks: where each goes, and what is in it. scratch: a folder for a file in between. keep_on: called often;
+        what it raises ends the packing. record: of a batch, as it is to be in its chunk. What was there is written
+        over; nothing is synced. Raises ReadError, DestinationError for a full disk, WriteError.
+        """
+        started = time.perf_counter()
+        counts = PackingCounts()
+        with destination_errors(path):
+            file = File(str(path), "write")
+        lists = ArrayFile(scratch / f"lists-{path.name}", self._engine, self._pool)
+        try:
+            with _Writer(self._engine, file, path, self._staging, counts) as writer:
+                is_needed = np.zeros(self.num_partitions * self._pieces_a_partition, np.bool_)
+                body_checksums = []
+                for index, chunk in enumerate(chunks):
+                    keep_on()
+                    ids = trace.node_ids(index)
+                    body = self._pool.take(chunk.head_bytes - BLOCK_BYTES)
+                    packed_ids = self._fill_body(chunk, index, ids, body, shared, record)
+                    body_checksums.append(digest(body))
+                    writer.write(body, chunk.offset + BLOCK_BYTES)
+                    del body
+                    self._mark(is_needed, packed_ids)
+                    starts = np.arange(self.num_partitions + 1, dtype=np.int64) * self.partition_rows
+                    bounds = np.searchsorted(packed_ids, starts)
+                    for begin, end in itertools.pairwise(bounds.tolist()):
+                        lists.append([packed_ids[begin:end]])
+                num_segments = 0 if shared is None else len(shared.first_rows)
+                for segment in range(num_segments):
+                    assert shared is not None
+                    for partition in range(self.num_partitions):
+                        segment_ids = shared.ids(segment, partition)
+                        self._mark(is_needed, segment_ids)
+                        lists.append([segment_ids])
+                writer.settle()
+                row_bytes = self._table.row_bytes
+                offsets = [chunk.rows_offset for chunk in chunks]
+                offsets += [] if shared is None else [row * row_bytes for row in shared.first_rows]
+                appenders = [_Appender(writer, offset, row_bytes, self._threads) for offset in offsets]
+                for partition, rows in self._read_partitions(is_needed, counts):
+                    for index, appender in enumerate(appenders):
+                        keep_on()
+                        (wanted,) = lists.read(index * self.num_partitions + partition)
+                        appender.append(rows, wanted.astype(np.int64) - partition * self.partition_rows)
+                for appender in appenders:
+                    appender.finish()
+                for chunk, appender, checksum in zip(chunks, appenders, body_checksums, strict=False):
+                    writer.write(encode_head(chunk, checksum, appender.checksum), chunk.offset)
+                writer.settle()
+        finally:
+            lists.close()
+        counts.seconds = time.perf_counter() - started
+        return counts
+
+    def _fill_body(
+        self,
+        chunk: Chunk,
+        index: int,
+        ids: NodeIds,
+        body: NDArray[np.uint8],
+        shared: SharedRows | None,
+        record: Callable[[int], NDArray[np.uint8]] | None,
+    ) -> NDArray[np.uint32]:
+        """Write a chunk's body; returns the ids of its packed rows, ascending."""
+        body[:] = 0
+        parts = lay_out_body(chunk, body)
+        hits, slots, misses = self._find(ids)
+        parts.slots[hits] = slots
+        missing = ids[misses].astype(np.uint32)
+        if shared is not None:
+            places = shared.places(index, missing)
+            is_shared = places >= 0
+            # By the place in the table: the scan that reads it goes that way.
+            order = np.argsort(places[is_shared])
+            parts.shared_ids[:] = places[is_shared][order]
+            parts.slots[misses[is_shared][order]] = np.arange(self._num_held, self._num_held + chunk.num_shared)
+            misses, missing = misses[~is_shared], missing[~is_shared]
+        order = np.argsort(missing)
+        packed_ids: NDArray[np.uint32] = missing[order]
+        first = self._num_held + chunk.num_shared
+        parts.slots[misses[order]] = np.arange(first, first + chunk.num_packed)
+        if record is not None:
+            parts.record[:] = record(index)
+        return packed_ids
+
+    def _mark(self, is_needed: NDArray[np.bool_], ids: NDArray[np.uint32]) -> None:
+        """Note which pieces of the table rows lie in."""
+        stride = self._table.row_stride
+        partitions, rows = np.divmod(ids.astype(np.int64), self.partition_rows)
+        first_pieces = partitions * self._pieces_a_partition
+        is_needed[first_pieces + rows * stride // _READ_BYTES] = True
+        is_needed[first_pieces + (rows * stride + self._table.row_bytes - 1) // _READ_BYTES] = True
+
+    def _read_partitions(
+        self, is_needed: NDArray[np.bool_], counts: PackingCounts
+    ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+        """Yield each partition that has anything needed: its number and its rows, uint8 (rows, row bytes)."""
+        needed = is_needed.reshape(self.num_partitions, self._pieces_a_partition)
+        wanted = np.flatnonzero(needed.any(axis=1)).tolist()
+        tickets: deque[int] = deque()
+        stride, row_bytes = self._table.row_stride, self._table.row_bytes
+
+        def submit(turn: int) -> None:
+            start = wanted[turn] * self.partition_rows * stride
+            places = np.flatnonzero(needed[wanted[turn]]).astype(np.uint64) * np.uint64(_READ_BYTES)
+            partition_bytes = min(self.partition_rows * stride, self._table.num_rows * stride - start)
+            required = np.minimum(np.uint64(partition_bytes) - places, np.uint64(_READ_BYTES))
+            lengths = np.minimum(np.uint64(aligned(partition_bytes)) - places, np.uint64(_READ_BYTES))
+            buffer = self._partitions[turn % 2]
+            offsets = places + np.uint64(start)
+            tickets.append(self._engine.submit_read(self._file, offsets, lengths, buffer, places, required))
+            counts.bytes_read += int(lengths.sum())
+
+        try:
+            for turn, partition in enumerate(wanted):
+                if turn == 0:
+                    submit(0)
+                if turn + 1 < len(wanted):
+                    submit(turn + 1)
+                self._engine.wait(tickets.popleft())
+                num_rows = min(self.partition_rows, self._table.num_rows - partition * self.partition_rows)
+                yield partition, as_strided(self._partitions[turn % 2], (num_rows, row_bytes), (stride, 1))
+        finally:
+            # The engine may still write to a buffer: it must not go before that is done.
+            for ticket in tickets:
+                with contextlib.suppress(OSError):
+                    self._engine.wait(ticket)
+
+
+class _Writer:
+    """Writes anywhere in a file, from buffers that are filled while others are on their way to the disk."""
+
+    def __init__(
+        self, engine: Engine, file: File, path: Path, staging: Sequence[NDArray[np.uint8]], counts: PackingCounts
+    ) -> None:
+        self._engine = engine
+        self._file = file
+        self._path = path
+        self._staged: deque[tuple[NDArray[np.uint8], int | None]] = deque((buffer, None) for buffer in staging)
+        self._writing: deque[int] = deque()
+        self._counts = counts
+
+    def free_buffer(self) -> NDArray[np.uint8]:
+        """One of the staging buffers, uint8: the same one until it is written."""
+        buffer, ticket = self._staged[0]
+        if ticket is not None:
+            self._staged[0] = buffer, None
+            self._wait(ticket)
+        return buffer
+
+    def write_staged(self, num_bytes: int, offset: int) -> None:
+        """Write the first bytes of the free buffer."""
+        buffer, _ = self._staged.popleft()
+        self._staged.append((buffer, self._submit(buffer, num_bytes, offset)))
+
+    def write(self, content: NDArray[np.uint8], offset: int) -> None:
+        """Write a whole array, which the engine keeps."""
+        self._writing.append(self._submit(content, len(content), offset))
+        if len(self._writing) > _BODIES_WRITING:
+            self._wait(self._writing.popleft())
+
+    def settle(self) -> None:
+        """Wait for everything. Raises DestinationError or WriteError."""
+        while self._writing:
+            self._wait(self._writing.popleft())
+        for _ in range(len(self._staged)):
+            self.free_buffer()
+            self._staged.rotate(-1)
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The engine may still read from the buffers: they must not change before it is done with them.
+        tickets = [*self._writing, *(ticket for _, ticket in self._staged if ticket is not None)]
+        for ticket in tickets:
+            with contextlib.suppress(OSError):
+                self._engine.wait(ticket)
+        # An error's traceback may keep this object alive: not so the descriptor.
+        del self._file
+
+    def _submit(self, content: NDArray[np.uint8], num_bytes: int, offset: int) -> int:
+        places = np.arange(0, num_bytes, _READ_BYTES, dtype=np.uint64)
+        lengths = np.minimum(np.uint64(num_bytes) - places, np.uint64(_READ_BYTES))
+        self._counts.bytes_written += num_bytes
+        with destination_errors(self._path):
+            return self._engine.submit_write(self._file, places + np.uint64(offset), lengths, content, places)
+
+    def _wait(self, ticket: int) -> None:
+        with destination_errors(self._path):
+            self._engine.wait(ticket)
+
+
+class _Appender:
+    """Rows one after the other from an offset on, a multiple of BLOCK_BYTES."""
+
+    def __init__(self, writer: _Writer, offset: int, row_bytes: int, threads: int) -> None:
+        self._writer = writer
+        self._offset = offset
+        self._row_bytes = row_bytes
+        self._threads = threads
+        self._rest = np.empty(0, np.uint8)
+        self._hasher = xxhash.xxh3_64()
+
+    @property
+    def checksum(self) -> int:
+        """xxh3 of the rows so far."""
+        return self._hasher.intdigest()
+
+    def append(self, rows: NDArray[np.uint8], wanted: NDArray[np.int64]) -> None:
+        """Add rows[wanted]."""
+        rows_a_piece = (len(self._writer.free_buffer()) - BLOCK_BYTES) // self._row_bytes
+        for begin in range(0, len(wanted), rows_a_piece):
+            piece = wanted[begin : begin + rows_a_piece]
+            buffer = self._writer.free_buffer()
+            rest_bytes = len(self._rest)
+            end = rest_bytes + len(piece) * self._row_bytes
+            buffer[:rest_bytes] = self._rest
+            out = buffer[rest_bytes:end].reshape(len(piece), self._row_bytes)
+            copy_rows(rows, piece, out, None, self._threads)
+            self._hasher.update(out.data)
+            whole_bytes = end // BLOCK_BYTES * BLOCK_BYTES
+            self._rest = buffer[whole_bytes:end].copy()
+            if whole_bytes:
+                self._writer.write_staged(whole_bytes, self._offset)
+                self._offset += whole_bytes
+
+    def finish(self) -> None:
+        """Write the rest, with zeros to the end of its block."""
+        if len(self._rest):
+            buffer = self._writer.free_buffer()
+            buffer[: len(self._rest)] = self._rest
+            buffer[len(self._rest) : BLOCK_BYTES] = 0
+            self._writer.write_staged(BLOCK_BYTES, self._offset)
+            self._rest = self._rest[:0]

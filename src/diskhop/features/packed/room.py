@@ -1,0 +1,33 @@
+"""Room for the rows of batches in one buffer: each batch's lie together."""
+
+from __future__ import annotations
+
+import bisect
+
+
+class Room:
+    """Rows first to end - 1 of a buffer, taken and given back in runs. Not for several threads at once."""
+
+    def __init__(self, first: int, end: int) -> None:
+        self._first = first
+        self._end = end
+        self._taken: list[tuple[int, int]] = []  # begin and end, ascending
+
+    @property
+    def num_rows(self) -> int:
+        """Taken and free."""
+        return self._end - self._first
+
+    def take(self, num_rows: int) -> int | None:
+        """The first row of a run, the lowest that is free; None if there is none so long."""
+        begin = self._first
+        for taken_begin, taken_end in [*self._taken, (self._end, self._end)]:
+            if taken_begin - begin >= num_rows:
+                bisect.insort(self._taken, (begin, begin + num_rows))
+                return begin
+            begin = taken_end
+        return None
+
+    def give_back(self, begin: int) -> None:
+        """Free the run that begins here. Of no rows, there may be several: any of them."""
+        self._taken.pop(bisect.bisect_left(self._taken, (begin, begin)))

@@ -1,0 +1,420 @@
+"""`packed`: what a batch needs of the disk lies in one piece (DiskGNN).
+
+Batches are sampled ahead, a superbatch or whole epochs; then their rows are packed, by one pass over the table
+(packer.py). A batch is one chunk of a file, read at once; the rows asked for most stay in memory from the first batch
+to the last. Rows that a segment's batches share, where the disk has no room for a copy each, come by a shared scan.
+
+All rows are in one buffer: those held, then the own ones of each batch on its way. A batch is read to its place there,
+and its slots in the chunk, but for the place, are its rows' positions: nothing is looked up or copied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, Engine, File, RowReader, ScanTicket, SharedScan
+from diskhop.budget import format_bytes
+from diskhop.counters import FetchCounts
+from diskhop.errors import BudgetError, DiskhopError, PipelineError
+from diskhop.features.packed.chunk import (
+    BLOCK_BYTES,
+    Body,
+    Chunk,
+    aligned,
+    check_bytes,
+    check_head,
+    lay_out_body,
+)
+from diskhop.features.packed.packer import Packer
+from diskhop.features.packed.room import Room
+from diskhop.features.resources import StoreResources, empty_rows, open_reader, read_in_pieces
+from diskhop.features.row_cache import RowCache
+from diskhop.features.static import find_below
+from diskhop.io.atomic import allocate, destination_errors
+from diskhop.io.memory import buffer_bytes
+from diskhop.protocols import AccessTrace, MakeRoom, Rows, RowSegment, SampledBatch, Table
+
+_READ_BYTES = 1 << 20
+# One is made while two are on their way to the disk; and arrays of its ids, of places and of where they lie in order.
+_BODIES_IN_MEMORY, _BYTES_A_ROW_TO_FIND = 3, 56
+# What direct I/O asks of memory on common disks; where one asks for more, the page cache helps out.
+_MEMORY_ALIGNMENT = 512
+
+
+def packed_reserves(table: Table, cache_rows: int, _batch_rows: int) -> dict[str, int]:
+    """Bytes that the store holds whatever it packs, by their names in the budget."""
+    return RowCache.reserves(table, cache_rows)
+
+
+def own_rows(table: Table, num_packed: int, num_shared: int) -> int:
+    """Rows of the buffer that a batch takes."""
+    unit = _unit(table)
+    packed_rows = -(-aligned(num_packed * table.row_bytes) // table.row_bytes)
+    return (-(-num_shared // unit) + -(-packed_rows // unit)) * unit
+
+
+def packed_batch_bytes(num_nodes: int) -> int:
+    """Memory in which a batch of so many nodes is made ready for packing: bodies, and what finds its rows."""
+    return (_BODIES_IN_MEMORY * 4 + _BYTES_A_ROW_TO_FIND) * num_nodes
+
+
+def chunk_bytes(table: Table, num_nodes: int, num_packed: int) -> int:
+    """Of the disk, of a batch that shares nothing: its chunk, and while it is packed the list of its rows."""
+    return 3 * BLOCK_BYTES + aligned(4 * num_nodes) + num_packed * table.row_bytes + aligned(4 * num_packed)
+
+
+def _unit(table: Table) -> int:
+    """Rows after which a row is at a multiple of the alignment again."""
+    return int(np.lcm(table.row_bytes, _MEMORY_ALIGNMENT)) // table.row_bytes
+
+
+@dataclass(slots=True, eq=False)
+class _Fetch:
+    """A batch between submit and release. base: the buffer's row from which its own ones are counted."""
+
+    source: PackFile
+    chunk: Chunk
+    head: NDArray[np.uint8]
+    head_ticket: int | None
+    rows_checksum: int = 0
+    first: int | None = None
+    base: int = 0
+    began: float = 0.0
+    rows_ticket: int | None = None
+    shared: ScanTicket | None = None
+    body: Body | None = None
+    error: BaseException | None = None
+    is_done: bool = False
+    counts: FetchCounts = field(default_factory=FetchCounts)
+
+
+class PackFile:
+    """A file of chunks in the order of the batches, open. A `temporary` one is removed with its last batch."""
+
+    def __init__(self, path: Path, chunks: Sequence[Chunk], num_shared: int, *, temporary: bool) -> None:
+        self.path = path
+        self.chunks = chunks
+        self.num_shared = num_shared
+        self.file = File(str(path), "read")
+        self.scan: SharedScan | None = None
+        self._temporary = temporary
+        self._num_left = len(chunks)
+
+    def leave(self) -> bool:
+        """One batch less to come. Returns whether that was the last one."""
+        self._num_left -= 1
+        if self._num_left == 0:
+            self.close()
+        return self._num_left == 0
+
+    def close(self) -> None:
+        """Nobody reads it any more."""
+        if self.scan is not None:
+            self.scan.close()
+            self.scan = None
+        # Its room on the disk does not wait for whoever still knows this object.
+        self.__dict__.pop("file", None)
+        if self._temporary:
+            self.path.unlink(missing_ok=True)
+
+
+class PackedStore:
+    """See the module. Batches are submitted in the order of the traces that were looked over."""
+
+    def __init__(self, table: Table, resources: StoreResources) -> None:
+        assert resources.scratch is not None
+        self.table = table
+        self._resources = resources
+        self._scratch = resources.scratch
+        self._engine: Engine = resources.engine
+        self._num_held = min(resources.cache_rows, table.num_rows)
+        unit = _unit(table)
+        first = -(-self._num_held // unit) * unit
+        self._rows = empty_rows(BufferPool(0), first + resources.buffer_rows, table.row_bytes)
+        held = self._rows[: self._num_held]
+        reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
+        if resources.pinned is None:
+            self._find = find_below(self._num_held)
+            read_in_pieces(reader, np.arange(self._num_held), held, None, FetchCounts())
+        else:
+            cache = RowCache(table, self._num_held, held)
+            self._find = cache.find
+            read_in_pieces(
+                reader, resources.pinned, held, cache.replace(np.empty(0, np.int64), resources.pinned), FetchCounts()
+            )
+        del reader
+        self._packer = Packer(
+            table,
+            self._find,
+            self._num_held,
+            resources.engine,
+            resources.pool,
+            resources.partition_bytes,
+            threads=1,
+        )
+        self._changed = threading.Condition()
+        self._room = Room(first, len(self._rows))
+        self._line: deque[_Fetch] = deque()
+        self._last_arrival = 0.0
+        self._coming: deque[tuple[PackFile, Chunk]] = deque()
+        self._files: set[PackFile] = set()
+        self._next: _Draft | None = None
+        self._num_files = 0
+
+    # -- packing --
+
+    def start_pass(self) -> None:
+        """See LookAheadStore."""
+        self._drop()
+
+    def make_room(self, batch: SampledBatch) -> None:
+        """See LookAheadStore."""
+        if self._next is None:
+            self._next = _Draft(self._scratch / f"chunks-{self._num_files}.bin")
+            self._num_files += 1
+        num_packed = len(self._find(np.ascontiguousarray(batch.node_ids)).misses)
+        list_bytes = self._packer.list_bytes(num_packed)
+        self._next.add(batch.number, batch.num_nodes, num_packed, self.table.row_bytes, list_bytes)
+
+    def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
+        """See LookAheadStore."""
+        draft = self._next
+        assert draft is not None, "room was made for the batches of the trace"
+        chunks = draft.begin(len(trace))
+        self._packer.pack(trace, chunks, draft.path, self._scratch, keep_on)
+        source = PackFile(draft.path, chunks, 0, temporary=True)
+        self._next = None
+        with self._changed:
+            self._files.add(source)
+            self._coming.extend((source, chunk) for chunk in chunks)
+
+    # -- reading --
+
+    def submit(self, batch: SampledBatch, make_room: MakeRoom) -> _Fetch:
+        """See FeatureStore. Raises BudgetError for a batch for which the whole buffer has no room."""
+        with self._changed:
+            source, chunk = self._coming.popleft() if self._coming else (None, None)
+        if source is None or chunk is None or chunk.number != batch.number:
+            raise PipelineError(f"batch {batch.number} came before the trace that it is in was packed")
+        self._require_room(chunk)
+        make_room(buffer_bytes(chunk.head_bytes) + buffer_bytes(8 * chunk.num_nodes))
+        fetch = self._begin(source, chunk)
+        self._read_head(fetch)
+        return fetch
+
+    def collect(self, ticket: _Fetch) -> Rows:
+        """See FeatureStore. Raises FormatError for a chunk that is not as it was written."""
+        with self._changed:
+            while ticket.first is None and ticket.error is None:
+                self._changed.wait()
+            if ticket.error is not None:
+                raise ticket.error
+        chunk, counts, body = ticket.chunk, ticket.counts, ticket.body
+        assert body is not None
+        if ticket.rows_ticket is not None:
+            rows_ticket, ticket.rows_ticket = ticket.rows_ticket, None
+            self._engine.wait(rows_ticket)
+        arrived = time.perf_counter()
+        # Of chunks that are read at the same time each has the seconds since the one before.
+        counts.seconds += arrived - max(ticket.began, self._last_arrival)
+        self._last_arrival = arrived
+        first_packed = ticket.base + chunk.num_shared
+        packed = self._rows[first_packed : first_packed + chunk.num_packed].reshape(-1)
+        check_bytes(chunk, "packed rows", packed, ticket.rows_checksum, ticket.source.path)
+        if ticket.shared is not None:
+            counts.add_reads(*ticket.shared.wait())
+        counts.rows_requested = chunk.num_nodes
+        counts.rows_hit = chunk.num_nodes - chunk.num_own
+        counts.bytes_needed = chunk.num_nodes * self.table.row_bytes
+        positions = self._resources.pool.take(8 * chunk.num_nodes).view(np.int64)
+        np.copyto(positions, body.slots)
+        positions[positions >= self._num_held] += ticket.base - self._num_held
+        ticket.body = None
+        ticket.head = ticket.head[:0]
+        return Rows(chunk.num_nodes, self.table.row_bytes, (RowSegment(self._rows, from_rows=positions),), counts)
+
+    def cancel(self, ticket: _Fetch) -> None:
+        """See FeatureStore."""
+        with self._changed:
+            if ticket in self._line:
+                self._line.remove(ticket)
+                ticket.error = CancelledError()
+                self._changed.notify_all()
+
+    def release(self, ticket: _Fetch) -> None:
+        """See FeatureStore. The rows may be another batch's from now on."""
+        self.cancel(ticket)
+        if ticket.shared is not None:
+            ticket.shared.leave()
+        for engine_ticket in (ticket.head_ticket, ticket.rows_ticket):
+            if engine_ticket is not None:
+                _settle(self._engine, engine_ticket)
+        ticket.head_ticket = ticket.rows_ticket = None
+        with self._changed:
+            if ticket.is_done:
+                return
+            ticket.is_done = True
+            if ticket.first is not None:
+                self._room.give_back(ticket.first)
+            if ticket.source.leave():
+                self._files.discard(ticket.source)
+            self._admit()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """See FeatureStore."""
+        self._drop()
+
+    def _require_room(self, chunk: Chunk) -> None:
+        lacking_rows = own_rows(self.table, chunk.num_packed, chunk.num_shared) - self._room.num_rows
+        if lacking_rows > 0:
+            given_bytes = self._resources.memory_bytes
+            smallest_bytes = given_bytes + lacking_rows * self.table.row_bytes
+            raise BudgetError(
+                f"--memory {format_bytes(given_bytes)} is too small: batch {chunk.number} brings {chunk.num_own} rows, "
+                f"and there is room for {self._room.num_rows} beside those that stay in memory; "
+                f"the smallest that works is {-(-smallest_bytes // 1_000_000)}MB, or take smaller batches",
+                smallest_bytes,
+            )
+
+    def _begin(self, source: PackFile, chunk: Chunk) -> _Fetch:
+        """Begin to read a chunk: its head now, its rows as soon as there is room, in one stream of requests."""
+        head = self._resources.pool.take(chunk.head_bytes)
+        ticket = self._read(source.file, chunk.offset, head, chunk.head_bytes)
+        fetch = _Fetch(source, chunk, head, ticket)
+        fetch.counts.reads = -(-chunk.head_bytes // _READ_BYTES)
+        fetch.counts.bytes_read = chunk.head_bytes
+        with self._changed:
+            self._line.append(fetch)
+            self._admit()
+        return fetch
+
+    def _read_head(self, fetch: _Fetch) -> None:
+        """Wait for the head, and begin to read what it says is shared."""
+        head_ticket, fetch.head_ticket = fetch.head_ticket, None
+        assert head_ticket is not None
+        self._engine.wait(head_ticket)
+        path, chunk = fetch.source.path, fetch.chunk
+        body_checksum, fetch.rows_checksum = check_head(chunk, fetch.head[:BLOCK_BYTES], path)
+        body = fetch.head[BLOCK_BYTES:]
+        check_bytes(chunk, "body", body, body_checksum, path)
+        with self._changed:
+            fetch.body = lay_out_body(chunk, body)
+            self._join(fetch)
+
+    def _admit(self) -> None:
+        """Begin to read the rows of those who stand first in the line and for whom there is room. The lock is held."""
+        while self._line:
+            fetch = self._line[0]
+            chunk = fetch.chunk
+            first = self._room.take(own_rows(self.table, chunk.num_packed, chunk.num_shared))
+            if first is None:
+                return
+            self._line.popleft()
+            fetch.first = first
+            unit = _unit(self.table)
+            first_packed = first + -(-chunk.num_shared // unit) * unit
+            fetch.base = first_packed - chunk.num_shared
+            fetch.began = time.perf_counter()
+            num_bytes = aligned(chunk.rows_bytes)
+            try:
+                if num_bytes:
+                    place = first_packed * self.table.row_bytes
+                    out = self._rows.reshape(-1)[place : place + num_bytes]
+                    fetch.rows_ticket = self._read(fetch.source.file, chunk.rows_offset, out, num_bytes)
+                    fetch.counts.reads += -(-num_bytes // _READ_BYTES)
+                    fetch.counts.bytes_read += num_bytes
+                self._join(fetch)
+            except DiskhopError as error:
+                fetch.error = error
+            self._changed.notify_all()
+
+    def _join(self, fetch: _Fetch) -> None:
+        """Begin to read the shared rows, once it is known which they are and where they go. The lock is held."""
+        if fetch.first is None or fetch.body is None or fetch.chunk.num_shared == 0:
+            return
+        source = fetch.source
+        if source.scan is None:
+            table = Table(
+                path=source.path,
+                num_rows=source.num_shared,
+                row_bytes=self.table.row_bytes,
+                row_stride=self.table.row_bytes,
+            )
+            source.scan = open_reader(SharedScan, table, self._resources, self._resources.max_gap_bytes)
+        out = self._rows[fetch.base : fetch.base + fetch.chunk.num_shared]
+        fetch.shared = source.scan.join(fetch.body.shared_ids.astype(np.int64), out, None)
+
+    def _read(self, file: File, offset: int, out: NDArray[np.uint8], num_bytes: int) -> int:
+        places = np.arange(0, num_bytes, _READ_BYTES, dtype=np.uint64)
+        lengths = np.minimum(np.uint64(num_bytes) - places, np.uint64(_READ_BYTES))
+        return self._engine.submit_read(file, places + np.uint64(offset), lengths, out, places)
+
+    def _drop(self) -> None:
+        """Forget batches that never came."""
+        self._coming.clear()
+        for source in self._files:
+            source.close()
+        self._files.clear()
+        if self._next is not None:
+            self._next.remove()
+            self._next = None
+
+
+class _Draft:
+    """A file in the making: where the chunks of batches that share nothing will go.
+
+    Until it is packed, it has room also for what packing puts on the disk beside it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.chunks: list[Chunk] = []
+        self._list_bytes = self._num_bytes = 0
+        with destination_errors(path):
+            path.touch()
+
+    def add(self, number: int, num_nodes: int, num_packed: int, row_bytes: int, list_bytes: int) -> None:
+        """Make sure of room for a batch, and for the lists of its rows. Raises DestinationError for a full disk."""
+        chunk = Chunk(
+            offset=self.chunks[-1].end if self.chunks else 0,
+            number=number,
+            num_nodes=num_nodes,
+            num_packed=num_packed,
+            num_shared=0,
+            row_bytes=row_bytes,
+            record_bytes=0,
+        )
+        num_bytes = chunk.end + self._list_bytes + list_bytes
+        allocate(self.path, self._num_bytes, num_bytes - self._num_bytes)
+        self._num_bytes = num_bytes
+        self._list_bytes += list_bytes
+        self.chunks.append(chunk)
+
+    def begin(self, num_batches: int) -> list[Chunk]:
+        """The chunks of the first batches; no room is kept any more but for them."""
+        chunks = self.chunks[:num_batches]
+        with destination_errors(self.path):
+            os.truncate(self.path, chunks[-1].end)
+        return chunks
+
+    def remove(self) -> None:
+        """From the disk."""
+        self.path.unlink(missing_ok=True)
+
+
+def _settle(engine: Engine, ticket: int) -> None:
+    """Wait for reads that nobody wants."""
+    with contextlib.suppress(DiskhopError):
+        engine.wait(ticket)
