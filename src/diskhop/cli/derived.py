@@ -22,7 +22,7 @@ def clean(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="The folder that runs were given; all in it is listed, of whichever datasets. Default: DATASET/derived.",
+            help="The folder that runs were given; all in it is listed, of any dataset. Default: DATASET/derived.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List them, remove nothing.")] = False,
