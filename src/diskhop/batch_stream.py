@@ -15,7 +15,7 @@ import atexit
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -96,7 +96,10 @@ class BatchSource(Protocol):
 
 
 class BatchStream:
-    """One pass over seeds, `batch_size` at a time; an iterator and a context manager."""
+    """One pass over seeds, `batch_size` at a time; an iterator and a context manager.
+
+    numbers: of the batches that are wanted, in the order in which they are.
+    """
 
     def __init__(
         self,
@@ -106,8 +109,7 @@ class BatchStream:
         batch_size: int,
         purpose: Purpose,
         epoch: int,
-        first_number: int,
-        left_out: Collection[int],
+        numbers: Sequence[int],
         with_in_degrees: bool,
         prepare: Callable[[SampledBatch, torch.Tensor], Any] | None,
         look_ahead: Callable[[Callable[[], Sampled], Callable[[], None]], SuperbatchMaker] | None,
@@ -117,13 +119,10 @@ class BatchStream:
         self._sampler = sampler
         self._seeds = seeds
         self._batch_size = batch_size
-        self._indices: Sequence[int] = range(-(-len(seeds) // batch_size))
-        if left_out:
-            self._indices = [index for index in self._indices if first_number + index not in left_out]
-        self._num_batches = len(self._indices)
+        self._numbers = numbers
+        self._num_batches = len(numbers)
         self._purpose = purpose
         self._epoch = epoch
-        self._first_number = first_number
         self._with_in_degrees = with_in_degrees
         self._prepare = prepare
         self._next_to_sample = 0
@@ -256,11 +255,9 @@ class BatchStream:
             if turn >= self._num_batches:
                 return
             started = time.perf_counter()
-            index = self._indices[turn]
-            seeds = self._seeds[index * self._batch_size :][: self._batch_size]
-            sampled = self._sampler.sample(
-                seeds, purpose=self._purpose, epoch=self._epoch, number=self._first_number + index
-            )
+            number = self._numbers[turn]
+            seeds = self._seeds[number * self._batch_size :][: self._batch_size]
+            sampled = self._sampler.sample(seeds, purpose=self._purpose, epoch=self._epoch, number=number)
             self._sampled.put(turn, (sampled, time.perf_counter() - started))
 
     def _look_ahead(self) -> None:

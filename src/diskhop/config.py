@@ -41,7 +41,8 @@ class TrainConfig:
     bits. memory_bytes: the budget; cache_bytes: of it for rows kept between batches, 0 for what is left. disk_bytes: of
     batches sampled ahead, 0 for half of what is free; scratch: the folder for them, '' for the dataset's own. store,
     pinned (by degree or accesses, for static), engine, threads: how, never what. ordered: batches come in their order
-    also from the store `shared`, which else delivers them as they are finished: another course of training.
+    also from the store `shared`, which else delivers them as they are finished: another course of training. reuse:
+    every epoch has the samples of the first, in another order; which changes what is drawn.
 
     What has a default here is off or of no consequence by it; training/defaults.py chooses the rest.
     """
@@ -61,6 +62,7 @@ class TrainConfig:
     eval_batch_size: int
     epochs: int
     max_batches: int = 0
+    reuse: bool = False
     evaluate: bool = True
     eval_every: int = 1
     patience: int = 0

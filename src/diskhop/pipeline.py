@@ -9,7 +9,7 @@ How a run's stages keep ahead of each other is in batch_stream.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -101,6 +101,7 @@ class Pipeline:
         first_number: int = 0,
         max_batches: int | None = None,
         left_out: Collection[int] = (),
+        order: Sequence[int] | None = None,
         with_in_degrees: bool = False,
         prepare: Callable[[SampledBatch, torch.Tensor], Any] | None = None,
     ) -> BatchStream:
@@ -108,14 +109,22 @@ class Pipeline:
 
         seeds: unique internal ids. seed: of the draws. first_number: the first batches are left out, the others keep
         their numbers, and so their draws. max_batches: stop before this number. left_out: numbers of others that are
-        not wanted, of a plan that keeps no order. prepare: called with each batch and its features while it is ahead,
-        on a thread of the pipeline.
+        not wanted, of a plan that keeps no order. order: another order than that of their numbers, of all that are not
+        left out. prepare: called with each batch and its features while it is ahead, on a thread of the pipeline.
         """
         if batch_size < 1:
             raise ConfigError(f"batch size must be at least 1, got {batch_size}")
         sampler = NeighborSampler(self.topology, fanouts, seed, self._pool)
-        stop = None if max_batches is None else max_batches * batch_size
-        wanted = seeds[first_number * batch_size : stop]
+        stop = -(-len(seeds) // batch_size)
+        if max_batches is not None:
+            stop = min(stop, max_batches)
+        numbers: Sequence[int] = range(first_number, stop)
+        if left_out:
+            numbers = [number for number in numbers if number not in left_out]
+        if order is not None:
+            if sorted(order) != list(numbers):
+                raise ConfigError(f"an order must have each of the {len(numbers)} batches that are wanted once")
+            numbers = order
         look_ahead = None
         if self._scratch is not None:
             settings = TraceSettings(
@@ -125,19 +134,17 @@ class Pipeline:
                 purpose=purpose,
                 epoch=epoch,
                 batch_size=batch_size,
-                seeds_hash=hash_seeds(wanted),
+                seeds_hash=hash_seeds(seeds),
             )
-            num_batches = -(-len(wanted) // batch_size)
-            look_ahead = partial(self._begin_looking_ahead, settings, num_batches, first_number, self._scratch)
+            look_ahead = partial(self._begin_looking_ahead, settings, numbers, self._scratch)
         return BatchStream(
             self,
             sampler,
-            wanted,
+            seeds,
             batch_size,
             purpose,
             epoch,
-            first_number,
-            left_out,
+            numbers,
             with_in_degrees,
             prepare,
             look_ahead,
@@ -146,8 +153,7 @@ class Pipeline:
     def _begin_looking_ahead(
         self,
         settings: TraceSettings,
-        num_batches: int,
-        first_number: int,
+        numbers: Sequence[int],
         scratch: Path,
         sample: Callable[[], Sampled],
         keep_on: Callable[[], None],
@@ -157,8 +163,7 @@ class Pipeline:
         return SuperbatchMaker(
             sample,
             keep_on,
-            num_batches,
-            first_number,
+            numbers,
             self.plan.superbatch,
             store,
             settings,

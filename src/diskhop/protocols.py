@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     TEST = 2
     INFER = 3
     NEGATIVES = 4
+    BATCH_ORDER = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)

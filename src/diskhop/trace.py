@@ -8,8 +8,10 @@ A trace grows from front to back and can be read meanwhile, also by other proces
         4088      uint64 xxh3 of all bytes before it
         4096      the record of the first batch (sampled_record.py), zeros up to a multiple of 4096, the next record ...
 
-Numbers ascend by 1. Records are written one by one, each from its first byte to its last: one is whole as soon as the
-file is long enough to hold it. Memory is the pool's; writer_bytes and reader_bytes say how much.
+Batches come in the order in which they will be asked for, of which writer and reader are told the numbers: each record
+has its own, so that one in another's place is found out. Records are written one by one, each from its first byte to
+its last: one is whole as soon as the file is long enough to hold it. Memory is the pool's; writer_bytes and
+reader_bytes say how much.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import contextlib
 import json
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -89,7 +91,8 @@ class TraceWriter:
     """Writes a trace in place of what is at the path. Not for several threads at once.
 
     append() returns while its record is on its way to the disk; finish() waits for the last. Nothing is synced.
-    num_nodes_total: nodes of the graph. first_number: the global number of the first batch. Raises DestinationError.
+    num_nodes_total: nodes of the graph. numbers: global numbers of the batches in their order, at least one; not all
+    of them need be appended. Raises DestinationError.
     """
 
     def __init__(
@@ -99,14 +102,14 @@ class TraceWriter:
         num_nodes_total: int,
         engine: Engine,
         pool: BufferPool,
-        first_number: int,
+        numbers: Sequence[int],
     ) -> None:
-        header = _encode_header(settings, first_number)
+        header = _encode_header(settings, numbers[0])
         self._path = path
         self._num_nodes_total = num_nodes_total
         self._engine = engine
         self._pool = pool
-        self._first_number = first_number
+        self._numbers = numbers
         self._num_records = 0
         self._whole_bytes = 0
         self._ticket: int | None = None
@@ -135,9 +138,10 @@ class TraceWriter:
         Raises DestinationError (a full disk) or WriteError where the record before this one failed: neither of the two
         is then in the file, which ends after its last whole record. Raises ConfigError for a batch out of turn.
         """
-        expected = self._first_number + len(self)
-        if batch.number != expected:
-            raise ConfigError(f"{self._path}: its next batch is number {expected}, got number {batch.number}")
+        expected = self._numbers[len(self) : len(self) + 1]
+        if [batch.number] != list(expected):
+            wanted = f"its next batch is number {expected[0]}" if expected else f"it has all its {len(self)} batches"
+            raise ConfigError(f"{self._path}: {wanted}, got number {batch.number}")
         header = describe_batch(batch, self._num_nodes_total)
         content = self._pool.take(_aligned(header.num_bytes))
         encode_into(batch, header, content[: header.num_bytes])
@@ -197,11 +201,16 @@ class _Place:
 class TraceReader:
     """The whole records of a trace, by index from 0; refresh() looks for more. Any thread may read.
 
-    Raises ReadError, and FormatError for what is no trace, damaged, truncated, of another version or other settings.
+    numbers: of the batches in their order, at least one; the trace may have fewer of them.
+    Raises ReadError, and FormatError for what is no trace, damaged, truncated, of another version, of other settings or
+    of other batches.
     """
 
-    def __init__(self, path: Path, settings: TraceSettings, engine: Engine, pool: BufferPool) -> None:
+    def __init__(
+        self, path: Path, settings: TraceSettings, engine: Engine, pool: BufferPool, numbers: Sequence[int]
+    ) -> None:
         self._path = path
+        self._numbers = numbers
         self._engine = engine
         self._pool = pool
         self._file = File(str(path), "read")
@@ -213,7 +222,7 @@ class TraceReader:
                 f"{path}: is no trace or a truncated one: {num_bytes} bytes, its header alone takes {ALIGNMENT_BYTES}; "
                 f"{_REMEDY}"
             )
-        self.first_number = _decode_header(path, self._read(0, ALIGNMENT_BYTES).tobytes(), settings)
+        _check_header(path, self._read(0, ALIGNMENT_BYTES).tobytes(), settings, numbers[0])
         self.refresh()
 
     def __len__(self) -> int:
@@ -225,9 +234,11 @@ class TraceReader:
         while self._end + FIRST_BYTES <= (num_bytes := self._file.num_bytes):
             with self._naming(len(self)):
                 header = decode_header(self._read(self._end, FIRST_BYTES))
-                if header.number != self.first_number + len(self):
+                if len(self) == len(self._numbers):
+                    raise FormatError(f"is one more than the {len(self)} that belong there; {_REMEDY}")
+                if header.number != self._numbers[len(self)]:
                     raise FormatError(
-                        f"damaged: its number is {header.number}, not {self.first_number + len(self)}; {_REMEDY}"
+                        f"damaged: its number is {header.number}, not {self._numbers[len(self)]}; {_REMEDY}"
                     )
             end = self._end + _aligned(header.num_bytes)
             if end > num_bytes:
@@ -284,9 +295,9 @@ def _encode_header(settings: TraceSettings, first_number: int) -> bytes:
     return block + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(block))
 
 
-def _decode_header(path: Path, block: bytes, settings: TraceSettings) -> int:
-    """Check a header against the settings that are asked for; returns the first batch's number."""
-    magic, version, _, first_number, text_bytes = _HEADER.unpack_from(block)
+def _check_header(path: Path, block: bytes, settings: TraceSettings, first_number: int) -> None:
+    """Check a header against the settings and the first batch's number that are asked for."""
+    magic, version, _, stored_number, text_bytes = _HEADER.unpack_from(block)
     if magic != _MAGIC:
         raise FormatError(f"{path}: is no trace: it does not start with '{_MAGIC.decode()}'; remove it")
     if version != VERSION:
@@ -301,12 +312,12 @@ def _decode_header(path: Path, block: bytes, settings: TraceSettings) -> int:
         stored = None
     if not isinstance(stored, dict):
         raise FormatError(f"{path}: damaged: its settings are not a JSON object; {_REMEDY}")
-    for name, value in _plain(settings).items():
+    stored["first number"] = stored_number
+    for name, value in {**_plain(settings), "first number": first_number}.items():
         if stored.get(name) != value:
             raise FormatError(
                 f"{path}: is the trace of other batches: its {name} is {stored.get(name)}, not {value}; {_REMEDY}"
             )
-    return int(first_number)
 
 
 def _plain(settings: TraceSettings) -> dict[str, object]:

@@ -19,6 +19,7 @@ ENGINES = ["threads"] if why_no_uring() else ["threads", "uring"]
 SETTINGS = TraceSettings(
     dataset_hash="0", fanouts=(30,), seed=0, purpose=Purpose.TRAIN, epoch=0, batch_size=10, seeds_hash="0"
 )
+NUMBERS = range(100)
 BATCHES = [large_batch(number, 1000 * number + 100) for number in range(4)]
 
 
@@ -27,11 +28,11 @@ def faulty(engine: str, kind: str, counted: str, nth: int) -> Engine:
 
 
 def new_writer(path: Path, engine: Engine) -> TraceWriter:
-    return TraceWriter(path, SETTINGS, 2**31, engine, BufferPool(1 << 24), 0)
+    return TraceWriter(path, SETTINGS, 2**31, engine, BufferPool(1 << 24), NUMBERS)
 
 
 def new_reader(path: Path, engine: Engine | None = None) -> TraceReader:
-    return TraceReader(path, SETTINGS, engine or threads_engine(), BufferPool(1 << 24))
+    return TraceReader(path, SETTINGS, engine or threads_engine(), BufferPool(1 << 24), NUMBERS)
 
 
 def assert_holds(path: Path, expected: list[SampledBatch]) -> None:

@@ -149,7 +149,7 @@ def test_paths_that_are_not_there_or_not_datasets(
 ) -> None:
     missing = str(tmp_path / "nowhere")
     expect_one_line(capsys, ["import", missing, str(tmp_path / "graph")], "nowhere")
-    for command in ("inspect", "verify", "train"):
+    for command in ("inspect", "verify", "train", "clean"):
         expect_one_line(capsys, [command, missing], "nowhere")
         expect_one_line(capsys, [command, str(source)], "not a diskhop dataset")
     empty = tmp_path / "empty"
@@ -275,6 +275,21 @@ def test_every_store_trains_the_same_model(graph: Path, tmp_path: Path, capsys: 
         models.append((out / "model.safetensors").read_bytes())
     assert len(set(models)) == 1
     assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_reuse_is_said_in_one_line_and_kept(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = {}
+    for name, options in (("reused", ["--reuse"]), ("drawn", [])):
+        train = ["train", str(graph), "--epochs", "3", "--batch-size", "5", "--out", str(tmp_path / name), *options]
+        assert run(train) == 0
+        told = capsys.readouterr().err.splitlines()
+        assert sum("samples are drawn once and reused" in line for line in told) == len(options)
+        assert f"reuse = {'true' if options else 'false'}" in (tmp_path / name / "config.toml").read_text()
+        results[name] = json.loads((tmp_path / name / "result.json").read_text())
+    first, drawn = (results[name]["epochs"] for name in ("reused", "drawn"))
+    assert first[0]["loss"] == drawn[0]["loss"]
+    assert first[1]["loss"] != drawn[1]["loss"]
+    assert (results["reused"]["reuse"], results["drawn"]["reuse"]) == (True, False)
 
 
 def test_too_small_a_budget_names_the_smallest_that_works(

@@ -59,7 +59,11 @@ def plan_of(dataset: Dataset, **options: object) -> Plan:
 
 
 def fetched(
-    dataset: Dataset, plan: Plan, passes: tuple[tuple[int, int], ...] = ((0, 0),), injector: FaultInjector | None = None
+    dataset: Dataset,
+    plan: Plan,
+    passes: tuple[tuple[int, int], ...] = ((0, 0),),
+    injector: FaultInjector | None = None,
+    order: list[int] | None = None,
 ) -> list[tuple[int, bytes, bytes, int]]:
     """Of every batch of every pass (epoch, first batch): number, ids, features, rows read."""
     seeds = dataset.split("train")
@@ -81,6 +85,7 @@ def fetched(
                 batch_size=BATCH_SIZE,
                 seed=3,
                 first_number=first,
+                order=order,
             ) as batches:
                 found += [summary(batch) for batch in batches]
     return found
@@ -101,6 +106,24 @@ def test_batches_are_those_of_any_store(
     plan = replace(plan, superbatch=superbatch, sampling_threads=sampling_threads)
     assert values(fetched(dataset, plan, passes)) == values(expected)
     assert not list((tmp_path / "new" / "scratch").iterdir())
+
+
+@pytest.mark.parametrize("superbatch", [1, 2, 7, 1000])
+@pytest.mark.parametrize("first", [0, 11])
+def test_batches_in_another_order_are_the_same(dataset: Dataset, tmp_path: Path, superbatch: int, first: int) -> None:
+    direct = plan_of(dataset, store="direct")
+    in_turn = {batch[0]: batch for batch in values(fetched(dataset, direct, ((0, first),)))}
+    order = [first + each for each in np.random.default_rng(superbatch).permutation(40 - first).tolist()]
+    expected = [in_turn[number] for number in order]
+    assert values(fetched(dataset, direct, ((0, first),), order=order)) == expected
+    plan = replace(plan_of(dataset, cache_bytes=20_000, scratch=str(tmp_path)), superbatch=superbatch)
+    assert values(fetched(dataset, plan, ((0, first),), order=order)) == expected
+
+
+def test_an_order_of_other_batches_is_refused(dataset: Dataset) -> None:
+    for order in ([0, 1], list(range(41)), [*range(39), 0]):
+        with pytest.raises(ConfigError, match="an order must have each of the 40 batches that are wanted once"):
+            fetched(dataset, plan_of(dataset, store="direct"), order=order)
 
 
 def test_the_further_it_looks_the_more_it_finds(dataset: Dataset, tmp_path: Path) -> None:
@@ -139,6 +162,8 @@ def test_a_disk_that_fills_up_makes_superbatches_shorter(dataset: Dataset, small
         ballast = small_disk / "ballast"
         ballast.write_bytes(bytes(room.f_bsize * room.f_bfree - kept_kib * 1024))
         assert values(fetched(dataset, long)) == expected
+        backwards = list(range(39, -1, -1))
+        assert values(fetched(dataset, long, order=backwards)) == expected[::-1]
         ballast.unlink()
 
 
@@ -162,6 +187,9 @@ def test_a_write_that_finds_no_room_is_made_up_for(dataset: Dataset, tmp_path: P
             fetched(dataset, plan, injector=injector)
     else:
         assert values(fetched(dataset, plan, injector=injector)) == expected
+        injector = FaultInjector([FaultRule("no_space", "writes", nth)])
+        backwards = list(range(39, -1, -1))
+        assert values(fetched(dataset, plan, injector=injector, order=backwards)) == expected[::-1]
     assert not list(tmp_path.iterdir())
 
 

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,11 +39,13 @@ SETTINGS = TraceSettings(
     seeds_hash=hash_seeds(np.arange(5)),
 )
 NUM_NODES = 2**31
+# Of the batches of a trace, unless a test says otherwise.
+NUMBERS = range(7, 107)
 
 
 def write(path: Path, sampled: list[SampledBatch], engine: Engine | None = None, num_nodes: int = NUM_NODES) -> int:
     """Write a trace of batches whose numbers are replaced by 7, 8, ...; returns its length."""
-    with TraceWriter(path, SETTINGS, num_nodes, engine or threads_engine(), BufferPool(1 << 24), 7) as writer:
+    with TraceWriter(path, SETTINGS, num_nodes, engine or threads_engine(), BufferPool(1 << 24), NUMBERS) as writer:
         for index, batch in enumerate(sampled):
             writer.append(dataclasses.replace(batch, number=7 + index))
         writer.finish()
@@ -50,12 +53,14 @@ def write(path: Path, sampled: list[SampledBatch], engine: Engine | None = None,
         return writer.num_bytes
 
 
-def open_trace(path: Path, engine: Engine | None = None, wanted: TraceSettings = SETTINGS) -> TraceReader:
-    return TraceReader(path, wanted, engine or threads_engine(), BufferPool(1 << 24))
+def open_trace(
+    path: Path, engine: Engine | None = None, wanted: TraceSettings = SETTINGS, numbers: Sequence[int] = NUMBERS
+) -> TraceReader:
+    return TraceReader(path, wanted, engine or threads_engine(), BufferPool(1 << 24), numbers)
 
 
 def assert_holds(reader: TraceReader, sampled: list[SampledBatch]) -> None:
-    assert (len(reader), reader.first_number) == (len(sampled), 7)
+    assert len(reader) == len(sampled)
     for index in reversed(range(len(sampled))):
         np.testing.assert_array_equal(reader.node_ids(index), sampled[index].node_ids)
         assert_same_batch(reader.batch(index), dataclasses.replace(sampled[index], number=7 + index))
@@ -135,11 +140,11 @@ def test_every_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         if place in meaning:
             with pytest.raises(FormatError) as told:
-                read_all(TraceReader(path, SETTINGS, engine, pool))
+                read_all(TraceReader(path, SETTINGS, engine, pool, NUMBERS))
             assert str(told.value).startswith(f"{path}: ")
             assert "\n" not in str(told.value)
         else:
-            assert_holds(TraceReader(path, SETTINGS, engine, pool), sampled)
+            assert_holds(TraceReader(path, SETTINGS, engine, pool, NUMBERS), sampled)
 
 
 def read_all(reader: TraceReader) -> None:
@@ -201,6 +206,31 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
         open_trace(tmp_path / "none")
 
 
+def test_batches_in_any_order_come_back_in_it_to_who_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "trace.bin"
+    order = [9, 7, 12, 8]
+    sampled = [large_batch(number, 100 * number) for number in order]
+    with TraceWriter(path, SETTINGS, NUM_NODES, threads_engine(), BufferPool(1 << 24), order) as writer:
+        for batch in sampled[:3]:
+            writer.append(batch)
+        with pytest.raises(ConfigError, match="its next batch is number 8, got number 10"):
+            writer.append(large_batch(10, 5))
+        writer.append(sampled[3])
+        with pytest.raises(ConfigError, match=r"trace\.bin: it has all its 4 batches, got number 10"):
+            writer.append(large_batch(10, 5))
+        writer.finish()
+    reader = open_trace(path, numbers=order)
+    for index, batch in enumerate(sampled):
+        assert_same_batch(reader.batch(index), batch)
+    for other, told in (
+        ([7, 8, 9, 12], r"is the trace of other batches: its first number is 9, not 7"),
+        ([9, 7, 8, 12], r"record 2: damaged: its number is 12, not 8"),
+        ([9, 7, 12], r"record 3: is one more than the 3 that belong there"),
+    ):
+        with pytest.raises(FormatError, match=rf"trace\.bin: {told}; remove it"):
+            open_trace(path, numbers=other)
+
+
 def test_records_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.bin"
     write(path, [small_batch(), small_batch()])
@@ -235,7 +265,7 @@ def test_only_whole_records_of_a_truncated_trace_are_there(tmp_path: Path) -> No
 
 def test_batches_out_of_turn_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.bin"
-    with TraceWriter(path, SETTINGS, NUM_NODES, threads_engine(), BufferPool(0), 7) as writer:
+    with TraceWriter(path, SETTINGS, NUM_NODES, threads_engine(), BufferPool(0), NUMBERS) as writer:
         for number in (6, 8):
             with pytest.raises(ConfigError, match=rf"trace\.bin: its next batch is number 7, got number {number}"):
                 writer.append(dataclasses.replace(small_batch(), number=number))
@@ -249,10 +279,10 @@ def test_batches_out_of_turn_are_refused(tmp_path: Path) -> None:
 def test_places_and_settings_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "none" / "trace.bin"
     with pytest.raises(DestinationError, match=f"{path}: cannot be opened for writing"):
-        TraceWriter(path, SETTINGS, NUM_NODES, threads_engine(), BufferPool(0), 0)
+        TraceWriter(path, SETTINGS, NUM_NODES, threads_engine(), BufferPool(0), NUMBERS)
     many = dataclasses.replace(SETTINGS, fanouts=(1,) * 3000)
     with pytest.raises(ConfigError, match=r"settings take 6\d+ bytes"):
-        TraceWriter(tmp_path / "trace.bin", many, NUM_NODES, threads_engine(), BufferPool(0), 0)
+        TraceWriter(tmp_path / "trace.bin", many, NUM_NODES, threads_engine(), BufferPool(0), NUMBERS)
     assert not any(tmp_path.iterdir())
 
 
@@ -270,7 +300,7 @@ def test_a_trace_takes_the_place_of_another_without_disturbing_who_reads_it(tmp_
 def test_a_reader_follows_a_writer(tmp_path: Path, engine: str) -> None:
     path = tmp_path / "trace.bin"
     sampled = [large_batch(7 + index, 500 * index + 1) for index in range(5)]
-    with TraceWriter(path, SETTINGS, NUM_NODES, Engine(engine, 4), BufferPool(1 << 24), 7) as writer:
+    with TraceWriter(path, SETTINGS, NUM_NODES, Engine(engine, 4), BufferPool(1 << 24), NUMBERS) as writer:
         reader = open_trace(path, Engine(engine, 4))
         for index, batch in enumerate(sampled):
             writer.append(batch)
@@ -287,10 +317,10 @@ import numpy as np
 from diskhop._native import BufferPool, Engine
 from diskhop.trace import TraceReader
 from tests.unit.batches import large_batch
-from tests.unit.test_trace import FOLLOWED, SETTINGS
+from tests.unit.test_trace import FOLLOWED, NUMBERS, SETTINGS
 from tests.unit.sampling_oracle import assert_same_batch
 
-reader = TraceReader(Path(sys.argv[1]), SETTINGS, Engine(sys.argv[2], 4), BufferPool(1 << 24))
+reader = TraceReader(Path(sys.argv[1]), SETTINGS, Engine(sys.argv[2], 4), BufferPool(1 << 24), NUMBERS)
 print("open", flush=True)
 seen = 0
 while seen < len(FOLLOWED):
@@ -316,7 +346,7 @@ def test_another_process_never_sees_a_torn_record(tmp_path: Path, engine: str, s
     with (
         folder as place,
         TraceWriter(
-            path := place / "trace.bin", SETTINGS, NUM_NODES, Engine(engine, 4, injector), BufferPool(1 << 24), 7
+            path := place / "trace.bin", SETTINGS, NUM_NODES, Engine(engine, 4, injector), BufferPool(1 << 24), NUMBERS
         ) as writer,
     ):
         root = Path(__file__).parents[2]
@@ -391,13 +421,13 @@ def test_memory_is_what_the_caller_reserves(tmp_path: Path) -> None:
     record_bytes = describe_batch(batch, NUM_NODES).num_bytes
     assert record_bytes > 4 << 20
     write_pool, read_pool = BufferPool(1 << 30), BufferPool(1 << 30)
-    with TraceWriter(path, SETTINGS, NUM_NODES, threads_engine(), write_pool, 0) as writer:
+    with TraceWriter(path, SETTINGS, NUM_NODES, threads_engine(), write_pool, range(5)) as writer:
         for number in range(5):
             writer.append(dataclasses.replace(batch, number=number))
         writer.finish()
     # All that was ever taken is free now; the header took a page.
     assert write_pool.free_bytes == writer_bytes(record_bytes) + 4096
-    reader = TraceReader(path, SETTINGS, threads_engine(), read_pool)
+    reader = TraceReader(path, SETTINGS, threads_engine(), read_pool, range(5))
     for index in range(5):
         assert reader.batch(index).num_bytes == batch.num_bytes
     batch_bytes = -(-batch.num_bytes // (2 << 20)) * (2 << 20)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 # In the order in which the help lists their commands.
 import diskhop.cli.dataset
+import diskhop.cli.derived
 import diskhop.cli.doctor
 import diskhop.cli.generate
 import diskhop.cli.train  # noqa: F401

@@ -32,6 +32,9 @@ def train(
     batch_size: Annotated[int | None, typer.Option(help="Seeds a batch.")] = None,
     eval_batch_size: Annotated[int | None, typer.Option(help="The same for validation and test.")] = None,
     max_batches: Annotated[int | None, typer.Option(help="Of an epoch; 0 for all.")] = None,
+    reuse: Annotated[
+        bool, typer.Option("--reuse", help="Draw samples once: every epoch has those of the first, in another order.")
+    ] = False,
     no_eval: Annotated[bool, typer.Option("--no-eval", help="Neither validate nor test.")] = False,
     eval_every: Annotated[int | None, typer.Option(help="Epochs from one validation to the next.")] = None,
     patience: Annotated[int | None, typer.Option(help="Stop after so many epochs without a better validation.")] = None,
@@ -83,6 +86,7 @@ def train(
         "batch_size": batch_size,
         "eval_batch_size": eval_batch_size,
         "max_batches": max_batches,
+        "reuse": reuse or None,
         "evaluate": False if no_eval else None,
         "eval_every": eval_every,
         "patience": patience,

@@ -42,6 +42,14 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
+def is_scratch(folder: Path) -> bool:
+    """Whether a folder has nothing in it but what a run puts there: it may be of a user who likes the same names."""
+    try:
+        return all(path.suffix == ".bin" and path.is_file() for path in folder.iterdir())
+    except OSError:
+        return False  # Gone by now, or not ours to read.
+
+
 def _make_locked(parent: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
@@ -60,6 +68,7 @@ def _remove_abandoned(parent: Path) -> None:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                if is_scratch(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(descriptor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,15 +56,14 @@ class Superbatch:
 class SuperbatchMaker:
     """Makes superbatches of what `sample()` gives, batch by batch, as long as `keep_on()` does not raise.
 
-    Not for several threads at once.
+    numbers: of the batches, in the order in which they come. Not for several threads at once.
     """
 
     def __init__(
         self,
         sample: Callable[[], Sampled],
         keep_on: Callable[[], None],
-        num_batches: int,
-        first_number: int,
+        numbers: Sequence[int],
         most_batches: int,
         store: LookAheadStore[Any],
         settings: TraceSettings,
@@ -75,8 +74,8 @@ class SuperbatchMaker:
     ) -> None:
         self._sample = sample
         self._keep_on = keep_on
-        self._next_number = first_number
-        self._end_number = first_number + num_batches
+        self._numbers = numbers
+        self._num_made = 0
         self._most_batches = most_batches
         self._length = min(_FIRST_LENGTH, most_batches)
         self._store = store
@@ -93,13 +92,12 @@ class SuperbatchMaker:
     @property
     def is_done(self) -> bool:
         """Whether all batches are in superbatches."""
-        return self._next_number == self._end_number
+        return self._num_made == len(self._numbers)
 
     def make(self) -> Superbatch:
         """The next one. Raises NoRoomError, after which it may be tried again."""
-        path = self._folder / f"trace-{self._next_number}.bin"
-        first_number = self._next_number
-        length = min(self._length, self._end_number - first_number)
+        path = self._folder / f"trace-{self._num_made}.bin"
+        numbers = self._numbers[self._num_made :][: self._length]
         seconds: list[float] = []
         # A record that fails to be written is known to have failed when the one after it is added.
         recent: deque[Sampled] = deque(maxlen=2)
@@ -108,12 +106,12 @@ class SuperbatchMaker:
         started = time.perf_counter()
         sampling_seconds = 0.0
         try:
-            writer = TraceWriter(path, self._settings, self._num_nodes, self._engine, self._pool, first_number)
+            writer = TraceWriter(path, self._settings, self._num_nodes, self._engine, self._pool, numbers)
         except DestinationError as error:
             raise NoRoomError(str(error)) from error
         with writer:
             try:
-                while len(seconds) < length:
+                while len(seconds) < len(numbers):
                     asked = time.perf_counter()
                     recent.append(self._carried.popleft() if self._carried else self._sample())
                     sampling_seconds += time.perf_counter() - asked
@@ -130,16 +128,14 @@ class SuperbatchMaker:
             except DestinationError as error:
                 full = str(error)
             num_written = len(writer)
-        self._carried.extendleft(
-            sampled for sampled in reversed(recent) if sampled[0].number >= first_number + num_written
-        )
+        self._carried.extendleft(sampled for sampled in reversed(recent) if sampled[0].number in numbers[num_written:])
         if num_written == 0:
             path.unlink(missing_ok=True)
             raise NoRoomError(full)
-        self._next_number += num_written
+        self._num_made += num_written
         self._most_batches = num_written if full else self._most_batches
         self._length = min(_GROWTH * self._length, self._most_batches)
-        trace = TraceReader(path, self._settings, self._engine, self._pool)
+        trace = TraceReader(path, self._settings, self._engine, self._pool, numbers)
         self._num_with_room = 0
         self._store.look_ahead(trace, self._keep_on)
         seconds_each = (time.perf_counter() - started - sampling_seconds) / num_written

@@ -32,6 +32,11 @@ from diskhop.training.seeds import NodeTask, SplitSeeds, read_task
 from diskhop.training.trainer import NodeTrainer
 from diskhop.training.watch import Watcher
 
+_REUSE_REASON = (
+    "samples are drawn once and reused, as asked: every epoch has the batches of the first, in another order, "
+    "which changes what is drawn"
+)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trained:
@@ -77,6 +82,8 @@ def train_node_classifier(
                 require_measurable(config.metric, labels[ids], part)
     workload = _workload(config, seeds, held)
     plan = choose_plan(dataset, workload, budget)
+    if config.reuse:
+        plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))
     assert labels is not None, "there is no plan for a budget without room for labels"
     config = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads)
 
@@ -124,6 +131,7 @@ def train_node_classifier(
             "model": config.model,
             "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
             "seed": config.seed,
+            "reuse": config.reuse,
             "peak_rss_bytes": peak_bytes,
             "resident_before_bytes": before_bytes,
             "overhead_bytes": max(before_bytes, peak_bytes - budget.peak_bytes),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,11 +51,15 @@ class NodeTrainer:
         self._first_epoch: int | None = None
 
     def train_pass(self, pipeline: Pipeline, ids: NodeIds, epoch: int) -> dict[str, Any]:
-        """One epoch of steps, seeds in an order of its own; returns its record."""
+        """One epoch of steps, seeds in an order of its own; returns its record.
+
+        Where samples are reused, seeds and draws are those of the first epoch, and batches come in an order of its own.
+        """
         config = self._config
         # Sampled degrees, as PyG; with all neighbours the whole graph's are the sampled ones, and exact at the rim too.
         draws_all = all(count == ALL_NEIGHBORS for count in config.fanout)
-        shuffled = ids[keyed_permutation(len(ids), config.seed, int(Purpose.TRAIN), epoch)]
+        sampled_epoch = 0 if config.reuse else epoch
+        shuffled = ids[keyed_permutation(len(ids), config.seed, int(Purpose.TRAIN), sampled_epoch)]
         loss_sum = 0.0
         num_seeds = 0
         self.model.train()
@@ -62,11 +67,12 @@ class NodeTrainer:
         with pipeline.run(
             shuffled,
             purpose=Purpose.TRAIN,
-            epoch=epoch,
+            epoch=sampled_epoch,
             fanouts=config.fanout,
             batch_size=config.batch_size,
             seed=config.seed,
             max_batches=config.max_batches or None,
+            order=None if sampled_epoch == epoch else self._reuse_order(len(ids), epoch),
             with_in_degrees=draws_all and self.model.uses_degrees,
         ) as batches:
             for batch in batches:
@@ -100,6 +106,13 @@ class NodeTrainer:
                 del batch  # As in training.
                 self._report(purpose.name.lower(), epoch, passed.num_batches, batches, None)
         return metric.value(), passed.record()
+
+    def _reuse_order(self, num_seeds: int, epoch: int) -> Sequence[int]:
+        """The first epoch's batches, by number, as a later one takes them."""
+        num_batches = -(-num_seeds // self._config.batch_size)
+        num_batches = min(num_batches, self._config.max_batches or num_batches)
+        order: list[int] = keyed_permutation(num_batches, self._config.seed, int(Purpose.BATCH_ORDER), epoch).tolist()
+        return order
 
     def parameters(self) -> dict[str, Tensor]:
         """A copy of the model's state."""
