@@ -10,7 +10,6 @@ Which rows of which partition go where is found first, batch by batch, and waits
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +24,8 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File, copy_rows
 from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, aligned, digest, encode_head, lay_out_body
+from diskhop.features.packed.row_lists import ListsOfPartition, RowLists, ids_of
 from diskhop.features.scanning import Found
-from diskhop.io.array_file import ArrayFile
 from diskhop.io.atomic import destination_errors
 from diskhop.protocols import AccessTrace, NodeIds, Table
 
@@ -56,8 +55,11 @@ class SharedRows(Protocol):
         Asked for once for each batch, in order.
         """
 
-    def ids(self, segment: int, partition: int) -> NDArray[np.uint32]:
-        """A segment's rows of a partition, in the order in which they are stored; after places() of all batches."""
+    def ids(self, segment: int) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """A segment's rows by partitions of the table, in each as they are to be stored, and the partitions' bounds.
+
+        Asked for after places() of all batches.
+        """
 
 
 @dataclass(slots=True)
@@ -113,13 +115,10 @@ class Packer:
         self.num_partitions = -(-table.num_rows // self.partition_rows)
         whole_bytes = self.partition_rows * table.row_stride
         self._pieces_a_partition = -(-whole_bytes // _READ_BYTES)
+        self._first_ids = np.arange(self.num_partitions + 1, dtype=np.int64) * self.partition_rows
         own = BufferPool(0)
         self._partitions = tuple(own.take(whole_bytes) for _ in range(2))
         self._staging = tuple(own.take(_staged_bytes(table)) for _ in range(_NUM_STAGED))
-
-    def list_bytes(self, num_rows: int) -> int:
-        """What packing keeps on the disk for a batch of so many packed rows."""
-        return aligned(4 * num_rows) + self.num_partitions * BLOCK_BYTES
 
     def pack(
         self,
@@ -141,41 +140,35 @@ class Packer:
         counts = PackingCounts()
         with destination_errors(path):
             file = File(str(path), "write")
-        lists = ArrayFile(scratch / f"lists-{path.name}", self._engine, self._pool)
+        lists = RowLists(scratch / f"lists-{path.name}", self._engine, self._pool)
         try:
             with _Writer(self._engine, file, path, self._staging, counts) as writer:
                 is_needed = np.zeros(self.num_partitions * self._pieces_a_partition, np.bool_)
                 body_checksums = []
                 for index, chunk in enumerate(chunks):
                     keep_on()
-                    ids = trace.node_ids(index)
                     body = self._pool.take(chunk.head_bytes - BLOCK_BYTES)
-                    packed_ids = self._fill_body(chunk, index, ids, body, shared, record)
+                    packed_ids = self._fill_body(chunk, index, trace.node_ids(index), body, shared, record)
                     body_checksums.append(digest(body))
                     writer.write(body, chunk.offset + BLOCK_BYTES)
                     del body
                     self._mark(is_needed, packed_ids)
-                    starts = np.arange(self.num_partitions + 1, dtype=np.int64) * self.partition_rows
-                    bounds = np.searchsorted(packed_ids, starts)
-                    for begin, end in itertools.pairwise(bounds.tolist()):
-                        lists.append([packed_ids[begin:end]])
-                num_segments = 0 if shared is None else len(shared.first_rows)
-                for segment in range(num_segments):
-                    assert shared is not None
-                    for partition in range(self.num_partitions):
-                        segment_ids = shared.ids(segment, partition)
-                        self._mark(is_needed, segment_ids)
-                        lists.append([segment_ids])
-                writer.settle()
-                row_bytes = self._table.row_bytes
+                    lists.add(packed_ids, np.searchsorted(packed_ids, self._first_ids))
                 offsets = [chunk.rows_offset for chunk in chunks]
-                offsets += [] if shared is None else [row * row_bytes for row in shared.first_rows]
-                appenders = [_Appender(writer, offset, row_bytes, self._threads) for offset in offsets]
-                for partition, rows in self._read_partitions(is_needed, counts):
+                if shared is not None:
+                    for segment, row in enumerate(shared.first_rows):
+                        ids, bounds = shared.ids(segment)
+                        self._mark(is_needed, ids)
+                        lists.add(ids, bounds)
+                        offsets.append(row * self._table.row_bytes)
+                lists.finish()
+                writer.settle()
+                appenders = [_Appender(writer, offset, self._table.row_bytes, self._threads) for offset in offsets]
+                for rows, wanted in self._read_partitions(is_needed, lists, counts):
+                    first_id = wanted.partition * self.partition_rows
                     for index, appender in enumerate(appenders):
                         keep_on()
-                        (wanted,) = lists.read(index * self.num_partitions + partition)
-                        appender.append(rows, wanted.astype(np.int64) - partition * self.partition_rows)
+                        appender.append(rows, ids_of(wanted, index) - first_id)
                 for appender in appenders:
                     appender.finish()
                 for chunk, appender, checksum in zip(chunks, appenders, body_checksums, strict=False):
@@ -226,39 +219,44 @@ class Packer:
         is_needed[first_pieces + (rows * stride + self._table.row_bytes - 1) // _READ_BYTES] = True
 
     def _read_partitions(
-        self, is_needed: NDArray[np.bool_], counts: PackingCounts
-    ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        """Yield each partition that has anything needed: its number and its rows, uint8 (rows, row bytes)."""
+        self, is_needed: NDArray[np.bool_], lists: RowLists, counts: PackingCounts
+    ) -> Iterator[tuple[NDArray[np.uint8], ListsOfPartition]]:
+        """Yield of each partition that has anything needed the rows, uint8 (rows, row bytes), and which go where."""
         needed = is_needed.reshape(self.num_partitions, self._pieces_a_partition)
-        wanted = np.flatnonzero(needed.any(axis=1)).tolist()
-        tickets: deque[int] = deque()
+        partitions = np.flatnonzero(needed.any(axis=1)).tolist()
+        on_their_way: deque[tuple[int, ListsOfPartition]] = deque()
         stride, row_bytes = self._table.row_stride, self._table.row_bytes
 
         def submit(turn: int) -> None:
-            start = wanted[turn] * self.partition_rows * stride
-            places = np.flatnonzero(needed[wanted[turn]]).astype(np.uint64) * np.uint64(_READ_BYTES)
+            partition = partitions[turn]
+            start = partition * self.partition_rows * stride
+            places = np.flatnonzero(needed[partition]).astype(np.uint64) * np.uint64(_READ_BYTES)
             partition_bytes = min(self.partition_rows * stride, self._table.num_rows * stride - start)
             required = np.minimum(np.uint64(partition_bytes) - places, np.uint64(_READ_BYTES))
             lengths = np.minimum(np.uint64(aligned(partition_bytes)) - places, np.uint64(_READ_BYTES))
             buffer = self._partitions[turn % 2]
-            offsets = places + np.uint64(start)
-            tickets.append(self._engine.submit_read(self._file, offsets, lengths, buffer, places, required))
+            ticket = self._engine.submit_read(self._file, places + np.uint64(start), lengths, buffer, places, required)
+            on_their_way.append((ticket, lists.begin(partition)))
             counts.bytes_read += int(lengths.sum())
 
         try:
-            for turn, partition in enumerate(wanted):
+            for turn, partition in enumerate(partitions):
                 if turn == 0:
                     submit(0)
-                if turn + 1 < len(wanted):
+                if turn + 1 < len(partitions):
                     submit(turn + 1)
-                self._engine.wait(tickets.popleft())
+                ticket, wanted = on_their_way[0]
+                self._engine.wait(ticket)
+                on_their_way.popleft()
+                lists.wait(wanted)
                 num_rows = min(self.partition_rows, self._table.num_rows - partition * self.partition_rows)
-                yield partition, as_strided(self._partitions[turn % 2], (num_rows, row_bytes), (stride, 1))
+                yield as_strided(self._partitions[turn % 2], (num_rows, row_bytes), (stride, 1)), wanted
         finally:
             # The engine may still write to a buffer: it must not go before that is done.
-            for ticket in tickets:
-                with contextlib.suppress(OSError):
+            for ticket, wanted in on_their_way:
+                with contextlib.suppress(OSError, ValueError):  # the first may be spent: it failed
                     self._engine.wait(ticket)
+                lists.leave(wanted)
 
 
 class _Writer:

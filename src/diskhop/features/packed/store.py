@@ -38,6 +38,7 @@ from diskhop.features.packed.chunk import (
 )
 from diskhop.features.packed.packer import Packer
 from diskhop.features.packed.room import Room
+from diskhop.features.packed.row_lists import list_bytes
 from diskhop.features.resources import StoreResources, empty_rows, open_reader, read_in_pieces
 from diskhop.features.row_cache import RowCache
 from diskhop.features.static import find_below
@@ -71,7 +72,7 @@ def packed_batch_bytes(num_nodes: int) -> int:
 
 def chunk_bytes(table: Table, num_nodes: int, num_packed: int) -> int:
     """Of the disk, of a batch that shares nothing: its chunk, and while it is packed the list of its rows."""
-    return 3 * BLOCK_BYTES + aligned(4 * num_nodes) + num_packed * table.row_bytes + aligned(4 * num_packed)
+    return 3 * BLOCK_BYTES + aligned(4 * num_nodes) + num_packed * table.row_bytes + list_bytes(num_packed)
 
 
 def _unit(table: Table) -> int:
@@ -184,8 +185,7 @@ class PackedStore:
             self._next = _Draft(self._scratch / f"chunks-{self._num_files}.bin")
             self._num_files += 1
         num_packed = len(self._find(np.ascontiguousarray(batch.node_ids)).misses)
-        list_bytes = self._packer.list_bytes(num_packed)
-        self._next.add(batch.number, batch.num_nodes, num_packed, self.table.row_bytes, list_bytes)
+        self._next.add(batch.number, batch.num_nodes, num_packed, self.table.row_bytes)
 
     def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
         """See LookAheadStore."""
@@ -385,7 +385,7 @@ class _Draft:
         with destination_errors(path):
             path.touch()
 
-    def add(self, number: int, num_nodes: int, num_packed: int, row_bytes: int, list_bytes: int) -> None:
+    def add(self, number: int, num_nodes: int, num_packed: int, row_bytes: int) -> None:
         """Make sure of room for a batch, and for the lists of its rows. Raises DestinationError for a full disk."""
         chunk = Chunk(
             offset=self.chunks[-1].end if self.chunks else 0,
@@ -396,10 +396,10 @@ class _Draft:
             row_bytes=row_bytes,
             record_bytes=0,
         )
-        num_bytes = chunk.end + self._list_bytes + list_bytes
-        allocate(self.path, self._num_bytes, num_bytes - self._num_bytes)
-        self._num_bytes = num_bytes
-        self._list_bytes += list_bytes
+        num_list_bytes = self._list_bytes + list_bytes(num_packed)
+        allocate(self.path, self._num_bytes, chunk.end + num_list_bytes - self._num_bytes)
+        self._num_bytes = chunk.end + num_list_bytes
+        self._list_bytes = num_list_bytes
         self.chunks.append(chunk)
 
     def begin(self, num_batches: int) -> list[Chunk]:

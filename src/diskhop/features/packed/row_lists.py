@@ -1,0 +1,153 @@
+"""Which rows go where, on the disk while a span is packed: lists of ids, written one by one, read by partitions.
+
+A list is ids by the table's partitions, in the order in which they are to be stored within each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, Engine, File
+from diskhop.errors import ReadError
+from diskhop.io.atomic import destination_errors
+
+_BLOCK_BYTES, _ID_BYTES = 4096, 4
+# Lists on their way to the disk: one is made meanwhile.
+_WRITING = 2
+
+
+def list_bytes(num_ids: int) -> int:
+    """What a list takes on the disk."""
+    return -(-_ID_BYTES * num_ids // _BLOCK_BYTES) * _BLOCK_BYTES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _List:
+    """offset: of its first byte. bounds: of its parts, in ids. checksums: of each part."""
+
+    offset: int
+    bounds: NDArray[np.int64]
+    checksums: list[int]
+
+
+@dataclass(slots=True, eq=False)
+class ListsOfPartition:
+    """All lists' parts of one partition, on their way. ranges: of each in the buffer, in bytes."""
+
+    partition: int
+    buffer: NDArray[np.uint8]
+    ranges: list[tuple[int, int]]
+    ticket: int | None
+
+
+class RowLists:
+    """Lists in a file of this process's own, which is removed by close(). Not for several threads at once."""
+
+    def __init__(self, path: Path, engine: Engine, pool: BufferPool) -> None:
+        self._path = path
+        self._engine = engine
+        self._pool = pool
+        with destination_errors(path):
+            self._file = File(str(path), "write")
+        self._to_read = File(str(path), "read")
+        self._lists: list[_List] = []
+        self._num_bytes = 0
+        self._writing: deque[int] = deque()
+
+    def __len__(self) -> int:
+        return len(self._lists)
+
+    def add(self, ids: NDArray[np.uint32], bounds: NDArray[np.int64]) -> None:
+        """Add a list; ids[bounds[p] : bounds[p + 1]] are its part of partition p. Raises as finish()."""
+        num_bytes = list_bytes(len(ids))
+        checksums = [xxhash.xxh3_64_intdigest(ids[begin:end].data) for begin, end in _pairs(bounds)]
+        self._lists.append(_List(self._num_bytes, bounds, checksums))
+        if num_bytes:
+            buffer = self._pool.take(num_bytes)
+            buffer[: ids.nbytes] = ids.view(np.uint8)
+            buffer[ids.nbytes :] = 0
+            where = np.array([self._num_bytes], np.uint64), np.array([num_bytes], np.uint64)
+            with destination_errors(self._path):
+                self._writing.append(self._engine.submit_write(self._file, *where, buffer, np.zeros(1, np.uint64)))
+            self._num_bytes += num_bytes
+        if len(self._writing) > _WRITING:
+            self._settle()
+
+    def finish(self) -> None:
+        """Wait for the last ones. Raises DestinationError or WriteError."""
+        while self._writing:
+            self._settle()
+
+    def begin(self, partition: int) -> ListsOfPartition:
+        """Begin to read the parts of a partition."""
+        begins = np.array([each.offset + _ID_BYTES * int(each.bounds[partition]) for each in self._lists], np.int64)
+        ends = np.array([each.offset + _ID_BYTES * int(each.bounds[partition + 1]) for each in self._lists], np.int64)
+        block_begins = begins // _BLOCK_BYTES * _BLOCK_BYTES
+        lengths = np.where(ends > begins, -(-ends // _BLOCK_BYTES) * _BLOCK_BYTES - block_begins, 0)
+        places = np.concatenate([[0], np.cumsum(lengths)])
+        buffer = self._pool.take(int(places[-1]))
+        is_read = lengths > 0
+        ticket = None
+        if is_read.any():
+            ticket = self._engine.submit_read(
+                self._to_read,
+                block_begins[is_read].astype(np.uint64),
+                lengths[is_read].astype(np.uint64),
+                buffer,
+                places[:-1][is_read].astype(np.uint64),
+            )
+        first = places[:-1] + begins - block_begins
+        ranges = list(zip(first.tolist(), (first + ends - begins).tolist(), strict=True))
+        return ListsOfPartition(partition, buffer, ranges, ticket)
+
+    def wait(self, lists: ListsOfPartition) -> None:
+        """Wait for what was begun. Raises ReadError, also for what is not as it was written."""
+        ticket, lists.ticket = lists.ticket, None
+        if ticket is not None:
+            self._engine.wait(ticket)
+        for each, (begin, end) in zip(self._lists, lists.ranges, strict=True):
+            if xxhash.xxh3_64_intdigest(lists.buffer[begin:end].data) != each.checksums[lists.partition]:
+                raise ReadError(
+                    f"{self._path}: ids after offset {each.offset} are not those that were written: check the disk, "
+                    "then run again"
+                )
+
+    def leave(self, lists: ListsOfPartition) -> None:
+        """Wait for what nobody wants any more."""
+        ticket, lists.ticket = lists.ticket, None
+        if ticket is not None:
+            with contextlib.suppress(OSError):
+                self._engine.wait(ticket)
+
+    def close(self) -> None:
+        """Remove the file."""
+        while self._writing:
+            with contextlib.suppress(OSError):
+                self._engine.wait(self._writing.popleft())
+        # Descriptors do not wait for whoever still knows this object.
+        self.__dict__.pop("_file", None)
+        self.__dict__.pop("_to_read", None)
+        self._path.unlink(missing_ok=True)
+
+    def _settle(self) -> None:
+        with destination_errors(self._path):
+            self._engine.wait(self._writing.popleft())
+
+
+def ids_of(lists: ListsOfPartition, index: int) -> NDArray[np.int64]:
+    """A list's part of the partition that was waited for."""
+    begin, end = lists.ranges[index]
+    return lists.buffer[begin:end].view(np.uint32).astype(np.int64)
+
+
+def _pairs(bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
+    listed = bounds.tolist()
+    return list(itertools.pairwise(listed))
