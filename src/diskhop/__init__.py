@@ -10,13 +10,13 @@ from diskhop.errors import DiskhopError
 
 if TYPE_CHECKING:
     from diskhop.loader import NeighborLoader
-    from diskhop.training import train
+    from diskhop.training import pack, train
 
 __version__ = "0.1.0"
-__all__ = ["Dataset", "DiskhopError", "NeighborLoader", "__version__", "open_dataset", "train"]
+__all__ = ["Dataset", "DiskhopError", "NeighborLoader", "__version__", "open_dataset", "pack", "train"]
 
 # Loaded when first asked for, since they bring PyTorch: importing a graph should not take seconds to start.
-_LAZY = {"NeighborLoader": "diskhop.loader", "train": "diskhop.training"}
+_LAZY = {"NeighborLoader": "diskhop.loader", "pack": "diskhop.training", "train": "diskhop.training"}
 
 
 def __getattr__(name: str) -> Any:

@@ -98,7 +98,8 @@ class BatchSource(Protocol):
 class BatchStream:
     """One pass over seeds, `batch_size` at a time; an iterator and a context manager.
 
-    numbers: of the batches that are wanted, in the order in which they are.
+    numbers: of the batches that are wanted, in the order in which they are. replay: gives them, sampled before, in this
+    order.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class BatchStream:
         with_in_degrees: bool,
         prepare: Callable[[SampledBatch, torch.Tensor], Any] | None,
         look_ahead: Callable[[Callable[[], Sampled], Callable[[], None]], SuperbatchMaker] | None,
+        replay: Callable[[], Iterator[Sampled]] | None,
     ) -> None:
         plan = pipeline.plan
         self._pipeline = pipeline
@@ -125,6 +127,7 @@ class BatchStream:
         self._epoch = epoch
         self._with_in_degrees = with_in_degrees
         self._prepare = prepare
+        self._replay = replay
         self._next_to_sample = 0
         self._next_to_collect = 0
         self._num_delivered = 0
@@ -144,7 +147,7 @@ class BatchStream:
         self._submitted = ArrivalChannel[InFlight](_MOST_IN_FLIGHT)
         self._ready = (OrderedChannel[InFlight] if plan.ordered else ArrivalChannel[InFlight])(_MOST_IN_FLIGHT)
         self._used = ArrivalChannel[InFlight](_MOST_IN_FLIGHT)
-        stages = [self._sample] * plan.sampling_threads + [self._submit]
+        stages = [self._submit] if replay is not None else [self._sample] * plan.sampling_threads + [self._submit]
         # In order there is nothing to be gained from finishing a batch before the one that goes first.
         stages += [self._collect] * (1 if plan.ordered else plan.most_extracting) + [self._release_used]
         if self._maker is not None:
@@ -290,7 +293,11 @@ class BatchStream:
 
     def _submit(self) -> None:
         store = self._pipeline.store
-        next_batch = self._sampled.get if self._maker is None else partial(next, self._replayed())
+        next_batch = self._sampled.get
+        if self._replay is not None:
+            next_batch = partial(next, self._replay())
+        elif self._maker is not None:
+            next_batch = partial(next, self._replayed())
         for index in range(self._num_batches):
             sampled, seconds = next_batch()
             self._extracting.enter(1)

@@ -30,6 +30,15 @@ def parse_bytes(text: str) -> int:
     return int(num_bytes)
 
 
+def parse_sizes(**sizes: int | str | None) -> dict[str, int]:
+    """Sizes that were given, as bytes or text, by the names of options in bytes: memory='2GB' -> memory_bytes."""
+    return {
+        f"{name}_bytes": parse_bytes(size) if isinstance(size, str) else size
+        for name, size in sizes.items()
+        if size is not None
+    }
+
+
 def format_bytes(num_bytes: int) -> str:
     """Write bytes for people, in decimal units: 1_500_000 -> '1.5 MB'."""
     quantity = float(num_bytes)

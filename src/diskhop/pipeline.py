@@ -25,7 +25,10 @@ from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.features import STORES
+from diskhop.features.packed.layout import Layout, open_layout
+from diskhop.features.packed.store import PackedStore
 from diskhop.features.resources import StoreResources, whole_rows
+from diskhop.io.atomic import shared_directory
 from diskhop.io.engine import open_engine
 from diskhop.io.memory import buffer_bytes
 from diskhop.io.scratch import scratch_folder
@@ -69,6 +72,7 @@ class Pipeline:
         engine: Engine,
         pool: BufferPool,
         scratch: Path | None,
+        layout: Layout | None,
     ) -> None:
         self.dataset = dataset
         self.plan = plan
@@ -77,6 +81,7 @@ class Pipeline:
         self._engine = engine
         self._pool = pool
         self._scratch = scratch
+        self._layout = layout
 
     def bytes_on_its_way(self, sampled: SampledBatch, store_bytes: int) -> int:
         """See BatchSource."""
@@ -125,7 +130,7 @@ class Pipeline:
             if sorted(order) != list(numbers):
                 raise ConfigError(f"an order must have each of the {len(numbers)} batches that are wanted once")
             numbers = order
-        look_ahead = None
+        look_ahead = replay = None
         if self._scratch is not None:
             settings = TraceSettings(
                 dataset_hash=self.dataset.hash,
@@ -136,7 +141,13 @@ class Pipeline:
                 batch_size=batch_size,
                 seeds_hash=hash_seeds(seeds),
             )
-            look_ahead = partial(self._begin_looking_ahead, settings, numbers, self._scratch)
+            packed = None if self._layout is None else self._layout.find(settings)
+            if packed is not None and self._layout is not None and max(numbers, default=0) < packed.num_batches:
+                store = cast(PackedStore, self.store)
+                store.start_pass()
+                replay = partial(store.replay, self._layout.open_epoch(packed, settings), numbers)
+            else:
+                look_ahead = partial(self._begin_looking_ahead, settings, numbers, self._scratch)
         return BatchStream(
             self,
             sampler,
@@ -148,6 +159,7 @@ class Pipeline:
             with_in_degrees,
             prepare,
             look_ahead,
+            replay,
         )
 
     def _begin_looking_ahead(
@@ -208,9 +220,10 @@ def batch_bytes(dataset: Dataset, block_bytes: int, num_nodes: int) -> int:
     return buffer_bytes(block_bytes) + buffer_bytes(num_nodes * row_bytes) + num_nodes * bytes_a_row_made(dataset)
 
 
-def _open_topology(
+def open_plan_topology(
     dataset: Dataset, plan: Plan, engine: Engine, budget: Budget, pool: BufferPool
 ) -> AbstractContextManager[Topology | CachedTopology]:
+    """The topology as the plan has it, its bytes reserved."""
     if plan.topology != "cached":
         return open_topology(dataset.topology, plan.topology, engine, budget)
     options = NeighborCacheOptions(
@@ -237,16 +250,20 @@ def open_pipeline(
     num_bytes = plan.reserved["mini-batches in flight"] + plan.reserved["sampled ahead"] + plan.staging_bytes
     pool = BufferPool(num_bytes + (STAGING_BYTES if plan.topology == "cached" else 0))
     with ExitStack() as stack:
-        topology = stack.enter_context(_open_topology(dataset, plan, engine, budget, pool))
-        pinned = None
-        if counts_accesses(dataset, plan.store, plan.pinned):
+        topology = stack.enter_context(open_plan_topology(dataset, plan, engine, budget, pool))
+        pinned = layout = None
+        table = dataset.features()
+        if plan.layout and table is not None:
+            stack.enter_context(shared_directory(Path(plan.layout)))
+            layout = open_layout(Path(plan.layout), table)
+            pinned = layout.held_ids()
+        elif counts_accesses(dataset, plan.store, plan.pinned):
             # What follows is not reserved yet: a batch and what it is sampled in are held here too.
             counting_bytes = COUNTING_BYTES_A_NODE * topology.num_nodes + plan.reserved["sampling"] + plan.batch_bytes
             with budget.reserve("counting accesses", counting_bytes):
                 pinned = _choose_pinned(dataset, plan, topology, expected, engine, pool)
         for name in _RESERVED_BY_PIPELINE:
             stack.enter_context(budget.reserve(name, plan.reserved.get(name, 0)))
-        table = dataset.features()
         scratch = store = None
         if table is not None:
             kind = STORES[plan.store]
@@ -268,10 +285,11 @@ def open_pipeline(
                 memory_bytes=plan.memory_bytes,
                 pinned=pinned,
                 scratch=scratch,
+                layout=layout,
             )
             store = kind.open(table, resources)
             stack.callback(store.close)
-        yield Pipeline(dataset, plan, topology, store, engine, pool, scratch)
+        yield Pipeline(dataset, plan, topology, store, engine, pool, scratch, layout)
 
 
 def counts_accesses(dataset: Dataset, store: str, pinned: str) -> bool:

@@ -24,6 +24,8 @@ class Plan:
     large and different they are, while they are brought or wait for the model; most_extracting: that may be there while
     they share rows, 0 for no such bound. ordered: batches are delivered in their order, not as they are finished.
 
+    layout: the folder of epochs that were packed ahead, '' for none.
+
     max_gap_bytes: the largest gap that is read over rather than skipped. staging_bytes: where reads of rows land.
     threads: cores that sampling, gathering and the model share. reserved: bytes by name.
     """
@@ -53,6 +55,7 @@ class Plan:
     pinned: str = "degree"
     superbatch: int = 0
     scratch: str = ""
+    layout: str = ""
     reserved: Mapping[str, int]
     reasons: tuple[str, ...]
 

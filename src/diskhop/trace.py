@@ -20,7 +20,7 @@ import contextlib
 import json
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -259,6 +259,15 @@ class TraceReader:
             content = self._read(place.offset, _aligned(place.header.num_bytes))
             return decode_batch(content[: place.header.num_bytes], self._pool)
 
+    def header(self, index: int) -> RecordHeader:
+        """What a record says of itself."""
+        return self._place(index).header
+
+    def record(self, index: int) -> NDArray[np.uint8]:
+        """A record's bytes as they are on the disk, in a buffer of the pool: decode_batch() checks them."""
+        place = self._place(index)
+        return self._read(place.offset, _aligned(place.header.num_bytes))[: place.header.num_bytes]
+
     def _place(self, index: int) -> _Place:
         if not 0 <= index < len(self._places):
             raise FormatError(
@@ -287,7 +296,7 @@ class TraceReader:
 
 
 def _encode_header(settings: TraceSettings, first_number: int) -> bytes:
-    text = json.dumps(_plain(settings), sort_keys=True, separators=(",", ":")).encode()
+    text = json.dumps(settings_as_json(settings), sort_keys=True, separators=(",", ":")).encode()
     header = _HEADER.pack(_MAGIC, VERSION, 0, first_number, len(text)) + text
     if len(header) > _CHECKSUM_OFFSET:
         raise ConfigError(f"a trace's settings take {len(text)} bytes, more than its header holds; name fewer fan-outs")
@@ -313,14 +322,19 @@ def _check_header(path: Path, block: bytes, settings: TraceSettings, first_numbe
     if not isinstance(stored, dict):
         raise FormatError(f"{path}: damaged: its settings are not a JSON object; {_REMEDY}")
     stored["first number"] = stored_number
-    for name, value in {**_plain(settings), "first number": first_number}.items():
+    require_same_settings(path, stored, {**settings_as_json(settings), "first number": first_number}, "the trace")
+
+
+def require_same_settings(path: Path, stored: Mapping[str, object], wanted: Mapping[str, object], what: str) -> None:
+    """Refuse what is of other batches. Raises FormatError, naming what differs."""
+    for name, value in wanted.items():
         if stored.get(name) != value:
             raise FormatError(
-                f"{path}: is the trace of other batches: its {name} is {stored.get(name)}, not {value}; {_REMEDY}"
+                f"{path}: is {what} of other batches: its {name} is {stored.get(name)}, not {value}; {_REMEDY}"
             )
 
 
-def _plain(settings: TraceSettings) -> dict[str, object]:
+def settings_as_json(settings: TraceSettings) -> dict[str, object]:
     """The settings as JSON has them."""
     return asdict(settings) | {"fanouts": list(settings.fanouts), "purpose": settings.purpose.name.lower()}
 

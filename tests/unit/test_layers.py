@@ -15,7 +15,7 @@ LAYERS = {
     1: ["_native", "io", "tasks", "channels"],
     2: ["protocols", "policies", "dataset", "sampled_record", "trace"],
     3: ["sampling", "features", "propagation", "embedding", "device"],
-    4: ["models", "rows", "batch_stream", "pipeline"],
+    4: ["models", "rows", "batch_stream", "pipeline", "packing"],
     5: ["planning"],
     6: ["loader", "training"],
     7: ["report", "summary", "stages", "terminal", "cli", "__init__", "__main__"],

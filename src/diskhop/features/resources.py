@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from diskhop._native import BufferPool, Engine, File, RowReader, SharedScan, copy_rows
 from diskhop.counters import FetchCounts
+from diskhop.features.packed.layout import Layout
 from diskhop.protocols import Bytes, NodeIds, Rows, Table
 
 _ROWS_A_PIECE = 1 << 16
@@ -22,7 +23,7 @@ class StoreResources:
     may be kept between batches. buffer_rows: of a buffer that batches share, or that has their own rows.
     partition_bytes: of the table, read at once for packing. memory_bytes: the whole budget, to name one that would do.
     pinned: so many rows, ascending, that will probably be asked for most, or None for the first ones. scratch: a folder
-    for files of the run's own, for a store that looks ahead.
+    for files of the run's own, for a store that looks ahead. layout: epochs that were packed ahead.
     """
 
     engine: Engine
@@ -37,6 +38,7 @@ class StoreResources:
     memory_bytes: int = 0
     pinned: NodeIds | None = None
     scratch: Path | None = None
+    layout: Layout | None = None
 
 
 def assemble(rows: Rows, out: Bytes, threads: int) -> None:

@@ -182,6 +182,18 @@ def lock_directory(path: Path, shown: Path) -> int:
     return descriptor
 
 
+@contextlib.contextmanager
+def shared_directory(path: Path) -> Iterator[None]:
+    """Keep others from removing a directory, as `diskhop clean` would, for the length of a context."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: it is not removed there either
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 class StagedDirectory:
     """A directory under construction: `path` is where to write until publish() gives it its name.
 

@@ -20,6 +20,7 @@ from diskhop.config import PINNED, require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.features import STORES, StoreKind
+from diskhop.features.packed.layout import Layout
 from diskhop.features.packed.packer import packing_bytes
 from diskhop.features.packed.store import chunk_bytes, own_rows, packed_batch_bytes
 from diskhop.features.scanning import BYTES_A_ROW_TO_JOIN
@@ -70,9 +71,10 @@ class Workload:
     """What the choice depends on. None leaves it open.
 
     cache_bytes: of rows kept between batches. disk_bytes: of what is sampled ahead. scratch: the folder for that.
-    pinned, holds_while_waiting: see Plan. ordered: batches are to come in their order, also from a store that would
-    deliver them as they are finished. reads_lent_rows: the consumer takes rows where the store has them, see MiniBatch.
-    also_held: bytes of graph data that the caller keeps besides, by name (of labels).
+    layout: epochs that were packed ahead. pinned, holds_while_waiting: see Plan. ordered: batches are to come in their
+    order, also from a store that would deliver them as they are finished. reads_lent_rows: the consumer takes rows
+    where the store has them, see MiniBatch. also_held: bytes of graph data that the caller keeps besides, by name (of
+    labels).
     """
 
     seed_sets: tuple[SeedSet, ...]
@@ -87,6 +89,7 @@ class Workload:
     holds_while_waiting: bool = False
     ordered: bool = False
     reads_lent_rows: bool = False
+    layout: Layout | None = None
     also_held: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -202,6 +205,9 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     num_blocks = 2 * sampling_threads + (2 if kind.looks_ahead else SAMPLED_AHEAD) + 1
     tracing_bytes = writer_bytes(sizes.record_bytes) + reader_bytes(sizes.record_bytes) if kind.looks_ahead else 0
     wanted_rows = 0 if table is None else min((workload.cache_bytes or 0) // table.row_bytes, table.num_rows)
+    layout = workload.layout
+    if layout is not None:
+        wanted_rows = layout.num_held
     held_rows = wanted_rows
     if kind.extracts and table is not None:
         held_rows = _rows_of_extractors(LEAST_EXTRACTORS, in_flight, table, sizes.num_nodes)
@@ -220,6 +226,8 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         counts = counts_accesses(dataset, store, pinned)
         num_misses = sizes.num_nodes if counts else sizes.num_misses(wanted_rows)
         batch_own_rows = own_rows(table, num_misses, 0)
+        if layout is not None:
+            batch_own_rows = max(batch_own_rows, layout.most_own_rows)
         smallest["packed rows"] = _LEAST_PACKED * batch_own_rows * table.row_bytes
         smallest["packing"] = packing_bytes(table, _SMALLEST_PARTITION_BYTES) + packed_batch_bytes(sizes.num_nodes)
     draft = _Draft(budget, smallest, reasons)
@@ -246,7 +254,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         more_in_flight = in_flight.grow(draft.left_bytes)
     draft.take("mini-batches in flight", more_in_flight.num_bytes - in_flight.num_bytes)
     in_flight = more_in_flight
-    if counts_accesses(dataset, store, pinned):
+    if layout is None and counts_accesses(dataset, store, pinned):
         # Before all else but the lists is held.
         counting_bytes = COUNTING_BYTES_A_NODE * dataset.num_nodes + draft.reserved["sampling"] + in_flight.batch_bytes
         topology_now_bytes = draft.reserved.get("topology", 0)
@@ -255,7 +263,11 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     if kind.extracts and table is not None:
         cache_rows, buffer_rows = _choose_buffer(draft, workload, kind, table, held_rows)
     elif kind.keeps_rows and table is not None:
-        cache_rows = _choose_cache(draft, workload, kind, table, wanted_rows, sizes.num_nodes)
+        if layout is not None:
+            epochs = f"{len(layout.epochs)} epochs" if len(layout.epochs) > 1 else "1 epoch"
+            reasons.append(f"{epochs} packed ahead in {layout.path}, and {layout.num_held} rows to stay in memory")
+        else:
+            cache_rows = _choose_cache(draft, workload, kind, table, wanted_rows, sizes.num_nodes)
     superbatch, scratch = 0, ""
     if kind.looks_ahead:
         scratch = workload.scratch or str(dataset.path / "derived")
@@ -295,6 +307,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         pinned=pinned,
         superbatch=superbatch,
         scratch=scratch,
+        layout="" if layout is None else str(layout.path),
         reserved=draft.reserved,
         reasons=tuple(reasons),
     )

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from diskhop.budget import parse_bytes
+from diskhop.budget import parse_sizes
 from diskhop.config import SavedRun, load_config
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
 from diskhop.training.defaults import resolve_config
 from diskhop.training.node import Trained, train_node_classifier
+from diskhop.training.packing import pack
 from diskhop.training.run_folder import CONFIG_FILE, require_same_dataset
 from diskhop.training.watch import Progress, Watcher
 
-__all__ = ["Progress", "Trained", "Watcher", "resolve_config", "train", "train_node_classifier"]
+__all__ = ["Progress", "Trained", "Watcher", "pack", "resolve_config", "train", "train_node_classifier"]
 
 
 def train(
@@ -25,17 +26,18 @@ def train(
     out: Path | str | None = None,
     resume: bool = False,
     memory: int | str | None = None,
+    cache: int | str | None = None,
+    disk: int | str | None = None,
     watcher: Watcher | None = None,
     **options: Any,
 ) -> Trained:
     """Train on a dataset, with the options of TrainConfig; what is not given is chosen, and `watcher` is told why.
 
-    memory: bytes or a size such as '2GB', for the option memory_bytes.
+    memory, cache, disk: bytes or a size such as '2GB', for the options memory_bytes, cache_bytes and disk_bytes.
     config: a file with options, such as a run's config.toml; options given here win over it, and it over the preset.
     The dataset may be left to it. out: the folder for the run. resume: go on with the run in `out`, by its config.toml.
     """
-    if memory is not None:
-        options["memory_bytes"] = parse_bytes(memory) if isinstance(memory, str) else memory
+    options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
     saved = SavedRun(dataset="", dataset_hash="", options={})
     path = Path(config) if config is not None else None
     if resume:

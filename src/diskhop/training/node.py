@@ -16,21 +16,22 @@ from typing import Any, Literal
 import torch
 
 from diskhop.budget import Budget
-from diskhop.config import AUTO_ENGINE, TrainConfig
+from diskhop.config import TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import TrainingError
 from diskhop.io.atomic import Injector
 from diskhop.models import Network
 from diskhop.pipeline import open_pipeline
-from diskhop.planning.defaults import Workload, choose_plan
-from diskhop.protocols import NodeIds, Purpose
-from diskhop.sampling.accesses import SeedSet
+from diskhop.planning.defaults import choose_plan
+from diskhop.protocols import Purpose
 from diskhop.training.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
 from diskhop.training.metrics import require_measurable, require_metric
+from diskhop.training.packing import prepare
 from diskhop.training.run_folder import RunFolder, require_new_folder
-from diskhop.training.seeds import NodeTask, SplitSeeds, read_task
+from diskhop.training.seeds import NodeTask, read_task
 from diskhop.training.trainer import NodeTrainer
 from diskhop.training.watch import Watcher
+from diskhop.training.workload import training_workload
 
 _REUSE_REASON = (
     "samples are drawn once and reused, as asked: every epoch has the batches of the first, in another order, "
@@ -80,11 +81,13 @@ def train_node_classifier(
         for part, ids in (("valid", seeds.valid), ("test", seeds.test)):
             if ids is not None:
                 require_measurable(config.metric, labels[ids], part)
-    workload = _workload(config, seeds, held)
+    workload = training_workload(config, seeds, held)
     plan = choose_plan(dataset, workload, budget)
+    assert labels is not None, "there is no plan for a budget without room for labels"
+    preparation = prepare(dataset, config, workload, plan, seeds.train, budget, watcher)
+    plan = preparation.plan
     if config.reuse:
         plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))
-    assert labels is not None, "there is no plan for a budget without room for labels"
     config = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads)
 
     with (
@@ -136,6 +139,7 @@ def train_node_classifier(
             "resident_before_bytes": before_bytes,
             "overhead_bytes": max(before_bytes, peak_bytes - budget.peak_bytes),
             "plan": {**plan.to_dict(), "reserved": budget.table()},
+            **({"preparation": preparation.steps} if preparation.steps else {}),
             "epochs": state.history,
             "metric": config.metric,
             "best_epoch": state.best_epoch,
@@ -153,34 +157,6 @@ def _resident_bytes(name: Literal["VmRSS", "VmHWM"]) -> int:
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     raise TrainingError(f"/proc/self/status: has no line {name}, which tells memory; diskhop needs a Linux kernel")
-
-
-def _workload(config: TrainConfig, seeds: SplitSeeds, held: dict[str, int]) -> Workload:
-    def seed_set(purpose: Purpose, ids: NodeIds) -> SeedSet:
-        is_training = purpose == Purpose.TRAIN
-        return SeedSet(
-            purpose=purpose,
-            seeds=ids,
-            batch_size=config.batch_size if is_training else config.eval_batch_size,
-            fanouts=config.fanout if is_training else config.eval_fanout,
-            is_shuffled=is_training,
-        )
-
-    parts = ((Purpose.TRAIN, seeds.train), (Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
-    return Workload(
-        seed_sets=tuple(seed_set(purpose, ids) for purpose, ids in parts if ids is not None),
-        seed=config.seed,
-        store=config.store,
-        engine=None if config.engine == AUTO_ENGINE else config.engine,
-        threads=config.threads,
-        cache_bytes=config.cache_bytes or None,
-        disk_bytes=config.disk_bytes or None,
-        scratch=config.scratch or None,
-        pinned=config.pinned or None,
-        ordered=config.ordered,
-        reads_lent_rows=True,
-        also_held=held,
-    )
 
 
 def _advance(state: TrainingState, trainer: NodeTrainer, record: dict[str, Any]) -> TrainingState:

@@ -33,6 +33,11 @@ class SplitSeeds:
         return sum(ids.nbytes for ids in (self.train, self.valid, self.test) if ids is not None)
 
 
+def shuffled_seeds(train_ids: NodeIds, seed: int, epoch: int) -> NodeIds:
+    """The training nodes in an epoch's order."""
+    return train_ids[keyed_permutation(len(train_ids), seed, int(Purpose.TRAIN), epoch)]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTask:
     """Labels (see Dataset.labels()) and seeds, what they hold of the budget by name, and what was done to get them.

@@ -27,6 +27,7 @@ from diskhop.models import Block, build_model
 from diskhop.pipeline import Pipeline
 from diskhop.protocols import NodeIds, Purpose
 from diskhop.training.metrics import METRICS
+from diskhop.training.seeds import shuffled_seeds
 from diskhop.training.watch import Progress, Watcher
 
 # What the pipeline gives for a graph without features: a constant and log(1 + in-degree).
@@ -59,7 +60,7 @@ class NodeTrainer:
         # Sampled degrees, as PyG; with all neighbours the whole graph's are the sampled ones, and exact at the rim too.
         draws_all = all(count == ALL_NEIGHBORS for count in config.fanout)
         sampled_epoch = 0 if config.reuse else epoch
-        shuffled = ids[keyed_permutation(len(ids), config.seed, int(Purpose.TRAIN), sampled_epoch)]
+        shuffled = shuffled_seeds(ids, config.seed, sampled_epoch)
         loss_sum = 0.0
         num_seeds = 0
         self.model.train()

@@ -35,6 +35,12 @@ class Watcher:
     def planned(self, plan: Plan) -> None:
         """The plan is made; nothing is open yet."""
 
+    def announced(self, text: str) -> None:
+        """What is about to be prepared, and what that will take."""
+
+    def prepared(self, stage: str, done: int, total: int) -> None:
+        """So much of a stage of preparation is done."""
+
     def progressed(self, progress: Progress) -> None:
         """A batch is done."""
 

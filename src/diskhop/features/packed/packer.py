@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import xxhash
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, Engine, File, copy_rows
 from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, aligned, digest, encode_head, lay_out_body
 from diskhop.features.packed.row_lists import ListsOfPartition, RowLists, ids_of
+from diskhop.features.packed.segments import SharedRows
 from diskhop.features.scanning import Found
 from diskhop.io.atomic import destination_errors
 from diskhop.protocols import AccessTrace, NodeIds, Table
@@ -35,31 +35,6 @@ _STAGED_BYTES, _NUM_STAGED = 4 << 20, 6
 _BODIES_WRITING = 2
 
 Find = Callable[[NodeIds], Found]
-
-
-class SharedRows(Protocol):
-    """Rows of a span that are stored once for each of its segments: a table at the front of the file.
-
-    num_rows: of that table, with what is left empty so that every segment starts at a block.
-    """
-
-    num_rows: int
-
-    @property
-    def first_rows(self) -> Sequence[int]:
-        """The row at which each segment starts."""
-
-    def places(self, index: int, ids: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """Of a batch's rows that are not held: which row of the table each is, -1 for one that is packed.
-
-        Asked for once for each batch, in order.
-        """
-
-    def ids(self, segment: int) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """A segment's rows by partitions of the table, in each as they are to be stored, and the partitions' bounds.
-
-        Asked for after places() of all batches.
-        """
 
 
 @dataclass(slots=True)
@@ -129,22 +104,25 @@ class Packer:
         keep_on: Callable[[], None],
         shared: SharedRows | None = None,
         record: Callable[[int], NDArray[np.uint8]] | None = None,
+        end: NDArray[np.uint8] | None = None,
     ) -> PackingCounts:
         """Write the chunks of a trace's batches, and before them the rows that they share, to the file at `path`.
 
         chunks: where each goes, and what is in it. scratch: a folder for a file in between. keep_on: called often;
-        what it raises ends the packing. record: of a batch, as it is to be in its chunk. What was there is written
+        what it raises ends the packing. record: of a batch, as it is to be in its chunk. end: of the file, in whole
+        blocks. What was there is written
         over; nothing is synced. Raises ReadError, DestinationError for a full disk, WriteError.
         """
         started = time.perf_counter()
         counts = PackingCounts()
         with destination_errors(path):
             file = File(str(path), "write")
-        lists = RowLists(scratch / f"lists-{path.name}", self._engine, self._pool)
+        lists = RowLists(scratch / f".lists-{path.name}", self._engine, self._pool)
         try:
             with _Writer(self._engine, file, path, self._staging, counts) as writer:
                 is_needed = np.zeros(self.num_partitions * self._pieces_a_partition, np.bool_)
                 body_checksums = []
+                offsets: list[int] = []
                 for index, chunk in enumerate(chunks):
                     keep_on()
                     body = self._pool.take(chunk.head_bytes - BLOCK_BYTES)
@@ -154,13 +132,12 @@ class Packer:
                     del body
                     self._mark(is_needed, packed_ids)
                     lists.add(packed_ids, np.searchsorted(packed_ids, self._first_ids))
-                offsets = [chunk.rows_offset for chunk in chunks]
-                if shared is not None:
-                    for segment, row in enumerate(shared.first_rows):
-                        ids, bounds = shared.ids(segment)
-                        self._mark(is_needed, ids)
-                        lists.add(ids, bounds)
-                        offsets.append(row * self._table.row_bytes)
+                    offsets.append(chunk.rows_offset)
+                    segment = None if shared is None else shared.segment_after(index)
+                    if segment is not None:
+                        self._mark(is_needed, segment.ids)
+                        lists.add(segment.ids, segment.bounds)
+                        offsets.append(segment.first_row * self._table.row_bytes)
                 lists.finish()
                 writer.settle()
                 appenders = [_Appender(writer, offset, self._table.row_bytes, self._threads) for offset in offsets]
@@ -171,8 +148,12 @@ class Packer:
                         appender.append(rows, ids_of(wanted, index) - first_id)
                 for appender in appenders:
                     appender.finish()
-                for chunk, appender, checksum in zip(chunks, appenders, body_checksums, strict=False):
-                    writer.write(encode_head(chunk, checksum, appender.checksum), chunk.offset)
+                rows_checksums = {appender.first_offset: appender.checksum for appender in appenders}
+                for chunk, body_checksum in zip(chunks, body_checksums, strict=True):
+                    head = encode_head(chunk, body_checksum, rows_checksums[chunk.rows_offset])
+                    writer.write(head, chunk.offset)
+                if end is not None:
+                    writer.write(end, chunks[-1].end)
                 writer.settle()
         finally:
             lists.close()
@@ -328,7 +309,7 @@ class _Appender:
 
     def __init__(self, writer: _Writer, offset: int, row_bytes: int, threads: int) -> None:
         self._writer = writer
-        self._offset = offset
+        self.first_offset = self._offset = offset
         self._row_bytes = row_bytes
         self._threads = threads
         self._rest = np.empty(0, np.uint8)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,17 +37,20 @@ from diskhop.features.packed.chunk import (
     check_head,
     lay_out_body,
 )
+from diskhop.features.packed.pack_file import PackFile
 from diskhop.features.packed.packer import Packer
 from diskhop.features.packed.room import Room
 from diskhop.features.packed.row_lists import list_bytes
 from diskhop.features.resources import StoreResources, empty_rows, open_reader, read_in_pieces
 from diskhop.features.row_cache import RowCache
-from diskhop.features.static import find_below
+from diskhop.features.static import find_below, find_listed
 from diskhop.io.atomic import allocate, destination_errors
 from diskhop.io.memory import buffer_bytes
 from diskhop.protocols import AccessTrace, MakeRoom, Rows, RowSegment, SampledBatch, Table
+from diskhop.sampled_record import decode_batch
 
 _READ_BYTES = 1 << 20
+_BEGUN_AHEAD = 2
 # One is made while two are on their way to the disk; and arrays of its ids, of places and of where they lie in order.
 _BODIES_IN_MEMORY, _BYTES_A_ROW_TO_FIND = 3, 56
 # What direct I/O asks of memory on common disks; where one asks for more, the page cache helps out.
@@ -93,41 +97,12 @@ class _Fetch:
     base: int = 0
     began: float = 0.0
     rows_ticket: int | None = None
+    is_there: bool = False
     shared: ScanTicket | None = None
     body: Body | None = None
     error: BaseException | None = None
     is_done: bool = False
     counts: FetchCounts = field(default_factory=FetchCounts)
-
-
-class PackFile:
-    """A file of chunks in the order of the batches, open. A `temporary` one is removed with its last batch."""
-
-    def __init__(self, path: Path, chunks: Sequence[Chunk], num_shared: int, *, temporary: bool) -> None:
-        self.path = path
-        self.chunks = chunks
-        self.num_shared = num_shared
-        self.file = File(str(path), "read")
-        self.scan: SharedScan | None = None
-        self._temporary = temporary
-        self._num_left = len(chunks)
-
-    def leave(self) -> bool:
-        """One batch less to come. Returns whether that was the last one."""
-        self._num_left -= 1
-        if self._num_left == 0:
-            self.close()
-        return self._num_left == 0
-
-    def close(self) -> None:
-        """Nobody reads it any more."""
-        if self.scan is not None:
-            self.scan.close()
-            self.scan = None
-        # Its room on the disk does not wait for whoever still knows this object.
-        self.__dict__.pop("file", None)
-        if self._temporary:
-            self.path.unlink(missing_ok=True)
 
 
 class PackedStore:
@@ -145,15 +120,13 @@ class PackedStore:
         self._rows = empty_rows(BufferPool(0), first + resources.buffer_rows, table.row_bytes)
         held = self._rows[: self._num_held]
         reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
-        if resources.pinned is None:
-            self._find = find_below(self._num_held)
-            read_in_pieces(reader, np.arange(self._num_held), held, None, FetchCounts())
+        pinned = resources.pinned
+        self._find = find_below(self._num_held) if pinned is None else find_listed(pinned, table.num_rows)
+        if resources.layout is not None:
+            resources.layout.read_held(held)
         else:
-            cache = RowCache(table, self._num_held, held)
-            self._find = cache.find
-            read_in_pieces(
-                reader, resources.pinned, held, cache.replace(np.empty(0, np.int64), resources.pinned), FetchCounts()
-            )
+            ids = np.arange(self._num_held) if pinned is None else pinned
+            read_in_pieces(reader, ids, held, None, FetchCounts())
         del reader
         self._packer = Packer(
             table,
@@ -165,11 +138,15 @@ class PackedStore:
             threads=1,
         )
         self._changed = threading.Condition()
+        self._on_their_way: queue.SimpleQueue[_Fetch | None] = queue.SimpleQueue()
+        self._loader = threading.Thread(target=self._await_rows, name="diskhop_load", daemon=True)
+        self._loader.start()
         self._room = Room(first, len(self._rows))
         self._line: deque[_Fetch] = deque()
         self._last_arrival = 0.0
         self._coming: deque[tuple[PackFile, Chunk]] = deque()
         self._files: set[PackFile] = set()
+        self._begun: dict[int, _Fetch] = {}
         self._next: _Draft | None = None
         self._num_files = 0
 
@@ -201,14 +178,40 @@ class PackedStore:
 
     # -- reading --
 
+    def replay(self, source: PackFile, numbers: Sequence[int]) -> Iterator[tuple[SampledBatch, float]]:
+        """Batches of a file that stays, and the seconds that each took, in this order; each is submitted next.
+
+        A chunk is begun to be read, head and rows, when two others are ahead of it (DiskGNN, section 5.3). Raises
+        FormatError for one that is not as it was written.
+        """
+        self._files.add(source)
+        chunk_of = {chunk.number: chunk for chunk in source.chunks}
+        order = [chunk_of[number] for number in numbers]
+        num_begun = 0
+        for index, chunk in enumerate(order):
+            started = time.perf_counter()
+            while num_begun < min(index + 1 + _BEGUN_AHEAD, len(order)):
+                self._require_room(order[num_begun])
+                self._begun[order[num_begun].number] = self._begin(source, order[num_begun])
+                num_begun += 1
+            fetch = self._begun[chunk.number]
+            self._read_head(fetch)
+            assert fetch.body is not None
+            batch = decode_batch(fetch.body.record, self._resources.pool)
+            yield batch, time.perf_counter() - started
+
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> _Fetch:
         """See FeatureStore. Raises BudgetError for a batch for which the whole buffer has no room."""
+        begun = self._begun.pop(batch.number, None)
+        if begun is not None:
+            make_room(_head_bytes(begun.chunk))
+            return begun
         with self._changed:
             source, chunk = self._coming.popleft() if self._coming else (None, None)
         if source is None or chunk is None or chunk.number != batch.number:
             raise PipelineError(f"batch {batch.number} came before the trace that it is in was packed")
         self._require_room(chunk)
-        make_room(buffer_bytes(chunk.head_bytes) + buffer_bytes(8 * chunk.num_nodes))
+        make_room(_head_bytes(chunk))
         fetch = self._begin(source, chunk)
         self._read_head(fetch)
         return fetch
@@ -216,19 +219,12 @@ class PackedStore:
     def collect(self, ticket: _Fetch) -> Rows:
         """See FeatureStore. Raises FormatError for a chunk that is not as it was written."""
         with self._changed:
-            while ticket.first is None and ticket.error is None:
+            while not ticket.is_there and ticket.error is None:
                 self._changed.wait()
             if ticket.error is not None:
                 raise ticket.error
         chunk, counts, body = ticket.chunk, ticket.counts, ticket.body
         assert body is not None
-        if ticket.rows_ticket is not None:
-            rows_ticket, ticket.rows_ticket = ticket.rows_ticket, None
-            self._engine.wait(rows_ticket)
-        arrived = time.perf_counter()
-        # Of chunks that are read at the same time each has the seconds since the one before.
-        counts.seconds += arrived - max(ticket.began, self._last_arrival)
-        self._last_arrival = arrived
         first_packed = ticket.base + chunk.num_shared
         packed = self._rows[first_packed : first_packed + chunk.num_packed].reshape(-1)
         check_bytes(chunk, "packed rows", packed, ticket.rows_checksum, ticket.source.path)
@@ -257,11 +253,13 @@ class PackedStore:
         self.cancel(ticket)
         if ticket.shared is not None:
             ticket.shared.leave()
-        for engine_ticket in (ticket.head_ticket, ticket.rows_ticket):
-            if engine_ticket is not None:
-                _settle(self._engine, engine_ticket)
-        ticket.head_ticket = ticket.rows_ticket = None
+        head_ticket, ticket.head_ticket = ticket.head_ticket, None
+        if head_ticket is not None:
+            with contextlib.suppress(DiskhopError):
+                self._engine.wait(head_ticket)
         with self._changed:
+            while ticket.rows_ticket is not None:
+                self._changed.wait()
             if ticket.is_done:
                 return
             ticket.is_done = True
@@ -275,6 +273,27 @@ class PackedStore:
     def close(self) -> None:
         """See FeatureStore."""
         self._drop()
+        self._on_their_way.put(None)
+        self._loader.join()
+
+    def _await_rows(self) -> None:
+        """Wait for rows as they were asked for: requests go out as others come back, whoever is busy with what."""
+        while (fetch := self._on_their_way.get()) is not None:
+            error = None
+            if fetch.rows_ticket is not None:
+                try:
+                    self._engine.wait(fetch.rows_ticket)
+                except BaseException as raised:
+                    error = raised
+            arrived = time.perf_counter()
+            # Of chunks that are read at the same time each has the seconds since the one before.
+            fetch.counts.seconds += arrived - max(fetch.began, self._last_arrival)
+            self._last_arrival = arrived
+            with self._changed:
+                fetch.rows_ticket = None
+                fetch.error = fetch.error or error
+                fetch.is_there = True
+                self._changed.notify_all()
 
     def _require_room(self, chunk: Chunk) -> None:
         lacking_rows = own_rows(self.table, chunk.num_packed, chunk.num_shared) - self._room.num_rows
@@ -335,10 +354,11 @@ class PackedStore:
                     fetch.rows_ticket = self._read(fetch.source.file, chunk.rows_offset, out, num_bytes)
                     fetch.counts.reads += -(-num_bytes // _READ_BYTES)
                     fetch.counts.bytes_read += num_bytes
+                self._on_their_way.put(fetch)
                 self._join(fetch)
             except DiskhopError as error:
                 fetch.error = error
-            self._changed.notify_all()
+                self._changed.notify_all()
 
     def _join(self, fetch: _Fetch) -> None:
         """Begin to read the shared rows, once it is known which they are and where they go. The lock is held."""
@@ -363,6 +383,8 @@ class PackedStore:
 
     def _drop(self) -> None:
         """Forget batches that never came."""
+        while self._begun:
+            self.release(self._begun.popitem()[1])
         self._coming.clear()
         for source in self._files:
             source.close()
@@ -414,7 +436,6 @@ class _Draft:
         self.path.unlink(missing_ok=True)
 
 
-def _settle(engine: Engine, ticket: int) -> None:
-    """Wait for reads that nobody wants."""
-    with contextlib.suppress(DiskhopError):
-        engine.wait(ticket)
+def _head_bytes(chunk: Chunk) -> int:
+    """Memory that a batch takes beside its rows: its chunk's head and body, and its positions."""
+    return buffer_bytes(chunk.head_bytes) + buffer_bytes(8 * chunk.num_nodes)

@@ -1,0 +1,133 @@
+"""What the batches of a trace have on the disk: rows that several batches of a segment ask for once, others for each.
+
+See policies/segments.py for the words and for how long a segment is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.features.packed.chunk import BLOCK_BYTES
+from diskhop.policies.minhash import minhash_order
+from diskhop.protocols import AccessTrace, NodeIds, Table
+
+# Of a row of the table: whether it is held, how many ask for it, where it lies, and what sorting those places takes.
+LAYING_OUT_BYTES_A_ROW = 1 + 1 + 8 + 24
+
+
+class OwnRows(NamedTuple):
+    """Of a batch: rows packed for it alone, and those it shares."""
+
+    num_nodes: int
+    num_packed: int
+    num_shared: int
+
+
+class SegmentRows(NamedTuple):
+    """A segment's rows: the row of the table that they start at; ids by partitions of the feature table, and bounds."""
+
+    first_row: int
+    ids: NDArray[np.uint32]
+    bounds: NDArray[np.int64]
+
+
+class SharedRows:
+    """Rows that the batches of each segment share, stored once: a table at the front of a file.
+
+    Each segment starts at a block of the file; in it come rows of one partition of the feature table after those of
+    another, so that they can be written as it is read, and in each by (h1, h2, id) of two MinHashes.
+    own: of each batch. num_rows: of the table, with what is left empty. Walks over the trace; holds
+    LAYING_OUT_BYTES_A_ROW of the feature table, is_held included. Not for several threads at once.
+    """
+
+    def __init__(
+        self, trace: AccessTrace, is_held: NDArray[np.bool_], segment: int, table: Table, partition_rows: int
+    ) -> None:
+        self._trace = trace
+        self._is_held = is_held
+        self._segment = segment
+        self._partition_rows = partition_rows
+        self._num_partitions = -(-table.num_rows // partition_rows)
+        self.own: list[OwnRows] = []
+        self._first_rows: list[int] = []
+        self.num_rows = 0
+        rows_a_block = int(np.lcm(table.row_bytes, BLOCK_BYTES)) // table.row_bytes
+        for first in range(0, len(trace), segment):
+            counts = self._count(first)
+            for index in self._batches(first):
+                ids = self._not_held(index)
+                num_shared = int(np.count_nonzero(counts[ids] > 1))
+                self.own.append(OwnRows(len(self._trace.node_ids(index)), len(ids) - num_shared, num_shared))
+            self._first_rows.append(self.num_rows)
+            self.num_rows += -(-int(np.count_nonzero(counts > 1)) // rows_a_block) * rows_a_block
+        self._row_of = np.full(table.num_rows if self.num_rows else 0, -1, np.int64)
+        self._ids: NDArray[np.uint32] = np.empty(0, np.uint32)
+
+    def places(self, index: int, ids: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """Of rows of a batch that are not held: which row of the shared table each is, -1 for one that is packed.
+
+        Asked for once for each batch, in order.
+        """
+        if self.num_rows == 0:
+            return np.full(len(ids), -1, np.int64)
+        if index % self._segment == 0:
+            self._lay_out(index)
+        return self._row_of[ids]
+
+    def segment_after(self, index: int) -> SegmentRows | None:
+        """The rows of the segment that ends with this batch, if it shares any; after places() of the batch."""
+        is_last = (index + 1) % self._segment == 0 or index + 1 == len(self._trace)
+        if not is_last or len(self._ids) == 0:
+            return None
+        first_ids = np.arange(self._num_partitions + 1, dtype=np.int64) * self._partition_rows
+        bounds = np.searchsorted(self._ids // np.uint32(self._partition_rows), np.arange(len(first_ids)))
+        return SegmentRows(self._first_rows[index // self._segment], self._ids, bounds)
+
+    def _lay_out(self, first: int) -> None:
+        shared = np.flatnonzero(self._count(first) > 1)
+        self._row_of.fill(-1)
+        self._row_of[shared] = np.arange(len(shared))
+        order = minhash_order(_Indices(self, self._batches(first)), len(shared))
+        order = order[np.argsort(shared[order] // self._partition_rows, kind="stable")]
+        self._ids = shared[order].astype(np.uint32)
+        first_row = self._first_rows[first // self._segment]
+        self._row_of[self._ids] = np.arange(first_row, first_row + len(shared))
+
+    def _count(self, first: int) -> NDArray[np.uint8]:
+        """How many batches of a segment ask for each row, 2 standing for more too; of a row that is held, none."""
+        counts = np.zeros(len(self._is_held), np.uint8)
+        if self._segment > 1:
+            for index in self._batches(first):
+                ids = self._not_held(index)
+                counts[ids] = np.minimum(counts[ids] + 1, 2)
+        return counts
+
+    def _batches(self, first: int) -> range:
+        return range(first, min(first + self._segment, len(self._trace)))
+
+    def _not_held(self, index: int) -> NodeIds:
+        ids = self._trace.node_ids(index)
+        return ids[~self._is_held[ids]]
+
+    def shared_indices(self, index: int) -> NDArray[np.int64]:
+        """Which of a segment's shared rows a batch asks for, while they are in the order of their ids."""
+        rows = self._row_of[self._trace.node_ids(index)]
+        return rows[rows >= 0]
+
+
+class _Indices(Sequence[NodeIds]):
+    """What minhash_order() wants to know of each batch of a segment, read again when it is asked for."""
+
+    def __init__(self, shared: SharedRows, batches: range) -> None:
+        self._shared = shared
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getitem__(self, index: int) -> NodeIds:  # type: ignore[override]
+        return self._shared.shared_indices(self._batches[index])

@@ -1,0 +1,176 @@
+"""Batches packed ahead of training: by `diskhop pack`, or by a run whose disk has room for all its epochs."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from diskhop.budget import Budget, format_bytes, parse_sizes
+from diskhop.config import SavedRun, TrainConfig, load_config
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
+from diskhop.features.packed.layout import Layout, open_layout
+from diskhop.io.derived import LAYOUT_FILE
+from diskhop.io.engine import open_engine
+from diskhop.io.scratch import free_bytes
+from diskhop.packing import Packed, Samples, pack_epochs
+from diskhop.plan import Plan
+from diskhop.planning.defaults import Workload, choose_plan
+from diskhop.protocols import NodeIds
+from diskhop.training.defaults import resolve_config
+from diskhop.training.run_folder import require_same_dataset
+from diskhop.training.seeds import shuffled_seeds
+from diskhop.training.watch import Watcher
+from diskhop.training.workload import training_workload
+
+STORE = "packed"
+# With fewer, nobody gets back what waiting for the first batch costs.
+_FEWEST_EPOCHS = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Preparation:
+    """A plan for a run, and what was done for it, a step each as result.json has them."""
+
+    plan: Plan
+    steps: list[dict[str, Any]] = field(default_factory=list)
+
+
+def run_samples(config: TrainConfig, train_ids: NodeIds) -> Samples:
+    """The batches that a run trains on."""
+    return Samples(
+        seeds=lambda epoch: shuffled_seeds(train_ids, config.seed, epoch),
+        epochs=(0,) if config.reuse else tuple(range(config.epochs)),
+        fanouts=config.fanout,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        max_batches=config.max_batches or None,
+    )
+
+
+def prepare(
+    dataset: Dataset,
+    config: TrainConfig,
+    workload: Workload,
+    plan: Plan,
+    train_ids: NodeIds,
+    budget: Budget,
+    watcher: Watcher,
+) -> Preparation:
+    """Plan with batches that are packed ahead: found, or packed now where that pays; else with none.
+
+    plan: without. Packed now: where one epoch's samples are reused, or the disk that was named has room for all epochs.
+    """
+    if plan.store != STORE or dataset.features() is None:
+        return Preparation(plan)
+    samples = run_samples(config, train_ids)
+    layout, reasons = _find_layout(dataset, config, Path(plan.scratch), samples)
+    steps: list[dict[str, Any]] = []
+    if layout is None and _pays(dataset, config, plan, samples):
+        packed = _pack(dataset, config, workload, plan, budget, samples, watcher)
+        layout, steps = packed.layout, packed.steps
+    if layout is not None:
+        try:
+            return Preparation(choose_plan(dataset, replace(workload, layout=layout), budget), steps)
+        except BudgetError as error:
+            reasons.append(f"{layout.path} is not used: {error}")
+    reasons.append("packed as it trains: a superbatch is packed while the one before is trained on")
+    return Preparation(replace(plan, reasons=(*plan.reasons, *reasons)), steps)
+
+
+def pack(
+    dataset: Dataset | Path | str,
+    *,
+    preset: str | None = None,
+    config: Path | str | None = None,
+    memory: int | str | None = None,
+    cache: int | str | None = None,
+    disk: int | str | None = None,
+    watcher: Watcher | None = None,
+    **options: Any,
+) -> Packed:
+    """Pack the batches of a run ahead, as `train` with the same options finds them; options as train() has them.
+
+    disk: bytes or a size such as '100GB' for what is packed; default: half of what is free. Goes on where a call with
+    the same options was interrupted. Raises ConfigError, BudgetError, DestinationError for a full disk.
+    """
+    watcher = watcher or Watcher()
+    options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
+    opened = dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset))
+    saved = SavedRun(dataset="", dataset_hash="", options={})
+    if config is not None:
+        saved = load_config(Path(config))
+        require_same_dataset(Path(config), saved.dataset_hash, opened)
+    if options.setdefault("store", STORE) != STORE:
+        raise ConfigError(f"packing is for the store '{STORE}', not '{options['store']}': leave --store out")
+    resolved, reasons, task = resolve_config(opened, {**saved.options, **options}, preset)
+    watcher.configured(resolved, reasons)
+    budget = Budget(resolved.memory_bytes)
+    workload = training_workload(resolved, task.seeds, task.held)
+    plan = choose_plan(opened, workload, budget)
+    watcher.planned(plan)
+    return _pack(opened, resolved, workload, plan, budget, run_samples(resolved, task.seeds.train), watcher)
+
+
+def _pack(
+    dataset: Dataset,
+    config: TrainConfig,
+    workload: Workload,
+    plan: Plan,
+    budget: Budget,
+    samples: Samples,
+    watcher: Watcher,
+) -> Packed:
+    with ExitStack() as stack:
+        for name, num_bytes in workload.also_held.items():
+            stack.enter_context(budget.reserve(name, num_bytes))
+        return pack_epochs(
+            dataset,
+            plan,
+            budget,
+            samples,
+            open_engine(plan.engine, plan.engine_depth).engine,
+            disk_bytes=config.disk_bytes or free_bytes(Path(plan.scratch)) // 2,
+            progress=watcher.prepared,
+            announce=watcher.announced,
+        )
+
+
+def _pays(dataset: Dataset, config: TrainConfig, plan: Plan, samples: Samples) -> bool:
+    """Whether all that a run trains on is packed before it begins."""
+    if config.reuse:
+        return True
+    if config.disk_bytes == 0 or config.epochs < _FEWEST_EPOCHS:
+        return False
+    num_batches = sum(samples.num_batches(epoch) for epoch in samples.epochs)
+    # The plan's superbatches are so long that two of them take all of it.
+    return 2 * plan.superbatch >= num_batches
+
+
+def _find_layout(
+    dataset: Dataset, config: TrainConfig, scratch: Path, samples: Samples
+) -> tuple[Layout | None, list[str]]:
+    """The layout with most of a run's epochs, and why others are not used."""
+    table = dataset.features()
+    assert table is not None
+    settings = [samples.settings(dataset, epoch) for epoch in samples.epochs]
+    best: tuple[int, Layout] | None = None
+    reasons = []
+    for manifest in sorted(scratch.glob(f"packed-*/{LAYOUT_FILE}")):
+        try:
+            layout = open_layout(manifest.parent, table)
+        except (FormatError, ReadError) as error:
+            reasons.append(f"{manifest.parent} is not used: {error}")
+            continue
+        num_found = sum(layout.find(each) is not None for each in settings)
+        held_bytes = layout.num_held * layout.row_bytes
+        if num_found == 0:
+            reasons.append(f"{layout.path} is not used: its batches have {layout.differing(settings[0])}")
+        elif config.cache_bytes and held_bytes > config.cache_bytes:
+            needed = f"{format_bytes(held_bytes)} of rows in memory, --cache {format_bytes(config.cache_bytes)}"
+            reasons.append(f"{layout.path} is not used: it is for {needed}")
+        elif best is None or num_found > best[0]:
+            best = num_found, layout
+    return (None if best is None else best[1]), reasons

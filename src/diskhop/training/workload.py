@@ -1,0 +1,39 @@
+"""What a training run asks of the planner."""
+
+from __future__ import annotations
+
+from diskhop.config import AUTO_ENGINE, TrainConfig
+from diskhop.planning.defaults import Workload
+from diskhop.protocols import NodeIds, Purpose
+from diskhop.sampling.accesses import SeedSet
+from diskhop.training.seeds import SplitSeeds
+
+
+def training_workload(config: TrainConfig, seeds: SplitSeeds, held: dict[str, int]) -> Workload:
+    """Seeds of all parts, by the configuration's options; held: bytes kept besides, by name."""
+
+    def seed_set(purpose: Purpose, ids: NodeIds) -> SeedSet:
+        is_training = purpose == Purpose.TRAIN
+        return SeedSet(
+            purpose=purpose,
+            seeds=ids,
+            batch_size=config.batch_size if is_training else config.eval_batch_size,
+            fanouts=config.fanout if is_training else config.eval_fanout,
+            is_shuffled=is_training,
+        )
+
+    parts = ((Purpose.TRAIN, seeds.train), (Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
+    return Workload(
+        seed_sets=tuple(seed_set(purpose, ids) for purpose, ids in parts if ids is not None),
+        seed=config.seed,
+        store=config.store,
+        engine=None if config.engine == AUTO_ENGINE else config.engine,
+        threads=config.threads,
+        cache_bytes=config.cache_bytes or None,
+        disk_bytes=config.disk_bytes or None,
+        scratch=config.scratch or None,
+        pinned=config.pinned or None,
+        ordered=config.ordered,
+        reads_lent_rows=True,
+        also_held=held,
+    )
