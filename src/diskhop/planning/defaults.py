@@ -54,6 +54,8 @@ _PLANNED_BYTES_A_ROW, _PLANNED_BYTES_A_BATCH = 4 + 16, 4 * 4096
 _PARTITION_BYTES, _SMALLEST_PARTITION_BYTES = 64 << 20, 8 << 20
 # The model's batch, two that are there, one on its way (DiskGNN, section 6).
 _MOST_PACKED, _LEAST_PACKED = 4, 2
+# Where batches share rows on the disk, what several ask for is read once.
+_MOST_SHARING_SCAN = 8
 _MEASURED_BATCHES = 5
 _HEADROOM = 1.1
 # Threads that sample from lists on the disk: they wait for it most of the time, however few cores there are.
@@ -250,7 +252,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         more_in_flight = in_flight.grow(draft.left_bytes, most_extracting + in_flight.is_lent)
     else:
         if kind.packs and table is not None:
-            buffer_rows, partition_bytes = _choose_packing(draft, table, batch_own_rows)
+            buffer_rows, partition_bytes = _choose_packing(draft, table, batch_own_rows, layout)
         more_in_flight = in_flight.grow(draft.left_bytes)
     draft.take("mini-batches in flight", more_in_flight.num_bytes - in_flight.num_bytes)
     in_flight = more_in_flight
@@ -399,10 +401,11 @@ def _choose_buffer(draft: _Draft, workload: Workload, kind: StoreKind, table: Ta
     return kept_rows, buffer_rows
 
 
-def _choose_packing(draft: _Draft, table: Table, batch_own_rows: int) -> tuple[int, int]:
+def _choose_packing(draft: _Draft, table: Table, batch_own_rows: int, layout: Layout | None) -> tuple[int, int]:
     """Rows of the buffer for batches on their way, and bytes of the table that are read at once to be packed."""
     batch_bytes = batch_own_rows * table.row_bytes
-    most_batches = min(_MOST_PACKED, _LEAST_PACKED + draft.left_bytes // max(batch_bytes, 1))
+    wanted_batches = _MOST_PACKED if layout is None or not layout.has_shared_rows else _MOST_SHARING_SCAN
+    most_batches = min(wanted_batches, _LEAST_PACKED + draft.left_bytes // max(batch_bytes, 1))
     draft.take("packed rows", (most_batches - _LEAST_PACKED) * batch_bytes)
     smallest_bytes = packing_bytes(table, _SMALLEST_PARTITION_BYTES)
     partition_bytes = min(_PARTITION_BYTES, _SMALLEST_PARTITION_BYTES + draft.left_bytes // 2)

@@ -64,6 +64,11 @@ class Layout:
         """Rows of the buffer that a batch of any epoch takes."""
         return max(epoch.most_own_rows for epoch in self.epochs)
 
+    @property
+    def has_shared_rows(self) -> bool:
+        """Whether any epoch's batches share rows on the disk."""
+        return any(epoch.segment > 1 for epoch in self.epochs)
+
     def find(self, settings: TraceSettings) -> PackedEpoch | None:
         """The epoch with these batches, if it is here."""
         wanted = settings_as_json(settings)
