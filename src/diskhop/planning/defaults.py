@@ -22,7 +22,7 @@ from diskhop.errors import ConfigError
 from diskhop.features import STORES, StoreKind
 from diskhop.features.packed.layout import Layout
 from diskhop.features.packed.packer import packing_bytes
-from diskhop.features.packed.store import chunk_bytes, own_rows, packed_batch_bytes
+from diskhop.features.packed.store import chunk_bytes, head_bytes, own_rows, packed_batch_bytes
 from diskhop.features.scanning import BYTES_A_ROW_TO_JOIN
 from diskhop.io.device_model import DeviceModel, assumed_device_model
 from diskhop.io.engine import DEFAULT_DEPTH, choose_engine, open_engine
@@ -199,6 +199,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         kind,
         sizes.block_bytes,
         sizes.num_nodes,
+        head_bytes(sizes.num_nodes, sizes.record_bytes if workload.layout is not None else 0),
         reads_lent_rows=workload.reads_lent_rows,
         holds_while_waiting=workload.holds_while_waiting,
     )
@@ -251,11 +252,11 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         draft.reasons.append(f"batches are delivered {how}")
         more_in_flight = in_flight.grow(draft.left_bytes, most_extracting + in_flight.is_lent)
     else:
-        if kind.packs and table is not None:
-            buffer_rows, partition_bytes = _choose_packing(draft, table, batch_own_rows, layout)
         more_in_flight = in_flight.grow(draft.left_bytes)
     draft.take("mini-batches in flight", more_in_flight.num_bytes - in_flight.num_bytes)
     in_flight = more_in_flight
+    if kind.packs and table is not None:
+        buffer_rows, partition_bytes = _choose_packing(draft, table, batch_own_rows, layout)
     if layout is None and counts_accesses(dataset, store, pinned):
         # Before all else but the lists is held.
         counting_bytes = COUNTING_BYTES_A_NODE * dataset.num_nodes + draft.reserved["sampling"] + in_flight.batch_bytes
@@ -408,7 +409,9 @@ def _choose_packing(draft: _Draft, table: Table, batch_own_rows: int, layout: La
     most_batches = min(wanted_batches, _LEAST_PACKED + draft.left_bytes // max(batch_bytes, 1))
     draft.take("packed rows", (most_batches - _LEAST_PACKED) * batch_bytes)
     smallest_bytes = packing_bytes(table, _SMALLEST_PARTITION_BYTES)
-    partition_bytes = min(_PARTITION_BYTES, _SMALLEST_PARTITION_BYTES + draft.left_bytes // 2)
+    partition_bytes = _SMALLEST_PARTITION_BYTES
+    if layout is None:
+        partition_bytes = min(_PARTITION_BYTES, partition_bytes + draft.left_bytes // 2)
     draft.take("packing", packing_bytes(table, partition_bytes) - smallest_bytes)
     draft.reasons.append(
         f"room for {most_batches} batches of up to {batch_own_rows} rows of their own; packed by partitions of "

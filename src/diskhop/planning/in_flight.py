@@ -39,11 +39,15 @@ class BatchesInFlight:
         kind: StoreKind,
         block_bytes: int,
         num_nodes: int,
+        chunk_head_bytes: int,
         *,
         reads_lent_rows: bool,
         holds_while_waiting: bool,
     ) -> Self:
-        """As few as go: one with the model, one on its way, or as many as are extracted at the same time."""
+        """As few as go: one with the model, one on its way, or as many as are extracted at the same time.
+
+        chunk_head_bytes: of a packed batch, for what its chunk has beside rows.
+        """
         table = dataset.features()
         # Rows that are decoded are put together on the way; those that are lent go back before the next is waited for.
         may_lend = kind.lends and reads_lent_rows and not holds_while_waiting
@@ -51,8 +55,10 @@ class BatchesInFlight:
         assembles = table is not None and kind.assembles and not is_lent
         whole_bytes = buffer_bytes(block_bytes) if is_lent else batch_bytes(dataset, block_bytes, num_nodes)
         one_bytes = buffer_bytes(block_bytes) if assembles else whole_bytes
-        if table is not None and (kind.brings_rows or kind.extracts or kind.packs):
+        if table is not None and (kind.brings_rows or kind.extracts):
             one_bytes += num_nodes * BYTES_A_ROW_ON_ITS_WAY
+        if table is not None and kind.packs:
+            one_bytes += chunk_head_bytes
         if table is not None and kind.brings_rows and assembles:
             one_bytes += buffer_bytes(num_nodes * table.row_bytes)
         num_on_their_way = LEAST_EXTRACTORS if kind.extracts else 1

@@ -72,6 +72,11 @@ def own_rows(table: Table, num_packed: int, num_shared: int) -> int:
     return (-(-num_shared // unit) + -(-packed_rows // unit)) * unit
 
 
+def head_bytes(num_nodes: int, record_bytes: int) -> int:
+    """Memory that a batch takes beside its rows: its chunk's head and body (shared rows at most all), and positions."""
+    return buffer_bytes(BLOCK_BYTES + aligned(8 * num_nodes + record_bytes)) + buffer_bytes(8 * num_nodes)
+
+
 def packed_batch_bytes(num_nodes: int) -> int:
     """Memory in which a batch of so many nodes is made ready for packing: bodies, and what finds its rows."""
     return (_BODIES_IN_MEMORY * 4 + _BYTES_A_ROW_TO_FIND) * num_nodes
@@ -207,14 +212,14 @@ class PackedStore:
         """See FeatureStore. Raises BudgetError for a batch for which the whole buffer has no room."""
         begun = self._begun.pop(batch.number, None)
         if begun is not None:
-            make_room(_head_bytes(begun.chunk))
+            make_room(head_bytes(begun.chunk.num_nodes, begun.chunk.record_bytes))
             return begun
         with self._changed:
             source, chunk = self._coming.popleft() if self._coming else (None, None)
         if source is None or chunk is None or chunk.number != batch.number:
             raise PipelineError(f"batch {batch.number} came before the trace that it is in was packed")
         self._require_room(chunk)
-        make_room(_head_bytes(chunk))
+        make_room(head_bytes(chunk.num_nodes, chunk.record_bytes))
         fetch = self._begin(source, chunk)
         self._read_head(fetch)
         return fetch
@@ -238,7 +243,7 @@ class PackedStore:
         counts.bytes_needed = chunk.num_nodes * self.table.row_bytes
         positions = self._resources.pool.take(8 * chunk.num_nodes).view(np.int64)
         np.copyto(positions, body.slots)
-        positions[positions >= self._num_held] += ticket.base - self._num_held
+        np.add(positions, ticket.base - self._num_held, out=positions, where=positions >= self._num_held)
         ticket.body = None
         ticket.head = ticket.head[:0]
         return Rows(chunk.num_nodes, self.table.row_bytes, (RowSegment(self._rows, from_rows=positions),), counts)
