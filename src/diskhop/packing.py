@@ -48,6 +48,7 @@ from diskhop.features.resources import StoreResources, empty_rows, open_reader
 from diskhop.features.static import find_listed
 from diskhop.io.atomic import Injector, destination_errors, rename, require_free_space, sync_directory, write_file
 from diskhop.io.derived import LAYOUT_FILE
+from diskhop.io.scratch import free_bytes
 from diskhop.io.stream import SequentialWriter
 from diskhop.pipeline import open_plan_topology
 from diskhop.plan import Plan
@@ -108,14 +109,14 @@ def pack_epochs(
     samples: Samples,
     engine: Engine,
     *,
-    disk_bytes: int,
+    disk_bytes: int | None,
     progress: Progress,
     announce: Callable[[str], None],
     injector: Injector | None = None,
 ) -> Packed:
     """Make a packed layout in the plan's scratch folder, or find it there, made before.
 
-    disk_bytes: that the layout, and a trace while it is made, may take. announce: hears of each epoch, before it is
+    disk_bytes: that the layout, and a trace while it is made, may take; None: half of what is free. announce: hears of each epoch, before it is
     packed, what it will take and read. Raises ConfigError for a disk budget too small, naming one that would do,
     DestinationError for a full disk; what is finished by then is kept, and found by the same call.
     """
@@ -130,7 +131,6 @@ def pack_epochs(
         "max_batches": samples.max_batches,
         "rows in memory": plan.cache_rows,
         "disk": disk_bytes,
-        "partition": plan.partition_bytes,
     }
     key_text = json.dumps(key, sort_keys=True)
     destination = scratch / f"packed-{xxhash.xxh3_64_intdigest(key_text.encode()):016x}"
@@ -146,7 +146,8 @@ def pack_epochs(
         work = stack.enter_context(WorkFolder(destination, injector))
         pool = BufferPool(plan.reserved["sampled ahead"] + plan.reserved["staging"] + plan.reserved["packing"])
         tools = Tools(engine, injector, pool)
-        making = _Making(dataset, table, plan, budget, samples, disk_bytes, progress, announce, tools)
+        allowed_bytes = free_bytes(scratch) // 2 if disk_bytes is None else disk_bytes
+        making = _Making(dataset, table, plan, budget, samples, allowed_bytes, progress, announce, tools)
         making.make(work.stage("samples", key_text), work.stage("packed", key_text), work.path)
         with destination_errors(destination):
             rename(work.path / "packed", destination, injector)

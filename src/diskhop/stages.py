@@ -20,7 +20,7 @@ class StageProgress:
         """Report that `done` of `total` of a stage is done."""
         if stage not in self._tasks:
             self._bars.start()
-            self._tasks[stage] = self._bars.add_task(stage, total=total)
+            self._tasks[stage] = self._bars.add_task(stage, total=total, status="")
         self._bars.update(self._tasks[stage], completed=done, total=total)
 
 

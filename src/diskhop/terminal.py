@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from diskhop.config import TrainConfig
 from diskhop.plan import Plan
+from diskhop.stages import StageProgress
 from diskhop.training.watch import Progress as RunProgress
 from diskhop.training.watch import Watcher
 
@@ -25,6 +26,7 @@ class TerminalWatcher(Watcher):
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"))
         # Started with the first batch, so that an early error stands alone.
         self._bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._stages = StageProgress(self._bars)
         self._task: TaskID | None = None
         self._num_epochs = 1
         self._reasons: list[str] = []
@@ -45,6 +47,14 @@ class TerminalWatcher(Watcher):
     def planned(self, plan: Plan) -> None:
         """See Watcher. Only now: what cannot be planned ends with one line, and nothing before it."""
         self._print([*self._reasons, *plan.reasons])
+
+    def announced(self, text: str) -> None:
+        """See Watcher."""
+        self._print([text])
+
+    def prepared(self, stage: str, done: int, total: int) -> None:
+        """See Watcher."""
+        self._stages(stage, done, total)
 
     def progressed(self, progress: RunProgress) -> None:
         """See Watcher."""

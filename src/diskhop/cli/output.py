@@ -12,6 +12,7 @@ from rich.table import Table as TextTable
 from rich.text import Text
 
 from diskhop.budget import format_bytes
+from diskhop.errors import ConfigError
 
 stdout = Console(soft_wrap=True, highlight=False)
 stderr = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -63,3 +64,11 @@ def _show(fact: Any) -> str:
     if isinstance(fact, float):
         return f"{fact:.3g}"
     return ", ".join(map(_show, fact)) if isinstance(fact, list) else str(fact)
+
+
+def parse_counts(option: str, text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between them. Raises ConfigError, naming the option."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"{option} '{text}' must be whole numbers with commas between them, as 10,10") from None

@@ -9,8 +9,7 @@ import typer
 
 from diskhop.budget import parse_bytes
 from diskhop.cli.app import Json, app
-from diskhop.cli.output import print_json, print_pairs, stderr
-from diskhop.errors import ConfigError
+from diskhop.cli.output import parse_counts, print_json, print_pairs, stderr
 from diskhop.summary import summarize
 
 
@@ -54,16 +53,18 @@ def train(
     matmul: Annotated[str | None, typer.Option(help="What multiplies matrices: mkl, blas, onednn or mixed.")] = None,
     store: Annotated[
         str | None,
-        typer.Option(help="How rows come to the model: memory, mapped, pread, direct, static, belady, shared."),
+        typer.Option(help="How rows come to the model: memory, mapped, pread, direct, static, belady, shared, packed."),
     ] = None,
     ordered: Annotated[
         bool, typer.Option("--ordered", help="Batches in their order, not as they are finished (shared).")
     ] = False,
     cache: Annotated[
-        str | None, typer.Option(help="Of --memory, for rows kept between batches (static, belady, shared).")
+        str | None, typer.Option(help="Of --memory, for rows kept between batches (static, belady, shared, packed).")
     ] = None,
-    pinned: Annotated[str | None, typer.Option(help="By what static chooses its rows: degree or accesses.")] = None,
-    disk: Annotated[str | None, typer.Option(help="For batches sampled ahead (belady).")] = None,
+    pinned: Annotated[
+        str | None, typer.Option(help="By what static and packed choose their rows: degree or accesses.")
+    ] = None,
+    disk: Annotated[str | None, typer.Option(help="For batches sampled ahead (belady) and packed (packed).")] = None,
     scratch: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where those lie; default: DATASET/derived.")
     ] = None,
@@ -81,8 +82,8 @@ def train(
         "memory_bytes": None if memory is None else parse_bytes(memory),
         "seed": seed,
         "epochs": epochs,
-        "fanout": None if fanout is None else _parse_counts("--fanout", fanout),
-        "eval_fanout": None if eval_fanout is None else _parse_counts("--eval-fanout", eval_fanout),
+        "fanout": None if fanout is None else parse_counts("--fanout", fanout),
+        "eval_fanout": None if eval_fanout is None else parse_counts("--eval-fanout", eval_fanout),
         "batch_size": batch_size,
         "eval_batch_size": eval_batch_size,
         "max_batches": max_batches,
@@ -120,10 +121,3 @@ def train(
         print_json(trained.result)
         return
     print_pairs(summarize(trained.result, out))
-
-
-def _parse_counts(option: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigError(f"{option} '{text}' must be whole numbers with commas between them, as 10,10") from None

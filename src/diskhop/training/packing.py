@@ -14,11 +14,11 @@ from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
 from diskhop.features.packed.layout import Layout, open_layout
 from diskhop.io.derived import LAYOUT_FILE
 from diskhop.io.engine import open_engine
-from diskhop.io.scratch import free_bytes
 from diskhop.packing import Packed, Samples, pack_epochs
 from diskhop.plan import Plan
 from diskhop.planning.defaults import Workload, choose_plan
 from diskhop.protocols import NodeIds
+from diskhop.trace import TraceSettings
 from diskhop.training.defaults import resolve_config
 from diskhop.training.run_folder import require_same_dataset
 from diskhop.training.seeds import shuffled_seeds
@@ -111,7 +111,12 @@ def pack(
     workload = training_workload(resolved, task.seeds, task.held)
     plan = choose_plan(opened, workload, budget)
     watcher.planned(plan)
-    return _pack(opened, resolved, workload, plan, budget, run_samples(resolved, task.seeds.train), watcher)
+    samples = run_samples(resolved, task.seeds.train)
+    if resolved.disk_bytes == 0:
+        layout, _ = _find_layout(opened, resolved, Path(plan.scratch), samples)
+        if layout is not None and len(layout.epochs) >= len(samples.epochs):
+            return Packed(layout, [])
+    return _pack(opened, resolved, workload, plan, budget, samples, watcher)
 
 
 def _pack(
@@ -132,7 +137,7 @@ def _pack(
             budget,
             samples,
             open_engine(plan.engine, plan.engine_depth).engine,
-            disk_bytes=config.disk_bytes or free_bytes(Path(plan.scratch)) // 2,
+            disk_bytes=config.disk_bytes or None,
             progress=watcher.prepared,
             announce=watcher.announced,
         )
@@ -147,6 +152,11 @@ def _pays(dataset: Dataset, config: TrainConfig, plan: Plan, samples: Samples) -
     num_batches = sum(samples.num_batches(epoch) for epoch in samples.epochs)
     # The plan's superbatches are so long that two of them take all of it.
     return 2 * plan.superbatch >= num_batches
+
+
+def _has(layout: Layout, settings: TraceSettings, num_batches: int) -> bool:
+    epoch = layout.find(settings)
+    return epoch is not None and epoch.num_batches >= num_batches
 
 
 def _find_layout(
@@ -164,7 +174,7 @@ def _find_layout(
         except (FormatError, ReadError) as error:
             reasons.append(f"{manifest.parent} is not used: {error}")
             continue
-        num_found = sum(layout.find(each) is not None for each in settings)
+        num_found = sum(_has(layout, each, samples.num_batches(each.epoch)) for each in settings)
         held_bytes = layout.num_held * layout.row_bytes
         if num_found == 0:
             reasons.append(f"{layout.path} is not used: its batches have {layout.differing(settings[0])}")

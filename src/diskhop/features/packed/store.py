@@ -443,8 +443,3 @@ class _Draft:
     def remove(self) -> None:
         """From the disk."""
         self.path.unlink(missing_ok=True)
-
-
-def _head_bytes(chunk: Chunk) -> int:
-    """Memory that a batch takes beside its rows: its chunk's head and body, and its positions."""
-    return buffer_bytes(chunk.head_bytes) + buffer_bytes(8 * chunk.num_nodes)
