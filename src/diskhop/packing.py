@@ -46,7 +46,16 @@ from diskhop.features.packed.segments import LAYING_OUT_BYTES_A_ROW, SharedRows
 from diskhop.features.packed.store import own_rows
 from diskhop.features.resources import StoreResources, empty_rows, open_reader
 from diskhop.features.static import find_listed
-from diskhop.io.atomic import Injector, destination_errors, rename, require_free_space, sync_directory, write_file
+from diskhop.io.atomic import (
+    Injector,
+    announce,
+    destination_errors,
+    make_directories,
+    rename,
+    require_free_space,
+    sync_directory,
+    write_file,
+)
 from diskhop.io.derived import LAYOUT_FILE
 from diskhop.io.scratch import free_bytes
 from diskhop.io.stream import SequentialWriter
@@ -111,14 +120,14 @@ def pack_epochs(
     *,
     disk_bytes: int | None,
     progress: Progress,
-    announce: Callable[[str], None],
+    tell: Callable[[str], None],
     injector: Injector | None = None,
 ) -> Packed:
     """Make a packed layout in the plan's scratch folder, or find it there, made before.
 
-    disk_bytes: that the layout, and a trace while it is made, may take; None: half of what is free. announce: hears of each epoch, before it is
-    packed, what it will take and read. Raises ConfigError for a disk budget too small, naming one that would do,
-    DestinationError for a full disk; what is finished by then is kept, and found by the same call.
+    disk_bytes: that the layout, and a trace while it is made, may take; None: half of what is free. tell: hears of
+    each epoch, before it is packed, what it will take and read. Raises ConfigError for a disk budget too small, naming
+    one that would do, DestinationError for a full disk; what is finished by then is kept, and found by the same call.
     """
     table = dataset.features()
     if table is None:
@@ -136,8 +145,7 @@ def pack_epochs(
     destination = scratch / f"packed-{xxhash.xxh3_64_intdigest(key_text.encode()):016x}"
     if destination.exists():
         return Packed(open_layout(destination, table), [])
-    with destination_errors(scratch):
-        scratch.mkdir(parents=True, exist_ok=True)
+    make_directories(scratch, injector)
     with ExitStack() as stack:
         for name in ("sampling", "sampled ahead", "staging", "packing"):
             stack.enter_context(budget.reserve(name, plan.reserved.get(name, 0)))
@@ -147,7 +155,7 @@ def pack_epochs(
         pool = BufferPool(plan.reserved["sampled ahead"] + plan.reserved["staging"] + plan.reserved["packing"])
         tools = Tools(engine, injector, pool)
         allowed_bytes = free_bytes(scratch) // 2 if disk_bytes is None else disk_bytes
-        making = _Making(dataset, table, plan, budget, samples, allowed_bytes, progress, announce, tools)
+        making = _Making(dataset, table, plan, budget, samples, allowed_bytes, progress, tell, tools)
         making.make(work.stage("samples", key_text), work.stage("packed", key_text), work.path)
         with destination_errors(destination):
             rename(work.path / "packed", destination, injector)
@@ -178,7 +186,7 @@ class _Making:
     samples: Samples
     disk_bytes: int
     progress: Progress
-    announce: Callable[[str], None]
+    tell: Callable[[str], None]
     tools: Tools
     steps: list[dict[str, Any]] = field(default_factory=list)
 
@@ -196,8 +204,9 @@ class _Making:
                 self._run(_Step(HELD_FILE, partial(self._copy_held, held)), folder)
             if needs_trace:
                 self._run(_Step(packed.name, partial(self._pack, epoch, trace, held, scratch)), folder)
-            # Its room is the next one's.
-            trace.unlink(missing_ok=True)
+            if trace.exists():  # its room is the next one's
+                announce(self.tools.injector, "rename", trace)
+                trace.unlink()
         assert held is not None
         self._write_manifest(folder, held)
 
@@ -288,7 +297,7 @@ class _Making:
         settings = {**settings_of(self._settings(epoch), hash_held(held)), "segment": segment}
         end = encode_end(chunks, shared.num_rows, settings)
         num_bytes = chunks[-1].end + len(end)
-        self.announce(describe_epoch(epoch, chunks, shared, segment, num_bytes, self.table))
+        self.tell(describe_epoch(epoch, chunks, shared, segment, num_bytes, self.table))
         require_free_space(path.parent, num_bytes)
         total, done = len(chunks) * (1 + packer.num_partitions), 0
 

@@ -139,7 +139,7 @@ def _pack(
             open_engine(plan.engine, plan.engine_depth).engine,
             disk_bytes=config.disk_bytes or None,
             progress=watcher.prepared,
-            announce=watcher.announced,
+            tell=watcher.announced,
         )
 
 

@@ -148,6 +148,8 @@ class Packer:
                         appender.append(rows, ids_of(wanted, index) - first_id)
                 for appender in appenders:
                     appender.finish()
+                for offset, block in _blocks(appenders).items():
+                    writer.write(block, offset)
                 rows_checksums = {appender.first_offset: appender.checksum for appender in appenders}
                 for chunk, body_checksum in zip(chunks, body_checksums, strict=True):
                     head = encode_head(chunk, body_checksum, rows_checksums[chunk.rows_offset])
@@ -261,14 +263,14 @@ class _Writer:
             self._wait(ticket)
         return buffer
 
-    def write_staged(self, num_bytes: int, offset: int) -> None:
-        """Write the first bytes of the free buffer."""
+    def write_staged(self, begin: int, end: int, offset: int) -> None:
+        """Write a part of the free buffer."""
         buffer, _ = self._staged.popleft()
-        self._staged.append((buffer, self._submit(buffer, num_bytes, offset)))
+        self._staged.append((buffer, self._submit(buffer[begin:end], offset)))
 
     def write(self, content: NDArray[np.uint8], offset: int) -> None:
         """Write a whole array, which the engine keeps."""
-        self._writing.append(self._submit(content, len(content), offset))
+        self._writing.append(self._submit(content, offset))
         if len(self._writing) > _BODIES_WRITING:
             self._wait(self._writing.popleft())
 
@@ -292,10 +294,10 @@ class _Writer:
         # An error's traceback may keep this object alive: not so the descriptor.
         del self._file
 
-    def _submit(self, content: NDArray[np.uint8], num_bytes: int, offset: int) -> int:
-        places = np.arange(0, num_bytes, _READ_BYTES, dtype=np.uint64)
-        lengths = np.minimum(np.uint64(num_bytes) - places, np.uint64(_READ_BYTES))
-        self._counts.bytes_written += num_bytes
+    def _submit(self, content: NDArray[np.uint8], offset: int) -> int:
+        places = np.arange(0, len(content), _READ_BYTES, dtype=np.uint64)
+        lengths = np.minimum(np.uint64(len(content)) - places, np.uint64(_READ_BYTES))
+        self._counts.bytes_written += len(content)
         with destination_errors(self._path):
             return self._engine.submit_write(self._file, places + np.uint64(offset), lengths, content, places)
 
@@ -305,15 +307,22 @@ class _Writer:
 
 
 class _Appender:
-    """Rows one after the other from an offset on, a multiple of BLOCK_BYTES."""
+    """Rows one after the other from an offset on.
+
+    edges: after finish(), what lies in blocks that others write to as well, or that are not full: offsets and bytes.
+    """
 
     def __init__(self, writer: _Writer, offset: int, row_bytes: int, threads: int) -> None:
         self._writer = writer
-        self.first_offset = self._offset = offset
+        self.first_offset = offset
+        # Of the first block, before the first row.
+        self._others_bytes = offset % BLOCK_BYTES
+        self._offset = offset - self._others_bytes
+        self._rest = np.zeros(self._others_bytes, np.uint8)
         self._row_bytes = row_bytes
         self._threads = threads
-        self._rest = np.empty(0, np.uint8)
         self._hasher = xxhash.xxh3_64()
+        self.edges: list[tuple[int, NDArray[np.uint8]]] = []
 
     @property
     def checksum(self) -> int:
@@ -335,14 +344,34 @@ class _Appender:
             whole_bytes = end // BLOCK_BYTES * BLOCK_BYTES
             self._rest = buffer[whole_bytes:end].copy()
             if whole_bytes:
-                self._writer.write_staged(whole_bytes, self._offset)
-                self._offset += whole_bytes
+                self._write(buffer, whole_bytes)
 
     def finish(self) -> None:
-        """Write the rest, with zeros to the end of its block."""
-        if len(self._rest):
-            buffer = self._writer.free_buffer()
-            buffer[: len(self._rest)] = self._rest
-            buffer[len(self._rest) : BLOCK_BYTES] = 0
-            self._writer.write_staged(BLOCK_BYTES, self._offset)
-            self._rest = self._rest[:0]
+        """Leave the rest to whoever writes the edges."""
+        self._note_edge(self._rest)
+
+    def _write(self, buffer: NDArray[np.uint8], whole_bytes: int) -> None:
+        begin = 0
+        if self._others_bytes:
+            self._note_edge(buffer[:BLOCK_BYTES].copy())
+            self._others_bytes = 0
+            begin = BLOCK_BYTES
+        if whole_bytes > begin:
+            self._writer.write_staged(begin, whole_bytes, self._offset + begin)
+        self._offset += whole_bytes
+
+    def _note_edge(self, block: NDArray[np.uint8]) -> None:
+        """Of a block, what is ours."""
+        if len(block) > self._others_bytes:
+            self.edges.append((self._offset + self._others_bytes, block[self._others_bytes :]))
+
+
+def _blocks(appenders: Sequence[_Appender]) -> dict[int, NDArray[np.uint8]]:
+    """The blocks that edges are in, by their offsets, zeros where nothing is."""
+    blocks: dict[int, NDArray[np.uint8]] = {}
+    for appender in appenders:
+        for offset, content in appender.edges:
+            place = offset % BLOCK_BYTES
+            block = blocks.setdefault(offset - place, np.zeros(BLOCK_BYTES, np.uint8))
+            block[place : place + len(content)] = content
+    return blocks

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.features.packed.chunk import BLOCK_BYTES
 from diskhop.policies.minhash import minhash_order
 from diskhop.protocols import AccessTrace, NodeIds, Table
 
@@ -38,10 +37,9 @@ class SegmentRows(NamedTuple):
 class SharedRows:
     """Rows that the batches of each segment share, stored once: a table at the front of a file.
 
-    Each segment starts at a block of the file; in it come rows of one partition of the feature table after those of
-    another, so that they can be written as it is read, and in each by (h1, h2, id) of two MinHashes.
-    own: of each batch. num_rows: of the table, with what is left empty. Walks over the trace; holds
-    LAYING_OUT_BYTES_A_ROW of the feature table, is_held included. Not for several threads at once.
+    In a segment come rows of one partition of the feature table after those of another, so that they can be written as
+    it is read, and in each by (h1, h2, id) of two MinHashes. own: of each batch. num_rows: of all segments. Walks over
+    the trace; holds LAYING_OUT_BYTES_A_ROW of the feature table, is_held included. Not for several threads at once.
     """
 
     def __init__(
@@ -55,7 +53,6 @@ class SharedRows:
         self.own: list[OwnRows] = []
         self._first_rows: list[int] = []
         self.num_rows = 0
-        rows_a_block = int(np.lcm(table.row_bytes, BLOCK_BYTES)) // table.row_bytes
         for first in range(0, len(trace), segment):
             counts = self._count(first)
             for index in self._batches(first):
@@ -63,7 +60,7 @@ class SharedRows:
                 num_shared = int(np.count_nonzero(counts[ids] > 1))
                 self.own.append(OwnRows(len(self._trace.node_ids(index)), len(ids) - num_shared, num_shared))
             self._first_rows.append(self.num_rows)
-            self.num_rows += -(-int(np.count_nonzero(counts > 1)) // rows_a_block) * rows_a_block
+            self.num_rows += int(np.count_nonzero(counts > 1))
         self._row_of = np.full(table.num_rows if self.num_rows else 0, -1, np.int64)
         self._ids: NDArray[np.uint32] = np.empty(0, np.uint32)
 
