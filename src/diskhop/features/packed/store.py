@@ -266,7 +266,8 @@ class PackedStore:
                 return
             ticket.is_done = True
             if ticket.first is not None:
-                self._room.give_back(ticket.first)
+                chunk = ticket.chunk
+                self._room.give_back(ticket.first, own_rows(self.table, chunk.num_packed, chunk.num_shared))
             if ticket.source.leave():
                 self._files.discard(ticket.source)
             self._admit()
