@@ -1,4 +1,4 @@
-"""Packed files, decoded here by hand, have of every batch what the table has: whatever the table, partitions, faults."""
+"""Packed files, decoded here by hand, have of every batch what the table has: any table, partitions and faults."""
 
 from __future__ import annotations
 
