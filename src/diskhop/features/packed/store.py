@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, Engine, File, RowReader, ScanTicket, SharedScan
 from diskhop.budget import format_bytes
 from diskhop.counters import FetchCounts
-from diskhop.errors import BudgetError, DiskhopError, PipelineError
+from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError
 from diskhop.features.packed.chunk import (
     BLOCK_BYTES,
     Body,
@@ -51,6 +51,7 @@ _READ_BYTES = 1 << 20
 _BODIES_IN_MEMORY, _BYTES_A_ROW_TO_FIND = 3, 56
 # What direct I/O asks of memory on common disks; where one asks for more, the page cache helps out.
 _MEMORY_ALIGNMENT = 512
+_MOST_ROWS = 2**32
 
 
 def packed_reserves(table: Table, cache_rows: int, _batch_rows: int) -> dict[str, int]:
@@ -73,6 +74,15 @@ def packed_batch_bytes(num_nodes: int) -> int:
 def chunk_bytes(table: Table, num_nodes: int, num_packed: int) -> int:
     """Of the disk, of a batch that shares nothing: its chunk, and while it is packed the list of its rows."""
     return 3 * BLOCK_BYTES + aligned(4 * num_nodes) + num_packed * table.row_bytes + list_bytes(num_packed)
+
+
+def require_packable(table: Table) -> None:
+    """Raise ConfigError for a table of more rows than ids on the disk, uint32, can name."""
+    if table.num_rows > _MOST_ROWS:
+        raise ConfigError(
+            f"{table.path}: has {table.num_rows} rows, and the store 'packed' takes at most {_MOST_ROWS}; "
+            "name another store"
+        )
 
 
 def _unit(table: Table) -> int:
@@ -135,6 +145,7 @@ class PackedStore:
 
     def __init__(self, table: Table, resources: StoreResources) -> None:
         assert resources.scratch is not None
+        require_packable(table)
         self.table = table
         self._resources = resources
         self._scratch = resources.scratch
@@ -210,7 +221,12 @@ class PackedStore:
         self._require_room(chunk)
         make_room(buffer_bytes(chunk.head_bytes) + buffer_bytes(8 * chunk.num_nodes))
         fetch = self._begin(source, chunk)
-        self._read_head(fetch)
+        try:
+            self._read_head(fetch)
+        except BaseException:
+            # Nobody else knows of the room that it has, or waits for.
+            self.release(fetch)
+            raise
         return fetch
 
     def collect(self, ticket: _Fetch) -> Rows:
