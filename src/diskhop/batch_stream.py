@@ -227,10 +227,12 @@ class BatchStream:
             if self._is_stopped:
                 return
             self._is_stopped = True
-            tickets = [batch.ticket for batch in self._unreleased if batch.ticket is not None]
         channels = self._sampled, self._superbatches, self._submitted, self._ready, self._used
         for closable in (self._on_their_way, self._extracting, self._assembled, self._superbatch_gate, *channels):
             closable.close(error)
+        # No batch is submitted to who collects any more: a ticket that comes later is nobody's to wait for.
+        with self._lock:
+            tickets = [batch.ticket for batch in self._unreleased if batch.ticket is not None]
         for ticket in tickets:
             if self._pipeline.store is not None:
                 self._pipeline.store.cancel(ticket)
