@@ -180,6 +180,8 @@ def test_a_table_of_more_rows_than_ids_on_the_disk_can_name_is_refused(tmp_path:
     path = tmp_path / "features.bin"
     path.write_bytes(bytes(4096))
     table = Table(path=path, num_rows=2**32 + 1, row_bytes=1, row_stride=1)
-    told = rf"^{re.escape(str(path))}: has 4294967297 rows, and the store 'packed' takes at most 4294967296; name another"
+    told = (
+        rf"^{re.escape(str(path))}: has 4294967297 rows, and the store 'packed' takes at most 4294967296; name another"
+    )
     with pytest.raises(ConfigError, match=told), opened("packed", table, buffer_rows=1):
         pass
