@@ -63,12 +63,13 @@ class MiniBatch:
 class InFlight:
     """A batch between its submission and the consumer's release; the bytes are those that it is let in with.
 
-    index: of its submission in this pass.
+    index: of its submission in this pass. ends_superbatch: it is the last one of its own.
     """
 
     index: int
     sampled: SampledBatch
     sample_seconds: float
+    ends_superbatch: bool
     bytes_on_its_way: int = 0
     bytes_assembled: int = 0
     ticket: Any = None
@@ -281,22 +282,29 @@ class BatchStream:
             self._superbatch_gate.leave(SUPERBATCHES_ON_DISK)
             return superbatch
 
-    def _replayed(self) -> Iterator[Sampled]:
+    def _replayed(self) -> Iterator[tuple[Sampled, bool]]:
+        """Batches of superbatches, and whether each is the last one of its own."""
         while True:
             superbatch = self._superbatches.get()
-            for index in range(len(superbatch)):
-                yield superbatch.batch(index)
+            num_batches = len(superbatch)
+            for index in range(num_batches - 1):
+                yield superbatch.batch(index), False
+            last = superbatch.batch(num_batches - 1)
             superbatch.remove()
             del superbatch  # with its descriptor, for which the disk would keep the file
-            self._superbatch_gate.leave(1)
+            yield last, True
+
+    def _as_sampled(self) -> Iterator[tuple[Sampled, bool]]:
+        while True:
+            yield self._sampled.get(), False
 
     def _submit(self) -> None:
         store = self._pipeline.store
-        next_batch = self._sampled.get if self._maker is None else partial(next, self._replayed())
+        batches = self._as_sampled() if self._maker is None else self._replayed()
         for index in range(self._num_batches):
-            sampled, seconds = next_batch()
+            (sampled, seconds), ends_superbatch = next(batches)
             self._extracting.enter(1)
-            batch = InFlight(index, sampled, seconds)
+            batch = InFlight(index, sampled, seconds, ends_superbatch)
             with self._lock:
                 self._unreleased.add(batch)
             let_in = partial(self._let_in, batch)
@@ -328,9 +336,7 @@ class BatchStream:
                 assert batch.x is not None
                 batch.prepared = self._prepare(batch.sampled, batch.x)
             if assembles:
-                if batch.ticket is not None and self._pipeline.store is not None:
-                    self._pipeline.store.release(batch.ticket)
-                    batch.ticket = None
+                self._release_ticket(batch)
                 self._on_their_way.leave(batch.bytes_on_its_way)
                 batch.bytes_on_its_way = 0
             self._ready.put(batch.index, batch)
@@ -349,10 +355,17 @@ class BatchStream:
     def _release(self, batch: InFlight) -> None:
         with self._lock:
             self._unreleased.discard(batch)
-        if batch.ticket is not None and self._pipeline.store is not None:
-            self._pipeline.store.release(batch.ticket)
-        batch.ticket = batch.x = batch.rows = batch.prepared = None
+        self._release_ticket(batch)
+        batch.x = batch.rows = batch.prepared = None
         self._leave(batch)
+
+    def _release_ticket(self, batch: InFlight) -> None:
+        ticket, batch.ticket = batch.ticket, None
+        if ticket is not None and self._pipeline.store is not None:
+            self._pipeline.store.release(ticket)
+            if batch.ends_superbatch:
+                # Only now nothing of it is on the disk any more, neither its trace nor what the store made of it.
+                self._superbatch_gate.leave(1)
 
     def _leave(self, batch: InFlight) -> None:
         self._on_their_way.leave(batch.bytes_on_its_way)
