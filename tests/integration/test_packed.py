@@ -35,6 +35,16 @@ def fetch_all(store: Any, batches: list[NodeIds], expected: np.ndarray[Any, Any]
         store.release(ticket)
 
 
+def submit_and_collect(store: Any, batches: list[NodeIds]) -> None:
+    """Each after the other, released whatever comes of it, as a pipeline does."""
+    for number, ids in enumerate(batches):
+        ticket = store.submit(batch_of(ids, number), no_limit)
+        try:
+            store.collect(ticket)
+        finally:
+            store.release(ticket)
+
+
 @pytest.mark.parametrize("place", [0, 5, 30, 4090, 4096, 4700, 8192, 8200, 20_000])
 def test_a_chunk_that_was_damaged_is_told_and_the_next_pass_goes_on(tmp_path: Path, place: int) -> None:
     table, expected = write_table(tmp_path / "features.bin", 500, 60, 60)
@@ -48,12 +58,8 @@ def test_a_chunk_that_was_damaged_is_told_and_the_next_pass_goes_on(tmp_path: Pa
             content = bytearray(path.read_bytes())
             content[place] ^= 4
             path.write_bytes(content)
-            ticket = None
             with pytest.raises(FormatError, match=rf"^{re.escape(str(path))}: .*chunk.* byte 0.*pack again$"):
-                ticket = store.submit(batch_of(batches[0]), no_limit)
-                store.collect(ticket)
-            if ticket is not None:
-                store.release(ticket)
+                submit_and_collect(store, batches)
             fetch_all(store, batches, expected)
 
 
@@ -66,21 +72,13 @@ def test_a_read_that_fails_takes_no_room_with_it(tmp_path: Path, kind: str) -> N
     with opened("packed", table, buffer_rows=own_rows(table, 300, 0), injector=counting) as store:
         look_ahead(store, batches)
         num_before = counting.count("reads")
-        store.start_pass()
-        fetch_all(store, batches, expected)
     # The heads and rows of both.
     for nth in range(num_before + 1, num_before + 5):
         injector = FaultInjector([FaultRule(kind, "reads", nth)])
         with opened("packed", table, buffer_rows=own_rows(table, 300, 0), injector=injector) as store:
             look_ahead(store, batches)
-            tickets = []
             with pytest.raises(ReadError, match=r"chunks-0\.bin: .* at offset \d+"):
-                for number, ids in enumerate(batches):
-                    tickets.append(store.submit(batch_of(ids, number), no_limit))
-                    store.collect(tickets[-1])
-                    store.release(tickets[-1])
-            for ticket in tickets:
-                store.release(ticket)
+                submit_and_collect(store, batches)
             fetch_all(store, batches, expected)
 
 
@@ -163,9 +161,8 @@ def test_passes_broken_off_at_any_point_leave_room_and_disk_as_they_were(tmp_pat
 @pytest.mark.parametrize("store_name", ["belady", "packed"])
 def test_batches_that_nobody_looked_over_are_refused(tmp_path: Path, store_name: str) -> None:
     table, _ = write_table(tmp_path / "features.bin", 50, 60, 60)
-    with opened(store_name, table) as store:
-        with pytest.raises(PipelineError, match="batch 4 came before the trace"):
-            store.submit(batch_of(np.arange(5), 4), no_limit)
+    with opened(store_name, table) as store, pytest.raises(PipelineError, match="batch 4 came before the trace"):
+        store.submit(batch_of(np.arange(5), 4), no_limit)
 
 
 def test_another_batch_than_the_one_packed_is_refused(tmp_path: Path) -> None:

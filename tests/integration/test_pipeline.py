@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from diskhop._native import FaultInjector, FaultRule, why_no_uring
-from diskhop.batch_stream import InFlight, MiniBatch
+from diskhop.batch_stream import BatchStream, InFlight, MiniBatch
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
@@ -253,7 +253,7 @@ def test_leaving_at_any_moment_returns_at_once(dataset: Dataset, reads_lent_rows
 def test_leaving_while_chunks_are_packed_or_read_returns_at_once(
     dataset: Dataset, tmp_path: Path, reads_lent_rows: bool
 ) -> None:
-    """Room for two batches, superbatches of three: stages wait for room, for packing, for the disk and for each other."""
+    """Room for two batches, superbatches of three: stages wait for room, packing, the disk and each other."""
     plan = plan_for(dataset, store="packed", reads_lent_rows=reads_lent_rows, cache_bytes=20_000, scratch=str(tmp_path))
     table = dataset.features()
     seeds = dataset.split("train")
@@ -293,7 +293,7 @@ def test_leaving_as_a_batch_joins_the_line_for_room_returns(
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
         opened: Any = pipeline.store
         submit = opened.submit
-        streams = []
+        streams: list[BatchStream] = []
 
         def submit_slowly(batch: SampledBatch, make_room: Any) -> Any:
             ticket = submit(batch, make_room)
