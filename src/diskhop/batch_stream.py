@@ -15,7 +15,7 @@ import atexit
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -282,7 +282,7 @@ class BatchStream:
             self._superbatch_gate.leave(SUPERBATCHES_ON_DISK)
             return superbatch
 
-    def _replayed(self) -> Iterator[tuple[Sampled, bool]]:
+    def _replayed(self) -> Generator[tuple[Sampled, bool]]:
         """Batches of superbatches, and whether each is the last one of its own."""
         while True:
             superbatch = self._superbatches.get()
@@ -294,25 +294,26 @@ class BatchStream:
             del superbatch  # with its descriptor, for which the disk would keep the file
             yield last, True
 
-    def _as_sampled(self) -> Iterator[tuple[Sampled, bool]]:
+    def _as_sampled(self) -> Generator[tuple[Sampled, bool]]:
         while True:
             yield self._sampled.get(), False
 
     def _submit(self) -> None:
         store = self._pipeline.store
-        batches = self._as_sampled() if self._maker is None else self._replayed()
-        for index in range(self._num_batches):
-            (sampled, seconds), ends_superbatch = next(batches)
-            self._extracting.enter(1)
-            batch = InFlight(index, sampled, seconds, ends_superbatch)
-            with self._lock:
-                self._unreleased.add(batch)
-            let_in = partial(self._let_in, batch)
-            if store is None:
-                let_in(0)
-            else:
-                batch.ticket = store.submit(sampled, let_in)
-            self._submitted.put(index, batch)
+        # Closed, since an error's traceback may keep it, and with it a trace's descriptor.
+        with contextlib.closing(self._as_sampled() if self._maker is None else self._replayed()) as batches:
+            for index in range(self._num_batches):
+                (sampled, seconds), ends_superbatch = next(batches)
+                self._extracting.enter(1)
+                batch = InFlight(index, sampled, seconds, ends_superbatch)
+                with self._lock:
+                    self._unreleased.add(batch)
+                let_in = partial(self._let_in, batch)
+                if store is None:
+                    let_in(0)
+                else:
+                    batch.ticket = store.submit(sampled, let_in)
+                self._submitted.put(index, batch)
 
     def _let_in(self, batch: InFlight, store_bytes: int) -> None:
         num_bytes = self._pipeline.bytes_on_its_way(batch.sampled, store_bytes)
