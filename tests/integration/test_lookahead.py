@@ -160,7 +160,7 @@ def test_a_pass_left_early_spoils_nothing(dataset: Dataset, tmp_path: Path, stor
 
 @pytest.mark.parametrize("store", LOOKING_AHEAD)
 def test_a_disk_that_fills_up_makes_superbatches_shorter(dataset: Dataset, small_disk: Path, store: str) -> None:
-    plan = plan_of(dataset, store=store, disk_bytes=1_000_000, cache_bytes=4_000, scratch=str(small_disk))
+    plan = plan_of(dataset, store=store, cache_bytes=4_000, scratch=str(small_disk))
     expected = values(fetched(dataset, plan_of(dataset, store="direct")))
     assert plan.superbatch >= 2
     # More than a disk of 1 MiB takes.
