@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
@@ -35,6 +36,15 @@ def memory_folder(otherwise: Path) -> Iterator[Path]:
 def threads_engine(injector: FaultInjector | None = None) -> Engine:
     """The engine that runs everywhere."""
     return Engine("threads", 4, injector)
+
+
+def open_paths(folder: Path) -> list[str]:
+    """Files below a folder of which this process has a descriptor, also those that are removed."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # it was that of the listing itself
+            found.append(str(descriptor.readlink()))
+    return [path for path in found if path.startswith(f"{folder}/")]
 
 
 def random_pairs(num_nodes: int, num_edges: int, seed: int = 0) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ import atexit
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -63,12 +63,13 @@ class MiniBatch:
 class InFlight:
     """A batch between its submission and the consumer's release; the bytes are those that it is let in with.
 
-    index: of its submission in this pass.
+    index: of its submission in this pass. ends_superbatch: it is the last one of its own.
     """
 
     index: int
     sampled: SampledBatch
     sample_seconds: float
+    ends_superbatch: bool
     bytes_on_its_way: int = 0
     bytes_assembled: int = 0
     ticket: Any = None
@@ -230,10 +231,12 @@ class BatchStream:
             if self._is_stopped:
                 return
             self._is_stopped = True
-            tickets = [batch.ticket for batch in self._unreleased if batch.ticket is not None]
         channels = self._sampled, self._superbatches, self._submitted, self._ready, self._used
         for closable in (self._on_their_way, self._extracting, self._assembled, self._superbatch_gate, *channels):
             closable.close(error)
+        # No batch is submitted to who collects any more: a ticket that comes later is nobody's to wait for.
+        with self._lock:
+            tickets = [batch.ticket for batch in self._unreleased if batch.ticket is not None]
         for ticket in tickets:
             if self._pipeline.store is not None:
                 self._pipeline.store.cancel(ticket)
@@ -282,34 +285,48 @@ class BatchStream:
             self._superbatch_gate.leave(SUPERBATCHES_ON_DISK)
             return superbatch
 
-    def _replayed(self) -> Iterator[Sampled]:
+    def _replayed(self) -> Generator[tuple[Sampled, bool]]:
+        """Batches of superbatches, and whether each is the last one of its own."""
         while True:
             superbatch = self._superbatches.get()
-            for index in range(len(superbatch)):
-                yield superbatch.batch(index)
+            num_batches = len(superbatch)
+            for index in range(num_batches - 1):
+                yield superbatch.batch(index), False
+            last = superbatch.batch(num_batches - 1)
             superbatch.remove()
             del superbatch  # with its descriptor, for which the disk would keep the file
-            self._superbatch_gate.leave(1)
+            yield last, True
+
+    def _as_sampled(self) -> Generator[tuple[Sampled, bool]]:
+        while True:
+            yield self._sampled.get(), False
+
+    def _as_packed(self, replay: Callable[[], Iterator[Sampled]]) -> Generator[tuple[Sampled, bool]]:
+        for sampled in replay():
+            yield sampled, False
+
+    def _source(self) -> Generator[tuple[Sampled, bool]]:
+        """Batches in the order of their submission, and whether each is the last of a superbatch."""
+        if self._replay is not None:
+            return self._as_packed(self._replay)
+        return self._as_sampled() if self._maker is None else self._replayed()
 
     def _submit(self) -> None:
         store = self._pipeline.store
-        next_batch = self._sampled.get
-        if self._replay is not None:
-            next_batch = partial(next, self._replay())
-        elif self._maker is not None:
-            next_batch = partial(next, self._replayed())
-        for index in range(self._num_batches):
-            sampled, seconds = next_batch()
-            self._extracting.enter(1)
-            batch = InFlight(index, sampled, seconds)
-            with self._lock:
-                self._unreleased.add(batch)
-            let_in = partial(self._let_in, batch)
-            if store is None:
-                let_in(0)
-            else:
-                batch.ticket = store.submit(sampled, let_in)
-            self._submitted.put(index, batch)
+        # Closed, since an error's traceback may keep it, and with it a trace's descriptor.
+        with contextlib.closing(self._source()) as batches:
+            for index in range(self._num_batches):
+                (sampled, seconds), ends_superbatch = next(batches)
+                self._extracting.enter(1)
+                batch = InFlight(index, sampled, seconds, ends_superbatch)
+                with self._lock:
+                    self._unreleased.add(batch)
+                let_in = partial(self._let_in, batch)
+                if store is None:
+                    let_in(0)
+                else:
+                    batch.ticket = store.submit(sampled, let_in)
+                self._submitted.put(index, batch)
 
     def _let_in(self, batch: InFlight, store_bytes: int) -> None:
         num_bytes = self._pipeline.bytes_on_its_way(batch.sampled, store_bytes)
@@ -333,9 +350,7 @@ class BatchStream:
                 assert batch.x is not None
                 batch.prepared = self._prepare(batch.sampled, batch.x)
             if assembles:
-                if batch.ticket is not None and self._pipeline.store is not None:
-                    self._pipeline.store.release(batch.ticket)
-                    batch.ticket = None
+                self._release_ticket(batch)
                 self._on_their_way.leave(batch.bytes_on_its_way)
                 batch.bytes_on_its_way = 0
             self._ready.put(batch.index, batch)
@@ -354,10 +369,17 @@ class BatchStream:
     def _release(self, batch: InFlight) -> None:
         with self._lock:
             self._unreleased.discard(batch)
-        if batch.ticket is not None and self._pipeline.store is not None:
-            self._pipeline.store.release(batch.ticket)
-        batch.ticket = batch.x = batch.rows = batch.prepared = None
+        self._release_ticket(batch)
+        batch.x = batch.rows = batch.prepared = None
         self._leave(batch)
+
+    def _release_ticket(self, batch: InFlight) -> None:
+        ticket, batch.ticket = batch.ticket, None
+        if ticket is not None and self._pipeline.store is not None:
+            self._pipeline.store.release(ticket)
+            if batch.ends_superbatch:
+                # Only now nothing of it is on the disk any more, neither its trace nor what the store made of it.
+                self._superbatch_gate.leave(1)
 
     def _leave(self, batch: InFlight) -> None:
         self._on_their_way.leave(batch.bytes_on_its_way)

@@ -32,9 +32,10 @@ class _Closable:
             self._changed.notify_all()
 
     def require_open(self) -> None:
-        """Raise ClosedError, or the error given to close(), once it is closed."""
+        """Raise ClosedError once it is closed, whatever the reason: that is told to who waits."""
         with self._changed:
-            self._raise_if_closed()
+            if self._closed:
+                raise ClosedError
 
     def _raise_if_closed(self) -> None:
         if self._error is not None:

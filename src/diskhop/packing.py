@@ -28,7 +28,7 @@ from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.progress import Progress
 from diskhop.errors import ConfigError, DiskBudgetError
-from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, aligned
+from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, aligned, slot_bytes_for
 from diskhop.features.packed.layout import (
     HELD_FILE,
     HELD_IDS_FILE,
@@ -293,7 +293,7 @@ class _Making:
         )
         segment = self._choose_segment(trace, is_held, held)
         shared = SharedRows(trace, is_held, segment, self.table, packer.partition_rows)
-        chunks = lay_out_chunks(shared, trace, self.table.row_bytes)
+        chunks = lay_out_chunks(shared, trace, self.table.row_bytes, len(held))
         settings = {**settings_of(self._settings(epoch), hash_held(held)), "segment": segment}
         end = encode_end(chunks, shared.num_rows, settings)
         num_bytes = chunks[-1].end + len(end)
@@ -360,7 +360,7 @@ class _Making:
         write_file(folder / LAYOUT_FILE, encode_layout(layout), self.tools.injector)
 
 
-def lay_out_chunks(shared: SharedRows, trace: TraceReader, row_bytes: int) -> list[Chunk]:
+def lay_out_chunks(shared: SharedRows, trace: TraceReader, row_bytes: int, num_held: int) -> list[Chunk]:
     """Where each batch's chunk goes, behind the rows that are shared."""
     chunks: list[Chunk] = []
     for index, (num_nodes, num_packed, num_shared) in enumerate(shared.own):
@@ -373,6 +373,7 @@ def lay_out_chunks(shared: SharedRows, trace: TraceReader, row_bytes: int) -> li
                 num_packed=num_packed,
                 num_shared=num_shared,
                 row_bytes=row_bytes,
+                slot_bytes=slot_bytes_for(num_held + num_packed + num_shared),
                 record_bytes=header.num_bytes,
             )
         )

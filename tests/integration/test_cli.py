@@ -253,9 +253,10 @@ def test_bad_options_list_the_known(graph: Path, capsys: pytest.CaptureFixture[s
     for option, value in (("--cache", "1MB"), ("--disk", "1GB"), ("--scratch", "s"), ("--pinned", "degree")):
         options = ["train", str(graph), "--store", "direct", "--epochs", "1", option, value]
         expect_one_line(capsys, options, option, "no use with the store 'direct'", "leave it out", begun=True)
-    options = ["train", str(graph), "--epochs", "1", "--store", "belady"]
-    expect_one_line(capsys, [*options, "--disk", "1KB"], "--disk 1 KB is too small", begun=True)
-    expect_one_line(capsys, [*options, "--scratch", "/dev/null/x"], "/dev/null/x", "--scratch", begun=True)
+    for store in ("belady", "packed"):
+        options = ["train", str(graph), "--epochs", "1", "--store", store]
+        expect_one_line(capsys, [*options, "--disk", "1KB"], "--disk 1 KB is too small", begun=True)
+        expect_one_line(capsys, [*options, "--scratch", "/dev/null/x"], "/dev/null/x", "--scratch", begun=True)
 
 
 def test_every_store_trains_the_same_model(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,6 +267,9 @@ def test_every_store_trains_the_same_model(graph: Path, tmp_path: Path, capsys: 
         ["static", "--cache", "2KB", "--pinned", "accesses"],
         ["belady", "--cache", "2KB", "--scratch", str(tmp_path / "scratch"), "--disk", "300KB"],
         ["belady"],
+        ["packed", "--cache", "2KB", "--scratch", str(tmp_path / "scratch"), "--disk", "300KB"],
+        ["packed", "--pinned", "accesses", "--cache", "2KB"],
+        ["packed"],
         ["shared", "--ordered"],
         ["shared", "--ordered", "--cache", "2KB", "--threads", "1"],
     ):

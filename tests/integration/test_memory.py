@@ -42,7 +42,8 @@ sets = tuple(
 budget = Budget(memory_bytes)
 how = sys.argv[4:]
 workload = Workload(
-    seed_sets=sets, seed=0, store=store, holds_while_waiting="holds" in how, reads_lent_rows="lent" in how
+    seed_sets=sets, seed=0, store=store, holds_while_waiting="holds" in how, reads_lent_rows="lent" in how,
+    cache_bytes=40_000_000 if "cached" in how else None,
 )
 plan = choose_plan(dataset, workload, budget, assumed_device_model())
 if "alone" in how:
@@ -62,7 +63,7 @@ def watch():
         most = max(most, of(status, "RssAnon"))
 watcher = threading.Thread(target=watch)
 watcher.start()
-needed = 0
+needed = brought = 0
 with open_pipeline(dataset, plan, budget) as pipeline:
     for purpose, seeds, batch_size, fanouts in passes + passes:
         with pipeline.run(
@@ -71,12 +72,15 @@ with open_pipeline(dataset, plan, budget) as pipeline:
             for batch in batches:
                 float((batch.x if batch.rows is None else batch.x[batch.rows[:1000].copy()]).sum())
                 needed += batch.counts.bytes_needed
+                missed_rows = batch.counts.rows_requested - batch.counts.rows_hit
+                brought += missed_rows * dataset.features().row_bytes
                 if not plan.holds_while_waiting:
                     del batch
 done.set()
 watcher.join()
 print(json.dumps({
     "grown_bytes": (most - before) * 1024, "reserved_bytes": sum(plan.reserved.values()), "needed_bytes": needed,
+    "brought_bytes": brought, "held_bytes": plan.cache_rows * dataset.features().row_bytes,
     "read_bytes": of("/proc/self/io", "read_bytes") - read_before, "topology": plan.topology,
     "sampling_threads": plan.sampling_threads,
 }))
@@ -117,7 +121,10 @@ def graph_of_edges(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def run(dataset: Dataset, memory_bytes: int, store: str, *how: str) -> dict[str, Any]:
-    """How: 'holds': the consumer has a batch while it waits; 'alone': one is on its way; 'lent': see Workload."""
+    """How: 'holds': the consumer has a batch while it waits; 'alone': one is on its way; 'lent': see Workload.
+
+    'cached': 40 MB of rows are kept.
+    """
     command = [sys.executable, "-c", PROGRAM, str(dataset.path), str(memory_bytes), store, *how]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -140,6 +147,9 @@ SLACK_BYTES = 24_000_000
         # Room for two batches that share no row is room for most of this table.
         ("shared", 260_000_000, "drops"),
         ("shared", 400_000_000, "holds"),
+        ("packed", 300_000_000, "drops"),
+        ("packed", 400_000_000, "holds"),
+        ("packed", 400_000_000, "cached"),
     ],
 )
 def test_a_store_out_of_core_holds_what_it_reserved(dataset: Dataset, store: str, memory_bytes: int, how: str) -> None:
@@ -160,6 +170,21 @@ def test_a_store_out_of_core_reads_from_the_disk(dataset: Dataset, store: str) -
     found = run(dataset, 200_000_000, store, "alone")
     # With everything evicted first, no byte of a needed row can have come from anywhere else.
     assert found["read_bytes"] >= found["needed_bytes"]
+
+
+def test_packed_rows_come_from_the_disk(dataset: Dataset) -> None:
+    found = run(dataset, 420_000_000, "packed", "alone", "cached")
+    # Those held once; each batch's others out of its chunk, which was written past the page cache.
+    assert found["held_bytes"] >= 39_999_000
+    assert found["brought_bytes"] > found["needed_bytes"] / 4
+    assert found["read_bytes"] >= found["held_bytes"] + found["brought_bytes"]
+
+
+@pytest.mark.parametrize("memory_bytes", [220_000_000, 300_000_000])
+def test_packed_rows_read_where_they_are_take_no_more_than_their_buffer(dataset: Dataset, memory_bytes: int) -> None:
+    found = run(dataset, memory_bytes, "packed", "lent")
+    assert found["reserved_bytes"] <= memory_bytes
+    assert found["reserved_bytes"] / 2 <= found["grown_bytes"] <= found["reserved_bytes"] + SLACK_BYTES
 
 
 @pytest.mark.parametrize(("memory_bytes", "topology"), [(45_000_000, "mapped"), (200_000_000, "cached")])

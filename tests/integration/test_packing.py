@@ -217,8 +217,8 @@ def test_every_flipped_byte_that_is_read_is_found(tmp_path: Path) -> None:
     # Of every chunk the head, without the zeros in it, and what follows; and the file's last block.
     counting = [range(len(content) - 4096, len(content) - 4000)]
     for chunk in source.chunks:
-        counting += [range(chunk.offset, chunk.offset + 72), range(chunk.offset + 4088, chunk.offset + 4096)]
-        counting.append(range(chunk.offset + 4096, chunk.offset + 4096 + 4 * chunk.num_nodes))
+        counting += [range(chunk.offset, chunk.offset + 80), range(chunk.offset + 4088, chunk.offset + 4096)]
+        counting.append(range(chunk.offset + 4096, chunk.offset + 4096 + 2 * chunk.num_nodes))
         counting.append(range(chunk.rows_offset, chunk.rows_offset + chunk.rows_bytes))
     source.close()
     generator = np.random.default_rng(0)

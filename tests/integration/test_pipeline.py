@@ -8,6 +8,7 @@ import threading
 import time
 import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,19 @@ import pytest
 import torch
 
 from diskhop._native import FaultInjector, FaultRule, why_no_uring
-from diskhop.batch_stream import InFlight, MiniBatch
+from diskhop.batch_stream import BatchStream, InFlight, MiniBatch
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
 from diskhop.features import STORES
+from diskhop.features.packed.store import own_rows
 from diskhop.io.device_model import assumed_device_model
 from diskhop.pipeline import Pipeline, open_pipeline
 from diskhop.plan import Plan
 from diskhop.planning.defaults import Workload, choose_plan
-from diskhop.protocols import Purpose
+from diskhop.protocols import Purpose, SampledBatch
 from diskhop.sampling.accesses import SeedSet
-from tests.graphs import make_dataset
+from tests.graphs import make_dataset, open_paths
 from tests.runs import small_graph
 
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
@@ -247,6 +249,78 @@ def test_leaving_at_any_moment_returns_at_once(dataset: Dataset, reads_lent_rows
         assert read == dropped + held
 
 
+@pytest.mark.parametrize("reads_lent_rows", [True, False])
+def test_leaving_while_chunks_are_packed_or_read_returns_at_once(
+    dataset: Dataset, tmp_path: Path, reads_lent_rows: bool
+) -> None:
+    """Room for two batches, superbatches of three: stages wait for room, packing, the disk and each other."""
+    plan = plan_for(dataset, store="packed", reads_lent_rows=reads_lent_rows, cache_bytes=20_000, scratch=str(tmp_path))
+    table = dataset.features()
+    seeds = dataset.split("train")
+    assert table is not None
+    assert seeds is not None
+    plan = replace(plan, buffer_rows=2 * own_rows(table, plan.batch_rows, 0), superbatch=3)
+    expected = run_all(dataset, plan, num_batches=None)
+    generator = np.random.default_rng(0)
+    with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
+        for start in range(300):
+            with pipeline.run(
+                seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=FANOUTS, batch_size=100, seed=3
+            ) as batches:
+                for index in range(generator.integers(0, 5)):
+                    assert torch.equal(rows_of(next(batches)), expected[index].x), start
+                time.sleep(generator.choice([0, 0.0005, 0.003]))
+                left = time.monotonic()
+            assert time.monotonic() - left < 1
+            assert not [thread for thread in threading.enumerate() if thread.name.startswith("diskhop_")]
+    assert not list(tmp_path.iterdir())
+    assert not open_paths(tmp_path)
+
+
+@pytest.mark.parametrize("store", ["shared", "packed"])
+def test_leaving_as_a_batch_joins_the_line_for_room_returns(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    """A ticket that is there just after the others were cancelled is cancelled too."""
+    plan = plan_for(dataset, store=store, reads_lent_rows=True, cache_bytes=0)
+    table = dataset.features()
+    seeds = dataset.split("train")
+    assert table is not None
+    assert seeds is not None
+    buffer_rows = 2 * (own_rows(table, plan.batch_rows, 0) if store == "packed" else plan.batch_rows)
+    plan = replace(plan, buffer_rows=buffer_rows, cache_rows=buffer_rows if store == "shared" else 0, ordered=True)
+    is_in_line = threading.Event()
+    with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
+        opened: Any = pipeline.store
+        submit = opened.submit
+        streams: list[BatchStream] = []
+
+        def submit_slowly(batch: SampledBatch, make_room: Any) -> Any:
+            ticket = submit(batch, make_room)
+            if batch.number == 2:
+                is_in_line.set()
+                while not (streams and streams[0]._is_stopped):
+                    time.sleep(0.001)
+            return ticket
+
+        monkeypatch.setattr(opened, "submit", submit_slowly)
+        stream = pipeline.run(seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=FANOUTS, batch_size=100, seed=3)
+        streams.append(stream)
+        close_gate = stream._on_their_way.close
+
+        def close_slowly(error: BaseException | None) -> None:
+            time.sleep(0.3)
+            close_gate(error)
+
+        monkeypatch.setattr(stream._on_their_way, "close", close_slowly)
+        next(stream)
+        assert is_in_line.wait(20)
+        closing = threading.Thread(target=stream.close, daemon=True)
+        closing.start()
+        closing.join(10)
+        assert not closing.is_alive()
+
+
 def test_features_are_the_dataset_s_rows(dataset: Dataset) -> None:
     table = dataset.features()
     assert table is not None
@@ -266,7 +340,7 @@ def test_epochs_and_purposes_draw_anew(dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("store", ["direct", "static", "belady", "shared"])
+@pytest.mark.parametrize("store", ["direct", "static", "belady", "shared", "packed"])
 @pytest.mark.parametrize("kind", ["short_transfer", "interrupted", "again"])
 def test_curable_faults_leave_batches_as_they_are(dataset: Dataset, store: str, engine: str, kind: str) -> None:
     reference = run_all(dataset, plan_for(dataset))
@@ -276,7 +350,7 @@ def test_curable_faults_leave_batches_as_they_are(dataset: Dataset, store: str, 
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("store", ["direct", "static", "belady", "shared"])
+@pytest.mark.parametrize("store", ["direct", "static", "belady", "shared", "packed"])
 @pytest.mark.parametrize("kind", ["io_error", "truncated"])
 def test_each_incurable_fault_is_one_error_with_file_and_offset(
     dataset: Dataset, store: str, engine: str, kind: str
@@ -300,7 +374,7 @@ def test_each_incurable_fault_is_one_error_with_file_and_offset(
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("diskhop")]
 
 
-@pytest.mark.parametrize("store", ["direct", "static", "belady", "shared"])
+@pytest.mark.parametrize("store", ["direct", "static", "belady", "shared", "packed"])
 def test_leaving_early_joins_every_thread_and_returns_the_memory(dataset: Dataset, store: str) -> None:
     plan = plan_for(dataset, store=store)
     seeds = dataset.split("train")

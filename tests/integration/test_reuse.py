@@ -129,7 +129,7 @@ def test_without_it_every_epoch_draws_anew(dataset: Dataset) -> None:
 def test_the_batches_reused_are_as_many_of_the_first_as_an_epoch_may_have(
     dataset: Dataset, expected: tuple[list[tuple[int, str]], list[float]]
 ) -> None:
-    for store in ("direct", "belady"):
+    for store in ("direct", "belady", "packed"):
         first, *others = epochs_of(dataset, max_batches=20, store=store)[0]
         assert first == expected[0][:20]
         assert all(sorted(epoch) == first and epoch != first for epoch in others)
@@ -137,7 +137,7 @@ def test_the_batches_reused_are_as_many_of_the_first_as_an_epoch_may_have(
     assert sorted(epochs_of(dataset, max_batches=1000, epochs=2)[0][1]) == expected[0]
 
 
-@pytest.mark.parametrize("store", ["direct", "belady"])
+@pytest.mark.parametrize("store", ["direct", "belady", "packed"])
 def test_resuming_ends_with_the_bytes_of_a_run_never_stopped(dataset: Dataset, tmp_path: Path, store: str) -> None:
     options = {**REUSED, "store": store, "max_batches": 30}
     train(dataset, out=tmp_path / "whole", **options)

@@ -391,12 +391,6 @@ def test_a_pass_that_was_broken_off_leaves_nothing_wrong_behind(tmp_path: Path) 
                     store.collect(tickets[-1])
 
 
-def test_belady_refuses_batches_that_nobody_looked_over(tmp_path: Path) -> None:
-    table, _ = write_table(tmp_path / "features.bin", 50, 60, 60)
-    with opened("belady", table) as store, pytest.raises(PipelineError, match="batch 4 came before the trace"):
-        store.submit(batch_of(np.arange(5), 4), no_limit)
-
-
 @pytest.mark.parametrize("name", STORES)
 def test_closing_with_batches_in_flight_returns(tmp_path: Path, name: str) -> None:
     table, _ = write_table(tmp_path / "features.bin", 4000, 512, 512)

@@ -79,7 +79,7 @@ def test_config_toml_repeats_a_run_to_the_last_bit(dataset: Dataset, tmp_path: P
 @pytest.mark.parametrize(
     "changes",
     [
-        *({"store": store} for store in ("memory", "mapped", "pread", "static")),
+        *({"store": store} for store in ("memory", "mapped", "pread", "static", "belady", "packed")),
         {"store": "shared", "ordered": True},
         {"memory_bytes": 20_000_000},
     ],

@@ -22,7 +22,7 @@ from diskhop.errors import ConfigError
 from diskhop.features import STORES, StoreKind
 from diskhop.features.packed.layout import Layout
 from diskhop.features.packed.packer import packing_bytes
-from diskhop.features.packed.store import chunk_bytes, head_bytes, own_rows, packed_batch_bytes
+from diskhop.features.packed.store import chunk_bytes, head_bytes, own_rows, packed_batch_bytes, require_packable
 from diskhop.features.scanning import BYTES_A_ROW_TO_JOIN
 from diskhop.io.device_model import DeviceModel, assumed_device_model
 from diskhop.io.engine import DEFAULT_DEPTH, choose_engine, open_engine
@@ -188,6 +188,8 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     if threads < 1:
         raise ConfigError(f"threads must be at least 1, got {threads}")
     table = dataset.features()
+    if kind.packs and table is not None:
+        require_packable(table)
     ordered = workload.ordered or not kind.extracts or table is None
     # As they come, a batch that is slow to sample must not be in the way of the others.
     sampling_threads = max(1 if ordered else 2, threads // 2)

@@ -3,10 +3,11 @@
 Little-endian; head, body and rows each start at a multiple of 4096 bytes, with zeros between:
 
     head   offset 0   magic "DHCK", uint16 version (1), 2 zeros
-               8      uint64: batch number, nodes, packed rows, shared rows, bytes of a row, bytes of the record
-              56      uint64 xxh3 of the body, uint64 xxh3 of the packed rows
+               8      uint64: batch number, nodes, packed rows, shared rows, bytes of a row, of a slot, of the record
+              64      uint64 xxh3 of the body, uint64 xxh3 of the packed rows
             4088      uint64 xxh3 of all bytes before it
-    body    4096      slots       int32 (nodes)
+    body    4096      slots       their low 16 bits, uint16 (nodes); the others, uint8, or uint16 where one has more
+                                  than 24 bits (nodes)
                       shared ids  uint32 (shared rows), ascending
                       record      the sampled batch (sampled_record.py), where the file is to be used without its trace
     rows              the packed rows, by ascending id
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -31,7 +32,7 @@ VERSION = 1
 BLOCK_BYTES = 4096
 
 _MAGIC = b"DHCK"
-_HEADER = struct.Struct("<4sHH8Q")
+_HEADER = struct.Struct("<4sHH9Q")
 _CHECKSUM = struct.Struct("<Q")
 _CHECKSUM_OFFSET = BLOCK_BYTES - _CHECKSUM.size
 _REMEDY = "remove it and pack again"
@@ -47,13 +48,18 @@ class Chunk:
     num_packed: int
     num_shared: int
     row_bytes: int
+    slot_bytes: int
     record_bytes: int
+
+    @property
+    def shared_offset(self) -> int:
+        """Of the shared ids, in the body."""
+        return padded(2 * self.num_nodes) + padded((self.slot_bytes - 2) * self.num_nodes)
 
     @property
     def head_bytes(self) -> int:
         """Of head and body."""
-        body_bytes = padded(4 * self.num_nodes) + padded(4 * self.num_shared) + self.record_bytes
-        return BLOCK_BYTES + aligned(body_bytes)
+        return BLOCK_BYTES + aligned(self.shared_offset + padded(4 * self.num_shared) + self.record_bytes)
 
     @property
     def rows_offset(self) -> int:
@@ -77,20 +83,41 @@ class Chunk:
 
 
 class Body(NamedTuple):
-    """The arrays of a body: int32 (nodes), uint32 (shared rows), uint8 (bytes of the record)."""
+    """The arrays of a body.
 
-    slots: NDArray[np.int32]
+    slots_low, slots_high: uint16 and uint8 or uint16 (nodes). shared_ids: uint32 (shared rows). record: uint8 (bytes).
+    """
+
+    slots_low: NDArray[np.uint16]
+    slots_high: NDArray[Any]
     shared_ids: NDArray[np.uint32]
     record: NDArray[np.uint8]
+
+    def store_slots(self, slots: NDArray[np.int64]) -> None:
+        """Take slots, int64 (nodes)."""
+        np.copyto(self.slots_low, slots & 0xFFFF, casting="unsafe")
+        np.copyto(self.slots_high, slots >> 16, casting="unsafe")
+
+    def load_slots(self, out: NDArray[np.int64]) -> None:
+        """Give slots, int64 (nodes)."""
+        np.copyto(out, self.slots_high)
+        np.left_shift(out, 16, out=out)
+        np.bitwise_or(out, self.slots_low, out=out)
+
+
+def slot_bytes_for(num_slots: int) -> int:
+    """Bytes of a slot, where they are below num_slots."""
+    return 3 if num_slots <= 1 << 24 else 4
 
 
 def lay_out_body(chunk: Chunk, body: NDArray[np.uint8]) -> Body:
     """The parts of a body (uint8, head_bytes - BLOCK_BYTES), as views."""
-    shared_offset = padded(4 * chunk.num_nodes)
-    record_offset = shared_offset + padded(4 * chunk.num_shared)
+    high_offset, high_bytes = padded(2 * chunk.num_nodes), chunk.slot_bytes - 2
+    record_offset = chunk.shared_offset + padded(4 * chunk.num_shared)
     return Body(
-        body[: 4 * chunk.num_nodes].view(np.int32),
-        body[shared_offset : shared_offset + 4 * chunk.num_shared].view(np.uint32),
+        body[: 2 * chunk.num_nodes].view(np.uint16),
+        body[high_offset : high_offset + high_bytes * chunk.num_nodes].view(np.uint8 if high_bytes == 1 else np.uint16),
+        body[chunk.shared_offset : chunk.shared_offset + 4 * chunk.num_shared].view(np.uint32),
         body[record_offset : record_offset + chunk.record_bytes],
     )
 
@@ -151,5 +178,6 @@ def _fields(chunk: Chunk) -> tuple[int, ...]:
         chunk.num_packed,
         chunk.num_shared,
         chunk.row_bytes,
+        chunk.slot_bytes,
         chunk.record_bytes,
     )

@@ -2,7 +2,8 @@
 
     shared rows   the table of rows that the batches of a segment share, one segment after the other
     chunks        see chunk.py
-    list          int64 (chunks, 6): offset, batch number, nodes, packed rows, shared rows, bytes of the record
+    list          int64 (chunks, 7): offset, batch number, nodes, packed rows, shared rows, bytes of a slot and of the
+                  record
     last block    magic "DHPF", uint16 version (1), 2 zeros; uint64: chunks, rows of the shared table, bytes of a row,
                   bytes of the settings, xxh3 of the list; the settings: JSON in ASCII; at 4088 xxh3 of all before it
 
@@ -78,7 +79,7 @@ class PackFile:
 def encode_end(chunks: Sequence[Chunk], num_shared: int, settings: Mapping[str, object]) -> NDArray[np.uint8]:
     """What follows the last chunk of a file that stays: list and last block, uint8."""
     rows = [
-        (each.offset, each.number, each.num_nodes, each.num_packed, each.num_shared, each.record_bytes)
+        (each.offset, each.number, each.num_nodes, each.num_packed, each.num_shared, each.slot_bytes, each.record_bytes)
         for each in chunks
     ]
     listed = np.array(rows, "<i8").reshape(-1).view(np.uint8)
@@ -112,23 +113,25 @@ def open_pack_file(path: Path, settings: Mapping[str, object]) -> PackFile:
                 raise FormatError(f"{path}: its last block is not that of packed batches, version {VERSION}; {_REMEDY}")
             stored = json.loads(last[_LAST.size : _LAST.size + text_bytes].tobytes())
             require_same_settings(path, stored, settings, "packed batches")
-            listed_bytes = 6 * 8 * num_chunks
+            listed_bytes = 7 * 8 * num_chunks
             file.seek(num_bytes - BLOCK_BYTES - aligned(listed_bytes))
             listed = np.frombuffer(file.read(listed_bytes), np.uint8)
     except OSError as error:
         raise ReadError(f"{path}: cannot be read: {error.strerror}; {_REMEDY}") from error
     if len(listed) != listed_bytes or digest(listed) != expected:
         raise FormatError(f"{path}: damaged: its list of batches has another checksum; {_REMEDY}")
-    chunks = [
-        Chunk(
-            offset=offset,
-            number=number,
-            num_nodes=num_nodes,
-            num_packed=num_packed,
-            num_shared=of_shared,
-            row_bytes=row_bytes,
-            record_bytes=record_bytes,
+    chunks = []
+    for offset, number, num_nodes, num_packed, of_shared, slot_bytes, record_bytes in listed.view("<i8").reshape(-1, 7):
+        chunks.append(
+            Chunk(
+                offset=int(offset),
+                number=int(number),
+                num_nodes=int(num_nodes),
+                num_packed=int(num_packed),
+                num_shared=int(of_shared),
+                row_bytes=row_bytes,
+                slot_bytes=int(slot_bytes),
+                record_bytes=int(record_bytes),
+            )
         )
-        for offset, number, num_nodes, num_packed, of_shared, record_bytes in listed.view("<i8").reshape(-1, 6).tolist()
-    ]
     return PackFile(path, chunks, num_shared, temporary=False, settings=stored)

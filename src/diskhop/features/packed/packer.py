@@ -48,14 +48,14 @@ class PackingCounts:
 
 def packing_bytes(table: Table, partition_bytes: int) -> int:
     """Memory for packing in partitions of about so many bytes: two of them, and what is staged."""
-    return 2 * _rows_of(table, partition_bytes) * table.row_stride + _NUM_STAGED * _staged_bytes(table)
+    return 2 * aligned(_rows_of(table, partition_bytes) * table.row_stride) + _NUM_STAGED * _staged_bytes(table)
 
 
 def _rows_of(table: Table, partition_bytes: int) -> int:
-    """Rows of a partition: at least one block of the file, at most the table, in whole blocks."""
+    """Rows of a partition: the table, or as many as take whole blocks of the file."""
     rows_a_block = int(np.lcm(table.row_stride, BLOCK_BYTES)) // table.row_stride
-    most_blocks = max(1, -(-table.num_rows // rows_a_block))
-    return rows_a_block * max(1, min(partition_bytes // (rows_a_block * table.row_stride), most_blocks))
+    num_blocks = max(1, partition_bytes // (rows_a_block * table.row_stride))
+    return max(1, min(rows_a_block * num_blocks, table.num_rows))
 
 
 def _staged_bytes(table: Table) -> int:
@@ -88,7 +88,7 @@ class Packer:
         self._file = File(str(table.path), "read")
         self.partition_rows = _rows_of(table, partition_bytes)
         self.num_partitions = -(-table.num_rows // self.partition_rows)
-        whole_bytes = self.partition_rows * table.row_stride
+        whole_bytes = aligned(self.partition_rows * table.row_stride)
         self._pieces_a_partition = -(-whole_bytes // _READ_BYTES)
         self._first_ids = np.arange(self.num_partitions + 1, dtype=np.int64) * self.partition_rows
         own = BufferPool(0)
@@ -115,11 +115,9 @@ class Packer:
         """
         started = time.perf_counter()
         counts = PackingCounts()
-        with destination_errors(path):
-            file = File(str(path), "write")
         lists = RowLists(scratch / f".lists-{path.name}", self._engine, self._pool)
         try:
-            with _Writer(self._engine, file, path, self._staging, counts) as writer:
+            with _Writer(self._engine, path, self._staging, counts) as writer:
                 is_needed = np.zeros(self.num_partitions * self._pieces_a_partition, np.bool_)
                 body_checksums = []
                 offsets: list[int] = []
@@ -175,7 +173,8 @@ class Packer:
         body[:] = 0
         parts = lay_out_body(chunk, body)
         hits, slots, misses = self._find(ids)
-        parts.slots[hits] = slots
+        own_slots = np.empty(chunk.num_nodes, np.int64)
+        own_slots[hits] = slots
         missing = ids[misses].astype(np.uint32)
         if shared is not None:
             places = shared.places(index, missing)
@@ -183,23 +182,25 @@ class Packer:
             # By the place in the table: the scan that reads it goes that way.
             order = np.argsort(places[is_shared])
             parts.shared_ids[:] = places[is_shared][order]
-            parts.slots[misses[is_shared][order]] = np.arange(self._num_held, self._num_held + chunk.num_shared)
+            own_slots[misses[is_shared][order]] = np.arange(self._num_held, self._num_held + chunk.num_shared)
             misses, missing = misses[~is_shared], missing[~is_shared]
         order = np.argsort(missing)
         packed_ids: NDArray[np.uint32] = missing[order]
         first = self._num_held + chunk.num_shared
-        parts.slots[misses[order]] = np.arange(first, first + chunk.num_packed)
+        own_slots[misses[order]] = np.arange(first, first + chunk.num_packed)
+        parts.store_slots(own_slots)
         if record is not None:
             parts.record[:] = record(index)
         return packed_ids
 
     def _mark(self, is_needed: NDArray[np.bool_], ids: NDArray[np.uint32]) -> None:
         """Note which pieces of the table rows lie in."""
-        stride = self._table.row_stride
         partitions, rows = np.divmod(ids.astype(np.int64), self.partition_rows)
         first_pieces = partitions * self._pieces_a_partition
-        is_needed[first_pieces + rows * stride // _READ_BYTES] = True
-        is_needed[first_pieces + (rows * stride + self._table.row_bytes - 1) // _READ_BYTES] = True
+        starts = rows * self._table.row_stride
+        last_byte = self._table.row_bytes - 1
+        for byte in (*range(0, last_byte, _READ_BYTES), last_byte):
+            is_needed[first_pieces + (starts + byte) // _READ_BYTES] = True
 
     def _read_partitions(
         self, is_needed: NDArray[np.bool_], lists: RowLists, counts: PackingCounts
@@ -245,12 +246,11 @@ class Packer:
 class _Writer:
     """Writes anywhere in a file, from buffers that are filled while others are on their way to the disk."""
 
-    def __init__(
-        self, engine: Engine, file: File, path: Path, staging: Sequence[NDArray[np.uint8]], counts: PackingCounts
-    ) -> None:
+    def __init__(self, engine: Engine, path: Path, staging: Sequence[NDArray[np.uint8]], counts: PackingCounts) -> None:
         self._engine = engine
-        self._file = file
         self._path = path
+        with destination_errors(path):
+            self._file = File(str(path), "write")
         self._staged: deque[tuple[NDArray[np.uint8], int | None]] = deque((buffer, None) for buffer in staging)
         self._writing: deque[int] = deque()
         self._counts = counts

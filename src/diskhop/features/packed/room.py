@@ -28,6 +28,6 @@ class Room:
             begin = taken_end
         return None
 
-    def give_back(self, begin: int) -> None:
-        """Free the run that begins here. Of no rows, there may be several: any of them."""
-        self._taken.pop(bisect.bisect_left(self._taken, (begin, begin)))
+    def give_back(self, begin: int, num_rows: int) -> None:
+        """Free a run. Of no rows, there may be several where another one begins: they are told apart by their end."""
+        self._taken.remove((begin, begin + num_rows))

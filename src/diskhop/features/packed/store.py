@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, Engine, File, RowReader, ScanTicket, SharedScan
 from diskhop.budget import format_bytes
 from diskhop.counters import FetchCounts
-from diskhop.errors import BudgetError, DiskhopError, PipelineError
+from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError
 from diskhop.features.packed.chunk import (
     BLOCK_BYTES,
     Body,
@@ -36,6 +36,7 @@ from diskhop.features.packed.chunk import (
     check_bytes,
     check_head,
     lay_out_body,
+    slot_bytes_for,
 )
 from diskhop.features.packed.pack_file import PackFile
 from diskhop.features.packed.packer import Packer
@@ -58,6 +59,7 @@ _SHARED_GAP_DIVISOR = 2
 _BODIES_IN_MEMORY, _BYTES_A_ROW_TO_FIND = 3, 56
 # What direct I/O asks of memory on common disks; where one asks for more, the page cache helps out.
 _MEMORY_ALIGNMENT = 512
+_MOST_ROWS = 2**32
 
 
 def packed_reserves(table: Table, cache_rows: int, _batch_rows: int) -> dict[str, int]:
@@ -85,6 +87,15 @@ def packed_batch_bytes(num_nodes: int) -> int:
 def chunk_bytes(table: Table, num_nodes: int, num_packed: int) -> int:
     """Of the disk, of a batch that shares nothing: its chunk, and while it is packed the list of its rows."""
     return 3 * BLOCK_BYTES + aligned(4 * num_nodes) + num_packed * table.row_bytes + list_bytes(num_packed)
+
+
+def require_packable(table: Table) -> None:
+    """Raise ConfigError for a table of more rows than ids on the disk, uint32, can name."""
+    if table.num_rows > _MOST_ROWS:
+        raise ConfigError(
+            f"{table.path}: has {table.num_rows} rows, and the store 'packed' takes at most {_MOST_ROWS}; "
+            "name another store"
+        )
 
 
 def _unit(table: Table) -> int:
@@ -118,6 +129,7 @@ class PackedStore:
 
     def __init__(self, table: Table, resources: StoreResources) -> None:
         assert resources.scratch is not None
+        require_packable(table)
         self.table = table
         self._resources = resources
         self._scratch = resources.scratch
@@ -129,6 +141,8 @@ class PackedStore:
         held = self._rows[: self._num_held]
         reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
         pinned = resources.pinned
+        if pinned is not None:
+            self._num_held = len(pinned)
         self._find = find_below(self._num_held) if pinned is None else find_listed(pinned, table.num_rows)
         if resources.layout is not None:
             resources.layout.read_held(held)
@@ -170,7 +184,7 @@ class PackedStore:
             self._next = _Draft(self._scratch / f"chunks-{self._num_files}.bin")
             self._num_files += 1
         num_packed = len(self._find(np.ascontiguousarray(batch.node_ids)).misses)
-        self._next.add(batch.number, batch.num_nodes, num_packed, self.table.row_bytes)
+        self._next.add(batch.number, batch.num_nodes, num_packed, self.table.row_bytes, self._num_held)
 
     def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
         """See LookAheadStore."""
@@ -221,7 +235,12 @@ class PackedStore:
         self._require_room(chunk)
         make_room(head_bytes(chunk.num_nodes, chunk.record_bytes))
         fetch = self._begin(source, chunk)
-        self._read_head(fetch)
+        try:
+            self._read_head(fetch)
+        except BaseException:
+            # Nobody else knows of the room that it has, or waits for.
+            self.release(fetch)
+            raise
         return fetch
 
     def collect(self, ticket: _Fetch) -> Rows:
@@ -242,7 +261,7 @@ class PackedStore:
         counts.rows_hit = chunk.num_nodes - chunk.num_own
         counts.bytes_needed = chunk.num_nodes * self.table.row_bytes
         positions = self._resources.pool.take(8 * chunk.num_nodes).view(np.int64)
-        np.copyto(positions, body.slots)
+        body.load_slots(positions)
         np.add(positions, ticket.base - self._num_held, out=positions, where=positions >= self._num_held)
         ticket.body = None
         ticket.head = ticket.head[:0]
@@ -272,7 +291,8 @@ class PackedStore:
                 return
             ticket.is_done = True
             if ticket.first is not None:
-                self._room.give_back(ticket.first)
+                chunk = ticket.chunk
+                self._room.give_back(ticket.first, own_rows(self.table, chunk.num_packed, chunk.num_shared))
             if ticket.source.leave():
                 self._files.discard(ticket.source)
             self._admit()
@@ -416,7 +436,7 @@ class _Draft:
         with destination_errors(path):
             path.touch()
 
-    def add(self, number: int, num_nodes: int, num_packed: int, row_bytes: int) -> None:
+    def add(self, number: int, num_nodes: int, num_packed: int, row_bytes: int, num_held: int) -> None:
         """Make sure of room for a batch, and for the lists of its rows. Raises DestinationError for a full disk."""
         chunk = Chunk(
             offset=self.chunks[-1].end if self.chunks else 0,
@@ -425,6 +445,7 @@ class _Draft:
             num_packed=num_packed,
             num_shared=0,
             row_bytes=row_bytes,
+            slot_bytes=slot_bytes_for(num_held + num_packed),
             record_bytes=0,
         )
         num_list_bytes = self._list_bytes + list_bytes(num_packed)

@@ -1,0 +1,54 @@
+"""Room for batches' rows against a buffer of which every row is marked."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diskhop.features.packed.room import Room
+
+
+class MarkedRows:
+    """Every row of a buffer by itself: whose it is, or None."""
+
+    def __init__(self, first: int, end: int) -> None:
+        self._first = first
+        self._owners: list[int | None] = [None] * (end - first)
+
+    def take(self, owner: int, num_rows: int) -> int | None:
+        for begin in range(len(self._owners) - num_rows + 1):
+            run = slice(begin, begin + num_rows)
+            if all(each is None for each in self._owners[run]):
+                self._owners[run] = [owner] * num_rows
+                return self._first + begin
+        return None
+
+    def give_back(self, owner: int) -> None:
+        self._owners = [None if each == owner else each for each in self._owners]
+
+
+# How many rows to take, or which of the runs that are out to give back.
+STEPS = st.lists(
+    st.tuples(st.just("take"), st.integers(0, 12)) | st.tuples(st.just("give_back"), st.integers(0, 100)), max_size=60
+)
+
+
+@given(st.integers(0, 5), st.integers(0, 30), STEPS)
+def test_runs_are_the_lowest_that_are_free(first: int, num_rows: int, steps: list[tuple[str, int]]) -> None:
+    room, marked = Room(first, first + num_rows), MarkedRows(first, first + num_rows)
+    assert room.num_rows == num_rows
+    out: list[tuple[int, int, int]] = []
+    for owner, (step, value) in enumerate(steps):
+        if step == "take":
+            begin = room.take(value)
+            assert begin == marked.take(owner, value)
+            if begin is not None:
+                out.append((owner, begin, value))
+        elif out:
+            returned, begin, length = out.pop(value % len(out))
+            room.give_back(begin, length)
+            marked.give_back(returned)
+    for owner, begin, length in out:
+        room.give_back(begin, length)
+        marked.give_back(owner)
+    assert room.take(num_rows) == first
