@@ -134,15 +134,13 @@ class PackedStore:
         self._resources = resources
         self._scratch = resources.scratch
         self._engine: Engine = resources.engine
-        self._num_held = min(resources.cache_rows, table.num_rows)
+        pinned = resources.pinned
+        self._num_held = min(resources.cache_rows, table.num_rows) if pinned is None else len(pinned)
         unit = _unit(table)
         first = -(-self._num_held // unit) * unit
         self._rows = empty_rows(BufferPool(0), first + resources.buffer_rows, table.row_bytes)
         held = self._rows[: self._num_held]
         reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
-        pinned = resources.pinned
-        if pinned is not None:
-            self._num_held = len(pinned)
         self._find = find_below(self._num_held) if pinned is None else find_listed(pinned, table.num_rows)
         if resources.layout is not None:
             resources.layout.read_held(held)
