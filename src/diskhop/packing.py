@@ -297,6 +297,7 @@ class _Making:
         settings = {**settings_of(self._settings(epoch), hash_held(held)), "segment": segment}
         end = encode_end(chunks, shared.num_rows, settings)
         num_bytes = chunks[-1].end + len(end)
+        self._note(f"lay out epoch {epoch}", time.perf_counter() - started, 0, 0)
         self.tell(describe_epoch(epoch, chunks, shared, segment, num_bytes, self.table))
         require_free_space(path.parent, num_bytes)
         total, done = len(chunks) * (1 + packer.num_partitions), 0
@@ -308,7 +309,7 @@ class _Making:
 
         counts = packer.pack(trace, chunks, path, scratch, keep_on, shared, trace.record, end)
         self.progress(f"packing epoch {epoch}", total, total)
-        self._note(f"pack epoch {epoch}", time.perf_counter() - started, counts.bytes_read, counts.bytes_written)
+        self._note(f"pack epoch {epoch}", counts.seconds, counts.bytes_read, counts.bytes_written)
 
     def _choose_segment(self, trace: TraceReader, is_held: NDArray[np.bool_], held: NodeIds) -> int:
         """How many batches share rows, so that an epoch takes its part of the disk."""

@@ -136,8 +136,10 @@ def test_a_layout_is_found_by_its_samples_and_others_are_told(dataset: Dataset, 
     assert [step["step"] for step in first.steps] == [
         "sample epoch 0",
         "copy rows in memory",
+        "lay out epoch 0",
         "pack epoch 0",
         "sample epoch 1",
+        "lay out epoch 1",
         "pack epoch 1",
     ]
     assert pack(dataset, **options).steps == []
@@ -251,7 +253,8 @@ def test_reuse_packs_one_epoch_first_and_trains_all_on_it(dataset: Dataset, tmp_
     told = Told()
     options = {**OPTIONS, "store": "packed", "scratch": str(tmp_path), "reuse": True, "epochs": 3, "watcher": told}
     result = train(dataset, **options).result
-    assert [step["step"] for step in result["preparation"]] == ["sample epoch 0", "copy rows in memory", "pack epoch 0"]
+    steps = [step["step"] for step in result["preparation"]]
+    assert steps == ["sample epoch 0", "copy rows in memory", "lay out epoch 0", "pack epoch 0"]
     assert len(told.announcements) == 1
     assert all(epoch["bytes_read"] == result["epochs"][0]["bytes_read"] for epoch in result["epochs"])
     assert "preparation" not in train(dataset, **options).result
@@ -260,7 +263,7 @@ def test_reuse_packs_one_epoch_first_and_trains_all_on_it(dataset: Dataset, tmp_
 def test_with_a_disk_for_all_epochs_a_run_packs_them_first(dataset: Dataset, tmp_path: Path) -> None:
     options = {**OPTIONS, "store": "packed", "scratch": str(tmp_path), "epochs": 3}
     result = train(dataset, **options, disk_bytes=100_000_000).result
-    assert len(result["preparation"]) == 7
+    assert len(result["preparation"]) == 10
     assert run_losses(dataset, **options) == run_losses(dataset, store="memory", cache_bytes=0, epochs=3)
 
 

@@ -1,0 +1,73 @@
+"""What benchmarks/packing.py measures, in a process of its own: `packing_runs.py pack|train OPTIONS`, as JSON.
+
+OPTIONS, a JSON object: workload, dataset, batches (of one epoch), scratch, disk and cache in bytes (0: what is chosen),
+and of `train` the store and without, which is one of the IDEAS in switches.py; of `pack` by_id: shared rows lie in the
+order of their ids.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from diskhop.dataset.dataset import open_dataset
+from diskhop.features import STORES
+from diskhop.features.packed import segments
+from diskhop.training import Watcher, pack, train
+from switches import switch_off
+from training import AfterBatches
+from workloads import BATCH_SIZE, HIDDEN, SEED, WORKLOADS
+
+
+def run_options(given: dict[str, Any], store: str) -> dict[str, Any]:
+    """Of a run on a workload, one epoch of so many batches."""
+    workload = WORKLOADS[given["workload"]]
+    dataset = open_dataset(given["dataset"])
+    kind = STORES[store]
+    return {
+        "dataset": dataset,
+        "model": "sage",
+        "layers": len(workload.fanouts),
+        "hidden": HIDDEN,
+        "fanout": workload.fanouts,
+        "batch_size": BATCH_SIZE,
+        "epochs": 1,
+        "max_batches": given["batches"],
+        "evaluate": False,
+        "memory": workload.memory_bytes(store, dataset),
+        "seed": SEED,
+        **({"cache_bytes": given["cache"] or workload.cache_bytes} if kind.keeps_rows else {}),
+        **({"disk_bytes": given["disk"], "scratch": given["scratch"]} if kind.looks_ahead else {}),
+    }
+
+
+def run_packing(given: dict[str, Any]) -> dict[str, Any]:
+    """Pack an epoch."""
+    if given["by_id"]:
+        # Where the package looks it up: there is no such option.
+        vars(segments)["minhash_order"] = lambda _batches, num_rows: np.arange(num_rows)
+    packed = pack(**run_options(given, "packed"))
+    files = {path.name: path.stat().st_size for path in packed.layout.path.iterdir()}
+    return {"steps": packed.steps, "epoch": asdict(packed.layout.epochs[0]), "files": files}
+
+
+def run_training(given: dict[str, Any]) -> dict[str, Any]:
+    """Train an epoch: result.json."""
+    store = given["store"]
+    watcher = AfterBatches(switch_off(given["without"], store)) if given["without"] else Watcher()
+    result: dict[str, Any] = train(**run_options(given, store), store=store, watcher=watcher).result
+    return result
+
+
+def main() -> None:
+    what, options = sys.argv[1:]
+    given = json.loads(options)
+    print(json.dumps(run_packing(given) if what == "pack" else run_training(given)))
+
+
+if __name__ == "__main__":
+    main()
