@@ -32,6 +32,7 @@ STORE_OF = {
     "DiskGNN": "packed",
     "DiskGNN, streaming": "packed",
     "Ginex": "belady",
+    "Ginex, a row a read": "belady",
     "DGL-OnDisk": "pread",
     "static": "static",
     "shared": "shared",
@@ -44,7 +45,7 @@ class Case:
     """One system at one point of a figure.
 
     cache_bytes: for rows that stay in memory or are kept between batches, where the system has such. disk_bytes: that
-    what is packed ahead may take; 0: half of what is free. is_pipelined: else nothing is read while the model works.
+    what is packed ahead may take; 0: half of what is free. without: one of the IDEAS in switches.py.
     """
 
     system: str
@@ -55,7 +56,7 @@ class Case:
     batch_size: int
     num_batches: int
     num_epochs: int
-    is_pipelined: bool = True
+    without: str = ""
 
     @property
     def is_packed_ahead(self) -> bool:
@@ -89,9 +90,7 @@ def run_case(path: Path, case: Case, scratch: str) -> dict[str, Any]:
     }
     if case.work == "pack":
         return _pack(path, options)
-    # Called with the store's own batches only: nothing is evaluated.
-    after_batch = (lambda: None) if case.is_pipelined else switch_off("pipeline", store)
-    epochs = _Epochs(after_batch)
+    epochs = _Epochs(switch_off(case.without, store) if case.without else lambda: None)
     result = train(open_dataset(path), watcher=epochs, **options).result
     if case.is_packed_ahead and (not result["plan"]["layout"] or "preparation" in result):
         sys.exit(f"{path}: what was packed ahead was not found: {result['plan']['reasons']}")
