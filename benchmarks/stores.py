@@ -373,7 +373,11 @@ def main() -> int:
         help="also the training loop: a whole epoch, or so many batches",
     )
     parser.add_argument(
-        "--without", action="append", choices=IDEAS, default=[], help=f"{', '.join(IDEAS_OF)} also without this idea"
+        "--without",
+        action="append",
+        choices=IDEAS,
+        default=[],
+        help=f"of {', '.join(IDEAS_OF)} those that rest on this idea also without it",
     )
     parser.add_argument("--no-cap", action="store_true", help="without memory control groups")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
