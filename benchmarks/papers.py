@@ -62,13 +62,17 @@ def cache_lists(dataset: Dataset) -> None:
 
 
 def run_planned(script: str, dataset: Dataset, case: Any, plan: Plan, limit_bytes: int | None) -> dict[str, Any]:
-    """What `script DATASET RUN` prints, all files evicted before; 'failed' says why it did not.
+    """What `script DATASET RUN` prints for a case and its plan; see run_script()."""
+    return run_script(script, dataset, {"case": asdict(case), "plan": plan.to_dict()}, limit_bytes)
 
-    RUN is case and plan as JSON. limit_bytes: of its memory control group; None: none.
+
+def run_script(script: str, dataset: Dataset, run: dict[str, Any], limit_bytes: int | None) -> dict[str, Any]:
+    """What `script DATASET RUN` prints, RUN as JSON, all files evicted before; 'failed' says why it did not.
+
+    limit_bytes: of its memory control group; None: none.
     """
     evict(dataset)
-    run = json.dumps({"case": asdict(case), "plan": plan.to_dict()})
-    done = run_limited([sys.executable, str(HERE / script), str(dataset.path), run], limit_bytes)
+    done = run_limited([sys.executable, str(HERE / script), str(dataset.path), json.dumps(run)], limit_bytes)
     if done.returncode != 0:
         sys.stderr.write(done.errors)
         return {"failed": "killed by its limit" if done.returncode == -9 else f"exit code {done.returncode}"}

@@ -43,15 +43,13 @@ from diskhop.features import STORES
 from diskhop.io.device_model import DeviceModel
 from diskhop.io.engine import DEFAULT_DEPTH, open_engine
 from diskhop.io.measure import group_of, measure_read_seconds, random_offsets
-from switches import IDEAS
+from switches import IDEAS, IDEAS_OF
 from workloads import DEFAULT_FOLDER, PLAIN_MAP, WORKLOADS, evict, find_dataset, measure_device, require_workload
 
 MOST_OF_MAPPED = {"static": 1 / 5, "belady": 1 / 5, "shared": 1 / 4}
 MOST_SECONDS, LEAST_RATE, MOST_OF_ALONE, LEAST_EXTRACTORS = 0.40, 0.90, 1.1, 2
 PLAIN_MAP_SECONDS, STREAM_SECONDS = 300, 12.0
 CLAIMED = ("static", "belady")
-# `sharing` is an idea of this store alone.
-SWITCHED = (*CLAIMED, "shared")
 # Baselines, a whole epoch of which takes a quarter of an hour or more.
 SLOW = ("mapped", "pread")
 HERE = Path(__file__).parent
@@ -375,7 +373,11 @@ def main() -> int:
         help="also the training loop: a whole epoch, or so many batches",
     )
     parser.add_argument(
-        "--without", action="append", choices=IDEAS, default=[], help=f"{', '.join(SWITCHED)} also without this idea"
+        "--without",
+        action="append",
+        choices=IDEAS,
+        default=[],
+        help=f"of {', '.join(IDEAS_OF)} those that rest on this idea also without it",
     )
     parser.add_argument("--no-cap", action="store_true", help="without memory control groups")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
@@ -389,10 +391,10 @@ def main() -> int:
     cases = list(dict.fromkeys([MAPPED, *map(Case, asked)]))
     cases += [
         Case(store, idea)
-        for store in SWITCHED
+        for store, ideas in IDEAS_OF.items()
         if store in asked
         for idea in dict.fromkeys(arguments.without)
-        if idea != "sharing" or STORES[store].extracts
+        if idea in ideas
     ]
 
     def out(line: str) -> None:

@@ -4,11 +4,13 @@ read-ahead: otherwise a batch's rows are read while the consumer waits for them,
 coalescing: otherwise no gap is read over, and rows share a read only where their blocks touch.
 asynchrony: otherwise the disk has one request at a time, as a thread that waits for each would have it.
 sharing: otherwise a batch of `shared` reads for itself what another one is reading.
+pipeline: otherwise `packed` begins to read a batch, head and rows, once the one before has been worked at. What packs
+the next batches as it trains is not part of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from threading import Lock, Semaphore
 from typing import Any
@@ -16,13 +18,21 @@ from typing import Any
 import numpy as np
 
 from diskhop.features import STORES
+from diskhop.features.packed.pack_file import PackFile
 from diskhop.features.resources import StoreResources
 from diskhop.io.engine import open_engine
 from diskhop.protocols import MakeRoom, NodeIds, Rows, SampledBatch, Table
 
-IDEAS = ("read-ahead", "coalescing", "asynchrony", "sharing")
 # A consumer that was broken off asks no more, and its pipeline waits for the batch on its way in.
 _LONGEST_WAIT_SECONDS = 60
+_OF_ALL = ("read-ahead", "coalescing", "asynchrony")
+IDEAS_OF = {
+    "static": _OF_ALL,
+    "belady": _OF_ALL,
+    "shared": (*_OF_ALL, "sharing"),
+    "packed": ("pipeline",),
+}
+IDEAS = (*_OF_ALL, "sharing", "pipeline")
 
 
 def switch_off(idea: str, store: str) -> Callable[[], object]:
@@ -36,6 +46,8 @@ def switch_off(idea: str, store: str) -> Callable[[], object]:
             return kind.open(table, replace(resources, engine=open_engine(resources.engine.name, 1).engine))
         if idea == "sharing":
             return _Unshared(kind.open(table, resources))
+        if idea == "pipeline":
+            return _Sequential(kind.open(table, resources), asked)
         return _OnDemand(kind.open(table, resources), asked)
 
     STORES[store] = replace(kind, open=open_store)
@@ -55,6 +67,20 @@ class _OnDemand:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+class _Sequential(_OnDemand):
+    """The store `packed`: also a chunk of those packed ahead is begun once it is asked for, and alone."""
+
+    def submit(self, batch: SampledBatch, make_room: MakeRoom) -> Any:
+        # What replay() gave was asked for already.
+        submit = self._store.submit if batch.number in self._store._begun else super().submit
+        return submit(batch, make_room)
+
+    def replay(self, source: PackFile, numbers: Sequence[int]) -> Iterator[tuple[SampledBatch, float]]:
+        for number in numbers:
+            self._asked.acquire(timeout=_LONGEST_WAIT_SECONDS)
+            yield from self._store.replay(source, [number])
 
 
 class _Unshared:

@@ -1,0 +1,152 @@
+"""The systems that the DiskGNN paper compares (section 7), as runs of diskhop's: its public pack() and train().
+
+A *case* is a system with what its run depends on, and its *work*: 'pack' makes a layout of one epoch's batches, 'train'
+trains on them. A run is a process of its own, which benchmarks/paper_diskgnn.py starts: `diskgnn_systems.py DATASET
+CASE`, with the case as JSON; it prints what it took, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from diskhop.dataset.dataset import open_dataset
+from diskhop.errors import ConfigError
+from diskhop.features import STORES
+from diskhop.training import Progress, Watcher, pack, train
+from fetching import kernel_bytes_read
+from switches import switch_off
+from turns import peak_rss_bytes
+from workloads import HIDDEN, SEED
+
+# MariusGNN, which samples in partitions of the graph that it swaps, has no counterpart.
+STORE_OF = {
+    "in memory": "memory",
+    "DiskGNN": "packed",
+    "DiskGNN, streaming": "packed",
+    "Ginex": "belady",
+    "Ginex, a row a read": "belady",
+    "DGL-OnDisk": "pread",
+    "static": "static",
+    "shared": "shared",
+}
+FANOUTS = (10, 10, 10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One system at one point of a figure.
+
+    cache_bytes: for rows that stay in memory or are kept between batches, where the system has such. disk_bytes: that
+    what is packed ahead may take; 0: half of what is free. without: one of the IDEAS in switches.py.
+    """
+
+    system: str
+    work: Literal["pack", "train"] = "train"
+    cache_bytes: int
+    memory_bytes: int
+    disk_bytes: int = 0
+    batch_size: int
+    num_batches: int
+    num_epochs: int
+    without: str = ""
+
+    @property
+    def is_packed_ahead(self) -> bool:
+        """Whether its epochs are the first one's batches, as the paper's are."""
+        return self.system == "DiskGNN"
+
+
+def run_case(path: Path, case: Case, scratch: str) -> dict[str, Any]:
+    """What the run took. Of 'train', each epoch's own record, of which the first warms up, with what the kernel read.
+
+    Seconds of an epoch, its reads and bytes are means of the others.
+    """
+    store = STORE_OF[case.system]
+    kind = STORES[store]
+    options: dict[str, Any] = {
+        "model": "sage",
+        "layers": len(FANOUTS),
+        "hidden": HIDDEN,
+        "fanout": FANOUTS,
+        "batch_size": case.batch_size,
+        "max_batches": case.num_batches,
+        "epochs": case.num_epochs,
+        "evaluate": False,
+        "seed": SEED,
+        "store": store,
+        "memory_bytes": case.memory_bytes,
+        "cache_bytes": case.cache_bytes if kind.keeps_rows else 0,
+        "scratch": scratch if kind.looks_ahead else "",
+        "disk_bytes": case.disk_bytes,
+        "reuse": case.is_packed_ahead,
+    }
+    if case.work == "pack":
+        return _pack(path, options)
+    epochs = _Epochs(switch_off(case.without, store) if case.without else lambda: None)
+    result = train(open_dataset(path), watcher=epochs, **options).result
+    if case.is_packed_ahead and (not result["plan"]["layout"] or "preparation" in result):
+        sys.exit(f"{path}: what was packed ahead was not found: {result['plan']['reasons']}")
+    steady = epochs.records[1:] or epochs.records
+    means = {
+        name: float(np.mean([record[name] for record in steady]))
+        for name in steady[0]
+        if name not in ("epoch", "loss", "valid")
+    }
+    return {
+        **means,
+        "epochs": epochs.records,
+        "plan": result["plan"],
+        "peak_rss_bytes": peak_rss_bytes(),
+        "overhead_bytes": result["overhead_bytes"],
+    }
+
+
+def _pack(path: Path, options: dict[str, Any]) -> dict[str, Any]:
+    started = time.perf_counter()
+    try:
+        packed = pack(open_dataset(path), **options)
+    except ConfigError as error:
+        return {"failed": str(error)}
+    epoch = packed.layout.epochs[0]
+    return {
+        "seconds": time.perf_counter() - started,
+        "steps": packed.steps,
+        "segment": epoch.segment,
+        "disk_bytes": sum(file.stat().st_size for file in packed.layout.path.iterdir()),
+        "peak_rss_bytes": peak_rss_bytes(),
+    }
+
+
+class _Epochs(Watcher):
+    """Keeps what each epoch took, and calls something after each batch's work, before the next one is asked for."""
+
+    def __init__(self, after_batch: Callable[[], object]) -> None:
+        self.records: list[dict[str, Any]] = []
+        self._after_batch = after_batch
+        self._read_before_bytes = kernel_bytes_read()
+
+    def progressed(self, progress: Progress) -> None:
+        self._after_batch()
+
+    def epoch_done(self, record: dict[str, Any]) -> None:
+        read_bytes = kernel_bytes_read()
+        self.records.append({**record, "kernel_bytes": read_bytes - self._read_before_bytes})
+        self._read_before_bytes = read_bytes
+
+
+def main() -> None:
+    path, run = sys.argv[1:]
+    document = json.loads(run)
+    print(json.dumps(run_case(Path(path), Case(**document["case"]), document["scratch"])))
+
+
+if __name__ == "__main__":
+    main()
