@@ -39,10 +39,11 @@ class TrainConfig:
     lr, weight_decay: Adam's. metric: what validation and test are measured by. split: which of several. seed: of
     everything that is drawn. precision: of linear layers, float32 or bfloat16. matmul: which library multiplies; other
     bits. memory_bytes: the budget; cache_bytes: of it for rows kept between batches, 0 for what is left. disk_bytes: of
-    batches sampled ahead, 0 for half of what is free; scratch: the folder for them, '' for the dataset's own. store,
-    pinned (by degree or accesses, for static), engine, threads: how, never what. ordered: batches come in their order
-    also from the store `shared`, which else delivers them as they are finished: another course of training. reuse:
-    every epoch has the samples of the first, in another order; which changes what is drawn.
+    batches sampled ahead (belady) or packed (packed), 0 for half of what is free; scratch: the folder for them and for
+    layouts packed ahead, '' for the dataset's own. store, pinned (by degree or accesses, for static and packed),
+    engine, threads: how, never what. ordered: batches come in their order also from the store `shared`, which else
+    delivers them as they are finished: another course of training. reuse: every epoch has the samples of the first, in
+    another order; which changes what is drawn.
 
     What has a default here is off or of no consequence by it; training/defaults.py chooses the rest.
     """

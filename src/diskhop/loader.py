@@ -71,11 +71,12 @@ class NeighborLoader:
     split with this number, where there are several), ids, a boolean mask, or None for all nodes. Ids given and n_id are
     those of the source, also where the dataset has renumbered its nodes (Dataset.original_ids()). memory: bytes or a
     size such as '2GB'; default: half of what is free. store, engine: strategies by name; default: chosen. cache: of
-    the memory, for rows kept between batches (stores 'static', which pins rows by 'degree' or 'accesses', 'belady' and
-    'shared'). ordered: batches come in their order also from 'shared', which else delivers them as they are finished.
-    disk, scratch: bytes and a folder for batches that 'belady' samples ahead; default: half of what is free,
-    DATASET/derived. seed: of shuffling and draws; the same seed gives the same batches, bit for bit, whatever store,
-    engine, memory and machine. out_dtype: what x is converted to.
+    the memory, for rows kept between batches (stores 'static', 'belady', 'shared' and 'packed'). pinned: how 'static'
+    and 'packed' choose theirs, by 'degree' or 'accesses'. ordered: batches come in their order also from 'shared',
+    which else delivers them as they are finished. disk, scratch: bytes and a folder for batches that 'belady' samples
+    ahead and 'packed' packs as it goes; default: half of what is free, DATASET/derived. seed: of shuffling and draws;
+    the same seed gives the same batches, bit for bit, whatever store, engine, memory and machine. out_dtype: what x is
+    converted to.
 
     Every pass over the loader is one epoch more. Raises ConfigError for what is not supported, BudgetError with the
     smallest memory that would do.
