@@ -22,9 +22,10 @@ import xxhash
 
 from diskhop._native import BufferPool, File, RowReader, keyed_permutation
 from diskhop.budget import Budget
+from diskhop.counters import PackingCounts
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, digest, encode_head
-from diskhop.features.packed.packer import Packer, PackingCounts
+from diskhop.features.packed.packer import Packer
 from diskhop.features.packed.segments import SharedRows
 from diskhop.features.static import find_listed
 from diskhop.io.atomic import destination_errors
@@ -139,7 +140,7 @@ def run_packing(path: Path, case: PackingCase, scratch: Path) -> dict[str, Any]:
         find = find_listed(held, table.num_rows)
         packer = kind(table, find, len(held), engine, pool, _PARTITION_BYTES, default_threads())
         shared = SharedRows(trace, is_held, 1, table, packer.partition_rows)
-        chunks = lay_out_chunks(shared, trace, table.row_bytes)
+        chunks = lay_out_chunks(shared, trace, table.row_bytes, len(held))
         packed = scratch / "packed.bin"
         try:
             if isinstance(packer, _IndividualPacker):

@@ -33,7 +33,7 @@ from diskhop._native import BufferPool, File
 from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.engine import open_engine
-from workloads import DEFAULT_FOLDER, WORKLOADS, evict, find_dataset
+from workloads import BATCH_SIZE, DEFAULT_FOLDER, WORKLOADS, evict, find_dataset
 
 MOST_OF_MEMORY = {"W": 1.10, "X": 1.15}
 MOST_STALLED, MOST_READ, MOST_STREAMING, MOST_OF_MAPPED, MOST_OF_DISK, LEAST_OF_INDIVIDUAL = (
@@ -48,6 +48,7 @@ MOST_STALLED, MOST_READ, MOST_STREAMING, MOST_OF_MAPPED, MOST_OF_DISK, LEAST_OF_
 DISKS = ((2.0, 2.6), (1.2, 4.0))
 # Of `mapped`, which takes seconds a batch.
 MAPPED_BATCHES = 8
+INDIVIDUAL_BATCHES = 8
 HERE = Path(__file__).parent
 _RATE_BYTES, _PIECE_BYTES = 1 << 30, 64 << 20
 
@@ -253,6 +254,37 @@ def measure_ahead(bench: Bench, turns: int, without: list[str]) -> Iterator[Clai
         yield Claim(f"it fetches in {share:.4f} of mapped's time, at most {MOST_OF_MAPPED}", share <= MOST_OF_MAPPED)
 
 
+def measure_packing(bench: Bench) -> Iterator[Claim]:
+    """A few batches, each by itself, beside all of them together."""
+    workload = WORKLOADS[bench.name]
+    seconds = {}
+    for kind, num_batches in (("individual", INDIVIDUAL_BATCHES), ("batched", bench.num_batches)):
+        case = {
+            "kind": kind,
+            "fanouts": workload.fanouts,
+            "batch_size": BATCH_SIZE,
+            "num_batches": num_batches,
+            "held_rows": bench.table_bytes // 10 // (bench.table_bytes // bench.dataset.num_nodes),
+        }
+        evict(bench.dataset)
+        bench.scratch.mkdir(parents=True, exist_ok=True)
+        options = json.dumps({"case": case, "scratch": str(bench.scratch)})
+        command = [sys.executable, str(HERE / "individual_packing.py"), str(bench.dataset.path), options]
+        done = run_limited(command, None)
+        if done.returncode != 0:
+            sys.exit(f"{kind} packing failed with {done.returncode}: {done.errors[-2000:]}")
+        took = json.loads(done.output)
+        seconds[kind] = took["seconds"] / num_batches
+        print(
+            f"  {kind} packing, {num_batches} batches: {seconds[kind]:.3f} s a batch, of which reading "
+            f"{took['read_seconds'] / num_batches:.3f}; {took['bytes_read'] / num_batches / 1e6:.1f} MB read",
+            flush=True,
+        )
+    ratio = seconds["individual"] / seconds["batched"]
+    text = f"batched packing is {ratio:.1f} times as fast as individual, at least {LEAST_OF_INDIVIDUAL}"
+    yield Claim(text, ratio >= LEAST_OF_INDIVIDUAL)
+
+
 def measure_streaming(bench: Bench) -> Iterator[Claim]:
     """The first epoch, packed as it trains."""
     shutil.rmtree(bench.scratch, ignore_errors=True)
@@ -320,7 +352,7 @@ def main() -> int:
         elif arguments.streaming:
             claims = list(measure_streaming(bench))
         else:
-            claims = list(measure_ahead(bench, arguments.turns, arguments.without))
+            claims = [*measure_packing(bench), *measure_ahead(bench, arguments.turns, arguments.without)]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     for claim in claims:

@@ -32,6 +32,7 @@ from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, aligned, slot_byte
 from diskhop.features.packed.layout import (
     HELD_FILE,
     HELD_IDS_FILE,
+    STEPS_FILE,
     Layout,
     PackedEpoch,
     encode_layout,
@@ -358,6 +359,7 @@ class _Making:
             held_checksum=_checksum_of(folder / HELD_FILE),
             epochs=tuple(epochs),
         )
+        write_file(folder / STEPS_FILE, (json.dumps(self.steps, indent=1) + "\n").encode(), self.tools.injector)
         write_file(folder / LAYOUT_FILE, encode_layout(layout), self.tools.injector)
 
 

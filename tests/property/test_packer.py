@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, FaultInjector, FaultRule, why_no_uring
+from diskhop.counters import PackingCounts
 from diskhop.errors import DestinationError, DiskhopError, ReadError, WriteError
 from diskhop.features.packed.chunk import Chunk
-from diskhop.features.packed.packer import Packer, PackingCounts, packing_bytes
+from diskhop.features.packed.packer import Packer, packing_bytes
 from diskhop.features.scanning import Found
 from diskhop.protocols import NodeIds, Table
 from tests.graphs import memory_folder, open_paths

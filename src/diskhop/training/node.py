@@ -139,7 +139,7 @@ def train_node_classifier(
             "resident_before_bytes": before_bytes,
             "overhead_bytes": max(before_bytes, peak_bytes - budget.peak_bytes),
             "plan": {**plan.to_dict(), "reserved": budget.table()},
-            **({"preparation": preparation.steps} if preparation.steps else {}),
+            **preparation.to_dict(),
             "epochs": state.history,
             "metric": config.metric,
             "best_epoch": state.best_epoch,

@@ -32,10 +32,21 @@ _FEWEST_EPOCHS = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Preparation:
-    """A plan for a run, and what was done for it, a step each as result.json has them."""
+    """A plan for a run, and what was done for it, now or before, a step each as result.json has them.
+
+    num_epochs: that it was done for.
+    """
 
     plan: Plan
     steps: list[dict[str, Any]] = field(default_factory=list)
+    num_epochs: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For result.json: seconds an epoch are amortised over all that were packed, or that reuse one."""
+        if not self.steps:
+            return {}
+        seconds = sum(step["seconds"] for step in self.steps)
+        return {"preparation": self.steps, "preparation_seconds_an_epoch": seconds / self.num_epochs}
 
 
 def run_samples(config: TrainConfig, train_ids: NodeIds) -> Samples:
@@ -67,17 +78,16 @@ def prepare(
         return Preparation(plan)
     samples = run_samples(config, train_ids)
     layout, reasons = _find_layout(dataset, config, Path(plan.scratch), samples)
-    steps: list[dict[str, Any]] = []
     if layout is None and _pays(dataset, config, plan, samples):
-        packed = _pack(dataset, config, workload, plan, budget, samples, watcher)
-        layout, steps = packed.layout, packed.steps
+        layout = _pack(dataset, config, workload, plan, budget, samples, watcher).layout
     if layout is not None:
         try:
-            return Preparation(choose_plan(dataset, replace(workload, layout=layout), budget), steps)
+            plan = choose_plan(dataset, replace(workload, layout=layout), budget)
+            return Preparation(plan, layout.steps(), config.epochs if config.reuse else len(layout.epochs))
         except BudgetError as error:
             reasons.append(f"{layout.path} is not used: {error}")
     reasons.append("packed as it trains: a superbatch is packed while the one before is trained on")
-    return Preparation(replace(plan, reasons=(*plan.reasons, *reasons)), steps)
+    return Preparation(replace(plan, reasons=(*plan.reasons, *reasons)))
 
 
 def pack(

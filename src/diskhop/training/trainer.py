@@ -209,7 +209,14 @@ class _Pass:
             "reads": self._counts.reads,
             "bytes_needed": self._counts.bytes_needed,
             "bytes_read": self._counts.bytes_read,
+            **self._packing(),
         }
+
+    def _packing(self) -> dict[str, Any]:
+        """What packing took, where it went on beside training."""
+        names = ("packing_seconds", "packing_bytes_read", "packing_bytes_written")
+        found = {name: getattr(self._counts, name) for name in names}
+        return found if found["packing_bytes_written"] else {}
 
 
 def _seeds_of(batch: MiniBatch) -> NodeIds:

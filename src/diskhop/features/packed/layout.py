@@ -3,10 +3,12 @@
 layout.json     what it is of, and what is in it, with a checksum; written last
 held_ids.bin    int64, ascending: the rows that stay in memory; held.bin: those rows, one after the other
 epoch-N.bin     the batches of an epoch (pack_file.py)
+took.json       what making it took, a step each as in result.json, of the process that finished it; may be missing
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -24,7 +26,7 @@ from diskhop.protocols import Bytes, NodeIds, Table
 from diskhop.trace import TraceSettings, settings_as_json
 
 VERSION = 1
-HELD_IDS_FILE, HELD_FILE = "held_ids.bin", "held.bin"
+HELD_IDS_FILE, HELD_FILE, STEPS_FILE = "held_ids.bin", "held.bin", "took.json"
 _REMEDY = "remove its folder and pack again"
 # Of what makes an epoch's batches, what its own entry says.
 _OF_AN_EPOCH = ("epoch", "seeds_hash")
@@ -90,6 +92,13 @@ class Layout:
     def epoch_path(self, epoch: int) -> Path:
         """Where an epoch's batches are."""
         return self.path / epoch_file(epoch)
+
+    def steps(self) -> list[dict[str, Any]]:
+        """What making it took; nothing, if that is not known."""
+        with contextlib.suppress(OSError, ValueError):
+            steps = json.loads((self.path / STEPS_FILE).read_bytes())
+            return steps if isinstance(steps, list) else []
+        return []
 
     def held_ids(self) -> NodeIds:
         """The rows that stay in memory, int64, ascending. Raises ReadError and FormatError."""

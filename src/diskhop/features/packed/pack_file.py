@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import File, SharedScan
+from diskhop.counters import PackingCounts
 from diskhop.errors import FormatError, ReadError
 from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, aligned, digest
 from diskhop.trace import TraceSettings, require_same_settings, settings_as_json
@@ -37,7 +38,10 @@ _REMEDY = "remove its folder and pack again"
 
 
 class PackFile:
-    """A file of chunks, open; chunks: in the order of the batches. A `temporary` one is removed with its last batch."""
+    """A file of chunks, open; chunks: in the order of the batches. A `temporary` one is removed with its last batch.
+
+    packing: what making it took in this run.
+    """
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class PackFile:
         self.file = File(str(path), "read")
         self.scan: SharedScan | None = None
         self._temporary = temporary
+        self.packing = PackingCounts()
         self._num_left = len(chunks)
 
     def leave(self) -> bool:

@@ -13,7 +13,6 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File, copy_rows
+from diskhop.counters import PackingCounts
 from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, aligned, digest, encode_head, lay_out_body
 from diskhop.features.packed.row_lists import ListsOfPartition, RowLists, ids_of
 from diskhop.features.packed.segments import SharedRows
@@ -35,15 +35,6 @@ _STAGED_BYTES, _NUM_STAGED = 4 << 20, 6
 _BODIES_WRITING = 2
 
 Find = Callable[[NodeIds], Found]
-
-
-@dataclass(slots=True)
-class PackingCounts:
-    """What packing took, in bytes and seconds."""
-
-    bytes_read: int = 0
-    bytes_written: int = 0
-    seconds: float = 0.0
 
 
 def packing_bytes(table: Table, partition_bytes: int) -> int:

@@ -189,8 +189,9 @@ class PackedStore:
         draft = self._next
         assert draft is not None, "room was made for the batches of the trace"
         chunks = draft.begin(len(trace))
-        self._packer.pack(trace, chunks, draft.path, self._scratch, keep_on)
+        packing = self._packer.pack(trace, chunks, draft.path, self._scratch, keep_on)
         source = PackFile(draft.path, chunks, 0, temporary=True)
+        source.packing = packing
         self._next = None
         with self._changed:
             self._files.add(source)
@@ -255,6 +256,10 @@ class PackedStore:
         check_bytes(chunk, "packed rows", packed, ticket.rows_checksum, ticket.source.path)
         if ticket.shared is not None:
             counts.add_reads(*ticket.shared.wait())
+        packing, num_chunks = ticket.source.packing, len(ticket.source.chunks)
+        counts.packing_seconds = packing.seconds / num_chunks
+        counts.packing_bytes_read = packing.bytes_read // num_chunks
+        counts.packing_bytes_written = packing.bytes_written // num_chunks
         counts.rows_requested = chunk.num_nodes
         counts.rows_hit = chunk.num_nodes - chunk.num_own
         counts.bytes_needed = chunk.num_nodes * self.table.row_bytes
