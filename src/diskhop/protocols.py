@@ -149,7 +149,12 @@ class AccessTrace(Protocol):
 
 
 class LookAheadStore(FeatureStore[TicketT], Protocol[TicketT]):
-    """A store that wants to know what comes. Looking ahead and submitting may be done by different threads."""
+    """A store that wants to know what comes. Looking ahead and submitting may be done by different threads.
+
+    growth: how many times as long as the one before a superbatch should be, at least 1.5.
+    """
+
+    growth: float
 
     def start_pass(self) -> None:
         """What was looked over and not submitted never comes. Nothing else is going on in the store."""

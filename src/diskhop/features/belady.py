@@ -72,6 +72,8 @@ class BeladyStore:
 
     def __init__(self, table: Table, resources: StoreResources) -> None:
         self.table = table
+        # Every seam costs a fill of the cache, and to look a superbatch over next to nothing.
+        self.growth = 4.0
         self._resources = resources
         self._capacity = min(resources.cache_rows, table.num_rows)
         self._cache = RowCache(table, self._capacity)

@@ -1,8 +1,8 @@
 """Superbatches: spans of batches sampled ahead to the disk, so that a store knows what will be asked for (Ginex).
 
 One superbatch is carried out while the next one is sampled and looked over. The first are short, so that training
-starts soon, each four times as long as the one before, up to what the disk may take: every seam costs a fill of the
-cache. A full disk makes them shorter.
+starts soon, each longer than the one before as the store likes it, up to what the disk may take: every seam has its
+price. A full disk makes them shorter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from diskhop.trace import TraceReader, TraceSettings, TraceWriter
 
 # One is carried out while the next one is sampled.
 SUPERBATCHES_ON_DISK = 2
-_FIRST_LENGTH, _GROWTH = 16, 4
+_FIRST_LENGTH = 16
 
 # A batch and the seconds that sampling it took.
 Sampled = tuple[SampledBatch, float]
@@ -134,7 +134,7 @@ class SuperbatchMaker:
             raise NoRoomError(full)
         self._num_made += num_written
         self._most_batches = num_written if full else self._most_batches
-        self._length = min(_GROWTH * self._length, self._most_batches)
+        self._length = min(int(self._store.growth * self._length), self._most_batches)
         trace = TraceReader(path, self._settings, self._engine, self._pool, numbers)
         self._num_with_room = 0
         self._store.look_ahead(trace, self._keep_on)

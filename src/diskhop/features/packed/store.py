@@ -131,6 +131,9 @@ class PackedStore:
         assert resources.scratch is not None
         require_packable(table)
         self.table = table
+        # Packing a superbatch takes more than half as long as training on it: one much longer than the one before
+        # would not be there in time. Every seam costs a pass over the table.
+        self.growth = 1.5
         self._resources = resources
         self._scratch = resources.scratch
         self._engine: Engine = resources.engine
