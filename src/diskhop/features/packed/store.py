@@ -226,10 +226,11 @@ class PackedStore:
 
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> _Fetch:
         """See FeatureStore. Raises BudgetError for a batch for which the whole buffer has no room."""
-        begun = self._begun.pop(batch.number, None)
+        begun = self._begun.get(batch.number)
         if begun is not None:
             make_room(head_bytes(begun.chunk.num_nodes, begun.chunk.record_bytes))
-            return begun
+            # Not before: who is not let in does not know of it.
+            return self._begun.pop(batch.number)
         with self._changed:
             source, chunk = self._coming.popleft() if self._coming else (None, None)
         if source is None or chunk is None or chunk.number != batch.number:
