@@ -65,7 +65,7 @@ def reads(draw: st.DrawFn) -> tuple[int, int, int, list[int]]:
     return num_rows, row_bytes, row_stride, ids
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     case=reads(),
     direct=st.booleans(),

@@ -162,7 +162,7 @@ class PackedStore:
         )
         self._changed = threading.Condition()
         self._on_their_way: queue.SimpleQueue[_Fetch | None] = queue.SimpleQueue()
-        self._loader = threading.Thread(target=self._await_rows, name="diskhop_load", daemon=True)
+        self._loader = threading.Thread(target=self._await_rows, name="packed-loader", daemon=True)
         self._loader.start()
         self._room = Room(first, len(self._rows))
         self._line: deque[_Fetch] = deque()
