@@ -263,7 +263,7 @@ def test_leaving_while_chunks_are_packed_or_read_returns_at_once(
     expected = run_all(dataset, plan, num_batches=None)
     generator = np.random.default_rng(0)
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
-        for start in range(300):
+        for start in range(100):
             with pipeline.run(
                 seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=FANOUTS, batch_size=100, seed=3
             ) as batches:
