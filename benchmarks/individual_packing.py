@@ -18,20 +18,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import xxhash
 
 from diskhop._native import BufferPool, File, RowReader, keyed_permutation
 from diskhop.budget import Budget
 from diskhop.counters import PackingCounts
+from diskhop.dataset.checksums import digest_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, digest, encode_head
+from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, encode_head
 from diskhop.features.packed.packer import Packer
 from diskhop.features.packed.segments import SharedRows
 from diskhop.features.static import find_listed
 from diskhop.io.atomic import destination_errors
 from diskhop.io.engine import open_engine
 from diskhop.io.memory import default_threads
-from diskhop.packing import lay_out_chunks
+from diskhop.packing import checksum_of, lay_out_chunks
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import Purpose
 from diskhop.sampling.neighbor import NeighborSampler
@@ -106,7 +106,7 @@ class _IndividualPacker(Packer):
             _, bytes_read, _ = reader.read(packed_ids.astype(np.int64), rows.reshape(-1, table.row_bytes))
             self.read_seconds += time.perf_counter() - began
             content[chunk.head_bytes + chunk.rows_bytes :] = 0
-            content[:BLOCK_BYTES] = encode_head(chunk, digest(body), digest(rows))
+            content[:BLOCK_BYTES] = encode_head(chunk, digest_bytes(body), digest_bytes(rows))
             places = np.arange(0, len(content), _READ_BYTES, dtype=np.uint64)
             lengths = np.minimum(np.uint64(len(content)) - places, np.uint64(_READ_BYTES))
             if ticket is not None:
@@ -147,7 +147,7 @@ def run_packing(path: Path, case: PackingCase, scratch: Path) -> dict[str, Any]:
                 counts = packer.pack_each(trace, chunks, packed)
             else:
                 counts = packer.pack(trace, chunks, packed, scratch, lambda: None, None, trace.record)
-            checksum = _checksum_of(packed)
+            checksum = checksum_of(packed)
         finally:
             packed.unlink(missing_ok=True)
     return {
@@ -191,14 +191,6 @@ def sampled_trace(
         yield TraceReader(path, settings, engine, pool, numbers)
     finally:
         path.unlink(missing_ok=True)
-
-
-def _checksum_of(path: Path) -> str:
-    hasher = xxhash.xxh3_64()
-    with path.open("rb") as file:
-        while block := file.read(_READ_BYTES):
-            hasher.update(block)
-    return hasher.hexdigest()
 
 
 def main() -> None:

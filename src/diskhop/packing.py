@@ -44,7 +44,7 @@ from diskhop.features.packed.layout import (
 from diskhop.features.packed.pack_file import encode_end, open_pack_file, settings_of
 from diskhop.features.packed.packer import Packer
 from diskhop.features.packed.segments import LAYING_OUT_BYTES_A_ROW, SharedRows
-from diskhop.features.packed.store import own_rows
+from diskhop.features.packed.sizes import own_rows
 from diskhop.features.resources import StoreResources, empty_rows, open_reader
 from diskhop.features.static import find_listed
 from diskhop.io.atomic import (
@@ -77,14 +77,14 @@ _COPIED_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Samples:
-    """Batches to be made ahead. seeds: of an epoch, in their order; max_batches: of each epoch, None for all."""
+    """Batches to be made ahead: num_batches of each epoch. seeds: of an epoch, in their order."""
 
     seeds: Callable[[int], NodeIds]
     epochs: tuple[int, ...]
     fanouts: tuple[int, ...]
     batch_size: int
     seed: int
-    max_batches: int | None
+    num_batches: int
 
     def settings(self, dataset: Dataset, epoch: int) -> TraceSettings:
         """What makes an epoch's batches."""
@@ -97,11 +97,6 @@ class Samples:
             batch_size=self.batch_size,
             seeds_hash=hash_seeds(self.seeds(epoch)),
         )
-
-    def num_batches(self, epoch: int) -> int:
-        """Of an epoch."""
-        num_batches = -(-len(self.seeds(epoch)) // self.batch_size)
-        return num_batches if self.max_batches is None else min(num_batches, self.max_batches)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,11 +129,11 @@ def pack_epochs(
     if table is None:
         raise ConfigError(f"{dataset.path}: has no features to pack; train without --store packed")
     scratch = Path(plan.scratch)
-    settings = [samples.settings(dataset, epoch) for epoch in samples.epochs]
+    settings = {epoch: samples.settings(dataset, epoch) for epoch in samples.epochs}
     key = {
-        "samples": samples_of(settings[0]),
-        "epochs": [(each.epoch, each.seeds_hash) for each in settings],
-        "max_batches": samples.max_batches,
+        "samples": samples_of(settings[samples.epochs[0]]),
+        "epochs": [(epoch, each.seeds_hash) for epoch, each in settings.items()],
+        "batches": samples.num_batches,
         "rows in memory": plan.cache_rows,
         "disk": disk_bytes,
     }
@@ -156,7 +151,7 @@ def pack_epochs(
         pool = BufferPool(plan.reserved["sampled ahead"] + plan.reserved["staging"] + plan.reserved["packing"])
         tools = Tools(engine, injector, pool)
         allowed_bytes = free_bytes(scratch) // 2 if disk_bytes is None else disk_bytes
-        making = _Making(dataset, table, plan, budget, samples, allowed_bytes, progress, tell, tools)
+        making = _Making(dataset, table, plan, budget, samples, settings, allowed_bytes, progress, tell, tools)
         making.make(work.stage("samples", key_text), work.stage("packed", key_text), work.path)
         with destination_errors(destination):
             rename(work.path / "packed", destination, injector)
@@ -178,13 +173,14 @@ class _Step(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Making:
-    """A layout in the making; see pack_epochs()."""
+    """A layout in the making; see pack_epochs(). settings: what makes the batches of each epoch."""
 
     dataset: Dataset
     table: Table
     plan: Plan
     budget: Budget
     samples: Samples
+    settings: dict[int, TraceSettings]
     disk_bytes: int
     progress: Progress
     tell: Callable[[str], None]
@@ -217,17 +213,14 @@ class _Making:
     def _note(self, step: str, seconds: float, bytes_read: int, bytes_written: int) -> None:
         self.steps.append({"step": step, "seconds": seconds, "bytes_read": bytes_read, "bytes_written": bytes_written})
 
-    def _settings(self, epoch: int) -> TraceSettings:
-        return self.samples.settings(self.dataset, epoch)
-
     def _open_trace(self, epoch: int, path: Path) -> TraceReader:
-        numbers = range(self.samples.num_batches(epoch))
-        return TraceReader(path, self._settings(epoch), self.tools.engine, self.tools.pool, numbers)
+        numbers = range(self.samples.num_batches)
+        return TraceReader(path, self.settings[epoch], self.tools.engine, self.tools.pool, numbers)
 
     def _sample(self, epoch: int, path: Path) -> None:
         started = time.perf_counter()
         samples, tools = self.samples, self.tools
-        seeds, num_batches = samples.seeds(epoch), samples.num_batches(epoch)
+        seeds, num_batches = samples.seeds(epoch), samples.num_batches
         bytes_read = 0
         with open_plan_topology(self.dataset, self.plan, tools.engine, self.budget, tools.pool) as topology:
             sampler = NeighborSampler(topology, samples.fanouts, samples.seed, tools.pool)
@@ -236,7 +229,7 @@ class _Making:
                 of_batch = seeds[number * samples.batch_size :][: samples.batch_size]
                 return sampler.sample(of_batch, purpose=Purpose.TRAIN, epoch=epoch, number=number)
 
-            settings, num_nodes = self._settings(epoch), topology.num_nodes
+            settings, num_nodes = self.settings[epoch], topology.num_nodes
             with TraceWriter(path, settings, num_nodes, tools.engine, tools.pool, range(num_batches)) as writer:
                 for batch in _in_order(sample, num_batches, self.plan.sampling_threads):
                     writer.append(batch)
@@ -295,7 +288,7 @@ class _Making:
         segment = self._choose_segment(trace, is_held, held)
         shared = SharedRows(trace, is_held, segment, self.table, packer.partition_rows)
         chunks = lay_out_chunks(shared, trace, self.table.row_bytes, len(held))
-        settings = {**settings_of(self._settings(epoch), hash_held(held)), "segment": segment}
+        settings = {**settings_of(self.settings[epoch], hash_held(held)), "segment": segment}
         end = encode_end(chunks, shared.num_rows, settings)
         num_bytes = chunks[-1].end + len(end)
         self._note(f"lay out epoch {epoch}", time.perf_counter() - started, 0, 0)
@@ -336,7 +329,7 @@ class _Making:
         epochs = []
         for epoch in self.samples.epochs:
             path = folder / epoch_file(epoch)
-            settings = self._settings(epoch)
+            settings = self.settings[epoch]
             source = open_pack_file(path, settings_of(settings, hash_held(held)))
             epochs.append(
                 PackedEpoch(
@@ -352,11 +345,11 @@ class _Making:
             source.close()
         layout = Layout(
             path=folder,
-            samples=samples_of(self._settings(self.samples.epochs[0])),
+            samples=samples_of(self.settings[self.samples.epochs[0]]),
             row_bytes=self.table.row_bytes,
             num_held=len(held),
             held_hash=hash_held(held),
-            held_checksum=_checksum_of(folder / HELD_FILE),
+            held_checksum=checksum_of(folder / HELD_FILE),
             epochs=tuple(epochs),
         )
         write_file(folder / STEPS_FILE, (json.dumps(self.steps, indent=1) + "\n").encode(), self.tools.injector)
@@ -417,7 +410,8 @@ def _in_order(sample: Callable[[int], SampledBatch], num_batches: int, threads: 
                 future.cancel()
 
 
-def _checksum_of(path: Path) -> int:
+def checksum_of(path: Path) -> int:
+    """xxh3 of a file."""
     hasher = xxhash.xxh3_64()
     with path.open("rb") as file:
         while block := file.read(_COPIED_BYTES):

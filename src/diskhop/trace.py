@@ -33,6 +33,7 @@ from diskhop._native import BufferPool, Engine, File
 from diskhop.errors import ConfigError, FormatError
 from diskhop.io.atomic import destination_errors
 from diskhop.io.memory import buffer_bytes
+from diskhop.io.stream import in_pieces
 from diskhop.protocols import NodeIds, Purpose, SampledBatch
 from diskhop.sampled_record import (
     FIRST_BYTES,
@@ -52,7 +53,6 @@ _MAGIC = b"DHTR"
 _HEADER = struct.Struct("<4sHHQQ")
 _CHECKSUM = struct.Struct("<Q")
 _CHECKSUM_OFFSET = ALIGNMENT_BYTES - _CHECKSUM.size
-_READ_BYTES = 1 << 20
 _REMEDY = "remove it: it is made again"
 
 
@@ -280,8 +280,7 @@ class TraceReader:
         actual_bytes = self._file.num_bytes
         if actual_bytes < offset + num_bytes:
             raise FormatError(f"truncated: the file ends at byte {actual_bytes} of {offset + num_bytes}; {_REMEDY}")
-        places = np.arange(0, num_bytes, _READ_BYTES, dtype=np.uint64)
-        lengths = np.minimum(np.uint64(num_bytes) - places, np.uint64(_READ_BYTES))
+        places, lengths = in_pieces(num_bytes)
         buffer = self._pool.take(num_bytes)
         self._engine.wait(self._engine.submit_read(self._file, places + np.uint64(offset), lengths, buffer, places))
         return buffer

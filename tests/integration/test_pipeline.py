@@ -21,7 +21,7 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
 from diskhop.features import STORES
-from diskhop.features.packed.store import own_rows
+from diskhop.features.packed.sizes import own_rows
 from diskhop.io.device_model import assumed_device_model
 from diskhop.pipeline import Pipeline, open_pipeline
 from diskhop.plan import Plan

@@ -22,7 +22,7 @@ from diskhop._native import BufferPool, FaultInjector, FaultRule, why_no_uring
 from diskhop.counters import CacheCounts, FetchCounts
 from diskhop.errors import BudgetError, PipelineError, ReadError
 from diskhop.features import STORES
-from diskhop.features.packed.store import own_rows
+from diskhop.features.packed.sizes import own_rows
 from diskhop.features.resources import StoreResources, assemble, rows_in_place
 from diskhop.io.engine import open_engine
 from diskhop.policies.belady import replay_belady

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from diskhop.dataset.checksums import digest_bytes
 from diskhop.errors import FormatError
 from diskhop.features.packed.chunk import (
     BLOCK_BYTES,
@@ -23,7 +24,6 @@ from diskhop.features.packed.chunk import (
     aligned,
     check_bytes,
     check_head,
-    digest,
     encode_head,
     lay_out_body,
     padded,
@@ -134,7 +134,7 @@ def test_every_flipped_bit_of_a_head_is_refused() -> None:
 @pytest.mark.parametrize("part", ["body", "packed rows"])
 def test_every_flipped_bit_of_what_has_a_checksum_is_refused(part: str) -> None:
     content = np.random.default_rng(0).integers(0, 256, 5000, np.uint8)
-    expected = digest(content)
+    expected = digest_bytes(content)
     for place in range(len(content)):
         content[place] ^= 1 << place % 8
         told = (

@@ -13,7 +13,8 @@ from diskhop.features.belady import BeladyStore, belady_reserves
 from diskhop.features.direct import open_direct, open_pread
 from diskhop.features.mapped import open_mapped
 from diskhop.features.memory import MemoryStore, memory_reserves
-from diskhop.features.packed.store import PackedStore, packed_reserves
+from diskhop.features.packed.sizes import packed_reserves
+from diskhop.features.packed.store import PackedStore
 from diskhop.features.resources import StoreResources
 from diskhop.features.shared import SharedStore, shared_reserves
 from diskhop.features.static import open_static, static_reserves

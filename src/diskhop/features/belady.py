@@ -70,10 +70,11 @@ class _Fetch:
 class BeladyStore:
     """See the module. Batches are submitted in the order of the traces that were looked over."""
 
+    # Every seam costs a fill of the cache, and to look a superbatch over next to nothing.
+    growth = 4.0
+
     def __init__(self, table: Table, resources: StoreResources) -> None:
         self.table = table
-        # Every seam costs a fill of the cache, and to look a superbatch over next to nothing.
-        self.growth = 4.0
         self._resources = resources
         self._capacity = min(resources.cache_rows, table.num_rows)
         self._cache = RowCache(table, self._capacity)

@@ -21,6 +21,12 @@ TRANSFER_BYTES = 4 << 20
 _READ_BYTES = 1 << 20
 
 
+def in_pieces(num_bytes: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Where the requests of one large transfer begin, and their lengths: one alone does not keep the device busy."""
+    places = np.arange(0, num_bytes, _READ_BYTES, dtype=np.uint64)
+    return places, np.minimum(np.uint64(num_bytes) - places, np.uint64(_READ_BYTES))
+
+
 class SequentialWriter:
     """Writes a file from its start: one buffer is filled while the other is on its way to the disk.
 

@@ -22,7 +22,7 @@ from diskhop.errors import ConfigError
 from diskhop.features import STORES, StoreKind
 from diskhop.features.packed.layout import Layout
 from diskhop.features.packed.packer import packing_bytes
-from diskhop.features.packed.store import chunk_bytes, head_bytes, own_rows, packed_batch_bytes, require_packable
+from diskhop.features.packed.sizes import chunk_bytes, head_bytes, own_rows, packed_batch_bytes, require_packable
 from diskhop.features.scanning import BYTES_A_ROW_TO_JOIN
 from diskhop.io.device_model import DeviceModel, assumed_device_model
 from diskhop.io.engine import DEFAULT_DEPTH, choose_engine, open_engine
@@ -95,6 +95,11 @@ class Workload:
     also_held: Mapping[str, int] = field(default_factory=dict)
 
 
+def scratch_path(dataset: Dataset, given: str | None) -> Path:
+    """The folder for derived files: the one given, or the dataset's own."""
+    return Path(given) if given else dataset.path / "derived"
+
+
 def device_model(dataset: Dataset, engine: str) -> DeviceModel:
     """The cost of reads from the disk that the features lie on: measured once per device, where it matters."""
     table = dataset.features()
@@ -108,8 +113,8 @@ class BatchSizes:
     """The largest of some sampled batches, with headroom.
 
     block_bytes: in memory; record_bytes: in a trace. num_nodes: its rows; node_ids: which, ascending, without headroom.
-    hop_read_bytes: what a sampling thread takes
-    to read a hop of lists that are on the disk. workspace_bytes: what it works in besides.
+    hop_read_bytes: what a sampling thread takes to read a hop of lists that are on the disk. workspace_bytes: what it
+    works in besides.
     """
 
     block_bytes: int
@@ -275,7 +280,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
             cache_rows = _choose_cache(draft, workload, kind, table, wanted_rows, sizes.num_nodes)
     superbatch, scratch = 0, ""
     if kind.looks_ahead:
-        scratch = workload.scratch or str(dataset.path / "derived")
+        scratch = str(scratch_path(dataset, workload.scratch))
         planned_bytes = sizes.num_nodes * _PLANNED_BYTES_A_ROW + _PLANNED_BYTES_A_BATCH
         if kind.packs and table is not None:
             planned_bytes = chunk_bytes(table, sizes.num_nodes, batch_own_rows)

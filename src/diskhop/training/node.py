@@ -22,7 +22,6 @@ from diskhop.errors import TrainingError
 from diskhop.io.atomic import Injector
 from diskhop.models import Network
 from diskhop.pipeline import open_pipeline
-from diskhop.planning.defaults import choose_plan
 from diskhop.protocols import Purpose
 from diskhop.training.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
 from diskhop.training.metrics import require_measurable, require_metric
@@ -82,9 +81,8 @@ def train_node_classifier(
             if ids is not None:
                 require_measurable(config.metric, labels[ids], part)
     workload = training_workload(config, seeds, held)
-    plan = choose_plan(dataset, workload, budget)
+    preparation = prepare(dataset, config, workload, seeds.train, budget, watcher)
     assert labels is not None, "there is no plan for a budget without room for labels"
-    preparation = prepare(dataset, config, workload, plan, seeds.train, budget, watcher)
     plan = preparation.plan
     if config.reuse:
         plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))

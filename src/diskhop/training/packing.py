@@ -16,7 +16,7 @@ from diskhop.io.derived import LAYOUT_FILE
 from diskhop.io.engine import open_engine
 from diskhop.packing import Packed, Samples, pack_epochs
 from diskhop.plan import Plan
-from diskhop.planning.defaults import Workload, choose_plan
+from diskhop.planning.defaults import Workload, choose_plan, scratch_path
 from diskhop.protocols import NodeIds
 from diskhop.trace import TraceSettings
 from diskhop.training.defaults import resolve_config
@@ -51,41 +51,40 @@ class Preparation:
 
 def run_samples(config: TrainConfig, train_ids: NodeIds) -> Samples:
     """The batches that a run trains on."""
+    num_batches = -(-len(train_ids) // config.batch_size)
     return Samples(
         seeds=lambda epoch: shuffled_seeds(train_ids, config.seed, epoch),
         epochs=(0,) if config.reuse else tuple(range(config.epochs)),
         fanouts=config.fanout,
         batch_size=config.batch_size,
         seed=config.seed,
-        max_batches=config.max_batches or None,
+        num_batches=min(num_batches, config.max_batches or num_batches),
     )
 
 
 def prepare(
-    dataset: Dataset,
-    config: TrainConfig,
-    workload: Workload,
-    plan: Plan,
-    train_ids: NodeIds,
-    budget: Budget,
-    watcher: Watcher,
+    dataset: Dataset, config: TrainConfig, workload: Workload, train_ids: NodeIds, budget: Budget, watcher: Watcher
 ) -> Preparation:
-    """Plan with batches that are packed ahead: found, or packed now where that pays; else with none.
+    """Plan a run, with batches that are packed ahead where there are some, or where packing them now pays.
 
-    plan: without. Packed now: where one epoch's samples are reused, or the disk that was named has room for all epochs.
+    It does where one epoch's samples are reused, or the disk that was named has room for all epochs. Raises as
+    choose_plan() and pack_epochs().
     """
-    if plan.store != STORE or dataset.features() is None:
-        return Preparation(plan)
+    if config.store != STORE or dataset.features() is None:
+        return Preparation(choose_plan(dataset, workload, budget))
     samples = run_samples(config, train_ids)
-    layout, reasons = _find_layout(dataset, config, Path(plan.scratch), samples)
-    if layout is None and _pays(dataset, config, plan, samples):
-        layout = _pack(dataset, config, workload, plan, budget, samples, watcher).layout
+    layout, reasons = _find_layout(dataset, config, samples)
+    if layout is None:
+        plan = choose_plan(dataset, workload, budget)
+        if _pays(config, plan, samples):
+            layout = _pack(dataset, config, workload, plan, budget, samples, watcher).layout
     if layout is not None:
         try:
             plan = choose_plan(dataset, replace(workload, layout=layout), budget)
             return Preparation(plan, layout.steps(), config.epochs if config.reuse else len(layout.epochs))
         except BudgetError as error:
             reasons.append(f"{layout.path} is not used: {error}")
+            plan = choose_plan(dataset, workload, budget)
     reasons.append("packed as it trains: a superbatch is packed while the one before is trained on")
     return Preparation(replace(plan, reasons=(*plan.reasons, *reasons)))
 
@@ -119,13 +118,13 @@ def pack(
     watcher.configured(resolved, reasons)
     budget = Budget(resolved.memory_bytes)
     workload = training_workload(resolved, task.seeds, task.held)
-    plan = choose_plan(opened, workload, budget)
-    watcher.planned(plan)
     samples = run_samples(resolved, task.seeds.train)
-    if resolved.disk_bytes == 0:
-        layout, _ = _find_layout(opened, resolved, Path(plan.scratch), samples)
+    if resolved.disk_bytes == 0 and opened.features() is not None:
+        layout, _ = _find_layout(opened, resolved, samples)
         if layout is not None and len(layout.epochs) >= len(samples.epochs):
             return Packed(layout, [])
+    plan = choose_plan(opened, workload, budget)
+    watcher.planned(plan)
     return _pack(opened, resolved, workload, plan, budget, samples, watcher)
 
 
@@ -153,15 +152,14 @@ def _pack(
         )
 
 
-def _pays(dataset: Dataset, config: TrainConfig, plan: Plan, samples: Samples) -> bool:
+def _pays(config: TrainConfig, plan: Plan, samples: Samples) -> bool:
     """Whether all that a run trains on is packed before it begins."""
     if config.reuse:
         return True
     if config.disk_bytes == 0 or config.epochs < _FEWEST_EPOCHS:
         return False
-    num_batches = sum(samples.num_batches(epoch) for epoch in samples.epochs)
     # The plan's superbatches are so long that two of them take all of it.
-    return 2 * plan.superbatch >= num_batches
+    return 2 * plan.superbatch >= samples.num_batches * len(samples.epochs)
 
 
 def _has(layout: Layout, settings: TraceSettings, num_batches: int) -> bool:
@@ -169,22 +167,22 @@ def _has(layout: Layout, settings: TraceSettings, num_batches: int) -> bool:
     return epoch is not None and epoch.num_batches >= num_batches
 
 
-def _find_layout(
-    dataset: Dataset, config: TrainConfig, scratch: Path, samples: Samples
-) -> tuple[Layout | None, list[str]]:
+def _find_layout(dataset: Dataset, config: TrainConfig, samples: Samples) -> tuple[Layout | None, list[str]]:
     """The layout with most of a run's epochs, and why others are not used."""
     table = dataset.features()
     assert table is not None
-    settings = [samples.settings(dataset, epoch) for epoch in samples.epochs]
+    manifests = sorted(scratch_path(dataset, config.scratch).glob(f"packed-*/{LAYOUT_FILE}"))
+    # An epoch's order costs more than all else here: not without a reason.
+    settings = [samples.settings(dataset, epoch) for epoch in samples.epochs] if manifests else []
     best: tuple[int, Layout] | None = None
     reasons = []
-    for manifest in sorted(scratch.glob(f"packed-*/{LAYOUT_FILE}")):
+    for manifest in manifests:
         try:
             layout = open_layout(manifest.parent, table)
         except (FormatError, ReadError) as error:
             reasons.append(f"{manifest.parent} is not used: {error}")
             continue
-        num_found = sum(_has(layout, each, samples.num_batches(each.epoch)) for each in settings)
+        num_found = sum(_has(layout, each, samples.num_batches) for each in settings)
         held_bytes = layout.num_held * layout.row_bytes
         if num_found == 0:
             reasons.append(f"{layout.path} is not used: its batches have {layout.differing(settings[0])}")

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
+from diskhop.dataset.checksums import digest_bytes
 from diskhop.errors import FormatError
 
 VERSION = 1
@@ -127,7 +127,7 @@ def encode_head(chunk: Chunk, body_checksum: int, rows_checksum: int) -> NDArray
     head = np.zeros(BLOCK_BYTES, np.uint8)
     fields = _fields(chunk)
     _HEADER.pack_into(head.data, 0, _MAGIC, VERSION, 0, *fields, body_checksum, rows_checksum)
-    _CHECKSUM.pack_into(head.data, _CHECKSUM_OFFSET, digest(head[:_CHECKSUM_OFFSET]))
+    _CHECKSUM.pack_into(head.data, _CHECKSUM_OFFSET, digest_bytes(head[:_CHECKSUM_OFFSET]))
     return head
 
 
@@ -148,17 +148,12 @@ def check_head(chunk: Chunk, head: NDArray[np.uint8], path: object) -> tuple[int
 
 def check_bytes(chunk: Chunk, part: str, content: NDArray[np.uint8], expected: int, path: object) -> None:
     """Compare a part with its checksum. Raises FormatError."""
-    actual = digest(content)
+    actual = digest_bytes(content)
     if actual != expected:
         raise FormatError(
             f"{path}: damaged: the {part} of the chunk at byte {chunk.offset} has checksum {actual:016x}, not "
             f"{expected:016x}; {_REMEDY}"
         )
-
-
-def digest(content: NDArray[np.uint8]) -> int:
-    """xxh3 of contiguous bytes."""
-    return xxhash.xxh3_64_intdigest(content.data)
 
 
 def aligned(num_bytes: int) -> int:

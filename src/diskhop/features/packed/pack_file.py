@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from diskhop._native import File, SharedScan
 from diskhop.counters import PackingCounts
+from diskhop.dataset.checksums import digest_bytes
 from diskhop.errors import FormatError, ReadError
-from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, aligned, digest
+from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, aligned
 from diskhop.trace import TraceSettings, require_same_settings, settings_as_json
 
 VERSION = 1
@@ -92,9 +93,9 @@ def encode_end(chunks: Sequence[Chunk], num_shared: int, settings: Mapping[str, 
     end = np.zeros(aligned(len(listed)) + BLOCK_BYTES, np.uint8)
     end[: len(listed)] = listed
     last = end[-BLOCK_BYTES:]
-    fields = len(chunks), num_shared, chunks[0].row_bytes, len(text), digest(listed)
+    fields = len(chunks), num_shared, chunks[0].row_bytes, len(text), digest_bytes(listed)
     last[: _LAST.size + len(text)] = np.frombuffer(_LAST.pack(_MAGIC, VERSION, 0, *fields) + text, np.uint8)
-    _CHECKSUM.pack_into(last.data, _CHECKSUM_OFFSET, digest(last[:_CHECKSUM_OFFSET]))
+    _CHECKSUM.pack_into(last.data, _CHECKSUM_OFFSET, digest_bytes(last[:_CHECKSUM_OFFSET]))
     return end
 
 
@@ -114,7 +115,7 @@ def open_pack_file(path: Path, settings: Mapping[str, object]) -> PackFile:
             last = np.frombuffer(file.read(BLOCK_BYTES), np.uint8)
             magic, version, _, num_chunks, num_shared, row_bytes, text_bytes, expected = _LAST.unpack_from(last.data)
             (last_expected,) = _CHECKSUM.unpack_from(last.data, _CHECKSUM_OFFSET)
-            if magic != _MAGIC or version != VERSION or digest(last[:_CHECKSUM_OFFSET]) != last_expected:
+            if magic != _MAGIC or version != VERSION or digest_bytes(last[:_CHECKSUM_OFFSET]) != last_expected:
                 raise FormatError(f"{path}: its last block is not that of packed batches, version {VERSION}; {_REMEDY}")
             stored = json.loads(last[_LAST.size : _LAST.size + text_bytes].tobytes())
             require_same_settings(path, stored, settings, "packed batches")
@@ -123,7 +124,7 @@ def open_pack_file(path: Path, settings: Mapping[str, object]) -> PackFile:
             listed = np.frombuffer(file.read(listed_bytes), np.uint8)
     except OSError as error:
         raise ReadError(f"{path}: cannot be read: {error.strerror}; {_REMEDY}") from error
-    if len(listed) != listed_bytes or digest(listed) != expected:
+    if len(listed) != listed_bytes or digest_bytes(listed) != expected:
         raise FormatError(f"{path}: damaged: its list of batches has another checksum; {_REMEDY}")
     chunks = []
     for offset, number, num_nodes, num_packed, of_shared, slot_bytes, record_bytes in listed.view("<i8").reshape(-1, 7):

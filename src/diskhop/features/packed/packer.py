@@ -22,11 +22,13 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File, copy_rows
 from diskhop.counters import PackingCounts
-from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, aligned, digest, encode_head, lay_out_body
+from diskhop.dataset.checksums import digest_bytes
+from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, aligned, encode_head, lay_out_body
 from diskhop.features.packed.row_lists import ListsOfPartition, RowLists, ids_of
 from diskhop.features.packed.segments import SharedRows
 from diskhop.features.scanning import Found
 from diskhop.io.atomic import destination_errors
+from diskhop.io.stream import in_pieces
 from diskhop.protocols import AccessTrace, NodeIds, Table
 
 _READ_BYTES = 1 << 20
@@ -101,8 +103,8 @@ class Packer:
 
         chunks: where each goes, and what is in it. scratch: a folder for a file in between. keep_on: called often;
         what it raises ends the packing. record: of a batch, as it is to be in its chunk. end: of the file, in whole
-        blocks. What was there is written
-        over; nothing is synced. Raises ReadError, DestinationError for a full disk, WriteError.
+        blocks. What was there is written over; nothing is synced. Raises ReadError, DestinationError for a full disk,
+        WriteError.
         """
         started = time.perf_counter()
         counts = PackingCounts()
@@ -116,7 +118,7 @@ class Packer:
                     keep_on()
                     body = self._pool.take(chunk.head_bytes - BLOCK_BYTES)
                     packed_ids = self._fill_body(chunk, index, trace.node_ids(index), body, shared, record)
-                    body_checksums.append(digest(body))
+                    body_checksums.append(digest_bytes(body))
                     writer.write(body, chunk.offset + BLOCK_BYTES)
                     del body
                     self._mark(is_needed, packed_ids)
@@ -286,8 +288,7 @@ class _Writer:
         del self._file
 
     def _submit(self, content: NDArray[np.uint8], offset: int) -> int:
-        places = np.arange(0, len(content), _READ_BYTES, dtype=np.uint64)
-        lengths = np.minimum(np.uint64(len(content)) - places, np.uint64(_READ_BYTES))
+        places, lengths = in_pieces(len(content))
         self._counts.bytes_written += len(content)
         with destination_errors(self._path):
             return self._engine.submit_write(self._file, places + np.uint64(offset), lengths, content, places)

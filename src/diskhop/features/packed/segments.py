@@ -54,13 +54,14 @@ class SharedRows:
         self._first_rows: list[int] = []
         self.num_rows = 0
         for first in range(0, len(trace), segment):
-            counts = self._count(first)
+            counts = self._count(first) if segment > 1 else None
             for index in self._batches(first):
-                ids = self._not_held(index)
-                num_shared = int(np.count_nonzero(counts[ids] > 1))
-                self.own.append(OwnRows(len(self._trace.node_ids(index)), len(ids) - num_shared, num_shared))
+                ids = trace.node_ids(index)
+                not_held = ids[~is_held[ids]]
+                num_shared = 0 if counts is None else int(np.count_nonzero(counts[not_held] > 1))
+                self.own.append(OwnRows(len(ids), len(not_held) - num_shared, num_shared))
             self._first_rows.append(self.num_rows)
-            self.num_rows += int(np.count_nonzero(counts > 1))
+            self.num_rows += 0 if counts is None else int(np.count_nonzero(counts > 1))
         self._row_of = np.full(table.num_rows if self.num_rows else 0, -1, np.int64)
         self._ids: NDArray[np.uint32] = np.empty(0, np.uint32)
 
@@ -97,18 +98,14 @@ class SharedRows:
     def _count(self, first: int) -> NDArray[np.uint8]:
         """How many batches of a segment ask for each row, 2 standing for more too; of a row that is held, none."""
         counts = np.zeros(len(self._is_held), np.uint8)
-        if self._segment > 1:
-            for index in self._batches(first):
-                ids = self._not_held(index)
-                counts[ids] = np.minimum(counts[ids] + 1, 2)
+        for index in self._batches(first):
+            ids = self._trace.node_ids(index)
+            ids = ids[~self._is_held[ids]]
+            counts[ids] = np.minimum(counts[ids] + 1, 2)
         return counts
 
     def _batches(self, first: int) -> range:
         return range(first, min(first + self._segment, len(self._trace)))
-
-    def _not_held(self, index: int) -> NodeIds:
-        ids = self._trace.node_ids(index)
-        return ids[~self._is_held[ids]]
 
     def shared_indices(self, index: int) -> NDArray[np.int64]:
         """Which of a segment's shared rows a batch asks for, while they are in the order of their ids."""

@@ -11,7 +11,6 @@ and its slots in the chunk, but for the place, are its rows' positions: nothing 
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 import time
@@ -19,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +25,7 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, Engine, File, RowReader, ScanTicket, SharedScan
 from diskhop.budget import format_bytes
 from diskhop.counters import FetchCounts
-from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError
+from diskhop.errors import BudgetError, DiskhopError, PipelineError
 from diskhop.features.packed.chunk import (
     BLOCK_BYTES,
     Body,
@@ -36,17 +34,15 @@ from diskhop.features.packed.chunk import (
     check_bytes,
     check_head,
     lay_out_body,
-    slot_bytes_for,
 )
+from diskhop.features.packed.draft import Draft
 from diskhop.features.packed.pack_file import PackFile
 from diskhop.features.packed.packer import Packer
 from diskhop.features.packed.room import Room
-from diskhop.features.packed.row_lists import list_bytes
+from diskhop.features.packed.sizes import aligned_rows, head_bytes, own_rows, require_packable
 from diskhop.features.resources import StoreResources, empty_rows, open_reader, read_in_pieces
-from diskhop.features.row_cache import RowCache
 from diskhop.features.static import find_below, find_listed
-from diskhop.io.atomic import allocate, destination_errors
-from diskhop.io.memory import buffer_bytes
+from diskhop.io.stream import in_pieces
 from diskhop.protocols import AccessTrace, MakeRoom, Rows, RowSegment, SampledBatch, Table
 from diskhop.sampled_record import decode_batch
 
@@ -55,52 +51,6 @@ _BEGUN_AHEAD = 2
 # Of shared rows, gaps are read over up to half of what costs as much as another read: near the least of their seconds
 # the curve is flat, and a third less is read (see docs/log.md).
 _SHARED_GAP_DIVISOR = 2
-# One is made while two are on their way to the disk; and arrays of its ids, of places and of where they lie in order.
-_BODIES_IN_MEMORY, _BYTES_A_ROW_TO_FIND = 3, 56
-# What direct I/O asks of memory on common disks; where one asks for more, the page cache helps out.
-_MEMORY_ALIGNMENT = 512
-_MOST_ROWS = 2**32
-
-
-def packed_reserves(table: Table, cache_rows: int, _batch_rows: int) -> dict[str, int]:
-    """Bytes that the store holds whatever it packs, by their names in the budget."""
-    return RowCache.reserves(table, cache_rows)
-
-
-def own_rows(table: Table, num_packed: int, num_shared: int) -> int:
-    """Rows of the buffer that a batch takes."""
-    unit = _unit(table)
-    packed_rows = -(-aligned(num_packed * table.row_bytes) // table.row_bytes)
-    return (-(-num_shared // unit) + -(-packed_rows // unit)) * unit
-
-
-def head_bytes(num_nodes: int, record_bytes: int) -> int:
-    """Memory that a batch takes beside its rows: its chunk's head and body (shared rows at most all), and positions."""
-    return buffer_bytes(BLOCK_BYTES + aligned(8 * num_nodes + record_bytes)) + buffer_bytes(8 * num_nodes)
-
-
-def packed_batch_bytes(num_nodes: int) -> int:
-    """Memory in which a batch of so many nodes is made ready for packing: bodies, and what finds its rows."""
-    return (_BODIES_IN_MEMORY * 4 + _BYTES_A_ROW_TO_FIND) * num_nodes
-
-
-def chunk_bytes(table: Table, num_nodes: int, num_packed: int) -> int:
-    """Of the disk, of a batch that shares nothing: its chunk, and while it is packed the list of its rows."""
-    return 3 * BLOCK_BYTES + aligned(4 * num_nodes) + num_packed * table.row_bytes + list_bytes(num_packed)
-
-
-def require_packable(table: Table) -> None:
-    """Raise ConfigError for a table of more rows than ids on the disk, uint32, can name."""
-    if table.num_rows > _MOST_ROWS:
-        raise ConfigError(
-            f"{table.path}: has {table.num_rows} rows, and the store 'packed' takes at most {_MOST_ROWS}; "
-            "name another store"
-        )
-
-
-def _unit(table: Table) -> int:
-    """Rows after which a row is at a multiple of the alignment again."""
-    return int(np.lcm(table.row_bytes, _MEMORY_ALIGNMENT)) // table.row_bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -127,19 +77,20 @@ class _Fetch:
 class PackedStore:
     """See the module. Batches are submitted in the order of the traces that were looked over."""
 
+    # Packing a superbatch takes more than half as long as training on it: one much longer than the one before
+    # would not be there in time. Every seam costs a pass over the table.
+    growth = 1.5
+
     def __init__(self, table: Table, resources: StoreResources) -> None:
         assert resources.scratch is not None
         require_packable(table)
         self.table = table
-        # Packing a superbatch takes more than half as long as training on it: one much longer than the one before
-        # would not be there in time. Every seam costs a pass over the table.
-        self.growth = 1.5
         self._resources = resources
         self._scratch = resources.scratch
         self._engine: Engine = resources.engine
         pinned = resources.pinned
         self._num_held = min(resources.cache_rows, table.num_rows) if pinned is None else len(pinned)
-        unit = _unit(table)
+        unit = aligned_rows(table)
         first = -(-self._num_held // unit) * unit
         self._rows = empty_rows(BufferPool(0), first + resources.buffer_rows, table.row_bytes)
         held = self._rows[: self._num_held]
@@ -170,7 +121,7 @@ class PackedStore:
         self._coming: deque[tuple[PackFile, Chunk]] = deque()
         self._files: set[PackFile] = set()
         self._begun: dict[int, _Fetch] = {}
-        self._next: _Draft | None = None
+        self._next: Draft | None = None
         self._num_files = 0
 
     # -- packing --
@@ -182,7 +133,7 @@ class PackedStore:
     def make_room(self, batch: SampledBatch) -> None:
         """See LookAheadStore."""
         if self._next is None:
-            self._next = _Draft(self._scratch / f"chunks-{self._num_files}.bin")
+            self._next = Draft(self._scratch / f"chunks-{self._num_files}.bin")
             self._num_files += 1
         num_packed = len(self._find(np.ascontiguousarray(batch.node_ids)).misses)
         self._next.add(batch.number, batch.num_nodes, num_packed, self.table.row_bytes, self._num_held)
@@ -377,7 +328,7 @@ class PackedStore:
                 return
             self._line.popleft()
             fetch.first = first
-            unit = _unit(self.table)
+            unit = aligned_rows(self.table)
             first_packed = first + -(-chunk.num_shared // unit) * unit
             fetch.base = first_packed - chunk.num_shared
             fetch.began = time.perf_counter()
@@ -413,8 +364,7 @@ class PackedStore:
         fetch.shared = source.scan.join(fetch.body.shared_ids.astype(np.int64), out, None)
 
     def _read(self, file: File, offset: int, out: NDArray[np.uint8], num_bytes: int) -> int:
-        places = np.arange(0, num_bytes, _READ_BYTES, dtype=np.uint64)
-        lengths = np.minimum(np.uint64(num_bytes) - places, np.uint64(_READ_BYTES))
+        places, lengths = in_pieces(num_bytes)
         return self._engine.submit_read(file, places + np.uint64(offset), lengths, out, places)
 
     def _drop(self) -> None:
@@ -428,46 +378,3 @@ class PackedStore:
         if self._next is not None:
             self._next.remove()
             self._next = None
-
-
-class _Draft:
-    """A file in the making: where the chunks of batches that share nothing will go.
-
-    Until it is packed, it has room also for what packing puts on the disk beside it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.chunks: list[Chunk] = []
-        self._list_bytes = self._num_bytes = 0
-        with destination_errors(path):
-            path.touch()
-
-    def add(self, number: int, num_nodes: int, num_packed: int, row_bytes: int, num_held: int) -> None:
-        """Make sure of room for a batch, and for the lists of its rows. Raises DestinationError for a full disk."""
-        chunk = Chunk(
-            offset=self.chunks[-1].end if self.chunks else 0,
-            number=number,
-            num_nodes=num_nodes,
-            num_packed=num_packed,
-            num_shared=0,
-            row_bytes=row_bytes,
-            slot_bytes=slot_bytes_for(num_held + num_packed),
-            record_bytes=0,
-        )
-        num_list_bytes = self._list_bytes + list_bytes(num_packed)
-        allocate(self.path, self._num_bytes, chunk.end + num_list_bytes - self._num_bytes)
-        self._num_bytes = chunk.end + num_list_bytes
-        self._list_bytes = num_list_bytes
-        self.chunks.append(chunk)
-
-    def begin(self, num_batches: int) -> list[Chunk]:
-        """The chunks of the first batches; no room is kept any more but for them."""
-        chunks = self.chunks[:num_batches]
-        with destination_errors(self.path):
-            os.truncate(self.path, chunks[-1].end)
-        return chunks
-
-    def remove(self) -> None:
-        """From the disk."""
-        self.path.unlink(missing_ok=True)

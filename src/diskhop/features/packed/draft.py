@@ -1,0 +1,53 @@
+"""A run's own file of chunks in the making."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from diskhop.features.packed.chunk import Chunk, slot_bytes_for
+from diskhop.features.packed.row_lists import list_bytes
+from diskhop.io.atomic import allocate, destination_errors
+
+
+class Draft:
+    """Where the chunks of batches that share nothing will go.
+
+    Until it is packed, it has room also for what packing puts on the disk beside it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.chunks: list[Chunk] = []
+        self._list_bytes = self._num_bytes = 0
+        with destination_errors(path):
+            path.touch()
+
+    def add(self, number: int, num_nodes: int, num_packed: int, row_bytes: int, num_held: int) -> None:
+        """Make sure of room for a batch, and for the lists of its rows. Raises DestinationError for a full disk."""
+        chunk = Chunk(
+            offset=self.chunks[-1].end if self.chunks else 0,
+            number=number,
+            num_nodes=num_nodes,
+            num_packed=num_packed,
+            num_shared=0,
+            row_bytes=row_bytes,
+            slot_bytes=slot_bytes_for(num_held + num_packed),
+            record_bytes=0,
+        )
+        num_list_bytes = self._list_bytes + list_bytes(num_packed)
+        allocate(self.path, self._num_bytes, chunk.end + num_list_bytes - self._num_bytes)
+        self._num_bytes = chunk.end + num_list_bytes
+        self._list_bytes = num_list_bytes
+        self.chunks.append(chunk)
+
+    def begin(self, num_batches: int) -> list[Chunk]:
+        """The chunks of the first batches; no room is kept any more but for them."""
+        chunks = self.chunks[:num_batches]
+        with destination_errors(self.path):
+            os.truncate(self.path, chunks[-1].end)
+        return chunks
+
+    def remove(self) -> None:
+        """From the disk."""
+        self.path.unlink(missing_ok=True)
