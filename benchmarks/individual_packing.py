@@ -25,9 +25,9 @@ from diskhop.counters import PackingCounts
 from diskhop.dataset.checksums import digest_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, encode_head
+from diskhop.features.packed.held import hold_listed
 from diskhop.features.packed.packer import Packer
 from diskhop.features.packed.segments import SharedRows
-from diskhop.features.static import find_listed
 from diskhop.io.atomic import destination_errors
 from diskhop.io.engine import open_engine
 from diskhop.io.memory import default_threads
@@ -137,8 +137,8 @@ def run_packing(path: Path, case: PackingCase, scratch: Path) -> dict[str, Any]:
         is_held = np.zeros(table.num_rows, np.bool_)
         is_held[held] = True
         kind = _IndividualPacker if case.kind == "individual" else _TimedPacker
-        find = find_listed(held, table.num_rows)
-        packer = kind(table, find, len(held), engine, pool, _PARTITION_BYTES, default_threads())
+        rows_held = hold_listed(held, table.num_rows)
+        packer = kind(table, rows_held, engine, pool, _PARTITION_BYTES, default_threads())
         shared = SharedRows(trace, is_held, 1, table, packer.partition_rows)
         chunks = lay_out_chunks(shared, trace, table.row_bytes, len(held))
         packed = scratch / "packed.bin"

@@ -220,6 +220,29 @@ class Engine:
     def wait(self, ticket: int) -> None: ...
     def poll(self, ticket: int) -> bool: ...
 
+# -- bind_packed_slots.cpp --
+
+def assign_slots(
+    ids: NDArray[np.int64],
+    num_rows: int,
+    num_held: int,
+    held_slots: NDArray[np.int32] | None,
+    shared_rows: NDArray[np.int64] | None,
+    low: NDArray[np.uint16],
+    high: NDArray[Any],
+    shared_ids: NDArray[np.uint32],
+    packed_ids: NDArray[np.uint32],
+) -> None:
+    """Fill low and high (nodes), shared_ids and packed_ids, which then ascend; see packed_slots.hpp.
+
+    num_rows: of the table. held_slots, shared_rows (rows of the table): -1 for a row that is not held, not shared; None
+    for the first num_held rows held, for no row shared. high: uint8 or uint16. Raises IndexError for an id that is no
+    row, ValueError for lists of other lengths than the batch needs.
+    """
+
+def load_slots(low: NDArray[np.uint16], high: NDArray[Any], num_held: int, shift: int, rows: NDArray[np.int64]) -> None:
+    """rows (nodes) = the slots, shift added to those from num_held on."""
+
 # -- bind_rows.cpp --
 
 def plan_reads(

@@ -281,6 +281,7 @@ class BatchStream:
             # Once nothing else of ours is on the disk there may be room.
             self._superbatch_gate.leave(1)
             self._superbatch_gate.enter(SUPERBATCHES_ON_DISK + 1)
+            maker.free_disk()
             superbatch = maker.make()
             self._superbatch_gate.leave(SUPERBATCHES_ON_DISK)
             return superbatch

@@ -29,6 +29,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.progress import Progress
 from diskhop.errors import ConfigError, DiskBudgetError
 from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, aligned, slot_bytes_for
+from diskhop.features.packed.held import hold_listed
 from diskhop.features.packed.layout import (
     HELD_FILE,
     HELD_IDS_FILE,
@@ -46,7 +47,6 @@ from diskhop.features.packed.packer import Packer
 from diskhop.features.packed.segments import LAYING_OUT_BYTES_A_ROW, SharedRows
 from diskhop.features.packed.sizes import own_rows
 from diskhop.features.resources import StoreResources, empty_rows, open_reader
-from diskhop.features.static import find_listed
 from diskhop.io.atomic import (
     Injector,
     announce,
@@ -278,8 +278,7 @@ class _Making:
         is_held[held] = True
         packer = Packer(
             self.table,
-            find_listed(held, self.table.num_rows),
-            len(held),
+            hold_listed(held, self.table.num_rows),
             self.tools.engine,
             self.tools.pool,
             self.plan.partition_bytes,

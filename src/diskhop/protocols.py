@@ -162,6 +162,9 @@ class LookAheadStore(FeatureStore[TicketT], Protocol[TicketT]):
     def make_room(self, batch: SampledBatch) -> None:
         """Make sure of what a batch of the next trace will take on the disk. Raises DestinationError for a full one."""
 
+    def free_disk(self) -> None:
+        """Give back what is kept on the disk only to be used again: there is no room for a single batch."""
+
     def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
         """Get ready for the batches of a trace, for each of which room was made. They are submitted next, in order.
 

@@ -45,7 +45,7 @@ def submit_and_collect(store: Any, batches: list[NodeIds]) -> None:
             store.release(ticket)
 
 
-@pytest.mark.parametrize("place", [0, 5, 30, 4090, 4096, 4700, 8192, 8200, 20_000])
+@pytest.mark.parametrize("place", [0, 5, 30, 4090, 4096, 4700, 8191])
 def test_a_chunk_that_was_damaged_is_told_and_the_next_pass_goes_on(tmp_path: Path, place: int) -> None:
     table, expected = write_table(tmp_path / "features.bin", 500, 60, 60)
     generator = np.random.default_rng(0)
@@ -133,8 +133,11 @@ def test_rows_held_are_read_once_and_others_once_a_batch(tmp_path: Path) -> None
                 # A block for the head, one for the slots.
                 assert counts.bytes_read == 8192 + -(-rows_bytes // 4096) * 4096
                 store.release(ticket)
-            assert not chunk_files(table), "the last batch is released: its file is gone"
             store.start_pass()  # type: ignore[attr-defined]
+            fetch_all(store, batches, expected)
+            assert len(chunk_files(table)) == 1, "a file whose batches are done with is written over"
+            store.free_disk()  # type: ignore[attr-defined]
+            assert not chunk_files(table)
             fetch_all(store, batches, expected)
 
 
@@ -144,12 +147,11 @@ def test_passes_broken_off_at_any_point_leave_room_and_disk_as_they_were(tmp_pat
     with opened("packed", table, buffer_rows=2 * own_rows(table, 150, 0)) as store:
         for num_submitted, num_collected in ((0, 0), (1, 0), (6, 2), (4, 1), (3, 2), (2, 2)):
             store.start_pass()  # type: ignore[attr-defined]
-            assert not chunk_files(table)
             batches = [generator.permutation(500)[:150] for _ in range(6)]
             look_ahead(store, batches[:4])
             look_ahead(store, batches[4:], 4)
             store.make_room(batch_of(batches[0], 6))  # type: ignore[attr-defined]
-            assert len(chunk_files(table)) == 3
+            assert len(chunk_files(table)) == 3, "those of passes before are written over"
             tickets = [store.submit(batch_of(ids, n), no_limit) for n, ids in enumerate(batches[:num_submitted])]
             for ticket in tickets[:num_collected]:
                 store.collect(ticket)

@@ -76,7 +76,7 @@ def test_a_loader_s_batches_are_those_of_memory_whatever_the_partitions(
     begin = Packer.__init__
 
     def begin_small(self: Packer, table: Table, *given: Any, **named: Any) -> None:
-        given = (*given[:4], partition_rows * table.row_stride, *given[5:])
+        given = (*given[:3], partition_rows * table.row_stride, *given[4:])
         begin(self, table, *given, **named)
         num_partitions.append(self.num_partitions)
 

@@ -96,17 +96,6 @@ def test_the_arrays_of_a_body_are_apart_and_in_their_order(chunk: Chunk) -> None
     assert body.tobytes() == by_hand.ljust(chunk.head_bytes - BLOCK_BYTES, b"\0")
 
 
-@given(st.sampled_from([3, 4]), st.data())
-def test_slots_are_read_back(slot_bytes: int, data: st.DataObject) -> None:
-    slots = np.array(data.draw(st.lists(st.integers(0, (1 << 8 * slot_bytes) - 1), max_size=50)), np.int64)
-    chunk = replace(CHUNK, num_nodes=len(slots), slot_bytes=slot_bytes)
-    body = np.zeros(chunk.head_bytes - BLOCK_BYTES, np.uint8)
-    lay_out_body(chunk, body).store_slots(slots)
-    found = np.full(len(slots), -1, np.int64)
-    lay_out_body(chunk, body).load_slots(found)
-    np.testing.assert_array_equal(found, slots)
-
-
 def test_slots_have_as_many_bytes_as_they_need() -> None:
     assert [slot_bytes_for(num_slots) for num_slots in (0, 1 << 24, (1 << 24) + 1)] == [3, 3, 4]
 

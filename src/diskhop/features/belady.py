@@ -109,6 +109,9 @@ class BeladyStore:
         self._next_plan.uses.allocate(batch.num_nodes * np.dtype(np.uint32).itemsize)
         self._next_plan.changes.allocate(2 * batch.num_nodes * self._id_dtype.itemsize)
 
+    def free_disk(self) -> None:
+        """See LookAheadStore. Nothing is kept there."""
+
     def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
         """See LookAheadStore."""
         plan, self._next_plan = self._next_plan, None

@@ -94,6 +94,10 @@ class SuperbatchMaker:
         """Whether all batches are in superbatches."""
         return self._num_made == len(self._numbers)
 
+    def free_disk(self) -> None:
+        """Of what may be done without; before make() is tried again."""
+        self._store.free_disk()
+
     def make(self) -> Superbatch:
         """The next one. Raises NoRoomError, after which it may be tried again."""
         path = self._folder / f"trace-{self._num_made}.bin"

@@ -4,7 +4,7 @@ Little-endian; head, body and rows each start at a multiple of 4096 bytes, with 
 
     head   offset 0   magic "DHCK", uint16 version (1), 2 zeros
                8      uint64: batch number, nodes, packed rows, shared rows, bytes of a row, of a slot, of the record
-              64      uint64 xxh3 of the body, uint64 xxh3 of the packed rows
+              64      uint64 xxh3 of the body, uint64 xxh3 of the packed rows, 0 in a run's own file
             4088      uint64 xxh3 of all bytes before it
     body    4096      slots       their low 16 bits, uint16 (nodes); the others, uint8, or uint16 where one has more
                                   than 24 bits (nodes)
@@ -92,17 +92,6 @@ class Body(NamedTuple):
     slots_high: NDArray[Any]
     shared_ids: NDArray[np.uint32]
     record: NDArray[np.uint8]
-
-    def store_slots(self, slots: NDArray[np.int64]) -> None:
-        """Take slots, int64 (nodes)."""
-        np.copyto(self.slots_low, slots & 0xFFFF, casting="unsafe")
-        np.copyto(self.slots_high, slots >> 16, casting="unsafe")
-
-    def load_slots(self, out: NDArray[np.int64]) -> None:
-        """Give slots, int64 (nodes)."""
-        np.copyto(out, self.slots_high)
-        np.left_shift(out, 16, out=out)
-        np.bitwise_or(out, self.slots_low, out=out)
 
 
 def slot_bytes_for(num_slots: int) -> int:

@@ -13,7 +13,8 @@ from diskhop.io.atomic import allocate, destination_errors
 class Draft:
     """Where the chunks of batches that share nothing will go.
 
-    Until it is packed, it has room also for what packing puts on the disk beside it.
+    Until it is packed, it has room also for what packing puts on the disk beside it. What the file had room for before
+    stays its own.
     """
 
     def __init__(self, path: Path) -> None:
@@ -22,6 +23,7 @@ class Draft:
         self._list_bytes = self._num_bytes = 0
         with destination_errors(path):
             path.touch()
+            self._found_bytes = path.stat().st_size
 
     def add(self, number: int, num_nodes: int, num_packed: int, row_bytes: int, num_held: int) -> None:
         """Make sure of room for a batch, and for the lists of its rows. Raises DestinationError for a full disk."""
@@ -42,12 +44,8 @@ class Draft:
         self.chunks.append(chunk)
 
     def begin(self, num_batches: int) -> list[Chunk]:
-        """The chunks of the first batches; no room is kept any more but for them."""
+        """The chunks of the first batches; what packing puts beside them finds its room from now on."""
         chunks = self.chunks[:num_batches]
         with destination_errors(self.path):
-            os.truncate(self.path, chunks[-1].end)
+            os.truncate(self.path, max(chunks[-1].end, self._found_bytes - self._list_bytes))
         return chunks
-
-    def remove(self) -> None:
-        """From the disk."""
-        self.path.unlink(missing_ok=True)

@@ -8,7 +8,7 @@
                   bytes of the settings, xxh3 of the list; the settings: JSON in ASCII; at 4088 xxh3 of all before it
 
 Everything is little-endian and starts at a multiple of 4096 bytes, with zeros between. A run's own file has neither
-list nor last block: who wrote it knows.
+list nor last block, nor sums of its rows: who wrote it reads it, once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REMEDY = "remove its folder and pack again"
 
 
 class PackFile:
-    """A file of chunks, open; chunks: in the order of the batches. A `temporary` one is removed with its last batch.
+    """A file of chunks, open; chunks: in the order of the batches. A `temporary` one is read once, by who wrote it.
 
     packing: what making it took in this run.
     """
@@ -59,17 +59,14 @@ class PackFile:
         self.num_shared = num_shared
         self.file = File(str(path), "read")
         self.scan: SharedScan | None = None
-        self._temporary = temporary
+        self.temporary = temporary
         self.packing = PackingCounts()
         self._num_left = len(chunks)
 
     def leave(self) -> bool:
         """One batch less to come, of a temporary file. Returns whether that was the last one."""
         self._num_left -= 1
-        is_done = self._temporary and self._num_left == 0
-        if is_done:
-            self.close()
-        return is_done
+        return self.temporary and self._num_left == 0
 
     def close(self) -> None:
         """Nobody reads it any more."""
@@ -78,8 +75,6 @@ class PackFile:
             self.scan = None
         # Its room on the disk does not wait for whoever still knows this object.
         self.__dict__.pop("file", None)
-        if self._temporary:
-            self.path.unlink(missing_ok=True)
 
 
 def encode_end(chunks: Sequence[Chunk], num_shared: int, settings: Mapping[str, object]) -> NDArray[np.uint8]:

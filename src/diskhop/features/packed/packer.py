@@ -20,13 +20,13 @@ import xxhash
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from diskhop._native import BufferPool, Engine, File, copy_rows
+from diskhop._native import BufferPool, Engine, File, assign_slots, copy_rows
 from diskhop.counters import PackingCounts
 from diskhop.dataset.checksums import digest_bytes
 from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, aligned, encode_head, lay_out_body
+from diskhop.features.packed.held import HeldRows
 from diskhop.features.packed.row_lists import ListsOfPartition, RowLists, ids_of
 from diskhop.features.packed.segments import SharedRows
-from diskhop.features.scanning import Found
 from diskhop.io.atomic import destination_errors
 from diskhop.io.stream import in_pieces
 from diskhop.protocols import AccessTrace, NodeIds, Table
@@ -35,8 +35,6 @@ _READ_BYTES = 1 << 20
 _STAGED_BYTES, _NUM_STAGED = 4 << 20, 6
 # Bodies on their way to the disk: one is made meanwhile.
 _BODIES_WRITING = 2
-
-Find = Callable[[NodeIds], Found]
 
 
 def packing_bytes(table: Table, partition_bytes: int) -> int:
@@ -59,22 +57,20 @@ def _staged_bytes(table: Table) -> int:
 class Packer:
     """Packs batches of one table. Holds packing_bytes() while it lives, and of each batch what its body takes.
 
-    find: which of a batch's rows are held in memory; num_held: how many there are. Not for several threads at once.
+    Not for several threads at once.
     """
 
     def __init__(
         self,
         table: Table,
-        find: Find,
-        num_held: int,
+        held: HeldRows,
         engine: Engine,
         pool: BufferPool,
         partition_bytes: int,
         threads: int,
     ) -> None:
         self._table = table
-        self._find = find
-        self._num_held = num_held
+        self._held = held
         self._engine = engine
         self._pool = pool
         self._threads = threads
@@ -84,6 +80,7 @@ class Packer:
         whole_bytes = aligned(self.partition_rows * table.row_stride)
         self._pieces_a_partition = -(-whole_bytes // _READ_BYTES)
         self._first_ids = np.arange(self.num_partitions + 1, dtype=np.int64) * self.partition_rows
+        self._rows_of_pieces = self._find_rows_of_pieces(whole_bytes)
         own = BufferPool(0)
         self._partitions = tuple(own.take(whole_bytes) for _ in range(2))
         self._staging = tuple(own.take(_staged_bytes(table)) for _ in range(_NUM_STAGED))
@@ -102,9 +99,9 @@ class Packer:
         """Write the chunks of a trace's batches, and before them the rows that they share, to the file at `path`.
 
         chunks: where each goes, and what is in it. scratch: a folder for a file in between. keep_on: called often;
-        what it raises ends the packing. record: of a batch, as it is to be in its chunk. end: of the file, in whole
-        blocks. What was there is written over; nothing is synced. Raises ReadError, DestinationError for a full disk,
-        WriteError.
+        what it raises ends the packing. record: of a batch, as it is to be in its chunk. end: of a file that stays, in
+        whole blocks; only there are rows summed up. What was there is written over; nothing is synced. Raises
+        ReadError, DestinationError for a full disk, WriteError.
         """
         started = time.perf_counter()
         counts = PackingCounts()
@@ -121,17 +118,20 @@ class Packer:
                     body_checksums.append(digest_bytes(body))
                     writer.write(body, chunk.offset + BLOCK_BYTES)
                     del body
-                    self._mark(is_needed, packed_ids)
+                    is_needed |= self._pieces_of(packed_ids)
                     lists.add(packed_ids, np.searchsorted(packed_ids, self._first_ids))
                     offsets.append(chunk.rows_offset)
                     segment = None if shared is None else shared.segment_after(index)
                     if segment is not None:
-                        self._mark(is_needed, segment.ids)
+                        is_needed |= self._pieces_of(np.sort(segment.ids))
                         lists.add(segment.ids, segment.bounds)
                         offsets.append(segment.first_row * self._table.row_bytes)
                 lists.finish()
                 writer.settle()
-                appenders = [_Appender(writer, offset, self._table.row_bytes, self._threads) for offset in offsets]
+                appenders = [
+                    _Appender(writer, offset, self._table.row_bytes, self._threads, is_summed=end is not None)
+                    for offset in offsets
+                ]
                 for rows, wanted in self._read_partitions(is_needed, lists, counts):
                     first_id = wanted.partition * self.partition_rows
                     for index, appender in enumerate(appenders):
@@ -165,35 +165,35 @@ class Packer:
         """Write a chunk's body; returns the ids of its packed rows, ascending."""
         body[:] = 0
         parts = lay_out_body(chunk, body)
-        hits, slots, misses = self._find(ids)
-        own_slots = np.empty(chunk.num_nodes, np.int64)
-        own_slots[hits] = slots
-        missing = ids[misses].astype(np.uint32)
-        if shared is not None:
-            places = shared.places(index, missing)
-            is_shared = places >= 0
-            # By the place in the table: the scan that reads it goes that way.
-            order = np.argsort(places[is_shared])
-            parts.shared_ids[:] = places[is_shared][order]
-            own_slots[misses[is_shared][order]] = np.arange(self._num_held, self._num_held + chunk.num_shared)
-            misses, missing = misses[~is_shared], missing[~is_shared]
-        order = np.argsort(missing)
-        packed_ids: NDArray[np.uint32] = missing[order]
-        first = self._num_held + chunk.num_shared
-        own_slots[misses[order]] = np.arange(first, first + chunk.num_packed)
-        parts.store_slots(own_slots)
+        packed_ids = np.empty(chunk.num_packed, np.uint32)
+        assign_slots(
+            np.ascontiguousarray(ids),
+            self._table.num_rows,
+            self._held.num_rows,
+            self._held.slots,
+            None if shared is None else shared.rows_of(index),
+            parts.slots_low,
+            parts.slots_high,
+            parts.shared_ids,
+            packed_ids,
+        )
         if record is not None:
             parts.record[:] = record(index)
         return packed_ids
 
-    def _mark(self, is_needed: NDArray[np.bool_], ids: NDArray[np.uint32]) -> None:
-        """Note which pieces of the table rows lie in."""
-        partitions, rows = np.divmod(ids.astype(np.int64), self.partition_rows)
-        first_pieces = partitions * self._pieces_a_partition
-        starts = rows * self._table.row_stride
-        last_byte = self._table.row_bytes - 1
-        for byte in (*range(0, last_byte, _READ_BYTES), last_byte):
-            is_needed[first_pieces + (starts + byte) // _READ_BYTES] = True
+    def _find_rows_of_pieces(self, partition_bytes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of each piece of each partition the rows with bytes in it: the first, and the one after the last."""
+        starts = np.arange(0, partition_bytes, _READ_BYTES, dtype=np.int64)
+        stride = self._table.row_stride
+        firsts = np.minimum((starts - self._table.row_bytes) // stride + 1, self.partition_rows)
+        ends = np.minimum(-(-(starts + _READ_BYTES) // stride), self.partition_rows)
+        first_ids = self._first_ids[:-1, None]
+        return (first_ids + np.maximum(firsts, 0)).reshape(-1), (first_ids + ends).reshape(-1)
+
+    def _pieces_of(self, ids: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Which pieces of the table rows lie in; ids ascend."""
+        firsts, ends = self._rows_of_pieces
+        return np.searchsorted(ids, firsts) < np.searchsorted(ids, ends)
 
     def _read_partitions(
         self, is_needed: NDArray[np.bool_], lists: RowLists, counts: PackingCounts
@@ -301,10 +301,11 @@ class _Writer:
 class _Appender:
     """Rows one after the other from an offset on.
 
-    edges: after finish(), what lies in blocks that others write to as well, or that are not full: offsets and bytes.
+    is_summed: keep a checksum. edges: after finish(), what lies in blocks that others write to as well, or that are not
+    full: offsets and bytes.
     """
 
-    def __init__(self, writer: _Writer, offset: int, row_bytes: int, threads: int) -> None:
+    def __init__(self, writer: _Writer, offset: int, row_bytes: int, threads: int, *, is_summed: bool) -> None:
         self._writer = writer
         self.first_offset = offset
         # Of the first block, before the first row.
@@ -313,13 +314,13 @@ class _Appender:
         self._rest = np.zeros(self._others_bytes, np.uint8)
         self._row_bytes = row_bytes
         self._threads = threads
-        self._hasher = xxhash.xxh3_64()
+        self._hasher = xxhash.xxh3_64() if is_summed else None
         self.edges: list[tuple[int, NDArray[np.uint8]]] = []
 
     @property
     def checksum(self) -> int:
-        """xxh3 of the rows so far."""
-        return self._hasher.intdigest()
+        """xxh3 of the rows so far; 0 where none is kept."""
+        return 0 if self._hasher is None else self._hasher.intdigest()
 
     def append(self, rows: NDArray[np.uint8], wanted: NDArray[np.int64]) -> None:
         """Add rows[wanted]."""
@@ -332,7 +333,8 @@ class _Appender:
             buffer[:rest_bytes] = self._rest
             out = buffer[rest_bytes:end].reshape(len(piece), self._row_bytes)
             copy_rows(rows, piece, out, None, self._threads)
-            self._hasher.update(out.data)
+            if self._hasher is not None:
+                self._hasher.update(out.data)
             whole_bytes = end // BLOCK_BYTES * BLOCK_BYTES
             self._rest = buffer[whole_bytes:end].copy()
             if whole_bytes:

@@ -65,19 +65,19 @@ class SharedRows:
         self._row_of = np.full(table.num_rows if self.num_rows else 0, -1, np.int64)
         self._ids: NDArray[np.uint32] = np.empty(0, np.uint32)
 
-    def places(self, index: int, ids: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """Of rows of a batch that are not held: which row of the shared table each is, -1 for one that is packed.
+    def rows_of(self, index: int) -> NDArray[np.int64] | None:
+        """Of each row of the feature table, where a batch finds it in the shared table, -1 if not there; None: none is.
 
-        Asked for once for each batch, in order.
+        Asked for once for each batch, in order; valid until the next time.
         """
         if self.num_rows == 0:
-            return np.full(len(ids), -1, np.int64)
+            return None
         if index % self._segment == 0:
             self._lay_out(index)
-        return self._row_of[ids]
+        return self._row_of
 
     def segment_after(self, index: int) -> SegmentRows | None:
-        """The rows of the segment that ends with this batch, if it shares any; after places() of the batch."""
+        """The rows of the segment that ends with this batch, if it shares any; after rows_of() the batch."""
         is_last = (index + 1) % self._segment == 0 or index + 1 == len(self._trace)
         if not is_last or len(self._ids) == 0:
             return None

@@ -11,8 +11,8 @@ from diskhop.features.row_cache import RowCache
 from diskhop.io.memory import buffer_bytes
 from diskhop.protocols import Table
 
-# One is made while two are on their way to the disk; and arrays of its ids, of places and of where they lie in order.
-_BODIES_IN_MEMORY, _BYTES_A_ROW_TO_FIND = 3, 56
+# One is made while two are on their way to the disk; and its ids, as they come and sorted twice over, and their list.
+_BODIES_IN_MEMORY, _BYTES_A_ROW_TO_FIND = 3, 28
 # What direct I/O asks of memory on common disks; where one asks for more, the page cache helps out.
 _MEMORY_ALIGNMENT = 512
 _MOST_ROWS = 2**32

@@ -18,11 +18,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import BufferPool, Engine, File, RowReader, ScanTicket, SharedScan
+from diskhop._native import BufferPool, Engine, File, RowReader, ScanTicket, SharedScan, load_slots
 from diskhop.budget import format_bytes
 from diskhop.counters import FetchCounts
 from diskhop.errors import BudgetError, DiskhopError, PipelineError
@@ -36,12 +37,12 @@ from diskhop.features.packed.chunk import (
     lay_out_body,
 )
 from diskhop.features.packed.draft import Draft
+from diskhop.features.packed.held import HeldRows, hold_listed
 from diskhop.features.packed.pack_file import PackFile
 from diskhop.features.packed.packer import Packer
 from diskhop.features.packed.room import Room
 from diskhop.features.packed.sizes import aligned_rows, head_bytes, own_rows, require_packable
 from diskhop.features.resources import StoreResources, empty_rows, open_reader, read_in_pieces
-from diskhop.features.static import find_below, find_listed
 from diskhop.io.stream import in_pieces
 from diskhop.protocols import AccessTrace, MakeRoom, Rows, RowSegment, SampledBatch, Table
 from diskhop.sampled_record import decode_batch
@@ -89,23 +90,25 @@ class PackedStore:
         self._scratch = resources.scratch
         self._engine: Engine = resources.engine
         pinned = resources.pinned
-        self._num_held = min(resources.cache_rows, table.num_rows) if pinned is None else len(pinned)
+        if pinned is None:
+            self._held = HeldRows(min(resources.cache_rows, table.num_rows))
+        else:
+            self._held = hold_listed(pinned, table.num_rows)
         unit = aligned_rows(table)
-        first = -(-self._num_held // unit) * unit
+        num_held = self._held.num_rows
+        first = -(-num_held // unit) * unit
         self._rows = empty_rows(BufferPool(0), first + resources.buffer_rows, table.row_bytes)
-        held = self._rows[: self._num_held]
+        held = self._rows[:num_held]
         reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
-        self._find = find_below(self._num_held) if pinned is None else find_listed(pinned, table.num_rows)
         if resources.layout is not None:
             resources.layout.read_held(held)
         else:
-            ids = np.arange(self._num_held) if pinned is None else pinned
+            ids = np.arange(num_held) if pinned is None else pinned
             read_in_pieces(reader, ids, held, None, FetchCounts())
         del reader
         self._packer = Packer(
             table,
-            self._find,
-            self._num_held,
+            self._held,
             resources.engine,
             resources.pool,
             resources.partition_bytes,
@@ -122,6 +125,9 @@ class PackedStore:
         self._files: set[PackFile] = set()
         self._begun: dict[int, _Fetch] = {}
         self._next: Draft | None = None
+        # Files of this store whose batches are done with, to be written over: to free a superbatch's room on the disk
+        # takes a second or two, and so does to take it again.
+        self._spare: list[Path] = []
         self._num_files = 0
 
     # -- packing --
@@ -133,10 +139,9 @@ class PackedStore:
     def make_room(self, batch: SampledBatch) -> None:
         """See LookAheadStore."""
         if self._next is None:
-            self._next = Draft(self._scratch / f"chunks-{self._num_files}.bin")
-            self._num_files += 1
-        num_packed = len(self._find(np.ascontiguousarray(batch.node_ids)).misses)
-        self._next.add(batch.number, batch.num_nodes, num_packed, self.table.row_bytes, self._num_held)
+            self._next = self._new_draft()
+        num_packed = self._held.count_missing(batch.node_ids)
+        self._next.add(batch.number, batch.num_nodes, num_packed, self.table.row_bytes, self._held.num_rows)
 
     def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
         """See LookAheadStore."""
@@ -150,6 +155,12 @@ class PackedStore:
         with self._changed:
             self._files.add(source)
             self._coming.extend((source, chunk) for chunk in chunks)
+
+    def free_disk(self) -> None:
+        """See LookAheadStore."""
+        with self._changed:
+            while self._spare:
+                self._spare.pop().unlink(missing_ok=True)
 
     # -- reading --
 
@@ -208,7 +219,8 @@ class PackedStore:
         assert body is not None
         first_packed = ticket.base + chunk.num_shared
         packed = self._rows[first_packed : first_packed + chunk.num_packed].reshape(-1)
-        check_bytes(chunk, "packed rows", packed, ticket.rows_checksum, ticket.source.path)
+        if not ticket.source.temporary:
+            check_bytes(chunk, "packed rows", packed, ticket.rows_checksum, ticket.source.path)
         if ticket.shared is not None:
             counts.add_reads(*ticket.shared.wait())
         packing, num_chunks = ticket.source.packing, len(ticket.source.chunks)
@@ -219,8 +231,8 @@ class PackedStore:
         counts.rows_hit = chunk.num_nodes - chunk.num_own
         counts.bytes_needed = chunk.num_nodes * self.table.row_bytes
         positions = self._resources.pool.take(8 * chunk.num_nodes).view(np.int64)
-        body.load_slots(positions)
-        np.add(positions, ticket.base - self._num_held, out=positions, where=positions >= self._num_held)
+        num_held = self._held.num_rows
+        load_slots(body.slots_low, body.slots_high, num_held, ticket.base - num_held, positions)
         ticket.body = None
         ticket.head = ticket.head[:0]
         return Rows(chunk.num_nodes, self.table.row_bytes, (RowSegment(self._rows, from_rows=positions),), counts)
@@ -252,13 +264,14 @@ class PackedStore:
                 chunk = ticket.chunk
                 self._room.give_back(ticket.first, own_rows(self.table, chunk.num_packed, chunk.num_shared))
             if ticket.source.leave():
-                self._files.discard(ticket.source)
+                self._retire(ticket.source)
             self._admit()
             self._changed.notify_all()
 
     def close(self) -> None:
         """See FeatureStore."""
         self._drop()
+        self.free_disk()
         self._on_their_way.put(None)
         self._loader.join()
 
@@ -372,9 +385,22 @@ class PackedStore:
         while self._begun:
             self.release(self._begun.popitem()[1])
         self._coming.clear()
-        for source in self._files:
-            source.close()
-        self._files.clear()
+        for source in [*self._files]:
+            self._retire(source)
         if self._next is not None:
-            self._next.remove()
+            self._spare.append(self._next.path)
             self._next = None
+
+    def _retire(self, source: PackFile) -> None:
+        """No batch of the file is to come."""
+        source.close()
+        self._files.discard(source)
+        if source.temporary:
+            self._spare.append(source.path)
+
+    def _new_draft(self) -> Draft:
+        with self._changed:
+            if self._spare:
+                return Draft(self._spare.pop())
+        self._num_files += 1
+        return Draft(self._scratch / f"chunks-{self._num_files - 1}.bin")
