@@ -31,6 +31,7 @@ from diskhop.features.packed.segments import SharedRows
 from diskhop.io.atomic import destination_errors
 from diskhop.io.engine import open_engine
 from diskhop.io.memory import default_threads
+from diskhop.io.stream import in_pieces
 from diskhop.packing import checksum_of, lay_out_chunks
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import Purpose
@@ -106,9 +107,9 @@ class _IndividualPacker(Packer):
             _, bytes_read, _ = reader.read(packed_ids.astype(np.int64), rows.reshape(-1, table.row_bytes))
             self.read_seconds += time.perf_counter() - began
             content[chunk.head_bytes + chunk.rows_bytes :] = 0
-            content[:BLOCK_BYTES] = encode_head(chunk, digest_bytes(body), digest_bytes(rows))
-            places = np.arange(0, len(content), _READ_BYTES, dtype=np.uint64)
-            lengths = np.minimum(np.uint64(len(content)) - places, np.uint64(_READ_BYTES))
+            # As the other packer leaves it in a file that does not stay: without a sum of the rows.
+            content[:BLOCK_BYTES] = encode_head(chunk, digest_bytes(body), 0)
+            places, lengths = in_pieces(len(content))
             if ticket is not None:
                 self._engine.wait(ticket)
             ticket = self._engine.submit_write(file, places + np.uint64(chunk.offset), lengths, content, places)

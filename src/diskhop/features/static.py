@@ -41,20 +41,6 @@ def open_static(table: Table, resources: StoreResources) -> ScanningStore:
     return ScanningStore(table, resources, held, find)
 
 
-def find_listed(held: NodeIds, num_rows: int) -> Callable[[NodeIds], Found]:
-    """Of a batch's rows, which are in a list, ascending; a row's slot is its place there."""
-    slot_of = np.full(num_rows, -1, np.int32)
-    slot_of[held] = np.arange(len(held), dtype=np.int32)
-
-    def find(ids: NodeIds) -> Found:
-        slots = slot_of[ids]
-        is_held = slots >= 0
-        hits = np.flatnonzero(is_held)
-        return Found(hits, slots[hits].astype(np.int64), np.flatnonzero(~is_held))
-
-    return find
-
-
 def find_below(capacity: int) -> Callable[[NodeIds], Found]:
     """Of a batch's rows, which are among the first ones of the table."""
 

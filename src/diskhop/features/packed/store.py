@@ -402,5 +402,6 @@ class PackedStore:
         with self._changed:
             if self._spare:
                 return Draft(self._spare.pop())
+        path = self._scratch / f"chunks-{self._num_files}.bin"
         self._num_files += 1
-        return Draft(self._scratch / f"chunks-{self._num_files - 1}.bin")
+        return Draft(path)
