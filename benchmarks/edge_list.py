@@ -23,7 +23,7 @@ import numpy as np
 
 from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.edge_options import EdgeOptions
+from diskhop.dataset.convert.options import ImportOptions
 from diskhop.io.engine import open_engine
 from turns import stage_clock, take_turn
 
@@ -61,7 +61,7 @@ def import_text(text: Path, threads: int, memory_bytes: int, kind: str, stages: 
         budget=Budget(memory_bytes),
         threads=threads,
         progress=stage_clock(stages),
-        options=EdgeOptions(header=False),
+        options=ImportOptions(header=False),
     )
 
 

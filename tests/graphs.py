@@ -108,3 +108,10 @@ def make_dataset(
 def folder_bytes(folder: Path) -> dict[str, bytes]:
     """Every file below a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def edges_of(dataset: Dataset) -> list[tuple[int, int]]:
+    """(source, destination) of each edge, in the order of the lists."""
+    indptr = np.fromfile(dataset.topology.indptr_path, np.int64)
+    indices = np.fromfile(dataset.topology.indices_path, np.uint32)
+    return [(int(source), v) for v in range(dataset.num_nodes) for source in indices[indptr[v] : indptr[v + 1]]]

@@ -19,7 +19,7 @@ from diskhop._native import CrashError, Engine
 from diskhop.budget import Budget
 from diskhop.dataset import builder
 from diskhop.dataset.convert import edge_tasks, edge_work, import_graph
-from diskhop.dataset.convert.edge_options import EdgeOptions
+from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.sort_plan import SortLimits
 from diskhop.dataset.verify import verify
 from diskhop.errors import SourceError
@@ -93,7 +93,7 @@ def import_edges(source: Path, graph: Path, injector: CrashInjector | None = Non
         budget=Budget(200 << 20),
         threads=1,
         injector=injector,
-        options=EdgeOptions(undirected=True, duplicates="drop"),
+        options=ImportOptions(undirected=True, duplicates="drop"),
     )
 
 
@@ -216,7 +216,7 @@ def test_a_run_with_another_budget_takes_no_edges_of_another_order(
                 budget=Budget(200 << 20),
                 threads=1,
                 injector=StopsAtSpill(),
-                options=EdgeOptions(undirected=True, duplicates="drop"),
+                options=ImportOptions(undirected=True, duplicates="drop"),
             )
     assert (tmp_path / ".graph.work" / "sort-edge" / "spill-00000").exists()
     import_edges(source, tmp_path / "graph")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from diskhop.budget import Budget
 from diskhop.dataset.convert import edge_work, import_graph
-from diskhop.dataset.convert.edge_options import EdgeOptions
+from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 
@@ -134,7 +134,7 @@ def check(text: Text, ids: str, wishes: dict[str, Any]) -> None:
     facts: dict[str, Any] = {}
     with memory_folder(Path.cwd()) as folder:
         source = text.write(folder / "edges")
-        options = EdgeOptions(delimiter=text.delimiter, header=text.header, ids=ids, **wishes)  # type: ignore[arg-type]
+        options = ImportOptions(delimiter=text.delimiter, header=text.header, ids=ids, **wishes)  # type: ignore[arg-type]
         made = [
             import_graph(
                 source,

@@ -12,11 +12,12 @@ import pytest
 
 from diskhop.budget import Budget
 from diskhop.dataset.convert import import_graph
+from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.verify import verify
 from diskhop.dataset.writer import WRITER_BYTES
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, SourceError
-from tests.graphs import SHARED_DATA, folder_bytes, threads_engine
+from tests.graphs import SHARED_DATA, edges_of, folder_bytes, threads_engine
 
 Arrays = dict[str, Any]
 
@@ -98,7 +99,7 @@ def test_edges_of_any_integer_dtype_import(tmp_path: Path, dtype: Any) -> None:
 )
 def test_features_keep_their_dtype_unless_told(tmp_path: Path, stored: Any, wanted: str | None, dtype: str) -> None:
     arrays = good_arrays() | {"x": (np.arange(60).reshape(20, 3) % 2).astype(stored)}
-    dataset = imported(save(tmp_path / "source", arrays), feature_dtype=wanted)
+    dataset = imported(save(tmp_path / "source", arrays), options=ImportOptions(dtype=wanted))
     assert dataset.feature_dtype == dtype
     if dtype == "float32":
         np.testing.assert_array_equal(table_of(dataset, np.float32), arrays["x"].astype(np.float32))
@@ -397,7 +398,7 @@ def test_unknown_sources_formats_and_dtypes_list_the_known(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="format 'dgl' is unknown; known are numpy"):
         imported(tmp_path / "text.doc", format_name="dgl")
     with pytest.raises(ConfigError, match="'float8' is unknown; choose one of float32, float16, bfloat16, int8"):
-        imported(save(tmp_path / "source", good_arrays()), feature_dtype="float8")
+        imported(save(tmp_path / "source", good_arrays()), options=ImportOptions(dtype="float8"))
     np.save(tmp_path / "source" / "x.npy", np.zeros(3))
     with pytest.raises(SourceError, match=r"has data.npz and x.npy; keep one or the other"):
         imported(tmp_path / "source")
@@ -480,3 +481,36 @@ def test_every_error_of_import_is_of_ours(tmp_path: Path) -> None:
     (tmp_path / "source" / "data.npz").mkdir(parents=True)
     with pytest.raises(DiskhopError, match=r"data.npz: is not a regular file"):
         imported(tmp_path / "source")
+
+
+def test_hot_order_moves_all_that_nodes_have(tmp_path: Path) -> None:
+    arrays = good_arrays()
+    arrays |= {"train": np.array([[0, 1, 2], [3, 0, 19]])}
+    source = save(tmp_path / "source", arrays)
+    dataset = imported(source, options=ImportOptions(order="hot"))
+    original = dataset.original_ids()
+    assert original is not None
+    degrees = np.bincount(arrays["edge_index"][0], minlength=20)
+    assert original.tolist() == sorted(range(20), key=lambda node: (-degrees[node], node))
+    np.testing.assert_array_equal(table_of(dataset, np.float32), arrays["x"][original])
+    labels, train = dataset.labels(), dataset.split("train")
+    assert labels is not None
+    assert train is not None
+    assert labels.tolist() == arrays["y"][original].tolist()
+    assert original[train].tolist() == arrays["train_idx"].tolist()
+    triples = np.fromfile(dataset.path / "triples/train.bin", np.int64).reshape(-1, 3)
+    assert original[triples[:, [0, 2]]].tolist() == [[0, 2], [3, 19]]
+    assert triples[:, 1].tolist() == [1, 0]
+    edges = [(original[source], original[node]) for source, node in edges_of(dataset)]
+    assert sorted(edges) == sorted(map(tuple, arrays["edge_index"].T.tolist()))
+
+
+@pytest.mark.parametrize("name", ["undirected", "self_loops", "duplicates"])
+def test_edges_of_arrays_are_tidied_like_those_of_text(tmp_path: Path, name: str) -> None:
+    pairs = np.array([[0, 1, 1, 2, 0, 1], [1, 0, 1, 2, 1, 1]])
+    (tmp_path / "text.csv").write_text("".join(f"{source},{node}\n" for source, node in pairs.T.tolist()))
+    options = ImportOptions(**{name: True if name == "undirected" else "drop"})  # type: ignore[arg-type]
+    text = import_graph(tmp_path / "text.csv", tmp_path / "one", name="g", engine=threads_engine(), options=options)
+    arrays = save(tmp_path / "arrays", {"edge_index": pairs})
+    other = import_graph(arrays, tmp_path / "two", name="g", engine=threads_engine(), options=options)
+    assert folder_bytes(text.path) == folder_bytes(other.path)

@@ -15,18 +15,17 @@ import pytest
 
 from diskhop.budget import Budget
 from diskhop.cli import run
-from diskhop.dataset.convert import edge_list, edge_work, import_graph
+from diskhop.dataset.convert import edge_ids, edge_work, import_graph
 from diskhop.dataset.convert.duck import Duck, QueryError
-from diskhop.dataset.convert.edge_list import import_edges
-from diskhop.dataset.convert.edge_options import EdgeOptions
 from diskhop.dataset.convert.edge_tasks import ListIds
 from diskhop.dataset.convert.edge_text import look_at, row_bytes
+from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
 from diskhop.dataset.writer import WRITER_BYTES
 from diskhop.errors import BudgetError, ConfigError, DestinationError, SourceError
 from diskhop.tasks import Tools
-from tests.graphs import SHARED_DATA, folder_bytes, threads_engine
+from tests.graphs import SHARED_DATA, edges_of, folder_bytes, threads_engine
 
 
 def import_text(folder: Path, text: str | bytes, name: str = "e.csv", **options: Any) -> Dataset:
@@ -43,14 +42,8 @@ def import_file(source: Path, *, memory_bytes: int = 1 << 30, facts: Any = None,
         budget=Budget(memory_bytes),
         threads=2,
         facts=facts,
-        options=EdgeOptions(**options),
+        options=ImportOptions(**options),
     )
-
-
-def edges_of(dataset: Dataset) -> list[tuple[int, int]]:
-    indptr = np.fromfile(dataset.topology.indptr_path, np.int64)
-    indices = np.fromfile(dataset.topology.indices_path, np.uint32)
-    return [(int(source), v) for v in range(dataset.num_nodes) for source in indices[indptr[v] : indptr[v + 1]]]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +194,7 @@ def test_a_resumed_import_of_gzip_ends_its_bar(tmp_path: Path) -> None:
 def test_comments_before_the_first_row_are_not_held(tmp_path: Path) -> None:
     source = tmp_path / "e.csv"
     source.write_bytes(b"# comment\n" * 2_000_000 + b"0,1\n")
-    (file,), _ = look_at(source, EdgeOptions())
+    (file,), _ = look_at(source, ImportOptions())
     tracemalloc.start()
     assert row_bytes(file) == 4
     _, peak_bytes = tracemalloc.get_traced_memory()
@@ -276,11 +269,10 @@ def test_pairs_of_a_run_with_more_memory_are_listed_where_no_set_fits(
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        import_edges(
+        import_graph(
             tmp_path / "e.csv",
             tmp_path / "graph",
             name="e",
-            options=EdgeOptions(),
             engine=threads_engine(),
             budget=Budget(1 << 30),
             threads=1,
@@ -395,7 +387,7 @@ def test_the_layout_can_be_told(tmp_path: Path, text: str, options: dict[str, An
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        EdgeOptions(**options)
+        ImportOptions(**options)
 
 
 def test_columns_that_are_not_there_are_refused(tmp_path: Path) -> None:
@@ -413,11 +405,13 @@ def test_columns_that_are_not_there_are_refused(tmp_path: Path) -> None:
 
 def test_options_that_do_not_apply_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "edge_index.npy", np.zeros((2, 1), np.int64))
-    with pytest.raises(ConfigError, match=r"--undirected, --order does not apply"):
-        import_file(tmp_path, undirected=False, order="hot")
+    with pytest.raises(ConfigError, match=r"--header, --nodes does not apply"):
+        import_file(tmp_path, header=False, nodes=3)
     (tmp_path / "e.csv").write_text("0,1\n")
     with pytest.raises(ConfigError, match="--dtype does not apply"):
-        import_graph(tmp_path / "e.csv", tmp_path / "graph", feature_dtype="float16", engine=threads_engine())
+        import_graph(
+            tmp_path / "e.csv", tmp_path / "graph", options=ImportOptions(dtype="float16"), engine=threads_engine()
+        )
 
 
 def test_too_small_a_budget_is_refused_with_one_that_does(tmp_path: Path) -> None:
@@ -437,13 +431,12 @@ def test_a_small_text_needs_little_whatever_the_threads(tmp_path: Path) -> None:
     assert edges_of(dataset) == [(0, 1), (3, 2)]
 
 
-@pytest.mark.parametrize("ids", ["string", "integer"])
 def test_what_nodes_were_called_is_refused_before_edges_are_sorted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ids: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With room for what reads names, but not for the order beside it."""
+    """With room for what reads the numbers, but not for the order beside it."""
     memory_bytes = 150_000_000
-    monkeypatch.setattr(edge_list, "_DUCK_READS_BYTES", memory_bytes - WRITER_BYTES - 1000)
+    monkeypatch.setattr(edge_ids, "DUCK_READS_BYTES", memory_bytes - WRITER_BYTES - 1000)
     source = tmp_path / "e.csv"
     source.write_text("".join(f"{2**40 + node},{2**41}\n" for node in range(500)))
     stages: list[str] = []
@@ -455,14 +448,14 @@ def test_what_nodes_were_called_is_refused_before_edges_are_sorted(
             engine=threads_engine(),
             budget=Budget(num_bytes),
             progress=lambda stage, done, total: stages.append(stage),
-            options=EdgeOptions(order="hot", ids=ids),
+            options=ImportOptions(order="hot"),
         )
 
     with pytest.raises(BudgetError, match="original ids") as caught:
         import_within(memory_bytes)
     assert stages[-1] == "numbering"
     assert caught.value.smallest_bytes is not None
-    assert caught.value.smallest_bytes == memory_bytes - 1000 + 501 * (8 if ids == "string" else 16)
+    assert caught.value.smallest_bytes == memory_bytes - 1000 + 501 * 16
     import_within(caught.value.smallest_bytes)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import struct
@@ -28,11 +27,10 @@ def npy_bytes(array: np.ndarray, **header: object) -> bytes:
 
 
 def read_all(path: Path) -> dict[str, np.ndarray]:
-    with contextlib.ExitStack() as opened:
-        return {
-            name: np.concatenate([np.zeros((0, *array.shape[1:]), array.dtype), *array.blocks()])
-            for name, array in list_arrays(path, opened).items()
-        }
+    return {
+        name: np.concatenate([np.zeros((0, *array.shape[1:]), array.dtype), *array.blocks()])
+        for name, array in list_arrays(path).items()
+    }
 
 
 ARRAY = np.arange(12, dtype=np.int32).reshape(4, 3)

@@ -11,7 +11,7 @@ from diskhop.budget import Budget, parse_bytes
 from diskhop.cli.app import DatasetPath, Json, Memory, Threads, app
 from diskhop.cli.output import print_description, print_json, print_pairs, stderr, stdout
 from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.edge_options import EdgeOptions
+from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import open_dataset
 from diskhop.dataset.verify import describe, verify
 from diskhop.errors import FormatError
@@ -45,13 +45,14 @@ def import_command(
     ] = None,
     self_loops: Annotated[str | None, typer.Option(help="keep or drop edges from a node to itself.")] = None,
     duplicates: Annotated[str | None, typer.Option(help="keep or drop edges that occur again.")] = None,
-    order: Annotated[str | None, typer.Option(help="input, or hot: nodes of edges by how often they are read.")] = None,
+    order: Annotated[str | None, typer.Option(help="input, or hot: nodes by how often they are read.")] = None,
     memory: Memory = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
     """Bring a graph in: DEST appears when it is complete, or not at all."""
-    options = EdgeOptions(
+    options = ImportOptions(
+        dtype=dtype,
         delimiter=delimiter,
         header=header,
         columns=None if columns is None else tuple(columns.split(",")),
@@ -70,7 +71,6 @@ def import_command(
             destination,
             format_name=format_name,
             name=name,
-            feature_dtype=dtype,
             options=options,
             facts=facts,
             engine=open_engine("auto").engine,

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,11 @@ from diskhop.dataset.checks import (
     checked_tasks,
     checked_triples,
     encoded_rows,
+    renumbered_triples,
     split_bytes,
 )
 from diskhop.dataset.csc import sort_edges
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.dataset.duplicates import CheckedLists, RepeatCounts
 from diskhop.dataset.edge_keys import EdgeShape
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.encoding import check_feature_dtype, row_bytes
@@ -50,6 +50,7 @@ from diskhop.dataset.manifest import (
 )
 from diskhop.dataset.progress import Progress, silent, tracked
 from diskhop.dataset.sort_plan import SortLimits
+from diskhop.dataset.tidy import EdgeCounts, Tidying, TidyLists
 from diskhop.dataset.writer import WRITER_BYTES, DatasetFiles
 from diskhop.errors import ConfigError, SourceError
 from diskhop.io.atomic import Injector, StagedDirectory, require_free_space, require_parent, write_file
@@ -165,9 +166,19 @@ class DatasetBuilder:
         self._update(node_type, labels=LabelInfo(num_classes=0, num_tasks=num_tasks))
 
     def add_split(
-        self, node_type: str, part: str, blocks: Iterable[NDArray[Any]], number: int = 0, num_splits: int = 1
+        self,
+        node_type: str,
+        part: str,
+        blocks: Iterable[NDArray[Any]],
+        number: int = 0,
+        num_splits: int = 1,
+        *,
+        new_ids: NDArray[Any] | None = None,
     ) -> None:
-        """Write the ids of a part (train, valid, test) of one of num_splits splits, in the order given."""
+        """Write the ids of a part (train, valid, test) of one of num_splits splits, in the order given.
+
+        new_ids: what each id has become.
+        """
         if part not in SPLIT_NAMES or not 0 <= number < num_splits:
             raise ConfigError(
                 f"{self._origin}: split '{part}' {number} of {num_splits} is not one that the format knows"
@@ -181,6 +192,8 @@ class DatasetBuilder:
         num_nodes = self._nodes[node_type].count
         with self._budget.reserve(SPLIT_HELD_AS, split_bytes(num_nodes)):
             ids = checked_ids(blocks, num_nodes, shown, self._origin)
+            if new_ids is not None:
+                ids = (new_ids[block].astype("<i8") for block in ids)
             written = self._files.write(split_file(node_type, part, number, num_splits), ids)
         if written == 0:
             raise SourceError(f"{self._origin}: {shown} is empty; give it nodes or leave it out")
@@ -236,18 +249,18 @@ class DatasetBuilder:
         *,
         keep_edge_ids: bool = False,
         weights: NDArray[Any] | None = None,
-        duplicates: Literal["keep", "drop"] | None = None,
+        tidying: Tidying | None = None,
         origin: str = "",
-    ) -> RepeatCounts:
+    ) -> EdgeCounts:
         """Sort and write edges, within the budget, with finite weights (edges), by edge number, if given.
 
-        Parallel edges and loops are kept. duplicates: count parallel edges, and keep them or all but one; not for edges
-        that have numbers or weights. Raises SourceError, naming `origin` (default: the builder's), for the first id
-        that is out of range.
+        Parallel edges and loops are kept, unless tidying says otherwise; where it is given they are counted. With edges
+        both ways, 2 e and 2 e + 1 are edge e (UndirectedEdges), which is what its weight and its number go by. Raises
+        SourceError, naming `origin` (default: the builder's), for the first id that is out of range.
         """
-        assert duplicates is None or not (keep_edge_ids or weights is not None), "which of them would stay?"
+        ways = 2 if tidying is not None and tidying.both_ways else 1
         if weights is not None:
-            self._check_weights(weights, edges.num_edges)
+            self._check_weights(weights, edges.num_edges // ways)
         shape = EdgeShape(
             num_sources=self._nodes[source].count,
             num_destinations=self._nodes[destination].count,
@@ -267,24 +280,35 @@ class DatasetBuilder:
             limits=self._sort_limits,
         )
         with ordered:
-            lists = ordered if duplicates is None else CheckedLists(ordered, drop=duplicates == "drop")
+            lists = ordered if tidying is None else TidyLists(ordered, tidying)
             self.add_edges(
                 edge_type,
                 source,
                 destination,
                 indptr=lists.indptr(),
                 indices=tracked(lists.indices(), self._progress, "writing edges", edges.num_edges),
-                edge_ids=ordered.edge_ids() if keep_edge_ids else None,
-                weights=None if weights is None else (weights[ids].astype("<f4") for ids in ordered.edge_ids()),
+                edge_ids=(ids // ways for ids in lists.edge_ids()) if keep_edge_ids else None,
+                weights=None if weights is None else (weights[ids // ways].astype("<f4") for ids in lists.edge_ids()),
             )
-        return lists.counts if isinstance(lists, CheckedLists) else RepeatCounts()
+        return lists.counts if isinstance(lists, TidyLists) else EdgeCounts()
 
     def add_triples(
-        self, node_type: str, part: str, blocks: Iterable[NDArray[Any]], num_relations: int | None = None
+        self,
+        node_type: str,
+        part: str,
+        blocks: Iterable[NDArray[Any]],
+        num_relations: int | None = None,
+        *,
+        new_ids: NDArray[Any] | None = None,
     ) -> None:
-        """Write (source, relation, destination) rows of a part. Without num_relations it is the highest + 1."""
+        """Write (source, relation, destination) rows of a part. Without num_relations it is the highest + 1.
+
+        new_ids: what each node's id has become.
+        """
         most = [self._triples.num_relations if self._triples else 0]
         triples = checked_triples(blocks, part, self._nodes[node_type].count, num_relations, most, self._origin)
+        if new_ids is not None:
+            triples = (renumbered_triples(block, new_ids) for block in triples)
         written = self._files.write(f"triples/{part}.bin", triples)
         if written == 0:
             raise SourceError(f"{self._origin}: triples '{part}' are empty; give some or leave them out")

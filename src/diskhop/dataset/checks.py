@@ -111,6 +111,14 @@ def checked_triples(
         first_row += len(block)
 
 
+def renumbered_triples(block: NDArray[np.int64], new_ids: NDArray[Any]) -> NDArray[np.int64]:
+    """(source, relation, destination) rows of nodes whose ids have become others."""
+    renumbered = block.copy()
+    for column in (0, 2):
+        renumbered[:, column] = new_ids[block[:, column]]
+    return renumbered
+
+
 def _refuse_first(
     is_bad: NDArray[np.bool_], block: NDArray[Any], first_node: int, what: str, rule: str, origin: str
 ) -> None:

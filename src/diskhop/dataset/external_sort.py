@@ -167,10 +167,11 @@ class PartEdges:
         self._paths = paths
         self._shape = shape
         self._engine = tools.engine
-        window_bytes = WINDOW_BLOCKS * limits.part_block_bytes
         self._reservation = budget.reserve("reading sorted edges", reading_sorted_bytes(limits))
+        num_streams = 3 if shape.is_numbered else 2
+        window_bytes = 2 * WINDOW_BLOCKS // num_streams * limits.part_block_bytes
         pool = BufferPool(0)
-        self._windows = [pool.take(window_bytes) for _ in range(2)]
+        self._windows = [pool.take(window_bytes) for _ in range(num_streams)]
 
     def indptr(self) -> Iterator[NDArray[np.int64]]:
         """See csc.SortedEdges."""
@@ -185,7 +186,7 @@ class PartEdges:
         return self._read(_NUMBERS, np.int64)
 
     def _read(self, stream: int, dtype: Any) -> Iterator[NDArray[Any]]:
-        window = self._windows[stream == _INDPTR]
+        window = self._windows[stream]
         for path in self._paths:
             reader = StreamReader(self._engine, StreamFile(self._engine, str(path)), stream, window)
             while len(block := reader.next()):

@@ -139,7 +139,7 @@ def plan_crew(cut: Cut, num_edges: int, key_bytes: int, memory_bytes: int, threa
 
 
 def reading_sorted_bytes(limits: SortLimits) -> int:
-    """What reading the lists back takes: two windows, as who looks for duplicates reads indptr beside indices."""
+    """What reading the lists back takes: windows for all streams, as who leaves out edges reads them side by side."""
     return 2 * WINDOW_BLOCKS * limits.part_block_bytes
 
 

@@ -3,44 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.dataset.convert.arrays import import_arrays, is_arrays
-from diskhop.dataset.convert.edge_list import import_edges
-from diskhop.dataset.convert.edge_options import EdgeOptions
+from diskhop.dataset.builder import WRITING, DatasetBuilder
+from diskhop.dataset.convert.arrays import Arrays, is_arrays
+from diskhop.dataset.convert.edge_list import EdgeList
 from diskhop.dataset.convert.edge_text import is_edge_text
 from diskhop.dataset.convert.npy import source_errors
+from diskhop.dataset.convert.options import OF_EDGES, OF_FEATURES, OF_TEXT, ImportOptions, as_option
+from diskhop.dataset.convert.source_graph import Source, Workshop
+from diskhop.dataset.convert.write_graph import write_graph
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.progress import Progress
+from diskhop.dataset.progress import Progress, silent
+from diskhop.dataset.writer import WRITER_BYTES
 from diskhop.errors import ConfigError, SourceError
 from diskhop.io.atomic import Injector
 from diskhop.io.memory import default_memory_bytes, default_threads
+from diskhop.tasks import Tools
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """detects: whether a source looks like this; run: import it; looks_like: for people.
-
-    is_edges: it takes EdgeOptions, and has no features.
-    """
+    """detects: whether a source looks like this; looks_like: for people; takes: names of options."""
 
     detects: Callable[[Path], bool]
-    run: Callable[..., Dataset]
+    look_at: Callable[[Path, ImportOptions], Source]
     looks_like: str
-    is_edges: bool = False
+    takes: tuple[str, ...]
 
 
 FORMATS = {
-    "numpy": Format(is_arrays, import_arrays, "a folder with data.npz or .npy files, or a .npz file"),
+    "numpy": Format(
+        is_arrays, Arrays, "a folder with data.npz or .npy files, or a .npz file", (*OF_EDGES, *OF_FEATURES)
+    ),
     "edges": Format(
         is_edge_text,
-        import_edges,
+        EdgeList,
         "a text with an edge a line (.csv .tsv .txt .edges .el, or .gz of these), or a folder of such",
-        is_edges=True,
+        (*OF_EDGES, *OF_TEXT),
     ),
 }
 
@@ -51,8 +56,7 @@ def import_graph(
     *,
     format_name: str | None = None,
     name: str | None = None,
-    feature_dtype: str | None = None,
-    options: EdgeOptions | None = None,
+    options: ImportOptions | None = None,
     facts: dict[str, Any] | None = None,
     engine: Engine,
     budget: Budget | None = None,
@@ -62,9 +66,67 @@ def import_graph(
 ) -> Dataset:
     """Make a dataset of a graph; the format is detected where it is not named.
 
-    options: of a text of edges. facts: takes what only its import knows. budget: for sorting edges, half of the free
-    memory where there is none. threads: all cores where None.
+    facts: takes what only the import knows, as counts of duplicates. budget: half of the free memory where there is
+    none. threads: all cores where None.
+
+    Raises SourceError for what breaks a rule, BudgetError for too small a budget, DestinationError for a full disk.
+    Nothing is then left but the work folder, where there is finished work in it; the error names it.
     """
+    options = options or ImportOptions()
+    return import_source(
+        _look_at(source, format_name, options),
+        destination,
+        origin=str(source),
+        name=name,
+        options=options,
+        facts=facts,
+        engine=engine,
+        budget=budget,
+        threads=threads,
+        injector=injector,
+        progress=progress,
+    )
+
+
+def import_source(
+    source: Source,
+    destination: Path,
+    *,
+    origin: str,
+    name: str | None = None,
+    options: ImportOptions,
+    facts: dict[str, Any] | None = None,
+    engine: Engine,
+    budget: Budget | None = None,
+    threads: int | None = None,
+    injector: Injector | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Make a dataset of a source that was looked at. origin: what errors call it. All else: see import_graph."""
+    budget = budget or Budget(default_memory_bytes())
+    threads = threads or default_threads()
+    budget.require({WRITING: WRITER_BYTES, **source.least_memory})
+    builder = DatasetBuilder(
+        destination,
+        name=name or source.name,
+        engine=engine,
+        budget=budget,
+        threads=threads,
+        origin=origin,
+        injector=injector,
+        progress=progress,
+    )
+    with builder, ExitStack() as held:
+        builder.require_space(source.disk_bytes)
+        shop = Workshop(builder.work, Tools(engine, injector), budget, threads, progress or silent, held)
+        graph = source.read(shop)
+        found = write_graph(graph, builder, options, shop, origin)
+        if facts is not None:
+            facts.update(found)
+        return builder.finish()
+
+
+def _look_at(source: Path, format_name: str | None, options: ImportOptions) -> Source:
     known = "; ".join(f"{key}: {each.looks_like}" for key, each in FORMATS.items())
     if format_name is not None and format_name not in FORMATS:
         raise ConfigError(f"format '{format_name}' is unknown; known are {known}")
@@ -75,18 +137,7 @@ def import_graph(
     if detected is None:
         raise SourceError(f"{source}: is of no known format; known are {known}")
     found = FORMATS[detected]
-    options = options or EdgeOptions()
-    unfit = ["--dtype"] * (feature_dtype is not None) if found.is_edges else options.given()
+    unfit = [as_option(name) for name in options.given() if name not in found.takes]
     if unfit:
         raise ConfigError(f"{source}: {', '.join(unfit)} does not apply to {found.looks_like}; leave it out")
-    return found.run(
-        source,
-        destination,
-        name=name,
-        engine=engine,
-        budget=budget or Budget(default_memory_bytes()),
-        threads=threads or default_threads(),
-        injector=injector,
-        progress=progress,
-        **({"options": options, "facts": facts} if found.is_edges else {"feature_dtype": feature_dtype}),
-    )
+    return found.look_at(source, options)

@@ -8,34 +8,28 @@ set with a bit for each number up to the largest, or DuckDB's sorting and joinin
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import IdSet
+from diskhop.budget import Budget
 from diskhop.dataset.convert.duck import Duck, quoted
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.parallel import map_in_order
 from diskhop.dataset.progress import Progress, row_ranges
 
+# What DuckDB takes to read names or ids again; names of a kilobyte and more take more.
+DUCK_READS_BYTES = 48 << 20
 _EDGES_A_BLOCK = 1 << 18
 # Of all threads: the more there are, the smaller are their blocks.
 _EDGES_AT_ONCE = 1 << 20
-_NODES_A_BLOCK = 1 << 16
 _NAMES_A_BLOCK = 1 << 9
-
-
-class Called(Protocol):
-    """What nodes were called before they were numbered."""
-
-    def range(self, start: int, stop: int) -> NDArray[Any]:
-        """The original ids of nodes start to stop - 1."""
-
-    def select(self, nodes: NDArray[Any]) -> NDArray[Any]:
-        """The original ids of some nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +37,8 @@ class SetOfIds:
     """Whole numbers below 2^32 that occur, in a closed set."""
 
     ids: IdSet
+    held_bytes: int = 0
+    selecting_bytes: int = 0
 
     def range(self, start: int, stop: int) -> NDArray[Any]:
         """See Called."""
@@ -52,38 +48,79 @@ class SetOfIds:
         """See Called."""
         return self.ids.select(nodes.astype(np.uint32, copy=False))
 
+    def __enter__(self) -> SetOfIds:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
 
 class ListedIds:
-    """Numbers or names in the file that ListIds made."""
+    """Numbers in the file that ListIds made; a context that opens DuckDB and reserves what it takes."""
 
-    def __init__(self, path: Path, duck: Duck) -> None:
+    def __init__(self, path: Path, count: int, budget: Budget, spill: Path) -> None:
         self._table = f"read_parquet({quoted(path)})"
-        self._duck = duck
+        self._count = count
+        self._budget = budget
+        self._duck = Duck(DUCK_READS_BYTES, 1, spill)
+        self._held = ExitStack()
         self._all: NDArray[Any] | None = None
-        (counts,) = duck.fetch(f"SELECT count(*) FROM {self._table}")
-        self.count = int(counts[0])
 
     @property
-    def are_ranks(self) -> bool:
-        """Whether they are the numbers 0 to count - 1, which need no list."""
-        return self.count > 0 and self.range(self.count - 1, self.count)[0] == self.count - 1
+    def held_bytes(self) -> int:
+        """See Called."""
+        return DUCK_READS_BYTES
+
+    @property
+    def selecting_bytes(self) -> int:
+        """See Called."""
+        return 8 * self._count
 
     def range(self, start: int, stop: int) -> NDArray[Any]:
         """See Called."""
-        (names,) = self._duck.fetch(f"SELECT name FROM {self._table} WHERE id >= {start} AND id < {stop} ORDER BY id")
-        return names
+        (numbers,) = self._duck.fetch(f"SELECT name FROM {self._table} WHERE id >= {start} AND id < {stop} ORDER BY id")
+        return numbers
 
     def select(self, nodes: NDArray[Any]) -> NDArray[Any]:
-        """See Called. Holds all of them from now on: 8 bytes each, which the caller reserves."""
+        """See Called. Holds all of them from now on."""
         if self._all is None:
-            self._all = self.range(0, self.count)
+            self._held.enter_context(self._budget.reserve("original ids", self.selecting_bytes))
+            self._all = self.range(0, self._count)
         selected: NDArray[Any] = self._all[nodes]
         return selected
 
-    def lines(self) -> Iterator[NDArray[np.uint8]]:
-        """Names as UTF-8 lines, in blocks."""
+    def __enter__(self) -> ListedIds:
+        self._held.enter_context(self._budget.reserve("names", DUCK_READS_BYTES))
+        self._held.enter_context(self._duck)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._all = None
+        self._held.close()
+
+
+def count_listed(path: Path, duck: Duck) -> int:
+    """How many ids the file that ListIds made has."""
+    (counts,) = duck.fetch(f"SELECT count(*) FROM read_parquet({quoted(path)})")
+    return int(counts[0])
+
+
+def are_ranks(path: Path, count: int, duck: Duck) -> bool:
+    """Whether the listed numbers are 0 to count - 1, which need no list."""
+    (last,) = duck.fetch(f"SELECT name FROM read_parquet({quoted(path)}) WHERE id = {count - 1}")
+    return count > 0 and int(last[0]) == count - 1
+
+
+def name_lines(path: Path, budget: Budget, spill: Path) -> Iterator[NDArray[np.uint8]]:
+    """Names in the file that ListIds made, as UTF-8 lines, in blocks; reserves what that takes."""
+    duck_bytes = max(DUCK_READS_BYTES, budget.available_bytes // 2)
+    with budget.reserve("names", duck_bytes), Duck(duck_bytes, 1, spill) as duck:
         # They lie in the order of their ids. Joined by DuckDB they would take several times what they are.
-        for rows in self._duck.stream(f"SELECT name FROM {self._table}", _NAMES_A_BLOCK):
+        for rows in duck.stream(f"SELECT name FROM read_parquet({quoted(path)})", _NAMES_A_BLOCK):
             yield np.frombuffer("".join(f"{name}\n" for (name,) in rows).encode(), np.uint8)
 
 
@@ -109,17 +146,6 @@ def collect_ids(edges: EdgeSource, limit: int, threads: int, progress: Progress)
     for done in map_in_order(collect, row_ranges(edges.num_edges, _block_edges(threads)), threads):
         progress("collecting ids", done, edges.num_edges)
     return ids, ids.close()
-
-
-def original_ids(called: Called | None, old_numbers: NDArray[Any] | None, num_nodes: int) -> Iterator[NDArray[Any]]:
-    """What every node was called, in blocks, in the order of old_numbers, or in their own where that is None."""
-    for start, stop in row_ranges(num_nodes, _NODES_A_BLOCK):
-        if old_numbers is None:
-            assert called is not None, "nodes that were neither mapped nor moved need no original ids"
-            yield called.range(start, stop)
-        else:
-            numbers = old_numbers[start:stop]
-            yield numbers if called is None else called.select(numbers)
 
 
 def _block_edges(threads: int) -> int:

@@ -1,7 +1,7 @@
 """Pairs of ids in files of a work folder, by number: what a list of edges is before it is sorted.
 
-A *pair file* has the pairs of one slice: four int64 (edges that are no loops, loops, largest id or -1, bytes of an id),
-the sources, the destinations, and the ids of the loops apart: turned round, a loop is the same edge.
+A *pair file* has the pairs of one slice: three int64 (pairs, largest id or -1, bytes of an id), the sources, and the
+destinations.
 """
 
 from __future__ import annotations
@@ -20,20 +20,17 @@ from diskhop._native import IdSet
 from diskhop.dataset.edges import EdgeSource
 from diskhop.errors import ReadError
 
-_HEADER_ITEMS = 4
+_HEADER_ITEMS = 3
 _HEADER_BYTES = 8 * _HEADER_ITEMS
 
 
 def write_pairs(path: Path, sources: NDArray[Any], destinations: NDArray[Any], dtype: str) -> None:
     """Write the pairs of a slice; dtype of the ids: uint32 or int64."""
-    is_loop = sources == destinations
-    is_edge = ~is_loop
     largest = max((int(ids.max()) for ids in (sources, destinations) if len(ids)), default=-1)
-    loops = sources[is_loop]
-    header = [len(sources) - len(loops), len(loops), largest, np.dtype(dtype).itemsize]
+    header = [len(sources), largest, np.dtype(dtype).itemsize]
     with path.open("wb") as file:
         file.write(np.array(header, "<i8").tobytes())
-        for ids in (sources[is_edge], destinations[is_edge], loops):
+        for ids in (sources, destinations):
             file.write(ids.astype(dtype, copy=False).data)
 
 
@@ -43,27 +40,18 @@ class PairFile:
 
     path: Path
     num_edges: int
-    num_loops: int
     largest: int
     dtype: np.dtype[Any]
 
     @classmethod
     def open(cls, path: Path) -> PairFile:
         """Read the header."""
-        num_edges, num_loops, largest, id_bytes = np.fromfile(path, "<i8", _HEADER_ITEMS).tolist()
-        return cls(path, num_edges, num_loops, largest, np.dtype("uint32" if id_bytes == 4 else "int64"))
+        num_edges, largest, id_bytes = np.fromfile(path, "<i8", _HEADER_ITEMS).tolist()
+        return cls(path, num_edges, largest, np.dtype("uint32" if id_bytes == 4 else "int64"))
 
-    def sources(self, first: int, count: int) -> NDArray[Any]:
-        """Sources of edges that are no loops."""
-        return self._read(first, count)
-
-    def destinations(self, first: int, count: int) -> NDArray[Any]:
-        """Destinations of edges that are no loops."""
-        return self._read(self.num_edges + first, count)
-
-    def loops(self, first: int, count: int) -> NDArray[Any]:
-        """Ids of nodes that have an edge to themselves, once for each."""
-        return self._read(2 * self.num_edges + first, count)
+    def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Sources and destinations of pairs first, first + 1, ..."""
+        return self._read(first, count), self._read(self.num_edges + first, count)
 
     def _read(self, first: int, count: int) -> NDArray[Any]:
         offset = _HEADER_BYTES + first * self.dtype.itemsize
@@ -75,35 +63,13 @@ class PairFile:
         return ids
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Edges that follow each other in a file: as they stand, turned round, or its loops."""
-
-    file: PairFile
-    kind: str
-    count: int
-
-    def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        if self.kind == "loops":
-            loops = self.file.loops(first, count)
-            return loops, loops
-        ends = self.file.sources(first, count), self.file.destinations(first, count)
-        return ends if self.kind == "edges" else ends[::-1]
-
-
 class PairFiles:
-    """The edges of several pair files: those that are no loops once or both ways, and loops once or not at all."""
+    """The edges of several pair files, one after the other."""
 
-    def __init__(self, files: Sequence[PairFile], *, both_ways: bool, with_loops: bool, identity: str) -> None:
-        self._runs = []
-        for file in files:
-            self._runs.append(_Run(file, "edges", file.num_edges))
-            if both_ways:
-                self._runs.append(_Run(file, "turned", file.num_edges))
-            if with_loops:
-                self._runs.append(_Run(file, "loops", file.num_loops))
-        self._ends = list(accumulate(run.count for run in self._runs))
-        self._identity = f"{identity}, both ways: {both_ways}, loops: {with_loops}"
+    def __init__(self, files: Sequence[PairFile], identity: str) -> None:
+        self._files = files
+        self._ends = list(accumulate(file.num_edges for file in files))
+        self._identity = identity
 
     @property
     def num_edges(self) -> int:
@@ -120,11 +86,11 @@ class PairFiles:
         parts = []
         number = bisect_right(self._ends, first)
         while count > 0:
-            run = self._runs[number]
-            begin = first - (self._ends[number] - run.count)
-            length = min(count, run.count - begin)
+            file = self._files[number]
+            begin = first - (self._ends[number] - file.num_edges)
+            length = min(count, file.num_edges - begin)
             if length > 0:
-                parts.append(run.read(begin, length))
+                parts.append(file.read(begin, length))
             first, count, number = first + length, count - length, number + 1
         if len(parts) == 1:
             return parts[0]

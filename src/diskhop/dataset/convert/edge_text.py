@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 
-from diskhop.dataset.convert.edge_options import EdgeOptions, IdKind
 from diskhop.dataset.convert.npy import source_errors
+from diskhop.dataset.convert.options import IdKind, ImportOptions
 from diskhop.errors import ConfigError, SourceError
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".el")
@@ -96,7 +96,7 @@ def is_edge_text(source: Path) -> bool:
     return bool(_list_parts(source)) if source.is_dir() else _has_suffix(source)
 
 
-def look_at(source: Path, options: EdgeOptions) -> tuple[list[TextFile], RowLayout]:
+def look_at(source: Path, options: ImportOptions) -> tuple[list[TextFile], RowLayout]:
     """The files of a source that have rows, and the layout of their rows.
 
     Raises SourceError, with file and line where there is one, for a source that is no text of edges.
@@ -217,7 +217,7 @@ def decode_line(line: bytes, place: str) -> str:
         ) from None
 
 
-def _find_layout(rows: list[_Row], has_header: bool, path: Path, options: EdgeOptions) -> RowLayout:
+def _find_layout(rows: list[_Row], has_header: bool, path: Path, options: ImportOptions) -> RowLayout:
     first = rows[0]
     delimiter = options.delimiter or _find_delimiter(first.text, path)
     fields = _fields(first, delimiter, path)
@@ -235,7 +235,7 @@ def _find_delimiter(text: str, path: Path) -> str:
     return next((each for each in (suffix, *_DELIMITERS) if each and each in unquoted), suffix or ",")
 
 
-def _find_columns(fields: list[str], has_header: bool, place: str, options: EdgeOptions) -> tuple[int, int]:
+def _find_columns(fields: list[str], has_header: bool, place: str, options: ImportOptions) -> tuple[int, int]:
     if options.columns is None:
         if len(fields) != 2:
             raise SourceError(f"{place}: {columns_rule(len(fields))}")
@@ -271,7 +271,7 @@ def is_integer(field: str) -> bool:
     return INTEGER.fullmatch(field.strip()) is not None
 
 
-def _has_header(rows: list[_Row], path: Path, layout: RowLayout | None, options: EdgeOptions) -> bool:
+def _has_header(rows: list[_Row], path: Path, layout: RowLayout | None, options: ImportOptions) -> bool:
     """As the options say, or: numbers follow words, or the words are those that head columns of sources and targets."""
     if options.header is not None:
         return options.header

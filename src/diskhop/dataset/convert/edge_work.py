@@ -7,14 +7,12 @@ files; names, and numbers too large for a set with a bit for each, are first kep
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from diskhop._native import IdSet
-from diskhop.budget import Budget
 from diskhop.dataset.convert.duck import Duck
-from diskhop.dataset.convert.edge_ids import ListedIds, collect_ids, collecting_bytes, id_set_bytes
+from diskhop.dataset.convert.edge_ids import are_ranks, collect_ids, collecting_bytes, count_listed, id_set_bytes
 from diskhop.dataset.convert.edge_pairs import PairFile, PairFiles, RankedEdges
 from diskhop.dataset.convert.edge_rows import Slice
 from diskhop.dataset.convert.edge_tasks import (
@@ -27,13 +25,13 @@ from diskhop.dataset.convert.edge_tasks import (
     Unpack,
 )
 from diskhop.dataset.convert.edge_text import RowLayout, TextFile, text_bytes
+from diskhop.dataset.convert.source_graph import Workshop
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.manifest import index_dtype
-from diskhop.dataset.progress import Progress
-from diskhop.tasks import Task, Tools, WorkFolder, run_tasks
+from diskhop.tasks import Task, run_tasks
 
 # Work of another format is not gone on with.
-_WORK_FORMAT = 1
+_WORK_FORMAT = 2
 # Of numbers, each by one thread; of names, by all threads of DuckDB.
 PAIRS_SLICE_BYTES = 4 << 20
 ROWS_SLICE_BYTES = 16 << 20
@@ -63,7 +61,7 @@ def least_parsing_bytes(files: Sequence[TextFile], layout: RowLayout) -> int:
 class NumberedEdges:
     """Pairs between nodes 0 to num_nodes - 1, or between `ids` that have such ranks.
 
-    listed: the file of ListIds where ids are from there.
+    listed: the file of ListIds where ids are from there, and are not simply their ranks.
     """
 
     files: Sequence[PairFile]
@@ -72,9 +70,9 @@ class NumberedEdges:
     ids: IdSet | None = None
     listed: Path | None = None
 
-    def source(self, *, both_ways: bool, with_loops: bool) -> EdgeSource:
-        """The edges, each once or both ways (loops are their own other way), with loops or without."""
-        pairs = PairFiles(self.files, both_ways=both_ways, with_loops=with_loops, identity=self.identity)
+    def source(self) -> EdgeSource:
+        """The edges."""
+        pairs = PairFiles(self.files, self.identity)
         return pairs if self.ids is None else RankedEdges(pairs, self.ids)
 
 
@@ -87,22 +85,18 @@ class EdgeWork:
         layout: RowLayout,
         *,
         num_nodes: int | None,
-        work: WorkFolder,
-        budget: Budget,
-        threads: int,
-        tools: Tools,
-        progress: Progress,
-        held: ExitStack,
+        shop: Workshop,
     ) -> None:
         self._files = files
         self._layout = layout
         self._num_nodes = num_nodes
-        self._work = work
-        self._budget = budget
-        self._threads = threads
-        self._tools = tools
-        self._progress = progress
-        self._held = held
+        self._work = shop.work
+        self._budget = shop.budget
+        self._threads = shop.threads
+        self._tools = shop.tools
+        self._progress = shop.progress
+        self._held = shop.held
+        self._spill = shop.spill
         self._texts = [file.path for file in files]
 
     def run(self) -> NumberedEdges:
@@ -161,7 +155,7 @@ class EdgeWork:
     def _collect_ids(self, files: Sequence[PairFile]) -> NumberedEdges:
         limit = 1 + max(file.largest for file in files)
         self._held.enter_context(self._budget.reserve("ids", id_set_bytes(limit)))
-        every = PairFiles(files, both_ways=False, with_loops=True, identity="")
+        every = PairFiles(files, "")
         with self._budget.reserve("collecting ids", collecting_bytes(self._threads)):
             ids, num_nodes = collect_ids(every, limit, self._threads, self._progress)
         return NumberedEdges(files, self._key("pairs"), num_nodes, ids if num_nodes < limit else None)
@@ -180,16 +174,19 @@ class EdgeWork:
             parse = [ParseRows(name, piece, self._layout, duck) for name, piece in self._slices(ROWS_SLICE_BYTES)]
             rows = self._run("rows", parse, min(in_group, self._threads), "parsing")
             (listed,) = self._run("ids", [ListIds("ids.parquet", tuple(rows), duck)], 1, "listing ids")
-            num_nodes = ListedIds(listed, duck).count
+            num_nodes = count_listed(listed, duck)
             groups = [tuple(rows[first : first + in_group]) for first in range(0, len(rows), in_group)]
             number = [
                 NumberRows(f"{group[0].name}-{in_group}", group, listed, index_dtype(num_nodes), duck)
                 for group in groups
             ]
             numbered = self._run("numbered", number, 1, "numbering")
+            need_list = self._layout.ids == "string" or not are_ranks(listed, num_nodes, duck)
         # Edges come in the order of the groups: part of what they are.
         identity = f"{self._key('rows')}\ngroups of {in_group}"
-        return NumberedEdges([PairFile.open(path) for path in numbered], identity, num_nodes, listed=listed)
+        return NumberedEdges(
+            [PairFile.open(path) for path in numbered], identity, num_nodes, listed=listed if need_list else None
+        )
 
     def _slices(self, slice_bytes: int) -> Iterator[tuple[str, Slice]]:
         for number, (file, text) in enumerate(zip(self._files, self._texts, strict=True)):
@@ -219,7 +216,3 @@ class EdgeWork:
         if stage != "text":
             facts.append(f"{self._layout}, nodes {self._num_nodes}")
         return "\n".join(facts)
-
-    @property
-    def _spill(self) -> Path:
-        return self._work.path / ".spill"

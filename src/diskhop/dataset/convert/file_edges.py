@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File
-from diskhop.budget import Budget
 from diskhop.dataset.convert.npy import StoredArray, file_identity, source_errors
+from diskhop.dataset.convert.source_graph import Workshop
 from diskhop.dataset.edges import ArrayEdges, EdgeSource
 from diskhop.dataset.progress import row_ranges
 from diskhop.dataset.sort_plan import SortLimits, bytes_in_memory
 from diskhop.io.atomic import require_free_space
 from diskhop.io.stream import TRANSFER_BYTES, SequentialWriter
-from diskhop.tasks import Tools, WorkFolder, run_tasks
+from diskhop.tasks import Tools, run_tasks
 
 _PAGE_BYTES = 4096
 # Several of these at once reach the disk's bandwidth.
@@ -29,13 +28,12 @@ _WIDEST_KEY_BYTES = 16
 _UNPACKED_NAME = "edge_index"
 
 
-def open_edges(
-    array: StoredArray, work: WorkFolder, tools: Tools, budget: Budget, opened: contextlib.ExitStack
-) -> EdgeSource:
-    """The edges of an array (2, edges) of integers; what is reserved for them is given back when `opened` closes.
+def open_edges(array: StoredArray, shop: Workshop) -> EdgeSource:
+    """The edges of an array (2, edges) of integers.
 
-    Part of an archive, they go into memory where that leaves enough for sorting, else to a stage of `work`.
+    Part of an archive, they go into memory where that leaves enough for sorting, else to a stage of the work folder.
     """
+    budget = shop.budget
     num_edges = array.shape[1]
     if num_edges == 0:
         return ArrayEdges(np.zeros((2, 0), np.int64))
@@ -43,23 +41,28 @@ def open_edges(
     if path is None:
         stored_bytes = array.num_items * array.dtype.itemsize
         if stored_bytes + bytes_in_memory(num_edges, _WIDEST_KEY_BYTES, 1, SortLimits()) <= budget.available_bytes:
-            opened.enter_context(budget.reserve("edges as stored", stored_bytes))
+            shop.held.enter_context(budget.reserve("edges as stored", stored_bytes))
             with array.open(any_order=True) as stream:
                 items = stream.take(array.num_items)
                 stream.finish()
             return ArrayEdges(items.reshape(-1, 2).T if array.by_columns else items.reshape(2, -1))
-        path, first_byte = _unpack(array, work, tools, budget), 0
+        path, first_byte = _unpack(array, shop), 0
     return FileEdges(
-        path, tools.engine, dtype=array.dtype, num_edges=num_edges, first_byte=first_byte, by_pairs=array.by_columns
+        path,
+        shop.tools.engine,
+        dtype=array.dtype,
+        num_edges=num_edges,
+        first_byte=first_byte,
+        by_pairs=array.by_columns,
     )
 
 
-def _unpack(array: StoredArray, work: WorkFolder, tools: Tools, budget: Budget) -> Path:
-    folder = work.stage("unpack", array.identity)
+def _unpack(array: StoredArray, shop: Workshop) -> Path:
+    folder = shop.work.stage("unpack", array.identity)
     if not (folder / _UNPACKED_NAME).exists():
         require_free_space(folder, array.num_items * array.dtype.itemsize)
-    with budget.reserve("unpacking edges", 3 * TRANSFER_BYTES):
-        run_tasks([_Unpack(_UNPACKED_NAME, array)], folder, tools, threads=1)
+    with shop.budget.reserve("unpacking edges", 3 * TRANSFER_BYTES):
+        run_tasks([_Unpack(_UNPACKED_NAME, array)], folder, shop.tools, threads=1)
     return folder / _UNPACKED_NAME
 
 

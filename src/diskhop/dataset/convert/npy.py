@@ -11,9 +11,10 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,22 @@ _PLAIN_DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
 _MOST_COMPRESSION = 1032
 
 
+class ByteStream(Protocol):
+    """Bytes from front to back; a context that closes what they come from."""
+
+    def read(self, num_bytes: int, /) -> bytes:
+        """The next bytes, fewer only at the end."""
+
+    def close(self) -> None:
+        """Close it."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
 class StoredArray:
     """One array of a source: its header was read and checked, its content not yet.
 
@@ -40,7 +57,7 @@ class StoredArray:
     def __init__(
         self,
         where: str,
-        open_stream: Callable[[], IO[bytes]],
+        open_stream: Callable[[], ByteStream],
         num_bytes: int,
         identity: str,
         path: Path | None = None,
@@ -74,7 +91,7 @@ class StoredArray:
         if self.by_columns and not any_order:
             raise SourceError(f"{self.where}: is stored column by column; save numpy.ascontiguousarray of it")
         stream = ArrayStream(self)
-        stream.skip(self.header_bytes)
+        stream.skip_bytes(self.header_bytes)
         return stream
 
     def blocks(self) -> Iterator[NDArray[Any]]:
@@ -85,6 +102,19 @@ class StoredArray:
             for start, stop in row_ranges(self.shape[0], rows):
                 yield stream.take((stop - start) * row_items).reshape(stop - start, *self.shape[1:])
             stream.finish()
+
+    def require(self, kinds: str, shape: tuple[int | None, ...]) -> None:
+        """Raise SourceError unless it is of these kinds of dtype ("iu" or "b") and shape, None being any length."""
+        fits = len(self.shape) == len(shape) and all(
+            wanted in (None, length) for wanted, length in zip(shape, self.shape, strict=True)
+        )
+        # An empty list of edges is float64 unless one takes care, and harmless.
+        if not fits or (self.dtype.kind not in kinds and self.num_items > 0):
+            wanted_shape = ", ".join("any" if wanted is None else str(wanted) for wanted in shape)
+            wanted_kind = "booleans" if kinds == "b" else "integers"
+            raise SourceError(
+                f"{self.where}: must be {wanted_kind} of shape ({wanted_shape}), got shape {self.shape} of {self.dtype}"
+            )
 
     def scalar(self, least: int, most: int) -> int:
         """The one integer, in [least, most], that the array holds."""
@@ -111,9 +141,14 @@ class ArrayStream:
         """The next elements (1-D)."""
         return self._take_bytes(num_items * self._dtype.itemsize).view(self._dtype)
 
-    def skip(self, num_bytes: int) -> None:
-        """Pass over some bytes."""
-        self._take_bytes(num_bytes)
+    def skip(self, num_items: int) -> None:
+        """Pass over the next elements."""
+        self.skip_bytes(num_items * self._dtype.itemsize)
+
+    def skip_bytes(self, num_bytes: int) -> None:
+        """Pass over the next bytes."""
+        for start, stop in row_ranges(num_bytes, _BLOCK_BYTES):
+            self._take_bytes(stop - start)
 
     def finish(self) -> None:
         """Check that nothing follows; a zip member's checksum is compared here."""
@@ -143,22 +178,19 @@ class ArrayStream:
         return content
 
 
-def list_arrays(source: Path, opened: contextlib.ExitStack) -> dict[str, StoredArray]:
-    """The arrays of a .npz or .npy file, or of a folder with data.npz or with .npy files, by name.
-
-    They can be read until `opened` closes, which closes every file.
-    """
+def list_arrays(source: Path) -> dict[str, StoredArray]:
+    """The arrays of a .npz or .npy file, or of a folder with data.npz or with .npy files, by name."""
     if source.is_dir():
         archive = source / "data.npz"
         files = sorted(source.glob("*.npy"))
         if archive.exists() and files:
             raise SourceError(f"{source}: has data.npz and {files[0].name}; keep one or the other")
         if archive.exists():
-            return _archive_arrays(archive, opened)
-        return {path.stem: _file_array(path, opened) for path in files}
+            return archive_arrays(archive)
+        return {path.stem: file_array(path) for path in files}
     if source.suffix == ".npz":
-        return _archive_arrays(source, opened)
-    return {source.stem: _file_array(source, opened)}
+        return archive_arrays(source)
+    return {source.stem: file_array(source)}
 
 
 @contextlib.contextmanager
@@ -185,22 +217,22 @@ def _unreadable(where: str, error: Exception) -> SourceError:
     return SourceError(f"{where}: cannot be read: {' '.join(reason.split())}; check the file or save it again")
 
 
-def _file_array(path: Path, opened: contextlib.ExitStack) -> StoredArray:
+def file_array(path: Path) -> StoredArray:
+    """The array of a .npy file."""
     if not path.is_file():
         raise SourceError(f"{path}: is not a regular file; give a .npy file")
-    return StoredArray(
-        str(path), lambda: opened.enter_context(path.open("rb")), path.stat().st_size, file_identity(path), path
-    )
+    return StoredArray(str(path), lambda: path.open("rb"), path.stat().st_size, file_identity(path), path)
 
 
-def _archive_arrays(path: Path, opened: contextlib.ExitStack) -> dict[str, StoredArray]:
+def archive_arrays(path: Path) -> dict[str, StoredArray]:
+    """The arrays of a .npz file, by name."""
     if not path.is_file():
         raise SourceError(f"{path}: is not a regular file; give a .npz file")
-    with source_errors(str(path)):
-        archive = zipfile.ZipFile(opened.enter_context(path.open("rb")))
+    with source_errors(str(path)), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
     arrays: dict[str, StoredArray] = {}
     file_bytes = path.stat().st_size
-    for member in archive.infolist():
+    for member in members:
         name = member.filename.removesuffix(".npy")
         where = f"{path}: {name!r}" if not name.isprintable() else f"{path}: {name}"
         if name in arrays:
@@ -212,16 +244,38 @@ def _archive_arrays(path: Path, opened: contextlib.ExitStack) -> dict[str, Store
         ):
             raise SourceError(f"{where}: is said to hold {member.file_size} bytes, which cannot be; save it again")
         arrays[name] = StoredArray(
-            where, _member_opener(archive, member), member.file_size, f"{file_identity(path)}: {name}"
+            where, partial(_Member, path, member), member.file_size, f"{file_identity(path)}: {name}"
         )
     return arrays
 
 
-def _member_opener(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Callable[[], IO[bytes]]:
-    return lambda: archive.open(member)
+class _Member:
+    """The bytes of an archive's member, by a file handle of its own: members are read by several threads at once."""
+
+    def __init__(self, path: Path, member: zipfile.ZipInfo) -> None:
+        with contextlib.ExitStack() as opened:
+            archive = opened.enter_context(zipfile.ZipFile(path))
+            self._stream = opened.enter_context(archive.open(member))
+            self._opened = opened.pop_all()
+
+    def read(self, num_bytes: int) -> bytes:
+        """The next bytes."""
+        return self._stream.read(num_bytes)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._opened.close()
+
+    def __enter__(self) -> _Member:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
-def _read_header(stream: IO[bytes], where: str) -> tuple[str, int]:
+def _read_header(stream: ByteStream, where: str) -> tuple[str, int]:
     start = stream.read(8)
     if start[:6] != _MAGIC or len(start) < 8 or start[6] not in (1, 2, 3):
         raise SourceError(f"{where}: is not a NumPy array (.npy, version 1 to 3); save it with numpy.save or savez")

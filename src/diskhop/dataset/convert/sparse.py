@@ -36,8 +36,15 @@ class SparseMatrix:
         if len(indices.shape) != 1 or indices.dtype.kind not in "iu" or values.shape != indices.shape:
             raise SourceError(f"{indices.where}: must be integers, as many as x_data has values, in one dimension")
         self.num_rows, self.num_columns = rows, columns
+        self.where = values.where
+        self.shape = (rows, columns)
         self.dtype = values.dtype
         self._indptr, self._indices, self._values = indptr, indices, values
+
+    @property
+    def identity(self) -> str:
+        """See Column."""
+        return "\n".join(array.identity for array in (self._indptr, self._indices, self._values))
 
     def blocks(self) -> Iterator[NDArray[Any]]:
         """Dense rows, float32 or wider, in blocks of a few MiB."""

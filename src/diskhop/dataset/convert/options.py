@@ -1,42 +1,50 @@
-"""What can be asked of an import of edges; None everywhere: as the text looks, or the default."""
+"""What can be asked of an import; None everywhere: as the source looks, or the default."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
+from diskhop.dataset.encoding import check_feature_dtype
 from diskhop.errors import ConfigError
 
 IdKind = Literal["integer", "string"]
 Keep = Literal["keep", "drop"]
 Order = Literal["input", "hot"]
 
-_DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
+# What sources take, by what they have: FORMATS puts them together.
+OF_EDGES = ("undirected", "self_loops", "duplicates", "order")
+OF_FEATURES = ("dtype",)
+OF_TEXT = ("delimiter", "header", "columns", "ids", "nodes")
+
 _CHOICES = {
     "ids": get_args(IdKind),
     "self_loops": get_args(Keep),
     "duplicates": get_args(Keep),
     "order": get_args(Order),
 }
+_DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeOptions:
+class ImportOptions:
     """Checked when made. Fields are the command line's options; as_option() has their spelling.
 
-    delimiter: a character or its name. columns: the two with ids, by number from 1 or by header. ids: whole numbers, or
-    names. undirected: store each edge both ways. nodes: ids are 0 to nodes - 1 as they are, and those that do not occur
-    are isolated nodes.
+    Of features: dtype: as they are stored. Of edges: undirected: store each both ways. order: hot: nodes by how often
+    they are read. Of edges in text: delimiter: a character or its name. columns: the two with ids, by number from 1 or
+    by header. ids: whole numbers, or names. nodes: ids are 0 to nodes - 1 as they are, and those that do not occur are
+    isolated nodes.
     """
 
-    delimiter: str | None = None
-    header: bool | None = None
-    columns: tuple[str, ...] | None = None
-    ids: IdKind | None = None
+    dtype: str | None = None
     undirected: bool | None = None
     self_loops: Keep | None = None
     duplicates: Keep | None = None
     order: Order | None = None
+    delimiter: str | None = None
+    header: bool | None = None
+    columns: tuple[str, ...] | None = None
+    ids: IdKind | None = None
     nodes: int | None = None
 
     def __post_init__(self) -> None:
@@ -44,6 +52,8 @@ class EdgeOptions:
             value = getattr(self, name)
             if value is not None and value not in choices:
                 raise ConfigError(f"{as_option(name)} '{value}' is unknown; choose one of {', '.join(choices)}")
+        if self.dtype is not None:
+            check_feature_dtype(self.dtype)
         if self.delimiter is not None:
             object.__setattr__(self, "delimiter", _checked_delimiter(self.delimiter))
         if self.columns is not None and (len(self.columns) != 2 or self.columns[0] == self.columns[1]):
@@ -56,8 +66,8 @@ class EdgeOptions:
             raise ConfigError("--nodes numbers nodes as they are, and --ids string numbers names; leave one out")
 
     def given(self) -> list[str]:
-        """The options that are not None, as the command line spells them."""
-        return [as_option(field.name) for field in fields(self) if getattr(self, field.name) is not None]
+        """The names of those that are not None."""
+        return [field.name for field in fields(self) if getattr(self, field.name) is not None]
 
 
 def as_option(name: str) -> str:

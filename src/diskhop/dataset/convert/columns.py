@@ -1,0 +1,68 @@
+"""What columns of nodes must look like, and ids out of masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.dataset.convert.npy import StoredArray
+from diskhop.dataset.convert.source_graph import Column
+from diskhop.dataset.manifest import MOST_COLUMNS
+from diskhop.dataset.progress import row_ranges
+from diskhop.errors import SourceError
+
+_MASKS_AT_ONCE = 1 << 19
+
+
+def check_features(features: Column) -> None:
+    """Raise SourceError unless it is (nodes, dim)."""
+    if len(features.shape) != 2 or not 1 <= features.shape[1] <= MOST_COLUMNS:
+        raise SourceError(
+            f"{features.where}: must be (nodes, dim) with dim from 1 to {MOST_COLUMNS}, got shape {features.shape}"
+        )
+
+
+def count_tasks(labels: Column) -> int:
+    """Columns of tasks; 0 for classes, which OGB stores as integers (nodes, 1). Raises SourceError for neither."""
+    is_float = labels.dtype.kind == "f"
+    if not is_float and labels.shape[1:] in ((), (1,)) and labels.shape:
+        return 0
+    if len(labels.shape) != 2 or not 1 <= labels.shape[1] <= MOST_COLUMNS:
+        raise SourceError(
+            f"{labels.where}: must be classes, integers of shape (nodes) or (nodes, 1), or tasks of shape "
+            f"(nodes, 1 to {MOST_COLUMNS}), got shape {labels.shape} of {labels.dtype}"
+        )
+    return labels.shape[1]
+
+
+class MaskedIds:
+    """See Column. The ids of nodes for which a mask, one (nodes) or one row of several (splits, nodes), is true.
+
+    How many there are is not known before they are read: shape is that of the mask.
+    """
+
+    dtype: np.dtype[Any] = np.dtype(np.int64)
+
+    def __init__(self, masks: StoredArray, number: int) -> None:
+        self.where = masks.where
+        self.shape = masks.shape[-1:]
+        self._masks = masks
+        self._number = number
+
+    @property
+    def identity(self) -> str:
+        """See Column."""
+        return f"{self._masks.identity}, mask {self._number}"
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """See Column."""
+        (num_nodes,) = self.shape
+        with self._masks.open() as stream:
+            stream.skip(self._number * num_nodes)
+            for start, stop in row_ranges(num_nodes, _MASKS_AT_ONCE):
+                yield np.flatnonzero(stream.take(stop - start)) + start
+            if self._number + 1 == self._masks.num_items // max(1, num_nodes):
+                stream.finish()

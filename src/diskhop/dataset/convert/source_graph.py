@@ -1,0 +1,163 @@
+"""A graph on its way into a dataset: what every kind of source becomes, and what write_graph takes.
+
+In the order of things: a *source* is looked at (without reading much), tells what it will take, and is *read* with the
+help of a workshop, which may mean hours of unpacking and parsing into the work folder; the graph that comes out can
+then be read front to back, within the budget, by who writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.budget import Budget
+from diskhop.dataset.edges import EdgeSource
+from diskhop.dataset.progress import Progress
+from diskhop.tasks import Tools, WorkFolder
+
+# The types of a graph that has one of each.
+NODE = "node"
+EDGE = "edge"
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What reading a source works with. held: what stays reserved and open until the dataset is finished."""
+
+    work: WorkFolder
+    tools: Tools
+    budget: Budget
+    threads: int
+    progress: Progress
+    held: ExitStack
+
+    @property
+    def spill(self) -> Path:
+        """A folder for what DuckDB does not hold in memory."""
+        return self.work.path / ".spill"
+
+
+class Column(Protocol):
+    """Values of consecutive nodes (or a list of ids), read front to back, as often as asked."""
+
+    @property
+    def where(self) -> str:
+        """File (and member), for errors."""
+
+    @property
+    def identity(self) -> str:
+        """Text that differs wherever a value does, as far as files that change have another time or length."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the blocks."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(rows) or (rows, columns)."""
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """A few MiB of consecutive rows at a time."""
+
+
+class Called(Protocol):
+    """What nodes were called before they were numbered; a context, and it can be asked only within."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Reserved while it is entered."""
+
+    @property
+    def selecting_bytes(self) -> int:
+        """Reserved more, once it is asked for some nodes."""
+
+    def range(self, start: int, stop: int) -> NDArray[Any]:
+        """The original ids of nodes start to stop - 1."""
+
+    def select(self, nodes: NDArray[Any]) -> NDArray[Any]:
+        """The original ids of some nodes."""
+
+    def __enter__(self) -> Called: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameList:
+    """Names by id, from 0: `count` UTF-8 lines, in blocks of bytes. held_bytes: reserved while they are read."""
+
+    count: int
+    lines: Callable[[], Iterator[NDArray[np.uint8]]]
+    held_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceNodes:
+    """Nodes of one type. splits: for each part, the ids of each split. called: None where ids are as they were."""
+
+    count: int
+    features: Column | None = None
+    labels: Column | None = None
+    num_classes: int | None = None
+    splits: Mapping[str, Sequence[Column]] = field(default_factory=dict)
+    called: Called | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEdges:
+    """Edges of one type, between two types of nodes. origin: for errors."""
+
+    source: str
+    destination: str
+    edges: EdgeSource
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTriples:
+    """(source, relation, destination) by part: train, valid, test, or all. num_relations None: highest + 1."""
+
+    parts: Mapping[str, Column]
+    num_relations: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceGraph:
+    """All of it, by type. triples: between nodes of the first type. facts: what only the import knows, for people."""
+
+    nodes: Mapping[str, SourceNodes]
+    edges: Mapping[str, SourceEdges] = field(default_factory=dict)
+    triples: SourceTriples | None = None
+    names: Mapping[str, NameList] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Source(Protocol):
+    """What looking at a source found. Raises SourceError where it is made for what cannot be imported at all."""
+
+    @property
+    def name(self) -> str:
+        """What the dataset is called unless someone says."""
+
+    @property
+    def disk_bytes(self) -> int:
+        """About what the dataset takes on the disk, with what reading it leaves in the work folder."""
+
+    @property
+    def least_memory(self) -> Mapping[str, int]:
+        """What reading reserves at least, by name."""
+
+    def read(self, shop: Workshop) -> SourceGraph:
+        """Do all the work that has to be done before a dataset can be written.
+
+        Raises SourceError for what breaks a rule, BudgetError, DestinationError.
+        """

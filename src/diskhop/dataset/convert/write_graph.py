@@ -1,0 +1,291 @@
+"""From a source's graph to a dataset: edges sorted into lists, nodes in their order, everything within the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.dataset.builder import DatasetBuilder
+from diskhop.dataset.checks import SPLIT_HELD_AS, checked_labels, checked_tasks, encoded_rows, split_bytes
+from diskhop.dataset.convert.columns import count_tasks
+from diskhop.dataset.convert.options import ImportOptions, as_option
+from diskhop.dataset.convert.source_graph import Called, Column, SourceGraph, SourceNodes, Workshop
+from diskhop.dataset.edges import EdgeSource, UndirectedEdges
+from diskhop.dataset.encoding import row_bytes
+from diskhop.dataset.manifest import index_dtype
+from diskhop.dataset.moved_rows import RowMover
+from diskhop.dataset.order import HotOrder, RenumberedEdges, find_hot_order, hot_order_bytes
+from diskhop.dataset.progress import row_ranges, tracked
+from diskhop.dataset.tidy import EdgeCounts, Tidying
+from diskhop.errors import ConfigError
+
+_NODES_A_BLOCK = 1 << 16
+
+
+def write_graph(
+    graph: SourceGraph, builder: DatasetBuilder, options: ImportOptions, shop: Workshop, origin: str
+) -> dict[str, Any]:
+    """Bring everything to the builder; what the import found, where that is counted.
+
+    origin: the source, for errors. Raises SourceError for what breaks a rule of the format, ConfigError for an option
+    that the graph cannot have, BudgetError.
+    """
+    _check_options(graph, options, origin)
+    for node_type, nodes in graph.nodes.items():
+        builder.add_nodes(node_type, nodes.count)
+    shop.budget.require(_most_held(graph, options))
+    builder.require_space(result_bytes(graph, options))
+    # Of an edge list people want to know; elsewhere counting would only cost time.
+    tidying = _tidying(options) if graph.facts or _tidying(options).leaves_out else None
+    counts = {}
+    with ExitStack() as held:
+        order = None
+        for edge_type, given in graph.edges.items():
+            edges: EdgeSource = UndirectedEdges(given.edges) if options.undirected else given.edges
+            if options.order == "hot":
+                order = held.enter_context(_find_order(edges, graph, shop, origin))
+                edges = RenumberedEdges(edges, order.new_ids, origin)
+            counts[edge_type] = builder.add_edge_list(
+                edge_type, given.source, given.destination, edges, tidying=tidying, origin=given.origin
+            )
+        moved = None if order is None else _Moved(order, edges.identity, held, shop)
+        for node_type, nodes in graph.nodes.items():
+            writer = _NodeWriter(node_type, nodes, builder, options, moved, shop, origin)
+            writer.write_features()
+            writer.write_labels()
+            writer.write_splits()
+            writer.write_called()
+        _write_triples(graph, builder, moved, shop)
+    for what, names in graph.names.items():
+        builder.add_names(what, names.lines(), names.count)
+    return _facts(graph, options, counts)
+
+
+def result_bytes(graph: SourceGraph, options: ImportOptions) -> int:
+    """About what the dataset takes on the disk."""
+    num_bytes = 0
+    for nodes in graph.nodes.values():
+        num_bytes += 8 * (nodes.count + 1)
+        if nodes.features is not None:
+            num_bytes += nodes.count * row_bytes(_feature_dtype(nodes.features, options), nodes.features.shape[1])
+        if nodes.labels is not None:
+            num_bytes += nodes.count * (4 * count_tasks(nodes.labels) or 8)
+    for edges in graph.edges.values():
+        index_bytes = np.dtype(index_dtype(graph.nodes[edges.source].count)).itemsize
+        num_bytes += edges.edges.num_edges * index_bytes * (2 if options.undirected else 1)
+    if graph.triples is not None:
+        num_bytes += sum(24 * triples.shape[0] for triples in graph.triples.parts.values())
+    return num_bytes
+
+
+def _tidying(options: ImportOptions) -> Tidying:
+    return Tidying(
+        both_ways=bool(options.undirected),
+        drop_loops=options.self_loops == "drop",
+        drop_duplicates=options.duplicates == "drop",
+    )
+
+
+def _check_options(graph: SourceGraph, options: ImportOptions, origin: str) -> None:
+    of_edges = [
+        as_option(name) for name in ("undirected", "self_loops", "duplicates", "order") if name in options.given()
+    ]
+    if of_edges and not graph.edges:
+        raise ConfigError(f"{origin}: has triples and no edges, which {of_edges[0]} is for; leave it out")
+    between_types = [name for name, edges in graph.edges.items() if edges.source != edges.destination]
+    for name in of_edges:
+        if between_types and name in ("--undirected", "--self-loops"):
+            raise ConfigError(
+                f"{origin}: {name} is for edges within one type of nodes, edges '{between_types[0]}' go from one type "
+                "to another; leave it out"
+            )
+    if options.order == "hot" and (len(graph.nodes) > 1 or len(graph.edges) > 1):
+        raise ConfigError(
+            f"{origin}: --order hot is for graphs with one type of nodes and edges, this one has {len(graph.nodes)} "
+            f"and {len(graph.edges)}; leave it out"
+        )
+    if options.dtype is not None and all(nodes.features is None for nodes in graph.nodes.values()):
+        raise ConfigError(f"{origin}: has no features, which --dtype is for; leave it out")
+
+
+def _most_held(graph: SourceGraph, options: ImportOptions) -> dict[str, int]:
+    """What is reserved from here on when it is most, by name, but for sorting: known before any of it."""
+    phases = [{"names": names.held_bytes} for names in graph.names.values()]
+    for nodes in graph.nodes.values():
+        called = {} if nodes.called is None else {"names": nodes.called.held_bytes}
+        if options.order == "hot":
+            num_edges = sum(edges.edges.num_edges for edges in graph.edges.values()) * (2 if options.undirected else 1)
+            phases.append({"hot order": hot_order_bytes(nodes.count, num_edges, 1)})
+            order_bytes = nodes.count * np.dtype(index_dtype(nodes.count)).itemsize
+            selecting = 0 if nodes.called is None else nodes.called.selecting_bytes
+            called |= {"hot order": order_bytes, "original ids": order_bytes + selecting}
+        phases.append(called)
+        if nodes.splits:
+            phases.append({SPLIT_HELD_AS: split_bytes(nodes.count)})
+    return max(phases, key=lambda wanted: sum(wanted.values()))
+
+
+def _find_order(edges: EdgeSource, graph: SourceGraph, shop: Workshop, origin: str) -> HotOrder:
+    (nodes,) = graph.nodes.values()
+    return find_hot_order(
+        edges, nodes.count, budget=shop.budget, threads=shop.threads, origin=origin, progress=shop.progress
+    )
+
+
+class _Moved:
+    """Nodes that were renumbered. What it holds is reserved until `held` closes."""
+
+    def __init__(self, order: HotOrder, identity: str, held: ExitStack, shop: Workshop) -> None:
+        held.enter_context(shop.budget.reserve("original ids", order.new_ids.nbytes))
+        self.identity = identity
+        self.new_ids = order.new_ids
+        self.original_ids = order.original_ids()
+        self.rows = RowMover(
+            self.new_ids,
+            self.original_ids,
+            work=shop.work,
+            budget=shop.budget,
+            tools=shop.tools,
+            progress=shop.progress,
+        )
+
+
+class _NodeWriter:
+    """What the nodes of one type have, in their old order or the one they were moved to."""
+
+    def __init__(
+        self,
+        node_type: str,
+        nodes: SourceNodes,
+        builder: DatasetBuilder,
+        options: ImportOptions,
+        moved: _Moved | None,
+        shop: Workshop,
+        origin: str,
+    ) -> None:
+        self._type = node_type
+        self._nodes = nodes
+        self._builder = builder
+        self._options = options
+        self._moved = moved
+        self._shop = shop
+        self._origin = origin
+
+    def write_features(self) -> None:
+        """Values, encoded."""
+        features = self._nodes.features
+        if features is None:
+            return
+        dtype, dim = _feature_dtype(features, self._options), features.shape[1]
+
+        def blocks() -> Iterator[NDArray[Any]]:
+            return tracked(features.blocks(), self._shop.progress, "features", self._nodes.count)
+
+        if self._moved is None:
+            self._builder.add_features(self._type, blocks(), dim=dim, dtype=dtype)
+            return
+        num_bytes = row_bytes(dtype, dim)
+        key = f"{features.identity}\n{dtype}\n{self._moved.identity}"
+        rows = self._moved.rows.move(
+            lambda: encoded_rows(blocks(), dtype, num_bytes, self._origin), num_bytes, stage="features", key=key
+        )
+        self._builder.add_encoded_features(self._type, rows, dim=dim, dtype=dtype)
+
+    def write_labels(self) -> None:
+        """Classes, or tasks."""
+        labels = self._nodes.labels
+        if labels is None:
+            return
+        num_tasks = count_tasks(labels)
+
+        def classes() -> Iterator[NDArray[np.int64]]:
+            # Booleans as numbers: they are compared with -1.
+            numbers = (block.view(np.uint8) if block.dtype == np.bool_ else block for block in labels.blocks())
+            flat = (block.reshape(-1) for block in numbers)
+            return checked_labels(flat, self._nodes.num_classes, set(), self._origin)
+
+        def tasks() -> Iterator[NDArray[np.float32]]:
+            numbers = (block.view(np.uint8) if block.dtype == np.bool_ else block for block in labels.blocks())
+            return checked_tasks(numbers, self._origin)
+
+        if num_tasks:
+            self._builder.add_tasks(self._type, self._in_order(labels, tasks, np.float32, num_tasks), num_tasks)
+        else:
+            flat = (block.reshape(-1) for block in self._in_order(labels, classes, np.int64, 1))
+            self._builder.add_labels(self._type, flat, self._nodes.num_classes)
+
+    def write_splits(self) -> None:
+        """Ids, in the order given."""
+        new_ids = None if self._moved is None else self._moved.new_ids
+        for part, splits in self._nodes.splits.items():
+            for number, ids in enumerate(splits):
+                self._builder.add_split(self._type, part, ids.blocks(), number, len(splits), new_ids=new_ids)
+
+    def write_called(self) -> None:
+        """What nodes were called, where they were mapped or moved."""
+        if self._nodes.called is None and self._moved is None:
+            return
+        with ExitStack() as held:
+            called = None if self._nodes.called is None else held.enter_context(self._nodes.called)
+            order = "original" if self._moved is None else "hot"
+            self._builder.add_original_ids(self._type, self._called_blocks(called), order=order)
+
+    def _called_blocks(self, called: Called | None) -> Iterator[NDArray[Any]]:
+        for start, stop in row_ranges(self._nodes.count, _NODES_A_BLOCK):
+            if self._moved is None:
+                assert called is not None
+                yield called.range(start, stop)
+            else:
+                numbers = self._moved.original_ids[start:stop]
+                yield numbers if called is None else called.select(numbers)
+
+    def _in_order(
+        self, column: Column, blocks: Callable[[], Iterator[NDArray[Any]]], dtype: Any, num_columns: int
+    ) -> Iterator[NDArray[Any]]:
+        if self._moved is None:
+            return blocks()
+        num_bytes = np.dtype(dtype).itemsize * num_columns
+        key = f"{column.identity}\n{self._moved.identity}"
+        rows = self._moved.rows.move(
+            lambda: (block.view(np.uint8).reshape(-1, num_bytes) for block in blocks()),
+            num_bytes,
+            stage="labels",
+            key=key,
+        )
+        return (np.ascontiguousarray(block).view(dtype).reshape(-1, num_columns) for block in rows)
+
+
+def _write_triples(graph: SourceGraph, builder: DatasetBuilder, moved: _Moved | None, shop: Workshop) -> None:
+    if graph.triples is None:
+        return
+    node_type = next(iter(graph.nodes))
+    for part, triples in graph.triples.parts.items():
+        blocks = tracked(triples.blocks(), shop.progress, f"triples {part}", triples.shape[0])
+        new_ids = None if moved is None else moved.new_ids
+        builder.add_triples(node_type, part, blocks, graph.triples.num_relations, new_ids=new_ids)
+
+
+def _feature_dtype(features: Column, options: ImportOptions) -> str:
+    is_half = features.dtype.kind == "f" and features.dtype.itemsize == 2
+    return options.dtype or ("float16" if is_half else "float32")
+
+
+def _all_splits(nodes: SourceNodes) -> Iterator[Column]:
+    for splits in nodes.splits.values():
+        yield from splits
+
+
+def _facts(graph: SourceGraph, options: ImportOptions, counts: dict[str, EdgeCounts]) -> dict[str, Any]:
+    if not graph.facts:
+        return {}
+    return {
+        **graph.facts,
+        "undirected": bool(options.undirected),
+        "self_loops": sum(each.loops for each in counts.values()),
+        "duplicates": sum(each.duplicates for each in counts.values()),
+        "dropped": [each for each in ("self_loops", "duplicates") if getattr(options, each) == "drop"],
+    }
