@@ -218,8 +218,9 @@ class DatasetBuilder:
         indices: Iterable[NDArray[Any]],
         edge_ids: Iterable[NDArray[np.int64]] | None = None,
         weights: Iterable[NDArray[np.float32]] | None = None,
+        times: Iterable[NDArray[np.int64]] | None = None,
     ) -> None:
-        """Write valid, sorted in-neighbour lists, in blocks; edge_ids and weights are in the order of indices."""
+        """Write valid, sorted in-neighbour lists, in blocks; what else edges have is in the order of indices."""
         self._check_type_name(edge_type)
         folder = f"edges/{edge_type}"
         dtype = index_dtype(self._nodes[source].count)
@@ -231,6 +232,8 @@ class DatasetBuilder:
             self._files.write(f"{folder}/edge_ids.bin", edge_ids)
         if weights is not None:
             self._files.write(f"{folder}/weights.bin", weights)
+        if times is not None:
+            self._files.write(f"{folder}/times.bin", times)
         self._edges[edge_type] = EdgeType(
             source=source,
             destination=destination,
@@ -238,6 +241,7 @@ class DatasetBuilder:
             index_dtype=dtype,
             edge_ids=edge_ids is not None,
             weights=weights is not None,
+            times=times is not None,
         )
 
     def add_edge_list(
@@ -249,23 +253,26 @@ class DatasetBuilder:
         *,
         keep_edge_ids: bool = False,
         weights: NDArray[Any] | None = None,
+        times: NDArray[Any] | None = None,
         tidying: Tidying | None = None,
         origin: str = "",
     ) -> EdgeCounts:
-        """Sort and write edges, within the budget, with finite weights (edges), by edge number, if given.
+        """Sort and write edges, within the budget, with finite weights and whole times (edges), by number, if given.
 
         Parallel edges and loops are kept, unless tidying says otherwise; where it is given they are counted. With edges
-        both ways, 2 e and 2 e + 1 are edge e (UndirectedEdges), which is what its weight and its number go by. Raises
+        both ways, 2 e and 2 e + 1 are edge e (UndirectedEdges), which is what its weight, time and number go by. Raises
         SourceError, naming `origin` (default: the builder's), for the first id that is out of range.
         """
         ways = 2 if tidying is not None and tidying.both_ways else 1
         if weights is not None:
             self._check_weights(weights, edges.num_edges // ways)
+        if times is not None:
+            self._check_times(times, edges.num_edges // ways)
         shape = EdgeShape(
             num_sources=self._nodes[source].count,
             num_destinations=self._nodes[destination].count,
             num_edges=edges.num_edges,
-            is_numbered=keep_edge_ids or weights is not None,
+            is_numbered=keep_edge_ids or weights is not None or times is not None,
             origin=origin or self._origin,
         )
         ordered = sort_edges(
@@ -289,6 +296,7 @@ class DatasetBuilder:
                 indices=tracked(lists.indices(), self._progress, "writing edges", edges.num_edges),
                 edge_ids=(ids // ways for ids in lists.edge_ids()) if keep_edge_ids else None,
                 weights=None if weights is None else (weights[ids // ways].astype("<f4") for ids in lists.edge_ids()),
+                times=None if times is None else (times[ids // ways].astype("<i8") for ids in lists.edge_ids()),
             )
         return lists.counts if isinstance(lists, TidyLists) else EdgeCounts()
 
@@ -372,3 +380,10 @@ class DatasetBuilder:
         bad = np.flatnonzero(~np.isfinite(weights))
         if len(bad):
             raise SourceError(f"{self._origin}: weight of edge {bad[0]} is {weights[bad[0]]}; weights must be finite")
+
+    def _check_times(self, times: NDArray[Any], num_edges: int) -> None:
+        if times.shape != (num_edges,) or times.dtype.kind not in "iu":
+            raise SourceError(
+                f"{self._origin}: has times of shape {times.shape} and {times.dtype} for {num_edges} edges; give one "
+                "whole number for each"
+            )

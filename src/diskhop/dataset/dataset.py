@@ -181,6 +181,10 @@ class EdgeSet:
         """A float32 for each edge, in the order of `indices`, mapped; None without weights."""
         return map_array(self._folder / "weights.bin", np.float32, self.num_edges) if self._info.weights else None
 
+    def edge_times(self) -> NDArray[np.int64] | None:
+        """An int64 for each edge, in the order of `indices`, mapped; None without times."""
+        return map_array(self._folder / "times.bin", np.int64, self.num_edges) if self._info.times else None
+
 
 class Dataset:
     """A dataset that was found complete when it was opened; safe to use from any thread."""
@@ -274,6 +278,10 @@ class Dataset:
     def edge_weights(self) -> NDArray[np.float32] | None:
         """See EdgeSet."""
         return self._only_edges.edge_weights()
+
+    def edge_times(self) -> NDArray[np.int64] | None:
+        """See EdgeSet."""
+        return self._only_edges.edge_times()
 
     def triples(self, part: str) -> NDArray[np.int64] | None:
         """(source, relation, destination) rows of a part: train, valid, test, or all; None if there is none."""

@@ -116,6 +116,7 @@ class EdgeType:
     index_dtype: str
     edge_ids: bool = False
     weights: bool = False
+    times: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -127,7 +128,7 @@ class EdgeType:
             "count": self.count,
             "index_dtype": self.index_dtype,
         }
-        return document | {key: True for key in ("edge_ids", "weights") if getattr(self, key)}
+        return document | {key: True for key in ("edge_ids", "weights", "times") if getattr(self, key)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +250,8 @@ def expected_files(manifest: Manifest) -> dict[str, int]:
             lengths[f"{folder}/edge_ids.bin"] = 8 * edges.count
         if edges.weights:
             lengths[f"{folder}/weights.bin"] = 4 * edges.count
+        if edges.times:
+            lengths[f"{folder}/times.bin"] = 8 * edges.count
     if manifest.triples is not None:
         for part, count in manifest.triples.parts.items():
             lengths[f"triples/{part}.bin"] = 24 * count
@@ -318,6 +321,7 @@ def _parse_edges(fields: Fields, node_types: Mapping[str, NodeType]) -> EdgeType
         index_dtype=fields.choice("index_dtype", (index_dtype(node_types[source].count),)),
         edge_ids=fields.flag("edge_ids"),
         weights=fields.flag("weights"),
+        times=fields.flag("times"),
         extra=fields.unread(),
     )
 

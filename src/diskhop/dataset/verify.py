@@ -157,4 +157,5 @@ def _describe_edges(edges: EdgeSet) -> dict[str, Any]:
         "without_in_edges": isolated - 1,
         "edge_ids": edges.edge_ids() is not None,
         "weights": edges.edge_weights() is not None,
+        "times": edges.edge_times() is not None,
     }

@@ -114,12 +114,14 @@ class SourceNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEdges:
-    """Edges of one type, between two types of nodes. origin: for errors."""
+    """Edges of one type, between two types of nodes. origin: for errors. weights, times: one a row, by edge number."""
 
     source: str
     destination: str
     edges: EdgeSource
     origin: str
+    weights: Column | None = None
+    times: Column | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

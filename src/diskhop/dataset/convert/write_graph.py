@@ -49,9 +49,17 @@ def write_graph(
             if options.order == "hot":
                 order = held.enter_context(_find_order(edges, graph, shop, origin))
                 edges = RenumberedEdges(edges, order.new_ids, origin)
-            counts[edge_type] = builder.add_edge_list(
-                edge_type, given.source, given.destination, edges, tidying=tidying, origin=given.origin
-            )
+            with ExitStack() as values:
+                counts[edge_type] = builder.add_edge_list(
+                    edge_type,
+                    given.source,
+                    given.destination,
+                    edges,
+                    weights=_held_values("edge weights", given.weights, np.float32, values, shop),
+                    times=_held_values("edge times", given.times, np.int64, values, shop),
+                    tidying=tidying,
+                    origin=given.origin,
+                )
         moved = None if order is None else _Moved(order, edges.identity, held, shop)
         for node_type, nodes in graph.nodes.items():
             writer = _NodeWriter(node_type, nodes, builder, options, moved, shop, origin)
@@ -76,7 +84,8 @@ def result_bytes(graph: SourceGraph, options: ImportOptions) -> int:
             num_bytes += nodes.count * (4 * count_tasks(nodes.labels) or 8)
     for edges in graph.edges.values():
         index_bytes = np.dtype(index_dtype(graph.nodes[edges.source].count)).itemsize
-        num_bytes += edges.edges.num_edges * index_bytes * (2 if options.undirected else 1)
+        value_bytes = 4 * (edges.weights is not None) + 8 * (edges.times is not None)
+        num_bytes += edges.edges.num_edges * (index_bytes + value_bytes) * (2 if options.undirected else 1)
     if graph.triples is not None:
         num_bytes += sum(24 * triples.shape[0] for triples in graph.triples.parts.values())
     return num_bytes
@@ -134,6 +143,19 @@ def _find_order(edges: EdgeSource, graph: SourceGraph, shop: Workshop, origin: s
     return find_hot_order(
         edges, nodes.count, budget=shop.budget, threads=shop.threads, origin=origin, progress=shop.progress
     )
+
+
+def _held_values(name: str, column: Column | None, dtype: Any, held: ExitStack, shop: Workshop) -> NDArray[Any] | None:
+    """Values of edges, which are asked for in the order of the lists: in memory, reserved until `held` closes."""
+    if column is None:
+        return None
+    values = np.empty(column.shape[0], dtype)
+    held.enter_context(shop.budget.reserve(name, values.nbytes))
+    filled = 0
+    for block in column.blocks():
+        values[filled : filled + len(block)] = block.reshape(-1)
+        filled += len(block)
+    return values
 
 
 class _Moved:
