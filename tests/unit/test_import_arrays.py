@@ -514,3 +514,27 @@ def test_edges_of_arrays_are_tidied_like_those_of_text(tmp_path: Path, name: str
     arrays = save(tmp_path / "arrays", {"edge_index": pairs})
     other = import_graph(arrays, tmp_path / "two", name="g", engine=threads_engine(), options=options)
     assert folder_bytes(text.path) == folder_bytes(other.path)
+
+
+def test_a_graph_without_features_gets_random_ones(tmp_path: Path) -> None:
+    source = save(tmp_path / "source", {"edge_index": good_arrays()["edge_index"]})
+    dataset = imported(source, options=ImportOptions(random_features=64, dtype="float16"))
+    features = table_of(dataset, np.float16).astype(np.float64)
+    assert features.shape == (20, 64)
+    assert abs(features.mean()) < 0.1
+    assert 0.9 < features.std() < 1.1
+    hot = import_graph(
+        source, tmp_path / "hot", engine=threads_engine(), options=ImportOptions(random_features=64, order="hot")
+    )
+    original = hot.original_ids()
+    assert original is not None
+    np.testing.assert_array_equal(table_of(hot, np.float32)[np.argsort(original)].astype(np.float16), features)
+    with pytest.raises(ConfigError, match="nodes 'node' have 3; leave it out"):
+        import_graph(
+            save(tmp_path / "two", good_arrays()),
+            tmp_path / "three",
+            engine=threads_engine(),
+            options=ImportOptions(random_features=4),
+        )
+    with pytest.raises(ConfigError, match="--random-features 0 must be from 1 to"):
+        ImportOptions(random_features=0)

@@ -31,6 +31,9 @@ def import_command(
     dtype: Annotated[
         str | None, typer.Option(help="Store features as float32, float16, bfloat16 or int8; default: as they are.")
     ] = None,
+    random_features: Annotated[
+        int | None, typer.Option(metavar="DIM", help="So many normal values for each node, where there are none.")
+    ] = None,
     delimiter: Annotated[
         str | None, typer.Option(help="Between columns of edges: a character, tab, comma, semicolon or space.")
     ] = None,
@@ -53,6 +56,7 @@ def import_command(
     """Bring a graph in: DEST appears when it is complete, or not at all."""
     options = ImportOptions(
         dtype=dtype,
+        random_features=random_features,
         delimiter=delimiter,
         header=header,
         columns=None if columns is None else tuple(columns.split(",")),

@@ -137,7 +137,8 @@ def _look_at(source: Path, format_name: str | None, options: ImportOptions) -> S
     if detected is None:
         raise SourceError(f"{source}: is of no known format; known are {known}")
     found = FORMATS[detected]
-    unfit = [as_option(name) for name in options.given() if name not in found.takes]
+    takes = (*found.takes, *(OF_FEATURES if options.random_features else ()))
+    unfit = [as_option(name) for name in options.given() if name not in takes]
     if unfit:
         raise ConfigError(f"{source}: {', '.join(unfit)} does not apply to {found.looks_like}; leave it out")
     return found.look_at(source, options)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop._native import feature_rows
 from diskhop.dataset.convert.npy import StoredArray
 from diskhop.dataset.convert.source_graph import Column
 from diskhop.dataset.manifest import MOST_COLUMNS
@@ -15,6 +16,8 @@ from diskhop.dataset.progress import row_ranges
 from diskhop.errors import SourceError
 
 _MASKS_AT_ONCE = 1 << 19
+_FEATURE_BLOCK_BYTES = 4 << 20
+_SEED = 0
 
 
 def check_features(features: Column) -> None:
@@ -36,6 +39,30 @@ def count_tasks(labels: Column) -> int:
             f"(nodes, 1 to {MOST_COLUMNS}), got shape {labels.shape} of {labels.dtype}"
         )
     return labels.shape[1]
+
+
+class RandomFeatures:
+    """See Column. Independent standard normal values, a function of the node's id."""
+
+    where = "--random-features"
+    dtype: np.dtype[Any] = np.dtype(np.float32)
+
+    def __init__(self, num_nodes: int, dim: int) -> None:
+        self.shape = (num_nodes, dim)
+
+    @property
+    def identity(self) -> str:
+        """See Column."""
+        return f"random features {self.shape}"
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """See Column."""
+        num_nodes, dim = self.shape
+        no_means, no_classes = np.empty(0, np.float32), np.empty(0, np.int64)
+        for start, stop in row_ranges(num_nodes, max(1, _FEATURE_BLOCK_BYTES // (4 * dim))):
+            rows = np.empty((stop - start, dim), np.float32)
+            feature_rows(_SEED, np.arange(start, stop), dim, no_means, no_classes, rows.reshape(-1))
+            yield rows
 
 
 class MaskedIds:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from diskhop.dataset.encoding import check_feature_dtype
+from diskhop.dataset.manifest import MOST_COLUMNS
 from diskhop.errors import ConfigError
 
 IdKind = Literal["integer", "string"]
@@ -13,7 +14,7 @@ Keep = Literal["keep", "drop"]
 Order = Literal["input", "hot"]
 
 # What sources take, by what they have: FORMATS puts them together.
-OF_EDGES = ("undirected", "self_loops", "duplicates", "order")
+OF_EDGES = ("undirected", "self_loops", "duplicates", "order", "random_features")
 OF_FEATURES = ("dtype",)
 OF_TEXT = ("delimiter", "header", "columns", "ids", "nodes")
 
@@ -30,13 +31,15 @@ _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "s
 class ImportOptions:
     """Checked when made. Fields are the command line's options; as_option() has their spelling.
 
-    Of features: dtype: as they are stored. Of edges: undirected: store each both ways. order: hot: nodes by how often
+    Of features: dtype: as they are stored. random_features: so many normal values for each node, where there are none.
+    Of edges: undirected: store each both ways. order: hot: nodes by how often
     they are read. Of edges in text: delimiter: a character or its name. columns: the two with ids, by number from 1 or
     by header. ids: whole numbers, or names. nodes: ids are 0 to nodes - 1 as they are, and those that do not occur are
     isolated nodes.
     """
 
     dtype: str | None = None
+    random_features: int | None = None
     undirected: bool | None = None
     self_loops: Keep | None = None
     duplicates: Keep | None = None
@@ -54,6 +57,10 @@ class ImportOptions:
                 raise ConfigError(f"{as_option(name)} '{value}' is unknown; choose one of {', '.join(choices)}")
         if self.dtype is not None:
             check_feature_dtype(self.dtype)
+        if self.random_features is not None and not 1 <= self.random_features <= MOST_COLUMNS:
+            raise ConfigError(
+                f"--random-features {self.random_features} must be from 1 to {MOST_COLUMNS}; give values a node"
+            )
         if self.delimiter is not None:
             object.__setattr__(self, "delimiter", _checked_delimiter(self.delimiter))
         if self.columns is not None and (len(self.columns) != 2 or self.columns[0] == self.columns[1]):

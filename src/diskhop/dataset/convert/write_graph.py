@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.builder import DatasetBuilder
 from diskhop.dataset.checks import SPLIT_HELD_AS, checked_labels, checked_tasks, encoded_rows, split_bytes
-from diskhop.dataset.convert.columns import count_tasks
+from diskhop.dataset.convert.columns import RandomFeatures, count_tasks
 from diskhop.dataset.convert.options import ImportOptions, as_option
 from diskhop.dataset.convert.source_graph import Called, Column, SourceGraph, SourceNodes, Workshop
 from diskhop.dataset.edges import EdgeSource, UndirectedEdges
@@ -34,6 +35,8 @@ def write_graph(
     origin: the source, for errors. Raises SourceError for what breaks a rule of the format, ConfigError for an option
     that the graph cannot have, BudgetError.
     """
+    if options.random_features is not None:
+        graph = _with_random_features(graph, options.random_features, origin)
     _check_options(graph, options, origin)
     for node_type, nodes in graph.nodes.items():
         builder.add_nodes(node_type, nodes.count)
@@ -97,6 +100,18 @@ def _tidying(options: ImportOptions) -> Tidying:
         drop_loops=options.self_loops == "drop",
         drop_duplicates=options.duplicates == "drop",
     )
+
+
+def _with_random_features(graph: SourceGraph, dim: int, origin: str) -> SourceGraph:
+    nodes = {}
+    for node_type, each in graph.nodes.items():
+        if each.features is not None:
+            raise ConfigError(
+                f"{origin}: --random-features {dim} is for graphs that have none, nodes '{node_type}' have "
+                f"{each.features.shape[1]}; leave it out"
+            )
+        nodes[node_type] = replace(each, features=RandomFeatures(each.count, dim))
+    return replace(graph, nodes=nodes)
 
 
 def _check_options(graph: SourceGraph, options: ImportOptions, origin: str) -> None:
