@@ -14,7 +14,9 @@ import pytest
 
 from diskhop._native import CrashError, Engine, FaultInjector, FaultRule
 from diskhop.dataset.convert import import_graph
+from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import open_dataset
+from diskhop.dataset.moved_rows import RowMover
 from diskhop.dataset.verify import verify
 from diskhop.errors import DestinationError, DiskhopError, FormatError
 from diskhop.io.atomic import sync_directory, write_file
@@ -84,6 +86,42 @@ def test_every_crash_leaves_nothing_or_all_and_the_next_import_succeeds(tmp_path
             assert [path.name for path in folder.iterdir()] == ["graph"]
     # Only the last change, the fsync of the parent, comes after the rename: names may survive without it.
     assert num_finished == 1
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_after_any_crash_an_import_in_hot_order_ends_the_same(
+    tmp_path: Path, source: Path, lost: Lost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows go by way of the disk: dealt ones are kept, and nothing but the dataset is left in the end."""
+    monkeypatch.setattr(RowMover, "_fits", lambda _mover, _table_bytes: False)
+    hot = ImportOptions(order="hot", undirected=True)
+
+    def run(root: Path, injector: CrashInjector | None = None) -> None:
+        engine = threads_engine() if injector is None else Engine("threads", 1, injector.native)
+        import_graph(source, root / "graph", engine=engine, injector=injector, options=hot)
+
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    with CrashInjector(whole, 0) as injector:
+        run(whole, injector)
+        num_changes = injector.num_changes
+    expected = folder_bytes(whole / "graph")
+    kept = 0
+    for nth in range(1, num_changes + 1):
+        root, after = tmp_path / f"{nth}", tmp_path / f"after-{nth}"
+        root.mkdir()
+        after.mkdir()
+        with CrashInjector(root, nth) as injector:
+            with pytest.raises(CrashError):
+                run(root, injector)
+            injector.write_survivors(after, lost)
+        kept += (after / ".graph.work" / "features" / "rows").exists()
+        if not (after / "graph").exists():
+            run(after)
+            assert [path.name for path in after.iterdir()] == ["graph"]
+        assert folder_bytes(after / "graph") == expected
+        assert verify(after / "graph") == []
+    assert kept > 5
 
 
 @pytest.mark.parametrize("lost", LOST)

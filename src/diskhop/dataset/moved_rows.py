@@ -127,7 +127,7 @@ class RowMover:
         """
         num_rows = len(self._new_ids)
         table_bytes = num_rows * row_bytes
-        if _BLOCKS_BYTES + table_bytes <= self._budget.available_bytes:
+        if self._fits(table_bytes):
             with self._budget.reserve("moving rows", _BLOCKS_BYTES + table_bytes):
                 yield from self._move_in_memory(blocks(), row_bytes, stage)
             return
@@ -144,6 +144,9 @@ class RowMover:
             run_tasks([task], folder, self._tools, threads=1)
         with self._budget.reserve("moving rows", deal.reading_bytes):
             yield from _read_parts(folder / _DEALT, deal, self._original_ids, self._tools.engine)
+
+    def _fits(self, table_bytes: int) -> bool:
+        return _BLOCKS_BYTES + table_bytes <= self._budget.available_bytes
 
     def _move_in_memory(self, blocks: Blocks, row_bytes: int, stage: str) -> Iterator[NDArray[np.uint8]]:
         num_rows = len(self._new_ids)
