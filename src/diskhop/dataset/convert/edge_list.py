@@ -81,6 +81,7 @@ class EdgeList:
             edges={EDGE: edges},
             names=names,
             facts=self._facts(edges.edges.num_edges),
+            counts_repeats=True,
         )
 
     def _facts(self, num_rows: int) -> dict[str, Any]:

@@ -134,13 +134,17 @@ class SourceTriples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceGraph:
-    """All of it, by type. triples: between nodes of the first type. facts: what only the import knows, for people."""
+    """All of it, by type. triples: between nodes of the first type. facts: what only the import knows, for people.
+
+    counts_repeats: they shall also have loops and duplicates, which takes a look at every edge.
+    """
 
     nodes: Mapping[str, SourceNodes]
     edges: Mapping[str, SourceEdges] = field(default_factory=dict)
     triples: SourceTriples | None = None
     names: Mapping[str, NameList] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    counts_repeats: bool = False
 
 
 class Source(Protocol):

@@ -42,8 +42,7 @@ def write_graph(
         builder.add_nodes(node_type, nodes.count)
     shop.budget.require(_most_held(graph, options))
     builder.require_space(result_bytes(graph, options))
-    # Of an edge list people want to know; elsewhere counting would only cost time.
-    tidying = _tidying(options) if graph.facts or _tidying(options).leaves_out else None
+    tidying = _tidying(options) if graph.counts_repeats or _tidying(options).leaves_out else None
     counts = {}
     with ExitStack() as held:
         order = None
@@ -317,8 +316,8 @@ def _all_splits(nodes: SourceNodes) -> Iterator[Column]:
 
 
 def _facts(graph: SourceGraph, options: ImportOptions, counts: dict[str, EdgeCounts]) -> dict[str, Any]:
-    if not graph.facts:
-        return {}
+    if not graph.counts_repeats:
+        return dict(graph.facts)
     return {
         **graph.facts,
         "undirected": bool(options.undirected),
