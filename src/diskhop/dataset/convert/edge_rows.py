@@ -82,9 +82,9 @@ def parse_integers(piece: Slice, layout: RowLayout, num_nodes: int | None, dtype
     def take(rows: str) -> Ends | None:
         sources, destinations = duck.fetch(rows)
         ends = sources, destinations
-        missing = any(np.ma.isMaskedArray(end) for end in ends)
-        above = num_nodes is not None and any(end.max(initial=0) >= num_nodes for end in ends)
-        return None if missing or above else ends
+        if any(np.ma.isMaskedArray(end) for end in ends):  # whose max() takes no initial value
+            return None
+        return ends if num_nodes is None or all(end.max(initial=0) < num_nodes for end in ends) else None
 
     return _parse(piece, layout, num_nodes, _TYPES[dtype], take)
 
