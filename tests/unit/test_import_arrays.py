@@ -422,7 +422,12 @@ def test_progress_ends_at_its_total(tmp_path: Path) -> None:
         save(tmp_path / "source", good_arrays()),
         progress=lambda stage, done, total: last.__setitem__(stage, (done, total)),
     )
-    assert last == {"reading edges": (60, 60), "writing edges": (60, 60), "features": (20, 20)}
+    assert last == {
+        "unpacking edges": (120, 120),
+        "reading edges": (60, 60),
+        "writing edges": (60, 60),
+        "features": (20, 20),
+    }
 
 
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="../shared/data is absent")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from diskhop.budget import Budget
 from diskhop.dataset.parallel import map_in_order
-from diskhop.dataset.progress import row_ranges
+from diskhop.dataset.progress import Progress, row_ranges
 
 _BLOCK = 1 << 18
 # Two ids of up to 8 bytes an edge, and as much again as a buffer of the core may round them up.
@@ -84,11 +84,22 @@ class UndirectedEdges:
 
 def highest_id(edges: EdgeSource, budget: Budget, threads: int) -> int:
     """The largest id at either end of any edge; -1 where there are no edges, or less where ids are negative."""
+    return max(highest_ids(edges, budget, threads))
+
+
+def highest_ids(edges: EdgeSource, budget: Budget, threads: int, progress: Progress | None = None) -> tuple[int, int]:
+    """The largest source and the largest destination; -1 where there are no edges, or less where ids are negative."""
     threads = max(1, min(threads, -(-edges.num_edges // _BLOCK), budget.available_bytes // _BLOCK_BYTES))
 
-    def highest(block: tuple[int, int]) -> int:
+    def highest(block: tuple[int, int]) -> tuple[int, int, int]:
         sources, destinations = edges.read(block[0], block[1] - block[0])
-        return max(int(sources.max()), int(destinations.max()))
+        return int(sources.max()), int(destinations.max()), block[1]
 
+    found = (-1, -1) if edges.num_edges == 0 else None
     with budget.reserve("finding the highest id", threads * _BLOCK_BYTES):
-        return max(map_in_order(highest, row_ranges(edges.num_edges, _BLOCK), threads), default=-1)
+        for source, destination, done in map_in_order(highest, row_ranges(edges.num_edges, _BLOCK), threads):
+            found = (source, destination) if found is None else (max(found[0], source), max(found[1], destination))
+            if progress is not None:
+                progress("counting nodes", done, edges.num_edges)
+    assert found is not None
+    return found

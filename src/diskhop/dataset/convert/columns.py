@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,14 @@ from numpy.typing import NDArray
 from diskhop._native import feature_rows
 from diskhop.dataset.convert.npy import StoredArray
 from diskhop.dataset.convert.source_graph import Column
-from diskhop.dataset.manifest import MOST_COLUMNS
-from diskhop.dataset.progress import row_ranges
+from diskhop.dataset.manifest import MOST_CLASSES, MOST_COLUMNS
+from diskhop.dataset.progress import in_blocks, row_ranges
 from diskhop.errors import SourceError
 
 _MASKS_AT_ONCE = 1 << 19
 _FEATURE_BLOCK_BYTES = 4 << 20
 _SEED = 0
+_CLASSES_BYTES = 1 << 20
 
 
 def check_features(features: Column) -> None:
@@ -39,6 +41,44 @@ def count_tasks(labels: Column) -> int:
             f"(nodes, 1 to {MOST_COLUMNS}), got shape {labels.shape} of {labels.dtype}"
         )
     return labels.shape[1]
+
+
+def as_labels(labels: Column) -> Column:
+    """Labels as datasets have them: where there is one column of floats, which NumPy needs for NaN, it is classes."""
+    return ClassColumn(labels) if labels.dtype.kind == "f" and labels.shape[1:] in ((), (1,)) else labels
+
+
+class ClassColumn:
+    """See Column. Classes that are stored as floats, with NaN for none: as integers, with -1 for none."""
+
+    dtype: np.dtype[Any] = np.dtype(np.int64)
+
+    def __init__(self, classes: Column) -> None:
+        self.where = classes.where
+        self.shape = classes.shape
+        self._classes = classes
+
+    @property
+    def identity(self) -> str:
+        """See Column."""
+        return f"{self._classes.identity}, as classes"
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """See Column. Raises SourceError for the first that is neither a whole number from 0 nor NaN."""
+        first_node = 0
+        # Integers are up to four times as long as what they come from.
+        for block in chain.from_iterable(in_blocks(each, _CLASSES_BYTES) for each in self._classes.blocks()):
+            is_none = np.isnan(block)
+            # A limit beyond float16 cannot be compared with it.
+            is_class = (block >= 0) & (block.astype(np.float64) < MOST_CLASSES) & (np.floor(block) == block)
+            bad = np.flatnonzero(~(is_none | is_class))
+            if len(bad):
+                raise SourceError(
+                    f"{self.where}: label of node {first_node + int(bad[0])} is {block.reshape(-1)[bad[0]]}; a class "
+                    f"must be a whole number from 0 to {MOST_CLASSES - 1}, or NaN for none"
+                )
+            yield np.where(is_none, -1, block).astype(np.int64)
+            first_node += len(block)
 
 
 class RandomFeatures:

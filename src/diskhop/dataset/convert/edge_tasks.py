@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -11,11 +10,10 @@ from threading import Lock
 from diskhop.dataset.convert.duck import Duck, quoted
 from diskhop.dataset.convert.edge_pairs import write_pairs
 from diskhop.dataset.convert.edge_rows import Slice, parse_integers, write_rows
-from diskhop.dataset.convert.edge_text import TRUNCATED_RULE, RowLayout, TextFile, at_line
+from diskhop.dataset.convert.edge_text import RowLayout, TextFile, read_text
 from diskhop.dataset.convert.npy import source_errors
 from diskhop.dataset.manifest import index_dtype
 from diskhop.dataset.progress import Progress
-from diskhop.errors import SourceError
 from diskhop.tasks import Tools
 
 _READ_BYTES = 1 << 20
@@ -57,23 +55,11 @@ class Unpack:
         with source_errors(str(self.file.path)):
             raw = self.file.path.open("rb")
         with raw, gzip.GzipFile(fileobj=raw) as packed, path.open("wb") as text:
-            while block := self._read(packed, num_lines):
+            while block := read_text(packed, _READ_BYTES, self.file.path, num_lines):
                 text.write(block)
                 self.counter.add(raw.tell() - num_read)
                 num_read = raw.tell()
                 num_lines += block.count(b"\n")
-
-    def _read(self, packed: gzip.GzipFile, num_lines: int) -> bytes:
-        try:
-            return packed.read(_READ_BYTES)
-        except EOFError:
-            rule = TRUNCATED_RULE
-        except (gzip.BadGzipFile, zlib.error):
-            rule = "gzip must unpack to what its checksum says, this file does not: it is damaged, fetch it again"
-        except OSError:
-            with source_errors(str(self.file.path)):
-                raise
-        raise SourceError(f"{at_line(self.file.path, num_lines + 1)}: {rule}")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedReader
@@ -154,6 +155,23 @@ def row_bytes(file: TextFile) -> float:
 def open_text(path: Path) -> gzip.GzipFile | BufferedReader:
     """The text of a file, unpacked where it is gzip."""
     return gzip.GzipFile(path) if _is_gzip(path) else path.open("rb")
+
+
+def read_text(text: gzip.GzipFile | BufferedReader, num_bytes: int, path: Path, num_lines: int) -> bytes:
+    """The next bytes of a text that open_text opened, of which num_lines whole lines were read.
+
+    Raises SourceError, with the line that is not whole, for a damaged file.
+    """
+    try:
+        return text.read(num_bytes)
+    except EOFError:
+        rule = TRUNCATED_RULE
+    except (gzip.BadGzipFile, zlib.error):
+        rule = "gzip must unpack to what its checksum says, this file does not: it is damaged, fetch it again"
+    except OSError:
+        with source_errors(str(path)):
+            raise
+    raise SourceError(f"{at_line(path, num_lines + 1)}: {rule}")
 
 
 def is_blank(line: bytes) -> bool:

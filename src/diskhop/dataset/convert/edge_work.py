@@ -90,7 +90,7 @@ class EdgeWork:
         self._files = files
         self._layout = layout
         self._num_nodes = num_nodes
-        self._work = shop.work
+        self._stage = shop.stage
         self._budget = shop.budget
         self._threads = shop.threads
         self._tools = shop.tools
@@ -123,7 +123,7 @@ class EdgeWork:
         if not packed:
             return
         counter = ByteCounter(self._progress, "unpacking", sum(file.num_bytes for file in packed.values()))
-        finished = self._work.stage("text", self._key("text"))
+        finished = self._stage("text", self._key("text"))
         tasks = [Unpack(f"{number:05d}.txt", file, counter) for number, file in packed.items()]
         for task in tasks:
             if (finished / task.name).exists():
@@ -200,7 +200,7 @@ class EdgeWork:
 
     def _run(self, stage: str, tasks: Sequence[Task], threads: int, shown: str = "") -> list[Path]:
         """The outputs of all tasks, in order."""
-        folder = self._work.stage(stage, self._key(stage))
+        folder = self._stage(stage, self._key(stage))
 
         def report(done: int, total: int) -> None:
             if shown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from diskhop._native import BufferPool, Engine, File
 from diskhop.dataset.convert.npy import StoredArray, file_identity, source_errors
 from diskhop.dataset.convert.source_graph import Workshop
 from diskhop.dataset.edges import ArrayEdges, EdgeSource
-from diskhop.dataset.progress import row_ranges
+from diskhop.dataset.progress import Progress, row_ranges, tracked
 from diskhop.dataset.sort_plan import SortLimits, bytes_in_memory
 from diskhop.io.atomic import require_free_space
 from diskhop.io.stream import TRANSFER_BYTES, SequentialWriter
@@ -28,13 +29,14 @@ _WIDEST_KEY_BYTES = 16
 _UNPACKED_NAME = "edge_index"
 
 
-def open_edges(array: StoredArray, shop: Workshop) -> EdgeSource:
-    """The edges of an array (2, edges) of integers.
+def open_edges(array: StoredArray, shop: Workshop, *, by_rows: bool = False) -> EdgeSource:
+    """The edges of an array (2, edges) of integers, or `by_rows` (edges, 2).
 
     Part of an archive, they go into memory where that leaves enough for sorting, else to a stage of the work folder.
     """
     budget = shop.budget
-    num_edges = array.shape[1]
+    num_edges = array.shape[0 if by_rows else 1]
+    by_pairs = array.by_columns != by_rows
     if num_edges == 0:
         return ArrayEdges(np.zeros((2, 0), np.int64))
     path, first_byte = array.path, array.header_bytes
@@ -42,10 +44,12 @@ def open_edges(array: StoredArray, shop: Workshop) -> EdgeSource:
         stored_bytes = array.num_items * array.dtype.itemsize
         if stored_bytes + bytes_in_memory(num_edges, _WIDEST_KEY_BYTES, 1, SortLimits()) <= budget.available_bytes:
             shop.held.enter_context(budget.reserve("edges as stored", stored_bytes))
-            with array.open(any_order=True) as stream:
-                items = stream.take(array.num_items)
-                stream.finish()
-            return ArrayEdges(items.reshape(-1, 2).T if array.by_columns else items.reshape(2, -1))
+            items = np.empty(array.num_items, array.dtype)
+            filled = 0
+            for block in _unpacked(array, shop.progress):
+                items[filled : filled + len(block)] = block
+                filled += len(block)
+            return ArrayEdges(items.reshape(-1, 2).T if by_pairs else items.reshape(2, -1))
         path, first_byte = _unpack(array, shop), 0
     return FileEdges(
         path,
@@ -53,16 +57,16 @@ def open_edges(array: StoredArray, shop: Workshop) -> EdgeSource:
         dtype=array.dtype,
         num_edges=num_edges,
         first_byte=first_byte,
-        by_pairs=array.by_columns,
+        by_pairs=by_pairs,
     )
 
 
 def _unpack(array: StoredArray, shop: Workshop) -> Path:
-    folder = shop.work.stage("unpack", array.identity)
+    folder = shop.stage("unpack", array.identity)
     if not (folder / _UNPACKED_NAME).exists():
         require_free_space(folder, array.num_items * array.dtype.itemsize)
     with shop.budget.reserve("unpacking edges", 3 * TRANSFER_BYTES):
-        run_tasks([_Unpack(_UNPACKED_NAME, array)], folder, shop.tools, threads=1)
+        run_tasks([_Unpack(_UNPACKED_NAME, array, shop.progress)], folder, shop.tools, threads=1)
     return folder / _UNPACKED_NAME
 
 
@@ -72,17 +76,26 @@ class _Unpack:
 
     name: str
     array: StoredArray
+    progress: Progress
 
     def write(self, path: Path, tools: Tools) -> None:
         """See Task."""
-        with (
-            self.array.open(any_order=True) as stream,
-            SequentialWriter(path, tools.engine, BufferPool(2 * TRANSFER_BYTES)) as writer,
-        ):
-            for start, stop in row_ranges(self.array.num_items, TRANSFER_BYTES // self.array.dtype.itemsize):
-                writer.append(stream.take(stop - start).view(np.uint8))
-            stream.finish()
+        with SequentialWriter(path, tools.engine, BufferPool(2 * TRANSFER_BYTES)) as writer:
+            for block in _unpacked(self.array, self.progress):
+                writer.append(block.view(np.uint8))
             writer.finish()
+
+
+def _unpacked(array: StoredArray, progress: Progress) -> Iterator[NDArray[Any]]:
+    """The ids of an array, in the order they lie in."""
+
+    def blocks() -> Iterator[NDArray[Any]]:
+        with array.open(any_order=True) as stream:
+            for start, stop in row_ranges(array.num_items, TRANSFER_BYTES // array.dtype.itemsize):
+                yield stream.take(stop - start)
+            stream.finish()
+
+    return tracked(blocks(), progress, "unpacking edges", array.num_items)
 
 
 class FileEdges:

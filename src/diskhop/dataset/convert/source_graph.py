@@ -29,7 +29,10 @@ EDGE = "edge"
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """What reading a source works with. held: what stays reserved and open until the dataset is finished."""
+    """What reading a source works with. held: what stays reserved and open until the dataset is finished.
+
+    part: of a source that has several of a kind, the one whose stages are made.
+    """
 
     work: WorkFolder
     tools: Tools
@@ -37,6 +40,11 @@ class Workshop:
     threads: int
     progress: Progress
     held: ExitStack
+    part: str = ""
+
+    def stage(self, name: str, key: str) -> Path:
+        """A stage of the work folder, see WorkFolder."""
+        return self.work.stage(f"{name}-{self.part}" if self.part else name, key)
 
     @property
     def spill(self) -> Path:
