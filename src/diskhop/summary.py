@@ -16,12 +16,15 @@ _DELIMITER_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", " ": "space"}
 def summarize_dataset(
     dataset: Dataset, made: str = "imported", found: Mapping[str, Any] | None = None
 ) -> list[tuple[str, str]]:
-    """Name and text of each line; `diskhop inspect` has more. made: how it came to be. found: in a text of edges."""
+    """Name and text of each line; `diskhop inspect` has more. made: how it came to be. found: by the import."""
     rows = [(made, f"{dataset.name} to {dataset.path}")]
-    if found:
+    if found and "delimiter" in found:
         between = _DELIMITER_NAMES.get(found["delimiter"], found["delimiter"])
         header = "no header" if found["header"] is None else f"header '{found['header']}'"
         rows.append(("rows", f"{found['rows']:,} of {found['ids']} ids, {between} between columns, {header}"))
+    if found:
+        if found.get("left_out"):
+            rows.append(("left out", ", ".join(found["left_out"])))
         for name in ("self_loops", "duplicates"):
             what = "dropped" if name in found["dropped"] else "kept"
             rows.append((name.replace("_", "-"), f"{found[name]:,}" + (f", {what}" if found[name] else "")))

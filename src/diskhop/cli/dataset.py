@@ -49,6 +49,8 @@ def import_command(
     self_loops: Annotated[str | None, typer.Option(help="keep or drop edges from a node to itself.")] = None,
     duplicates: Annotated[str | None, typer.Option(help="keep or drop edges that occur again.")] = None,
     order: Annotated[str | None, typer.Option(help="input, or hot: nodes by how often they are read.")] = None,
+    split: Annotated[str | None, typer.Option(help="Of OGB folders with several splits: the one to take.")] = None,
+    label: Annotated[str | None, typer.Option(help="Of folders with several files of labels: the one to take.")] = None,
     memory: Memory = None,
     threads: Threads = None,
     as_json: Json = False,
@@ -66,6 +68,8 @@ def import_command(
         self_loops=cast(Any, self_loops),
         duplicates=cast(Any, duplicates),
         order=cast(Any, order),
+        split=split,
+        label=label,
     )
     budget = None if memory is None else Budget(parse_bytes(memory))
     facts: dict[str, Any] = {}

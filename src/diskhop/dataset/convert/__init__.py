@@ -15,8 +15,10 @@ from diskhop.dataset.convert.arrays import Arrays, is_arrays
 from diskhop.dataset.convert.edge_list import EdgeList
 from diskhop.dataset.convert.edge_text import is_edge_text
 from diskhop.dataset.convert.npy import source_errors
+from diskhop.dataset.convert.ogb import is_ogb, look_at_ogb
 from diskhop.dataset.convert.options import OF_EDGES, OF_FEATURES, OF_TEXT, ImportOptions, as_option
 from diskhop.dataset.convert.source_graph import Source, Workshop
+from diskhop.dataset.convert.typed_folders import TypedFolders, is_typed_folders
 from diskhop.dataset.convert.write_graph import write_graph
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.progress import Progress, silent
@@ -40,6 +42,18 @@ class Format:
 FORMATS = {
     "numpy": Format(
         is_arrays, Arrays, "a folder with data.npz or .npy files, or a .npz file", (*OF_EDGES, *OF_FEATURES)
+    ),
+    "ogb": Format(
+        is_ogb,
+        look_at_ogb,
+        "a folder of OGB with raw/data.npz or raw/edge.csv.gz",
+        (*OF_EDGES, *OF_FEATURES, "split"),
+    ),
+    "npy-folders": Format(
+        is_typed_folders,
+        TypedFolders,
+        "folders of types and relations with node_feat.npy and edge_index.npy (MAG240M, IGB)",
+        (*OF_EDGES, *OF_FEATURES, "label"),
     ),
     "edges": Format(
         is_edge_text,

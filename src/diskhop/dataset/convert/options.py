@@ -35,7 +35,7 @@ class ImportOptions:
     Of edges: undirected: store each both ways. order: hot: nodes by how often
     they are read. Of edges in text: delimiter: a character or its name. columns: the two with ids, by number from 1 or
     by header. ids: whole numbers, or names. nodes: ids are 0 to nodes - 1 as they are, and those that do not occur are
-    isolated nodes.
+    isolated nodes. Of a folder that has several: split, label: the name of the one to take.
     """
 
     dtype: str | None = None
@@ -49,6 +49,8 @@ class ImportOptions:
     columns: tuple[str, ...] | None = None
     ids: IdKind | None = None
     nodes: int | None = None
+    split: str | None = None
+    label: str | None = None
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
