@@ -15,38 +15,23 @@ import shutil
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse
 
-from diskhop._native import BufferPool, File
 from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.convert import import_graph
 from diskhop.io.engine import open_engine
-from turns import Turn, stage_clock, take_turn
+from turns import Turn, drop_from_page_cache, measure_disk, stage_clock, take_turn
 
 MOST_SECONDS = 10.0
 ALLOWED_OVERHEAD_BYTES = 150_000_000
 MOST_GROWTH = 1.15
 EDGES_A_NODE = 20
 _EDGES_A_BLOCK = 1 << 22
-_DISK_BLOCK_BYTES, _DISK_DEPTH = 1 << 20, 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class Disk:
-    """Sequential bytes a second, alone."""
-
-    read_rate: float
-    write_rate: float
-
-    def seconds(self, turn: Turn) -> float:
-        """Reading and writing what the turn did, one after the other."""
-        return turn.bytes_read / self.read_rate + turn.bytes_written / self.write_rate
 
 
 def write_edges(folder: Path, num_edges: int) -> Path:
@@ -61,12 +46,6 @@ def write_edges(folder: Path, num_edges: int) -> Path:
                 count = min(_EDGES_A_BLOCK, num_edges - start)
                 file.write(generator.integers(num_edges // EDGES_A_NODE, size=count).data)
     return folder
-
-
-def drop_from_page_cache(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def import_edges(source: Path, dest: Path, threads: int, memory_bytes: int, stages: dict[str, float]) -> None:
@@ -92,35 +71,6 @@ def convert_in_memory(source: Path, dest: Path, stages: dict[str, float]) -> Non
     dest.mkdir()
     np.save(dest / "indptr.npy", sorted_lists.indptr)
     np.save(dest / "indices.npy", sorted_lists.indices)
-
-
-def measure_disk(folder: Path, source: Path) -> Disk:
-    """At most 1 GiB each way, in blocks of 1 MiB, past the page cache."""
-    num_blocks = min(1 << 30, (source / "edge_index.npy").stat().st_size) // _DISK_BLOCK_BYTES
-    engine, pool = open_engine("auto").engine, BufferPool(0)
-    buffer = pool.take(_DISK_DEPTH * _DISK_BLOCK_BYTES)
-    buffer[:] = 1
-    path = folder / "disk"
-    rates = []
-    for submit, file in (
-        (engine.submit_read, File(str(source / "edge_index.npy"), "read")),
-        (engine.submit_write, File(str(path), "write")),
-    ):
-        tickets: list[int] = []
-        begin = time.perf_counter()
-        for block in range(num_blocks):
-            if len(tickets) == _DISK_DEPTH:
-                engine.wait(tickets.pop(0))
-            place = block % _DISK_DEPTH * _DISK_BLOCK_BYTES
-            offsets, sizes, places = (
-                np.array([value], np.uint64) for value in (block * _DISK_BLOCK_BYTES, _DISK_BLOCK_BYTES, place)
-            )
-            tickets.append(submit(file, offsets, sizes, buffer, places))
-        for ticket in tickets:
-            engine.wait(ticket)
-        rates.append(num_blocks * _DISK_BLOCK_BYTES / (time.perf_counter() - begin))
-    path.unlink()
-    return Disk(read_rate=rates[0], write_rate=rates[1])
 
 
 def turns_of(act: Callable[..., None], source: Path, repeats: int, *arguments: object) -> list[Turn]:
@@ -166,7 +116,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=arguments.dir, prefix="diskhop-bench-") as name:
         folder = Path(name)
         source = write_edges(folder / "edges", arguments.edges)
-        disk = measure_disk(folder, source)
+        disk = measure_disk(folder, source / "edge_index.npy")
         pairs = [
             (turns_of(import_edges, source, 1, *ours)[0], turns_of(convert_in_memory, source, 1)[0])
             for _ in range(repeats)

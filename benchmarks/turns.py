@@ -1,7 +1,8 @@
-"""Turns that benchmarks share: a piece of work in a process of its own, whose memory and I/O are its own."""
+"""What benchmarks share: turns, pieces of work in a process whose memory and I/O are its own, and the disk alone."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -11,7 +12,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from diskhop._native import BufferPool, File
 from diskhop.dataset.progress import Progress
+from diskhop.io.engine import open_engine
+
+_DISK_BLOCK_BYTES, _DISK_DEPTH = 1 << 20, 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +32,18 @@ class Turn:
     stages: dict[str, float]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Disk:
+    """Sequential bytes a second, alone."""
+
+    read_rate: float
+    write_rate: float
+
+    def seconds(self, turn: Turn) -> float:
+        """Reading and writing what the turn did, one after the other."""
+        return turn.bytes_read / self.read_rate + turn.bytes_written / self.write_rate
+
+
 def stage_clock(stages: dict[str, float]) -> Progress:
     """Progress that notes how many seconds from now each stage was heard of last."""
     begin = time.perf_counter()
@@ -33,6 +52,42 @@ def stage_clock(stages: dict[str, float]) -> Progress:
         stages[stage] = round(time.perf_counter() - begin, 3)
 
     return progress
+
+
+def drop_from_page_cache(path: Path) -> None:
+    """Of a file, once it is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def measure_disk(folder: Path, source: Path) -> Disk:
+    """At most 1 GiB each way, from the source and to the folder, in blocks of 1 MiB, past the page cache."""
+    num_blocks = max(1, min(1 << 30, source.stat().st_size) // _DISK_BLOCK_BYTES)
+    engine, pool = open_engine("auto").engine, BufferPool(0)
+    buffer = pool.take(_DISK_DEPTH * _DISK_BLOCK_BYTES)
+    buffer[:] = 1
+    path = folder / "disk"
+    rates = []
+    for submit, file in (
+        (engine.submit_read, File(str(source), "read")),
+        (engine.submit_write, File(str(path), "write")),
+    ):
+        tickets: list[int] = []
+        begin = time.perf_counter()
+        for block in range(num_blocks):
+            if len(tickets) == _DISK_DEPTH:
+                engine.wait(tickets.pop(0))
+            place = block % _DISK_DEPTH * _DISK_BLOCK_BYTES
+            offsets, sizes, places = (
+                np.array([value], np.uint64) for value in (block * _DISK_BLOCK_BYTES, _DISK_BLOCK_BYTES, place)
+            )
+            tickets.append(submit(file, offsets, sizes, buffer, places))
+        for ticket in tickets:
+            engine.wait(ticket)
+        rates.append(num_blocks * _DISK_BLOCK_BYTES / (time.perf_counter() - begin))
+    path.unlink()
+    return Disk(read_rate=rates[0], write_rate=rates[1])
 
 
 def take_turn(work: Callable[..., None], *arguments: Any) -> Turn:

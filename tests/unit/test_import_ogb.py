@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskhop.budget import Budget
+from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.convert import import_graph
 from diskhop.dataset.convert.columns import ClassColumn
 from diskhop.dataset.convert.npy import file_array
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import ConfigError, DiskhopError, SourceError
+from diskhop.errors import BudgetError, ConfigError, DiskhopError, SourceError
 from tests.graphs import edges_of, folder_bytes, memory_folder, threads_engine
 
 Graph = dict[str, Any]
@@ -296,6 +297,17 @@ def test_a_split_of_pickles_alone_is_refused(tmp_path: Path) -> None:
     check_refused(tmp_path, source, "time: has none of train.csv.gz, valid.csv.gz, test.csv.gz")
 
 
+@pytest.mark.parametrize("save", [save_binary, save_csv])
+def test_too_small_a_budget_is_refused_and_the_one_it_names_works(tmp_path: Path, save: Any) -> None:
+    source = save(tmp_path / "source", good_graph())
+    with pytest.raises(BudgetError) as caught:
+        imported(source, budget=Budget(1 << 20))
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    found = re.search(r"the smallest that works is (\S+)$", str(caught.value))
+    assert found is not None
+    check(imported(source, budget=Budget(parse_bytes(found.group(1)))), good_graph())
+
+
 def test_an_archive_is_streamed_not_loaded(tmp_path: Path) -> None:
     graph = good_graph(200_000, 1_000_000) | {"node_feat": np.zeros((200_000, 100), np.float32)}
     source = save_binary(tmp_path / "source", graph)
@@ -367,6 +379,7 @@ def test_a_typed_folder_is_a_typed_graph(tmp_path: Path) -> None:
     assert values(papers.split("valid")) == graph["split"]["valid"].tolist()
     assert typed_edges(dataset) == graph["edges"]
     assert facts["left_out"] == ["node_year"]
+    assert facts["self_loops"] == sum(source == paper for source, paper in graph["edges"]["paper___cites___paper"])
 
 
 def typed_edges(dataset: Dataset) -> dict[str, list[tuple[int, int]]]:
@@ -401,3 +414,25 @@ def test_bad_typed_folders_are_one_line(tmp_path: Path, name: str, content: byte
     if name.endswith("/edge"):
         save_text(source / "raw" / name.replace("/edge", "/num-edge-list.csv.gz"), [1])
     check_refused(tmp_path, source, words, may_go_on=True)
+
+
+def test_what_was_parsed_of_each_relation_is_gone_on_with(tmp_path: Path) -> None:
+    graph = save_typed(tmp_path / "source")
+    told = tmp_path / "source" / "raw" / "relations" / "paper___has_topic___field" / "num-edge-list.csv.gz"
+    save_text(told, [99])
+    with pytest.raises(SourceError, match="has 20 edges, must have the 99 that num-edge-list") as caught:
+        imported(tmp_path / "source")
+    assert "run the same command again to go on" in caught.value.__notes__[0]
+    parsed = sorted((tmp_path / ".graph.work").glob("pairs-*/[!.]*"))
+    assert [path.parent.name for path in parsed] == sorted(f"pairs-{'___'.join(types)}" for types in RELATIONS)
+    save_text(told, [20])
+    times = [path.stat().st_mtime_ns for path in parsed]
+    found: list[int] = []
+
+    def look(stage: str, done: int, total: int) -> None:
+        if stage == "writing edges":
+            found[:] = [path.stat().st_mtime_ns for path in parsed]
+
+    dataset = imported(tmp_path / "source", progress=look)
+    assert found == times
+    assert typed_edges(dataset) == graph["edges"]

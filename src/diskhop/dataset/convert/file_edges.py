@@ -27,6 +27,9 @@ _READ_BYTES = 512 << 10
 _KEPT_BYTES = 64 << 20
 _WIDEST_KEY_BYTES = 16
 _UNPACKED_NAME = "edge_index"
+# What open_edges reserves at most for edges of an archive that memory does not hold.
+UNPACKING = "unpacking edges"
+UNPACKING_BYTES = 3 * TRANSFER_BYTES
 
 
 def open_edges(array: StoredArray, shop: Workshop, *, by_rows: bool = False) -> EdgeSource:
@@ -65,7 +68,7 @@ def _unpack(array: StoredArray, shop: Workshop) -> Path:
     folder = shop.stage("unpack", array.identity)
     if not (folder / _UNPACKED_NAME).exists():
         require_free_space(folder, array.num_items * array.dtype.itemsize)
-    with shop.budget.reserve("unpacking edges", 3 * TRANSFER_BYTES):
+    with shop.budget.reserve(UNPACKING, UNPACKING_BYTES):
         run_tasks([_Unpack(_UNPACKED_NAME, array, shop.progress)], folder, shop.tools, threads=1)
     return folder / _UNPACKED_NAME
 
@@ -95,7 +98,7 @@ def _unpacked(array: StoredArray, progress: Progress) -> Iterator[NDArray[Any]]:
                 yield stream.take(stop - start)
             stream.finish()
 
-    return tracked(blocks(), progress, "unpacking edges", array.num_items)
+    return tracked(blocks(), progress, UNPACKING, array.num_items)
 
 
 class FileEdges:

@@ -125,12 +125,11 @@ class NumberText:
     def _broken_rule(self, field: str) -> str | None:
         if self._is_integer:
             return None if _INTEGER.fullmatch(field) else f"must be a whole number from 0 to {_MOST_INTEGER}"
-        is_fit = abs(float(field)) != float("inf") if _FLOAT.fullmatch(field) else False
-        return (
-            None
-            if is_fit or (self._has_gaps and _GAP.fullmatch(field))
-            else "must be a finite number" + (", or nan for none" if self._has_gaps else "")
-        )
+        if self._has_gaps and _GAP.fullmatch(field):
+            return None
+        if _FLOAT.fullmatch(field) and abs(float(field)) != float("inf"):
+            return None
+        return "must be a finite number, or nan for none" if self._has_gaps else "must be a finite number"
 
 
 def hold_numbers(shop: Workshop) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from diskhop.dataset.convert.columns import as_labels, check_features, count_tasks
 from diskhop.dataset.convert.edge_list import EdgeList
-from diskhop.dataset.convert.file_edges import open_edges
+from diskhop.dataset.convert.file_edges import UNPACKING, UNPACKING_BYTES, open_edges
 from diskhop.dataset.convert.npy import StoredArray, archive_arrays, source_errors
 from diskhop.dataset.convert.number_text import HELD_AS, HELD_BYTES, NumberText, hold_numbers, read_lines
 from diskhop.dataset.convert.options import ImportOptions
@@ -62,7 +62,7 @@ def look_at_ogb(source: Path, options: ImportOptions) -> Source:
 class _Binary:
     """See Source."""
 
-    least_memory: Mapping[str, int] = {HELD_AS: HELD_BYTES}
+    least_memory: Mapping[str, int] = {HELD_AS: HELD_BYTES, UNPACKING: UNPACKING_BYTES}
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self.name = source.resolve().name

@@ -321,7 +321,10 @@ def _facts(graph: SourceGraph, options: ImportOptions, counts: dict[str, EdgeCou
     return {
         **graph.facts,
         "undirected": bool(options.undirected),
-        "self_loops": sum(each.loops for each in counts.values()),
+        # Equal ids of two types are two nodes.
+        "self_loops": sum(
+            each.loops for name, each in counts.items() if graph.edges[name].source == graph.edges[name].destination
+        ),
         "duplicates": sum(each.duplicates for each in counts.values()),
         "dropped": [each for each in ("self_loops", "duplicates") if getattr(options, each) == "drop"],
     }
