@@ -22,9 +22,9 @@ def summarize_dataset(
         between = _DELIMITER_NAMES.get(found["delimiter"], found["delimiter"])
         header = "no header" if found["header"] is None else f"header '{found['header']}'"
         rows.append(("rows", f"{found['rows']:,} of {found['ids']} ids, {between} between columns, {header}"))
-    if found:
-        if found.get("left_out"):
-            rows.append(("left out", ", ".join(found["left_out"])))
+    if found and found.get("left_out"):
+        rows.append(("left out", ", ".join(found["left_out"])))
+    if found and "dropped" in found:
         for name in ("self_loops", "duplicates"):
             what = "dropped" if name in found["dropped"] else "kept"
             rows.append((name.replace("_", "-"), f"{found[name]:,}" + (f", {what}" if found[name] else "")))

@@ -379,7 +379,6 @@ def test_a_typed_folder_is_a_typed_graph(tmp_path: Path) -> None:
     assert values(papers.split("valid")) == graph["split"]["valid"].tolist()
     assert typed_edges(dataset) == graph["edges"]
     assert facts["left_out"] == ["node_year"]
-    assert facts["self_loops"] == sum(source == paper for source, paper in graph["edges"]["paper___cites___paper"])
 
 
 def typed_edges(dataset: Dataset) -> dict[str, list[tuple[int, int]]]:
