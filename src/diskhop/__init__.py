@@ -9,14 +9,20 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import DiskhopError
 
 if TYPE_CHECKING:
+    from diskhop.dataset.convert.pyg import from_pyg
     from diskhop.loader import NeighborLoader
     from diskhop.training import pack, train
 
 __version__ = "0.1.0"
-__all__ = ["Dataset", "DiskhopError", "NeighborLoader", "__version__", "open_dataset", "pack", "train"]
+__all__ = ["Dataset", "DiskhopError", "NeighborLoader", "__version__", "from_pyg", "open_dataset", "pack", "train"]
 
-# Loaded when first asked for, since they bring PyTorch: importing a graph should not take seconds to start.
-_LAZY = {"NeighborLoader": "diskhop.loader", "pack": "diskhop.training", "train": "diskhop.training"}
+# Loaded when first asked for, since they bring PyTorch or DuckDB: importing a graph should not take seconds to start.
+_LAZY = {
+    "NeighborLoader": "diskhop.loader",
+    "from_pyg": "diskhop.dataset.convert.pyg",
+    "pack": "diskhop.training",
+    "train": "diskhop.training",
+}
 
 
 def __getattr__(name: str) -> Any:

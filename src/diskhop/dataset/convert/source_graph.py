@@ -110,10 +110,14 @@ class NameList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNodes:
-    """Nodes of one type. splits: for each part, the ids of each split. called: None where ids are as they were."""
+    """Nodes of one type. splits: for each part, the ids of each split. called: None where ids are as they were.
+
+    feature_dtype: what features are stored as unless the user says; None: as the column's dtype suggests.
+    """
 
     count: int
     features: Column | None = None
+    feature_dtype: str | None = None
     labels: Column | None = None
     num_classes: int | None = None
     splits: Mapping[str, Sequence[Column]] = field(default_factory=dict)

@@ -81,7 +81,7 @@ def result_bytes(graph: SourceGraph, options: ImportOptions) -> int:
     for nodes in graph.nodes.values():
         num_bytes += 8 * (nodes.count + 1)
         if nodes.features is not None:
-            num_bytes += nodes.count * row_bytes(_feature_dtype(nodes.features, options), nodes.features.shape[1])
+            num_bytes += nodes.count * row_bytes(_feature_dtype(nodes, options), nodes.features.shape[1])
         if nodes.labels is not None:
             num_bytes += nodes.count * (4 * count_tasks(nodes.labels) or 8)
     for edges in graph.edges.values():
@@ -167,7 +167,8 @@ def _held_values(name: str, column: Column | None, dtype: Any, held: ExitStack, 
     held.enter_context(shop.budget.reserve(name, values.nbytes))
     filled = 0
     for block in column.blocks():
-        values[filled : filled + len(block)] = block.reshape(-1)
+        with np.errstate(over="ignore"):  # a weight that becomes infinite is refused by its number
+            values[filled : filled + len(block)] = block.reshape(-1)
         filled += len(block)
     return values
 
@@ -216,7 +217,7 @@ class _NodeWriter:
         features = self._nodes.features
         if features is None:
             return
-        dtype, dim = _feature_dtype(features, self._options), features.shape[1]
+        dtype, dim = _feature_dtype(self._nodes, self._options), features.shape[1]
 
         def blocks() -> Iterator[NDArray[Any]]:
             return tracked(features.blocks(), self._shop.progress, "features", self._nodes.count)
@@ -305,9 +306,10 @@ def _write_triples(graph: SourceGraph, builder: DatasetBuilder, moved: _Moved | 
         builder.add_triples(node_type, part, blocks, graph.triples.num_relations, new_ids=new_ids)
 
 
-def _feature_dtype(features: Column, options: ImportOptions) -> str:
-    is_half = features.dtype.kind == "f" and features.dtype.itemsize == 2
-    return options.dtype or ("float16" if is_half else "float32")
+def _feature_dtype(nodes: SourceNodes, options: ImportOptions) -> str:
+    assert nodes.features is not None
+    is_half = nodes.features.dtype.kind == "f" and nodes.features.dtype.itemsize == 2
+    return options.dtype or nodes.feature_dtype or ("float16" if is_half else "float32")
 
 
 def _all_splits(nodes: SourceNodes) -> Iterator[Column]:
