@@ -30,7 +30,7 @@ INTEGERS = st.one_of(
 ).map(str)
 NAMES = st.one_of(
     st.text("ab é\U0001f600,;'\"#|\t%.-0", min_size=1, max_size=5),
-    st.sampled_from(["NULL", "null", "nan", "007", "x" * 40]),
+    st.sampled_from(["NULL", "null", "nan", "007", "x" * 40, "\ufeffx"]),
 )
 
 
@@ -61,7 +61,9 @@ class Text:
                 quoting = csv.QUOTE_ALL if edge[0].startswith("#") or not edge[0].strip() else self.quoting
                 csv.writer(row, delimiter=self.delimiter, quoting=quoting, lineterminator="").writerow(edge)  # type: ignore[arg-type]
                 content.write(row.getvalue() + self.ends[number % len(self.ends)])
-            data = content.getvalue().encode("utf-8-sig" if self.has_bom else "utf-8")
+            # A name that starts with one, in the first row, needs another before it.
+            has_bom = self.has_bom or content.getvalue().startswith("\ufeff")
+            data = content.getvalue().encode("utf-8-sig" if has_bom else "utf-8")
             if part == 0 and data.endswith(b"\n"):
                 data = data.rstrip(b"\r\n")
             path = folder / f"part-{part}.txt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,12 +110,23 @@ class Duck:
 
 @contextmanager
 def as_file(content: bytes) -> Iterator[str]:
-    """Bytes in memory under a path that DuckDB can read."""
+    """UTF-8 in memory under a path that DuckDB can read."""
     descriptor = os.memfd_create("slice")
     with os.fdopen(descriptor, "wb") as file:
+        file.write(codecs.BOM_UTF8)  # DuckDB drops one that leads a file, and the content's may be a name's
         file.write(content)
         file.flush()
         yield f"/proc/self/fd/{descriptor}"
+
+
+def require_text_path(path: Path) -> None:
+    """Refuse a folder to write to that DuckDB cannot name."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise DestinationError(
+            f"{path}: must be a path in UTF-8, as DuckDB writes there; choose another destination"
+        ) from None
 
 
 def quoted(text: str | Path) -> str:

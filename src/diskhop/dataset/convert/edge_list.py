@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from diskhop.dataset.convert.duck import require_text_path
 from diskhop.dataset.convert.edge_ids import DUCK_READS_BYTES, ListedIds, SetOfIds, name_lines
 from diskhop.dataset.convert.edge_text import look_at, row_bytes, text_bytes, text_stem
 from diskhop.dataset.convert.edge_work import PARSING, EdgeWork, least_parsing_bytes
@@ -21,7 +22,7 @@ from diskhop.dataset.convert.source_graph import (
     SourceNodes,
     Workshop,
 )
-from diskhop.errors import ConfigError, DestinationError
+from diskhop.errors import ConfigError
 
 NAMES = "nodes"
 
@@ -61,12 +62,7 @@ class EdgeList:
 
     def read(self, shop: Workshop) -> SourceGraph:
         """See Source."""
-        try:
-            str(shop.work.path).encode()
-        except UnicodeEncodeError:
-            raise DestinationError(
-                f"{shop.work.path}: must be a path in UTF-8, as DuckDB writes there; choose another destination"
-            ) from None
+        require_text_path(shop.work.path)
         numbered = EdgeWork(self._files, self._layout, num_nodes=self._num_nodes, shop=shop).run()
         called: Called | None = None if numbered.ids is None else SetOfIds(numbered.ids)
         names = {}

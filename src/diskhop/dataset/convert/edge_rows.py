@@ -64,11 +64,15 @@ class Slice:
 
     def fault(self, offset: int, content: bytes, layout: RowLayout, num_nodes: int | None) -> SourceError:
         """Why the content, which begins at the offset, cannot be taken."""
-        first_line = 1
+        return find_fault(content, layout, num_nodes, self.shown, self.line_at(offset))
+
+    def line_at(self, offset: int) -> int:
+        """The number, from 1, of the line that begins at an offset of the text."""
+        number = 1
         with source_errors(str(self.shown)), self.path.open("rb") as text:
             for start in range(0, offset, _READ_BYTES):
-                first_line += text.read(min(_READ_BYTES, offset - start)).count(b"\n")
-        return find_fault(content, layout, num_nodes, self.shown, first_line)
+                number += text.read(min(_READ_BYTES, offset - start)).count(b"\n")
+        return number
 
 
 def parse_integers(piece: Slice, layout: RowLayout, num_nodes: int | None, dtype: str, duck: Duck) -> Ends:

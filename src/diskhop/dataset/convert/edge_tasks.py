@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Lock
 
 from diskhop.dataset.convert.duck import Duck, quoted
+from diskhop.dataset.convert.edge_faults import ENDS
 from diskhop.dataset.convert.edge_pairs import write_pairs
 from diskhop.dataset.convert.edge_rows import Slice, parse_integers, write_rows
 from diskhop.dataset.convert.edge_text import RowLayout, TextFile, read_text
@@ -101,19 +102,23 @@ class ParseRows:
 
 @dataclass(frozen=True)
 class ListIds:
-    """Every id that occurs, as Parquet (id, name): name as it stands, ascending (strings by bytes), id from 0."""
+    """Every id that occurs, as Parquet (id, name): name as it stands, ascending (strings by bytes), id from 0.
+
+    columns: of the rows, that have ids.
+    """
 
     name: str
     rows: tuple[Path, ...]
     duck: Duck
+    columns: tuple[str, ...] = ENDS
 
     def write(self, path: Path, tools: Tools) -> None:
         """See Task."""
-        rows = _read_parquet(*self.rows)
+        rows = read_parquet(*self.rows)
+        names = " UNION ALL ".join(f"SELECT {column} AS name FROM {rows}" for column in self.columns)
         self.duck.run(
-            "COPY (SELECT row_number() OVER () - 1 AS id, name FROM (SELECT DISTINCT name FROM "
-            f"(SELECT source AS name FROM {rows} UNION ALL SELECT destination FROM {rows}) ORDER BY name)) "
-            f"TO {quoted(path)} (FORMAT parquet)"
+            f"COPY (SELECT row_number() OVER () - 1 AS id, name FROM (SELECT DISTINCT name FROM ({names}) "
+            f"ORDER BY name)) TO {quoted(path)} (FORMAT parquet)"
         )
 
 
@@ -129,14 +134,15 @@ class NumberRows:
 
     def write(self, path: Path, tools: Tools) -> None:
         """See Task."""
-        ids = _read_parquet(self.ids)
+        ids = read_parquet(self.ids)
         id_type = "UINTEGER" if self.dtype == "uint32" else "BIGINT"
         sources, destinations = self.duck.fetch(
-            f"SELECT s.id::{id_type} AS source, d.id::{id_type} AS destination FROM {_read_parquet(*self.rows)} r "
+            f"SELECT s.id::{id_type} AS source, d.id::{id_type} AS destination FROM {read_parquet(*self.rows)} r "
             f"JOIN {ids} s ON s.name = r.source JOIN {ids} d ON d.name = r.destination"
         )
         write_pairs(path, sources, destinations, self.dtype)
 
 
-def _read_parquet(*paths: Path) -> str:
+def read_parquet(*paths: Path) -> str:
+    """The rows of some files, as SQL has them."""
     return f"read_parquet([{', '.join(map(quoted, paths))}])"

@@ -127,9 +127,7 @@ def look_at(source: Path, options: ImportOptions) -> tuple[list[TextFile], RowLa
                 "import files of one kind at a time"
             )
         status = path.stat()
-        files.append(
-            TextFile(path, _is_gzip(path), status.st_size, status.st_mtime_ns, rows[has_header].offset, header)
-        )
+        files.append(TextFile(path, is_gzip(path), status.st_size, status.st_mtime_ns, rows[has_header].offset, header))
     if layout is None:
         raise SourceError(f"{source}: has no edges; give a file with a line for each")
     return files, layout
@@ -154,7 +152,7 @@ def row_bytes(file: TextFile) -> float:
 
 def open_text(path: Path) -> gzip.GzipFile | BufferedReader:
     """The text of a file, unpacked where it is gzip."""
-    return gzip.GzipFile(path) if _is_gzip(path) else path.open("rb")
+    return gzip.GzipFile(path) if is_gzip(path) else path.open("rb")
 
 
 def read_text(text: gzip.GzipFile | BufferedReader, num_bytes: int, path: Path, num_lines: int) -> bytes:
@@ -320,7 +318,8 @@ def _text_suffix(path: Path) -> str:
     return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
 
 
-def _is_gzip(path: Path) -> bool:
+def is_gzip(path: Path) -> bool:
+    """Whether a file is gzip, by its first bytes."""
     with path.open("rb") as stream:
         return stream.read(2) == b"\x1f\x8b"
 

@@ -6,7 +6,7 @@ files; names, and numbers too large for a set with a bit for each, are first kep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,21 +14,18 @@ from diskhop._native import IdSet
 from diskhop.dataset.convert.duck import Duck
 from diskhop.dataset.convert.edge_ids import are_ranks, collect_ids, collecting_bytes, count_listed, id_set_bytes
 from diskhop.dataset.convert.edge_pairs import PairFile, PairFiles, RankedEdges
-from diskhop.dataset.convert.edge_rows import Slice
 from diskhop.dataset.convert.edge_tasks import (
-    ByteCounter,
     IdsFarApartError,
     ListIds,
     NumberRows,
     ParsePairs,
     ParseRows,
-    Unpack,
 )
 from diskhop.dataset.convert.edge_text import RowLayout, TextFile, text_bytes
 from diskhop.dataset.convert.source_graph import Workshop
+from diskhop.dataset.convert.text_work import TextWork
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.manifest import index_dtype
-from diskhop.tasks import Task, run_tasks
 
 # Work of another format is not gone on with.
 _WORK_FORMAT = 2
@@ -90,24 +87,21 @@ class EdgeWork:
         self._files = files
         self._layout = layout
         self._num_nodes = num_nodes
-        self._stage = shop.stage
         self._budget = shop.budget
         self._threads = shop.threads
-        self._tools = shop.tools
         self._progress = shop.progress
         self._held = shop.held
         self._spill = shop.spill
-        self._texts = [file.path for file in files]
+        self._texts = TextWork(files, shop, self._key)
 
     def run(self) -> NumberedEdges:
         """Run what is missing. Raises SourceError, with file and line, for what breaks a rule of edge_text."""
         numbered = self._number()
-        for file in self._files:
-            file.require_unchanged()
+        self._texts.require_unchanged()
         return numbered
 
     def _number(self) -> NumberedEdges:
-        self._unpack()
+        self._texts.unpack()
         if self._layout.ids == "string":
             return self._list_ids()
         try:
@@ -118,23 +112,9 @@ class EdgeWork:
             return NumberedEdges(files, self._key("pairs"), self._num_nodes)
         return self._collect_ids(files)
 
-    def _unpack(self) -> None:
-        packed = {number: file for number, file in enumerate(self._files) if file.is_gzip}
-        if not packed:
-            return
-        counter = ByteCounter(self._progress, "unpacking", sum(file.num_bytes for file in packed.values()))
-        finished = self._stage("text", self._key("text"))
-        tasks = [Unpack(f"{number:05d}.txt", file, counter) for number, file in packed.items()]
-        for task in tasks:
-            if (finished / task.name).exists():
-                counter.add(task.file.num_bytes)
-        outputs = self._run("text", tasks, self._threads)
-        for number, text in zip(packed, outputs, strict=True):
-            self._texts[number] = text
-
     def _parse_pairs(self) -> list[PairFile]:
         limit = self._num_nodes or min(2**32 - 1, 8 * self._budget.available_bytes // _SET_SHARE)
-        slice_bytes = self._slice_bytes(PAIRS_SLICE_BYTES)
+        slice_bytes = self._texts.slice_bytes(PAIRS_SLICE_BYTES)
         a_worker = (_DUCK_BYTES_A_BYTE + _PAIRS_BYTES_A_BYTE) * slice_bytes
         workers = max(1, min(self._threads, (self._budget.available_bytes - _DUCK_BYTES) // a_worker))
         with (
@@ -144,9 +124,9 @@ class EdgeWork:
         ):
             tasks = [
                 ParsePairs(name, piece, self._layout, self._num_nodes, limit, duck)
-                for name, piece in self._slices(PAIRS_SLICE_BYTES)
+                for name, piece in self._texts.slices(PAIRS_SLICE_BYTES)
             ]
-            files = [PairFile.open(path) for path in self._run("pairs", tasks, workers, "parsing")]
+            files = [PairFile.open(path) for path in self._texts.run("pairs", tasks, workers, "parsing")]
         # Of a run before, which may have had more memory.
         if self._num_nodes is None and max(file.largest for file in files) >= limit:
             raise IdsFarApartError
@@ -161,7 +141,7 @@ class EdgeWork:
         return NumberedEdges(files, self._key("pairs"), num_nodes, ids if num_nodes < limit else None)
 
     def _list_ids(self) -> NumberedEdges:
-        slice_bytes = self._slice_bytes(ROWS_SLICE_BYTES)
+        slice_bytes = self._texts.slice_bytes(ROWS_SLICE_BYTES)
         # All ids are looked through for each group of slices: the more memory, the fewer groups.
         spare_bytes = (self._budget.available_bytes - _DUCK_SORTS_BYTES) // _ROWS_BYTES_A_BYTE
         in_group = max(1, min(spare_bytes, self._budget.available_bytes // _GROUP_SHARE) // slice_bytes)
@@ -171,43 +151,22 @@ class EdgeWork:
             self._budget.reserve(PARSING, text_bytes + duck_bytes),
             Duck(duck_bytes, self._threads, self._spill) as duck,
         ):
-            parse = [ParseRows(name, piece, self._layout, duck) for name, piece in self._slices(ROWS_SLICE_BYTES)]
-            rows = self._run("rows", parse, min(in_group, self._threads), "parsing")
-            (listed,) = self._run("ids", [ListIds("ids.parquet", tuple(rows), duck)], 1, "listing ids")
+            parse = [ParseRows(name, piece, self._layout, duck) for name, piece in self._texts.slices(ROWS_SLICE_BYTES)]
+            rows = self._texts.run("rows", parse, min(in_group, self._threads), "parsing")
+            (listed,) = self._texts.run("ids", [ListIds("ids.parquet", tuple(rows), duck)], 1, "listing ids")
             num_nodes = count_listed(listed, duck)
             groups = [tuple(rows[first : first + in_group]) for first in range(0, len(rows), in_group)]
             number = [
                 NumberRows(f"{group[0].name}-{in_group}", group, listed, index_dtype(num_nodes), duck)
                 for group in groups
             ]
-            numbered = self._run("numbered", number, 1, "numbering")
+            numbered = self._texts.run("numbered", number, 1, "numbering")
             need_list = self._layout.ids == "string" or not are_ranks(listed, num_nodes, duck)
         # Edges come in the order of the groups: part of what they are.
         identity = f"{self._key('rows')}\ngroups of {in_group}"
         return NumberedEdges(
             [PairFile.open(path) for path in numbered], identity, num_nodes, listed=listed if need_list else None
         )
-
-    def _slices(self, slice_bytes: int) -> Iterator[tuple[str, Slice]]:
-        for number, (file, text) in enumerate(zip(self._files, self._texts, strict=True)):
-            end = text.stat().st_size
-            for begin in range(file.rows_begin, end, slice_bytes):
-                piece = Slice(text, file.path, begin, min(begin + slice_bytes, end), file.rows_begin)
-                yield f"{number:05d}-{begin // slice_bytes:08d}", piece
-
-    def _slice_bytes(self, most: int) -> int:
-        return min(most, max(text.stat().st_size for text in self._texts))
-
-    def _run(self, stage: str, tasks: Sequence[Task], threads: int, shown: str = "") -> list[Path]:
-        """The outputs of all tasks, in order."""
-        folder = self._stage(stage, self._key(stage))
-
-        def report(done: int, total: int) -> None:
-            if shown:
-                self._progress(shown, done, total)
-
-        run_tasks(tasks, folder, self._tools, threads=threads, progress=report)
-        return [folder / task.name for task in tasks]
 
     def _key(self, stage: str) -> str:
         """What the outputs of a stage depend on, beside its tasks' names."""
