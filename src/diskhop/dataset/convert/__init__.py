@@ -19,6 +19,8 @@ from diskhop.dataset.convert.ogb import is_ogb, look_at_ogb
 from diskhop.dataset.convert.options import OF_EDGES, OF_FEATURES, OF_TEXT, ImportOptions, as_option
 from diskhop.dataset.convert.source_graph import Source, Workshop
 from diskhop.dataset.convert.typed_folders import TypedFolders, is_typed_folders
+from diskhop.dataset.convert.triple_text import is_triples
+from diskhop.dataset.convert.triples import Triples
 from diskhop.dataset.convert.write_graph import write_graph
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.progress import Progress, silent
@@ -54,6 +56,12 @@ FORMATS = {
         TypedFolders,
         "folders of types and relations with node_feat.npy and edge_index.npy (MAG240M, IGB)",
         (*OF_EDGES, *OF_FEATURES, "label"),
+    ),
+    "triples": Format(
+        is_triples,
+        Triples,
+        "a folder with train, valid and test of head, relation and tail (.txt .tsv .del, or .gz), or one text of them",
+        (),
     ),
     "edges": Format(
         is_edge_text,

@@ -1,0 +1,136 @@
+"""An import of triples that stopped anywhere is gone on with by the same command, and gives the same bytes."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diskhop._native import CrashError, Engine
+from diskhop.budget import Budget
+from diskhop.dataset.convert import import_graph, triple_tasks, triples
+from diskhop.dataset.verify import verify
+from diskhop.errors import SourceError
+from diskhop.io.faults import CrashInjector, Lost
+from tests.graphs import folder_bytes, memory_folder, threads_engine
+
+SLICE_BYTES = 120
+NAMES = {
+    "train.txt": "".join(f"n{n % 7}\tr{n % 3}\tn{n % 5}\n" for n in range(40)),
+    "test.txt": "n1\tr1\tn2\n",
+}
+IDS = {
+    "train.del": "".join(f"{n % 7}\t{n % 3}\t{n % 5}\n" for n in range(40)),
+    "entities.dict": "".join(f"{n}\tn{n}\n" for n in range(7)),
+    "relations.dict": "".join(f"{n}\tr{n}\n" for n in range(3)),
+}
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with memory_folder(tmp_path_factory.mktemp("crash")) as folder:
+        yield folder
+
+
+@pytest.fixture(params=[NAMES, IDS], ids=["names", "ids"])
+def source(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of gzip files, some of which are parsed in several slices."""
+    monkeypatch.setattr(triples, "SLICE_BYTES", SLICE_BYTES)
+    folder = tmp_path / "kg"
+    folder.mkdir()
+    for name, text in request.param.items():
+        (folder / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+    return folder
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The slices that were parsed, as they are."""
+    names: list[str] = []
+    for kind in (triple_tasks.ParseTexts, triple_tasks.ParseIds):
+        write = kind.write
+
+        def counted(task: Any, *arguments: Any, write: Any = write) -> None:
+            names.append(task.name)
+            write(task, *arguments)
+
+        monkeypatch.setattr(kind, "write", counted)
+    return names
+
+
+def import_triples(source: Path, graph: Path, injector: CrashInjector | None = None) -> None:
+    import_graph(
+        source,
+        graph,
+        engine=threads_engine() if injector is None else Engine("threads", 1, injector.native),
+        budget=Budget(200 << 20),
+        threads=1,
+        injector=injector,
+    )
+
+
+def crash_at(root: Path, source: Path, nth: int) -> tuple[CrashInjector, int]:
+    root.mkdir()
+    injector = CrashInjector(root, nth)
+    if nth == 0:
+        import_triples(source, root / "graph", injector)
+    else:
+        with pytest.raises(CrashError):
+            import_triples(source, root / "graph", injector)
+    return injector, injector.num_changes
+
+
+@pytest.mark.parametrize("lost", ["names", "data"])
+def test_after_any_crash_the_same_import_ends_the_same(
+    tmp_path: Path, source: Path, lost: Lost, parsed: list[str]
+) -> None:
+    injector, num_changes = crash_at(tmp_path / "whole", source, 0)
+    injector.__exit__(None, None, None)
+    expected = folder_bytes(tmp_path / "whole" / "graph")
+    num_slices = len(parsed)
+    assert num_slices > len(list(source.iterdir()))
+    most_saved = 0
+    for nth in range(1, num_changes, 3):
+        parsed.clear()
+        injector, _ = crash_at(tmp_path / f"{nth}", source, nth)
+        after = tmp_path / f"after-{nth}"
+        after.mkdir()
+        with injector:
+            injector.write_survivors(after, lost)
+        num_before = len(parsed)
+        was_there = (after / "graph").exists()
+        if not was_there:
+            import_triples(source, after / "graph")
+            # One slice may have been on its way.
+            assert len(parsed) <= num_slices + 1
+            most_saved = max(most_saved, num_before)
+        assert folder_bytes(after / "graph") == expected
+        assert verify(after / "graph") == []
+        assert {path.name for path in after.iterdir()} - {".graph.work"} == {"graph"}
+        assert was_there or not (after / ".graph.work").exists()
+        shutil.rmtree(tmp_path / f"{nth}")
+    assert most_saved == num_slices
+
+
+def test_a_source_that_changed_is_parsed_anew(tmp_path: Path, source: Path, parsed: list[str]) -> None:
+    part = next(source.glob("train.*"))
+    text = gzip.decompress(part.read_bytes())
+    part.write_bytes(gzip.compress(text + b"\n1\t2"))
+    with pytest.raises(SourceError, match="line 42: a row must have 3 columns") as caught:
+        import_triples(source, tmp_path / "graph")
+    assert caught.value.__notes__ == [
+        f"what is done is kept in {tmp_path / '.graph.work'}: run the same command again to go on"
+    ]
+    parsed.clear()
+    part.write_bytes(gzip.compress(text + b"\n"))
+    import_triples(source, tmp_path / "graph")
+    num_parsed = len(parsed)
+    parsed.clear()
+    import_triples(source, tmp_path / "other")
+    assert len(parsed) == num_parsed
+    assert folder_bytes(tmp_path / "graph") == folder_bytes(tmp_path / "other")
+    assert not (tmp_path / ".graph.work").exists()
