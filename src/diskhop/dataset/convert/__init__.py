@@ -18,9 +18,9 @@ from diskhop.dataset.convert.npy import source_errors
 from diskhop.dataset.convert.ogb import is_ogb, look_at_ogb
 from diskhop.dataset.convert.options import OF_EDGES, OF_FEATURES, OF_TEXT, ImportOptions, as_option
 from diskhop.dataset.convert.source_graph import Source, Workshop
-from diskhop.dataset.convert.typed_folders import TypedFolders, is_typed_folders
 from diskhop.dataset.convert.triple_text import is_triples
 from diskhop.dataset.convert.triples import Triples
+from diskhop.dataset.convert.typed_folders import TypedFolders, is_typed_folders
 from diskhop.dataset.convert.write_graph import write_graph
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.progress import Progress, silent
