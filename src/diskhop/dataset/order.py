@@ -19,12 +19,13 @@ from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.manifest import index_dtype
 from diskhop.dataset.parallel import map_in_order, threads_that_fit
 from diskhop.dataset.progress import Progress, row_ranges, silent
+from diskhop.dataset.tidy import Tidying
 from diskhop.errors import SourceError
 
 ORDERS = ("input", "hot")
 _EDGES_A_BLOCK = 1 << 18
-# Two ids of up to 8 bytes as they are read, and as the core takes them.
-_BYTES_AN_EDGE = 32
+# Two ids of up to 8 bytes as they are read, and as the core takes them; a number and a mark.
+_BYTES_AN_EDGE = 48
 _NAME = "hot order"
 
 
@@ -64,11 +65,13 @@ def find_hot_order(
     budget: Budget,
     threads: int,
     origin: str,
+    tidying: Tidying | None = None,
     progress: Progress = silent,
 ) -> HotOrder:
     """Read all edges once, and rank the nodes. The result stays reserved, 4 or 8 bytes a node, until it is left.
 
-    Threads for which the budget has no room are not used.
+    Loops that tidying leaves out are not counted; duplicates always are. Threads for which the budget has no room are
+    not used.
 
     Raises BudgetError, before anything is read, with the smallest budget that would do; SourceError, naming `origin`,
     for an edge whose source is no node.
@@ -79,10 +82,16 @@ def find_hot_order(
         counts = np.zeros(num_nodes, _count_dtype(edges.num_edges))
 
         def count_block(block: tuple[int, int]) -> int:
-            sources = edges.read(block[0], block[1] - block[0])[0]
+            sources, destinations = edges.read(block[0], block[1] - block[0])
+            numbers = np.arange(*block)
+            if tidying is not None and (tidying.drop_loops or tidying.both_ways):
+                is_left_out = sources == destinations
+                if not tidying.drop_loops:  # of a loop both ways, which UndirectedEdges puts side by side, one stays
+                    is_left_out &= numbers % 2 == 1
+                sources, numbers = sources[~is_left_out], numbers[~is_left_out]
             bad = count_ids(native_ids(sources), counts)
             if bad < len(sources):
-                raise _no_node("source", block[0] + bad, sources[bad], num_nodes, origin)
+                raise _no_node("source", int(numbers[bad]), sources[bad], num_nodes, origin)
             return block[1]
 
         for done in map_in_order(count_block, row_ranges(edges.num_edges, _EDGES_A_BLOCK), threads):

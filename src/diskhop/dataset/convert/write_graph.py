@@ -49,7 +49,7 @@ def write_graph(
         for edge_type, given in graph.edges.items():
             edges: EdgeSource = UndirectedEdges(given.edges) if options.undirected else given.edges
             if options.order == "hot":
-                order = held.enter_context(_find_order(edges, graph, shop, origin))
+                order = held.enter_context(_find_order(edges, graph, tidying, shop, origin))
                 edges = RenumberedEdges(edges, order.new_ids, origin)
             with ExitStack() as values:
                 counts[edge_type] = builder.add_edge_list(
@@ -152,10 +152,18 @@ def _most_held(graph: SourceGraph, options: ImportOptions) -> dict[str, int]:
     return max(phases, key=lambda wanted: sum(wanted.values()))
 
 
-def _find_order(edges: EdgeSource, graph: SourceGraph, shop: Workshop, origin: str) -> HotOrder:
+def _find_order(
+    edges: EdgeSource, graph: SourceGraph, tidying: Tidying | None, shop: Workshop, origin: str
+) -> HotOrder:
     (nodes,) = graph.nodes.values()
     return find_hot_order(
-        edges, nodes.count, budget=shop.budget, threads=shop.threads, origin=origin, progress=shop.progress
+        edges,
+        nodes.count,
+        budget=shop.budget,
+        threads=shop.threads,
+        origin=origin,
+        tidying=tidying,
+        progress=shop.progress,
     )
 
 
