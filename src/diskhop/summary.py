@@ -28,6 +28,8 @@ def summarize_dataset(
         for name in ("self_loops", "duplicates"):
             what = "dropped" if name in found["dropped"] else "kept"
             rows.append((name.replace("_", "-"), f"{found[name]:,}" + (f", {what}" if found[name] else "")))
+    if found and "left_out" in found:
+        rows.append(("left out", ", ".join(found["left_out"])))
     for name, nodes in dataset.nodes.items():
         facts = [f"{nodes.num_nodes:,}"]
         if nodes.feature_dim:

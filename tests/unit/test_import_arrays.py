@@ -393,9 +393,9 @@ def test_unknown_sources_formats_and_dtypes_list_the_known(tmp_path: Path) -> No
     with pytest.raises(SourceError, match="nowhere: does not exist"):
         imported(tmp_path / "nowhere")
     (tmp_path / "text.doc").write_text("a,b")
-    with pytest.raises(SourceError, match=r"is of no known format; known are numpy: a folder with data.npz"):
+    with pytest.raises(SourceError, match=r"is of no known format; known are .*numpy: a folder with data.npz"):
         imported(tmp_path / "text.doc")
-    with pytest.raises(ConfigError, match="format 'dgl' is unknown; known are numpy"):
+    with pytest.raises(ConfigError, match=r"format 'dgl' is unknown; known are .*numpy"):
         imported(tmp_path / "text.doc", format_name="dgl")
     with pytest.raises(ConfigError, match="'float8' is unknown; choose one of float32, float16, bfloat16, int8"):
         imported(save(tmp_path / "source", good_arrays()), options=ImportOptions(dtype="float8"))

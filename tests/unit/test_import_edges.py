@@ -329,7 +329,9 @@ def test_nodes_says_how_many_there_are(tmp_path: Path) -> None:
     dataset = import_text(tmp_path, "0,2\n", nodes=5)
     assert (dataset.num_nodes, dataset.original_ids(), edges_of(dataset)) == (5, None, [(0, 2)])
     (tmp_path / "graph").rename(tmp_path / "other")
-    with pytest.raises(SourceError, match=r"e\.csv, line 2: the source must be less than the 5 of --nodes, got '5'"):
+    with pytest.raises(
+        SourceError, match=r"e\.csv, line 2: the source must be less than 5, the number of nodes, got '5'"
+    ):
         import_text(tmp_path, "0,2\n5,1\n", nodes=5)
     with pytest.raises(SourceError, match=r"got '4294967296'"):
         import_text(tmp_path, "0,2\n4294967296,1\n", nodes=5)

@@ -14,6 +14,7 @@ from diskhop.dataset.builder import WRITING, DatasetBuilder
 from diskhop.dataset.convert.arrays import Arrays, is_arrays
 from diskhop.dataset.convert.edge_list import EdgeList
 from diskhop.dataset.convert.edge_text import is_edge_text
+from diskhop.dataset.convert.graphbolt import GraphBolt, is_graphbolt
 from diskhop.dataset.convert.npy import source_errors
 from diskhop.dataset.convert.ogb import is_ogb, look_at_ogb
 from diskhop.dataset.convert.options import OF_EDGES, OF_FEATURES, OF_TEXT, ImportOptions, as_option
@@ -42,6 +43,9 @@ class Format:
 
 
 FORMATS = {
+    "graphbolt": Format(
+        is_graphbolt, GraphBolt, "a folder with metadata.yaml, an OnDiskDataset of DGL", (*OF_EDGES, *OF_FEATURES)
+    ),
     "numpy": Format(
         is_arrays, Arrays, "a folder with data.npz or .npy files, or a .npz file", (*OF_EDGES, *OF_FEATURES)
     ),

@@ -4,25 +4,21 @@ Arrays: `edge_index` (2, edges), sources then destinations; features `x` (nodes,
 `x_indices`, `x_data`, `x_shape`; labels `y`, classes as integers (nodes) or (nodes, 1), or tasks (nodes, tasks) of 0, 1
 and NaN; splits `train_idx`, `val_idx`, `test_idx`, or `train_mask` and so on (nodes), or `train_masks` and so on
 (splits, nodes); triples `train`, `valid`, `test`, or `triples` (triples, 3), with names in `entities.txt.gz` and
-`relations.txt.gz` beside them; `num_nodes`, `num_classes`, `num_entities`, `num_relations`.
+`relations.txt.gz` beside them; `num_nodes`, `num_classes`, `num_entities`, `num_relations`. What `diskhop export` adds:
+`edge_weight` and `edge_time` (edges), `original_ids` (nodes), and `nodes.txt.gz`.
 """
 
 from __future__ import annotations
 
-import codecs
-import contextlib
-import gzip
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from diskhop.budget import Budget
 from diskhop.dataset.convert.columns import MaskedIds, check_features, count_tasks
 from diskhop.dataset.convert.file_edges import open_edges
-from diskhop.dataset.convert.npy import StoredArray, list_arrays, source_errors
+from diskhop.dataset.convert.name_lists import name_lines
+from diskhop.dataset.convert.npy import StoredArray, list_arrays
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.convert.source_graph import (
     EDGE,
@@ -36,6 +32,7 @@ from diskhop.dataset.convert.source_graph import (
     Workshop,
 )
 from diskhop.dataset.convert.sparse import SparseMatrix
+from diskhop.dataset.convert.stored_ids import StoredIds
 from diskhop.dataset.edges import EdgeSource, highest_id
 from diskhop.dataset.manifest import MOST_CLASSES, MOST_COUNT
 from diskhop.errors import SourceError
@@ -43,6 +40,8 @@ from diskhop.errors import SourceError
 _PARTS = {"train": "train", "val": "valid", "test": "test"}
 _SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
 _TRIPLES = {"train": "train", "valid": "valid", "test": "test", "triples": "all"}
+# Names of what, and the array with how many there are.
+_NAMED = {"nodes": "num_nodes", "entities": "num_entities", "relations": "num_relations"}
 _SCALARS = {
     "num_nodes": (0, MOST_COUNT),
     "num_classes": (1, MOST_CLASSES),
@@ -51,6 +50,9 @@ _SCALARS = {
 }
 _KNOWN = (
     "edge_index",
+    "edge_weight",
+    "edge_time",
+    "original_ids",
     "x",
     *_SPARSE,
     "y",
@@ -87,6 +89,10 @@ class Arrays:
         self._triples = {part: array for part, array in found.items() if array is not None}
         if self._edges is None and not self._triples:
             raise SourceError(f"{source}: has neither edge_index nor triples; give a graph's edges")
+        num_edges = 0 if self._edges is None else self._edges.shape[1]
+        self._weights = self._shaped("edge_weight", "iuf", (num_edges,))
+        self._times = self._shaped("edge_time", "iu", (num_edges,))
+        self._original_ids = self._shaped("original_ids", "iu", (None,))
         self._features = self._find_features()
         self._labels = arrays.get("y")
         if self._labels is not None:
@@ -110,7 +116,14 @@ class Arrays:
         edges = {}
         if self._edges is not None:
             source = open_edges(self._edges, shop)
-            edges[EDGE] = SourceEdges(source=NODE, destination=NODE, edges=source, origin=self._edges.where)
+            edges[EDGE] = SourceEdges(
+                source=NODE,
+                destination=NODE,
+                edges=source,
+                origin=self._edges.where,
+                weights=self._weights,
+                times=self._times,
+            )
         triples = SourceTriples(parts=self._triples, num_relations=self._scalars.get("num_relations"))
         nodes = SourceNodes(
             count=self._count_nodes([each.edges for each in edges.values()], shop.budget, shop.threads),
@@ -118,6 +131,7 @@ class Arrays:
             labels=self._labels,
             num_classes=self._scalars.get("num_classes"),
             splits=self._splits,
+            called=None if self._original_ids is None else StoredIds(self._original_ids, shop.budget),
         )
         return SourceGraph(
             nodes={NODE: nodes}, edges=edges, triples=triples if self._triples else None, names=self._names()
@@ -140,11 +154,11 @@ class Arrays:
     def _names(self) -> dict[str, NameList]:
         """What is called by name in files beside the arrays."""
         names = {}
-        for what, key in (("entities", "num_entities"), ("relations", "num_relations")):
+        for what, key in _NAMED.items():
             path = self._source / f"{what}.txt.gz"
             if self._source.is_dir() and path.exists() and key in self._scalars:
                 count = self._scalars[key]
-                names[what] = NameList(count=count, lines=partial(_name_lines, path, count))
+                names[what] = NameList(count=count, lines=partial(name_lines, path, count))
         return names
 
     def _shaped(self, key: str, kinds: str, shape: tuple[int | None, ...]) -> StoredArray | None:
@@ -172,6 +186,8 @@ class Arrays:
         }
         if self._features is not None:
             counts["x_shape" if isinstance(self._features, SparseMatrix) else "x"] = self._features.shape[0]
+        if self._original_ids is not None:
+            counts["original_ids"] = self._original_ids.shape[0]
         if self._labels is not None:
             counts["y"] = self._labels.shape[0]
         for part in _PARTS:
@@ -201,28 +217,3 @@ class Arrays:
                 num_splits = 1 if len(given[0].shape) == 1 else given[0].shape[0]
                 splits[part] = [MaskedIds(given[0], number) for number in range(num_splits)]
         return splits
-
-
-def _name_lines(path: Path, count: int) -> Iterator[NDArray[np.uint8]]:
-    """The content of a list of names, which must be `count` lines of UTF-8."""
-    where = str(path)
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    num_lines = 0
-    last = b"\n"
-    with contextlib.ExitStack() as opened:
-        with source_errors(where):
-            file = opened.enter_context(gzip.GzipFile(path))
-        while True:
-            with source_errors(where):
-                block = file.read(1 << 20)
-                decoder.decode(block, final=not block)
-            if not block:
-                break
-            num_lines += block.count(b"\n")
-            last = block[-1:]
-            yield np.frombuffer(block, np.uint8)
-    if last != b"\n":
-        num_lines += 1
-        yield np.frombuffer(b"\n", np.uint8)
-    if num_lines != count:
-        raise SourceError(f"{where}: has {num_lines} names for {count} ids; give one line for each")

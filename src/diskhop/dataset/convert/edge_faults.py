@@ -69,5 +69,5 @@ def _broken_id_rule(field: str, layout: RowLayout, num_nodes: int | None) -> str
     if not field.strip(" \t").isdecimal():
         return f"must be digits alone, got {shown}; mend it, or take ids as names: --ids string"
     if num_nodes is not None and int(digits) >= num_nodes:
-        return f"must be less than the {num_nodes} of --nodes, got {shown}; mend it, or give more --nodes"
+        return f"must be less than {num_nodes}, the number of nodes, got {shown}; mend it, or give more (--nodes)"
     return None

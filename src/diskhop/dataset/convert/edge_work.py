@@ -74,7 +74,7 @@ class NumberedEdges:
 
 
 class EdgeWork:
-    """The stages of one import. What its result holds is reserved until `held` closes."""
+    """The stages of one list of edges. What its result holds is reserved until `held` closes."""
 
     def __init__(
         self,

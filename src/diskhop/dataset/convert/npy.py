@@ -104,14 +104,14 @@ class StoredArray:
             stream.finish()
 
     def require(self, kinds: str, shape: tuple[int | None, ...]) -> None:
-        """Raise SourceError unless it is of these kinds of dtype ("iu" or "b") and shape, None being any length."""
+        """Raise SourceError unless it is of these kinds ("iu", "iuf", "b") and this shape, None being any length."""
         fits = len(self.shape) == len(shape) and all(
             wanted in (None, length) for wanted, length in zip(shape, self.shape, strict=True)
         )
         # An empty list of edges is float64 unless one takes care, and harmless.
         if not fits or (self.dtype.kind not in kinds and self.num_items > 0):
             wanted_shape = ", ".join("any" if wanted is None else str(wanted) for wanted in shape)
-            wanted_kind = "booleans" if kinds == "b" else "integers"
+            wanted_kind = {"b": "booleans", "iuf": "numbers"}.get(kinds, "integers")
             raise SourceError(
                 f"{self.where}: must be {wanted_kind} of shape ({wanted_shape}), got shape {self.shape} of {self.dtype}"
             )
