@@ -65,6 +65,11 @@ class NodeSet:
         return self._info.order
 
     @property
+    def has_labels(self) -> bool:
+        """Whether there are classes or tasks."""
+        return self._info.labels is not None
+
+    @property
     def num_classes(self) -> int:
         """Classes of the labels; 0 without labels and for tasks."""
         return self._info.labels.num_classes if self._info.labels else 0

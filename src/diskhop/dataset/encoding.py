@@ -52,6 +52,24 @@ def encode_rows(values: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
     return np.concatenate([quantised.view(np.uint8), _as_bytes(scales.astype("<f4"))], axis=1)
 
 
+def decoded_dtype(dtype: str) -> np.dtype[Any]:
+    """What decode_rows gives: float16 as it is, float32 else."""
+    return np.dtype("<f2" if dtype == "float16" else "<f4")
+
+
+def decode_rows(rows: NDArray[np.uint8], dtype: str, dim: int) -> NDArray[Any]:
+    """The values (rows, dim) of rows as encode_rows makes them; bytes after a row's own are passed over."""
+    content = np.ascontiguousarray(rows[:, : dim * _ITEM_BYTES[dtype]])
+    values: NDArray[Any]
+    if dtype == "bfloat16":
+        values = (content.view("<u2").astype("<u4") << np.uint32(16)).view("<f4")
+    elif dtype == "int8":
+        values = content.view(np.int8) * np.ascontiguousarray(rows[:, dim : dim + 4]).view("<f4")
+    else:
+        values = content.view(decoded_dtype(dtype))
+    return values
+
+
 def too_large(values: NDArray[Any], dtype: str) -> NDArray[np.bool_]:
     """Which finite values become infinite in a dtype."""
     with np.errstate(over="ignore"):

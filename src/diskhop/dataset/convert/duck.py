@@ -1,10 +1,10 @@
-"""DuckDB, kept within bytes, threads and a folder: it parses text, and sorts and joins names."""
+"""DuckDB, kept within bytes, threads and a folder: it parses text, sorts and joins names, and writes Parquet."""
 
 from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, get_ident
@@ -44,6 +44,12 @@ class Duck:
 
     def run(self, sql: str) -> None:
         """Run a statement to its end. Raises as fetch does."""
+        with self._errors():
+            self._connection().execute(sql).complete()
+
+    def run_with(self, columns: NDArray[Any] | Mapping[str, NDArray[Any]], sql: str) -> None:
+        """Run a statement that selects from `columns`, arrays in memory. Raises as fetch does."""
+        assert len(columns) > 0, "DuckDB finds it by its name here"
         with self._errors():
             self._connection().execute(sql).complete()
 
