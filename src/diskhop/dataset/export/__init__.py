@@ -5,7 +5,6 @@ What comes out is what users see: nodes in the ascending order of their original
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -76,16 +75,12 @@ def export_dataset(
     require_free_space(require_parent(destination), sum(entry.num_bytes for entry in dataset.manifest.files.values()))
     with ExitStack() as held:
         staged = held.enter_context(StagedDirectory(destination, injector))
-        # In the folder that is thrown away where anything fails: exports are not gone on with.
-        work = held.enter_context(WorkFolder(staged.path / "work", injector))
+        work = WorkFolder(staged.path / "work", injector)
+        # It goes with the staged folder where anything fails: there is nothing to tell of work that is kept.
+        held.callback(work.__exit__, None, None, None)
         held.enter_context(budget.reserve(WRITING, WRITER_BYTES))
         shop = Workshop(work, tools, budget, threads or default_threads(), progress or silent, held)
-        try:
-            EXPORTS[format_name](dataset, DatasetFiles(staged.path, engine, injector), shop)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                work.remove()
-            raise
+        EXPORTS[format_name](dataset, DatasetFiles(staged.path, engine, injector), shop)
         with destination_errors(destination):
             work.remove()
         files = {
