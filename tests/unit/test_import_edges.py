@@ -17,7 +17,7 @@ from diskhop.budget import Budget
 from diskhop.cli import run
 from diskhop.dataset.convert import edge_ids, edge_work, import_graph
 from diskhop.dataset.convert.duck import Duck, QueryError
-from diskhop.dataset.convert.edge_tasks import ListIds
+from diskhop.dataset.convert.edge_tasks import ListIds, read_parquet
 from diskhop.dataset.convert.edge_text import look_at, row_bytes
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset
@@ -478,7 +478,7 @@ def test_rows_that_were_damaged_in_the_work_folder_are_one_line(tmp_path: Path) 
         Duck(64 << 20, 1, tmp_path / ".spill") as duck,
         pytest.raises(QueryError, match=r"remove it and run") as caught,
     ):
-        ListIds("ids", (rows,), duck).write(tmp_path / "ids", Tools(threads_engine()))
+        ListIds("ids", read_parquet(rows), duck).write(tmp_path / "ids", Tools(threads_engine()))
     assert str(caught.value).startswith(f"{tmp_path}: ")
     assert "\n" not in str(caught.value)
 

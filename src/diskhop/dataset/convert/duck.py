@@ -12,9 +12,18 @@ from types import TracebackType
 from typing import Any
 
 import duckdb
+import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.convert.arrow import StreamError, read_numbers
 from diskhop.errors import BudgetError, DestinationError, DiskhopError
+
+
+# How a stream, which raises nothing, begins what it says.
+_STREAM_ERRORS: dict[str, type[duckdb.Error]] = {
+    "Out of Memory Error": duckdb.OutOfMemoryException,
+    "IO Error": duckdb.IOException,
+}
 
 
 class QueryError(DiskhopError, RuntimeError):
@@ -68,6 +77,18 @@ class Duck:
             result = self._connection().execute(sql)
             while rows := result.fetchmany(num_rows):
                 yield rows
+
+    def numbers(self, sql: str, dtype: Any) -> Iterator[NDArray[Any]]:
+        """The one column of a result, which is of the dtype, in blocks of about a MiB; a null is NaN. Raises as fetch.
+
+        Nothing else may be asked by the same thread until it is through.
+        """
+        with self._errors():
+            try:
+                yield from read_numbers(self._connection().sql(sql).__arrow_c_stream__(), np.dtype(dtype))
+            except StreamError as error:
+                kinds = [kind for start, kind in _STREAM_ERRORS.items() if str(error).startswith(start)]
+                raise (kinds or [duckdb.Error])[0](str(error)) from None
 
     def __enter__(self) -> Duck:
         return self

@@ -11,8 +11,9 @@ from diskhop.dataset.convert.duck import Duck, quoted
 from diskhop.dataset.convert.edge_faults import ENDS
 from diskhop.dataset.convert.edge_pairs import write_pairs
 from diskhop.dataset.convert.edge_rows import Slice, parse_integers, write_rows
-from diskhop.dataset.convert.edge_text import RowLayout, TextFile, read_text
+from diskhop.dataset.convert.edge_text import RowLayout, read_text
 from diskhop.dataset.convert.npy import source_errors
+from diskhop.dataset.convert.source_file import SourceFile
 from diskhop.dataset.manifest import index_dtype
 from diskhop.dataset.progress import Progress
 from diskhop.tasks import Tools
@@ -46,7 +47,7 @@ class Unpack:
     """The text of a gzip file, so that slices of it can be parsed at once, and again after a crash."""
 
     name: str
-    file: TextFile
+    file: SourceFile
     counter: ByteCounter
 
     def write(self, path: Path, tools: Tools) -> None:
@@ -104,18 +105,17 @@ class ParseRows:
 class ListIds:
     """Every id that occurs, as Parquet (id, name): name as it stands, ascending (strings by bytes), id from 0.
 
-    columns: of the rows, that have ids.
+    rows: SQL for a table. columns: those that have ids.
     """
 
     name: str
-    rows: tuple[Path, ...]
+    rows: str
     duck: Duck
     columns: tuple[str, ...] = ENDS
 
     def write(self, path: Path, tools: Tools) -> None:
         """See Task."""
-        rows = read_parquet(*self.rows)
-        names = " UNION ALL ".join(f"SELECT {column} AS name FROM {rows}" for column in self.columns)
+        names = " UNION ALL ".join(f"SELECT {column} AS name FROM {self.rows}" for column in self.columns)
         self.duck.run(
             f"COPY (SELECT row_number() OVER () - 1 AS id, name FROM (SELECT DISTINCT name FROM ({names}) "
             f"ORDER BY name)) TO {quoted(path)} (FORMAT parquet)"
@@ -144,5 +144,5 @@ class NumberRows:
 
 
 def read_parquet(*paths: Path) -> str:
-    """The rows of some files, as SQL has them."""
+    """SQL for a table in Parquet files of the work folder."""
     return f"read_parquet([{', '.join(map(quoted, paths))}])"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from diskhop.dataset.convert.npy import source_errors
 from diskhop.dataset.convert.options import IdKind, ImportOptions
+from diskhop.dataset.convert.source_file import SourceFile
 from diskhop.errors import ConfigError, SourceError
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".el")
@@ -30,7 +31,7 @@ _DELIMITERS = ("\t", ",", ";", " ", "|")
 _SUFFIX_DELIMITER = {".csv": ",", ".tsv": "\t"}
 TRUNCATED_RULE = "gzip must end with its checksum, this file ends before it: it is cut short, fetch it again"
 # What leads columns of names, which no number gives away.
-_HEADERS = (
+HEADERS = (
     ("source", "target"),
     ("source", "destination"),
     ("src", "dst"),
@@ -40,27 +41,12 @@ _HEADERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class TextFile:
+class TextFile(SourceFile):
     """A file of edges. rows_begin: bytes (of what gzip unpacks) before the first row that is no header."""
 
-    path: Path
     is_gzip: bool
-    num_bytes: int
-    modified_ns: int
     rows_begin: int
     header: str | None
-
-    def require_unchanged(self) -> None:
-        """Raise SourceError if the file is not as it was when it was looked at."""
-        with source_errors(str(self.path)):
-            status = self.path.stat()
-        if (status.st_size, status.st_mtime_ns) != (self.num_bytes, self.modified_ns):
-            raise SourceError(f"{self.path}: must not change while it is read, and it did; import it again")
-
-    @property
-    def identity(self) -> str:
-        """What changes when the file does."""
-        return f"{self.path.resolve()} {self.num_bytes} bytes, modified {self.modified_ns}, rows from {self.rows_begin}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +113,9 @@ def look_at(source: Path, options: ImportOptions) -> tuple[list[TextFile], RowLa
                 "import files of one kind at a time"
             )
         status = path.stat()
-        files.append(TextFile(path, is_gzip(path), status.st_size, status.st_mtime_ns, rows[has_header].offset, header))
+        files.append(
+            TextFile(path, status.st_size, status.st_mtime_ns, is_gzip(path), rows[has_header].offset, header)
+        )
     if layout is None:
         raise SourceError(f"{source}: has no edges; give a file with a line for each")
     return files, layout
@@ -293,7 +281,7 @@ def _has_header(rows: list[_Row], path: Path, layout: RowLayout | None, options:
         return options.header
     delimiter = layout.delimiter if layout else options.delimiter or _find_delimiter(rows[0].text, path)
     fields = [_fields(row, delimiter, path) for row in rows]
-    if tuple(field.strip().lower() for field in fields[0][:2]) in _HEADERS:
+    if tuple(field.strip().lower() for field in fields[0][:2]) in HEADERS:
         return True
     is_number = [any(map(is_integer, row)) for row in fields]
     return len(rows) > 1 and not is_number[0] and is_number[1] and options.ids != "string"

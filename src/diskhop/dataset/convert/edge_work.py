@@ -20,6 +20,7 @@ from diskhop.dataset.convert.edge_tasks import (
     NumberRows,
     ParsePairs,
     ParseRows,
+    read_parquet,
 )
 from diskhop.dataset.convert.edge_text import RowLayout, TextFile, text_bytes
 from diskhop.dataset.convert.source_graph import Workshop
@@ -153,7 +154,8 @@ class EdgeWork:
         ):
             parse = [ParseRows(name, piece, self._layout, duck) for name, piece in self._texts.slices(ROWS_SLICE_BYTES)]
             rows = self._texts.run("rows", parse, min(in_group, self._threads), "parsing")
-            (listed,) = self._texts.run("ids", [ListIds("ids.parquet", tuple(rows), duck)], 1, "listing ids")
+            listing = [ListIds("ids.parquet", read_parquet(*rows), duck)]
+            (listed,) = self._texts.run("ids", listing, 1, "listing ids")
             num_nodes = count_listed(listed, duck)
             groups = [tuple(rows[first : first + in_group]) for first in range(0, len(rows), in_group)]
             number = [
@@ -171,7 +173,7 @@ class EdgeWork:
     def _key(self, stage: str) -> str:
         """What the outputs of a stage depend on, beside its tasks' names."""
         facts = [f"format {_WORK_FORMAT}, stage {stage}, slices {PAIRS_SLICE_BYTES} {ROWS_SLICE_BYTES}"]
-        facts += [file.identity for file in self._files]
+        facts += [f"{file.identity}, rows from {file.rows_begin}" for file in self._files]
         if stage != "text":
             facts.append(f"{self._layout}, nodes {self._num_nodes}")
         return "\n".join(facts)

@@ -266,7 +266,7 @@ def _text_file(path: Path) -> TextFile:
         status = path.stat()
         with open_text(path) as text:
             rows_begin = len(BOM) if text.read(len(BOM)) == BOM else 0
-        return TextFile(path, is_gzip(path), status.st_size, status.st_mtime_ns, rows_begin, None)
+        return TextFile(path, status.st_size, status.st_mtime_ns, is_gzip(path), rows_begin, None)
 
 
 def _is_utf8(content: bytes) -> bool:

@@ -151,7 +151,7 @@ class _TripleWork:
             parse = [ParseTexts(name, piece, NAMED_ROWS, duck) for part in of_parts.values() for name, piece in part]
             rows = self._texts.run("rows", parse, threads, "parsing")
             if not of_dictionaries:
-                listing = [ListIds(what, tuple(rows), duck, columns) for what, columns in _LISTED_COLUMNS.items()]
+                listing = [ListIds(what, read_parquet(*rows), duck, columns) for what, columns in _LISTED_COLUMNS.items()]
                 listed = dict(zip(_LISTED_COLUMNS, self._texts.run("names", listing, 1, "listing names"), strict=True))
                 counts = {what: count_listed(path, duck) for what, path in listed.items()}
             by_part = self._number_names(_split(rows, of_parts), of_parts, listed, in_group, duck)
