@@ -11,6 +11,7 @@ from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
 
 _DELIMITER_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", " ": "space"}
+_SHOWN_COLUMNS = 8
 
 
 def summarize_dataset(
@@ -18,18 +19,19 @@ def summarize_dataset(
 ) -> list[tuple[str, str]]:
     """Name and text of each line; `diskhop inspect` has more. made: how it came to be. found: by the import."""
     rows = [(made, f"{dataset.name} to {dataset.path}")]
-    if found and "delimiter" in found:
-        between = _DELIMITER_NAMES.get(found["delimiter"], found["delimiter"])
-        header = "no header" if found["header"] is None else f"header '{found['header']}'"
-        rows.append(("rows", f"{found['rows']:,} of {found['ids']} ids, {between} between columns, {header}"))
-    if found and found.get("left_out"):
+    found = found or {}
+    if "rows" in found:
+        rows.append(("rows", f"{found['rows']:,} of {found['ids']} ids{_text_layout(found)}"))
+    for what, roles in found.get("columns", {}).items():
+        told = [f"{role} {_shown_columns(names)}" for role, names in roles.items() if names]
+        left = found["not_taken"][what]
+        rows.append((f"columns of {what}", "; ".join(told) + (f"; not taken: {_shown_columns(left)}" if left else "")))
+    if found.get("left_out"):
         rows.append(("left out", ", ".join(found["left_out"])))
-    if found and "dropped" in found:
+    if "dropped" in found:
         for name in ("self_loops", "duplicates"):
             what = "dropped" if name in found["dropped"] else "kept"
             rows.append((name.replace("_", "-"), f"{found[name]:,}" + (f", {what}" if found[name] else "")))
-    if found and "left_out" in found:
-        rows.append(("left out", ", ".join(found["left_out"])))
     for name, nodes in dataset.nodes.items():
         facts = [f"{nodes.num_nodes:,}"]
         if nodes.feature_dim:
@@ -44,6 +46,22 @@ def summarize_dataset(
     can_train = any(nodes.num_classes or nodes.num_tasks for nodes in dataset.nodes.values())
     rows.append(("next", f"diskhop inspect {path}" + (f", or diskhop train {path}" if can_train else "")))
     return rows
+
+
+def _text_layout(found: Mapping[str, Any]) -> str:
+    if "delimiter" not in found:
+        return ""
+    between = _DELIMITER_NAMES.get(found["delimiter"], found["delimiter"])
+    header = "no header" if found["header"] is None else f"header '{found['header']}'"
+    return f", {between} between columns, {header}"
+
+
+def _shown_columns(names: str | list[str]) -> str:
+    if isinstance(names, str):
+        return names
+    return ", ".join(names[:_SHOWN_COLUMNS]) + (
+        f" and {len(names) - _SHOWN_COLUMNS} more" if len(names) > _SHOWN_COLUMNS else ""
+    )
 
 
 def summarize(result: Mapping[str, Any], out: Path | None) -> list[tuple[str, str]]:

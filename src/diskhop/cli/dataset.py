@@ -23,7 +23,7 @@ from diskhop.summary import summarize_dataset
 @app.command("import")
 def import_command(
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A folder with data.npz or .npy files, or a text of edges.")
+        Path, typer.Argument(metavar="SOURCE", help="A folder with data.npz, .npy files or tables, or a text of edges.")
     ],
     destination: Annotated[Path, typer.Argument(metavar="DEST", help="The dataset to make.")],
     format_name: Annotated[str | None, typer.Option("--format", help="Of the source; default: detected.")] = None,
@@ -43,14 +43,27 @@ def import_command(
     ] = None,
     ids: Annotated[str | None, typer.Option(help="Of edges: integer or string; default: as the first row.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Ids of edges are 0 to NODES - 1, used or not.")] = None,
+    edge_columns: Annotated[
+        str | None, typer.Option(help="Of tables: columns of source and destination, as src,dst.")
+    ] = None,
+    id_column: Annotated[str | None, typer.Option("--id", help="Of tables: the nodes' column of ids.")] = None,
+    features: Annotated[
+        str | None, typer.Option(help="Of tables: the nodes' columns of features, as a,b,c; default: all of numbers.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Of tables: the nodes' column of classes; of folders with several labels: which.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Of tables: the nodes' column of train, valid, test; of OGB's folders: which.")
+    ] = None,
+    weight: Annotated[str | None, typer.Option(help="Of tables: the edges' column of weights.")] = None,
+    time: Annotated[str | None, typer.Option(help="Of tables: the edges' column of times.")] = None,
     undirected: Annotated[
         bool | None, typer.Option("--undirected/--directed", help="Store each edge both ways; default: directed.")
     ] = None,
     self_loops: Annotated[str | None, typer.Option(help="keep or drop edges from a node to itself.")] = None,
     duplicates: Annotated[str | None, typer.Option(help="keep or drop edges that occur again.")] = None,
     order: Annotated[str | None, typer.Option(help="input, or hot: nodes by how often they are read.")] = None,
-    split: Annotated[str | None, typer.Option(help="Of OGB folders with several splits: the one to take.")] = None,
-    label: Annotated[str | None, typer.Option(help="Of folders with several files of labels: the one to take.")] = None,
     memory: Memory = None,
     threads: Threads = None,
     as_json: Json = False,
@@ -64,12 +77,17 @@ def import_command(
         columns=None if columns is None else tuple(columns.split(",")),
         ids=cast(Any, ids),
         nodes=nodes,
+        edge_columns=None if edge_columns is None else tuple(edge_columns.split(",")),
+        id=id_column,
+        features=None if features is None else tuple(features.split(",")),
+        label=label,
+        split=split,
+        weight=weight,
+        time=time,
         undirected=undirected,
         self_loops=cast(Any, self_loops),
         duplicates=cast(Any, duplicates),
         order=cast(Any, order),
-        split=split,
-        label=label,
     )
     budget = None if memory is None else Budget(parse_bytes(memory))
     facts: dict[str, Any] = {}

@@ -17,8 +17,9 @@ from diskhop.dataset.convert.edge_text import is_edge_text
 from diskhop.dataset.convert.graphbolt import GraphBolt, is_graphbolt
 from diskhop.dataset.convert.npy import source_errors
 from diskhop.dataset.convert.ogb import is_ogb, look_at_ogb
-from diskhop.dataset.convert.options import OF_EDGES, OF_FEATURES, OF_TEXT, ImportOptions, as_option
+from diskhop.dataset.convert.options import OF_EDGES, OF_FEATURES, OF_TABLES, OF_TEXT, ImportOptions, as_option
 from diskhop.dataset.convert.source_graph import Source, Workshop
+from diskhop.dataset.convert.tables import Tables, is_tables
 from diskhop.dataset.convert.triple_text import is_triples
 from diskhop.dataset.convert.triples import Triples
 from diskhop.dataset.convert.typed_folders import TypedFolders, is_typed_folders
@@ -66,6 +67,12 @@ FORMATS = {
         Triples,
         "a folder with train, valid and test of head, relation and tail (.txt .tsv .del, or .gz), or one text of them",
         (),
+    ),
+    "tables": Format(
+        is_tables,
+        Tables,
+        "a folder with edges and nodes (.parquet .csv .csv.gz, or folders of such), or a .parquet file of edges",
+        (*OF_EDGES, *OF_FEATURES, *OF_TABLES),
     ),
     "edges": Format(
         is_edge_text,

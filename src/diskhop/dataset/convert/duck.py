@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from diskhop.dataset.convert.arrow import StreamError, read_numbers
 from diskhop.errors import BudgetError, DestinationError, DiskhopError
 
-
 # How a stream, which raises nothing, begins what it says.
 _STREAM_ERRORS: dict[str, type[duckdb.Error]] = {
     "Out of Memory Error": duckdb.OutOfMemoryException,
@@ -131,6 +130,8 @@ class Duck:
                 connection = self._shared.cursor()
                 # Progress is ours to show, and stdout is for results.
                 connection.execute("SET enable_progress_bar = false").complete()
+                # A time means the same wherever it is read.
+                connection.execute("SET TimeZone = 'UTC'").complete()
                 self._connections[get_ident()] = connection
             return self._connections[get_ident()]
 

@@ -113,9 +113,7 @@ def look_at(source: Path, options: ImportOptions) -> tuple[list[TextFile], RowLa
                 "import files of one kind at a time"
             )
         status = path.stat()
-        files.append(
-            TextFile(path, status.st_size, status.st_mtime_ns, is_gzip(path), rows[has_header].offset, header)
-        )
+        files.append(TextFile(path, status.st_size, status.st_mtime_ns, is_gzip(path), rows[has_header].offset, header))
     if layout is None:
         raise SourceError(f"{source}: has no edges; give a file with a line for each")
     return files, layout

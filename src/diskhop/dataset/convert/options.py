@@ -17,6 +17,7 @@ Order = Literal["input", "hot"]
 OF_EDGES = ("undirected", "self_loops", "duplicates", "order", "random_features")
 OF_FEATURES = ("dtype",)
 OF_TEXT = ("delimiter", "header", "columns", "ids", "nodes")
+OF_TABLES = ("edge_columns", "id", "features", "label", "split", "weight", "time", "ids")
 
 _CHOICES = {
     "ids": get_args(IdKind),
@@ -35,7 +36,8 @@ class ImportOptions:
     Of edges: undirected: store each both ways. order: hot: nodes by how often
     they are read. Of edges in text: delimiter: a character or its name. columns: the two with ids, by number from 1 or
     by header. ids: whole numbers, or names. nodes: ids are 0 to nodes - 1 as they are, and those that do not occur are
-    isolated nodes. Of a folder that has several: split, label: the name of the one to take.
+    isolated nodes. Of tables: edge_columns: source and destination, by name; id, features: columns of the nodes;
+    weight, time: columns of the edges. split, label: columns of the nodes; of a folder that has several, the one.
     """
 
     dtype: str | None = None
@@ -51,6 +53,11 @@ class ImportOptions:
     nodes: int | None = None
     split: str | None = None
     label: str | None = None
+    edge_columns: tuple[str, ...] | None = None
+    id: str | None = None
+    features: tuple[str, ...] | None = None
+    weight: str | None = None
+    time: str | None = None
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -69,6 +76,12 @@ class ImportOptions:
             raise ConfigError(
                 f"--columns '{','.join(self.columns)}' must name two columns, source and destination, as --columns 1,2"
             )
+        if self.edge_columns is not None and len(self.edge_columns) != 2:
+            raise ConfigError(
+                f"--edge-columns '{','.join(self.edge_columns)}' must name two columns, source and destination"
+            )
+        if self.features is not None and len(set(self.features)) != len(self.features):
+            raise ConfigError(f"--features '{','.join(self.features)}' must name each column once")
         if self.nodes is not None and self.nodes < 1:
             raise ConfigError(f"--nodes {self.nodes} must be 1 or more; give the number of nodes")
         if self.nodes is not None and self.ids == "string":

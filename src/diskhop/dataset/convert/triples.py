@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from diskhop.dataset.convert.duck import Duck, require_text_path
 from diskhop.dataset.convert.edge_ids import DUCK_READS_BYTES, count_listed, name_lines
 from diskhop.dataset.convert.edge_rows import Slice
-from diskhop.dataset.convert.edge_tasks import ListIds
+from diskhop.dataset.convert.edge_tasks import ListIds, read_parquet
 from diskhop.dataset.convert.edge_text import text_bytes
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.convert.source_graph import (
@@ -151,7 +151,9 @@ class _TripleWork:
             parse = [ParseTexts(name, piece, NAMED_ROWS, duck) for part in of_parts.values() for name, piece in part]
             rows = self._texts.run("rows", parse, threads, "parsing")
             if not of_dictionaries:
-                listing = [ListIds(what, read_parquet(*rows), duck, columns) for what, columns in _LISTED_COLUMNS.items()]
+                listing = [
+                    ListIds(what, read_parquet(*rows), duck, columns) for what, columns in _LISTED_COLUMNS.items()
+                ]
                 listed = dict(zip(_LISTED_COLUMNS, self._texts.run("names", listing, 1, "listing names"), strict=True))
                 counts = {what: count_listed(path, duck) for what, path in listed.items()}
             by_part = self._number_names(_split(rows, of_parts), of_parts, listed, in_group, duck)

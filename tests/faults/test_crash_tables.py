@@ -1,0 +1,155 @@
+"""An import of tables that stopped anywhere is gone on with by the same command, and gives the same bytes."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diskhop._native import CrashError, Engine
+from diskhop.budget import Budget
+from diskhop.dataset.convert import import_graph, table_tasks, table_work
+from diskhop.dataset.convert.options import ImportOptions
+from diskhop.dataset.verify import verify
+from diskhop.errors import SourceError
+from diskhop.io.faults import CrashInjector, Lost
+from tests.graphs import folder_bytes, memory_folder, threads_engine
+
+NUM_EDGES = 60
+NUM_GROUPS = 4
+OPTIONS = ImportOptions(weight="w", time="t", undirected=True)
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with memory_folder(tmp_path_factory.mktemp("crash")) as folder:
+        yield folder
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Tables of text whose edges are numbered in NUM_GROUPS groups."""
+    in_group = NUM_EDGES // NUM_GROUPS
+    monkeypatch.setattr(table_work, "_EDGES_A_GROUP", in_group)
+    monkeypatch.setattr(table_work, "_MOST_EDGES_A_GROUP", in_group)
+    folder = tmp_path / "source"
+    folder.mkdir()
+    rows = [f"n{n % 7},n{n % 5},{n},{n * n}" for n in range(NUM_EDGES)]
+    (folder / "edges.csv.gz").write_bytes(gzip.compress("\n".join(["src,dst,w,t", *rows]).encode()))
+    (folder / "nodes.csv").write_text("\n".join(["id,x,label", *(f"n{6 - n},{n},{n % 2}" for n in range(7))]))
+    return folder
+
+
+@pytest.fixture
+def numbered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The groups that were numbered, as they are."""
+    names: list[str] = []
+    write = table_tasks.NumberEdges.write
+
+    def counted(task: Any, *arguments: Any) -> None:
+        names.append(task.name)
+        write(task, *arguments)
+
+    monkeypatch.setattr(table_tasks.NumberEdges, "write", counted)
+    return names
+
+
+def import_tables(source: Path, graph: Path, injector: CrashInjector | None = None) -> None:
+    import_graph(
+        source,
+        graph,
+        engine=threads_engine() if injector is None else Engine("threads", 1, injector.native),
+        budget=Budget(200 << 20),
+        threads=1,
+        injector=injector,
+        options=OPTIONS,
+    )
+
+
+def crash_at(root: Path, source: Path, nth: int) -> tuple[CrashInjector, int]:
+    root.mkdir()
+    injector = CrashInjector(root, nth)
+    if nth == 0:
+        import_tables(source, root / "graph", injector)
+    else:
+        with pytest.raises(CrashError):
+            import_tables(source, root / "graph", injector)
+    return injector, injector.num_changes
+
+
+@pytest.mark.parametrize("lost", ["names", "data"])
+def test_after_any_crash_the_same_import_ends_the_same(
+    tmp_path: Path, source: Path, lost: Lost, numbered: list[str]
+) -> None:
+    injector, num_changes = crash_at(tmp_path / "whole", source, 0)
+    injector.__exit__(None, None, None)
+    expected = folder_bytes(tmp_path / "whole" / "graph")
+    least = NUM_GROUPS
+    # Not each of them: the stages are made of the same tasks.
+    for nth in range(1, num_changes, 5):
+        injector, _ = crash_at(tmp_path / f"{nth}", source, nth)
+        after = tmp_path / f"after-{nth}"
+        after.mkdir()
+        with injector:
+            injector.write_survivors(after, lost)
+        was_there = (after / "graph").exists()
+        if not was_there:
+            numbered.clear()
+            import_tables(source, after / "graph")
+            least = min(least, len(numbered))
+        assert folder_bytes(after / "graph") == expected
+        assert verify(after / "graph") == []
+        assert was_there or not (after / ".graph.work").exists()
+        shutil.rmtree(tmp_path / f"{nth}")
+    assert least == 0
+
+
+def test_a_table_that_changed_is_read_anew(tmp_path: Path, source: Path, numbered: list[str]) -> None:
+    edges = source / "edges.csv.gz"
+    text = gzip.decompress(edges.read_bytes())
+    edges.write_bytes(gzip.compress(text + b"\nn1,n9,1,1"))
+    with pytest.raises(
+        SourceError, match=r"edges\.csv\.gz, row 61: the destination must be an id of the nodes"
+    ) as caught:
+        import_tables(source, tmp_path / "graph")
+    assert caught.value.__notes__ == [
+        f"what is done is kept in {tmp_path / '.graph.work'}: run the same command again to go on"
+    ]
+    numbered.clear()
+    edges.write_bytes(gzip.compress(text))
+    import_tables(source, tmp_path / "graph")
+    assert len(numbered) == NUM_GROUPS
+    import_tables(source, tmp_path / "other")
+    assert folder_bytes(tmp_path / "graph") == folder_bytes(tmp_path / "other")
+
+
+def test_kill_9_leaves_the_groups_that_were_done(tmp_path: Path, numbered: list[str]) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    num_edges = 2_000_000
+    (source / "nodes.csv").write_text("id\n" + "".join(f"n{n}\n" for n in range(1000)))
+    (source / "edges.csv").write_text("a,b\n" + "".join(f"n{n % 1000},n{n % 777}\n" for n in range(num_edges)))
+    graph = tmp_path / "graph"
+    command = ["import", str(source), str(graph), "--memory", "120MB", "--threads", "1"]
+    child = subprocess.Popen([sys.executable, "-c", "from diskhop.cli import main; main()", *command])
+    groups = tmp_path / ".graph.work" / "numbered"
+    while child.poll() is None and not list(groups.glob("0*")):
+        time.sleep(0.005)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    num_done = len(list(groups.glob("0*")))
+    assert num_done > 0
+    import_graph(source, graph, engine=threads_engine(), budget=Budget(120 * 10**6), threads=1)
+    in_group = int(numbered[0].split("-")[1])
+    assert len(numbered) == -(-num_edges // in_group) - num_done
+    import_graph(source, tmp_path / "other", engine=threads_engine())
+    assert folder_bytes(graph) == folder_bytes(tmp_path / "other")
