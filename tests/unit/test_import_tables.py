@@ -277,6 +277,15 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     assert train.tolist() == [0]
 
 
+def test_a_name_alone_gives_no_role_to_what_does_not_fit(tmp_path: Path) -> None:
+    write_table(tmp_path / "source", "edges", "src INTEGER, dst INTEGER", [[0, 1]], "parquet")
+    nodes = [[0, "red", 3, 0.5], [1, "blue", 4, 1.5]]
+    write_table(tmp_path / "source", "nodes", "id INTEGER, label VARCHAR, split INTEGER, x FLOAT", nodes, "parquet")
+    dataset = imported(tmp_path / "source")
+    assert dataset.labels() is None
+    assert features_of(dataset).tolist() == [[3.0, 0.5], [4.0, 1.5]]
+
+
 @pytest.mark.parametrize(
     ("stored", "values", "expected"),
     [

@@ -106,7 +106,7 @@ class Duck:
             yield
         except duckdb.OutOfMemoryException as error:
             raise BudgetError(
-                f"--memory is too small: DuckDB, which parses edges, needs more than {self._config['memory_limit']} "
+                f"--memory is too small: DuckDB, which parses and joins, needs more than {self._config['memory_limit']} "
                 "with what it spills to disk; give it more"
             ) from error
         except duckdb.IOException as error:

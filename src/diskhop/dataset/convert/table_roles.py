@@ -17,6 +17,7 @@ from diskhop.errors import SourceError
 SPLIT_CODES = {"train": 0, "valid": 1, "test": 2}
 _SPLIT_WORDS = {"train": 0, "valid": 1, "val": 1, "validation": 1, "test": 2, "none": -1, "": -1}
 _LABEL_NAMES = ("label", "y")
+_SPLIT_NAMES = ("split",)
 _FEATURE_KINDS: tuple[Kind, ...] = ("integer", "number", "numbers")
 _WHOLE = "'[ \\t]*[0-9]+[ \\t]*'"
 _SIGNED_WHOLE = "'[ \\t]*-?[0-9]+(\\.0*)?[ \\t]*'"
@@ -60,11 +61,12 @@ class NodeRoles:
         """As the options say, or the names and kinds do. Raises SourceError for columns that cannot be that."""
         names = list(table.columns)
         key = table.column(options.id or ("id" if "id" in names else names[0]), "--id")
-        label_name = options.label or next((name for name in _LABEL_NAMES if name in names and name != key.name), None)
-        split_name = options.split or ("split" if "split" in names and key.name != "split" else None)
-        kinds: tuple[Kind, ...] = ("integer", "number", "boolean", "nothing")
-        label = _of_kind(table, label_name, "--label", kinds, "whole numbers from 0: number the classes first")
-        split = _of_kind(table, split_name, "--split", ("text", "nothing"), "train, valid, test or none")
+        of_labels: tuple[Kind, ...] = ("integer", "number", "boolean", "nothing")
+        of_splits: tuple[Kind, ...] = ("text", "nothing")
+        label_name = options.label or _first_of(table, _LABEL_NAMES, of_labels, key)
+        split_name = options.split or _first_of(table, _SPLIT_NAMES, of_splits, key)
+        label = _of_kind(table, label_name, "--label", of_labels, "whole numbers from 0: number the classes first")
+        split = _of_kind(table, split_name, "--split", of_splits, "train, valid, test or none")
         if options.features is None:
             taken = [key, label, split]
             features = [each for each in table.columns.values() if each.kind in _FEATURE_KINDS and each not in taken]
@@ -202,6 +204,12 @@ def _edge_columns(table: Table) -> tuple[str, str]:
         raise SourceError(f"{table.shown}: must have two columns, source and destination; it has {', '.join(names)}")
     source, destination = list(table.columns)[:2]
     return source, destination
+
+
+def _first_of(table: Table, names: Sequence[str], kinds: Sequence[Kind], key: TableColumn) -> str | None:
+    """What nobody named is taken only where it fits."""
+    fitting = (table.columns[name] for name in names if name in table.columns)
+    return next((column.name for column in fitting if column.kind in kinds and column != key), None)
 
 
 def _of_kind(table: Table, name: str | None, option: str, kinds: Sequence[Kind], wanted: str) -> TableColumn | None:
