@@ -413,3 +413,13 @@ def test_damage_is_one_line_and_leaves_nothing(tmp_path: Path, format_name: str,
     with pytest.raises(FormatError, match=rf"{name}: is damaged; 'diskhop verify' names"):
         exported(dataset, tmp_path / "out", format_name)
     assert [path.name for path in tmp_path.iterdir()] == ["graph"]
+
+
+@pytest.mark.parametrize("content", [b"ana\nben\n", b"ana\n\xff\ncem\n"])
+def test_damaged_names_are_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "names.csv").write_text("ana,ben\nben,cem\n")
+    dataset = imported(tmp_path / "names.csv", tmp_path / "graph")
+    (dataset.path / "names" / "nodes.txt").write_bytes(content)
+    with pytest.raises(FormatError, match=r"nodes.txt: is damaged"):
+        exported(dataset, tmp_path / "out", "parquet")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["graph", "names.csv"]

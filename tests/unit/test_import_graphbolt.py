@@ -139,11 +139,13 @@ def test_what_has_no_place_is_left_out_and_told(tmp_path: Path, capsys: pytest.C
         entry("other.npy", domain="edge", name="feat"),
         {"domain": "node", "name": "x", "format": "torch", "path": "x.pt"},
     ]
+    metadata["graph"]["feature_data"] = [entry("other.npy", domain="node", name="kept")]
     links = {"name": "links", "train_set": [{"data": [entry("links.npy", name="seeds")]}]}
     metadata["tasks"] = [links, *metadata["tasks"]]
     source = save(tmp_path / "source", metadata)
     assert run(["import", str(source), str(tmp_path / "one"), "--json"]) == 0
     left_out = json.loads(capsys.readouterr().out)["import"]["left_out"]
+    assert left_out.pop(0) == "graph: feature_data (kept)"
     assert left_out == ["feature_data[1] (year)", "feature_data[2] (feat)", "feature_data[3] (x)", "tasks[0] (links)"]
     assert run(["import", str(source), str(tmp_path / "two")]) == 0
     assert "feature_data[1] (year)" in capsys.readouterr().out
@@ -244,6 +246,9 @@ SEEDS = "tasks/0/train_set/0/data/0"
         (changed("graph/edges/0/path", "../x.csv"), "path must stay in the folder of metadata.yaml"),
         (changed("graph/edges/0/path", "a/../../x.csv"), "path must stay in the folder of metadata.yaml"),
         (changed("graph/edges/0/path", "none.csv"), "none.csv: is not a regular file"),
+        (changed("graph/edges/0/path", "."), "is not a regular file"),
+        (changed("graph/edges/0/path", 300 * "x"), "cannot be read: File name too long"),
+        (changed("feature_data/0/path", 300 * "x"), "cannot be read: File name too long"),
         (changed("graph/edges/0/path", "x\0y"), "path must be the path of a file"),
         (changed("graph/edges/0", entry("feat.npy")), "feat.npy: must be integers of shape (2, any)"),
         (changed("feature_data", 3), "feature_data must be a list, got 3"),

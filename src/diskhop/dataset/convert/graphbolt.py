@@ -31,7 +31,7 @@ from diskhop.dataset.convert.graphbolt_metadata import (
     read_metadata,
 )
 from diskhop.dataset.convert.name_lists import name_lines
-from diskhop.dataset.convert.npy import StoredArray
+from diskhop.dataset.convert.npy import StoredArray, source_errors
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.convert.source_graph import (
     EDGE,
@@ -66,7 +66,7 @@ class GraphBolt:
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source
         self._metadata = metadata = read_metadata(source)
-        self._left_out: list[str] = []
+        self._left_out = [f"graph: feature_data ({feature.name})" for feature in metadata.graph_features]
         self._edges = [_EdgeFiles(each, name, metadata) for each, name in _edge_names(metadata)]
         self._nodes = {each or NODE: _NodeFiles(count) for each, count in metadata.nodes.items()}
         for number, feature in enumerate(metadata.features):
@@ -176,7 +176,12 @@ class _EdgeFiles:
         if edges.file.format == "numpy":
             self.array = edges.file.array()
             self.array.require("iu", (2, None))
-        elif not self._path.is_file() or self._path.stat().st_size > 0:
+            return
+        with source_errors(str(self._path)):
+            if not self._path.is_file():
+                raise SourceError(f"{self._path}: is not a regular file; give a file of edges")
+            is_empty = self._path.stat().st_size == 0
+        if not is_empty:
             options = ImportOptions(delimiter=",", header=False, ids="integer")
             self.texts, self.layout = look_at(self._path, options)
 

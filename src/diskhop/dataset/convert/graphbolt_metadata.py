@@ -80,12 +80,16 @@ class TaskEntry:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """All of metadata.yaml. nodes: how many, by type, which is None where the graph has one."""
+    """All of metadata.yaml. nodes: how many, by type, which is None where the graph has one.
+
+    graph_features: what DGL keeps with the topology.
+    """
 
     name: str | None
     nodes: Mapping[str | None, int]
     edges: Sequence[Edges]
     features: Sequence[Feature]
+    graph_features: Sequence[Feature]
     tasks: Sequence[TaskEntry]
 
 
@@ -161,6 +165,7 @@ def _parse(root: _Section) -> Metadata:
         nodes=nodes,
         edges=edges,
         features=features,
+        graph_features=[_feature(section) for section in graph.entries("feature_data", needed=False)],
         tasks=[_task(section) for section in root.entries("tasks", needed=False)],
     )
 

@@ -17,7 +17,7 @@ from diskhop.dataset.convert.duck import Duck, quoted
 from diskhop.dataset.convert.source_graph import Workshop
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.export.arrays import only_types
-from diskhop.dataset.export.columns import EDGES_A_BLOCK, EdgeColumns, NodeColumns
+from diskhop.dataset.export.columns import EDGES_A_BLOCK, EdgeColumns, NodeColumns, damaged
 from diskhop.dataset.manifest import SPLIT_NAMES
 from diskhop.dataset.progress import row_ranges
 from diskhop.dataset.writer import DatasetFiles
@@ -73,7 +73,8 @@ def _nodes(dataset: Dataset, nodes: NodeColumns) -> Iterator[Mapping[str, NDArra
     num_splits = nodes.nodes.num_splits
     codes = [_split_codes(nodes, number) for number in range(num_splits)]
     wanted = ["features"] * bool(nodes.nodes.feature_dim) + ["labels"] * nodes.nodes.has_labels
-    names = _names(dataset.path / "names/nodes.txt") if "nodes" in dataset.manifest.names else None
+    names_path = dataset.path / "names/nodes.txt"
+    names = _names(names_path) if "nodes" in dataset.manifest.names else None
     start = 0
     for blocks in nodes.blocks(wanted) if wanted else _empty_blocks(nodes.count):
         values = dict(zip(wanted, blocks, strict=False))
@@ -81,6 +82,8 @@ def _nodes(dataset: Dataset, nodes: NodeColumns) -> Iterator[Mapping[str, NDArra
         columns: dict[str, NDArray[Any]] = {"id": nodes.call(np.arange(start, stop))}
         if names is not None:
             columns["name"] = np.array(list(islice(names, stop - start)), object)
+            if len(columns["name"]) < stop - start:
+                raise damaged(names_path)
         if "features" in values:
             columns |= _by_column("feature", values["features"].astype(np.float32, copy=False))
         if "labels" in values:
@@ -115,9 +118,12 @@ def _split_codes(nodes: NodeColumns, number: int) -> NDArray[np.uint8]:
 
 
 def _names(path: Path) -> Iterator[str]:
-    with path.open("rb") as lines:
-        for line in lines:
-            yield line.removesuffix(b"\n").decode()
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                yield line.removesuffix(b"\n").decode()
+    except UnicodeDecodeError:
+        raise damaged(path) from None
 
 
 def _by_column(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
