@@ -106,8 +106,8 @@ class Duck:
             yield
         except duckdb.OutOfMemoryException as error:
             raise BudgetError(
-                f"--memory is too small: DuckDB, which parses and joins, needs more than {self._config['memory_limit']} "
-                "with what it spills to disk; give it more"
+                "--memory is too small: DuckDB, which parses and joins, needs more than "
+                f"{self._config['memory_limit']} with what it spills to disk; give it more"
             ) from error
         except duckdb.IOException as error:
             raise DestinationError(f"{self._spill}: DuckDB cannot write: {str(error).splitlines()[0]}") from error

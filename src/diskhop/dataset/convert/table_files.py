@@ -165,7 +165,10 @@ def _read_header(path: Path) -> tuple[str, list[str]]:
     if not header.strip():
         raise SourceError(f"{path}, line 1: must name the columns; give the table a header")
     delimiter = max(_DELIMITERS, key=header.count)
-    (names,) = csv.reader([header], delimiter=delimiter)
+    try:
+        (names,) = csv.reader([header], delimiter=delimiter, strict=True)
+    except csv.Error as error:
+        raise SourceError(f"{path}, line 1: must name the columns, but: {error}; mend the header") from None
     lowered = [name.lower() for name in names]
     repeated = [name for name in names if lowered.count(name.lower()) > 1 or not name or name in _TAKEN_NAMES]
     if repeated:
