@@ -106,7 +106,7 @@ class TableValues:
     def blocks(self) -> Iterator[NDArray[Any]]:
         """See Column. Raises SourceError, with file and row, for a value that breaks a rule."""
         with open_duck(self._shop, self._shop.budget.available_bytes // 2) as duck, self._rows.faults():
-            yield from duck.numbers(self._sql, self.dtype)
+            yield from duck.numbers(self._sql)
 
 
 class TableFeatures:
@@ -151,7 +151,7 @@ class TableFeatures:
         # As one number a row, blocks are as small for wide features as for narrow ones.
         sql = f"SELECT unnest({self._list}) FROM {self._rows.sql}"
         with open_duck(self._shop, self._shop.budget.available_bytes // 2) as duck, self._rows.faults():
-            for numbers in duck.numbers(sql, self._stored):
+            for numbers in duck.numbers(sql):
                 joined = np.concatenate([rest, numbers]) if len(rest) else numbers
                 whole = len(joined) // dim * dim
                 rest = joined[whole:]
