@@ -97,6 +97,10 @@ def import_edges(source: Path, graph: Path, injector: CrashInjector | None = Non
     )
 
 
+# Not at each change where time is short: the stages are made of the same tasks.
+EVERY = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+
+
 def crash_at(root: Path, source: Path, nth: int) -> tuple[CrashInjector, int]:
     root.mkdir()
     injector = CrashInjector(root, nth)
@@ -109,12 +113,12 @@ def crash_at(root: Path, source: Path, nth: int) -> tuple[CrashInjector, int]:
 
 
 @pytest.mark.parametrize("lost", ["names", "data"])
-def test_after_any_crash_the_same_import_ends_the_same(tmp_path: Path, source: Path, lost: Lost) -> None:
+@EVERY
+def test_after_any_crash_the_same_import_ends_the_same(tmp_path: Path, source: Path, lost: Lost, every: int) -> None:
     injector, num_changes = crash_at(tmp_path / "whole", source, 0)
     injector.__exit__(None, None, None)
     expected = folder_bytes(tmp_path / "whole" / "graph")
-    # Not each of them: the stages are made of the same tasks.
-    for nth in range(1, num_changes, 3):
+    for nth in range(1, num_changes, every):
         injector, _ = crash_at(tmp_path / f"{nth}", source, nth)
         after = tmp_path / f"after-{nth}"
         after.mkdir()

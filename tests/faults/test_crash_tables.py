@@ -75,6 +75,10 @@ def import_tables(source: Path, graph: Path, injector: CrashInjector | None = No
     )
 
 
+# Not at each change where time is short: the stages are made of the same tasks.
+EVERY = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+
+
 def crash_at(root: Path, source: Path, nth: int) -> tuple[CrashInjector, int]:
     root.mkdir()
     injector = CrashInjector(root, nth)
@@ -87,15 +91,15 @@ def crash_at(root: Path, source: Path, nth: int) -> tuple[CrashInjector, int]:
 
 
 @pytest.mark.parametrize("lost", ["names", "data"])
+@EVERY
 def test_after_any_crash_the_same_import_ends_the_same(
-    tmp_path: Path, source: Path, lost: Lost, numbered: list[str]
+    tmp_path: Path, source: Path, lost: Lost, every: int, numbered: list[str]
 ) -> None:
     injector, num_changes = crash_at(tmp_path / "whole", source, 0)
     injector.__exit__(None, None, None)
     expected = folder_bytes(tmp_path / "whole" / "graph")
     least = NUM_GROUPS
-    # Not each of them: the stages are made of the same tasks.
-    for nth in range(1, num_changes, 5):
+    for nth in range(1, num_changes, every):
         injector, _ = crash_at(tmp_path / f"{nth}", source, nth)
         after = tmp_path / f"after-{nth}"
         after.mkdir()

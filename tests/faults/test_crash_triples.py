@@ -73,6 +73,10 @@ def import_triples(source: Path, graph: Path, injector: CrashInjector | None = N
     )
 
 
+# Not at each change where time is short: the stages are made of the same tasks.
+EVERY = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+
+
 def crash_at(root: Path, source: Path, nth: int) -> tuple[CrashInjector, int]:
     root.mkdir()
     injector = CrashInjector(root, nth)
@@ -85,8 +89,9 @@ def crash_at(root: Path, source: Path, nth: int) -> tuple[CrashInjector, int]:
 
 
 @pytest.mark.parametrize("lost", ["names", "data"])
+@EVERY
 def test_after_any_crash_the_same_import_ends_the_same(
-    tmp_path: Path, source: Path, lost: Lost, parsed: list[str]
+    tmp_path: Path, source: Path, lost: Lost, every: int, parsed: list[str]
 ) -> None:
     injector, num_changes = crash_at(tmp_path / "whole", source, 0)
     injector.__exit__(None, None, None)
@@ -94,7 +99,7 @@ def test_after_any_crash_the_same_import_ends_the_same(
     num_slices = len(parsed)
     assert num_slices > len(list(source.iterdir()))
     most_saved = 0
-    for nth in range(1, num_changes, 3):
+    for nth in range(1, num_changes, every):
         parsed.clear()
         injector, _ = crash_at(tmp_path / f"{nth}", source, nth)
         after = tmp_path / f"after-{nth}"

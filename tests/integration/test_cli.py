@@ -186,7 +186,7 @@ def test_what_is_printed_may_name_what_is_not_utf_8(source: Path, tmp_path: Path
     program = "from diskhop.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program, "import", str(source), f"{tmp_path}/\udcff"],
-        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict", "COLUMNS": "1000"},  # paths are not folded
         capture_output=True,
         check=False,
     )

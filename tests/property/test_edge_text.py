@@ -179,7 +179,7 @@ def small_slices() -> Iterator[None]:
         yield
 
 
-SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @SLOW

@@ -109,7 +109,7 @@ def small_slices() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), in_one_group=st.booleans())
 def test_triples_equal_a_dictionary_of_names(graph: Graph, in_one_group: bool) -> None:
     entities, relations = graph.names()

@@ -112,7 +112,7 @@ def test_what_was_exported_imports_to_the_same_bytes(
         assert [path.name for path in sorted(folder.iterdir())] == ["again", "moved", "out", "plain", "source"]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(seed=st.integers(0, 2**32), num_nodes=st.integers(1, 40), num_edges=st.integers(0, 200))
 def test_tables_have_what_the_arrays_have(seed: int, num_nodes: int, num_edges: int) -> None:
     arrays = random_arrays(np.random.default_rng(seed), num_nodes, num_edges)

@@ -144,7 +144,7 @@ IDS = {
 
 @pytest.mark.parametrize("kind", IDS)
 @pytest.mark.parametrize("has_nodes", [True, False])
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), style=st.sampled_from(["parquet", "csv"]), parts=st.integers(1, 3), group=st.integers(1, 9))
 def test_ids_are_numbered_as_a_dict_would(
     monkeypatch: pytest.MonkeyPatch, kind: str, has_nodes: bool, data: Any, style: str, parts: int, group: int
