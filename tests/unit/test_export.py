@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from diskhop.budget import Budget
@@ -93,6 +93,7 @@ def random_arrays(generator: np.random.Generator, num_nodes: int, num_edges: int
     format_name=st.sampled_from(["numpy", "graphbolt"]),
     order=st.sampled_from([None, "hot"]),
 )
+@example(seed=165, num_nodes=1, num_edges=0, format_name="graphbolt", order=None)  # labels, and none is known
 def test_what_was_exported_imports_to_the_same_bytes(
     seed: int, num_nodes: int, num_edges: int, format_name: str, order: Any
 ) -> None:

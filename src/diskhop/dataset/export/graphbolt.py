@@ -108,7 +108,8 @@ class _Folder:
                     if nodes.split_length(part, number):
                         data = self._write_set(nodes, part, number, labels, is_covered)
                         task.setdefault(key, []).append(entry_type | {"data": data})
-            if labels is not None and _are_labelled(labels[~is_covered]):
+            # Where no set has any, it is known only so that there are labels.
+            if labels is not None and (not is_covered.any() or _are_labelled(labels[~is_covered])):
                 self._write_labels(nodes, entry_type, folder)
 
     def _write_set(
