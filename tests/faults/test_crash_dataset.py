@@ -21,6 +21,7 @@ from diskhop.dataset.verify import verify
 from diskhop.errors import DestinationError, DiskhopError, FormatError
 from diskhop.io.atomic import sync_directory, write_file
 from diskhop.io.faults import CrashInjector, Lost
+from tests.crashes import Crashes
 from tests.graphs import folder_bytes, make_dataset, memory_folder, threads_engine
 
 LOST: list[Lost] = ["names", "data"]
@@ -96,31 +97,15 @@ def test_after_any_crash_an_import_in_hot_order_ends_the_same(
     monkeypatch.setattr(RowMover, "_fits", lambda _mover, _table_bytes: False)
     hot = ImportOptions(order="hot", undirected=True)
 
-    def run(root: Path, injector: CrashInjector | None = None) -> None:
+    def run(graph: Path, injector: CrashInjector | None = None) -> None:
         engine = threads_engine() if injector is None else Engine("threads", 1, injector.native)
-        import_graph(source, root / "graph", engine=engine, injector=injector, options=hot)
+        import_graph(source, graph, engine=engine, injector=injector, options=hot)
 
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    with CrashInjector(whole, 0) as injector:
-        run(whole, injector)
-        num_changes = injector.num_changes
-    expected = folder_bytes(whole / "graph")
     kept = 0
-    for nth in range(1, num_changes + 1):
-        root, after = tmp_path / f"{nth}", tmp_path / f"after-{nth}"
-        root.mkdir()
-        after.mkdir()
-        with CrashInjector(root, nth) as injector:
-            with pytest.raises(CrashError):
-                run(root, injector)
-            injector.write_survivors(after, lost)
-        kept += (after / ".graph.work" / "features" / "rows").exists()
-        if not (after / "graph").exists():
-            run(after)
-            assert [path.name for path in after.iterdir()] == ["graph"]
-        assert folder_bytes(after / "graph") == expected
-        assert verify(after / "graph") == []
+    for graph in Crashes(tmp_path, run).each(1, lost):
+        kept += (graph.parent / ".graph.work" / "features" / "rows").exists()
+        if not graph.exists():
+            run(graph)
     assert kept > 5
 
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diskhop._native import CrashError, Engine
+from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.dataset import builder
 from diskhop.dataset.convert import edge_tasks, edge_work, import_graph
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.sort_plan import SortLimits
-from diskhop.dataset.verify import verify
 from diskhop.errors import SourceError
 from diskhop.io.faults import CrashInjector, Lost
+from tests.crashes import EVERY, Crashes
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 
 # Mapped through a set; listed by DuckDB.
@@ -97,62 +97,27 @@ def import_edges(source: Path, graph: Path, injector: CrashInjector | None = Non
     )
 
 
-# Not at each change where time is short: the stages are made of the same tasks.
-EVERY = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
-
-
-def crash_at(root: Path, source: Path, nth: int) -> tuple[CrashInjector, int]:
-    root.mkdir()
-    injector = CrashInjector(root, nth)
-    if nth == 0:
-        import_edges(source, root / "graph", injector)
-    else:
-        with pytest.raises(CrashError):
-            import_edges(source, root / "graph", injector)
-    return injector, injector.num_changes
-
-
 @pytest.mark.parametrize("lost", ["names", "data"])
 @EVERY
 def test_after_any_crash_the_same_import_ends_the_same(tmp_path: Path, source: Path, lost: Lost, every: int) -> None:
-    injector, num_changes = crash_at(tmp_path / "whole", source, 0)
-    injector.__exit__(None, None, None)
-    expected = folder_bytes(tmp_path / "whole" / "graph")
-    for nth in range(1, num_changes, every):
-        injector, _ = crash_at(tmp_path / f"{nth}", source, nth)
-        after = tmp_path / f"after-{nth}"
-        after.mkdir()
-        with injector:
-            injector.write_survivors(after, lost)
-        was_there = (after / "graph").exists()
-        if not was_there:
-            import_edges(source, after / "graph")
-        assert folder_bytes(after / "graph") == expected
-        assert verify(after / "graph") == []
-        # The work folder goes after the dataset has come: a crash between them leaves both.
-        assert {path.name for path in after.iterdir()} - {".graph.work"} == {"graph"}
-        assert was_there or not (after / ".graph.work").exists()
-        shutil.rmtree(tmp_path / f"{nth}")
+    for graph in Crashes(tmp_path, partial(import_edges, source)).each(every, lost):
+        if not graph.exists():
+            import_edges(source, graph)
 
 
 def test_what_was_parsed_is_not_parsed_again(tmp_path: Path, source: Path, parsed: list[str]) -> None:
-    injector, num_changes = crash_at(tmp_path / "whole", source, 0)
-    injector.__exit__(None, None, None)
+    crashes = Crashes(tmp_path, partial(import_edges, source))
     assert len(parsed) == NUM_SLICES
     most_saved = 0
-    for nth in range(1, num_changes, 7):
-        parsed.clear()
-        injector, _ = crash_at(tmp_path / f"{nth}", source, nth)
-        after = tmp_path / f"after-{nth}"
-        after.mkdir()
-        with injector:
-            injector.write_survivors(after, "names")
+    parsed.clear()
+    for graph in crashes.each(7, "names"):
         num_before = len(parsed)
-        if not (after / "graph").exists():
-            import_edges(source, after / "graph")
+        if not graph.exists():
+            import_edges(source, graph)
             # One slice may have been on its way.
             assert len(parsed) <= NUM_SLICES + 1
             most_saved = max(most_saved, num_before)
+        parsed.clear()
     assert most_saved == NUM_SLICES
 
 

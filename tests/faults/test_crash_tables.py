@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diskhop._native import CrashError, Engine
+from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.dataset.convert import import_graph, table_tasks, table_work
 from diskhop.dataset.convert.options import ImportOptions
-from diskhop.dataset.verify import verify
 from diskhop.errors import SourceError
 from diskhop.io.faults import CrashInjector, Lost
+from tests.crashes import EVERY, Crashes
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 
 NUM_EDGES = 60
@@ -75,45 +75,17 @@ def import_tables(source: Path, graph: Path, injector: CrashInjector | None = No
     )
 
 
-# Not at each change where time is short: the stages are made of the same tasks.
-EVERY = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
-
-
-def crash_at(root: Path, source: Path, nth: int) -> tuple[CrashInjector, int]:
-    root.mkdir()
-    injector = CrashInjector(root, nth)
-    if nth == 0:
-        import_tables(source, root / "graph", injector)
-    else:
-        with pytest.raises(CrashError):
-            import_tables(source, root / "graph", injector)
-    return injector, injector.num_changes
-
-
 @pytest.mark.parametrize("lost", ["names", "data"])
 @EVERY
 def test_after_any_crash_the_same_import_ends_the_same(
     tmp_path: Path, source: Path, lost: Lost, every: int, numbered: list[str]
 ) -> None:
-    injector, num_changes = crash_at(tmp_path / "whole", source, 0)
-    injector.__exit__(None, None, None)
-    expected = folder_bytes(tmp_path / "whole" / "graph")
     least = NUM_GROUPS
-    for nth in range(1, num_changes, every):
-        injector, _ = crash_at(tmp_path / f"{nth}", source, nth)
-        after = tmp_path / f"after-{nth}"
-        after.mkdir()
-        with injector:
-            injector.write_survivors(after, lost)
-        was_there = (after / "graph").exists()
-        if not was_there:
+    for graph in Crashes(tmp_path, partial(import_tables, source)).each(every, lost):
+        if not graph.exists():
             numbered.clear()
-            import_tables(source, after / "graph")
+            import_tables(source, graph)
             least = min(least, len(numbered))
-        assert folder_bytes(after / "graph") == expected
-        assert verify(after / "graph") == []
-        assert was_there or not (after / ".graph.work").exists()
-        shutil.rmtree(tmp_path / f"{nth}")
     assert least == 0
 
 

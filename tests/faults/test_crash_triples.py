@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diskhop._native import CrashError, Engine
+from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.dataset.convert import import_graph, triple_tasks, triples
-from diskhop.dataset.verify import verify
 from diskhop.errors import SourceError
 from diskhop.io.faults import CrashInjector, Lost
+from tests.crashes import EVERY, Crashes
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 
 SLICE_BYTES = 120
@@ -73,51 +73,24 @@ def import_triples(source: Path, graph: Path, injector: CrashInjector | None = N
     )
 
 
-# Not at each change where time is short: the stages are made of the same tasks.
-EVERY = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
-
-
-def crash_at(root: Path, source: Path, nth: int) -> tuple[CrashInjector, int]:
-    root.mkdir()
-    injector = CrashInjector(root, nth)
-    if nth == 0:
-        import_triples(source, root / "graph", injector)
-    else:
-        with pytest.raises(CrashError):
-            import_triples(source, root / "graph", injector)
-    return injector, injector.num_changes
-
-
 @pytest.mark.parametrize("lost", ["names", "data"])
 @EVERY
 def test_after_any_crash_the_same_import_ends_the_same(
     tmp_path: Path, source: Path, lost: Lost, every: int, parsed: list[str]
 ) -> None:
-    injector, num_changes = crash_at(tmp_path / "whole", source, 0)
-    injector.__exit__(None, None, None)
-    expected = folder_bytes(tmp_path / "whole" / "graph")
+    crashes = Crashes(tmp_path, partial(import_triples, source))
     num_slices = len(parsed)
     assert num_slices > len(list(source.iterdir()))
     most_saved = 0
-    for nth in range(1, num_changes, every):
-        parsed.clear()
-        injector, _ = crash_at(tmp_path / f"{nth}", source, nth)
-        after = tmp_path / f"after-{nth}"
-        after.mkdir()
-        with injector:
-            injector.write_survivors(after, lost)
+    parsed.clear()
+    for graph in crashes.each(every, lost):
         num_before = len(parsed)
-        was_there = (after / "graph").exists()
-        if not was_there:
-            import_triples(source, after / "graph")
+        if not graph.exists():
+            import_triples(source, graph)
             # One slice may have been on its way.
             assert len(parsed) <= num_slices + 1
             most_saved = max(most_saved, num_before)
-        assert folder_bytes(after / "graph") == expected
-        assert verify(after / "graph") == []
-        assert {path.name for path in after.iterdir()} - {".graph.work"} == {"graph"}
-        assert was_there or not (after / ".graph.work").exists()
-        shutil.rmtree(tmp_path / f"{nth}")
+        parsed.clear()
     assert most_saved == num_slices
 
 

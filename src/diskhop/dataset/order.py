@@ -24,7 +24,7 @@ from diskhop.errors import SourceError
 
 ORDERS = ("input", "hot")
 _EDGES_A_BLOCK = 1 << 18
-# Two ids of up to 8 bytes as they are read, and as the core takes them; a number and a mark.
+# Two ids of up to 8 bytes as they are read, and as the core takes them; numbers of edges twice.
 _BYTES_AN_EDGE = 48
 _NAME = "hot order"
 
@@ -83,15 +83,13 @@ def find_hot_order(
 
         def count_block(block: tuple[int, int]) -> int:
             sources, destinations = edges.read(block[0], block[1] - block[0])
-            numbers = np.arange(*block)
-            if tidying is not None and (tidying.drop_loops or tidying.both_ways):
-                is_left_out = sources == destinations
-                if not tidying.drop_loops:  # of a loop both ways, which UndirectedEdges puts side by side, one stays
-                    is_left_out &= numbers % 2 == 1
-                sources, numbers = sources[~is_left_out], numbers[~is_left_out]
+            counted = None if tidying is None else _counted_edges(sources, destinations, block[0], tidying)
+            if counted is not None:
+                sources = sources[counted]
             bad = count_ids(native_ids(sources), counts)
             if bad < len(sources):
-                raise _no_node("source", int(numbers[bad]), sources[bad], num_nodes, origin)
+                number = block[0] + (bad if counted is None else int(counted[bad]))
+                raise _no_node("source", number, sources[bad], num_nodes, origin)
             return block[1]
 
         for done in map_in_order(count_block, row_ranges(edges.num_edges, _EDGES_A_BLOCK), threads):
@@ -136,6 +134,18 @@ def native_ids(ids: NDArray[Any]) -> NDArray[Any]:
     """Integers as the core takes them, uint32 or int64; what fits neither becomes an id that no node has."""
     wanted = ids.dtype if ids.dtype == np.uint32 else np.dtype(np.int64)
     return np.ascontiguousarray(ids, dtype=wanted)
+
+
+def _counted_edges(
+    sources: NDArray[Any], destinations: NDArray[Any], first: int, tidying: Tidying
+) -> NDArray[np.int64] | None:
+    """Which of edges first, first + 1, ... are no loops that are left out; None: all of them."""
+    if not (tidying.drop_loops or tidying.both_ways):
+        return None
+    is_left_out = sources == destinations
+    if not tidying.drop_loops:  # of a loop both ways, which UndirectedEdges puts side by side, one stays
+        is_left_out &= (first + np.arange(len(sources))) % 2 == 1
+    return np.flatnonzero(~is_left_out)
 
 
 def _count_dtype(num_edges: int) -> str:

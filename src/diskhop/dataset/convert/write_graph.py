@@ -42,7 +42,7 @@ def write_graph(
         builder.add_nodes(node_type, nodes.count)
     shop.budget.require(_most_held(graph, options))
     builder.require_space(result_bytes(graph, options))
-    tidying = _tidying(options) if graph.counts_repeats or _tidying(options).leaves_out else None
+    tidying = _tidying(options, graph)
     counts = {}
     with ExitStack() as held:
         order = None
@@ -62,6 +62,7 @@ def write_graph(
                     tidying=tidying,
                     origin=given.origin,
                 )
+        # After the sort, which takes what the budget has.
         moved = None if order is None else _Moved(order, edges.identity, held, shop)
         for node_type, nodes in graph.nodes.items():
             writer = _NodeWriter(node_type, nodes, builder, options, moved, shop, origin)
@@ -93,12 +94,14 @@ def result_bytes(graph: SourceGraph, options: ImportOptions) -> int:
     return num_bytes
 
 
-def _tidying(options: ImportOptions) -> Tidying:
-    return Tidying(
+def _tidying(options: ImportOptions, graph: SourceGraph) -> Tidying | None:
+    """What is counted and left out; None: nothing, which takes no look at the edges."""
+    tidying = Tidying(
         both_ways=bool(options.undirected),
         drop_loops=options.self_loops == "drop",
         drop_duplicates=options.duplicates == "drop",
     )
+    return tidying if graph.counts_repeats or tidying.leaves_out else None
 
 
 def _with_random_features(graph: SourceGraph, dim: int, origin: str) -> SourceGraph:
