@@ -35,7 +35,6 @@ void check_parts(const KeyLayout& layout, std::uint64_t source, std::uint64_t de
   check(source_of(layout, key) == source && destination_of(layout, key) == destination, "a key gives back its ends");
   check(number_of(layout, key) == number, "and its number");
   check(key_width(key) <= layout.bits(), "and is no wider than said");
-  check(first_node_from(layout, key) == destination + (source > 0 || number > 0), "nodes begin at their first key");
 }
 
 void keys_hold_ids_at_every_limit() {
@@ -150,12 +149,12 @@ void streams_come_back(const std::string& engine_name) {
   {
     StreamFileWriter writer(*engine, pool, path, num_streams, 4096, 2);
     for (std::uint32_t i = 0; i < 20'000; ++i) {
-      // Stream 3 stays empty, stream 4 gets whole runs.
+      // Stream 3 stays empty, stream 4 gets many at a time.
       const std::size_t stream = draw(i, 3);
       writer.append(stream, i);
       expected[stream].push_back(i);
       if (i % 1000 == 7) {
-        writer.append_run<std::uint32_t>(4, i, [](std::size_t k) { return static_cast<std::uint32_t>(k); });
+        for (std::uint32_t k = 0; k < i; ++k) writer.append(4, k);
         for (std::uint32_t k = 0; k < i; ++k) expected[4].push_back(k);
       }
     }
@@ -313,14 +312,29 @@ Lists expected_lists(std::vector<Edge> edges, const KeyLayout& layout) {
   return lists;
 }
 
-template <typename Value, typename Wide>
-void read_stream(Engine& engine, const StreamFile& file, std::size_t stream, std::vector<Wide>& into) {
-  const Buffer window(2 * file.block_bytes());
-  StreamReader reader(engine, file, stream, {window.data(), 2 * file.block_bytes()});
-  for (auto block = reader.next(); !block.empty(); block = reader.next()) {
-    const auto* const values = reinterpret_cast<const Value*>(block.data());
-    for (std::size_t i = 0; i < block.size() / sizeof(Value); ++i) into.push_back(static_cast<Wide>(values[i]));
+/// Adds what the lists have of sorted edges, up to the last one's destination.
+void append(Lists& lists, const KeyLayout& layout, const SortedEdges& sorted) {
+  const auto before = static_cast<std::int64_t>(lists.indices.size());
+  const std::uint64_t first_node = lists.indptr.size();
+  std::vector<std::int64_t> indptr(sorted.last_destination() + 1 - std::min(first_node, sorted.last_destination() + 1));
+  sorted.copy_indptr(first_node, indptr);
+  for (const std::int64_t start : indptr) lists.indptr.push_back(before + start);
+  if (layout.index_bytes() == 4) {
+    std::vector<std::uint32_t> indices(sorted.num_edges());
+    sorted.copy_indices(0, sorted.num_edges(), reinterpret_cast<std::byte*>(indices.data()));
+    lists.indices.insert(lists.indices.end(), indices.begin(), indices.end());
+  } else {
+    lists.indices.resize(lists.indices.size() + sorted.num_edges());
+    sorted.copy_indices(0, sorted.num_edges(), reinterpret_cast<std::byte*>(lists.indices.data() + before));
   }
+  if (layout.is_numbered) {
+    lists.numbers.resize(lists.indices.size());
+    sorted.copy_numbers(0, std::span(lists.numbers).subspan(static_cast<std::size_t>(before)));
+  }
+}
+
+void finish(Lists& lists, const KeyLayout& layout) {
+  lists.indptr.resize(layout.num_destinations + 1, static_cast<std::int64_t>(lists.indices.size()));
 }
 
 /// By way of the disk: each spill and each bucket by a thread of its own.
@@ -358,37 +372,27 @@ Lists lists_by_disk(const std::string& engine_name, const KeyLayout& layout, con
       });
     }
   }
+  const auto spilled = open_spilled_edges(*engine, pool, layout, spill_paths, starts, 2);
+  std::vector<KeyRange> ranges;
+  for (std::size_t bucket = 0; bucket < starts.size(); ++bucket) {
+    for (const KeyRange& range : spilled->cut(bucket, max_keys)) ranges.push_back(range);
+  }
+  std::vector<std::unique_ptr<SortedEdges>> sorted(ranges.size());
   {
     std::vector<std::jthread> threads;
     for (std::size_t worker = 0; worker < 3; ++worker) {
       threads.emplace_back([&, worker] {
-        for (std::size_t bucket = worker; bucket < starts.size(); bucket += 3) {
-          const std::uint64_t num_passes = sort_bucket(*engine, pool,
-                                                       {.layout = layout,
-                                                        .spill_paths = spill_paths,
-                                                        .bucket_starts = starts,
-                                                        .bucket = bucket,
-                                                        .part_path = folder.file("part" + std::to_string(bucket)),
-                                                        .block_bytes = 4096,
-                                                        .num_spare_blocks = 2,
-                                                        .num_window_blocks = 2,
-                                                        .max_keys = max_keys});
-          check(num_passes == 1 || max_keys < edges.size(), "what fits is read once");
-        }
+        for (std::size_t i = worker; i < ranges.size(); i += 3) sorted[i] = spilled->sort(ranges[i]);
       });
     }
   }
   Lists lists;
-  for (std::size_t bucket = 0; bucket < starts.size(); ++bucket) {
-    const StreamFile part(*engine, folder.file("part" + std::to_string(bucket)));
-    read_stream<std::int64_t>(*engine, part, part_indptr, lists.indptr);
-    if (layout.index_bytes() == 4) {
-      read_stream<std::uint32_t>(*engine, part, part_indices, lists.indices);
-    } else {
-      read_stream<std::int64_t>(*engine, part, part_indices, lists.indices);
-    }
-    read_stream<std::int64_t>(*engine, part, part_numbers, lists.numbers);
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    check(sorted[i]->num_edges() == ranges[i].num_edges, "a range has as many edges as it says");
+    check(sorted[i]->num_edges() <= max_keys, "and no more than there is memory for");
+    append(lists, layout, *sorted[i]);
   }
+  finish(lists, layout);
   return lists;
 }
 
@@ -397,22 +401,10 @@ Lists lists_by_table(const KeyLayout& layout, const std::vector<Edge>& edges, un
   const std::vector<std::uint64_t> sources = ends_of(edges, true);
   const std::vector<std::uint64_t> destinations = ends_of(edges, false);
   check(!table->add(0, column_of(sources), column_of(destinations), edges.size()), "edges in range are taken");
-  table->sort(num_threads);
+  const auto sorted = table->sort(num_threads);
   Lists lists;
-  lists.indptr.resize(layout.num_destinations + 1);
-  table->copy_indptr(0, lists.indptr);
-  if (layout.index_bytes() == 4) {
-    std::vector<std::uint32_t> indices(edges.size());
-    table->copy_indices(0, edges.size(), reinterpret_cast<std::byte*>(indices.data()));
-    lists.indices.assign(indices.begin(), indices.end());
-  } else {
-    lists.indices.resize(edges.size());
-    table->copy_indices(0, edges.size(), reinterpret_cast<std::byte*>(lists.indices.data()));
-  }
-  if (layout.is_numbered) {
-    lists.numbers.resize(edges.size());
-    table->copy_numbers(0, lists.numbers);
-  }
+  append(lists, layout, *sorted);
+  finish(lists, layout);
   return lists;
 }
 

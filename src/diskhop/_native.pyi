@@ -526,6 +526,8 @@ class KeyLayout:
     @property
     def source_bits(self) -> int: ...
     @property
+    def destination_bits(self) -> int: ...
+    @property
     def number_bits(self) -> int: ...
     @property
     def key_bytes(self) -> int: ...
@@ -551,20 +553,43 @@ class EdgeSpill:
     def finish(self) -> None:
         """Write the rest; the file is complete, and on the disk after an fsync."""
 
-def sort_bucket(
-    engine: Engine,
-    pool: BufferPool,
-    layout: KeyLayout,
-    spill_paths: Sequence[str],
-    bucket_starts: NDArray[np.uint64],
-    bucket: int,
-    part_path: str,
-    block_bytes: int,
-    num_spare_blocks: int,
-    num_window_blocks: int,
-    max_keys: int,
-) -> int:
-    """Sort a bucket into a file of streams: indices, indptr, numbers. Returns how often the spills were read."""
+class SortedEdges:
+    """Edges in the order of destination, source and number, in memory."""
+
+    @property
+    def num_edges(self) -> int: ...
+    @property
+    def last_destination(self) -> int:
+        """Of the last edge; there is one."""
+
+    def indices(self, first: int, count: int) -> NDArray[np.uint32] | NDArray[np.int64]: ...
+    def numbers(self, first: int, count: int) -> NDArray[np.int64]: ...
+    def indptr(self, first_node: int, count: int) -> NDArray[np.int64]:
+        """How many of these edges lead to nodes below first_node, first_node + 1, ..."""
+
+class KeyRange:
+    """Edges of a bucket that are sorted at once."""
+
+    @property
+    def num_edges(self) -> int: ...
+
+class SpilledEdges:
+    """All spills of a graph. Raises FormatError for one that is damaged."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        pool: BufferPool,
+        layout: KeyLayout,
+        spill_paths: Sequence[str],
+        bucket_starts: NDArray[np.uint64],
+        window_blocks: int,
+    ) -> None: ...
+    def cut(self, bucket: int, max_edges: int) -> list[KeyRange]:
+        """A bucket in ranges of at most so many edges, in order; one with more is read for it."""
+
+    def sort(self, range: KeyRange) -> SortedEdges:
+        """Read and sort a range: from the pool its keys twice, and once after it."""
 
 class EdgeTable:
     """Edges sorted in memory: twice their keys."""
@@ -573,20 +598,5 @@ class EdgeTable:
     def add(self, first_number: int, sources: Ids, destinations: Ids) -> tuple[int, bool] | None:
         """See EdgeSpill."""
 
-    def sort(self, num_threads: int) -> None: ...
-    def indices(self, first: int, count: int) -> NDArray[np.uint32] | NDArray[np.int64]: ...
-    def numbers(self, first: int, count: int) -> NDArray[np.int64]: ...
-    def indptr(self, first_node: int, count: int) -> NDArray[np.int64]: ...
-
-class StreamFile:
-    """A file of streams, open for reading. Raises FormatError for one that is damaged."""
-
-    def __init__(self, engine: Engine, path: str) -> None: ...
-    def num_bytes(self, stream: int) -> int: ...
-
-class StreamReader:
-    """One stream from front to back, read ahead through a window of at least two blocks."""
-
-    def __init__(self, engine: Engine, file: StreamFile, stream: int, window: NDArray[np.uint8]) -> None: ...
-    def next(self) -> NDArray[np.uint8]:
-        """The next block, valid until the following call; empty at the end."""
+    def sort(self, num_threads: int) -> SortedEdges:
+        """The table is empty after it."""

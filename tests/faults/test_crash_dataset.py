@@ -13,15 +13,17 @@ import numpy as np
 import pytest
 
 from diskhop._native import CrashError, Engine, FaultInjector, FaultRule
+from diskhop.dataset import builder
 from diskhop.dataset.convert import import_graph
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import open_dataset
 from diskhop.dataset.moved_rows import RowMover
+from diskhop.dataset.sort_plan import SortLimits
 from diskhop.dataset.verify import verify
 from diskhop.errors import DestinationError, DiskhopError, FormatError
 from diskhop.io.atomic import sync_directory, write_file
 from diskhop.io.faults import CrashInjector, Lost
-from tests.crashes import Crashes
+from tests.crashes import EVERY, Crashes
 from tests.graphs import folder_bytes, make_dataset, memory_folder, threads_engine
 
 LOST: list[Lost] = ["names", "data"]
@@ -107,6 +109,34 @@ def test_after_any_crash_an_import_in_hot_order_ends_the_same(
         if not graph.exists():
             run(graph)
     assert kept > 5
+
+
+@EVERY
+@pytest.mark.parametrize("lost", LOST)
+def test_after_any_crash_an_import_by_way_of_the_disk_ends_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: Lost, every: int
+) -> None:
+    """Nodes that only edges tell are counted while edges go to the disk: what has come there counts again."""
+    limits = SortLimits(in_memory_bytes=0, spill_bytes=1 << 13, bucket_keys=1 << 9, least_block_bytes=4096)
+    monkeypatch.setattr(builder, "SortLimits", lambda: limits)
+    source = tmp_path / "source"
+    source.mkdir()
+    generator = np.random.default_rng(0)
+    np.save(source / "edge_index.npy", generator.integers(0, 200, (2, 1500)))
+    np.save(source / "edge_weight.npy", generator.random(1500, np.float32))
+
+    def run(graph: Path, injector: CrashInjector | None) -> None:
+        engine = Engine("threads", 1, None if injector is None else injector.native)
+        options = ImportOptions(undirected=True, duplicates="drop")
+        import_graph(source, graph, engine=engine, threads=1, injector=injector, options=options)
+
+    num_resumed = 0
+    for graph in Crashes(tmp_path, run).each(every, lost):
+        work = graph.with_name(".graph.work") / "sort-edge"
+        num_resumed += any(work.glob("spill-*"))
+        if not graph.exists():
+            run(graph, None)
+    assert num_resumed > 0, "some went on from spills"
 
 
 @pytest.mark.parametrize("lost", LOST)

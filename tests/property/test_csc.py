@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 
 from diskhop.budget import Budget
-from diskhop.dataset.csc import sort_edges
+from diskhop.dataset import external_sort
+from diskhop.dataset.csc import highest_id_to_sort, sorted_lists
 from diskhop.dataset.edge_keys import EdgeShape
-from diskhop.dataset.edges import ArrayEdges, highest_id
+from diskhop.dataset.edges import ArrayEdges, highest_ids
+from diskhop.dataset.external_sort import Sorting
+from diskhop.dataset.lists import ListBlock
 from diskhop.dataset.progress import silent
 from diskhop.dataset.sort_plan import SortLimits, bytes_in_memory, plan_crew, plan_cut
 from diskhop.errors import BudgetError, SourceError
@@ -28,7 +31,6 @@ from tests.graphs import SlowEdges, memory_folder, threads_engine
 TINY = SortLimits(
     least_block_bytes=4096,
     most_block_bytes=4096,
-    part_block_bytes=4096,
     bucket_keys=40,
     thread_bytes=1,
     read_edges=13,
@@ -52,6 +54,18 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield found
 
 
+def sorting_in(work: WorkFolder, budget: Budget, *, threads: int, limits: SortLimits) -> Sorting:
+    return Sorting(
+        work=work,
+        stage="sort",
+        budget=budget,
+        threads=threads,
+        tools=Tools(threads_engine()),
+        progress=silent,
+        limits=limits,
+    )
+
+
 def lists_of(
     folder: Path,
     pairs: NDArray[Any],
@@ -72,28 +86,28 @@ def lists_of(
     )
     budget = Budget(memory_bytes)
     with WorkFolder(folder / "graph") as work:
-        ordered = sort_edges(
-            ArrayEdges(pairs),
-            shape,
-            work=work,
-            stage="sort",
-            budget=budget,
-            threads=threads,
-            tools=Tools(threads_engine()),
-            progress=silent,
-            limits=limits,
-        )
-        with ordered:
-            blocks = [[block.copy() for block in ordered.indptr()], [block.copy() for block in ordered.indices()]]
-            if is_numbered:
-                blocks.append([block.copy() for block in ordered.edge_ids()])
+        lists = sorted_lists(ArrayEdges(pairs), shape, sorting_in(work, budget, threads=threads, limits=limits))
+        with lists as found:
+            blocks = list(found)
         by_disk = limits.in_memory_bytes == 0 and pairs.shape[1] > 0
         assert work.path.exists() == by_disk, "only what goes by way of the disk leaves work"
         work.remove()
     assert budget.available_bytes == memory_bytes, "all that was reserved was given back"
-    empty = [np.zeros(0, np.int64), np.zeros(0, shape.index_dtype), np.zeros(0, np.int64)]
-    indptr, indices, *edge_ids = (np.concatenate(each) if each else empty[place] for place, each in enumerate(blocks))
-    return Lists(indptr, indices, edge_ids[0] if edge_ids else None)
+    return joined(blocks, is_numbered=is_numbered)
+
+
+def joined(blocks: list[ListBlock], *, is_numbered: bool) -> Lists:
+    first = 0
+    for block in blocks:
+        assert block.first == first
+        assert ((block.starts >= block.first) & (block.starts <= block.end)).all()
+        assert (block.numbers is not None) == is_numbered
+        first = block.end
+    return Lists(
+        np.concatenate([block.starts for block in blocks]),
+        np.concatenate([block.indices for block in blocks]),
+        np.concatenate([block.numbers for block in blocks if block.numbers is not None]) if is_numbered else None,
+    )
 
 
 def expected_lists(pairs: NDArray[Any], num_destinations: int) -> Lists:
@@ -230,11 +244,11 @@ def test_what_is_read_at_once_in_memory_is_reserved(folder: Path, spare_bytes: i
     shape = EdgeShape(num_sources=1, num_destinations=1, num_edges=edges.num_edges, is_numbered=False, origin="x")
     smallest_bytes = bytes_in_memory(edges.num_edges, shape.layout().key_bytes, 1, limits)
     budget = Budget(smallest_bytes + spare_bytes)
-    with WorkFolder(folder / "graph") as work:
-        tools = Tools(threads_engine())
-        common: dict[str, Any] = {"budget": budget, "threads": 6, "tools": tools, "progress": silent, "limits": limits}
-        with sort_edges(edges, shape, work=work, stage="sort", **common):
-            pass
+    with (
+        WorkFolder(folder / "graph") as work,
+        sorted_lists(edges, shape, sorting_in(work, budget, threads=6, limits=limits)),
+    ):
+        pass
     num_readers = 1 + min(5, spare_bytes // READ_BYTES)
     assert budget.table() == {"sorting edges": smallest_bytes + (num_readers - 1) * READ_BYTES}
     assert edges.most_at_once <= num_readers * READ_EDGES
@@ -244,5 +258,67 @@ def test_the_highest_id_is_found_by_as_many_threads_as_the_budget_has_room_for()
     for memory_bytes in (7_000_000, 14_000_000, 1 << 30):
         edges = SlowEdges(2_000_000)
         budget = Budget(memory_bytes)
-        assert highest_id(edges, budget, threads=6) == 0
+        assert highest_ids(edges, budget, threads=6) == (0, 0)
         assert 16 * edges.most_at_once <= budget.peak_bytes
+
+
+class CountedEdges(ArrayEdges):
+    """How many edges were read."""
+
+    identity = "the same in every run"
+
+    def __init__(self, pairs: NDArray[Any]) -> None:
+        super().__init__(pairs)
+        self.num_read = 0
+
+    def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        sources, destinations = super().read(first, count)
+        self.num_read += len(sources)
+        return sources, destinations
+
+
+@settings(deadline=None, max_examples=30)
+@given(graph=graphs(), is_numbered=st.booleans(), limits=st.sampled_from([SortLimits(), TINY]), few=st.booleans())
+def test_nodes_are_counted_while_edges_go_to_the_disk(
+    graph: tuple[NDArray[np.int64], int, int], is_numbered: bool, limits: SortLimits, few: bool
+) -> None:
+    """few: a sample that may not show the highest id, which is then looked for once more."""
+    pairs, _, _ = graph
+    with pytest.MonkeyPatch.context() as patch, memory_folder(Path()) as folder, WorkFolder(folder / "graph") as work:
+        if few:
+            patch.setattr(external_sort, "_SAMPLED_PLACES", 1)
+            patch.setattr(external_sort, "_SAMPLED_EDGES_A_PLACE", 1)
+        edges = CountedEdges(pairs)
+        sorting = sorting_in(work, Budget(1 << 30), threads=2, limits=limits)
+        highest = highest_id_to_sort(edges, is_numbered, "graph", sorting)
+        assert highest == pairs.max(initial=-1)
+        edges.num_read = 0
+        shape = EdgeShape(
+            num_sources=highest + 1 or 1,
+            num_destinations=highest + 1 or 1,
+            num_edges=edges.num_edges,
+            is_numbered=is_numbered,
+            counts_are_found=True,
+            origin="graph",
+        )
+        if highest > 1 << 20:  # as many lists, nearly all empty
+            return
+        with sorted_lists(edges, shape, sorting) as found:
+            lists = joined(list(found), is_numbered=is_numbered)
+        assert_same(lists, expected_lists(pairs, shape.num_destinations), is_numbered=is_numbered)
+        if limits is TINY and not few:
+            assert edges.num_read == 0, "what was spilled to count nodes is not read again"
+        work.remove()
+
+
+def test_spills_that_counted_no_nodes_are_not_taken_for_told_counts(folder: Path) -> None:
+    pairs = np.array([[0, 1, 6, 4], [1, 2, 0, 3]])
+    with WorkFolder(folder / "graph") as work:
+        sorting = sorting_in(work, Budget(1 << 30), threads=1, limits=TINY)
+        assert highest_id_to_sort(CountedEdges(pairs), False, "graph", sorting) == 6
+        # As many bits, but node 6 is none.
+        shape = EdgeShape(num_sources=6, num_destinations=6, num_edges=4, is_numbered=False, origin="graph")
+        lists = sorted_lists(CountedEdges(pairs), shape, sorting)
+        with pytest.raises(SourceError, match="graph: edge 2 has source 6, but nodes are numbered 0 to 5"), lists:
+            pass
+        work.remove()

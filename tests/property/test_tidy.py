@@ -5,47 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from diskhop.budget import Budget
 from diskhop.dataset.builder import DatasetBuilder
 from diskhop.dataset.edges import ArrayEdges, UndirectedEdges
+from diskhop.dataset.lists import ListBlock
 from diskhop.dataset.sort_plan import SortLimits
 from diskhop.dataset.tidy import Tidying, TidyLists
 from tests.graphs import folder_bytes, random_pairs, threads_engine
 
 
-class ReusedBlocks:
-    """Lists whose blocks are overwritten as soon as the next is asked for, as those from a disk are."""
-
-    def __init__(self, lists: list[list[int]], num_pointers: list[int], num_edges: list[int]) -> None:
-        self._indptr = np.cumsum([0, *map(len, lists)])
-        self._indices = np.array([source for each in lists for source in each], np.uint32)
-        self._num_pointers = num_pointers
-        self._num_edges = num_edges
-
-    def indptr(self) -> Iterator[NDArray[np.int64]]:
-        return _blocks(self._indptr, self._num_pointers)
-
-    def indices(self) -> Iterator[NDArray[np.uint32]]:
-        return _blocks(self._indices, self._num_edges)
-
-    def edge_ids(self) -> Iterator[NDArray[np.int64]]:
-        return _blocks(np.arange(len(self._indices)), self._num_edges[::-1])
-
-
-def _blocks(values: NDArray[Any], lengths: list[int]) -> Iterator[NDArray[Any]]:
-    start = number = 0
-    while start < len(values):
-        block = values[start : start + lengths[number % len(lengths)]].copy()
-        start, number = start + len(block), number + 1
-        yield block
-        block[:] = 7_777
+def blocks_of(lists: list[list[int]], num_edges: list[int], num_early: list[int]) -> Iterator[ListBlock]:
+    """Lists in blocks of so many edges; of the starts that fit two blocks, so many are in the first of them."""
+    starts = np.cumsum([0, *map(len, lists)])
+    indices = np.array([source for each in lists for source in each], np.uint32)
+    first = place = number = 0
+    while True:
+        end = min(first + num_edges[number % len(num_edges)], len(indices))
+        below, most = np.searchsorted(starts, [end, end + 1])
+        given = len(starts) if first == len(indices) else min(below + num_early[number % len(num_early)], most)
+        given = max(given, place)
+        yield ListBlock(first, starts[place:given], indices[first:end], np.arange(first, end))
+        first, place, number = end, given, number + 1
+        if place == len(starts) and first == len(indices):
+            return
 
 
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=4)
@@ -80,20 +67,22 @@ def tidied(lists: list[list[int]], tidying: Tidying) -> tuple[list[list[int]], l
 
 @given(
     lists=st.lists(st.lists(st.integers(0, 6), max_size=9).map(sorted), min_size=1, max_size=12),
-    num_pointers=SIZES,
     num_edges=SIZES,
+    num_early=st.lists(st.integers(0, 3), min_size=1, max_size=4),
     tidying=st.builds(Tidying, both_ways=st.booleans(), drop_loops=st.booleans(), drop_duplicates=st.booleans()),
 )
 def test_lists_are_what_is_left_of_each_edge_by_itself(
-    lists: list[list[int]], num_pointers: list[int], num_edges: list[int], tidying: Tidying
+    lists: list[list[int]], num_edges: list[int], num_early: list[int], tidying: Tidying
 ) -> None:
     expected, places, counts = tidied(lists, tidying)
-    tidy = TidyLists(ReusedBlocks(lists, num_pointers, num_edges), tidying)
-    indices = [source for block in tidy.indices() for source in block.tolist()]
-    indptr = [start for block in tidy.indptr() for start in block.tolist()]
+    tidy = TidyLists(blocks_of(lists, num_edges, num_early), tidying)
+    blocks = list(tidy.blocks())
+    indices = [source for block in blocks for source in block.indices.tolist()]
+    indptr = [start for block in blocks for start in block.starts.tolist()]
     assert [indices[start:stop] for start, stop in pairwise(indptr)] == expected
     assert len(indptr) == len(lists) + 1
-    assert [number for block in tidy.edge_ids() for number in block.tolist()] == places
+    numbers = [block.numbers for block in blocks if block.numbers is not None]
+    assert [number for block in numbers for number in block.tolist()] == places
     assert (tidy.counts.loops, tidy.counts.duplicates) == counts
 
 

@@ -329,7 +329,10 @@ def test_transposed_pairs_give_the_same_graph(tmp_path: Path) -> None:
         ({"edge_index": np.zeros((2, 0), int)}, "the graph has no nodes"),
         ({"edge_index": np.zeros((2, 0), int), "num_nodes": np.int64(0)}, "the graph has no nodes"),
         ({"edge_index": np.array([[-1], [-1]])}, "the graph has no nodes"),
-        ({"edge_index": np.array([[0], [2**63 - 1]])}, "id 9223372036854775807 is out of range: ids must be less"),
+        (
+            {"edge_index": np.array([[0], [2**63 - 1]])},
+            "id 9223372036854775807 of nodes 'node' is out of range: ids must be less",
+        ),
         ({"edge_index": np.array([[0], [1]]), "num_nodes": np.int64(-3)}, "num_nodes: is -3, must be from 0"),
     ],
 )

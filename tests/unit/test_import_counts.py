@@ -105,7 +105,7 @@ def test_sorting_is_planned_for_any_count(num_edges: int, is_numbered: bool) -> 
         assert max(crew.spill_bytes, crew.sort_bytes) <= memory_bytes
         spilled = [stop - start for start, stop in row_ranges(num_edges, cut.spill_edges)]
         assert sum(spilled) == num_edges
-    assert shape.part_bytes == num_edges * (8 + 8 * is_numbered) + 8 * (2**31 + 1)
+    assert shape.list_bytes == num_edges * (8 + 8 * is_numbered) + 8 * (2**31 + 1)
 
 
 @pytest.mark.parametrize("num_edges", AROUND)

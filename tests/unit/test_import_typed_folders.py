@@ -151,7 +151,7 @@ def test_progress_ends_at_its_total(tmp_path: Path) -> None:
         (
             "author___writes___paper/edge_index",
             np.full((2, 5), 2**62),
-            "author: id 4611686018427387904 is out of range",
+            "id 4611686018427387904 of nodes 'author' is out of range",
         ),
         ("a___b___c___d/edge_index", np.zeros((2, 5), int), "a___b___c___d: must be named as paper__cites__paper is"),
         ("paper/node_feat", np.zeros((19, 3)), "paper: its arrays differ in the number of nodes ("),

@@ -79,29 +79,48 @@ class EdgeSpill {
                                                          std::span<const KeyWords> bucket_starts,
                                                          std::uint64_t block_bytes, std::size_t num_spare_blocks);
 
-/// A bucket's part of the lists: a file of streams with the sources of its edges (uint32 or int64), its entries of
-/// indptr (int64), and the numbers of its edges (int64) where keys have them. Parts one after another are the whole.
-inline constexpr std::size_t part_indices = 0;
-inline constexpr std::size_t part_indptr = 1;
-inline constexpr std::size_t part_numbers = 2;
-
-struct BucketSort {
-  KeyLayout layout;
-  std::vector<std::string> spill_paths;
-  std::vector<KeyWords> bucket_starts;  // of all buckets
-  std::size_t bucket = 0;
-  std::string part_path;
-  std::uint64_t block_bytes = 0;  // of the part
-  std::size_t num_spare_blocks = 1;
-  std::size_t num_window_blocks = 2;  // of the spills, read ahead where a bucket takes several passes
-  std::uint64_t max_keys = 1;         // that are sorted at once
+/// Edges in the order of their keys, in memory. Threading: any thread.
+class SortedEdges {
+ public:
+  virtual ~SortedEdges() = default;
+  [[nodiscard]] virtual std::uint64_t num_edges() const noexcept = 0;
+  /// Of the last edge; there is one.
+  [[nodiscard]] virtual std::uint64_t last_destination() const = 0;
+  /// Of edges `first` .. first + count: sources (as layout.index_bytes() says), numbers.
+  virtual void copy_indices(std::uint64_t first, std::uint64_t count, std::byte* out) const = 0;
+  virtual void copy_numbers(std::uint64_t first, std::span<std::int64_t> out) const = 0;
+  /// Of nodes first_node, first_node + 1, ...: the number of these edges to nodes below each.
+  virtual void copy_indptr(std::uint64_t first_node, std::span<std::int64_t> out) const = 0;
 };
 
-/// Sorts a bucket that the spills hold in pieces into its part. One of more than max_keys is read as often as it takes,
-/// a narrower range of keys each time. Returns how often it was read.
-/// Memory, from the pool: 2 * max_keys keys, a page for each spill, num_window_blocks of the spills, 3 +
-/// num_spare_blocks of the part. Throws IoError, CrashError, DamagedFileError.
-std::uint64_t sort_bucket(Engine& engine, BufferPool& pool, const BucketSort& job);
+/// Some of a bucket's edges: those with keys from `first` to `last`.
+struct KeyRange {
+  std::size_t bucket = 0;
+  KeyWords first;
+  KeyWords last;
+  std::uint64_t num_edges = 0;
+};
+
+/// All spills of a graph, open for sorting. Threading: any thread.
+class SpilledEdges {
+ public:
+  virtual ~SpilledEdges() = default;
+  /// Cuts a bucket into ranges of at most max_edges, in order, all of its edges in them. One of no more is a range and
+  /// is not looked at; else it is read once, and again for a narrow range of keys that holds too many.
+  /// Memory, from the pool: a window. Throws IoError, DamagedFileError.
+  [[nodiscard]] virtual std::vector<KeyRange> cut(std::size_t bucket, std::uint64_t max_edges) const = 0;
+  /// Reads and sorts a range. Memory, from the pool: its keys twice, once after it; a page for each block that a
+  /// bucket has, or a window where the range is not all of it. Throws IoError, DamagedFileError.
+  [[nodiscard]] virtual std::unique_ptr<SortedEdges> sort(const KeyRange& range) const = 0;
+};
+
+/// window_blocks: of the spills, read ahead where a bucket is read in order. Engine and pool must outlive it and what
+/// it sorts. Throws IoError, DamagedFileError.
+[[nodiscard]] std::unique_ptr<SpilledEdges> open_spilled_edges(Engine& engine, BufferPool& pool,
+                                                               const KeyLayout& layout,
+                                                               std::span<const std::string> spill_paths,
+                                                               std::span<const KeyWords> bucket_starts,
+                                                               std::size_t window_blocks);
 
 /// Edges that are sorted where they are. Takes twice the keys. Threading: add() for different edges from any thread;
 /// nothing else beside it.
@@ -111,13 +130,8 @@ class EdgeTable {
   /// Sets edges number first_number and so on; see EdgeSpill.
   [[nodiscard]] virtual std::optional<BadEnd> add(std::uint64_t first_number, const IdColumn& sources,
                                                   const IdColumn& destinations, std::size_t count) = 0;
-  /// Every edge was set.
-  virtual void sort(unsigned num_threads) = 0;
-  /// Of the sorted edges `first` .. first + count: sources (as layout.index_bytes() says), numbers.
-  virtual void copy_indices(std::uint64_t first, std::uint64_t count, std::byte* out) const = 0;
-  virtual void copy_numbers(std::uint64_t first, std::span<std::int64_t> out) const = 0;
-  /// Of nodes first_node, first_node + 1, ...: the number of edges to nodes below each.
-  virtual void copy_indptr(std::uint64_t first_node, std::span<std::int64_t> out) const = 0;
+  /// Every edge was set. The table is empty after it.
+  [[nodiscard]] virtual std::unique_ptr<SortedEdges> sort(unsigned num_threads) = 0;
 };
 
 /// Throws std::bad_alloc.

@@ -71,20 +71,6 @@ class StreamFileWriter {
     if ((reinterpret_cast<std::uintptr_t>(cursor) & (block_bytes_ - 1)) == 0) turn_block(stream);
   }
 
-  /// Adds value(0) to value(count - 1) to the end of a stream.
-  template <typename Value, typename MakeValue>
-  void append_run(std::size_t stream, std::size_t count, MakeValue value) {
-    for (std::size_t done = 0; done < count;) {
-      auto* const begin = reinterpret_cast<Value*>(cursors_[stream]);
-      const std::size_t filled_bytes = reinterpret_cast<std::uintptr_t>(begin) & (block_bytes_ - 1);
-      const std::size_t length = std::min(count - done, (block_bytes_ - filled_bytes) / sizeof(Value));
-      for (std::size_t i = 0; i < length; ++i) begin[i] = value(done + i);
-      done += length;
-      cursors_[stream] += length * sizeof(Value);
-      if (filled_bytes + length * sizeof(Value) == block_bytes_) turn_block(stream);
-    }
-  }
-
   /// Writes what is left and the index. Throws IoError or CrashError, as append() does, for any write that failed.
   void finish();
 

@@ -26,7 +26,6 @@ namespace {
 
 using IdArray = nb::ndarray<nb::ro, nb::ndim<1>, nb::device::cpu>;
 using StartArray = nb::ndarray<const std::uint64_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
-using WindowArray = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using BadEndTuple = std::optional<std::tuple<std::uint64_t, bool>>;
 
 IdColumn as_column(const IdArray& ids) {
@@ -64,6 +63,13 @@ BadEndTuple add_edges(Taker& taker, std::uint64_t first_number, const IdArray& s
   return std::tuple(bad->position, bad->is_source);
 }
 
+void require_within(std::uint64_t first, std::uint64_t count, std::uint64_t limit, const char* what) {
+  if (first > limit || count > limit - first) {
+    throw std::out_of_range(std::to_string(count) + " " + what + " from " + std::to_string(first) +
+                            " reach beyond the last, " + std::to_string(limit));
+  }
+}
+
 /// One class for both widths of keys.
 struct BoundSpill {
   std::unique_ptr<EdgeSpill> spill;
@@ -82,25 +88,7 @@ void make_spill(BoundSpill* self, Engine& engine, BufferPool& pool, nb::handle_t
   new (self) BoundSpill{make_edge_spill(engine, pool, encoded, layout, starts, block_bytes, num_spare_blocks)};
 }
 
-std::uint64_t sort_one(Engine& engine, BufferPool& pool, const KeyLayout& layout,
-                       const std::vector<nb::str>& spill_paths, const StartArray& bucket_starts, std::size_t bucket,
-                       nb::handle_t<nb::str> part_path, std::uint64_t block_bytes, std::size_t num_spare_blocks,
-                       std::size_t num_window_blocks, std::uint64_t max_keys) {
-  BucketSort job = {.layout = layout,
-                    .spill_paths = {},
-                    .bucket_starts = as_starts(bucket_starts),
-                    .bucket = bucket,
-                    .part_path = path_bytes(part_path),
-                    .block_bytes = block_bytes,
-                    .num_spare_blocks = num_spare_blocks,
-                    .num_window_blocks = num_window_blocks,
-                    .max_keys = max_keys};
-  for (const auto& path : spill_paths) job.spill_paths.push_back(path_bytes(path));
-  const nb::gil_scoped_release unlocked;
-  return sort_bucket(engine, pool, job);
-}
-
-/// A table, and how many edges and nodes it has: what is asked of it is checked here.
+/// A table and how many edges it has: what is asked of it is checked here.
 struct BoundTable {
   std::unique_ptr<EdgeTable> table;
   KeyLayout layout;
@@ -108,17 +96,39 @@ struct BoundTable {
 
   std::optional<BadEnd> add(std::uint64_t first_number, const IdColumn& sources, const IdColumn& destinations,
                             std::size_t count) {
-    require(first_number, count, num_edges, "edges");
+    require_within(first_number, count, num_edges, "edges");
     return table->add(first_number, sources, destinations, count);
   }
-
-  static void require(std::uint64_t first, std::uint64_t count, std::uint64_t limit, const char* what) {
-    if (first > limit || count > limit - first) {
-      throw std::out_of_range(std::to_string(count) + " " + what + " from " + std::to_string(first) +
-                              " reach beyond the last, " + std::to_string(limit));
-    }
-  }
 };
+
+struct BoundEdges {
+  std::unique_ptr<SortedEdges> edges;
+  KeyLayout layout;
+};
+
+struct BoundSpills {
+  std::unique_ptr<SpilledEdges> spills;
+  KeyLayout layout;
+};
+
+void open_spills(BoundSpills* self, Engine& engine, BufferPool& pool, const KeyLayout& layout,
+                 const std::vector<nb::str>& spill_paths, const StartArray& bucket_starts, std::size_t window_blocks) {
+  std::vector<std::string> paths;
+  for (const auto& path : spill_paths) paths.push_back(path_bytes(path));
+  const std::vector<KeyWords> starts = as_starts(bucket_starts);
+  const nb::gil_scoped_release unlocked;
+  new (self) BoundSpills{open_spilled_edges(engine, pool, layout, paths, starts, window_blocks), layout};
+}
+
+BoundEdges sort_range(const BoundSpills& self, const KeyRange& range) {
+  const nb::gil_scoped_release unlocked;
+  return {self.spills->sort(range), self.layout};
+}
+
+BoundEdges sort_table(BoundTable& self, unsigned num_threads) {
+  const nb::gil_scoped_release unlocked;
+  return {self.table->sort(num_threads), self.layout};
+}
 
 template <typename Value, typename Fill>
 nb::object filled(std::uint64_t count, Fill fill) {
@@ -130,33 +140,27 @@ nb::object filled(std::uint64_t count, Fill fill) {
   return nb::cast(as_array(std::move(values)));
 }
 
-nb::object table_indices(const BoundTable& self, std::uint64_t first, std::uint64_t count) {
-  BoundTable::require(first, count, self.num_edges, "edges");
+nb::object sorted_indices(const BoundEdges& self, std::uint64_t first, std::uint64_t count) {
+  require_within(first, count, self.edges->num_edges(), "edges");
   const auto fill = [&](auto& values) {
-    self.table->copy_indices(first, count, reinterpret_cast<std::byte*>(values.data()));
+    self.edges->copy_indices(first, count, reinterpret_cast<std::byte*>(values.data()));
   };
   return self.layout.index_bytes() == 4 ? filled<std::uint32_t>(count, fill) : filled<std::int64_t>(count, fill);
 }
 
-nb::object table_numbers(const BoundTable& self, std::uint64_t first, std::uint64_t count) {
-  BoundTable::require(first, count, self.num_edges, "edges");
-  return filled<std::int64_t>(count, [&](auto& values) { self.table->copy_numbers(first, values); });
+nb::object sorted_numbers(const BoundEdges& self, std::uint64_t first, std::uint64_t count) {
+  require_within(first, count, self.edges->num_edges(), "edges");
+  return filled<std::int64_t>(count, [&](auto& values) { self.edges->copy_numbers(first, values); });
 }
 
-nb::object table_indptr(const BoundTable& self, std::uint64_t first_node, std::uint64_t count) {
-  BoundTable::require(first_node, count, self.layout.num_destinations + 1, "entries");
-  return filled<std::int64_t>(count, [&](auto& values) { self.table->copy_indptr(first_node, values); });
+nb::object sorted_indptr(const BoundEdges& self, std::uint64_t first_node, std::uint64_t count) {
+  require_within(first_node, count, self.layout.num_destinations + 1, "entries");
+  return filled<std::int64_t>(count, [&](auto& values) { self.edges->copy_indptr(first_node, values); });
 }
 
-/// The reader's next block where it lies; the array keeps the reader, and the next call overwrites it.
-nb::object next_block(nb::handle_t<StreamReader> self) {
-  std::span<const std::byte> block;
-  {
-    StreamReader& reader = nb::cast<StreamReader&>(self);
-    const nb::gil_scoped_release unlocked;
-    block = reader.next();
-  }
-  return nb::cast(nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>(block.data(), {block.size()}, self));
+std::uint64_t last_destination(const BoundEdges& self) {
+  require_within(0, 1, self.edges->num_edges(), "edges");
+  return self.edges->last_destination();
 }
 
 void translate(const std::exception_ptr& thrown, void* /*unused*/) {
@@ -192,8 +196,25 @@ void bind_csc(nb::module_& module) {
       .def("add", &add_edges<BoundSpill>, "first_number"_a, "sources"_a.noconvert(), "destinations"_a.noconvert())
       .def("finish", [](BoundSpill& self) { self.spill->finish(); }, nb::call_guard<nb::gil_scoped_release>());
 
-  module.def("sort_bucket", &sort_one, "engine"_a, "pool"_a, "layout"_a, "spill_paths"_a, "bucket_starts"_a.noconvert(),
-             "bucket"_a, "part_path"_a, "block_bytes"_a, "num_spare_blocks"_a, "num_window_blocks"_a, "max_keys"_a);
+  nb::class_<BoundEdges>(module, "SortedEdges")
+      .def_prop_ro("num_edges", [](const BoundEdges& self) { return self.edges->num_edges(); })
+      .def_prop_ro("last_destination", &last_destination)
+      .def("indices", &sorted_indices, "first"_a, "count"_a)
+      .def("numbers", &sorted_numbers, "first"_a, "count"_a)
+      .def("indptr", &sorted_indptr, "first_node"_a, "count"_a);
+
+  nb::class_<KeyRange>(module, "KeyRange").def_ro("num_edges", &KeyRange::num_edges);
+
+  nb::class_<BoundSpills>(module, "SpilledEdges")
+      .def("__init__", &open_spills, "engine"_a, "pool"_a, "layout"_a, "spill_paths"_a, "bucket_starts"_a.noconvert(),
+           "window_blocks"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+      .def(
+          "cut",
+          [](const BoundSpills& self, std::size_t bucket, std::uint64_t max_edges) {
+            return self.spills->cut(bucket, max_edges);
+          },
+          "bucket"_a, "max_edges"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("sort", &sort_range, "range"_a, nb::keep_alive<0, 1>());
 
   nb::class_<BoundTable>(module, "EdgeTable")
       .def(
@@ -203,35 +224,7 @@ void bind_csc(nb::module_& module) {
           },
           "layout"_a, "num_edges"_a)
       .def("add", &add_edges<BoundTable>, "first_number"_a, "sources"_a.noconvert(), "destinations"_a.noconvert())
-      .def(
-          "sort", [](BoundTable& self, unsigned num_threads) { self.table->sort(num_threads); }, "num_threads"_a,
-          nb::call_guard<nb::gil_scoped_release>())
-      .def("indices", &table_indices, "first"_a, "count"_a)
-      .def("numbers", &table_numbers, "first"_a, "count"_a)
-      .def("indptr", &table_indptr, "first_node"_a, "count"_a);
-
-  nb::class_<StreamFile>(module, "StreamFile")
-      .def(
-          "__init__",
-          [](StreamFile* self, Engine& engine, nb::handle_t<nb::str> path) {
-            const std::string encoded = path_bytes(path);
-            const nb::gil_scoped_release unlocked;
-            new (self) StreamFile(engine, encoded);
-          },
-          "engine"_a, "path"_a)
-      .def("num_bytes", &StreamFile::num_bytes, "stream"_a);
-
-  nb::class_<StreamReader>(module, "StreamReader")
-      .def(
-          "__init__",
-          [](StreamReader* self, Engine& engine, const StreamFile& file, std::size_t stream,
-             const WindowArray& window) {
-            const std::span<std::byte> bytes(reinterpret_cast<std::byte*>(window.data()), window.size());
-            new (self) StreamReader(engine, file, stream, bytes);
-          },
-          "engine"_a, "file"_a, "stream"_a, "window"_a.noconvert(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
-          nb::keep_alive<1, 5>())
-      .def("next", &next_block);
+      .def("sort", &sort_table, "num_threads"_a);
 }
 
 }  // namespace diskhop

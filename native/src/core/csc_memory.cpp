@@ -6,7 +6,7 @@
 
 #include "diskhop/random.hpp"
 #include "edge_keys.hpp"
-#include "key_sort.hpp"
+#include "sorted_keys.hpp"
 #include "turns.hpp"
 
 namespace diskhop {
@@ -40,18 +40,17 @@ class Table final : public EdgeTable {
                           });
   }
 
-  void sort(unsigned num_threads) override {
-    // Where sorted pieces belong is where they are, in keys_.
-    const auto sort_piece = [this](std::span<Key> keys, std::span<Key> scratch, Key base, unsigned bits, Key* out) {
-      const auto keep = [&out](std::span<const Key> sorted) {
-        if (out != sorted.data()) std::copy(sorted.begin(), sorted.end(), out);
-        out += sorted.size();
-      };
-      sort_keys(keys, scratch, base, bits, keep);
-    };
+  std::unique_ptr<SortedEdges> sort(unsigned num_threads) override {
     if (keys_.size() < min_parallel_keys || num_threads <= 1) {
-      return sort_piece(keys_, scratch_, 0, layout_.bits(), keys_.data());
+      sort_in_place<Key>(keys_, scratch_, 0, layout_.bits(), keys_.data());
+    } else {
+      sort_by_threads(num_threads);
     }
+    return std::make_unique<SortedKeys<Key, Buffer>>(layout_, std::move(memory_), std::exchange(keys_, {}));
+  }
+
+ private:
+  void sort_by_threads(unsigned num_threads) {
     const BucketTable<Key> buckets(sample_starts(), layout_.bits());
     const std::vector<std::size_t> begins = partition(buckets, num_threads);
     share_turns(buckets.starts().size(), num_threads, [&](std::size_t bucket, std::size_t) {
@@ -59,46 +58,11 @@ class Table final : public EdgeTable {
       const std::size_t length = begins[bucket + 1] - begin;
       const Key first = buckets.starts()[bucket];
       const Key last = bucket + 1 < buckets.starts().size() ? buckets.starts()[bucket + 1] - 1 : last_key<Key>(layout_);
-      sort_piece(scratch_.subspan(begin, length), keys_.subspan(begin, length), first, key_width<Key>(last - first),
-                 keys_.data() + begin);
+      sort_in_place<Key>(scratch_.subspan(begin, length), keys_.subspan(begin, length), first,
+                         key_width<Key>(last - first), keys_.data() + begin);
     });
   }
 
-  void copy_indices(std::uint64_t first, std::uint64_t count, std::byte* out) const override {
-    const auto copy_as = [&]<typename Index>(Index* indices) {
-      for (std::uint64_t i = 0; i < count; ++i) indices[i] = static_cast<Index>(source_of(layout_, keys_[first + i]));
-    };
-    if (layout_.index_bytes() == 4) {
-      copy_as(reinterpret_cast<std::uint32_t*>(out));
-    } else {
-      copy_as(reinterpret_cast<std::int64_t*>(out));
-    }
-  }
-
-  void copy_numbers(std::uint64_t first, std::span<std::int64_t> out) const override {
-    for (std::uint64_t i = 0; i < out.size(); ++i) {
-      out[i] = static_cast<std::int64_t>(number_of(layout_, keys_[first + i]));
-    }
-  }
-
-  void copy_indptr(std::uint64_t first_node, std::span<std::int64_t> out) const override {
-    const auto is_below = [this](Key key, std::uint64_t node) { return destination_of(layout_, key) < node; };
-    auto place = std::lower_bound(keys_.begin(), keys_.end(), first_node, is_below);
-    for (std::uint64_t i = 0; i < out.size(); ++i) {
-      // Lists are short but for a few: the next one's begin is near.
-      std::ptrdiff_t step = 1;
-      auto begin = place;
-      while (keys_.end() - begin > step && is_below(begin[step], first_node + i)) {
-        begin += step;
-        step *= 2;
-      }
-      const auto end = begin + std::min<std::ptrdiff_t>(step + 1, keys_.end() - begin);
-      place = std::lower_bound(begin, end, first_node + i, is_below);
-      out[i] = place - keys_.begin();
-    }
-  }
-
- private:
   /// Keys that cut all into about equal shares.
   std::vector<Key> sample_starts() const {
     std::vector<Key> sample(num_buckets * samples_a_bucket);

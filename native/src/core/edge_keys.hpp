@@ -26,6 +26,14 @@ template <typename Key>
 }
 
 template <typename Key>
+[[nodiscard]] constexpr KeyWords to_words(Key key) noexcept {
+  if constexpr (sizeof(Key) > 8) {
+    return {.high = static_cast<std::uint64_t>(key >> 64), .low = static_cast<std::uint64_t>(key)};
+  }
+  return {.high = 0, .low = static_cast<std::uint64_t>(key)};
+}
+
+template <typename Key>
 [[nodiscard]] constexpr unsigned key_width(Key key) noexcept {
   if constexpr (sizeof(Key) > 8) {
     const auto high = static_cast<std::uint64_t>(key >> 64);
@@ -58,13 +66,6 @@ template <typename Key>
 template <typename Key>
 [[nodiscard]] inline std::uint64_t destination_of(const KeyLayout& layout, Key key) noexcept {
   return static_cast<std::uint64_t>((key >> layout.number_bits) >> layout.source_bits);
-}
-
-/// The first node whose every possible key is at or above this one.
-template <typename Key>
-[[nodiscard]] inline std::uint64_t first_node_from(const KeyLayout& layout, Key key) noexcept {
-  const std::uint64_t node = destination_of(layout, key);
-  return make_key<Key>(layout, 0, node, 0) == key ? node : node + 1;
 }
 
 template <typename Key>

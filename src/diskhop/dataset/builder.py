@@ -7,7 +7,7 @@ order after add_nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -29,12 +29,14 @@ from diskhop.dataset.checks import (
     renumbered_triples,
     split_bytes,
 )
-from diskhop.dataset.csc import sort_edges
+from diskhop.dataset.csc import highest_id_to_sort, sorted_lists
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.edge_keys import EdgeShape
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.encoding import check_feature_dtype, row_bytes
+from diskhop.dataset.external_sort import Sorting
 from diskhop.dataset.fields import TYPE_NAME
+from diskhop.dataset.lists import BLOCK_VALUES, ListBlock
 from diskhop.dataset.manifest import (
     MANIFEST_NAME,
     SPLIT_NAMES,
@@ -44,20 +46,28 @@ from diskhop.dataset.manifest import (
     Manifest,
     NodeType,
     Triples,
-    index_dtype,
     parse_manifest,
     split_file,
 )
-from diskhop.dataset.progress import Progress, silent, tracked
+from diskhop.dataset.progress import Progress, silent
 from diskhop.dataset.sort_plan import SortLimits
 from diskhop.dataset.tidy import EdgeCounts, Tidying, TidyLists
-from diskhop.dataset.writer import WRITER_BYTES, DatasetFiles
+from diskhop.dataset.writer import SIDE_WRITER_BYTES, WRITER_BYTES, DatasetFiles
 from diskhop.errors import ConfigError, SourceError
 from diskhop.io.atomic import Injector, StagedDirectory, require_free_space, require_parent, write_file
 from diskhop.tasks import Tools, WorkFolder
 
-# Every build holds WRITER_BYTES by this name.
+# Every build holds WRITER_BYTES by this name, and lists_bytes by the other while edges are sorted and written.
 WRITING = "writing files"
+WRITING_LISTS = "writing lists"
+# A value of each column as it comes, as it is written, and what is worked out to leave some out.
+_LIST_BYTES_A_VALUE = 64
+
+
+def lists_bytes(shape: EdgeShape, num_columns: int) -> int:
+    """What writing lists takes beside sorting them, with so many columns of values of edges."""
+    num_values = min(BLOCK_VALUES, shape.num_edges + shape.num_destinations + 1)
+    return num_values * _LIST_BYTES_A_VALUE + (1 + num_columns) * SIDE_WRITER_BYTES
 
 
 class DatasetBuilder:
@@ -96,6 +106,7 @@ class DatasetBuilder:
         self._files = DatasetFiles(self._staged.path, engine, injector)
         self._nodes: dict[str, NodeType] = {}
         self._edges: dict[str, EdgeType] = {}
+        self._spilled: set[str] = set()  # types of edges that highest_id was asked of
         self._triples: Triples | None = None
         self._names: dict[str, int] = {}
 
@@ -208,41 +219,13 @@ class DatasetBuilder:
         self._check_count(node_type, written // 8, "original ids")
         self._update(node_type, original_ids=True, order=order)
 
-    def add_edges(
-        self,
-        edge_type: str,
-        source: str,
-        destination: str,
-        *,
-        indptr: Iterable[NDArray[np.int64]],
-        indices: Iterable[NDArray[Any]],
-        edge_ids: Iterable[NDArray[np.int64]] | None = None,
-        weights: Iterable[NDArray[np.float32]] | None = None,
-        times: Iterable[NDArray[np.int64]] | None = None,
-    ) -> None:
-        """Write valid, sorted in-neighbour lists, in blocks; what else edges have is in the order of indices."""
-        self._check_type_name(edge_type)
-        folder = f"edges/{edge_type}"
-        dtype = index_dtype(self._nodes[source].count)
-        written = self._files.write(f"{folder}/indices.bin", (block.astype(dtype, copy=False) for block in indices))
-        count = written // np.dtype(dtype).itemsize
-        num_starts = self._files.write(f"{folder}/indptr.bin", indptr) // 8
-        assert num_starts == self._nodes[destination].count + 1, "indptr has one entry for each node and one more"
-        if edge_ids is not None:
-            self._files.write(f"{folder}/edge_ids.bin", edge_ids)
-        if weights is not None:
-            self._files.write(f"{folder}/weights.bin", weights)
-        if times is not None:
-            self._files.write(f"{folder}/times.bin", times)
-        self._edges[edge_type] = EdgeType(
-            source=source,
-            destination=destination,
-            count=count,
-            index_dtype=dtype,
-            edge_ids=edge_ids is not None,
-            weights=weights is not None,
-            times=times is not None,
-        )
+    def highest_id(self, edge_type: str, edges: EdgeSource, *, is_numbered: bool, origin: str) -> int:
+        """The highest id at either end of edges that will be added, between nodes of one type; -1 where there are none.
+
+        They are read once for both where they go by way of the disk. is_numbered: with edge ids, weights or times.
+        """
+        self._spilled.add(edge_type)
+        return highest_id_to_sort(edges, is_numbered, origin, self._sorting(edge_type))
 
     def add_edge_list(
         self,
@@ -268,16 +251,41 @@ class DatasetBuilder:
             self._check_weights(weights, edges.num_edges // ways)
         if times is not None:
             self._check_times(times, edges.num_edges // ways)
+        self._check_type_name(edge_type)
         shape = EdgeShape(
             num_sources=self._nodes[source].count,
             num_destinations=self._nodes[destination].count,
             num_edges=edges.num_edges,
             is_numbered=keep_edge_ids or weights is not None or times is not None,
+            counts_are_found=edge_type in self._spilled,
             origin=origin or self._origin,
         )
-        ordered = sort_edges(
-            edges,
-            shape,
+        values: dict[str, Callable[[NDArray[np.int64]], NDArray[Any]]] = {}
+        if keep_edge_ids:
+            values["edge_ids"] = lambda numbers: numbers // ways
+        if weights is not None:
+            values["weights"] = lambda numbers: weights[numbers // ways].astype("<f4")
+        if times is not None:
+            values["times"] = lambda numbers: times[numbers // ways].astype("<i8")
+        with (
+            self._budget.reserve(WRITING_LISTS, lists_bytes(shape, len(values))),
+            sorted_lists(edges, shape, self._sorting(edge_type)) as blocks,
+        ):
+            tidy = None if tidying is None else TidyLists(blocks, tidying)
+            count = self._write_lists(edge_type, blocks if tidy is None else tidy.blocks(), shape, values)
+        self._edges[edge_type] = EdgeType(
+            source=source,
+            destination=destination,
+            count=count,
+            index_dtype=shape.index_dtype.name,
+            edge_ids="edge_ids" in values,
+            weights="weights" in values,
+            times="times" in values,
+        )
+        return EdgeCounts() if tidy is None else tidy.counts
+
+    def _sorting(self, edge_type: str) -> Sorting:
+        return Sorting(
             work=self.work,
             stage=f"sort-{edge_type}",
             budget=self._budget,
@@ -286,19 +294,31 @@ class DatasetBuilder:
             progress=self._progress,
             limits=self._sort_limits,
         )
-        with ordered:
-            lists = ordered if tidying is None else TidyLists(ordered, tidying)
-            self.add_edges(
-                edge_type,
-                source,
-                destination,
-                indptr=lists.indptr(),
-                indices=tracked(lists.indices(), self._progress, "writing edges", edges.num_edges),
-                edge_ids=(ids // ways for ids in lists.edge_ids()) if keep_edge_ids else None,
-                weights=None if weights is None else (weights[ids // ways].astype("<f4") for ids in lists.edge_ids()),
-                times=None if times is None else (times[ids // ways].astype("<i8") for ids in lists.edge_ids()),
-            )
-        return lists.counts if isinstance(lists, TidyLists) else EdgeCounts()
+
+    def _write_lists(
+        self,
+        edge_type: str,
+        blocks: Iterator[ListBlock],
+        shape: EdgeShape,
+        values: Mapping[str, Callable[[NDArray[np.int64]], NDArray[Any]]],
+    ) -> int:
+        """All files of the lists side by side; values: of edges, by number. Returns how many edges there are."""
+        folder = f"edges/{edge_type}"
+        with ExitStack() as files:
+            indices = files.enter_context(self._files.open(f"{folder}/indices.bin"))
+            indptr = files.enter_context(self._files.open(f"{folder}/indptr.bin", SIDE_WRITER_BYTES))
+            columns = [
+                (files.enter_context(self._files.open(f"{folder}/{name}.bin", SIDE_WRITER_BYTES)), values_of)
+                for name, values_of in values.items()
+            ]
+            for block in blocks:
+                indices.append(block.indices)
+                indptr.append(block.starts)
+                for file, values_of in columns:
+                    assert block.numbers is not None
+                    file.append(values_of(block.numbers))
+        assert indptr.num_bytes == 8 * (shape.num_destinations + 1), "one entry for each node and one more"
+        return indices.num_bytes // shape.index_dtype.itemsize
 
     def add_triples(
         self,

@@ -18,13 +18,17 @@ from diskhop.errors import SourceError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeShape:
-    """What keys are made of: node counts, edge count, and whether edges keep their numbers. origin: for errors."""
+    """What keys are made of: node counts, edge count, and whether edges keep their numbers. origin: for errors.
+
+    counts_are_found: by these edges themselves; before they are known they are what keys have bits for.
+    """
 
     num_sources: int
     num_destinations: int
     num_edges: int
     is_numbered: bool
     origin: str
+    counts_are_found: bool = False
 
     def layout(self) -> KeyLayout:
         """How keys lie in memory."""
@@ -36,10 +40,11 @@ class EdgeShape:
         return np.dtype(np.uint32 if self.layout().index_bytes == 4 else np.int64)
 
     @property
-    def part_bytes(self) -> int:
-        """What the lists take on the disk."""
+    def list_bytes(self) -> int:
+        """What the lists take on the disk, as far as is known."""
         edge_bytes = self.layout().index_bytes + 8 * self.is_numbered
-        return self.num_edges * edge_bytes + 8 * (self.num_destinations + 1)
+        indptr_bytes = 0 if self.counts_are_found else 8 * (self.num_destinations + 1)
+        return self.num_edges * edge_bytes + indptr_bytes
 
 
 def add_edges(
@@ -60,8 +65,12 @@ def add_edges(
 
 def spill_edges(
     spill: EdgeSpill, edges: EdgeSource, shape: EdgeShape, first_edge: int, end_edge: int, read_edges: int
-) -> None:
-    """Bring edges first_edge .. end_edge to a spill; a thread of its own reads the next ones while some are taken."""
+) -> int:
+    """Bring edges first_edge .. end_edge to a spill; a thread of its own reads the next ones while some are taken.
+
+    Returns the highest id at either end, where counts are found by the edges; else -1.
+    """
+    highest = -1
     blocks = [(first_edge + start, stop - start) for start, stop in row_ranges(end_edge - first_edge, read_edges)]
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
         ahead = deque(reader.submit(edges.read, *block) for block in blocks[:1])
@@ -69,6 +78,9 @@ def spill_edges(
             sources, destinations = ahead.popleft().result()
             ahead.extend(reader.submit(edges.read, *block) for block in blocks[number + 1 : number + 2])
             add_edges(spill, shape, first, sources, destinations)
+            if shape.counts_are_found:
+                highest = max(highest, int(sources.max()), int(destinations.max()))
+    return highest
 
 
 def _as_ids(ids: NDArray[Any]) -> NDArray[Any]:

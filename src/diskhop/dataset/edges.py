@@ -82,11 +82,6 @@ class UndirectedEdges:
         return pairs.reshape(-1)[wanted], np.ascontiguousarray(pairs[:, ::-1]).reshape(-1)[wanted]
 
 
-def highest_id(edges: EdgeSource, budget: Budget, threads: int) -> int:
-    """The largest id at either end of any edge; -1 where there are no edges, or less where ids are negative."""
-    return max(highest_ids(edges, budget, threads))
-
-
 def highest_ids(edges: EdgeSource, budget: Budget, threads: int, progress: Progress | None = None) -> tuple[int, int]:
     """The largest source and the largest destination; -1 where there are no edges, or less where ids are negative."""
     threads = max(1, min(threads, -(-edges.num_edges // _BLOCK), budget.available_bytes // _BLOCK_BYTES))

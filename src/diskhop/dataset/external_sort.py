@@ -1,27 +1,29 @@
-"""Sorting edges by way of the disk: sample, cut, spill, sort, then read the parts back one after another.
+"""Sorting edges by way of the disk: sample, cut, spill, then read the buckets back and sort them one after another.
 
-The core does the work (csc.hpp has the words); here is the order of things. What is on the disk is a stage of the
-destination's work folder.
+The core does the work (csc.hpp has the words); here is the order of things. Spills are a stage of the destination's
+work folder. What is sorted goes straight to who writes it, and is sorted again after a crash: that is the smaller half.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import BufferPool, EdgeSpill, StreamFile, StreamReader, sort_bucket
+from diskhop._native import BufferPool, EdgeSpill, KeyRange, SortedEdges, SpilledEdges
 from diskhop.budget import Budget
 from diskhop.dataset.edge_keys import EdgeShape, spill_edges
 from diskhop.dataset.edges import EdgeSource
+from diskhop.dataset.manifest import MOST_COUNT
+from diskhop.dataset.parallel import map_in_order
 from diskhop.dataset.progress import Progress, row_ranges
 from diskhop.dataset.sort_plan import (
     SPARE_BLOCKS,
@@ -31,45 +33,51 @@ from diskhop.dataset.sort_plan import (
     SortLimits,
     plan_crew,
     plan_cut,
-    reading_sorted_bytes,
     smallest_sort_bytes,
 )
 from diskhop.errors import BudgetError
-from diskhop.io.atomic import announce, remove_tree, require_free_space, write_file
-from diskhop.tasks import Task, Tools, WorkFolder, run_tasks
+from diskhop.io.atomic import remove_tree, require_free_space, write_file
+from diskhop.tasks import Tools, WorkFolder, run_tasks
 
 # Part of what is on the disk: a change of it makes earlier work useless.
-_WORK_FORMAT = 2
+_WORK_FORMAT = 3
 _CUT_NAME = ".cut"
 _SAMPLED_PLACES = 1024
 _SAMPLED_EDGES_A_PLACE = 128
 _SAMPLE_BYTES_AN_EDGE = 64
 _SAMPLING_THREADS = 8
-_INDICES, _INDPTR, _NUMBERS = range(3)  # streams of a part
+_SAMPLING = "sampling edges"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorting:
+    """What edges are sorted with, and the stage of the work folder for those that memory does not hold."""
+
+    work: WorkFolder
+    stage: str
+    budget: Budget
+    threads: int
+    tools: Tools
+    progress: Progress
+    limits: SortLimits
 
 
 class ExternalSort:
-    """The stage of a work folder that ends with a part for each bucket."""
+    """The stage of a work folder that holds the spills."""
 
-    def __init__(
-        self,
-        edges: EdgeSource,
-        shape: EdgeShape,
-        work: WorkFolder,
-        stage: str,
-        budget: Budget,
-        threads: int,
-        tools: Tools,
-        limits: SortLimits,
-    ) -> None:
+    def __init__(self, edges: EdgeSource, shape: EdgeShape, sorting: Sorting) -> None:
         self._edges = edges
         self._shape = shape
-        self._budget = budget
-        self._threads = threads
-        self._tools = tools
-        self._limits = limits
-        self._key_bytes = shape.layout().key_bytes
-        key = json.dumps({**asdict(shape), "origin": "", "source": edges.identity, "format": _WORK_FORMAT}, indent=1)
+        self._sorting = sorting
+        self._budget, self._tools, self._limits = sorting.budget, sorting.tools, sorting.limits
+        layout = shape.layout()
+        self._key_bytes = layout.key_bytes
+        # Counts that are found do not change what is on the disk: only the bits that ids have.
+        counts = None if shape.counts_are_found else (shape.num_sources, shape.num_destinations)
+        bits = (layout.source_bits, layout.destination_bits, layout.number_bits)
+        told = {"counts": counts, "bits": bits, "edges": shape.num_edges, "source": edges.identity}
+        key = json.dumps({**told, "format": _WORK_FORMAT}, indent=1)
+        work, stage = sorting.work, sorting.stage
         # Too small a budget is refused before anything is written.
         wanted = self._plan_cut()
         crew = self._plan_crew(wanted)
@@ -80,54 +88,65 @@ class ExternalSort:
             try:
                 self._crew = self._plan_crew(self._cut)
             except BudgetError:  # begun with more memory than there is now
-                remove_tree(self._folder, tools.injector)
+                remove_tree(self._folder, self._tools.injector)
                 self._folder = work.stage(stage, key)
             else:
                 return
         self._cut, self._crew = wanted, crew
-        with budget.reserve("sampling edges", _SAMPLED_PLACES * _SAMPLED_EDGES_A_PLACE * _SAMPLE_BYTES_AN_EDGE):
-            self._starts = _bucket_starts(edges, shape, wanted.num_buckets)
+        self._starts = _sampled_starts(edges, shape, wanted.num_buckets, self._budget)
         content = json.dumps({"cut": asdict(self._cut), "starts": self._starts}).encode()
-        write_file(self._folder / _CUT_NAME, content, tools.injector)
+        write_file(self._folder / _CUT_NAME, content, self._tools.injector)
 
-    def _part_paths(self) -> list[Path]:
-        """In the order of the lists."""
-        return [self._folder / f"part-{bucket:05}" for bucket in range(len(self._starts))]
-
-    def open_lists(self) -> PartEdges:
-        """The lists, once run() is done."""
-        return PartEdges(self._part_paths(), self._shape, self._tools, self._budget, self._limits)
-
-    def run(self, progress: Progress) -> None:
-        """Do what is not done yet."""
-        parts = self._part_paths()
-        starts = np.array([(start >> 64, start & (2**64 - 1)) for start in self._starts], np.uint64)
+    def spill(self) -> None:
+        """Bring to the disk what is not there yet. Raises SourceError for the first id out of range."""
+        starts = self._bucket_starts()
         spills = [
-            _SpillTask(f"spill-{number:05}", self._edges, self._shape, start, stop, starts, self._cut, self._limits)
-            for number, (start, stop) in enumerate(row_ranges(self._shape.num_edges, self._cut.spill_edges))
+            _SpillTask(path.name, self._edges, self._shape, start, stop, starts, self._cut, self._limits)
+            for path, (start, stop) in zip(self._spill_paths(), self._spilled_edges(), strict=True)
         ]
-        spill_paths = [self._folder / spill.name for spill in spills]
-        if not all(path.exists() for path in parts):
+        if not all((self._folder / spill.name).exists() for spill in spills):
             self._require_space()
-            sorts = [
-                _SortTask(path.name, self._shape, spill_paths, starts, bucket, self._crew, self._limits)
-                for bucket, path in enumerate(parts)
-            ]
-            crew = self._crew
-            self._run("spilling edges", spills, crew.spill_threads, crew.spill_bytes, progress)
-            self._run("sorting edges", sorts, crew.sort_threads, crew.sort_bytes, progress)
-        for path in filter(Path.exists, spill_paths):
-            announce(self._tools.injector, "rename", path)
-            path.unlink()
+        with self._budget.reserve("spilling edges", self._crew.spill_bytes):
+            tools = replace(self._tools, pool=BufferPool(self._crew.spill_bytes))
+            threads = self._crew.spill_threads
+            progress = partial(self._sorting.progress, "spilling edges")
+            run_tasks(spills, self._folder, tools, threads=threads, progress=progress)
 
-    def _run(self, stage: str, tasks: Sequence[Task], threads: int, held_bytes: int, progress: Progress) -> None:
-        with self._budget.reserve(stage, held_bytes):
-            tools = replace(self._tools, pool=BufferPool(held_bytes))
-            run_tasks(tasks, self._folder, tools, threads=threads, progress=partial(progress, stage))
+    def highest_id(self) -> int:
+        """At either end of any edge; counts are found by it."""
+        return max(int(_highest_path(path).read_bytes()) for path in self._spill_paths())
+
+    @contextmanager
+    def sort(self) -> Iterator[Iterator[SortedEdges]]:
+        """All edges in order, in pieces: one is with the caller while the next are read and sorted."""
+        with self._budget.reserve("sorting edges", self._crew.sort_bytes):
+            spilled = SpilledEdges(
+                self._tools.engine,
+                BufferPool(self._crew.sort_bytes),
+                self._shape.layout(),
+                [str(path) for path in self._spill_paths()],
+                self._bucket_starts(),
+                WINDOW_BLOCKS,
+            )
+            with closing(map_in_order(spilled.sort, self._ranges(spilled), self._crew.sort_threads)) as pieces:
+                yield pieces
+
+    def _ranges(self, spilled: SpilledEdges) -> Iterator[KeyRange]:
+        for bucket in range(len(self._starts)):
+            yield from spilled.cut(bucket, self._crew.sorted_keys)
+
+    def _spilled_edges(self) -> list[tuple[int, int]]:
+        return list(row_ranges(self._shape.num_edges, self._cut.spill_edges))
+
+    def _spill_paths(self) -> list[Path]:
+        return [self._folder / f"spill-{number:05}" for number in range(len(self._spilled_edges()))]
+
+    def _bucket_starts(self) -> NDArray[np.uint64]:
+        return np.array([(start >> 64, start & (2**64 - 1)) for start in self._starts], np.uint64)
 
     def _plan_cut(self) -> Cut:
         return plan_cut(
-            self._shape.num_edges, self._key_bytes, self._budget.available_bytes, self._threads, self._limits
+            self._shape.num_edges, self._key_bytes, self._budget.available_bytes, self._sorting.threads, self._limits
         )
 
     def _plan_crew(self, cut: Cut) -> Crew:
@@ -137,7 +156,7 @@ class ExternalSort:
                 self._shape.num_edges,
                 self._key_bytes,
                 self._budget.available_bytes,
-                self._threads,
+                self._sorting.threads,
                 self._limits,
             )
         except BudgetError:
@@ -153,53 +172,10 @@ class ExternalSort:
         return Cut(**content["cut"]), content["starts"]
 
     def _require_space(self) -> None:
-        """For spills and parts, then for parts and what is made of them."""
-        part_bytes = self._shape.part_bytes
-        most_bytes = part_bytes + max(part_bytes, self._shape.num_edges * self._key_bytes)
+        """For spills, and what is made of them."""
+        spilled_bytes = self._shape.num_edges * self._key_bytes
         kept_bytes = sum(path.stat().st_size for path in self._folder.iterdir())
-        require_free_space(self._folder, most_bytes - kept_bytes)
-
-
-class PartEdges:
-    """Lists read back from the parts of all buckets."""
-
-    def __init__(self, paths: list[Path], shape: EdgeShape, tools: Tools, budget: Budget, limits: SortLimits) -> None:
-        self._paths = paths
-        self._shape = shape
-        self._engine = tools.engine
-        self._reservation = budget.reserve("reading sorted edges", reading_sorted_bytes(limits))
-        num_streams = 3 if shape.is_numbered else 2
-        window_bytes = 2 * WINDOW_BLOCKS // num_streams * limits.part_block_bytes
-        pool = BufferPool(0)
-        self._windows = [pool.take(window_bytes) for _ in range(num_streams)]
-
-    def indptr(self) -> Iterator[NDArray[np.int64]]:
-        """See csc.SortedEdges."""
-        return self._read(_INDPTR, np.int64)
-
-    def indices(self) -> Iterator[NDArray[Any]]:
-        """See csc.SortedEdges."""
-        return self._read(_INDICES, self._shape.index_dtype)
-
-    def edge_ids(self) -> Iterator[NDArray[np.int64]]:
-        """See csc.SortedEdges."""
-        return self._read(_NUMBERS, np.int64)
-
-    def _read(self, stream: int, dtype: Any) -> Iterator[NDArray[Any]]:
-        window = self._windows[stream]
-        for path in self._paths:
-            reader = StreamReader(self._engine, StreamFile(self._engine, str(path)), stream, window)
-            while len(block := reader.next()):
-                yield block.view(dtype)
-
-    def __enter__(self) -> PartEdges:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        del self._windows
-        self._reservation.release()
+        require_free_space(self._folder, spilled_bytes + self._shape.list_bytes - kept_bytes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,47 +202,43 @@ class _SpillTask:
             self.cut.block_bytes,
             SPARE_BLOCKS,
         )
-        spill_edges(spill, self.edges, self.shape, self.first_edge, self.end_edge, self.limits.read_edges)
+        highest = spill_edges(spill, self.edges, self.shape, self.first_edge, self.end_edge, self.limits.read_edges)
         spill.finish()
+        if self.shape.counts_are_found:  # on the disk before the spill has its name
+            write_file(_highest_path(path.with_name(self.name)), b"%d" % highest, tools.injector)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _SortTask:
-    """Sorts a bucket of all spills into its part of the lists."""
-
-    name: str
-    shape: EdgeShape
-    spill_paths: list[Path]
-    starts: NDArray[np.uint64]
-    bucket: int
-    crew: Crew
-    limits: SortLimits
-
-    def write(self, path: Path, tools: Tools) -> None:
-        """See Task."""
-        sort_bucket(
-            tools.engine,
-            tools.pool,
-            self.shape.layout(),
-            [str(spill) for spill in self.spill_paths],
-            self.starts,
-            self.bucket,
-            str(path),
-            self.limits.part_block_bytes,
-            SPARE_BLOCKS,
-            WINDOW_BLOCKS,
-            self.crew.sorted_keys,
-        )
+def shape_of_sample(edges: EdgeSource, is_numbered: bool, origin: str, budget: Budget) -> EdgeShape:
+    """Counts of nodes by the bits that a sample's ids have: those of all edges, unless very few ids are that high."""
+    with budget.reserve(_SAMPLING, _sample_bytes(edges)):
+        sources, destinations, _ = _sample(edges)
+        highest = max(int(sources.max(initial=0)), int(destinations.max(initial=0)))
+    highest = min(highest, MOST_COUNT - 1)
+    # Indices change their dtype at 2^32, not above it.
+    most = 2**32 - 1 if highest.bit_length() == 32 else 1 << highest.bit_length()
+    return EdgeShape(
+        num_sources=most,
+        num_destinations=most,
+        num_edges=edges.num_edges,
+        is_numbered=is_numbered,
+        origin=origin,
+        counts_are_found=True,
+    )
 
 
-def _bucket_starts(edges: EdgeSource, shape: EdgeShape, num_buckets: int) -> list[int]:
-    """Keys that cut the edges into about equal shares, by a sample: runs of edges at evenly spread places."""
-    num_edges = shape.num_edges
-    num_places = min(_SAMPLED_PLACES, num_edges)
-    places = [number * num_edges // num_places for number in range(num_places)]
-    with ThreadPoolExecutor(_SAMPLING_THREADS) as readers:
-        runs = list(readers.map(lambda first, end: _copied_run(edges, first, end), places, [*places[1:], num_edges]))
-    sources, destinations, numbers = (np.concatenate(column) for column in zip(*runs, strict=True))
+def _highest_path(spill: Path) -> Path:
+    return spill.with_name(f".{spill.name}.highest")
+
+
+def _sampled_starts(edges: EdgeSource, shape: EdgeShape, num_buckets: int, budget: Budget) -> list[int]:
+    """Keys that cut the edges into about equal shares, by a sample."""
+    with budget.reserve(_SAMPLING, _sample_bytes(edges)):
+        return _starts_of(*_sample(edges), shape, num_buckets)
+
+
+def _starts_of(
+    sources: NDArray[Any], destinations: NDArray[Any], numbers: NDArray[np.int64], shape: EdgeShape, num_buckets: int
+) -> list[int]:
     # What is out of range is refused when it is spilled.
     is_good = (sources >= 0) & (sources < shape.num_sources)
     is_good &= (destinations >= 0) & (destinations < shape.num_destinations)
@@ -279,6 +251,22 @@ def _bucket_starts(edges: EdgeSource, shape: EdgeShape, num_buckets: int) -> lis
         key = (int(destinations[edge]) << layout.source_bits) | int(sources[edge])
         starts.add((key << layout.number_bits) | (int(numbers[edge]) if shape.is_numbered else 0))
     return sorted(starts)
+
+
+def _sample_bytes(edges: EdgeSource) -> int:
+    return min(edges.num_edges, _SAMPLED_PLACES * _SAMPLED_EDGES_A_PLACE) * _SAMPLE_BYTES_AN_EDGE
+
+
+def _sample(edges: EdgeSource) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+    """Sources, destinations and numbers of edges: runs of them at evenly spread places."""
+    num_places = min(_SAMPLED_PLACES, edges.num_edges)
+    places = [number * edges.num_edges // num_places for number in range(num_places)]
+    if not places:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    with ThreadPoolExecutor(_SAMPLING_THREADS) as readers:
+        runs = readers.map(lambda first, end: _copied_run(edges, first, end), places, [*places[1:], edges.num_edges])
+        sources, destinations, numbers = (np.concatenate(column) for column in zip(*runs, strict=True))
+    return sources, destinations, numbers
 
 
 def _copied_run(edges: EdgeSource, first: int, end: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ def threads_that_fit(threads: int, most_bytes: int, held_bytes: Callable[[int], 
     return next((fewer for fewer in range(threads, 1, -1) if held_bytes(fewer) <= most_bytes), 1)
 
 
-def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Generator[Result]:
     """Yield function(item) for each item, in order. At most threads + 1 results are held or in the making.
 
     An error is raised in its turn; what was begun meanwhile is waited for.

@@ -1,27 +1,28 @@
 """How edges are cut for sorting: pure arithmetic from counts and memory to sizes.
 
 Edges go to disk in *spills*, runs of the input that are each partitioned by *bucket*, a range of keys (csc.hpp), and
-come back a bucket at a time. A *cut* is what the files on disk depend on; it outlives a crash. A *crew* is how many
-threads work at a cut and what they hold; it is chosen anew in every run.
+come back a bucket at a time, to be sorted. A *cut* is what the files on disk depend on; it outlives a crash. A *crew*
+is how many threads work at a cut and what they hold; it is chosen anew in every run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from diskhop.dataset.parallel import threads_that_fit
 from diskhop.errors import BudgetError
 from diskhop.io.memory import buffer_bytes
 
 _PAGE_BYTES = 4096
 _HUGE_PAGE_BYTES = 2 << 20
-# A block's place in an index: in memory that grows, and once more as it is written.
+# A block's place in an index: in memory that grows, and once more as it is written; as it is read.
 _INDEX_BYTES_A_BLOCK = 96
+_READ_INDEX_BYTES_A_BLOCK = 48
 # Both ids of an edge, as stored and converted, and those of one read ahead.
 _READ_BYTES_AN_EDGE = 48
 # Blocks on their way to the disk, and those ahead of a reader: enough for its bandwidth.
 SPARE_BLOCKS = 8
 WINDOW_BLOCKS = 8
-_PART_STREAMS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,6 @@ class SortLimits:
 
     least_block_bytes: int = 64 << 10
     most_block_bytes: int = 1 << 20
-    part_block_bytes: int = 1 << 20
     bucket_keys: int = 3 << 20
     sorted_keys: int = 1 << 40
     most_buckets: int = 4096
@@ -101,7 +101,7 @@ def plan_cut(num_edges: int, key_bytes: int, memory_bytes: int, threads: int, li
     block_bytes = limits.least_block_bytes
     uncut = Cut(spill_edges=spill_edges, num_buckets=1, block_bytes=block_bytes)
     # Half of what a thread can sort: how much is in a range is only known from a sample.
-    bucket_keys = min(limits.bucket_keys, _sorted_keys(uncut, num_edges, key_bytes, thread_bytes, limits) // 2)
+    bucket_keys = min(limits.bucket_keys, _sorted_keys(uncut, num_edges, key_bytes, threads, memory_bytes) // 2)
     num_buckets = min(limits.most_buckets, -(-num_edges // max(1, bucket_keys)))
     while num_buckets > 1 and not fits(num_buckets, block_bytes):
         num_buckets -= -(-num_buckets // 8)
@@ -119,28 +119,26 @@ def plan_crew(cut: Cut, num_edges: int, key_bytes: int, memory_bytes: int, threa
     """Use as many threads as memory allows. Raises BudgetError with the smallest memory that one can work in."""
     spill_bytes = _spill_bytes(cut, key_bytes, limits)
     least_keys = _least_keys(cut, num_edges, key_bytes, limits)
-    least_sort_bytes = _sort_bytes(cut, num_edges, key_bytes, least_keys, limits)
-    smallest_bytes = max(spill_bytes, least_sort_bytes, reading_sorted_bytes(limits))
+    least_sort_bytes = _sort_bytes(cut, num_edges, key_bytes, 1, least_keys)
+    smallest_bytes = max(spill_bytes, least_sort_bytes)
     if memory_bytes < smallest_bytes:
         raise BudgetError(f"sorting edges takes {smallest_bytes} bytes", smallest_bytes)
     spill_threads = min(threads, memory_bytes // spill_bytes)
-    sort_threads = max(1, min(threads, memory_bytes // max(limits.thread_bytes, least_sort_bytes)))
+
+    def sort_bytes(sorters: int) -> int:
+        return max(sorters * limits.thread_bytes, _sort_bytes(cut, num_edges, key_bytes, sorters, least_keys))
+
+    sort_threads = threads_that_fit(threads, memory_bytes, sort_bytes)
     sorted_keys = min(
-        limits.sorted_keys,
-        max(least_keys, _sorted_keys(cut, num_edges, key_bytes, memory_bytes // sort_threads, limits)),
+        limits.sorted_keys, max(least_keys, _sorted_keys(cut, num_edges, key_bytes, sort_threads, memory_bytes))
     )
     return Crew(
         spill_threads=spill_threads,
         spill_bytes=spill_threads * spill_bytes,
         sort_threads=sort_threads,
-        sort_bytes=sort_threads * _sort_bytes(cut, num_edges, key_bytes, sorted_keys, limits),
+        sort_bytes=_sort_bytes(cut, num_edges, key_bytes, sort_threads, sorted_keys),
         sorted_keys=sorted_keys,
     )
-
-
-def reading_sorted_bytes(limits: SortLimits) -> int:
-    """What reading the lists back takes: windows for all streams, as who leaves out edges reads them side by side."""
-    return 2 * WINDOW_BLOCKS * limits.part_block_bytes
 
 
 def _least_keys(cut: Cut, num_edges: int, key_bytes: int, limits: SortLimits) -> int:
@@ -161,23 +159,27 @@ def _spill_bytes(cut: Cut, key_bytes: int, limits: SortLimits) -> int:
     return _reading_bytes(limits) + blocks_bytes + num_blocks * _INDEX_BYTES_A_BLOCK
 
 
-def _sort_bytes(cut: Cut, num_edges: int, key_bytes: int, sorted_keys: int, limits: SortLimits) -> int:
-    """A thread's while it sorts: the indexes of all spills, a window to read, blocks to write, keys and as many again.
+def _sort_bytes(cut: Cut, num_edges: int, key_bytes: int, threads: int, sorted_keys: int) -> int:
+    """What sorting holds: the indexes of all spills, a window for each reader, keys and as many again for each thread.
 
-    The pieces of a bucket, one of each spill, are read in whole pages.
+    Pieces of a bucket are read in whole pages. Beside those in the making there are the sorted keys that are written.
     """
     num_spills = -(-num_edges // cut.spill_edges)
     num_blocks = num_edges * key_bytes // cut.block_bytes + num_spills * cut.num_buckets
-    fixed_bytes = num_blocks * _INDEX_BYTES_A_BLOCK + buffer_bytes(WINDOW_BLOCKS * cut.block_bytes)
-    fixed_bytes += buffer_bytes((_PART_STREAMS + SPARE_BLOCKS) * limits.part_block_bytes)
-    return fixed_bytes + 2 * buffer_bytes(sorted_keys * key_bytes + num_spills * _PAGE_BYTES)
+    fixed_bytes = num_blocks * _READ_INDEX_BYTES_A_BLOCK + (threads + 1) * buffer_bytes(WINDOW_BLOCKS * cut.block_bytes)
+    return fixed_bytes + _num_held(threads) * buffer_bytes(sorted_keys * key_bytes + num_spills * _PAGE_BYTES)
 
 
-def _sorted_keys(cut: Cut, num_edges: int, key_bytes: int, thread_bytes: int, limits: SortLimits) -> int:
-    """The most keys that a thread with this memory can sort at once, at least 1."""
+def _num_held(threads: int) -> int:
+    """Buffers of keys: two for each thread, and one that is written while others are sorted."""
+    return 2 * threads + (threads > 1)
+
+
+def _sorted_keys(cut: Cut, num_edges: int, key_bytes: int, threads: int, memory_bytes: int) -> int:
+    """The most keys that each of the threads can sort at once with this memory together, at least 1."""
     num_spills = -(-num_edges // cut.spill_edges)
-    left_bytes = (
-        thread_bytes - _sort_bytes(cut, num_edges, key_bytes, 0, limits) + 2 * buffer_bytes(num_spills * _PAGE_BYTES)
-    )
-    keys_bytes = left_bytes // 2 // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES - num_spills * _PAGE_BYTES
+    pages_bytes = num_spills * _PAGE_BYTES
+    left_bytes = memory_bytes - _sort_bytes(cut, num_edges, key_bytes, threads, 0)
+    left_bytes += _num_held(threads) * buffer_bytes(pages_bytes)
+    keys_bytes = left_bytes // _num_held(threads) // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES - pages_bytes
     return max(1, keys_bytes // key_bytes)

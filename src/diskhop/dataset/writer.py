@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from diskhop.io.stream import TRANSFER_BYTES, SequentialWriter
 
 # Held by DatasetFiles.
 WRITER_BYTES = 2 * TRANSFER_BYTES
+# Held by a file that is written beside another.
+SIDE_WRITER_BYTES = 2 << 20
 
 
 class DatasetFiles:
@@ -31,31 +34,52 @@ class DatasetFiles:
 
     def write(self, relative: str, blocks: Iterable[NDArray[Any]]) -> int:
         """Write the arrays' bytes to a new file and return their number; they are then on the disk."""
-        sums = self._write(relative, blocks)
-        self._sums[relative] = sums
-        return sums.num_bytes
+        with self.open(relative) as file:
+            for block in blocks:
+                file.append(block)
+        return self._sums[relative].num_bytes
+
+    @contextmanager
+    def open(self, relative: str, memory_bytes: int = WRITER_BYTES) -> Iterator[DatasetFile]:
+        """A new file to append to: on the disk, and its sums known, when the context ends without an error."""
+        path = self.folder / relative
+        with destination_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with SequentialWriter(path, self._engine, self._pool, memory_bytes // 2) as writer:
+            file = DatasetFile(writer)
+            yield file
+            writer.finish()
+        sync_file(path, self._injector)
+        self._sums[relative] = file.sums()
 
     def write_checksums(self) -> FileEntry:
         """Write the block sums of all files so far: uint64 each, files in the order of their paths."""
-        return _entry(self._write(CHECKSUMS_NAME, (self._sums[path].blocks for path in sorted(self._sums))))
+        self.write(CHECKSUMS_NAME, [self._sums[path].blocks for path in sorted(self._sums)])
+        return _entry(self._sums.pop(CHECKSUMS_NAME))
 
     def entries(self) -> dict[str, FileEntry]:
         """What the manifest says of the files so far."""
         return {path: _entry(self._sums[path]) for path in sorted(self._sums)}
 
-    def _write(self, relative: str, blocks: Iterable[NDArray[Any]]) -> FileSums:
-        path = self.folder / relative
-        with destination_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        hasher = BlockHasher()
-        with SequentialWriter(path, self._engine, self._pool) as writer:
-            for block in blocks:
-                content = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
-                hasher.update(content)
-                writer.append(content)
-            writer.finish()
-        sync_file(path, self._injector)
-        return hasher.finish()
+
+class DatasetFile:
+    """A file that grows."""
+
+    def __init__(self, writer: SequentialWriter) -> None:
+        self._writer = writer
+        self._hasher = BlockHasher()
+        self.num_bytes = 0
+
+    def append(self, block: NDArray[Any]) -> None:
+        """Add an array's bytes."""
+        content = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
+        self._hasher.update(content)
+        self._writer.append(content)
+        self.num_bytes += len(content)
+
+    def sums(self) -> FileSums:
+        """Of all that was added; nothing is added after it."""
+        return self._hasher.finish()
 
 
 def _entry(sums: FileSums) -> FileEntry:

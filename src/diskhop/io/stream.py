@@ -28,17 +28,18 @@ def in_pieces(num_bytes: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 
 class SequentialWriter:
-    """Writes a file from its start: one buffer is filled while the other is on its way to the disk.
+    """Writes a file from its start: one buffer of buffer_bytes is filled while the other is on its way to the disk.
 
     The content is complete after finish() and on the disk after an fsync. Not for several threads at once.
     """
 
-    def __init__(self, path: Path, engine: Engine, pool: BufferPool) -> None:
+    def __init__(self, path: Path, engine: Engine, pool: BufferPool, buffer_bytes: int = TRANSFER_BYTES) -> None:
         self._path = path
         self._engine = engine
+        self._buffer_bytes = buffer_bytes
         with destination_errors(path):
             self._file = File(str(path), "write")
-        self._buffers = (pool.take(TRANSFER_BYTES), pool.take(TRANSFER_BYTES))
+        self._buffers = (pool.take(buffer_bytes), pool.take(buffer_bytes))
         self._tickets: list[int | None] = [None, None]
         self._current = 0
         self._filled_bytes = 0
@@ -48,11 +49,11 @@ class SequentialWriter:
         """Add bytes (1-D) to the end; they are copied before this returns."""
         taken = 0
         while taken < len(content):
-            part = content[taken : taken + TRANSFER_BYTES - self._filled_bytes]
+            part = content[taken : taken + self._buffer_bytes - self._filled_bytes]
             self._buffers[self._current][self._filled_bytes : self._filled_bytes + len(part)] = part
             self._filled_bytes += len(part)
             taken += len(part)
-            if self._filled_bytes == TRANSFER_BYTES:
+            if self._filled_bytes == self._buffer_bytes:
                 self._flush()
 
     def finish(self) -> None:
@@ -82,7 +83,7 @@ class SequentialWriter:
         del self._file, self._buffers
 
     def _flush(self) -> None:
-        self._submit(0, TRANSFER_BYTES)
+        self._submit(0, self._buffer_bytes)
         self._filled_bytes = 0
         self._current = 1 - self._current
         self._wait(self._current)

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from diskhop.budget import Budget
 from diskhop.dataset.convert.columns import MaskedIds, check_features, count_tasks
 from diskhop.dataset.convert.file_edges import open_edges
 from diskhop.dataset.convert.name_lists import name_lines
 from diskhop.dataset.convert.npy import StoredArray, list_arrays
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.convert.source_graph import (
+    BY_EDGES,
     EDGE,
     NODE,
     Column,
@@ -33,7 +33,7 @@ from diskhop.dataset.convert.source_graph import (
 )
 from diskhop.dataset.convert.sparse import SparseMatrix
 from diskhop.dataset.convert.stored_ids import StoredIds
-from diskhop.dataset.edges import EdgeSource, highest_id
+from diskhop.dataset.edges import EdgeSource, highest_ids
 from diskhop.dataset.manifest import MOST_CLASSES, MOST_COUNT
 from diskhop.errors import SourceError
 
@@ -126,7 +126,7 @@ class Arrays:
             )
         triples = SourceTriples(parts=self._triples, num_relations=self._scalars.get("num_relations"))
         nodes = SourceNodes(
-            count=self._count_nodes([each.edges for each in edges.values()], shop.budget, shop.threads),
+            count=self._count_nodes(shop, [each.edges for each in edges.values()]),
             features=self._features,
             labels=self._labels,
             num_classes=self._scalars.get("num_classes"),
@@ -137,11 +137,13 @@ class Arrays:
             nodes={NODE: nodes}, edges=edges, triples=triples if self._triples else None, names=self._names()
         )
 
-    def _count_nodes(self, edges: Sequence[EdgeSource], budget: Budget, threads: int) -> int:
+    def _count_nodes(self, shop: Workshop, edges: Sequence[EdgeSource]) -> int:
         """What the arrays tell; where none does, the highest id + 1."""
         if self._told_nodes is not None:
             return self._told_nodes
-        highest = max((highest_id(each, budget, threads) for each in edges), default=-1)
+        if not self._triples:
+            return BY_EDGES
+        highest = max((max(highest_ids(each, shop.budget, shop.threads)) for each in edges), default=-1)
         for triples in self._triples.values():
             highest = max(highest, *(int(block[:, [0, 2]].max()) for block in triples.blocks()), -1)
         if highest >= MOST_COUNT:

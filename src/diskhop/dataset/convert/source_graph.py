@@ -25,6 +25,8 @@ from diskhop.tasks import Tools, WorkFolder
 # The types of a graph that has one of each.
 NODE = "node"
 EDGE = "edge"
+# A count of nodes that nothing tells but edges: their highest id + 1.
+BY_EDGES = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,9 @@ class NameList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNodes:
-    """Nodes of one type. splits: for each part, the ids of each split. called: None where ids are as they were.
+    """Nodes of one type. count: may be BY_EDGES. splits: for each part, the ids of each split.
 
+    called: None where ids are as they were.
     feature_dtype: what features are stored as unless the user says; None: as the column's dtype suggests.
     """
 

@@ -17,6 +17,7 @@ from diskhop.dataset.convert.file_edges import open_edges
 from diskhop.dataset.convert.npy import StoredArray, file_array, source_errors
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.convert.source_graph import (
+    BY_EDGES,
     EDGE,
     NODE,
     Column,
@@ -25,8 +26,6 @@ from diskhop.dataset.convert.source_graph import (
     SourceNodes,
     Workshop,
 )
-from diskhop.dataset.edges import highest_ids
-from diskhop.dataset.manifest import MOST_COUNT
 from diskhop.errors import SourceError
 
 _EDGES = "edge_index.npy"
@@ -91,7 +90,7 @@ class TypedFolders:
         relations = {each.name: self._open(each, shop) for each in self._relations}
         nodes = {
             name: SourceNodes(
-                count=self._count(name, count, relations, shop),
+                count=BY_EDGES if count is None else count,
                 features=self._features[name],
                 labels=self._labels[name],
             )
@@ -119,23 +118,6 @@ class TypedFolders:
                 f"{self._root / name}: its arrays differ in the number of nodes ({told}); make them agree"
             )
         return next(iter(counts.values()), None)
-
-    def _count(self, name: str, told: int | None, relations: Mapping[str, SourceEdges], shop: Workshop) -> int:
-        """What the arrays tell; where there is none, the highest id + 1."""
-        if told is not None:
-            return told
-        highest = -1
-        for each in relations.values():
-            if name in (each.source, each.destination):
-                ends = highest_ids(each.edges, shop.budget, shop.threads, shop.progress)
-                of_type = zip((each.source, each.destination), ends, strict=True)
-                highest = max(highest, *(end for end_type, end in of_type if end_type == name))
-        if highest >= MOST_COUNT:
-            raise SourceError(
-                f"{self._root / name}: id {highest} is out of range: ids must be less than {MOST_COUNT}; "
-                "number the nodes from 0"
-            )
-        return highest + 1
 
 
 def _root(source: Path) -> Path:

@@ -14,15 +14,23 @@ from diskhop.dataset.builder import DatasetBuilder
 from diskhop.dataset.checks import SPLIT_HELD_AS, checked_labels, checked_tasks, encoded_rows, split_bytes
 from diskhop.dataset.convert.columns import RandomFeatures, count_tasks
 from diskhop.dataset.convert.options import ImportOptions, as_option
-from diskhop.dataset.convert.source_graph import Called, Column, SourceGraph, SourceNodes, Workshop
-from diskhop.dataset.edges import EdgeSource, UndirectedEdges
+from diskhop.dataset.convert.source_graph import (
+    BY_EDGES,
+    Called,
+    Column,
+    SourceEdges,
+    SourceGraph,
+    SourceNodes,
+    Workshop,
+)
+from diskhop.dataset.edges import EdgeSource, UndirectedEdges, highest_ids
 from diskhop.dataset.encoding import row_bytes
-from diskhop.dataset.manifest import index_dtype
+from diskhop.dataset.manifest import MOST_COUNT, index_dtype
 from diskhop.dataset.moved_rows import RowMover
 from diskhop.dataset.order import HotOrder, RenumberedEdges, find_hot_order, hot_order_bytes
 from diskhop.dataset.progress import row_ranges, tracked
 from diskhop.dataset.tidy import EdgeCounts, Tidying
-from diskhop.errors import ConfigError
+from diskhop.errors import ConfigError, SourceError
 
 _NODES_A_BLOCK = 1 << 16
 
@@ -35,6 +43,7 @@ def write_graph(
     origin: the source, for errors. Raises SourceError for what breaks a rule of the format, ConfigError for an option
     that the graph cannot have, BudgetError.
     """
+    graph = _counted(graph, builder, options, shop, origin)
     if options.random_features is not None:
         graph = _with_random_features(graph, options.random_features, origin)
     _check_options(graph, options, origin)
@@ -47,7 +56,7 @@ def write_graph(
     with ExitStack() as held:
         order = None
         for edge_type, given in graph.edges.items():
-            edges: EdgeSource = UndirectedEdges(given.edges) if options.undirected else given.edges
+            edges = _edges_of(given, options)
             if options.order == "hot":
                 order = held.enter_context(_find_order(edges, graph, tidying, shop, origin))
                 edges = RenumberedEdges(edges, order.new_ids, origin)
@@ -74,6 +83,36 @@ def write_graph(
     for what, names in graph.names.items():
         builder.add_names(what, names.lines(), names.count)
     return _facts(graph, options, counts)
+
+
+def _counted(
+    graph: SourceGraph, builder: DatasetBuilder, options: ImportOptions, shop: Workshop, origin: str
+) -> SourceGraph:
+    """With the count of each type of nodes: what only edges tell is their highest id + 1."""
+    highest = {name: -1 for name, nodes in graph.nodes.items() if nodes.count == BY_EDGES}
+    for edge_type, given in graph.edges.items():
+        ends = (given.source, given.destination)
+        if len(graph.nodes) == len(graph.edges) == len(highest) == 1 and options.order != "hot":
+            is_numbered = given.weights is not None or given.times is not None
+            edges = _edges_of(given, options)
+            highest[given.source] = builder.highest_id(edge_type, edges, is_numbered=is_numbered, origin=given.origin)
+        elif highest.keys() & ends:
+            found = highest_ids(given.edges, shop.budget, shop.threads, shop.progress)
+            for end, each in zip(ends, found, strict=True):
+                if end in highest:
+                    highest[end] = max(highest[end], each)
+    for name, most in highest.items():
+        if most >= MOST_COUNT:
+            raise SourceError(
+                f"{origin}: id {most} of nodes '{name}' is out of range: ids must be less than {MOST_COUNT}; "
+                "number the nodes from 0"
+            )
+    nodes = {name: replace(graph.nodes[name], count=found + 1) for name, found in highest.items()}
+    return replace(graph, nodes={**graph.nodes, **nodes})
+
+
+def _edges_of(given: SourceEdges, options: ImportOptions) -> EdgeSource:
+    return UndirectedEdges(given.edges) if options.undirected else given.edges
 
 
 def result_bytes(graph: SourceGraph, options: ImportOptions) -> int:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.dataset.builder import WRITING, DatasetBuilder
+from diskhop.dataset.builder import WRITING, WRITING_LISTS, DatasetBuilder, lists_bytes
 from diskhop.dataset.checks import SPLIT_HELD_AS, split_bytes
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_keys import EdgeShape
@@ -110,7 +110,10 @@ def _most_held(config: GraphConfig) -> dict[str, int]:
         is_numbered=False,
         origin="",
     )
-    sorting = {"sorting edges": smallest_sort_bytes(num_edges, shape.layout().key_bytes, SortLimits())}
+    sorting = {
+        WRITING_LISTS: lists_bytes(shape, 0),
+        "sorting edges": smallest_sort_bytes(num_edges, shape.layout().key_bytes, SortLimits()),
+    }
     ranking = {}
     nodes = {"class means": _mean_bytes(config)}
     if config.order == "hot":
