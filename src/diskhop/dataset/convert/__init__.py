@@ -18,6 +18,8 @@ from diskhop.dataset.convert.graphbolt import GraphBolt, is_graphbolt
 from diskhop.dataset.convert.npy import source_errors
 from diskhop.dataset.convert.ogb import is_ogb, look_at_ogb
 from diskhop.dataset.convert.options import OF_EDGES, OF_FEATURES, OF_TABLES, OF_TEXT, ImportOptions, as_option
+from diskhop.dataset.convert.pbg import Pbg
+from diskhop.dataset.convert.pbg_folder import is_pbg
 from diskhop.dataset.convert.source_graph import Source, Workshop
 from diskhop.dataset.convert.tables import Tables, is_tables
 from diskhop.dataset.convert.triple_text import is_triples
@@ -61,6 +63,9 @@ FORMATS = {
         TypedFolders,
         "folders of types and relations with node_feat.npy and edge_index.npy (MAG240M, IGB)",
         (*OF_EDGES, *OF_FEATURES, "label"),
+    ),
+    "pbg": Format(
+        is_pbg, Pbg, "a folder of PyTorch-BigGraph with entity_count_TYPE_PARTITION.txt and edges_LHS_RHS.h5", ()
     ),
     "triples": Format(
         is_triples,
