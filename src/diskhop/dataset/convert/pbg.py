@@ -25,7 +25,7 @@ from diskhop.dataset.manifest import MOST_COUNT
 from diskhop.dataset.progress import row_ranges
 from diskhop.errors import ConfigError, SourceError
 
-UNPACKING = "unpacking HDF5"
+_UNPACKING = "unpacking HDF5"
 _FORMAT_VERSION = 1
 _DATASETS = ("lhs", "rel", "rhs")
 _EDGES_A_BLOCK = 128 << 10
@@ -36,10 +36,10 @@ class Pbg:
     """See Source. All files of edges are opened, and their edges not yet read."""
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
-        require_h5py(source)
+        _require_h5py(source)
         self._folder = look_at_folder(source)
         self._buckets = {
-            part: [Bucket(path, self._folder, *pair) for pair, path in buckets.items()]
+            part: [_Bucket(path, self._folder, *pair) for pair, path in buckets.items()]
             for part, buckets in self._folder.buckets.items()
         }
 
@@ -51,7 +51,7 @@ class Pbg:
     @property
     def least_memory(self) -> Mapping[str, int]:
         """See Source."""
-        return {UNPACKING: max(bucket.unpacked_bytes for buckets in self._buckets.values() for bucket in buckets)}
+        return {_UNPACKING: max(bucket.unpacked_bytes for buckets in self._buckets.values() for bucket in buckets)}
 
     @property
     def disk_bytes(self) -> int:
@@ -60,7 +60,7 @@ class Pbg:
 
     def read(self, shop: Workshop) -> SourceGraph:
         """See Source."""
-        parts = {part: BucketTriples(buckets, shop.budget) for part, buckets in self._buckets.items()}
+        parts = {part: _BucketTriples(buckets, shop.budget) for part, buckets in self._buckets.items()}
         return SourceGraph(
             nodes={NODE: SourceNodes(count=sum(each.count for each in self._folder.types))},
             triples=SourceTriples(parts=parts, num_relations=self._folder.num_relations),
@@ -69,7 +69,7 @@ class Pbg:
         )
 
 
-def require_h5py(source: Path) -> None:
+def _require_h5py(source: Path) -> None:
     """Raise ConfigError where h5py is not installed."""
     try:
         import h5py  # noqa: F401
@@ -79,7 +79,7 @@ def require_h5py(source: Path) -> None:
         ) from None
 
 
-class Bucket:
+class _Bucket:
     """Edges of a bucket, as triples of ids that are numbered over all types and partitions.
 
     unpacked_bytes: held while they are read, where they are stored compressed.
@@ -87,9 +87,8 @@ class Bucket:
 
     def __init__(self, path: Path, folder: PbgFolder, left: int, right: int) -> None:
         self.path = path
-        self._num_relations = folder.num_relations
-        self._left = _Ids("lhs", [types[0] for types in folder.sides], left)
-        self._right = _Ids("rhs", [types[1] for types in folder.sides], right)
+        self._folder = folder
+        self._partitions = (left, right)
         self._file = SourceFile.look_at(path)
         with _OpenBucket(path) as opened:
             self.num_edges = opened.num_edges
@@ -104,26 +103,28 @@ class Bucket:
 
     def blocks(self) -> Iterator[NDArray[np.int64]]:
         """Triples (edges, 3) in their order, some MiB at a time."""
+        left = _Ids("lhs", [left for left, _ in self._folder.sides], self._partitions[0])
+        right = _Ids("rhs", [right for _, right in self._folder.sides], self._partitions[1])
+        limit = MOST_COUNT if self._folder.num_relations is None else self._folder.num_relations
         with _OpenBucket(self.path, self._chunk_bytes) as opened:
             self._file.require_unchanged()
             for start, stop in row_ranges(self.num_edges, _EDGES_A_BLOCK):
                 sources, relations, destinations = opened.read(start, stop)
-                limit = MOST_COUNT if self._num_relations is None else self._num_relations
                 _require_below(relations, np.int64(limit), "rel", self.path, start)
                 triples = np.empty((stop - start, 3), np.int64)
                 triples[:, 1] = relations
-                triples[:, 0] = self._left.numbered(sources, triples[:, 1], self.path, start)
-                triples[:, 2] = self._right.numbered(destinations, triples[:, 1], self.path, start)
+                triples[:, 0] = left.numbered(sources, triples[:, 1], self.path, start)
+                triples[:, 2] = right.numbered(destinations, triples[:, 1], self.path, start)
                 yield triples
         self._file.require_unchanged()
 
 
-class BucketTriples:
+class _BucketTriples:
     """See Column. The edges of buckets, one after the other."""
 
     dtype: np.dtype[Any] = np.dtype(np.int64)
 
-    def __init__(self, buckets: list[Bucket], budget: Budget) -> None:
+    def __init__(self, buckets: list[_Bucket], budget: Budget) -> None:
         self.where = str(buckets[0].path.parent)
         self.shape = (sum(bucket.num_edges for bucket in buckets), 3)
         self._buckets = buckets
@@ -137,7 +138,7 @@ class BucketTriples:
     def blocks(self) -> Iterator[NDArray[np.int64]]:
         """See Column."""
         for bucket in self._buckets:
-            with self._budget.reserve(UNPACKING, bucket.unpacked_bytes):
+            with self._budget.reserve(_UNPACKING, bucket.unpacked_bytes):
                 yield from bucket.blocks()
 
 
