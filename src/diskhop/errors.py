@@ -65,5 +65,9 @@ class PipelineError(DiskhopError, RuntimeError):
     """A stage of the pipeline stopped; the cause is chained."""
 
 
+class WorkerError(DiskhopError, RuntimeError):
+    """A process that shared the work of this one could not be started, or ended before its time."""
+
+
 class TrainingError(DiskhopError, RuntimeError):
     """Training cannot go on: the loss is not finite, or a checkpoint does not fit."""

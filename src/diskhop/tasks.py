@@ -1,18 +1,21 @@
 """Heavy preparation as a list of tasks, kept across crashes: what is done stays done.
 
 A *task* makes one file and may be done again at any time with the same result; it is plain data, so that any process
-could do it. A *stage* is a folder of tasks' outputs with a *key*: text that everything in it depends on. The *work
-folder* holds a destination's stages until it is complete: `.NAME.work` beside NAME.
+can do it, unless it holds what must stay in this one. A *stage* is a folder of tasks' outputs with a *key*: text that
+everything in it depends on. The *work folder* holds a destination's stages until it is complete: `.NAME.work` beside
+NAME.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Event
 from types import TracebackType
 from typing import Protocol
@@ -31,6 +34,7 @@ from diskhop.io.atomic import (
     sync_file,
     write_file,
 )
+from diskhop.workers import Lane, Share, Workers
 
 # What no task made, files of a stage and folders beside the stages, has a name that starts with a dot.
 _KEY_NAME = ".key"
@@ -38,11 +42,21 @@ _KEY_NAME = ".key"
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What a process lends its tasks: an engine, memory, and who hears of changes made without the engine."""
+    """What a process lends its tasks: an engine, memory, and who hears of changes made without the engine.
+
+    count: hears how much a task has done, in a unit of the stage. workers: processes that tasks may be done in.
+    """
 
     engine: Engine
     injector: Injector | None = None
     pool: BufferPool = field(default_factory=lambda: BufferPool(0))
+    count: Callable[[int], None] = lambda _: None
+    workers: Workers | None = None
+
+    @property
+    def processes(self) -> int:
+        """How many may work at once; changes that someone injects faults into are all made in this one."""
+        return 1 if self.workers is None or self.injector is not None else self.workers.count
 
 
 class Task(Protocol):
@@ -119,48 +133,109 @@ def run_tasks(
     tools: Tools,
     *,
     threads: int,
+    pool_bytes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    count: Callable[[int], None] | None = None,
 ) -> None:
-    """Make the outputs that are missing, `threads` at a time; they are then on the disk.
+    """Make the outputs that are missing, `threads` at a time in all processes together; they are then on the disk.
 
-    progress hears how many of how many are done. The first error stops the rest (those that run are finished first) and
-    is raised; outputs finished until then stay.
+    Where there is one at a time, or what tasks hold must stay, they are done by threads of this process. pool_bytes:
+    memory that may be kept for tasks to come, of all processes; None: what the tools have. progress hears how many of
+    how many are done, and count what tasks count. The first error stops the rest (those that run are finished first)
+    and is raised; outputs finished until then stay.
     """
     missing = [task for task in tasks if not (folder / task.name).exists()]
     num_done = len(tasks) - len(missing)
     stopped = Event()
-
-    def run(task: Task) -> None:
-        nonlocal num_done
-        if stopped.is_set():
-            return
-        try:
-            _run(task, folder, tools)
-        except BaseException:
-            stopped.set()
-            raise
-        num_done += 1
+    if pool_bytes is not None:
+        tools = replace(tools, pool=BufferPool(pool_bytes))
+    if count is not None:
+        tools = replace(tools, count=count)
 
     def report() -> None:
         if progress is not None:
             progress(num_done, len(tasks))
 
     report()
-    if threads == 1:
-        for task in missing:
-            run(task)
-            report()
-        return
-    with ThreadPoolExecutor(threads, thread_name_prefix="task") as pool:
-        running = {pool.submit(run, task) for task in missing}
-        try:
-            while running:
-                done, running = wait(running, return_when=FIRST_EXCEPTION, timeout=0.2)
-                for future in done:
-                    future.result()
+    with _opened(missing, folder, tools, min(threads, len(missing)), pool_bytes or 0) as (run_one, at_once):
+
+        def run(number: int) -> None:
+            nonlocal num_done
+            if stopped.is_set():
+                return
+            try:
+                run_one(number)
+            except BaseException:
+                stopped.set()
+                raise
+            num_done += 1
+
+        if at_once <= 1:
+            for number in range(len(missing)):
+                run(number)
                 report()
-        finally:
-            stopped.set()
+            return
+        with ThreadPoolExecutor(at_once, thread_name_prefix="task") as pool:
+            running = {pool.submit(run, number) for number in range(len(missing))}
+            try:
+                while running:
+                    done, running = wait(running, return_when=FIRST_EXCEPTION, timeout=0.2)
+                    for future in done:
+                        future.result()
+                    report()
+            finally:
+                stopped.set()
+
+
+@contextlib.contextmanager
+def _opened(
+    tasks: Sequence[Task], folder: Path, tools: Tools, threads: int, pool_bytes: int
+) -> Iterator[tuple[Callable[[int], None], int]]:
+    """What makes the output of a task by its number, here or in a worker, and how many may be asked for at once."""
+    stage = _Stage(tasks, folder, tools, pool_bytes)
+    if tools.workers is None or min(tools.processes, threads) <= 1:
+        yield partial(stage.run, count=tools.count), threads
+        return
+    with tools.workers.open(stage, folder, threads) as lanes:
+        free = SimpleQueue[Lane]()
+        for lane in lanes:
+            free.put(lane)
+
+        def run_there(number: int) -> None:
+            lane = free.get()
+            try:
+                lane.run(number, tools.count)
+            finally:
+                free.put(lane)
+
+        if lanes:
+            yield run_there, len(lanes)
+        else:
+            yield partial(stage.run, count=tools.count), threads
+
+
+class _Stage:
+    """See Job: the tasks of a stage by their numbers."""
+
+    def __init__(self, tasks: Sequence[Task], folder: Path, tools: Tools, pool_bytes: int) -> None:
+        self._tasks = tasks
+        self._folder = folder
+        self._tools = tools
+        self._pool_bytes = pool_bytes
+
+    def run(self, number: int, count: Callable[[int], None]) -> None:
+        """See Job."""
+        _run(self._tasks[number], self._folder, replace(self._tools, count=count))
+
+    def for_workers(self, share: Share) -> partial[_Stage]:
+        """See Workers."""
+        return partial(
+            _stage_in_worker, self._tasks, self._folder, self._tools.engine, self._pool_bytes // share.processes
+        )
+
+
+def _stage_in_worker(tasks: Sequence[Task], folder: Path, engine: Engine, pool_bytes: int) -> _Stage:
+    return _Stage(tasks, folder, Tools(engine, pool=BufferPool(pool_bytes)), pool_bytes)
 
 
 def _run(task: Task, folder: Path, tools: Tools) -> None:

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "diskhop"
 # A module belongs to the layer of the longest prefix that matches its dotted name below diskhop.
 LAYERS = {
     0: ["errors", "config", "counters", "budget", "plan"],
-    1: ["_native", "io", "tasks", "channels"],
+    1: ["_native", "io", "tasks", "workers", "channels"],
     2: ["protocols", "policies", "dataset", "sampled_record", "trace"],
     3: ["sampling", "features", "propagation", "embedding", "device"],
     4: ["models", "rows", "batch_stream", "pipeline", "packing"],

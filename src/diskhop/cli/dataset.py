@@ -66,6 +66,9 @@ def import_command(
     order: Annotated[str | None, typer.Option(help="input, or hot: nodes by how often they are read.")] = None,
     memory: Memory = None,
     threads: Threads = None,
+    workers: Annotated[
+        int, typer.Option(metavar="N", help="Spread the work over so many processes, which share memory and threads.")
+    ] = 1,
     as_json: Json = False,
 ) -> None:
     """Bring a graph in: DEST appears when it is complete, or not at all."""
@@ -102,6 +105,7 @@ def import_command(
             engine=open_engine("auto").engine,
             budget=budget,
             threads=threads,
+            workers=workers,
             progress=progress,
         )
     if as_json:

@@ -56,6 +56,7 @@ from diskhop.dataset.writer import SIDE_WRITER_BYTES, WRITER_BYTES, DatasetFiles
 from diskhop.errors import ConfigError, SourceError
 from diskhop.io.atomic import Injector, StagedDirectory, require_free_space, require_parent, write_file
 from diskhop.tasks import Tools, WorkFolder
+from diskhop.workers import Workers
 
 # Every build holds WRITER_BYTES by this name, and lists_bytes by the other while edges are sorted and written.
 WRITING = "writing files"
@@ -88,6 +89,7 @@ class DatasetBuilder:
         injector: Injector | None = None,
         progress: Progress | None = None,
         sort_limits: SortLimits | None = None,
+        workers: Workers | None = None,
     ) -> None:
         if not name.isprintable() or not 1 <= len(name) <= 200:
             raise ConfigError(f"dataset name {name!r} must be 1 to 200 printable characters; give another with --name")
@@ -100,7 +102,7 @@ class DatasetBuilder:
         self._progress = progress or silent
         self._sort_limits = sort_limits or SortLimits()
         self._held = ExitStack()
-        self._tools = Tools(engine, injector)
+        self._tools = Tools(engine, injector, workers=workers)
         self.work = WorkFolder(destination, injector)
         self._staged = StagedDirectory(destination, injector)
         self._files = DatasetFiles(self._staged.path, engine, injector)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,10 +107,14 @@ class ExternalSort:
         if not all((self._folder / spill.name).exists() for spill in spills):
             self._require_space()
         with self._budget.reserve("spilling edges", self._crew.spill_bytes):
-            tools = replace(self._tools, pool=BufferPool(self._crew.spill_bytes))
-            threads = self._crew.spill_threads
-            progress = partial(self._sorting.progress, "spilling edges")
-            run_tasks(spills, self._folder, tools, threads=threads, progress=progress)
+            run_tasks(
+                spills,
+                self._folder,
+                self._tools,
+                threads=self._crew.spill_threads,
+                pool_bytes=self._crew.spill_bytes,
+                progress=partial(self._sorting.progress, "spilling edges"),
+            )
 
     def highest_id(self) -> int:
         """At either end of any edge; counts are found by it."""

@@ -21,6 +21,7 @@ from diskhop.dataset.parallel import map_in_order, threads_that_fit
 from diskhop.dataset.progress import Progress, row_ranges, silent
 from diskhop.dataset.tidy import Tidying
 from diskhop.errors import SourceError
+from diskhop.workers import Share, SharedArray
 
 ORDERS = ("input", "hot")
 _EDGES_A_BLOCK = 1 << 18
@@ -100,12 +101,16 @@ def find_hot_order(
 
 
 class RenumberedEdges:
-    """Edges whose ids have become others: those of `new_ids`, by the ids that they had."""
+    """Edges whose ids have become others: those of `new_ids`, by the ids that they had.
 
-    def __init__(self, edges: EdgeSource, new_ids: NDArray[Any], origin: str) -> None:
+    is_shared: workers may have new_ids too, which takes as much memory again, once for all of them.
+    """
+
+    def __init__(self, edges: EdgeSource, new_ids: NDArray[Any], origin: str, *, is_shared: bool = False) -> None:
         self._edges = edges
         self._new_ids = new_ids
         self._origin = origin
+        self._is_shared = is_shared
 
     @property
     def num_edges(self) -> int:
@@ -122,12 +127,22 @@ class RenumberedEdges:
         sources, destinations = self._edges.read(first, count)
         return self._renumbered("source", first, sources), self._renumbered("destination", first, destinations)
 
+    def for_workers(self, share: Share) -> partial[RenumberedEdges]:
+        """See Workers."""
+        if not self._is_shared:
+            raise TypeError("there is no memory to share new ids")
+        return partial(_renumbered_by_shared, self._edges, SharedArray(self._new_ids), self._origin)
+
     def _renumbered(self, end: str, first: int, ids: NDArray[Any]) -> NDArray[Any]:
         renumbered = np.empty(len(ids), self._new_ids.dtype)
         bad = renumber_ids(native_ids(ids), self._new_ids, renumbered)
         if bad < len(ids):
             raise _no_node(end, first + bad, ids[bad], len(self._new_ids), self._origin)
         return renumbered
+
+
+def _renumbered_by_shared(edges: EdgeSource, new_ids: SharedArray, origin: str) -> RenumberedEdges:
+    return RenumberedEdges(edges, new_ids.array, origin)
 
 
 def native_ids(ids: NDArray[Any]) -> NDArray[Any]:

@@ -33,6 +33,7 @@ from diskhop.errors import ConfigError, SourceError
 from diskhop.io.atomic import Injector
 from diskhop.io.memory import default_memory_bytes, default_threads
 from diskhop.tasks import Tools
+from diskhop.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +100,15 @@ def import_graph(
     engine: Engine,
     budget: Budget | None = None,
     threads: int | None = None,
+    workers: int = 1,
     injector: Injector | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
     """Make a dataset of a graph; the format is detected where it is not named.
 
     facts: takes what only the import knows, as counts of duplicates. budget: half of the free memory where there is
-    none. threads: all cores where None.
+    none. threads: all cores where None. workers: processes that tasks are spread over, which share budget and threads;
+    1: this one.
 
     Raises SourceError for what breaks a rule, BudgetError for too small a budget, DestinationError for a full disk.
     Nothing is then left but the work folder, where there is finished work in it; the error names it.
@@ -121,6 +124,7 @@ def import_graph(
         engine=engine,
         budget=budget,
         threads=threads,
+        workers=workers,
         injector=injector,
         progress=progress,
     )
@@ -137,12 +141,14 @@ def import_source(
     engine: Engine,
     budget: Budget | None = None,
     threads: int | None = None,
+    workers: int = 1,
     injector: Injector | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
     """Make a dataset of a source that was looked at. origin: what errors call it. All else: see import_graph."""
     budget = budget or Budget(default_memory_bytes())
-    threads = threads or default_threads()
+    threads = max(threads or default_threads(), workers)
+    crew = Workers(workers, threads, engine)
     budget.require({WRITING: WRITER_BYTES, **source.least_memory})
     builder = DatasetBuilder(
         destination,
@@ -153,10 +159,11 @@ def import_source(
         origin=origin,
         injector=injector,
         progress=progress,
+        workers=crew,
     )
-    with builder, ExitStack() as held:
+    with builder, crew, ExitStack() as held:
         builder.require_space(source.disk_bytes)
-        shop = Workshop(builder.work, Tools(engine, injector), budget, threads, progress or silent, held)
+        shop = Workshop(builder.work, Tools(engine, injector, workers=crew), budget, threads, progress or silent, held)
         graph = source.read(shop)
         found = write_graph(graph, builder, options, shop, origin)
         if facts is not None:

@@ -6,6 +6,7 @@ import codecs
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Lock, get_ident
 from types import TracebackType
@@ -15,12 +16,17 @@ import duckdb
 from numpy.typing import NDArray
 
 from diskhop.errors import BudgetError, DestinationError, DiskhopError
+from diskhop.workers import Share
 
 # How a stream, which raises nothing, begins what it says.
 _STREAM_ERRORS: dict[str, type[duckdb.Error]] = {
     "Out of Memory Error": duckdb.OutOfMemoryException,
     "IO Error": duckdb.IOException,
 }
+
+
+# With this it parses, sorts and joins, if by way of the disk.
+LEAST_SHARE_BYTES = 64 << 20
 
 
 class QueryError(DiskhopError, RuntimeError):
@@ -30,11 +36,15 @@ class QueryError(DiskhopError, RuntimeError):
 class Duck:
     """One DuckDB in memory, opened when first asked, that spills to a folder. A context that closes it.
 
-    Any number of threads may ask at once; each has a connection of its own.
+    Any number of threads may ask at once; each has a connection of its own. Workers that share it have a DuckDB each,
+    with their part of memory and threads, least_bytes at least.
     """
 
-    def __init__(self, memory_bytes: int, threads: int, spill: Path) -> None:
+    def __init__(self, memory_bytes: int, threads: int, spill: Path, least_bytes: int = LEAST_SHARE_BYTES) -> None:
+        self._memory_bytes = memory_bytes
+        self._threads = threads
         self._spill = spill
+        self._least_bytes = least_bytes
         self._config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": f"{memory_bytes}B",
             "threads": threads,
@@ -90,6 +100,17 @@ class Duck:
                 kinds = [kind for start, kind in _STREAM_ERRORS.items() if str(error).startswith(start)]
                 raise (kinds or [duckdb.Error])[0](str(error)) from None
 
+    def shares(self, processes: int) -> int:
+        """Among how many of the processes it can be divided."""
+        return max(1, min(processes, self._memory_bytes // self._least_bytes))
+
+    def for_workers(self, share: Share) -> partial[Duck]:
+        """See Workers."""
+        if self.shares(share.processes) < share.processes:
+            raise TypeError(f"{self._memory_bytes} bytes are too few for {share.processes} DuckDBs")
+        memory_bytes, threads = self._memory_bytes // share.processes, max(1, self._threads // share.processes)
+        return partial(_open_share, memory_bytes, threads, self._spill)
+
     def __enter__(self) -> Duck:
         return self
 
@@ -135,6 +156,11 @@ class Duck:
                 connection.execute("SET TimeZone = 'UTC'").complete()
                 self._connections[get_ident()] = connection
             return self._connections[get_ident()]
+
+
+def _open_share(memory_bytes: int, threads: int, spill: Path) -> Duck:
+    # Each process has a folder of its own: their files have the same names.
+    return Duck(memory_bytes, threads, spill.with_name(f"{spill.name}-{os.getpid()}"))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,10 +24,14 @@ from diskhop.dataset.convert.duck import Duck, quoted
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.parallel import map_in_order
 from diskhop.dataset.progress import Progress, row_ranges
+from diskhop.io.atomic import destination_errors
+from diskhop.workers import Share
 
 # What DuckDB takes to read names or ids again; names of a kilobyte and more take more.
 DUCK_READS_BYTES = 48 << 20
 _EDGES_A_BLOCK = 1 << 18
+# The part of the budget that workers' copies of a set of ids may take.
+_COPIES_SHARE = 4
 # Of all threads: the more there are, the smaller are their blocks.
 _EDGES_AT_ONCE = 1 << 20
 _NAMES_A_BLOCK = 1 << 9
@@ -34,9 +39,15 @@ _NAMES_A_BLOCK = 1 << 9
 
 @dataclass(frozen=True, slots=True)
 class SetOfIds:
-    """Whole numbers below 2^32 that occur, in a closed set."""
+    """Whole numbers below a limit of at most 2^32 that occur, in a closed set.
+
+    copies: so many workers may each have the set too.
+    """
 
     ids: IdSet
+    limit: int
+    count: int
+    copies: int = 0
     held_bytes: int = 0
     selecting_bytes: int = 0
 
@@ -47,6 +58,20 @@ class SetOfIds:
     def select(self, nodes: NDArray[Any]) -> NDArray[Any]:
         """See Called."""
         return self.ids.select(nodes.astype(np.uint32, copy=False))
+
+    def rank(self, ids: NDArray[Any]) -> NDArray[Any]:
+        """The number that each has, in ascending order."""
+        return self.ids.rank(ids)
+
+    def for_workers(self, share: Share) -> partial[SetOfIds]:
+        """See Workers."""
+        if share.processes > self.copies:
+            raise TypeError(f"there is no memory for {share.processes} sets of ids")
+        path = share.new_file()
+        with destination_errors(path), path.open("wb") as file:
+            for start, stop in row_ranges(self.count, _EDGES_A_BLOCK):
+                file.write(self.range(start, stop).data)
+        return partial(_read_set, path, self.limit)
 
     def __enter__(self) -> SetOfIds:
         return self
@@ -124,6 +149,20 @@ def name_lines(path: Path, budget: Budget, spill: Path) -> Iterator[NDArray[np.u
             yield np.frombuffer("".join(f"{name}\n" for (name,) in rows).encode(), np.uint8)
 
 
+def _read_set(path: Path, limit: int) -> SetOfIds:
+    ids = IdSet(limit)
+    with path.open("rb") as file:
+        while len(block := np.fromfile(file, np.uint32, _EDGES_A_BLOCK)):
+            ids.add(block)
+    return SetOfIds(ids, limit, ids.close())
+
+
+def copies_of_set(limit: int, processes: int, available_bytes: int) -> int:
+    """How many workers may have a set of ids below the limit too: several, or none."""
+    copies = min(processes, available_bytes // _COPIES_SHARE // id_set_bytes(limit))
+    return copies if copies > 1 else 0
+
+
 def id_set_bytes(limit: int) -> int:
     """What a set of ids below the limit takes."""
     return limit // 8 + limit // 128 + 128
@@ -134,8 +173,8 @@ def collecting_bytes(threads: int) -> int:
     return (threads + 1) * _block_edges(threads) * 16
 
 
-def collect_ids(edges: EdgeSource, limit: int, threads: int, progress: Progress) -> tuple[IdSet, int]:
-    """The ids (uint32, below limit) that occur, and how many. The caller has reserved what it takes."""
+def collect_ids(edges: EdgeSource, limit: int, copies: int, threads: int, progress: Progress) -> SetOfIds:
+    """The ids (uint32, below limit) that occur. The caller has reserved what it takes, with copies of the set."""
     ids = IdSet(limit)
 
     def collect(block: tuple[int, int]) -> int:
@@ -145,7 +184,7 @@ def collect_ids(edges: EdgeSource, limit: int, threads: int, progress: Progress)
 
     for done in map_in_order(collect, row_ranges(edges.num_edges, _block_edges(threads)), threads):
         progress("collecting ids", done, edges.num_edges)
-    return ids, ids.close()
+    return SetOfIds(ids, limit, ids.close(), copies)
 
 
 def _block_edges(threads: int) -> int:

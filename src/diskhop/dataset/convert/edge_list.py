@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.dataset.convert.duck import require_text_path
-from diskhop.dataset.convert.edge_ids import DUCK_READS_BYTES, ListedIds, SetOfIds, name_lines
+from diskhop.dataset.convert.edge_ids import DUCK_READS_BYTES, ListedIds, name_lines
 from diskhop.dataset.convert.edge_text import look_at, row_bytes, text_bytes, text_stem
 from diskhop.dataset.convert.edge_work import PARSING, EdgeWork, least_parsing_bytes
 from diskhop.dataset.convert.options import ImportOptions
@@ -64,7 +64,7 @@ class EdgeList:
         """See Source."""
         require_text_path(shop.work.path)
         numbered = EdgeWork(self._files, self._layout, num_nodes=self._num_nodes, shop=shop).run()
-        called: Called | None = None if numbered.ids is None else SetOfIds(numbered.ids)
+        called: Called | None = numbered.ids
         names = {}
         if numbered.listed is not None and self._layout.ids == "string":
             lines = partial(name_lines, numbered.listed, shop.budget, shop.spill)

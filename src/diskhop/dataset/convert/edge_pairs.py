@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import IdSet
+from diskhop.dataset.convert.edge_ids import SetOfIds
 from diskhop.dataset.edges import EdgeSource
 from diskhop.errors import ReadError
 
@@ -101,7 +101,7 @@ class PairFiles:
 class RankedEdges:
     """Edges whose ids become 0, 1, ... in ascending order: the ranks that they have in a closed set."""
 
-    def __init__(self, edges: EdgeSource, ids: IdSet) -> None:
+    def __init__(self, edges: EdgeSource, ids: SetOfIds) -> None:
         self._edges = edges
         self._ids = ids
 

@@ -48,10 +48,9 @@ class Unpack:
 
     name: str
     file: SourceFile
-    counter: ByteCounter
 
     def write(self, path: Path, tools: Tools) -> None:
-        """See Task. Raises SourceError, with the line that is not whole, for a damaged file."""
+        """See Task; counts bytes as read. Raises SourceError, with the line that is not whole, for a damaged file."""
         num_lines = 0
         num_read = 0
         with source_errors(str(self.file.path)):
@@ -59,7 +58,7 @@ class Unpack:
         with raw, gzip.GzipFile(fileobj=raw) as packed, path.open("wb") as text:
             while block := read_text(packed, _READ_BYTES, self.file.path, num_lines):
                 text.write(block)
-                self.counter.add(raw.tell() - num_read)
+                tools.count(raw.tell() - num_read)
                 num_read = raw.tell()
                 num_lines += block.count(b"\n")
 

@@ -10,9 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diskhop._native import IdSet
 from diskhop.dataset.convert.duck import Duck
-from diskhop.dataset.convert.edge_ids import are_ranks, collect_ids, collecting_bytes, count_listed, id_set_bytes
+from diskhop.dataset.convert.edge_ids import (
+    SetOfIds,
+    are_ranks,
+    collect_ids,
+    collecting_bytes,
+    copies_of_set,
+    count_listed,
+    id_set_bytes,
+)
 from diskhop.dataset.convert.edge_pairs import PairFile, PairFiles, RankedEdges
 from diskhop.dataset.convert.edge_tasks import (
     IdsFarApartError,
@@ -27,6 +34,7 @@ from diskhop.dataset.convert.source_graph import Workshop
 from diskhop.dataset.convert.text_work import TextWork
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.manifest import index_dtype
+from diskhop.dataset.parallel import threads_that_fit
 
 # Work of another format is not gone on with.
 _WORK_FORMAT = 2
@@ -65,7 +73,7 @@ class NumberedEdges:
     files: Sequence[PairFile]
     identity: str
     num_nodes: int
-    ids: IdSet | None = None
+    ids: SetOfIds | None = None
     listed: Path | None = None
 
     def source(self) -> EdgeSource:
@@ -90,6 +98,7 @@ class EdgeWork:
         self._num_nodes = num_nodes
         self._budget = shop.budget
         self._threads = shop.threads
+        self._processes = shop.tools.processes
         self._progress = shop.progress
         self._held = shop.held
         self._spill = shop.spill
@@ -116,18 +125,26 @@ class EdgeWork:
     def _parse_pairs(self) -> list[PairFile]:
         limit = self._num_nodes or min(2**32 - 1, 8 * self._budget.available_bytes // _SET_SHARE)
         slice_bytes = self._texts.slice_bytes(PAIRS_SLICE_BYTES)
-        a_worker = (_DUCK_BYTES_A_BYTE + _PAIRS_BYTES_A_BYTE) * slice_bytes
-        workers = max(1, min(self._threads, (self._budget.available_bytes - _DUCK_BYTES) // a_worker))
+        a_slice = (_DUCK_BYTES_A_BYTE + _PAIRS_BYTES_A_BYTE) * slice_bytes
+
+        def ducks_bytes(at_once: int) -> int:
+            return min(at_once, self._processes) * _DUCK_BYTES
+
+        at_once = threads_that_fit(
+            self._threads, self._budget.available_bytes, lambda slices: ducks_bytes(slices) + slices * a_slice
+        )
         with (
-            self._budget.reserve(PARSING, _DUCK_BYTES + workers * a_worker),
+            self._budget.reserve(PARSING, ducks_bytes(at_once) + at_once * a_slice),
             # Slices are parsed at once, each by the thread that asks.
-            Duck(_DUCK_BYTES + workers * _DUCK_BYTES_A_BYTE * slice_bytes, 1, self._spill) as duck,
+            Duck(
+                ducks_bytes(at_once) + at_once * _DUCK_BYTES_A_BYTE * slice_bytes, 1, self._spill, _DUCK_BYTES
+            ) as duck,
         ):
             tasks = [
                 ParsePairs(name, piece, self._layout, self._num_nodes, limit, duck)
                 for name, piece in self._texts.slices(PAIRS_SLICE_BYTES)
             ]
-            files = [PairFile.open(path) for path in self._texts.run("pairs", tasks, workers, "parsing")]
+            files = [PairFile.open(path) for path in self._texts.run("pairs", tasks, at_once, "parsing")]
         # Of a run before, which may have had more memory.
         if self._num_nodes is None and max(file.largest for file in files) >= limit:
             raise IdsFarApartError
@@ -135,34 +152,38 @@ class EdgeWork:
 
     def _collect_ids(self, files: Sequence[PairFile]) -> NumberedEdges:
         limit = 1 + max(file.largest for file in files)
-        self._held.enter_context(self._budget.reserve("ids", id_set_bytes(limit)))
+        copies = copies_of_set(limit, self._processes, self._budget.available_bytes)
+        self._held.enter_context(self._budget.reserve("ids", (1 + copies) * id_set_bytes(limit)))
         every = PairFiles(files, "")
         with self._budget.reserve("collecting ids", collecting_bytes(self._threads)):
-            ids, num_nodes = collect_ids(every, limit, self._threads, self._progress)
-        return NumberedEdges(files, self._key("pairs"), num_nodes, ids if num_nodes < limit else None)
+            ids = collect_ids(every, limit, copies, self._threads, self._progress)
+        return NumberedEdges(files, self._key("pairs"), ids.count, ids if ids.count < limit else None)
 
     def _list_ids(self) -> NumberedEdges:
         slice_bytes = self._texts.slice_bytes(ROWS_SLICE_BYTES)
         # All ids are looked through for each group of slices: the more memory, the fewer groups.
         spare_bytes = (self._budget.available_bytes - _DUCK_SORTS_BYTES) // _ROWS_BYTES_A_BYTE
-        in_group = max(1, min(spare_bytes, self._budget.available_bytes // _GROUP_SHARE) // slice_bytes)
-        text_bytes = _ROWS_BYTES_A_BYTE * in_group * slice_bytes
+        most_slices = max(1, min(spare_bytes, self._budget.available_bytes // _GROUP_SHARE) // slice_bytes)
+        text_bytes = _ROWS_BYTES_A_BYTE * most_slices * slice_bytes
         duck_bytes = max(_DUCK_SORTS_BYTES, self._budget.available_bytes - text_bytes)
         with (
             self._budget.reserve(PARSING, text_bytes + duck_bytes),
             Duck(duck_bytes, self._threads, self._spill) as duck,
         ):
             parse = [ParseRows(name, piece, self._layout, duck) for name, piece in self._texts.slices(ROWS_SLICE_BYTES)]
-            rows = self._texts.run("rows", parse, min(in_group, self._threads), "parsing")
+            rows = self._texts.run("rows", parse, min(most_slices, self._threads), "parsing")
             listing = [ListIds("ids.parquet", read_parquet(*rows), duck)]
             (listed,) = self._texts.run("ids", listing, 1, "listing ids")
             num_nodes = count_listed(listed, duck)
+            # One at a time in a process, with all threads that it has.
+            groups_at_once = min(duck.shares(self._processes), most_slices)
+            in_group = most_slices // groups_at_once
             groups = [tuple(rows[first : first + in_group]) for first in range(0, len(rows), in_group)]
             number = [
                 NumberRows(f"{group[0].name}-{in_group}", group, listed, index_dtype(num_nodes), duck)
                 for group in groups
             ]
-            numbered = self._texts.run("numbered", number, 1, "numbering")
+            numbered = self._texts.run("numbered", number, groups_at_once, "numbering")
             need_list = self._layout.ids == "string" or not are_ranks(listed, num_nodes, duck)
         # Edges come in the order of the groups: part of what they are.
         identity = f"{self._key('rows')}\ngroups of {in_group}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from diskhop.dataset.convert.source_graph import Workshop
 from diskhop.dataset.edges import ArrayEdges, EdgeSource
 from diskhop.dataset.progress import Progress, row_ranges, tracked
 from diskhop.dataset.sort_plan import SortLimits, bytes_in_memory
+from diskhop.errors import SourceError
 from diskhop.io.atomic import require_free_space
 from diskhop.io.stream import TRANSFER_BYTES, SequentialWriter
 from diskhop.tasks import Tools, run_tasks
+from diskhop.workers import Share
 
 _PAGE_BYTES = 4096
 # Several of these at once reach the disk's bandwidth.
@@ -105,7 +108,15 @@ class FileEdges:
     """See EdgeSource. Ids from first_byte on: all sources, then all destinations, or `by_pairs` one after the other."""
 
     def __init__(
-        self, path: Path, engine: Engine, *, dtype: np.dtype[Any], num_edges: int, first_byte: int, by_pairs: bool
+        self,
+        path: Path,
+        engine: Engine,
+        *,
+        dtype: np.dtype[Any],
+        num_edges: int,
+        first_byte: int,
+        by_pairs: bool,
+        kept_bytes: int = _KEPT_BYTES,
     ) -> None:
         self._path = path
         self._engine = engine
@@ -113,7 +124,7 @@ class FileEdges:
         self._num_edges = num_edges
         self._first_byte = first_byte
         self._by_pairs = by_pairs
-        self._pool = BufferPool(_KEPT_BYTES)
+        self._pool = BufferPool(kept_bytes)
         with source_errors(str(path)):
             self._file = File(str(path), "read")
             identity = file_identity(path)
@@ -137,6 +148,20 @@ class FileEdges:
             return pairs[0::2], pairs[1::2]
         sources, destinations = self._read_ids([(first, count), (self._num_edges + first, count)])
         return sources, destinations
+
+    def for_workers(self, share: Share) -> partial[FileEdges]:
+        """See Workers."""
+        return partial(
+            _open_again,
+            self._identity,
+            self._path,
+            self._engine,
+            dtype=self._dtype,
+            num_edges=self._num_edges,
+            first_byte=self._first_byte,
+            by_pairs=self._by_pairs,
+            kept_bytes=_KEPT_BYTES // share.processes,
+        )
 
     def _read_ids(self, runs: list[tuple[int, int]]) -> list[NDArray[Any]]:
         """Runs of ids (first, count), read together; whole pages of the file, each run to a page of its own."""
@@ -173,3 +198,10 @@ class FileEdges:
             buffer[begin : begin + count * self._dtype.itemsize].view(self._dtype)
             for begin, (_, count) in zip(begins, runs, strict=True)
         ]
+
+
+def _open_again(identity: str, path: Path, engine: Engine, **options: Any) -> FileEdges:
+    edges = FileEdges(path, engine, **options)
+    if edges.identity != identity:
+        raise SourceError(f"{path}: must not change while it is read, and it did; import it again")
+    return edges

@@ -6,7 +6,7 @@ which is what their weights and times go by.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,10 @@ from pathlib import Path
 from diskhop.dataset.convert.duck import Duck
 from diskhop.dataset.convert.edge_ids import (
     ListedIds,
-    SetOfIds,
     are_ranks,
     collect_ids,
     collecting_bytes,
+    copies_of_set,
     count_listed,
     id_set_bytes,
 )
@@ -92,8 +92,8 @@ class TableWork:
         self._destination = id_value(edge_roles.destination, ids, "destination")
         # The more edges at once, the fewer times all ids are looked through for them.
         most = shop.budget.available_bytes // _GROUP_SHARE // _EDGE_BYTES
-        self._in_group = max(_EDGES_A_GROUP, min(most, _MOST_EDGES_A_GROUP))
-        self._group_bytes = _EDGE_BYTES * self._in_group
+        self._edges_at_once = max(_EDGES_A_GROUP, min(most, _MOST_EDGES_A_GROUP))
+        self._group_bytes = _EDGE_BYTES * self._edges_at_once
 
     def run(self) -> NumberedTables:
         """Run what is missing. Raises SourceError, with file and row, for what breaks a rule."""
@@ -130,7 +130,9 @@ class TableWork:
                 for number, (file, text) in enumerate(zip(table.files, texts, strict=True))
             ]
             key = f"{self._key(table)}\n{columns}"
-            paths = self._run(f"{table.what}-rows", key, tasks, f"parsing {table.what}")
+            paths = self._run(
+                f"{table.what}-rows", key, tasks, f"parsing {table.what}", duck.shares(self._shop.tools.processes)
+            )
             counts = tuple(count_listed(path, duck) for path in paths)
         return TableRows(table, tuple(paths), counts)
 
@@ -139,8 +141,8 @@ class TableWork:
         texts = [file.path for file in table.files]
         if packed:
             counter = ByteCounter(self._shop.progress, "unpacking", sum(file.num_bytes for file in packed.values()))
-            tasks = [Unpack(f"{number:05d}.csv", file, counter) for number, file in packed.items()]
-            outputs = self._run(f"{table.what}-text", self._key(table), tasks, "", self._shop.threads)
+            tasks = [Unpack(f"{number:05d}.csv", file) for number, file in packed.items()]
+            outputs = self._run(f"{table.what}-text", self._key(table), tasks, "", self._shop.threads, counter.add)
             for number, text in zip(packed, outputs, strict=True):
                 texts[number] = text
         return texts
@@ -168,12 +170,13 @@ class TableWork:
                 return self._with_names(edges, num_nodes, listed if need_list else None)
             edges = self._number(None, largest + 1, duck)
         budget, threads = self._shop.budget, self._shop.threads
-        self._shop.held.enter_context(budget.reserve("ids", id_set_bytes(largest + 1)))
+        copies = copies_of_set(largest + 1, self._shop.tools.processes, budget.available_bytes)
+        self._shop.held.enter_context(budget.reserve("ids", (1 + copies) * id_set_bytes(largest + 1)))
         with budget.reserve("collecting ids", collecting_bytes(threads)):
-            ids, num_nodes = collect_ids(edges, largest + 1, threads, self._shop.progress)
-        if num_nodes == largest + 1:
-            return NumberedTables(edges, num_nodes)
-        return NumberedTables(RankedEdges(edges, ids), num_nodes, called=SetOfIds(ids))
+            ids = collect_ids(edges, largest + 1, copies, threads, self._shop.progress)
+        if ids.count == largest + 1:
+            return NumberedTables(edges, ids.count)
+        return NumberedTables(RankedEdges(edges, ids), ids.count, called=ids)
 
     def _largest_id(self, duck: Duck) -> int:
         with self.edges.faults():
@@ -182,9 +185,12 @@ class TableWork:
 
     def _number(self, listed: Path | None, num_nodes: int, duck: Duck) -> PairFiles:
         """The edges, of listed ids or of numbers below num_nodes as they are."""
+        # One group at a time in a process, with all threads that it has.
+        groups_at_once = min(duck.shares(self._shop.tools.processes), self._edges_at_once // _EDGES_A_GROUP)
+        in_group = self._edges_at_once // groups_at_once
         tasks = [
             NumberEdges(
-                f"{first:012d}-{self._in_group}",
+                f"{first:012d}-{in_group}",
                 self.edges,
                 first,
                 end - first,
@@ -195,11 +201,11 @@ class TableWork:
                 index_dtype(num_nodes),
                 duck,
             )
-            for first, end in row_ranges(self.edges.num_rows, self._in_group)
+            for first, end in row_ranges(self.edges.num_rows, in_group)
         ]
         # The order of edges is that of the rows, whatever the groups.
         key = f"{self._edge_key}\nnodes {num_nodes}, listed {listed is not None}"
-        paths = self._run("numbered", key, tasks, "numbering edges")
+        paths = self._run("numbered", key, tasks, "numbering edges", groups_at_once)
         return PairFiles([PairFile.open(path) for path in paths], key)
 
     def _with_names(self, edges: EdgeSource, num_nodes: int, listed: Path | None) -> NumberedTables:
@@ -220,13 +226,21 @@ class TableWork:
     def _key(self, table: Table) -> str:
         return "\n".join([f"format {_WORK_FORMAT}, tables, ids {self._ids}", *(file.identity for file in table.files)])
 
-    def _run(self, stage: str, key: str, tasks: Sequence[Task], shown: str, threads: int = 1) -> list[Path]:
-        """The outputs of all tasks, in order. One task at a time: DuckDB has the threads."""
+    def _run(
+        self,
+        stage: str,
+        key: str,
+        tasks: Sequence[Task],
+        shown: str,
+        threads: int = 1,
+        count: Callable[[int], None] | None = None,
+    ) -> list[Path]:
+        """The outputs of all tasks, in order. One task at a time in a process where DuckDB has the threads."""
         folder = self._shop.work.stage(stage, key)
 
         def report(done: int, total: int) -> None:
             if shown:
                 self._shop.progress(shown, done, total)
 
-        run_tasks(tasks, folder, self._shop.tools, threads=threads, progress=report)
+        run_tasks(tasks, folder, self._shop.tools, threads=threads, progress=report, count=count)
         return [folder / task.name for task in tasks]

@@ -28,11 +28,11 @@ class TextWork:
             return
         counter = ByteCounter(self._shop.progress, "unpacking", sum(file.num_bytes for file in packed.values()))
         finished = self._shop.stage("text", self._key("text"))
-        tasks = [Unpack(f"{number:05d}.txt", file, counter) for number, file in packed.items()]
+        tasks = [Unpack(f"{number:05d}.txt", file) for number, file in packed.items()]
         for task in tasks:
             if (finished / task.name).exists():
                 counter.add(task.file.num_bytes)
-        outputs = self.run("text", tasks, self._shop.threads)
+        outputs = self.run("text", tasks, self._shop.threads, count=counter.add)
         for number, text in zip(packed, outputs, strict=True):
             self._texts[number] = text
 
@@ -53,15 +53,22 @@ class TextWork:
         """How long the longest slice is."""
         return min(most, max(text.stat().st_size for text in self._texts))
 
-    def run(self, stage: str, tasks: Sequence[Task], threads: int, shown: str = "") -> list[Path]:
-        """The outputs of all tasks, in order. shown: what people see of it."""
+    def run(
+        self,
+        stage: str,
+        tasks: Sequence[Task],
+        threads: int,
+        shown: str = "",
+        count: Callable[[int], None] | None = None,
+    ) -> list[Path]:
+        """The outputs of all tasks, in order. shown: what people see of it. count: see run_tasks."""
         folder = self._shop.stage(stage, self._key(stage))
 
         def report(done: int, total: int) -> None:
             if shown:
                 self._shop.progress(shown, done, total)
 
-        run_tasks(tasks, folder, self._shop.tools, threads=threads, progress=report)
+        run_tasks(tasks, folder, self._shop.tools, threads=threads, progress=report, count=count)
         return [folder / task.name for task in tasks]
 
     def require_unchanged(self) -> None:

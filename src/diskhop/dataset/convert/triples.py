@@ -123,22 +123,22 @@ class _TripleWork:
         available_bytes = self._shop.budget.available_bytes
         # All names are looked through for each group of slices: the more memory, the fewer groups.
         spare_bytes = (available_bytes - _DUCK_BYTES) // _BYTES_A_BYTE
-        in_group = max(1, min(spare_bytes, available_bytes // _GROUP_SHARE) // max(1, slice_bytes))
-        held_bytes = _BYTES_A_BYTE * in_group * slice_bytes
+        slices_at_once = max(1, min(spare_bytes, available_bytes // _GROUP_SHARE) // max(1, slice_bytes))
+        held_bytes = _BYTES_A_BYTE * slices_at_once * slice_bytes
         duck_bytes = max(_DUCK_BYTES, available_bytes - held_bytes)
         with (
             self._shop.budget.reserve(PARSING, held_bytes + duck_bytes),
             Duck(duck_bytes, self._shop.threads, self._shop.spill) as duck,
         ):
-            numbered = self._number(duck, in_group)
+            numbered = self._number(duck, slices_at_once)
         self._texts.require_unchanged()
         return numbered
 
-    def _number(self, duck: Duck, in_group: int) -> _Numbered:
+    def _number(self, duck: Duck, slices_at_once: int) -> _Numbered:
         pieces = [list(self._texts.slices_of(number, SLICE_BYTES)) for number in range(len(self._files.files))]
         of_parts = dict(zip(self._files.parts, pieces, strict=False))
         of_dictionaries = dict(zip(self._files.dictionaries, pieces[len(of_parts) :], strict=True))
-        threads = min(in_group, self._shop.threads)
+        threads = min(slices_at_once, self._shop.threads)
         listed = {}
         if of_dictionaries:
             listed = self._sort_dictionaries(of_dictionaries, threads, duck)
@@ -156,7 +156,7 @@ class _TripleWork:
                 ]
                 listed = dict(zip(_LISTED_COLUMNS, self._texts.run("names", listing, 1, "listing names"), strict=True))
                 counts = {what: count_listed(path, duck) for what, path in listed.items()}
-            by_part = self._number_names(_split(rows, of_parts), of_parts, listed, in_group, duck)
+            by_part = self._number_names(_split(rows, of_parts), of_parts, listed, slices_at_once, duck)
         parts = {}
         for part, paths in by_part.items():
             column = StoredTriples(str(self._files.parts[part].path), paths, self._key("numbered"))
@@ -188,9 +188,12 @@ class _TripleWork:
         rows: Mapping[str, Sequence[Path]],
         of_parts: Mapping[str, Sequence[tuple[str, Slice]]],
         listed: Mapping[str, Path],
-        in_group: int,
+        slices_at_once: int,
         duck: Duck,
     ) -> dict[str, list[Path]]:
+        # One at a time in a process, with all threads that it has.
+        groups_at_once = min(duck.shares(self._shop.tools.processes), slices_at_once)
+        in_group = slices_at_once // groups_at_once
         tasks: dict[str, list[NumberNames]] = {}
         for part, named in of_parts.items():
             tasks[part] = []
@@ -199,7 +202,7 @@ class _TripleWork:
                 name = f"{named[first][0]}-{in_group}"
                 tasks[part].append(NumberNames(name, tuple(rows[part][first:last]), pieces, listed, duck))
         every = [task for each in tasks.values() for task in each]
-        return _split(self._texts.run("numbered", every, 1, "numbering"), tasks)
+        return _split(self._texts.run("numbered", every, groups_at_once, "numbering"), tasks)
 
     def _check_counts(self, counts: Mapping[str, int]) -> None:
         for what, count in self._files.counts.items():

@@ -33,6 +33,8 @@ from diskhop.dataset.tidy import EdgeCounts, Tidying
 from diskhop.errors import ConfigError, SourceError
 
 _NODES_A_BLOCK = 1 << 16
+# The part of the budget that a hot order may take once more, for workers.
+_SHARED_ORDER = 4
 
 
 def write_graph(
@@ -59,8 +61,10 @@ def write_graph(
             edges = _edges_of(given, options)
             if options.order == "hot":
                 order = held.enter_context(_find_order(edges, graph, tidying, shop, origin))
-                edges = RenumberedEdges(edges, order.new_ids, origin)
             with ExitStack() as values:
+                if order is not None:
+                    is_shared = _share_order(order, values, shop)
+                    edges = RenumberedEdges(edges, order.new_ids, origin, is_shared=is_shared)
                 counts[edge_type] = builder.add_edge_list(
                     edge_type,
                     given.source,
@@ -207,6 +211,15 @@ def _find_order(
         tidying=tidying,
         progress=shop.progress,
     )
+
+
+def _share_order(order: HotOrder, held: ExitStack, shop: Workshop) -> bool:
+    """Whether workers renumber edges too: where there is room to spare for what they map, reserved until `held`."""
+    num_bytes = order.new_ids.nbytes
+    if shop.tools.processes == 1 or num_bytes > shop.budget.available_bytes // _SHARED_ORDER:
+        return False
+    held.enter_context(shop.budget.reserve("hot order", num_bytes))
+    return True
 
 
 def _held_values(name: str, column: Column | None, dtype: Any, held: ExitStack, shop: Workshop) -> NDArray[Any] | None:
