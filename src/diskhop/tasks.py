@@ -60,7 +60,7 @@ class Tools:
 
 
 class Task(Protocol):
-    """One file to make, from what the task's own fields name."""
+    """One file to make, from what the task's own fields name: plain data, or what can be copied to a worker."""
 
     @property
     def name(self) -> str:
@@ -141,8 +141,8 @@ def run_tasks(
 
     Where there is one at a time, or what tasks hold must stay, they are done by threads of this process. pool_bytes:
     memory that may be kept for tasks to come, of all processes; None: what the tools have. progress hears how many of
-    how many are done, and count what tasks count. The first error stops the rest (those that run are finished first)
-    and is raised; outputs finished until then stay.
+    how many are done, and count what tasks count. The first error stops the rest (those that run are finished first,
+    unless a signal ends this process and what workers do with it) and is raised; outputs finished until then stay.
     """
     missing = [task for task in tasks if not (folder / task.name).exists()]
     num_done = len(tasks) - len(missing)
@@ -183,6 +183,10 @@ def run_tasks(
                     for future in done:
                         future.result()
                     report()
+            except (KeyboardInterrupt, SystemExit):
+                if tools.workers is not None:
+                    tools.workers.kill()
+                raise
             finally:
                 stopped.set()
 

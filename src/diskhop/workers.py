@@ -92,8 +92,8 @@ class SharedArray:
 class Workers:
     """A context that ends the processes. count: most of them; threads: lanes of all together, at least one each.
 
-    An object of a job that has `for_workers(share)` is copied by calling what that returns. Raises ConfigError for a
-    count that cannot be.
+    An object of a job that has `for_workers(share)` is copied by calling what that returns, in the worker. Raises
+    ConfigError for a count that cannot be.
     """
 
     def __init__(self, count: int, threads: int, engine: Engine) -> None:
@@ -131,6 +131,11 @@ class Workers:
             for first, *_ in taking:
                 first.send("close", None)
                 first.wait()
+
+    def kill(self) -> None:
+        """End the processes at once, with what they run."""
+        for worker in self._workers:
+            worker.kill()
 
     def __enter__(self) -> Workers:
         return self
@@ -219,17 +224,21 @@ class _Worker:
                 theirs.close()
         self.lanes = [Lane(ours, self._process) for ours, _ in pipes]
 
+    def kill(self) -> None:
+        """End it now."""
+        self._process.kill()
+
     def hang_up(self) -> None:
         """Close the pipes, upon which an idle worker ends."""
         for lane in self.lanes:
             lane.connection.close()
 
     def end(self) -> None:
-        """Wait until it has ended; one that does not is killed."""
+        """Wait until it has ended; kill it if it does not."""
         try:
             self._process.wait(_SECONDS_TO_END)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.kill()
             self._process.wait()
 
 
@@ -274,6 +283,7 @@ def _map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Shar
 
 def serve(parent: int, pipes: list[int], engine: str, depth: int) -> None:
     """Be a worker, until the pipes are closed or the parent ends, however that is."""
+    # The kernel means the thread that started this process, which waits for it to end.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before that was said
         return
