@@ -2,8 +2,8 @@
 
 A *job* is an object with numbered parts to run, of which every process that takes part gets a copy. A *lane* runs one
 part at a time; it is a thread of a worker, with a pipe of its own. What a copy is made of is pickled: by this process,
-for its own workers, and never anything that a user gave. What holds more than plain data has `for_workers`, and what
-must stay refuses as pickle does, by TypeError.
+for its own workers, and never anything that a user gave. What holds more than plain data has `for_workers`; what must
+stay, and every large array, is refused as pickle refuses, by TypeError.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from diskhop.io.engine import open_engine
 
 MOST_WORKERS = 64
 _SECONDS_TO_END = 5
+# Of an array; a larger one goes by way of a file (SharedArray).
+_MOST_COPIED_BYTES = 1 << 20
 _PR_SET_PDEATHSIG = 1
 # Not by multiprocessing, which would run the user's script once more in every worker.
 _START = (
@@ -185,7 +187,7 @@ class Lane:
         try:
             yield
         except (EOFError, OSError):
-            code = self._process.wait()
+            code = _wait_for_end(self._process)
             how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             raise WorkerError(
                 f"worker process {self._process.pid} must last as long as there is work, and {how}, as happens where "
@@ -234,12 +236,8 @@ class _Worker:
             lane.connection.close()
 
     def end(self) -> None:
-        """Wait until it has ended; kill it if it does not."""
-        try:
-            self._process.wait(_SECONDS_TO_END)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            self._process.wait()
+        """Wait until it has ended."""
+        _wait_for_end(self._process)
 
 
 class _Pickler(pickle.Pickler):
@@ -253,6 +251,8 @@ class _Pickler(pickle.Pickler):
         return "engine" if isinstance(obj, Engine) else None
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, np.ndarray) and obj.nbytes > _MOST_COPIED_BYTES:
+            raise TypeError(f"an array of {obj.nbytes} bytes stays in its process")
         for_workers = getattr(type(obj), "for_workers", None)
         return NotImplemented if for_workers is None else (for_workers(obj, self._share), ())
 
@@ -266,6 +266,15 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> Engine:
         return self._engine
+
+
+def _wait_for_end(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process that is about to end; it is killed if it does not."""
+    try:
+        return process.wait(_SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def _pickled(job: Job, share: Share) -> bytes:

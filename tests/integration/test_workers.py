@@ -59,6 +59,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_work, "_EDGES_A_GROUP", 1 << 7)
     monkeypatch.setattr(table_work, "_MOST_EDGES_A_GROUP", 1 << 9)
     monkeypatch.setattr(triples, "SLICE_BYTES", 1 << 10)
+    monkeypatch.setattr("diskhop.workers._MOST_COPIED_BYTES", 1 << 14)
     monkeypatch.setattr(triples, "_GROUP_SHARE", 1 << 17)
 
 
@@ -205,7 +206,7 @@ def test_any_number_of_workers_makes_the_same_bytes(
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["one", "several", source.name])
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 20) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
     """What the condition is once it holds."""
     end = time.monotonic() + seconds
     while not (found := condition()):
@@ -387,6 +388,30 @@ def test_a_signal_to_the_process_group_is_one_line_and_leaves_no_process(tmp_pat
     assert not any(map(is_alive, workers))
     assert (tmp_path / ".graph.work").exists()
     assert not (tmp_path / "graph").exists()
+
+
+@pytest.mark.slow
+def test_an_import_that_was_killed_goes_on_with_another_number_of_workers(tmp_path: Path) -> None:
+    source = tmp_path / "edges.csv"
+    source.write_text("".join(f"{n % 1000},{n % 777}\n" for n in range(2_000_000)))
+
+    def start(graph: str, workers: int) -> subprocess.Popen[bytes]:
+        options = ["--name", "graph", "--memory", "250MB", "--threads", "2", f"--workers={workers}"]
+        return subprocess.Popen([sys.executable, "-c", COMMAND, "import", source, tmp_path / graph, *options])
+
+    def num_parsed() -> int:
+        return len(list((tmp_path / ".graph.work" / "pairs").glob("0*")))
+
+    for workers in (2, 3):
+        driver = start("graph", workers)
+        before = num_parsed()
+        wait_for(lambda before=before: num_parsed() > before)  # type: ignore[misc]
+        driver.kill()
+        driver.wait()
+    assert start("graph", 2).wait() == 0
+    assert start("whole", 1).wait() == 0
+    assert folder_bytes(tmp_path / "graph") == folder_bytes(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["edges.csv", "graph", "whole"]
 
 
 @pytest.mark.parametrize("workers", [0, -1, 65])

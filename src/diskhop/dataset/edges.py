@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from diskhop.budget import Budget
 from diskhop.dataset.parallel import map_in_order
 from diskhop.dataset.progress import Progress, row_ranges
-from diskhop.workers import Share
 
 _BLOCK = 1 << 18
 # Two ids of up to 8 bytes an edge, and as much again as a buffer of the core may round them up.
@@ -56,10 +55,6 @@ class ArrayEdges:
     def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """See EdgeSource."""
         return self._pairs[0, first : first + count], self._pairs[1, first : first + count]
-
-    def for_workers(self, share: Share) -> NoReturn:
-        """See Workers."""
-        raise TypeError("edges in memory stay in their process")
 
 
 class UndirectedEdges:
