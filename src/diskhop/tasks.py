@@ -125,6 +125,8 @@ class WorkFolder:
             with destination_errors(self._shown):
                 make_directories(self.path, self._injector)
                 self._lock = lock_directory(self.path, self._shown)
+                for left in self.path.glob(".*/"):  # what queries of a run that was killed spilled
+                    remove_tree(left, self._injector)
 
 
 def run_tasks(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import os
 import signal
 import subprocess
@@ -26,7 +27,7 @@ from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.sort_plan import SortLimits
 from diskhop.errors import BudgetError, SourceError, WorkerError
-from diskhop.tasks import Tools, run_tasks
+from diskhop.tasks import Tools, WorkFolder, run_tasks
 from diskhop.workers import Lane, Workers
 from tests.graphs import folder_bytes, memory_folder, random_pairs, threads_engine
 from tests.working import Sleeps
@@ -333,15 +334,40 @@ def test_errors_are_the_same_lines(tmp_path: Path, name: str) -> None:
     assert num_children() == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "module", "share", "kind"),
+    [
+        ("names", "edge_work", "_GROUP_SHARE", "ParseRows"),
+        ("integers", "edge_ids", "_COPIES_SHARE", "SpillTask"),
+        ("hot", "write_graph", "_SHARED_ORDER", "SpillTask"),
+    ],
+)
 def test_what_has_too_little_memory_to_be_divided_stays(
-    tmp_path: Path, spread: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    name: str,
+    module: str,
+    share: str,
+    kind: str,
+    spread: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(edge_work, "_GROUP_SHARE", 1 << 14)
-    source = source_of(CASES["names"], tmp_path)
-    imported(source, tmp_path / "one", 1, memory_bytes=100 << 20)
-    imported(source, tmp_path / "four", 4, memory_bytes=100 << 20)
-    assert spread["ParseRows"] == 0
-    assert folder_bytes(tmp_path / "four") == folder_bytes(tmp_path / "one")
+    # The package has functions by the names of some of its modules.
+    found = importlib.import_module(f"diskhop.dataset.convert.{module}")
+    monkeypatch.setattr(found, share, 1 << 14 if name == "names" else 1 << 40)
+    source = source_of(CASES[name], tmp_path)
+    imported(source, tmp_path / "one", 1, CASES[name].options, memory_bytes=100 << 20)
+    imported(source, tmp_path / "two", 2, CASES[name].options, memory_bytes=100 << 20)
+    assert spread[kind] == 0
+    assert folder_bytes(tmp_path / "two") == folder_bytes(tmp_path / "one")
+
+
+def test_what_queries_of_a_killed_run_spilled_is_gone(tmp_path: Path) -> None:
+    spilled = tmp_path / ".graph.work" / ".spill-1234"
+    spilled.mkdir(parents=True)
+    (spilled / "data").write_text("much")
+    with WorkFolder(tmp_path / "graph") as work:
+        work.stage("pairs", "key")
+        assert not spilled.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
