@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,16 +12,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xxhash
 
 from diskhop.budget import Budget
 from diskhop.dataset.builder import DatasetBuilder
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.edges import ArrayEdges
 from diskhop.dataset.encoding import encode_rows
+from diskhop.dataset.manifest import CHECKSUMS_NAME
 from diskhop.dataset.verify import describe, verify
 from diskhop.errors import ConfigError, DestinationError, DiskhopError, FormatError, SourceError
 from tests.graphs import folder_bytes, make_dataset, random_pairs, threads_engine
 
+MIB = 1 << 20
 Step = Callable[[DatasetBuilder], None]
 
 
@@ -82,6 +86,18 @@ def test_equal_input_gives_equal_bytes_and_hash(tmp_path: Path) -> None:
     assert folder_bytes(one.path) == folder_bytes(two.path)
     assert one.hash == two.hash
     assert make_dataset(tmp_path / "three", num_edges=299).hash != one.hash
+
+
+def test_a_file_s_checksum_is_that_of_its_blocks_checksums(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path / "graph", num_nodes=300_000, dim=2)
+    sums = []
+    for relative, entry in sorted(dataset.manifest.files.items()):
+        content = (dataset.path / relative).read_bytes()
+        blocks = [xxhash.xxh3_64_intdigest(content[start : start + MIB]) for start in range(0, len(content), MIB)]
+        sums.append(struct.pack(f"<{len(blocks)}Q", *blocks))
+        assert entry.xxh3_64 == xxhash.xxh3_64_hexdigest(sums[-1])
+    assert max(map(len, sums)) > 16
+    assert (dataset.path / CHECKSUMS_NAME).read_bytes() == b"".join(sums)
 
 
 def test_several_splits_are_chosen_by_number(tmp_path: Path) -> None:

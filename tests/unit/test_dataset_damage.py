@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from diskhop.dataset.checksums import BLOCK_BYTES, BlockHasher
+from diskhop.dataset.checksums import BLOCK_BYTES, sum_file
 from diskhop.dataset.dataset import open_dataset
 from diskhop.dataset.files import SMALL_FILE_BYTES, read_manifest
 from diskhop.dataset.manifest import CHECKSUMS_NAME, EdgeType, FileEntry, Manifest, NodeType
@@ -47,9 +47,7 @@ def forge(folder: Path, manifest: Manifest, changed: Mapping[str, NDArray[Any]])
 
 
 def summed(path: Path) -> tuple[FileEntry, NDArray[np.uint64]]:
-    hasher = BlockHasher()
-    hasher.update(np.fromfile(path, np.uint8))
-    sums = hasher.finish()
+    sums = sum_file(np.fromfile(path, np.uint8))
     return FileEntry(num_bytes=sums.num_bytes, xxh3_64=f"{sums.digest:016x}"), sums.blocks
 
 

@@ -1,4 +1,7 @@
-"""Checksums of files: xxh3_64 of the whole and of every block of 1 MiB, so that damage can be named."""
+"""Checksums of files: xxh3_64 of every block of 1 MiB, so that damage can be named, and of these digests for the whole.
+
+The whole's digest needs no look at the bytes but that of the blocks: a file may be hashed in parts, in any order.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,21 @@ BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileSums:
-    """num_bytes: length; digest: of the whole file; blocks: uint64, of each block, the last may be short."""
+    """num_bytes: length; blocks: uint64, the digest of each block, the last of which may be short."""
 
     num_bytes: int
-    digest: int
     blocks: NDArray[np.uint64]
+
+    @property
+    def digest(self) -> int:
+        """Of the whole file: that of its blocks' digests, as they lie in checksums.bin."""
+        return digest_bytes(self.blocks.astype("<u8").view(np.uint8))
 
 
 class BlockHasher:
     """Takes a file's bytes from front to back in pieces of any length."""
 
     def __init__(self) -> None:
-        self._whole = xxhash.xxh3_64()
         self._block = xxhash.xxh3_64()
         self._block_filled = 0
         self._blocks: list[int] = []
@@ -32,7 +38,6 @@ class BlockHasher:
 
     def update(self, content: NDArray[np.uint8]) -> None:
         """Add bytes (1-D, contiguous)."""
-        self._whole.update(content.data)
         self._num_bytes += len(content)
         start = 0
         while start < len(content):
@@ -47,12 +52,19 @@ class BlockHasher:
         """The sums of everything added; the hasher is spent."""
         if self._block_filled:
             self._end_block()
-        return FileSums(self._num_bytes, self._whole.intdigest(), np.array(self._blocks, np.uint64))
+        return FileSums(self._num_bytes, np.array(self._blocks, np.uint64))
 
     def _end_block(self) -> None:
         self._blocks.append(self._block.intdigest())
         self._block.reset()
         self._block_filled = 0
+
+
+def sum_file(content: NDArray[np.uint8]) -> FileSums:
+    """The sums of a file that is in memory (1-D, contiguous)."""
+    hasher = BlockHasher()
+    hasher.update(content)
+    return hasher.finish()
 
 
 def digest_bytes(content: bytes | NDArray[np.uint8]) -> int:

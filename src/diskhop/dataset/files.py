@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.checksums import BLOCK_BYTES, digest_bytes
+from diskhop.dataset.checksums import BLOCK_BYTES, sum_file
 from diskhop.dataset.manifest import (
     CHECKSUMS_NAME,
     MANIFEST_NAME,
@@ -77,7 +77,7 @@ def read_whole(path: Path, entry: FileEntry) -> NDArray[np.uint8]:
         content = np.fromfile(path, np.uint8)
     except OSError as error:
         raise _read_error(path, error) from error
-    if len(content) != entry.num_bytes or f"{digest_bytes(content):016x}" != entry.xxh3_64:
+    if len(content) != entry.num_bytes or f"{sum_file(content).digest:016x}" != entry.xxh3_64:
         raise FormatError(
             f"{path}: does not match its checksum, so its content has changed; "
             "'diskhop verify' names the blocks: copy or import the dataset again"

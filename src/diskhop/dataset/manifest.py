@@ -33,7 +33,7 @@ MOST_MANIFEST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEntry:
-    """Length and xxh3_64 (16 hex digits) of one file."""
+    """Length and checksum (16 hex digits, see FileSums.digest) of one file."""
 
     num_bytes: int
     xxh3_64: str
