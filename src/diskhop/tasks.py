@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Event
 from types import TracebackType
 from typing import Protocol
 
@@ -97,6 +96,12 @@ class WorkFolder:
                 write_file(key_path, content, self._injector)
         return folder
 
+    def kept_bytes(self, stages: str = "*") -> int:
+        """What earlier runs left in stages (names, as a pattern): it is used again, or goes before its like is made."""
+        statuses = [path.stat() for path in self.path.glob(f"{stages}/*")]
+        # What a dataset has, too, frees nothing.
+        return sum(512 * status.st_blocks for status in statuses if status.st_nlink == 1)
+
     def remove(self) -> None:
         """Remove everything, also what earlier runs left."""
         if self.path.is_dir():
@@ -143,12 +148,13 @@ def run_tasks(
 
     Where there is one at a time, or what tasks hold must stay, they are done by threads of this process. pool_bytes:
     memory that may be kept for tasks to come, of all processes; None: what the tools have. progress hears how many of
-    how many are done, and count what tasks count. The first error stops the rest (those that run are finished first,
-    unless a signal ends this process and what workers do with it) and is raised; outputs finished until then stay.
+    how many are done, and count what tasks count. An error stops the rest (those that run are finished first, unless a
+    signal ends this process and what workers do with it); that of the first task in the list that fails is raised,
+    whatever the threads. Outputs finished until then stay.
     """
     missing = [task for task in tasks if not (folder / task.name).exists()]
     num_done = len(tasks) - len(missing)
-    stopped = Event()
+    failed: list[int] = []
     if pool_bytes is not None:
         tools = replace(tools, pool=BufferPool(pool_bytes))
     if count is not None:
@@ -163,12 +169,13 @@ def run_tasks(
 
         def run(number: int) -> None:
             nonlocal num_done
-            if stopped.is_set():
+            # Those before one that failed are run: theirs may be the first error.
+            if failed and min(failed) < number:
                 return
             try:
                 run_one(number)
             except BaseException:
-                stopped.set()
+                failed.append(number)
                 raise
             num_done += 1
 
@@ -178,19 +185,19 @@ def run_tasks(
                 report()
             return
         with ThreadPoolExecutor(at_once, thread_name_prefix="task") as pool:
-            running = {pool.submit(run, number) for number in range(len(missing))}
+            futures = [pool.submit(run, number) for number in range(len(missing))]
+            running = set(futures)
             try:
-                while running:
-                    done, running = wait(running, return_when=FIRST_EXCEPTION, timeout=0.2)
-                    for future in done:
-                        future.result()
+                while running and not failed:
+                    _, running = wait(running, return_when=FIRST_EXCEPTION, timeout=0.2)
                     report()
-            except (KeyboardInterrupt, SystemExit):
+            except BaseException:
+                failed.append(-1)
                 if tools.workers is not None:
                     tools.workers.kill()
                 raise
-            finally:
-                stopped.set()
+        for future in futures:
+            future.result()
 
 
 @contextlib.contextmanager

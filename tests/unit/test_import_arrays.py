@@ -12,6 +12,7 @@ import pytest
 
 from diskhop.budget import Budget
 from diskhop.dataset.convert import import_graph
+from diskhop.dataset.convert.columns import RandomFeatures
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.verify import verify
@@ -553,3 +554,10 @@ def test_a_graph_without_features_gets_random_ones(tmp_path: Path) -> None:
         )
     with pytest.raises(ConfigError, match="--random-features 0 must be from 1 to"):
         ImportOptions(random_features=0)
+
+
+def test_random_features_are_the_same_from_any_row_on() -> None:
+    features = RandomFeatures(30_000, 50)
+    whole = np.concatenate(list(features.blocks()))
+    for first_row in (0, 1, 25_000, 29_999):
+        np.testing.assert_array_equal(np.concatenate(list(features.blocks_from(first_row))), whole[first_row:])

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib import format as npy_format
 
-from diskhop.dataset.convert.npy import list_arrays
+from diskhop.dataset.convert.npy import file_array, list_arrays
+from diskhop.dataset.feature_ranges import Seekable
 from diskhop.errors import SourceError
 
 
@@ -142,3 +143,24 @@ def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "data.npz")
     with pytest.raises(SourceError, match="not a regular file"):
         read_all(tmp_path)
+
+
+@pytest.mark.parametrize("first_row", [0, 1, 21_000, 59_999, 60_000])
+def test_a_file_of_rows_is_read_from_any_on(tmp_path: Path, first_row: int) -> None:
+    rows = np.arange(60_000 * 50, dtype=np.int32).reshape(60_000, 50)
+    np.save(tmp_path / "x.npy", rows)
+    array = file_array(tmp_path / "x.npy")
+    found = np.concatenate([rows[:0], *array.blocks_from(first_row)])
+    np.testing.assert_array_equal(found, rows[first_row:])
+    assert isinstance(array, Seekable)
+    np.savez(tmp_path / "x.npz", x=rows)
+    assert not isinstance(list_arrays(tmp_path / "x.npz")["x"], Seekable)
+
+
+def test_a_file_that_was_cut_meanwhile_is_one_line_from_any_row_on(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((60_000, 50), np.int32))
+    array = file_array(tmp_path / "x.npy")
+    os.truncate(tmp_path / "x.npy", 2_000_000)
+    for first_row in (0, 50_000):
+        with pytest.raises(SourceError, match=r"x\.npy: ends before its header says; it is damaged: save it again"):
+            list(array.blocks_from(first_row))

@@ -27,6 +27,7 @@ from diskhop.dataset.checks import (
     checked_triples,
     encoded_rows,
     renumbered_triples,
+    require_count,
     split_bytes,
 )
 from diskhop.dataset.csc import highest_id_to_sort, sorted_lists
@@ -35,6 +36,7 @@ from diskhop.dataset.edge_keys import EdgeShape
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.encoding import check_feature_dtype, row_bytes
 from diskhop.dataset.external_sort import Sorting
+from diskhop.dataset.feature_ranges import FEATURES, FeatureRanges, Table, Values
 from diskhop.dataset.fields import TYPE_NAME
 from diskhop.dataset.lists import BLOCK_VALUES, ListBlock
 from diskhop.dataset.manifest import (
@@ -49,7 +51,7 @@ from diskhop.dataset.manifest import (
     parse_manifest,
     split_file,
 )
-from diskhop.dataset.progress import Progress, silent
+from diskhop.dataset.progress import Progress, silent, tracked
 from diskhop.dataset.sort_plan import SortLimits
 from diskhop.dataset.tidy import EdgeCounts, Tidying, TidyLists
 from diskhop.dataset.writer import SIDE_WRITER_BYTES, WRITER_BYTES, DatasetFiles
@@ -140,14 +142,23 @@ class DatasetBuilder:
         self, node_type: str, blocks: Iterable[NDArray[Any]], *, dim: int, dtype: str, row_stride: int | None = None
     ) -> None:
         """Write finite values (rows, dim) as float32, float16, bfloat16 or int8; row_stride pads rows with zeros."""
-        check_feature_dtype(dtype)
-        num_bytes = row_bytes(dtype, dim)
-        stride = num_bytes if row_stride is None else row_stride
-        if dim < 1 or stride < num_bytes:
-            raise ConfigError(
-                f"{self._origin}: row_stride {stride} is less than the {num_bytes} bytes of a row (dim {dim})"
-            )
+        stride = self._row_stride(dtype, dim, row_stride)
         self._write_features(node_type, encoded_rows(blocks, dtype, stride, self._origin), dim, dtype, stride)
+
+    def add_feature_column(self, node_type: str, values: Values, *, dtype: str, row_stride: int | None = None) -> None:
+        """Write a column of features as add_features does; a large one goes on after a crash where it was."""
+        num_rows, dim = values.shape
+        stride = self._row_stride(dtype, dim, row_stride)
+        table = Table(num_rows=num_rows, dim=dim, dtype=dtype, row_stride=stride, origin=self._origin)
+        if table.is_one_range:
+            blocks = tracked(values.blocks(), self._progress, FEATURES, num_rows)
+            self.add_features(node_type, blocks, dim=dim, dtype=dtype, row_stride=stride)
+            return
+        self._check_count(node_type, num_rows, "feature rows")
+        ranges = FeatureRanges(values, table, node_type, self.work, replace(self._tools, pool=self._files.pool))
+        sums = ranges.write(self._budget, self._threads, self._progress)
+        self._files.add(f"nodes/{node_type}/features.bin", ranges.path, sums)
+        self._update(node_type, features=FeatureInfo(dtype=dtype, dim=dim, row_stride=stride))
 
     def add_encoded_features(
         self, node_type: str, blocks: Iterable[NDArray[np.uint8]], *, dim: int, dtype: str
@@ -381,6 +392,16 @@ class DatasetBuilder:
         self._check_count(node_type, written // row_stride, "feature rows")
         self._update(node_type, features=FeatureInfo(dtype=dtype, dim=dim, row_stride=row_stride))
 
+    def _row_stride(self, dtype: str, dim: int, row_stride: int | None) -> int:
+        check_feature_dtype(dtype)
+        num_bytes = row_bytes(dtype, dim)
+        stride = num_bytes if row_stride is None else row_stride
+        if dim < 1 or stride < num_bytes:
+            raise ConfigError(
+                f"{self._origin}: row_stride {stride} is less than the {num_bytes} bytes of a row (dim {dim})"
+            )
+        return stride
+
     def _update(self, node_type: str, **changes: Any) -> None:
         self._nodes[node_type] = replace(self._nodes[node_type], **changes)
 
@@ -389,10 +410,7 @@ class DatasetBuilder:
             raise ConfigError(f"type name {name!r} must be letters, digits and _ . + = -, at most 100; rename the type")
 
     def _check_count(self, node_type: str, count: int, what: str) -> None:
-        if count != self._nodes[node_type].count:
-            raise SourceError(
-                f"{self._origin}: has {count} {what} for {self._nodes[node_type].count} nodes; give one for each node"
-            )
+        require_count(count, self._nodes[node_type].count, what, self._origin)
 
     def _check_weights(self, weights: NDArray[Any], num_edges: int) -> None:
         if weights.shape != (num_edges,):

@@ -20,10 +20,9 @@ SPLIT_HELD_AS = "nodes of a split"
 
 
 def encoded_rows(
-    blocks: Iterable[NDArray[Any]], dtype: str, row_stride: int, origin: str
+    blocks: Iterable[NDArray[Any]], dtype: str, row_stride: int, origin: str, first_node: int = 0
 ) -> Iterator[NDArray[np.uint8]]:
     """Finite values (rows, dim) as rows of row_stride bytes, padded with zeros."""
-    first_node = 0
     for block in blocks:
         _refuse_first(~np.isfinite(block), block, first_node, "feature", "features must be finite", origin)
         _refuse_first(too_large(block, dtype), block, first_node, "feature", f"{dtype} cannot hold it", origin)
@@ -31,6 +30,12 @@ def encoded_rows(
         padding = row_stride - encoded.shape[1]
         yield np.pad(encoded, ((0, 0), (0, padding))) if padding else encoded
         first_node += len(block)
+
+
+def require_count(found: int, wanted: int, what: str, origin: str) -> None:
+    """Refuse columns that are longer or shorter than there are nodes."""
+    if found != wanted:
+        raise SourceError(f"{origin}: has {found} {what} for {wanted} nodes; give one for each node")
 
 
 def checked_labels(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, Engine
 from diskhop.dataset.checksums import BlockHasher, FileSums
 from diskhop.dataset.manifest import CHECKSUMS_NAME, FileEntry
-from diskhop.io.atomic import Injector, destination_errors, sync_file
+from diskhop.io.atomic import Injector, destination_errors, link, sync_file
 from diskhop.io.stream import TRANSFER_BYTES, SequentialWriter
 
 # Held by DatasetFiles.
@@ -29,7 +29,7 @@ class DatasetFiles:
         self.folder = folder
         self._engine = engine
         self._injector = injector
-        self._pool = BufferPool(WRITER_BYTES)
+        self.pool = BufferPool(WRITER_BYTES)
         self._sums: dict[str, FileSums] = {}
 
     def write(self, relative: str, blocks: Iterable[NDArray[Any]]) -> int:
@@ -42,15 +42,19 @@ class DatasetFiles:
     @contextmanager
     def open(self, relative: str, memory_bytes: int = WRITER_BYTES) -> Iterator[DatasetFile]:
         """A new file to append to: on the disk, and its sums known, when the context ends without an error."""
-        path = self.folder / relative
-        with destination_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with SequentialWriter(path, self._engine, self._pool, memory_bytes // 2) as writer:
+        path = self._make_folder(relative)
+        with SequentialWriter(path, self._engine, self.pool, buffer_bytes=memory_bytes // 2) as writer:
             file = DatasetFile(writer)
             yield file
             writer.finish()
         sync_file(path, self._injector)
         self._sums[relative] = file.sums()
+
+    def add(self, relative: str, path: Path, sums: FileSums) -> None:
+        """Take a file that is on the disk elsewhere; it keeps the name that it has, where the file system can do so."""
+        destination = self._make_folder(relative)
+        link(path, destination, self._injector)
+        self._sums[relative] = sums
 
     def write_checksums(self) -> FileEntry:
         """Write the block sums of all files so far: uint64 each, files in the order of their paths."""
@@ -60,6 +64,12 @@ class DatasetFiles:
     def entries(self) -> dict[str, FileEntry]:
         """What the manifest says of the files so far."""
         return {path: _entry(self._sums[path]) for path in sorted(self._sums)}
+
+    def _make_folder(self, relative: str) -> Path:
+        path = self.folder / relative
+        with destination_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return path
 
 
 class DatasetFile:

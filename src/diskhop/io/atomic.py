@@ -143,6 +143,22 @@ def sync_file(path: Path, injector: Injector | None = None) -> None:
     _sync(path, os.O_RDONLY, injector)
 
 
+@contextlib.contextmanager
+def syncing(path: Path, injector: Injector | None = None) -> Iterator[None]:
+    """Sync a file of several writers at the end of a context, in which one of them writes.
+
+    It is open meanwhile: the kernel tells of a write that failed only those who had the file open then.
+    """
+    with destination_errors(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            yield
+            announce(injector, "fsync", path)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def sync_directory(path: Path, injector: Injector | None = None) -> None:
     """Return once the names in a directory are on the disk."""
     _sync(path, os.O_RDONLY | os.O_DIRECTORY, injector)
@@ -153,6 +169,21 @@ def rename(source: Path, destination: Path, injector: Injector | None = None) ->
     announce(injector, "rename", destination)
     with destination_errors(destination):
         source.rename(destination)
+
+
+def link(source: Path, destination: Path, injector: Injector | None = None) -> None:
+    """Give a file a second name; on a file system that has one for each, another. It lasts only after sync_directory.
+
+    The folder of that name must not have it yet.
+    """
+    announce(injector, "rename", destination)
+    with destination_errors(destination):
+        try:
+            os.link(source, destination)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+                raise
+            source.rename(destination)
 
 
 def remove_tree(path: Path, injector: Injector | None = None) -> None:

@@ -28,12 +28,15 @@ def in_pieces(num_bytes: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 
 class SequentialWriter:
-    """Writes a file from its start: one buffer of buffer_bytes is filled while the other is on its way to the disk.
+    """Writes a file front to back: one buffer of buffer_bytes is filled while the other is on its way to the disk.
 
-    The content is complete after finish() and on the disk after an fsync. Not for several threads at once.
+    offset: where it begins, a multiple of 1 MiB; what lies before and after stays. The content is complete after
+    finish() and on the disk after an fsync. Not for several threads at once.
     """
 
-    def __init__(self, path: Path, engine: Engine, pool: BufferPool, buffer_bytes: int = TRANSFER_BYTES) -> None:
+    def __init__(
+        self, path: Path, engine: Engine, pool: BufferPool, *, buffer_bytes: int = TRANSFER_BYTES, offset: int = 0
+    ) -> None:
         self._path = path
         self._engine = engine
         self._buffer_bytes = buffer_bytes
@@ -43,7 +46,7 @@ class SequentialWriter:
         self._tickets: list[int | None] = [None, None]
         self._current = 0
         self._filled_bytes = 0
-        self._offset = 0
+        self._offset = offset
 
     def append(self, content: NDArray[np.uint8]) -> None:
         """Add bytes (1-D) to the end; they are copied before this returns."""

@@ -162,7 +162,7 @@ def import_source(
         workers=crew,
     )
     with builder, crew, ExitStack() as held:
-        builder.require_space(source.disk_bytes)
+        builder.require_space(source.disk_bytes - builder.work.kept_bytes())
         shop = Workshop(builder.work, Tools(engine, injector, workers=crew), budget, threads, progress or silent, held)
         graph = source.read(shop)
         found = write_graph(graph, builder, options, shop, origin)

@@ -97,11 +97,16 @@ class RandomFeatures:
 
     def blocks(self) -> Iterator[NDArray[Any]]:
         """See Column."""
+        return self.blocks_from(0)
+
+    def blocks_from(self, first_row: int) -> Iterator[NDArray[Any]]:
+        """See Seekable."""
         num_nodes, dim = self.shape
         no_means, no_classes = np.empty(0, np.float32), np.empty(0, np.int64)
-        for start, stop in row_ranges(num_nodes, max(1, _FEATURE_BLOCK_BYTES // (4 * dim))):
+        for start, stop in row_ranges(num_nodes - first_row, max(1, _FEATURE_BLOCK_BYTES // (4 * dim))):
             rows = np.empty((stop - start, dim), np.float32)
-            feature_rows(_SEED, np.arange(start, stop), dim, no_means, no_classes, rows.reshape(-1))
+            nodes = np.arange(first_row + start, first_row + stop)
+            feature_rows(_SEED, nodes, dim, no_means, no_classes, rows.reshape(-1))
             yield rows
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File
-from diskhop.dataset.convert.npy import StoredArray, file_identity, source_errors
+from diskhop.dataset.convert.npy import FileArray, StoredArray, file_identity, source_errors
 from diskhop.dataset.convert.source_graph import Workshop
 from diskhop.dataset.edges import ArrayEdges, EdgeSource
 from diskhop.dataset.progress import Progress, row_ranges, tracked
@@ -45,8 +45,9 @@ def open_edges(array: StoredArray, shop: Workshop, *, by_rows: bool = False) -> 
     by_pairs = array.by_columns != by_rows
     if num_edges == 0:
         return ArrayEdges(np.zeros((2, 0), np.int64))
-    path, first_byte = array.path, array.header_bytes
-    if path is None:
+    if isinstance(array, FileArray):
+        path, first_byte = array.path, array.header_bytes
+    else:
         stored_bytes = array.num_items * array.dtype.itemsize
         if stored_bytes + bytes_in_memory(num_edges, _WIDEST_KEY_BYTES, 1, SortLimits()) <= budget.available_bytes:
             shop.held.enter_context(budget.reserve("edges as stored", stored_bytes))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import io
 import lzma
 import math
+import os
 import re
 import struct
 import zipfile
@@ -50,21 +52,12 @@ class StoredArray:
     """One array of a source: its header was read and checked, its content not yet.
 
     where: file (and member), for errors. dtype: plain booleans, integers or floats, of any byte order.
-    by_columns: elements lie in Fortran order, as those of a transposed array do. path: the file that has the array from
-    byte header_bytes on, None where it is part of an archive.
+    by_columns: elements lie in Fortran order, as those of a transposed array do. header_bytes: what comes before them.
     """
 
-    def __init__(
-        self,
-        where: str,
-        open_stream: Callable[[], ByteStream],
-        num_bytes: int,
-        identity: str,
-        path: Path | None = None,
-    ) -> None:
+    def __init__(self, where: str, open_stream: Callable[[], ByteStream], num_bytes: int, identity: str) -> None:
         self.where = where
         self._identity = identity
-        self.path = path
         self._open_stream = open_stream
         with source_errors(where), open_stream() as stream:
             header, self.header_bytes = _read_header(stream, where)
@@ -96,12 +89,8 @@ class StoredArray:
 
     def blocks(self) -> Iterator[NDArray[Any]]:
         """The array in blocks of a few MiB of consecutive rows."""
-        row_items = math.prod(self.shape[1:])
-        rows = max(1, _BLOCK_BYTES // max(1, row_items * self.dtype.itemsize))
         with self.open() as stream:
-            for start, stop in row_ranges(self.shape[0], rows):
-                yield stream.take((stop - start) * row_items).reshape(stop - start, *self.shape[1:])
-            stream.finish()
+            yield from self._rest(stream, self.shape[0])
 
     def require(self, kinds: str, shape: tuple[int | None, ...]) -> None:
         """Raise SourceError unless it is of these kinds ("iu", "iuf", "b") and this shape, None being any length."""
@@ -127,6 +116,28 @@ class StoredArray:
             raise SourceError(f"{self.where}: is {value}, must be from {least} to {most}; give the right number")
         return value
 
+    def _rest(self, stream: ArrayStream, num_rows: int) -> Iterator[NDArray[Any]]:
+        """The last rows, which a stream stands before."""
+        row_items = math.prod(self.shape[1:])
+        at_once = max(1, _BLOCK_BYTES // max(1, row_items * self.dtype.itemsize))
+        for start, stop in row_ranges(num_rows, at_once):
+            yield stream.take((stop - start) * row_items).reshape(stop - start, *self.shape[1:])
+        stream.finish()
+
+
+class FileArray(StoredArray):
+    """A StoredArray that is a file of its own, which can be read from anywhere."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(str(path), partial(io.FileIO, path), path.stat().st_size, file_identity(path))
+
+    def blocks_from(self, first_row: int) -> Iterator[NDArray[Any]]:
+        """See Seekable."""
+        with self.open() as stream:
+            stream.skip(first_row * math.prod(self.shape[1:]))
+            yield from self._rest(stream, self.shape[0] - first_row)
+
 
 class ArrayStream:
     """Reads an array's elements in order; a context that closes the file."""
@@ -147,6 +158,9 @@ class ArrayStream:
 
     def skip_bytes(self, num_bytes: int) -> None:
         """Pass over the next bytes."""
+        if isinstance(self._stream, io.FileIO):
+            self._stream.seek(num_bytes, os.SEEK_CUR)
+            return
         for start, stop in row_ranges(num_bytes, _BLOCK_BYTES):
             self._take_bytes(stop - start)
 
@@ -217,11 +231,11 @@ def _unreadable(where: str, error: Exception) -> SourceError:
     return SourceError(f"{where}: cannot be read: {' '.join(reason.split())}; check the file or save it again")
 
 
-def file_array(path: Path) -> StoredArray:
+def file_array(path: Path) -> FileArray:
     """The array of a .npy file."""
     if not path.is_file():
         raise SourceError(f"{path}: is not a regular file; give a .npy file")
-    return StoredArray(str(path), lambda: path.open("rb"), path.stat().st_size, file_identity(path), path)
+    return FileArray(path)
 
 
 def archive_arrays(path: Path) -> dict[str, StoredArray]:

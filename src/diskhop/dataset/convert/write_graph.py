@@ -25,6 +25,7 @@ from diskhop.dataset.convert.source_graph import (
 )
 from diskhop.dataset.edges import EdgeSource, UndirectedEdges, highest_ids
 from diskhop.dataset.encoding import row_bytes
+from diskhop.dataset.feature_ranges import FEATURES, STAGE
 from diskhop.dataset.manifest import MOST_COUNT, index_dtype
 from diskhop.dataset.moved_rows import RowMover
 from diskhop.dataset.order import HotOrder, RenumberedEdges, find_hot_order, hot_order_bytes
@@ -52,7 +53,9 @@ def write_graph(
     for node_type, nodes in graph.nodes.items():
         builder.add_nodes(node_type, nodes.count)
     shop.budget.require(_most_held(graph, options))
-    builder.require_space(result_bytes(graph, options))
+    # Rows that are moved are not written in ranges.
+    kept_bytes = 0 if options.order == "hot" else shop.work.kept_bytes(f"{STAGE}*")
+    builder.require_space(result_bytes(graph, options) - kept_bytes)
     tidying = _tidying(options, graph)
     counts = {}
     with ExitStack() as held:
@@ -282,16 +285,17 @@ class _NodeWriter:
             return
         dtype, dim = _feature_dtype(self._nodes, self._options), features.shape[1]
 
-        def blocks() -> Iterator[NDArray[Any]]:
-            return tracked(features.blocks(), self._shop.progress, "features", self._nodes.count)
-
         if self._moved is None:
-            self._builder.add_features(self._type, blocks(), dim=dim, dtype=dtype)
+            self._builder.add_feature_column(self._type, features, dtype=dtype)
             return
+
+        def blocks() -> Iterator[NDArray[Any]]:
+            return tracked(features.blocks(), self._shop.progress, FEATURES, self._nodes.count)
+
         num_bytes = row_bytes(dtype, dim)
         key = f"{features.identity}\n{dtype}\n{self._moved.identity}"
         rows = self._moved.rows.move(
-            lambda: encoded_rows(blocks(), dtype, num_bytes, self._origin), num_bytes, stage="features", key=key
+            lambda: encoded_rows(blocks(), dtype, num_bytes, self._origin), num_bytes, stage=FEATURES, key=key
         )
         self._builder.add_encoded_features(self._type, rows, dim=dim, dtype=dtype)
 
