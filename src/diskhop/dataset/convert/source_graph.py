@@ -55,7 +55,11 @@ class Workshop:
 
 
 class Column(Protocol):
-    """Values of consecutive nodes (or a list of ids), read front to back, as often as asked."""
+    """Values of consecutive nodes (or a list of ids), read front to back, as often as asked.
+
+    Features that are Seekable as well (dataset/feature_ranges.py) are read by several threads, and not again after a
+    crash.
+    """
 
     @property
     def where(self) -> str:
