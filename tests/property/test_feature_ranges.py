@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from diskhop.budget import Budget
 from diskhop.dataset import feature_ranges
 from diskhop.dataset.builder import DatasetBuilder
 from diskhop.dataset.checks import encoded_rows
+from diskhop.dataset.convert.npy import file_array
 from diskhop.dataset.encoding import row_bytes
 from diskhop.dataset.feature_ranges import STAGE, Values
 from diskhop.dataset.progress import Progress
@@ -317,7 +319,7 @@ def test_as_many_threads_as_the_budget_has_room_for(tmp_path: Path) -> None:
     smallest = Budget(WRITER_BYTES)
     expected = build_in_ranges(tmp_path / "one", Anywhere(rows), budget=smallest, threads=4)
     assert smallest.table() == {"writing files": WRITER_BYTES, "features": 0}
-    thread_bytes = WRITER_BYTES + MIB * (4 + 16)
+    thread_bytes = WRITER_BYTES + MIB * (2 * 4 + 16)
     for room, more_threads in ((thread_bytes - 1, 0), (thread_bytes, 1), (10 * thread_bytes, 3)):
         budget = Budget(WRITER_BYTES + room)
         path = tmp_path / f"room-{room}"
@@ -326,6 +328,29 @@ def test_as_many_threads_as_the_budget_has_room_for(tmp_path: Path) -> None:
     streamed = Budget(1 << 30)
     assert build_in_ranges(tmp_path / "streamed", Streamed(rows), budget=streamed, threads=4) == expected
     assert streamed.table()["features"] == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("stored", [np.float32, np.float64])
+def test_a_thread_holds_no_more_than_is_reserved_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: type[np.float32 | np.float64], dtype: str
+) -> None:
+    monkeypatch.setattr(feature_ranges, "RANGE_BYTES", 16 * MIB)
+    np.save(tmp_path / "x.npy", random_rows(100 * MIB // (4 * DIM)).astype(stored))
+    values = file_array(tmp_path / "x.npy")
+    budget = Budget(1 << 30)
+    peak_bytes = 0
+
+    def add(builder: DatasetBuilder) -> None:
+        nonlocal peak_bytes
+        tracemalloc.start()
+        builder.add_feature_column("node", values, dtype=dtype)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+    build(tmp_path / "graph", add, values.shape[0], budget=budget, threads=2)
+    # The buffers of the core are not traced.
+    assert peak_bytes < 2 * (budget.table()["features"] - WRITER_BYTES)
 
 
 def test_without_second_names_the_table_is_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

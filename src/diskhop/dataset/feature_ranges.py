@@ -39,7 +39,7 @@ STAGE = "features-"
 FEATURES = "features"
 _TABLE_NAME = ".table"  # no task made it alone
 _WORK_FORMAT = 1
-# What a column gives at once, at least a row; and what converting takes for each value, with its own bytes.
+# What a column gives at once, at least a row; and what converting takes for each value, beside this block and the next.
 _READ_BYTES = 4 << 20
 _CONVERTING_BYTES_A_VALUE = 16
 
@@ -137,7 +137,7 @@ class FeatureRanges:
     def _thread_bytes(self) -> int:
         item_bytes = self._values.dtype.itemsize
         values_at_once = max(_READ_BYTES // item_bytes, self._table.dim)
-        return WRITER_BYTES + values_at_once * (item_bytes + _CONVERTING_BYTES_A_VALUE)
+        return WRITER_BYTES + values_at_once * (2 * item_bytes + _CONVERTING_BYTES_A_VALUE)
 
     def _has_table(self) -> bool:
         try:
