@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diskhop.budget import format_bytes
 from diskhop.cli import run
 
 Arrays = dict[str, object]
@@ -66,7 +67,13 @@ def expect_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], *w
 def test_import_inspect_verify(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graph = tmp_path / "graph"
     assert run(["import", str(source), str(graph), "--json"]) == 0
-    described = json.loads(capsys.readouterr().out)
+    captured = capsys.readouterr()
+    described = json.loads(captured.out)
+    estimate = described.pop("import")["estimate"]
+    assert estimate["result_bytes"] <= estimate["work_bytes"]
+    (told,) = captured.err.splitlines()
+    assert told.startswith(f"{source}, ")
+    assert f"about {format_bytes(estimate['result_bytes'])} on the disk" in told
     assert run(["inspect", str(graph), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == described
     assert described["nodes"]["node"]["count"] == 60
@@ -135,7 +142,7 @@ def test_a_bad_source_is_one_line_and_leaves_nothing(
 ) -> None:
     arrays, words = BAD_SOURCES[case]
     source = write_source(tmp_path / "source", arrays())
-    expect_one_line(capsys, ["import", str(source), str(tmp_path / "graph")], *words)
+    expect_one_line(capsys, ["import", str(source), str(tmp_path / "graph")], *words, begun=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
 
 
@@ -327,7 +334,8 @@ def test_a_full_or_read_only_disk_is_one_line(
     if mounted.returncode != 0:
         pytest.skip("mounting a small disk is not permitted here")
     try:
-        expect_one_line(capsys, ["import", str(source), str(disk / "graph")], str(disk))
+        # About what it takes is there, and what files take beside their bytes is not.
+        expect_one_line(capsys, ["import", str(source), str(disk / "graph")], str(disk), begun=True)
         assert list(disk.iterdir()) == []
         expect_one_line(
             capsys, ["train", str(graph), "--epochs", "1", "--out", str(disk / "run")], str(disk), begun=True

@@ -11,6 +11,7 @@ from diskhop.budget import Budget, parse_bytes
 from diskhop.cli.app import DatasetPath, Json, Memory, Threads, app
 from diskhop.cli.output import print_description, print_json, print_pairs, stderr, stdout
 from diskhop.dataset.convert import import_graph
+from diskhop.dataset.convert.estimate import Estimate
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import open_dataset
 from diskhop.dataset.verify import describe, verify
@@ -94,6 +95,12 @@ def import_command(
     )
     budget = None if memory is None else Budget(parse_bytes(memory))
     facts: dict[str, Any] = {}
+    estimates: list[Estimate] = []
+
+    def tell(estimate: Estimate) -> None:
+        estimates.append(estimate)
+        stderr.print(f"{source}, {estimate}", markup=False)
+
     with stage_progress(stderr) as progress:
         dataset = import_graph(
             source,
@@ -107,9 +114,10 @@ def import_command(
             threads=threads,
             workers=workers,
             progress=progress,
+            told=tell,
         )
     if as_json:
-        print_json({**describe(dataset), **({"import": facts} if facts else {})})
+        print_json({**describe(dataset), "import": {**facts, "estimate": estimates[0].to_dict()}})
     else:
         print_pairs(summarize_dataset(dataset, found=facts))
 

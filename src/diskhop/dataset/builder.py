@@ -127,9 +127,9 @@ class DatasetBuilder:
     ) -> None:
         self._held.__exit__(kind, error, trace)
 
-    def require_space(self, num_bytes: int) -> None:
+    def require_space(self, num_bytes: int, what: str = "the result") -> None:
         """Refuse now what would not fit on the disk later."""
-        require_free_space(require_parent(self._destination), num_bytes)
+        require_free_space(require_parent(self._destination), num_bytes, what)
 
     def add_nodes(self, node_type: str, count: int) -> None:
         """Declare a node type of at least one node."""

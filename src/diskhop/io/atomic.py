@@ -86,13 +86,13 @@ def resolve_destination(path: Path) -> Path:
     return resolved
 
 
-def require_free_space(directory: Path, num_bytes: int) -> None:
-    """Refuse up front what would not fit. Raises DestinationError with the bytes needed and free."""
+def require_free_space(directory: Path, num_bytes: int, what: str = "the result") -> None:
+    """Refuse up front what would not fit. Raises DestinationError with the bytes needed and free. what: takes them."""
     with destination_errors(directory):
         free_bytes = shutil.disk_usage(directory).free
     if num_bytes > free_bytes:
         raise DestinationError(
-            f"{directory}: the result takes {format_bytes(num_bytes)} and {format_bytes(free_bytes)} are free; "
+            f"{directory}: {what} takes {format_bytes(num_bytes)} and {format_bytes(free_bytes)} are free; "
             "free some space or choose another destination"
         )
 

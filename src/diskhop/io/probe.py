@@ -39,7 +39,15 @@ from diskhop.io.measure import (
     write_file,
 )
 
-__all__ = ["DeviceModel", "DeviceReport", "assumed_device_model", "cache_path", "probe", "report_device"]
+__all__ = [
+    "DeviceModel",
+    "DeviceReport",
+    "assumed_device_model",
+    "cache_path",
+    "probe",
+    "remembered_model",
+    "report_device",
+]
 
 _CACHE_NAME = "devices.json"
 _CACHE_FORMAT = 1
@@ -81,6 +89,12 @@ def probe(
             return _remember(key, _measure_new_file(file, descriptor, folder, opened.engine.name))
     except (DiskhopError, OSError) as error:
         return assumed_device_model(opened.engine.name, f"could not be measured: {error}")
+
+
+def remembered_model(folder: Path, engine: str) -> DeviceModel:
+    """The model of the device of a folder where it was measured before, else assumed: for what cannot wait for more."""
+    known = _read_cache().get(_device_key(folder.resolve(), engine))
+    return known or assumed_device_model(engine, "was not measured yet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

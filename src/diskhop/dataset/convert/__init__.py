@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from diskhop._native import Engine
-from diskhop.budget import Budget
+from diskhop.budget import Budget, format_bytes
 from diskhop.dataset.builder import WRITING, DatasetBuilder
 from diskhop.dataset.convert.arrays import Arrays, is_arrays
 from diskhop.dataset.convert.edge_list import EdgeList
 from diskhop.dataset.convert.edge_text import is_edge_text
+from diskhop.dataset.convert.estimate import Estimate, estimate_import
 from diskhop.dataset.convert.graphbolt import GraphBolt, is_graphbolt
 from diskhop.dataset.convert.npy import source_errors
 from diskhop.dataset.convert.ogb import is_ogb, look_at_ogb
@@ -30,8 +31,9 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.progress import Progress, silent
 from diskhop.dataset.writer import WRITER_BYTES
 from diskhop.errors import ConfigError, SourceError
-from diskhop.io.atomic import Injector
+from diskhop.io.atomic import Injector, require_parent
 from diskhop.io.memory import default_memory_bytes, default_threads
+from diskhop.io.probe import remembered_model
 from diskhop.tasks import Tools
 from diskhop.workers import Workers
 
@@ -103,12 +105,13 @@ def import_graph(
     workers: int = 1,
     injector: Injector | None = None,
     progress: Progress | None = None,
+    told: Callable[[Estimate], None] | None = None,
 ) -> Dataset:
     """Make a dataset of a graph; the format is detected where it is not named.
 
     facts: takes what only the import knows, as counts of duplicates. budget: half of the free memory where there is
     none. threads: all cores where None. workers: processes that tasks are spread over, which share budget and threads;
-    1: this one.
+    1: this one. told: hears what it will take, before anything is written.
 
     Raises SourceError for what breaks a rule, BudgetError for too small a budget, DestinationError for a full disk.
     Nothing is then left but the work folder, where there is finished work in it; the error names it.
@@ -127,6 +130,7 @@ def import_graph(
         workers=workers,
         injector=injector,
         progress=progress,
+        told=told,
     )
 
 
@@ -144,12 +148,22 @@ def import_source(
     workers: int = 1,
     injector: Injector | None = None,
     progress: Progress | None = None,
+    told: Callable[[Estimate], None] | None = None,
 ) -> Dataset:
     """Make a dataset of a source that was looked at. origin: what errors call it. All else: see import_graph."""
     budget = budget or Budget(default_memory_bytes())
     threads = max(threads or default_threads(), workers)
     crew = Workers(workers, threads, engine)
-    budget.require({WRITING: WRITER_BYTES, **source.least_memory})
+    least_memory = {WRITING: WRITER_BYTES, **source.least_memory}
+    budget.require(least_memory)
+    estimate = estimate_import(
+        source.load,
+        options,
+        least_memory=least_memory,
+        memory_bytes=budget.total_bytes,
+        threads=threads,
+        device=remembered_model(require_parent(destination), engine.name),
+    )
     builder = DatasetBuilder(
         destination,
         name=name or source.name,
@@ -162,7 +176,10 @@ def import_source(
         workers=crew,
     )
     with builder, crew, ExitStack() as held:
-        builder.require_space(source.disk_bytes - builder.work.kept_bytes())
+        what = f"the import, with a result of {format_bytes(estimate.result_bytes)},"
+        builder.require_space(estimate.work_bytes - builder.work.kept_bytes(), what)
+        if told is not None:
+            told(estimate)
         shop = Workshop(builder.work, Tools(engine, injector, workers=crew), budget, threads, progress or silent, held)
         graph = source.read(shop)
         found = write_graph(graph, builder, options, shop, origin)

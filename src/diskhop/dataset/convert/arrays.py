@@ -15,7 +15,9 @@ from functools import partial
 from pathlib import Path
 
 from diskhop.dataset.convert.columns import MaskedIds, check_features, count_tasks
+from diskhop.dataset.convert.estimate import Load
 from diskhop.dataset.convert.file_edges import open_edges
+from diskhop.dataset.convert.loads import load_of_array, load_of_edge_values, load_of_edges, load_of_nodes
 from diskhop.dataset.convert.name_lists import name_lines
 from diskhop.dataset.convert.npy import StoredArray, list_arrays
 from diskhop.dataset.convert.options import ImportOptions
@@ -107,9 +109,13 @@ class Arrays:
         return resolved.name if resolved.is_dir() else resolved.stem
 
     @property
-    def disk_bytes(self) -> int:
+    def load(self) -> Load:
         """See Source."""
-        return sum(array.num_items * array.dtype.itemsize for array in self._arrays.values())
+        load = load_of_nodes(self._told_nodes or 0, self._features, self._labels)
+        for array in self._arrays.values():
+            load += load_of_edges(array) if array is self._edges else load_of_array(array)
+        triple_bytes = sum(24 * array.shape[0] for array in self._triples.values())
+        return load + load_of_edge_values(load.num_edges, self._weights, self._times) + Load(triple_bytes=triple_bytes)
 
     def read(self, shop: Workshop) -> SourceGraph:
         """See Source."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from diskhop.dataset.convert.duck import require_text_path
 from diskhop.dataset.convert.edge_ids import DUCK_READS_BYTES, ListedIds, name_lines
-from diskhop.dataset.convert.edge_text import look_at, row_bytes, text_bytes, text_stem
+from diskhop.dataset.convert.edge_text import look_at, text_stem
 from diskhop.dataset.convert.edge_work import PARSING, EdgeWork, least_parsing_bytes
+from diskhop.dataset.convert.estimate import Load
+from diskhop.dataset.convert.loads import load_of_texts
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.convert.source_graph import (
     EDGE,
@@ -51,14 +54,10 @@ class EdgeList:
         return {PARSING: least_parsing_bytes(self._files, self._layout)}
 
     @property
-    def disk_bytes(self) -> int:
-        """See Source: unpacked text, rows of names, pairs, and lists with their starts."""
-        text = sum(text_bytes(file) for file in self._files)
-        unpacked = sum(text_bytes(file) for file in self._files if file.is_gzip)
-        num_rows = text / row_bytes(self._files[0])
-        # As Parquet, rows with the list of their names are from a third of the text to half as long again.
-        rows = text if self._layout.ids == "string" else 0
-        return unpacked + rows + int(num_rows * (8 + 4)) + 8 * (self._num_nodes or 0)
+    def load(self) -> Load:
+        """See Source."""
+        load = load_of_texts(self._files, self._layout)
+        return load if self._num_nodes is None else replace(load, num_nodes=self._num_nodes)
 
     def read(self, shop: Workshop) -> SourceGraph:
         """See Source."""

@@ -119,19 +119,20 @@ def look_at(source: Path, options: ImportOptions) -> tuple[list[TextFile], RowLa
     return files, layout
 
 
-def text_bytes(file: TextFile) -> int:
+def text_bytes(file: SourceFile) -> int:
     """About how long the text of a file is, unpacked."""
-    if not file.is_gzip:
-        return file.num_bytes
+    with source_errors(str(file.path)):
+        if not is_gzip(file.path):
+            return file.num_bytes
     with source_errors(str(file.path)), file.path.open("rb") as raw, gzip.GzipFile(fileobj=raw) as packed:
         start = len(packed.read1(_SAMPLE_BYTES))
         return int(file.num_bytes * start / max(1, min(raw.tell(), file.num_bytes))) + start
 
 
-def row_bytes(file: TextFile) -> float:
+def row_bytes(path: Path, rows_begin: int = 0) -> float:
     """About how long a row of a file is."""
-    with source_errors(str(file.path)), open_text(file.path) as text:
-        text.seek(file.rows_begin)
+    with source_errors(str(path)), open_text(path) as text:
+        text.seek(rows_begin)
         start = text.read1(_SAMPLE_BYTES)
     return max(2.0, len(start) / max(1, start.count(b"\n")))
 

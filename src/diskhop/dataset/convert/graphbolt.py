@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.convert.columns import check_features, count_tasks
-from diskhop.dataset.convert.edge_text import RowLayout, TextFile, look_at, text_bytes
+from diskhop.dataset.convert.edge_text import RowLayout, TextFile, look_at
 from diskhop.dataset.convert.edge_work import PARSING, EdgeWork, least_parsing_bytes
+from diskhop.dataset.convert.estimate import Load
 from diskhop.dataset.convert.file_edges import open_edges
 from diskhop.dataset.convert.graphbolt_metadata import (
     METADATA_NAME,
@@ -29,6 +30,13 @@ from diskhop.dataset.convert.graphbolt_metadata import (
     SetOfType,
     TaskEntry,
     read_metadata,
+)
+from diskhop.dataset.convert.loads import (
+    load_of_array,
+    load_of_edge_values,
+    load_of_edges,
+    load_of_nodes,
+    load_of_texts,
 )
 from diskhop.dataset.convert.name_lists import name_lines
 from diskhop.dataset.convert.npy import StoredArray, source_errors
@@ -82,11 +90,10 @@ class GraphBolt:
         return self._metadata.name or self._source.resolve().name
 
     @property
-    def disk_bytes(self) -> int:
+    def load(self) -> Load:
         """See Source."""
-        arrays = [each.features for each in self._nodes.values()] + [each.array for each in self._edges]
-        texts = sum(text_bytes(file) for each in self._edges for file in each.texts)
-        return texts + sum(array.num_items * array.dtype.itemsize for array in arrays if array is not None)
+        of_nodes = sum((nodes.load for nodes in self._nodes.values()), Load())
+        return sum((edges.load for edges in self._edges), of_nodes)
 
     @property
     def least_memory(self) -> Mapping[str, int]:
@@ -203,6 +210,17 @@ class _EdgeFiles:
             self._times = array
         return True
 
+    @property
+    def load(self) -> Load:
+        """See Source."""
+        if self.array is not None:
+            load = load_of_edges(self.array)
+        elif self.layout is not None:
+            load = replace(load_of_texts(self.texts, self.layout), num_nodes=0)
+        else:
+            return Load()
+        return load + load_of_edge_values(load.num_edges, self._weights, self._times)
+
     def read(self, shop: Workshop) -> SourceEdges:
         """Parse what is text."""
         edges: EdgeSource
@@ -285,6 +303,12 @@ class _NodeFiles:
     def scattered_bytes(self) -> int:
         """What the labels of sets take, brought to their nodes."""
         return self.count * (4 * count_tasks(self._labelled[0].labels) or 8) if self._labelled else 0
+
+    @property
+    def load(self) -> Load:
+        """See Source."""
+        labels = self._labelled[0].labels if self._labelled else self._labels
+        return load_of_nodes(self.count, self.features, labels) + load_of_array(self.features)
 
     def read(self, shop: Workshop) -> SourceNodes:
         """Bring labels to their nodes."""

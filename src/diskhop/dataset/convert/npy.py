@@ -53,11 +53,20 @@ class StoredArray:
 
     where: file (and member), for errors. dtype: plain booleans, integers or floats, of any byte order.
     by_columns: elements lie in Fortran order, as those of a transposed array do. header_bytes: what comes before them.
+    packed_bytes: what it takes in an archive, None for a file.
     """
 
-    def __init__(self, where: str, open_stream: Callable[[], ByteStream], num_bytes: int, identity: str) -> None:
+    def __init__(
+        self,
+        where: str,
+        open_stream: Callable[[], ByteStream],
+        num_bytes: int,
+        identity: str,
+        packed_bytes: int | None = None,
+    ) -> None:
         self.where = where
         self._identity = identity
+        self.packed_bytes = packed_bytes
         self._open_stream = open_stream
         with source_errors(where), open_stream() as stream:
             header, self.header_bytes = _read_header(stream, where)
@@ -258,7 +267,11 @@ def archive_arrays(path: Path) -> dict[str, StoredArray]:
         ):
             raise SourceError(f"{where}: is said to hold {member.file_size} bytes, which cannot be; save it again")
         arrays[name] = StoredArray(
-            where, partial(_Member, path, member), member.file_size, f"{file_identity(path)}: {name}"
+            where,
+            partial(_Member, path, member),
+            member.file_size,
+            f"{file_identity(path)}: {name}",
+            packed_bytes=member.compress_size,
         )
     return arrays
 

@@ -17,10 +17,14 @@ import numpy as np
 
 from diskhop.dataset.convert.columns import as_labels, check_features, count_tasks
 from diskhop.dataset.convert.edge_list import EdgeList
+from diskhop.dataset.convert.edge_text import text_bytes
+from diskhop.dataset.convert.estimate import Load
 from diskhop.dataset.convert.file_edges import UNPACKING, UNPACKING_BYTES, open_edges
+from diskhop.dataset.convert.loads import load_of_array, load_of_edges, load_of_nodes
 from diskhop.dataset.convert.npy import StoredArray, archive_arrays, source_errors
 from diskhop.dataset.convert.number_text import HELD_AS, HELD_BYTES, NumberText, hold_numbers, read_lines
 from diskhop.dataset.convert.options import ImportOptions
+from diskhop.dataset.convert.source_file import SourceFile
 from diskhop.dataset.convert.source_graph import (
     EDGE,
     NODE,
@@ -89,10 +93,10 @@ class _Binary:
         self._nodes = _nodes(num_nodes, features, labels, _find_splits(source / "split", options.split))
 
     @property
-    def disk_bytes(self) -> int:
-        """See Source: with the edges unpacked."""
-        taken = [array for key, array in self._arrays.items() if key in _TAKEN]
-        return sum(array.num_items * array.dtype.itemsize for array in taken) + 4 * self._edges.shape[1]
+    def load(self) -> Load:
+        """See Source."""
+        load = load_of_nodes(self._nodes.count, self._nodes.features, self._nodes.labels)
+        return load + load_of_edges(self._edges) + load_of_array(self._arrays.get("node_feat"))
 
     def read(self, shop: Workshop) -> SourceGraph:
         """See Source."""
@@ -125,9 +129,9 @@ class _Text:
         return {HELD_AS: HELD_BYTES, **self._edges.list.least_memory}
 
     @property
-    def disk_bytes(self) -> int:
+    def load(self) -> Load:
         """See Source."""
-        return self._edges.list.disk_bytes + _disk_bytes(self._nodes)
+        return self._edges.load + _load_of_text(self._nodes)
 
     def read(self, shop: Workshop) -> SourceGraph:
         """See Source."""
@@ -176,11 +180,10 @@ class _Typed:
         return {HELD_AS: HELD_BYTES, **most}
 
     @property
-    def disk_bytes(self) -> int:
+    def load(self) -> Load:
         """See Source."""
-        return sum(edges.list.disk_bytes for edges in self._edges.values()) + sum(
-            map(_disk_bytes, self._nodes.values())
-        )
+        edges = sum((each.load for each in self._edges.values()), Load())
+        return edges + sum((_load_of_text(each) for each in self._nodes.values()), Load())
 
     def read(self, shop: Workshop) -> SourceGraph:
         """See Source."""
@@ -201,6 +204,11 @@ class _TextEdges:
         self._num_edges = _told_count(self._told_by, least=0)
         layout = ImportOptions(delimiter=",", header=False, ids="integer", nodes=num_nodes)
         self.list = EdgeList(self._path, layout)
+
+    @property
+    def load(self) -> Load:
+        """See Source; of nodes, which are not the edges', nothing."""
+        return replace(self.list.load, num_nodes=0)
 
     def read(self, shop: Workshop, source: str, destination: str) -> SourceEdges:
         """Parse them."""
@@ -236,9 +244,13 @@ def _text_nodes(
     return _nodes(count, column(_FEATURES, has_gaps=False), column(_LABELS, has_gaps=True), splits)
 
 
-def _disk_bytes(nodes: SourceNodes) -> int:
-    features, labels = (0 if column is None else column.shape[1] for column in (nodes.features, nodes.labels))
-    return nodes.count * (4 * features + 8 * labels)
+def _load_of_text(nodes: SourceNodes) -> Load:
+    load = load_of_nodes(nodes.count, nodes.features, nodes.labels)
+    if nodes.features is None:
+        return load
+    file = SourceFile.look_at(Path(nodes.features.where))
+    num_bytes = text_bytes(file)
+    return load + Load(source_bytes=file.num_bytes, inflated_bytes=num_bytes, number_text_bytes=num_bytes)
 
 
 def _archived_labels(path: Path) -> StoredArray | None:

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.convert import import_source
 from diskhop.dataset.convert.columns import check_features, count_tasks
+from diskhop.dataset.convert.estimate import Load
+from diskhop.dataset.convert.loads import load_of_edge_values, load_of_nodes
 from diskhop.dataset.convert.options import ImportOptions, Keep, Order
 from diskhop.dataset.convert.source_graph import EDGE, NODE, Column, SourceEdges, SourceGraph, SourceNodes, Workshop
 from diskhop.dataset.dataset import Dataset
@@ -102,11 +104,15 @@ class PygGraph:
         self.left_out = [what for store in stores for what in store.left_out()]
 
     @property
-    def disk_bytes(self) -> int:
-        """See Source."""
-        columns = [column for nodes in self._nodes.values() for column in (nodes.features, nodes.labels)]
-        num_bytes: int = sum(math.prod(each.shape) * each.dtype.itemsize for each in columns if each is not None)
-        return num_bytes + sum(int(edges.pairs.nbytes) for edges in self._edges.values())
+    def load(self) -> Load:
+        """See Source: nothing is on a disk."""
+        load = Load()
+        for nodes in self._nodes.values():
+            load += load_of_nodes(nodes.told or 0, nodes.features, nodes.labels)
+        for edges in self._edges.values():
+            num_edges = int(edges.pairs.shape[1])
+            load += Load(num_edges=num_edges) + load_of_edge_values(num_edges, edges.weights, edges.times)
+        return load
 
     def read(self, shop: Workshop) -> SourceGraph:
         """See Source."""

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.budget import Budget
+from diskhop.dataset.convert.estimate import Load
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.progress import Progress
 from diskhop.tasks import Tools, WorkFolder
@@ -174,8 +175,8 @@ class Source(Protocol):
         """What the dataset is called unless someone says."""
 
     @property
-    def disk_bytes(self) -> int:
-        """About what the dataset takes on the disk, with what reading it leaves in the work folder."""
+    def load(self) -> Load:
+        """What there is to bring in, from which the import's disk space and time are estimated."""
 
     @property
     def least_memory(self) -> Mapping[str, int]:

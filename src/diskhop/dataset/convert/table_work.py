@@ -23,6 +23,8 @@ from diskhop.dataset.convert.edge_ids import (
 )
 from diskhop.dataset.convert.edge_pairs import PairFile, PairFiles, RankedEdges
 from diskhop.dataset.convert.edge_tasks import ByteCounter, ListIds, Unpack
+from diskhop.dataset.convert.edge_text import is_gzip, row_bytes, text_bytes
+from diskhop.dataset.convert.estimate import Load
 from diskhop.dataset.convert.options import IdKind
 from diskhop.dataset.convert.source_graph import Called, Workshop
 from diskhop.dataset.convert.table_files import Table, TableColumn, suffix_of
@@ -46,15 +48,23 @@ GROUP_BYTES = _EDGE_BYTES * _EDGES_A_GROUP
 # The part of the budget that groups of edges, and a set of ids, may take.
 _GROUP_SHARE = 4
 _SET_SHARE = 4
-# Unpacked, text is about so much longer.
-_PACKED = 5
 
 
-def text_table_bytes(table: Table) -> int:
-    """About what the work folder keeps of a table of text."""
+def load_of_table(table: Table) -> Load:
+    """See Load: reading its files, of which text is kept as Parquet."""
+    load = Load(source_bytes=sum(file.num_bytes for file in table.files))
     if table.delimiter is None:
-        return 0
-    return sum(file.num_bytes * (_PACKED if suffix_of(file.path) == ".csv.gz" else 1) for file in table.files)
+        return load
+    text = sum(map(text_bytes, table.files))
+    unpacked = sum(text_bytes(file) for file in table.files if is_gzip(file.path))
+    return load + Load(inflated_bytes=unpacked, table_text_bytes=text, kept_bytes=unpacked + text)
+
+
+def count_rows(table: Table) -> int:
+    """About how many rows there are."""
+    if table.delimiter is None:
+        return sum(table.counts)
+    return int(sum(map(text_bytes, table.files)) / row_bytes(table.files[0].path))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from typing import Any
 from diskhop.dataset.convert.columns import check_features
 from diskhop.dataset.convert.duck import Duck
 from diskhop.dataset.convert.edge_ids import DUCK_READS_BYTES, name_lines
+from diskhop.dataset.convert.estimate import Load
+from diskhop.dataset.convert.loads import EDGES_A_NODE, load_of_edge_values
 from diskhop.dataset.convert.options import ImportOptions, as_option
 from diskhop.dataset.convert.source_file import SourceFile
 from diskhop.dataset.convert.source_graph import (
@@ -47,11 +49,14 @@ from diskhop.dataset.convert.table_rows import (
     TableValues,
     open_duck,
 )
-from diskhop.dataset.convert.table_work import GROUP_BYTES, NUMBERING, TableWork, text_table_bytes
+from diskhop.dataset.convert.table_work import GROUP_BYTES, NUMBERING, TableWork, count_rows, load_of_table
 from diskhop.errors import ConfigError, DestinationError, SourceError
 
 NAMES = "nodes"
 _LOOKING_BYTES = 128 << 20
+_PAIR_BYTES = 8
+# Of an id and its number, or its name.
+_LISTED_BYTES = 16
 _OF_NODES = ("id", "features", "label", "split")
 
 
@@ -96,11 +101,29 @@ class Tables:
         return resolved.name if resolved.is_dir() else resolved.stem
 
     @property
-    def disk_bytes(self) -> int:
-        """See Source: text as Parquet, ids, pairs, and about what the tables hold."""
-        tables = [table for table in (self._edges, self._nodes) if table is not None]
-        stored = sum(file.num_bytes for table in tables for file in table.files)
-        return stored + sum(map(text_table_bytes, tables)) + 16 * sum(self._edges.counts)
+    def load(self) -> Load:
+        """See Source: text as Parquet, ids and pairs are kept."""
+        of_edges = self._edge_roles
+        num_edges = count_rows(self._edges)
+        load = load_of_table(self._edges) + load_of_edge_values(num_edges, of_edges.weight, of_edges.time)
+        if self._nodes is None or self._node_roles is None:
+            num_nodes = num_edges // EDGES_A_NODE
+        else:
+            num_nodes = count_rows(self._nodes)
+            num_values = _count_values(self._nodes, self._node_roles, num_nodes)
+            load += load_of_table(self._nodes) + Load(
+                table_values=num_values,
+                feature_values=num_values,
+                feature_bytes=4 * num_values,
+                label_bytes=8 * num_nodes * (self._node_roles.label is not None),
+            )
+        return load + Load(
+            num_nodes=num_nodes,
+            num_edges=num_edges,
+            table_ids=2 * num_edges + num_nodes,
+            kept_bytes=_PAIR_BYTES * num_edges + _LISTED_BYTES * num_nodes,
+            name_bytes=_LISTED_BYTES * num_nodes * (self._ids == "string"),
+        )
 
     def read(self, shop: Workshop) -> SourceGraph:
         """See Source."""
@@ -187,6 +210,13 @@ class Tables:
                 table.what: [name for name in table.columns if name not in taken[table.what]] for table, _ in tables
             },
         }
+
+
+def _count_values(table: Table, roles: NodeRoles, num_rows: int) -> int:
+    """About how many features the rows have; nobody knows how long lists are before they are read."""
+    if any(column.kind == "numbers" for column in roles.features):
+        return sum(file.num_bytes for file in table.files) // 4
+    return num_rows * len(roles.features)
 
 
 def _shown(source: Path, what: str, files: tuple[SourceFile, ...]) -> Path:

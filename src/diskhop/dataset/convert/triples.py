@@ -15,7 +15,9 @@ from diskhop.dataset.convert.duck import Duck, require_text_path
 from diskhop.dataset.convert.edge_ids import DUCK_READS_BYTES, count_listed, name_lines
 from diskhop.dataset.convert.edge_rows import Slice
 from diskhop.dataset.convert.edge_tasks import ListIds, read_parquet
-from diskhop.dataset.convert.edge_text import text_bytes
+from diskhop.dataset.convert.edge_text import row_bytes, text_bytes
+from diskhop.dataset.convert.estimate import Load
+from diskhop.dataset.convert.loads import EDGES_A_NODE
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.convert.source_graph import (
     NODE,
@@ -78,10 +80,23 @@ class Triples:
         return {PARSING: _DUCK_BYTES + _BYTES_A_BYTE * min(SLICE_BYTES, longest_bytes)}
 
     @property
-    def disk_bytes(self) -> int:
-        """See Source: unpacked text, rows with the lists of their names, and triples twice."""
-        text = sum(text_bytes(file) for file in self._files.files)
-        return 3 * text + sum(text_bytes(file) for file in self._files.files if file.is_gzip)
+    def load(self) -> Load:
+        """See Source: unpacked text, rows with the lists of their names, and triples are kept."""
+        files = self._files.files
+        text = sum(text_bytes(file) for file in files)
+        unpacked = sum(text_bytes(file) for file in files if file.is_gzip)
+        parts = self._files.parts.values()
+        num_triples = sum(int(text_bytes(file) / row_bytes(file.path, file.rows_begin)) for file in parts)
+        return Load(
+            source_bytes=sum(file.num_bytes for file in files),
+            inflated_bytes=unpacked,
+            pair_text_bytes=text if self._files.are_ids else 0,
+            name_text_bytes=0 if self._files.are_ids else text,
+            kept_bytes=unpacked + text + TRIPLE_BYTES * num_triples,
+            triple_bytes=TRIPLE_BYTES * num_triples,
+            num_nodes=num_triples // EDGES_A_NODE,
+            name_bytes=text // (3 * EDGES_A_NODE),
+        )
 
     def read(self, shop: Workshop) -> SourceGraph:
         """See Source."""

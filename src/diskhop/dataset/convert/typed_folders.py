@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diskhop.dataset.convert.columns import as_labels, check_features, count_tasks
+from diskhop.dataset.convert.estimate import Load
 from diskhop.dataset.convert.file_edges import open_edges
+from diskhop.dataset.convert.loads import load_of_array, load_of_edges, load_of_nodes
 from diskhop.dataset.convert.npy import StoredArray, file_array, source_errors
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.convert.source_graph import (
@@ -79,11 +81,13 @@ class TypedFolders:
         self._left_out = sorted(str(path.relative_to(source)) for path in left_out if str(path) not in taken)
 
     @property
-    def disk_bytes(self) -> int:
+    def load(self) -> Load:
         """See Source."""
-        columns = [each for each in (*self._features.values(), *self._labels.values()) if each is not None]
-        num_bytes = sum(each.shape[0] * each.dtype.itemsize * (each.shape[1:] or (1,))[0] for each in columns)
-        return num_bytes + sum(4 * each.edges.num_items // 2 for each in self._relations)
+        load = sum((load_of_edges(each.edges) for each in self._relations), Load())
+        for name, count in self._told_counts.items():
+            features, labels = self._features[name], self._labels[name]
+            load += load_of_nodes(count or 0, features, labels) + load_of_array(features)
+        return load
 
     def read(self, shop: Workshop) -> SourceGraph:
         """See Source."""
