@@ -438,7 +438,53 @@ def test_progress_ends_at_its_total(tmp_path: Path) -> None:
         "reading edges": (60, 60),
         "writing edges": (60, 60),
         "features": (20, 20),
+        "labels": (20, 20),
     }
+
+
+def test_every_stage_of_an_import_with_all_there_is_tells_how_far_it_is(tmp_path: Path) -> None:
+    arrays = good_arrays() | {
+        "edge_weight": np.ones(60, np.float32),
+        "edge_time": np.arange(60),
+        "original_ids": 2 * np.arange(20),
+        "num_nodes": np.int64(20),
+    }
+    source = save(tmp_path / "source", arrays)
+    (source / "nodes.txt.gz").write_bytes(gzip.compress(b"name\n" * 20))
+    last: dict[str, tuple[int, int]] = {}
+    options = ImportOptions(order="hot")
+    imported(source, options=options, progress=lambda stage, done, total: last.__setitem__(stage, (done, total)))
+    assert last == {
+        "unpacking edges": (120, 120),
+        "counting neighbours": (60, 60),
+        "edge weights": (60, 60),
+        "edge times": (60, 60),
+        "reading edges": (60, 60),
+        "writing edges": (60, 60),
+        "features": (20, 20),
+        "labels": (20, 20),
+        "original ids": (20, 20),
+        "names of nodes": (20, 20),
+    }
+
+
+def test_what_breaks_a_rule_is_told_with_its_array(tmp_path: Path) -> None:
+    for key, values, words in (
+        ("x", np.full((20, 3), np.nan, np.float32), "data.npz: x: feature 0 of node 0 is nan"),
+        ("y", np.full(20, -7), "data.npz: y: label of node 0 is -7"),
+        ("test_idx", np.array([5, 99]), "data.npz: test_idx: split 'test' lists node 99"),
+    ):
+        with pytest.raises(SourceError) as caught:
+            imported(save(tmp_path / "source", good_arrays() | {key: values}))
+        assert words in str(caught.value)
+
+
+def test_a_list_of_names_that_unpacks_to_any_length_is_left_early(tmp_path: Path) -> None:
+    source = save(tmp_path / "source", {"train": np.array([[0, 0, 2]]), "num_entities": np.int64(3)})
+    (source / "entities.txt.gz").write_bytes(gzip.compress(b"a\n" * (20 << 20)))
+    with pytest.raises(SourceError, match=r"entities.txt.gz: has \d+ names for 3 ids") as caught:
+        imported(source)
+    assert int(str(caught.value).split("has ")[1].split()[0]) < 1 << 20
 
 
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="../shared/data is absent")

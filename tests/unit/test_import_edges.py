@@ -7,6 +7,7 @@ import gzip
 import json
 import shutil
 import tracemalloc
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -155,11 +156,26 @@ def test_gzip_that_ends_early_or_is_damaged_tells_its_line(tmp_path: Path) -> No
         import_text(tmp_path, packed[:-1000], "e.csv.gz")
     with pytest.raises(SourceError, match=r"e\.csv\.gz, line \d+: gzip must unpack to what its checksum says"):
         import_text(tmp_path, packed[:-8] + bytes(8), "e.csv.gz")
-    with pytest.raises(SourceError, match=r"e\.csv\.gz: gzip must end|e\.csv\.gz: cannot be read"):
+    with pytest.raises(SourceError, match=r"e\.csv\.gz, line 1: gzip must end"):
         import_text(tmp_path, packed[:5], "e.csv.gz")
     assert [path.name for path in tmp_path.iterdir()] == ["e.csv.gz"]
     several = gzip.compress(b"0,1\n1,") + gzip.compress(b"2\n2,3\n")
     assert edges_of(import_text(tmp_path, several, "e.csv.gz")) == [(0, 1), (1, 2), (2, 3)]
+
+
+@pytest.mark.parametrize("num_lost", [9, 1000, 20_000])
+def test_the_line_at_which_gzip_ends_is_exact(tmp_path: Path, num_lost: int) -> None:
+    rows = np.random.default_rng(0).integers(0, 10**6, (30_000, 2))
+    packed = gzip.compress("".join(f"{a},{b}\n" for a, b in rows.tolist()).encode())[:-num_lost]
+    line = 1 + zlib.decompressobj(wbits=31).decompress(packed).count(b"\n")
+    with pytest.raises(SourceError, match=rf"e\.csv\.gz, line {line}: gzip must end with its checksum"):
+        import_text(tmp_path, packed, "e.csv.gz")
+
+
+def test_gzip_that_is_damaged_at_its_beginning_names_the_first_line(tmp_path: Path) -> None:
+    packed = gzip.compress("".join(f"{a},{a * a % 9973}\n" for a in range(50_000)).encode())
+    with pytest.raises(SourceError, match=r"e\.csv\.gz, line 1: gzip must unpack to what its checksum says"):
+        import_text(tmp_path, packed[:1000] + b"\xff\x00\xff" + packed[1003:], "e.csv.gz")
 
 
 def test_gzip_that_the_disk_cannot_read_is_told_as_what_is_read(
@@ -168,7 +184,7 @@ def test_gzip_that_the_disk_cannot_read_is_told_as_what_is_read(
     def fail(file: gzip.GzipFile, num_bytes: int) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(gzip.GzipFile, "read", fail)
+    monkeypatch.setattr(gzip.GzipFile, "read1", fail)
     with pytest.raises(SourceError, match=r"e\.csv\.gz: cannot be read: Input/output error"):
         import_text(tmp_path, gzip.compress(b"0,1\n1,2\n"), "e.csv.gz")
 

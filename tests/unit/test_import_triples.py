@@ -216,7 +216,7 @@ def test_malformed_text_is_one_line_with_file_and_line(
         ({**NAMES, "train.txt.gz": b""}, "train.txt: there is train.txt.gz too; keep one"),
         (
             {**NAMES, "train.txt": gzip.compress(b"a\tis\tb\n" * 99, mtime=0)[:-9]},
-            "train.txt, line 1: gzip must end with its checksum",
+            "train.txt, line 100: gzip must end with its checksum",
         ),
         ({**DICTIONARIES, **NAMES, "valid.txt": "", "valid.del": ""}, "valid.txt: there is valid.del too; keep one"),
         (

@@ -132,6 +132,13 @@ def test_damaged_gzip_names_the_line_that_is_not_whole(tmp_path: Path) -> None:
         numbers(path, None, np.int64)
 
 
+def test_a_text_that_unpacks_to_any_length_is_left_early(tmp_path: Path) -> None:
+    path = text(tmp_path, b"1,2\n" * (5 << 20), packed=True)
+    with pytest.raises(SourceError, match=r"has \d+ rows, must have the 3") as caught:
+        numbers(path, 3)
+    assert int(str(caught.value).split("has ")[1].split()[0]) < 1 << 20
+
+
 def test_a_fault_deep_in_a_file_has_its_line(tmp_path: Path) -> None:
     lines = [b"1.5,2.5"] * 300_000
     lines[270_001] = b"1.5,2.5.1"

@@ -8,7 +8,7 @@ order after add_nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -130,6 +130,15 @@ class DatasetBuilder:
     def require_space(self, num_bytes: int, what: str = "the result") -> None:
         """Refuse now what would not fit on the disk later."""
         require_free_space(require_parent(self._destination), num_bytes, what)
+
+    @contextmanager
+    def naming(self, origin: str) -> Iterator[None]:
+        """Errors raised within name this, as the file that what is added comes from."""
+        outer, self._origin = self._origin, origin
+        try:
+            yield
+        finally:
+            self._origin = outer
 
     def add_nodes(self, node_type: str, count: int) -> None:
         """Declare a node type of at least one node."""

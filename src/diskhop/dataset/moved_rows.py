@@ -143,7 +143,8 @@ class RowMover:
             task = _DealTask(_DEALT, deal, self._new_ids, blocks, partial(self._progress, f"{stage}: dealing"))
             run_tasks([task], folder, self._tools, threads=1)
         with self._budget.reserve("moving rows", deal.reading_bytes):
-            yield from _read_parts(folder / _DEALT, deal, self._original_ids, self._tools.engine)
+            rows = _read_parts(folder / _DEALT, deal, self._original_ids, self._tools.engine)
+            yield from tracked(rows, self._progress, f"{stage}: in order", num_rows)
 
     def _fits(self, table_bytes: int) -> bool:
         return _BLOCKS_BYTES + table_bytes <= self._budget.available_bytes

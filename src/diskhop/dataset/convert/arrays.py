@@ -149,7 +149,8 @@ class Arrays:
             return self._told_nodes
         if not self._triples:
             return BY_EDGES
-        highest = max((max(highest_ids(each, shop.budget, shop.threads)) for each in edges), default=-1)
+        found = (max(highest_ids(each, shop.budget, shop.threads, shop.progress)) for each in edges)
+        highest = max(found, default=-1)
         for triples in self._triples.values():
             highest = max(highest, *(int(block[:, [0, 2]].max()) for block in triples.blocks()), -1)
         if highest >= MOST_COUNT:

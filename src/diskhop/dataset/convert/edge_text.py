@@ -30,6 +30,7 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _DELIMITERS = ("\t", ",", ";", " ", "|")
 _SUFFIX_DELIMITER = {".csv": ",", ".tsv": "\t"}
 TRUNCATED_RULE = "gzip must end with its checksum, this file ends before it: it is cut short, fetch it again"
+DAMAGED_RULE = "gzip must unpack to what its checksum says, this file does not: it is damaged, fetch it again"
 # What leads columns of names, which no number gives away.
 HEADERS = (
     ("source", "target"),
@@ -125,7 +126,7 @@ def text_bytes(file: SourceFile) -> int:
         if not is_gzip(file.path):
             return file.num_bytes
     with source_errors(str(file.path)), file.path.open("rb") as raw, gzip.GzipFile(fileobj=raw) as packed:
-        start = len(packed.read1(_SAMPLE_BYTES))
+        start = len(read_text(packed, _SAMPLE_BYTES, file.path, 0))
         return int(file.num_bytes * start / max(1, min(raw.tell(), file.num_bytes))) + start
 
 
@@ -143,16 +144,17 @@ def open_text(path: Path) -> gzip.GzipFile | BufferedReader:
 
 
 def read_text(text: gzip.GzipFile | BufferedReader, num_bytes: int, path: Path, num_lines: int) -> bytes:
-    """The next bytes of a text that open_text opened, of which num_lines whole lines were read.
+    """The next bytes, at most num_bytes, of a text that open_text opened; num_lines: whole lines that were read of it.
 
     Raises SourceError, with the line that is not whole, for a damaged file.
     """
     try:
-        return text.read(num_bytes)
+        # What was unpacked before the damage comes first, so that its lines are counted.
+        return text.read1(num_bytes)
     except EOFError:
         rule = TRUNCATED_RULE
     except (gzip.BadGzipFile, zlib.error):
-        rule = "gzip must unpack to what its checksum says, this file does not: it is damaged, fetch it again"
+        rule = DAMAGED_RULE
     except OSError:
         with source_errors(str(path)):
             raise
@@ -187,9 +189,10 @@ def _first_rows(path: Path) -> list[_Row]:
             rows.append(row)
             if len(rows) == 2:
                 break
-    except EOFError:
+    except (EOFError, zlib.error) as error:
         if not rows:
-            raise SourceError(f"{path}: {TRUNCATED_RULE}") from None
+            rule = TRUNCATED_RULE if isinstance(error, EOFError) else DAMAGED_RULE
+            raise SourceError(f"{at_line(path, 1)}: {rule}") from None
     return rows
 
 

@@ -32,6 +32,8 @@ def name_lines(path: Path, count: int) -> Iterator[NDArray[np.uint8]]:
                 break
             num_lines += block.count(b"\n")
             last = block[-1:]
+            if num_lines > count:
+                break  # there may be any number of them
             yield np.frombuffer(block, np.uint8)
     if last != b"\n":
         num_lines += 1

@@ -74,6 +74,8 @@ class NumberText:
             if rows is None:
                 raise self._fault(content, first_line)
             num_rows += len(rows)
+            if self._num_rows is not None and num_rows > self._num_rows:
+                break  # there may be any number of them
             yield rows.reshape(-1) if self._num_rows is None else rows
         if self._num_rows is not None and num_rows != self._num_rows:
             raise SourceError(

@@ -18,6 +18,7 @@ from diskhop.dataset.convert.source_graph import (
     BY_EDGES,
     Called,
     Column,
+    NameList,
     SourceEdges,
     SourceGraph,
     SourceNodes,
@@ -29,7 +30,7 @@ from diskhop.dataset.feature_ranges import FEATURES, STAGE
 from diskhop.dataset.manifest import MOST_COUNT, index_dtype
 from diskhop.dataset.moved_rows import RowMover
 from diskhop.dataset.order import HotOrder, RenumberedEdges, find_hot_order, hot_order_bytes
-from diskhop.dataset.progress import row_ranges, tracked
+from diskhop.dataset.progress import Progress, row_ranges, tracked
 from diskhop.dataset.tidy import EdgeCounts, Tidying
 from diskhop.errors import ConfigError, SourceError
 
@@ -81,14 +82,14 @@ def write_graph(
         # After the sort, which takes what the budget has.
         moved = None if order is None else _Moved(order, edges.identity, held, shop)
         for node_type, nodes in graph.nodes.items():
-            writer = _NodeWriter(node_type, nodes, builder, options, moved, shop, origin)
+            writer = _NodeWriter(node_type, nodes, builder, options, moved, shop)
             writer.write_features()
             writer.write_labels()
             writer.write_splits()
             writer.write_called()
         _write_triples(graph, builder, moved, shop)
     for what, names in graph.names.items():
-        builder.add_names(what, names.lines(), names.count)
+        builder.add_names(what, _tracked_lines(names, shop.progress, f"names of {what}"), names.count)
     return _facts(graph, options, counts)
 
 
@@ -232,7 +233,7 @@ def _held_values(name: str, column: Column | None, dtype: Any, held: ExitStack, 
     values = np.empty(column.shape[0], dtype)
     held.enter_context(shop.budget.reserve(name, values.nbytes))
     filled = 0
-    for block in column.blocks():
+    for block in tracked(column.blocks(), shop.progress, name, len(values)):
         with np.errstate(over="ignore"):  # a weight that becomes infinite is refused by its number
             values[filled : filled + len(block)] = block.reshape(-1)
         filled += len(block)
@@ -268,7 +269,6 @@ class _NodeWriter:
         options: ImportOptions,
         moved: _Moved | None,
         shop: Workshop,
-        origin: str,
     ) -> None:
         self._type = node_type
         self._nodes = nodes
@@ -276,7 +276,6 @@ class _NodeWriter:
         self._options = options
         self._moved = moved
         self._shop = shop
-        self._origin = origin
 
     def write_features(self) -> None:
         """Values, encoded."""
@@ -286,7 +285,8 @@ class _NodeWriter:
         dtype, dim = _feature_dtype(self._nodes, self._options), features.shape[1]
 
         if self._moved is None:
-            self._builder.add_feature_column(self._type, features, dtype=dtype)
+            with self._builder.naming(features.where):
+                self._builder.add_feature_column(self._type, features, dtype=dtype)
             return
 
         def blocks() -> Iterator[NDArray[Any]]:
@@ -295,7 +295,7 @@ class _NodeWriter:
         num_bytes = row_bytes(dtype, dim)
         key = f"{features.identity}\n{dtype}\n{self._moved.identity}"
         rows = self._moved.rows.move(
-            lambda: encoded_rows(blocks(), dtype, num_bytes, self._origin), num_bytes, stage=FEATURES, key=key
+            lambda: encoded_rows(blocks(), dtype, num_bytes, features.where), num_bytes, stage=FEATURES, key=key
         )
         self._builder.add_encoded_features(self._type, rows, dim=dim, dtype=dtype)
 
@@ -308,26 +308,28 @@ class _NodeWriter:
 
         def classes() -> Iterator[NDArray[np.int64]]:
             # Booleans as numbers: they are compared with -1.
-            numbers = (block.view(np.uint8) if block.dtype == np.bool_ else block for block in labels.blocks())
+            numbers = (block.view(np.uint8) if block.dtype == np.bool_ else block for block in self._tracked(labels))
             flat = (block.reshape(-1) for block in numbers)
-            return checked_labels(flat, self._nodes.num_classes, set(), self._origin)
+            return checked_labels(flat, self._nodes.num_classes, set(), labels.where)
 
         def tasks() -> Iterator[NDArray[np.float32]]:
-            numbers = (block.view(np.uint8) if block.dtype == np.bool_ else block for block in labels.blocks())
-            return checked_tasks(numbers, self._origin)
+            numbers = (block.view(np.uint8) if block.dtype == np.bool_ else block for block in self._tracked(labels))
+            return checked_tasks(numbers, labels.where)
 
-        if num_tasks:
-            self._builder.add_tasks(self._type, self._in_order(labels, tasks, np.float32, num_tasks), num_tasks)
-        else:
-            flat = (block.reshape(-1) for block in self._in_order(labels, classes, np.int64, 1))
-            self._builder.add_labels(self._type, flat, self._nodes.num_classes)
+        with self._builder.naming(labels.where):
+            if num_tasks:
+                self._builder.add_tasks(self._type, self._in_order(labels, tasks, np.float32, num_tasks), num_tasks)
+            else:
+                flat = (block.reshape(-1) for block in self._in_order(labels, classes, np.int64, 1))
+                self._builder.add_labels(self._type, flat, self._nodes.num_classes)
 
     def write_splits(self) -> None:
         """Ids, in the order given."""
         new_ids = None if self._moved is None else self._moved.new_ids
         for part, splits in self._nodes.splits.items():
             for number, ids in enumerate(splits):
-                self._builder.add_split(self._type, part, ids.blocks(), number, len(splits), new_ids=new_ids)
+                with self._builder.naming(ids.where):
+                    self._builder.add_split(self._type, part, ids.blocks(), number, len(splits), new_ids=new_ids)
 
     def write_called(self) -> None:
         """What nodes were called, where they were mapped or moved."""
@@ -336,7 +338,11 @@ class _NodeWriter:
         with ExitStack() as held:
             called = None if self._nodes.called is None else held.enter_context(self._nodes.called)
             order = "original" if self._moved is None else "hot"
-            self._builder.add_original_ids(self._type, self._called_blocks(called), order=order)
+            blocks = tracked(self._called_blocks(called), self._shop.progress, "original ids", self._nodes.count)
+            self._builder.add_original_ids(self._type, blocks, order=order)
+
+    def _tracked(self, labels: Column) -> Iterator[NDArray[Any]]:
+        return tracked(labels.blocks(), self._shop.progress, "labels", self._nodes.count)
 
     def _called_blocks(self, called: Called | None) -> Iterator[NDArray[Any]]:
         for start, stop in row_ranges(self._nodes.count, _NODES_A_BLOCK):
@@ -370,7 +376,16 @@ def _write_triples(graph: SourceGraph, builder: DatasetBuilder, moved: _Moved | 
     for part, triples in graph.triples.parts.items():
         blocks = tracked(triples.blocks(), shop.progress, f"triples {part}", triples.shape[0])
         new_ids = None if moved is None else moved.new_ids
-        builder.add_triples(node_type, part, blocks, graph.triples.num_relations, new_ids=new_ids)
+        with builder.naming(triples.where):
+            builder.add_triples(node_type, part, blocks, graph.triples.num_relations, new_ids=new_ids)
+
+
+def _tracked_lines(names: NameList, progress: Progress, stage: str) -> Iterator[NDArray[np.uint8]]:
+    done = 0
+    for block in names.lines():
+        yield block
+        done += int(np.count_nonzero(block == ord("\n")))
+        progress(stage, done, names.count)
 
 
 def _feature_dtype(nodes: SourceNodes, options: ImportOptions) -> str:
