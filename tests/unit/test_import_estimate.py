@@ -246,3 +246,15 @@ def test_what_an_earlier_run_left_is_not_asked_for_again(tmp_path: Path, monkeyp
     with pytest.raises(SourceError, match="'x'"):
         bring()
     assert len(told) == 2
+
+
+def test_the_disk_refuses_a_text_that_unpacks_to_more_than_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "e.csv.gz"
+    source.write_bytes(gzip.compress(b"0,1\n" * 10_000_000))
+    assert source.stat().st_size < 100_000
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 100_000_000})())
+    with pytest.raises(DestinationError, match="are free"):
+        import_graph(source, tmp_path / "graph", engine=threads_engine(), budget=Budget(1 << 29))
+    assert [path.name for path in tmp_path.iterdir()] == ["e.csv.gz"]

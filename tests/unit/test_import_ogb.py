@@ -240,7 +240,7 @@ def test_bad_labels_are_one_line_and_leave_nothing(tmp_path: Path, labels: Any, 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("num-node-list", b"10\n10\n", "num-node-list.csv.gz: tells of 2 graphs, a dataset is one"),
+        ("num-node-list", b"10\n10\n", "num-node-list.csv.gz: tells of several graphs, a dataset is one"),
         ("num-node-list", b"", "num-node-list.csv.gz: must be one number from 1 to"),
         ("num-node-list", b"0\n", "num-node-list.csv.gz: must be one number from 1 to"),
         ("num-node-list", b"x\n", "num-node-list.csv.gz, line 1: must be a whole number from 0 to"),

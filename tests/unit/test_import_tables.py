@@ -504,6 +504,41 @@ def test_files_that_are_no_parquet_or_cut_short_are_refused(tmp_path: Path) -> N
     refused(source, r"source/nodes\.parquet")
 
 
+@pytest.mark.parametrize(
+    ("begin", "num_bytes", "told"),
+    [
+        (40, None, "gzip must end with its checksum"),
+        (500, 3, "gzip must unpack to what its checksum says"),
+        (20_000, None, "gzip must end with its checksum"),
+        (20_000, 4, "gzip must unpack to what its checksum says"),
+    ],
+)
+def test_gzip_that_is_damaged_where_columns_are_looked_at_has_file_and_line(
+    tmp_path: Path, begin: int, num_bytes: int | None, told: str
+) -> None:
+    """num_bytes: of damage; None: the file ends there."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "nodes.csv").write_text("id\n1\n2\n")
+    rows = "".join(f"{1 + n * n % 7 % 2},{1 + n % 2}\n" for n in np.random.default_rng(0).integers(0, 9999, 200_000))
+    whole = gzip.compress(f"source,destination\n{rows}".encode(), mtime=0)
+    assert begin < len(whole) // 2
+    rest = b"" if num_bytes is None else b"\xff\x00\xff\xff"[:num_bytes] + whole[begin + num_bytes :]
+    (source / "edges.csv.gz").write_bytes(whole[:begin] + rest)
+    with pytest.raises(SourceError, match=rf"edges\.csv\.gz, line \d+: {told}") as caught:
+        import_graph(source, tmp_path / "graph", engine=threads_engine())
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_table_without_a_header_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "nodes.csv").write_text("id\n1\n2\n")
+    (source / "edges.csv").write_text("1,2\n2,1\n")
+    refused(source, r"edges\.csv, line 1: must name the columns, got numbers alone; give the table a header")
+
+
 def test_gzip_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "source"
     rows = [[f"{n * n % 9973}", f"{n}"] for n in range(9000)]

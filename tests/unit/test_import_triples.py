@@ -337,3 +337,11 @@ def test_a_real_graph_written_as_text_is_the_one_in_arrays(tmp_path: Path, style
             assert [new_relations[r] for r in new[:, 1]] == [relations[r] for r in old[:, 1]]
     else:
         assert folder_bytes(dataset.path) == folder_bytes(expected.path)
+
+
+def test_gzip_that_is_damaged_where_the_format_is_detected_has_its_file(tmp_path: Path) -> None:
+    packed = gzip.compress("".join(f"e{n}\tr\te{n * n}\n" for n in range(20_000)).encode())
+    write(tmp_path, {**NAMES, "train.txt.gz": packed[:500] + b"\xff\x00\xff" + packed[503:]})
+    (tmp_path / "kg" / "train.txt").unlink()
+    with pytest.raises(SourceError, match=r"train\.txt\.gz, line 1: gzip must unpack to what its checksum says"):
+        import_graph(tmp_path / "kg", tmp_path / "graph", engine=threads_engine())

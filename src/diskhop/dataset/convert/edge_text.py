@@ -10,6 +10,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -23,14 +24,14 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".el")
 COMMENT = b"#"
 MOST_LINE_BYTES = 1 << 20
 _SAMPLE_BYTES = 1 << 18
+# Of zlib: what follows is gzip.
+_GZIP_BITS = 31
 BOM = b"\xef\xbb\xbf"
 INTEGER = re.compile(r"[+-]?[0-9]+")
 
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _DELIMITERS = ("\t", ",", ";", " ", "|")
 _SUFFIX_DELIMITER = {".csv": ",", ".tsv": "\t"}
-TRUNCATED_RULE = "gzip must end with its checksum, this file ends before it: it is cut short, fetch it again"
-DAMAGED_RULE = "gzip must unpack to what its checksum says, this file does not: it is damaged, fetch it again"
 # What leads columns of names, which no number gives away.
 HEADERS = (
     ("source", "target"),
@@ -122,17 +123,21 @@ def look_at(source: Path, options: ImportOptions) -> tuple[list[TextFile], RowLa
 
 def text_bytes(file: SourceFile) -> int:
     """About how long the text of a file is, unpacked."""
-    with source_errors(str(file.path)):
+    with source_errors(str(file.path)), gzip_errors(file.path):
         if not is_gzip(file.path):
             return file.num_bytes
-    with source_errors(str(file.path)), file.path.open("rb") as raw, gzip.GzipFile(fileobj=raw) as packed:
-        start = len(read_text(packed, _SAMPLE_BYTES, file.path, 0))
-        return int(file.num_bytes * start / max(1, min(raw.tell(), file.num_bytes))) + start
+        with file.path.open("rb") as raw:
+            packed = raw.read(_SAMPLE_BYTES)
+        # Not by GzipFile, which takes a buffer of the file for a few bytes of it: what packs well would look short.
+        unpacking = zlib.decompressobj(wbits=_GZIP_BITS)
+        start = len(unpacking.decompress(packed, _SAMPLE_BYTES))
+    taken = len(packed) - len(unpacking.unconsumed_tail) - len(unpacking.unused_data)
+    return max(start, file.num_bytes * start // max(1, taken))
 
 
 def row_bytes(path: Path, rows_begin: int = 0) -> float:
     """About how long a row of a file is."""
-    with source_errors(str(path)), open_text(path) as text:
+    with source_errors(str(path)), gzip_errors(path), open_text(path) as text:
         text.seek(rows_begin)
         start = text.read1(_SAMPLE_BYTES)
     return max(2.0, len(start) / max(1, start.count(b"\n")))
@@ -149,16 +154,34 @@ def read_text(text: gzip.GzipFile | BufferedReader, num_bytes: int, path: Path, 
     Raises SourceError, with the line that is not whole, for a damaged file.
     """
     try:
-        # What was unpacked before the damage comes first, so that its lines are counted.
-        return text.read1(num_bytes)
-    except EOFError:
-        rule = TRUNCATED_RULE
-    except (gzip.BadGzipFile, zlib.error):
-        rule = DAMAGED_RULE
+        with gzip_errors(path, num_lines):
+            # What was unpacked before the damage comes first, so that its lines are counted.
+            return text.read1(num_bytes)
     except OSError:
         with source_errors(str(path)):
             raise
+
+
+@contextmanager
+def gzip_errors(path: Path, num_lines: int = 0) -> Iterator[None]:
+    """Tell that gzip is damaged or cut short, with the line that is not whole."""
+    try:
+        yield
+    except EOFError:
+        rule = "gzip must end with its checksum, this file ends before it: it is cut short, fetch it again"
+    except (gzip.BadGzipFile, zlib.error):
+        rule = "gzip must unpack to what its checksum says, this file does not: it is damaged, fetch it again"
+    else:
+        return
     raise SourceError(f"{at_line(path, num_lines + 1)}: {rule}")
+
+
+def require_unpacks(path: Path) -> None:
+    """Raise SourceError, with the line that is not whole, for gzip that is damaged or cut short."""
+    num_lines = 0
+    with source_errors(str(path)), open_text(path) as text:
+        while block := read_text(text, _SAMPLE_BYTES, path, num_lines):
+            num_lines += block.count(b"\n")
 
 
 def is_blank(line: bytes) -> bool:
@@ -189,10 +212,10 @@ def _first_rows(path: Path) -> list[_Row]:
             rows.append(row)
             if len(rows) == 2:
                 break
-    except (EOFError, zlib.error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error):
         if not rows:
-            rule = TRUNCATED_RULE if isinstance(error, EOFError) else DAMAGED_RULE
-            raise SourceError(f"{at_line(path, 1)}: {rule}") from None
+            with gzip_errors(path):
+                raise
     return rows
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -271,22 +272,23 @@ def _only_count(counts: StoredArray, *, least: int) -> int:
 
 def _told_count(path: Path, *, least: int) -> int:
     """The one number of a list in text that has one for each graph."""
-    counts = [int(count) for block in NumberText(path, np.int64).blocks() for count in block]
+    # There may be any number of them.
+    counts = list(islice((int(count) for block in NumberText(path, np.int64).blocks() for count in block), 2))
     if len(counts) > 1:
-        raise SourceError(_several_graphs(str(path), len(counts)))
+        raise SourceError(_several_graphs(str(path), "several"))
     if not counts or not least <= counts[0] <= MOST_COUNT:
         got = counts[0] if counts else "nothing"
         raise SourceError(f"{path}: must be one number from {least} to {MOST_COUNT}, got {got}; fetch it again")
     return counts[0]
 
 
-def _several_graphs(where: str, count: int) -> str:
+def _several_graphs(where: str, count: int | str) -> str:
     return f"{where}: tells of {count} graphs, a dataset is one; give a folder of OGB's tasks on nodes (ogbn-...)"
 
 
 def _type_counts(path: Path) -> dict[str, int]:
     """Nodes by type: a line of types, then a line of counts."""
-    lines = [line.strip().split(",") for line in read_lines(path)]
+    lines = [line.strip().split(",") for line in islice(read_lines(path), 3)]
     if (
         len(lines) == 2
         and len(set(lines[0])) == len(lines[0]) == len(lines[1])

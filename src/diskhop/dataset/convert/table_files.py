@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Literal
 
 from diskhop.dataset.convert.duck import Duck, QueryError, quoted
-from diskhop.dataset.convert.edge_text import open_text
+from diskhop.dataset.convert.edge_text import gzip_errors, open_text, require_unpacks
 from diskhop.dataset.convert.npy import source_errors
 from diskhop.dataset.convert.source_file import SourceFile
-from diskhop.errors import DestinationError, SourceError
+from diskhop.errors import DestinationError, DiskhopError, SourceError
 
 Kind = Literal["integer", "number", "boolean", "text", "time", "numbers", "nothing", "other"]
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
@@ -140,7 +140,7 @@ def _look_at_csv(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Du
         sample = f"(SELECT * FROM {read_csv(file.path, names, delimiter)} LIMIT {_SAMPLE_ROWS})"
         columns = [TableColumn(name, "text", "VARCHAR").sql for name in names]
         tests = {"filled": "{0} IS NOT NULL", **_LOOKS}
-        with source_faults({file.path: file.path}):
+        with _gzip_faults(file.path), source_faults({file.path: file.path}):
             counted = (f"count(*) FILTER ({test.format(each)})" for test in tests.values() for each in columns)
             counts = duck.fetch(f"SELECT {', '.join(counted)} FROM {sample}")
         found = [int(count[0]) for count in counts]
@@ -155,8 +155,18 @@ def _look_at_csv(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Du
     return Table(what, shown, files, table_columns, delimiter=delimiter)
 
 
+@contextmanager
+def _gzip_faults(path: Path) -> Iterator[None]:
+    """Where DuckDB refuses gzip, look at what does not unpack first, and for the line."""
+    try:
+        yield
+    except DiskhopError:
+        require_unpacks(path)
+        raise
+
+
 def _read_header(path: Path) -> tuple[str, list[str]]:
-    with source_errors(str(path)), open_text(path) as text:
+    with source_errors(str(path)), gzip_errors(path), open_text(path) as text:
         line = text.readline(_MOST_LINE_BYTES)
     try:
         header = line.decode("utf-8-sig").rstrip("\r\n")
@@ -169,6 +179,8 @@ def _read_header(path: Path) -> tuple[str, list[str]]:
         (names,) = csv.reader([header], delimiter=delimiter, strict=True)
     except csv.Error as error:
         raise SourceError(f"{path}, line 1: must name the columns, but: {error}; mend the header") from None
+    if all(name.strip().isdecimal() for name in names):
+        raise SourceError(f"{path}, line 1: must name the columns, got numbers alone; give the table a header")
     lowered = [name.lower() for name in names]
     repeated = [name for name in names if lowered.count(name.lower()) > 1 or not name or name in _TAKEN_NAMES]
     if repeated:

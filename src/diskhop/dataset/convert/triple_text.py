@@ -23,6 +23,7 @@ from diskhop.dataset.convert.edge_text import (
     TextFile,
     at_line,
     decode_line,
+    gzip_errors,
     is_gzip,
     open_text,
     text_stem,
@@ -148,7 +149,7 @@ def is_triples(source: Path) -> bool:
         return any(found.values())
     if not found["train"] or not (found["valid"] or found["test"]):
         return False
-    with open_text(found["train"][0]) as text:
+    with gzip_errors(found["train"][0]), open_text(found["train"][0]) as text:
         lines = iter(partial(text.readline, MOST_LINE_BYTES), b"")
         first = next((line for line in lines if line.strip(b"\r\n")), b"")
     return first.count(b"\t") == len(NAMED_ROWS.columns) - 1
