@@ -22,7 +22,7 @@ from diskhop.io.device_model import (
     fit_device_model,
 )
 from diskhop.io.measure import sequential_offsets
-from diskhop.io.probe import cache_path, probe, report_device
+from diskhop.io.probe import cache_path, probe, remembered_model, report_device
 
 overheads = st.floats(1e-6, 1e-2)
 bandwidths = st.floats(1e7, 1e11)
@@ -154,6 +154,14 @@ def test_a_damaged_cache_is_measured_again(folder: Path, content: bytes) -> None
     assert probe(folder).source == "measured"
     assert json.loads(cache_path().read_text())["devices"]
     assert [path.name for path in cache_path().parent.iterdir()] == [cache_path().name]
+
+
+def test_who_cannot_wait_gets_what_was_measured_before_or_an_assumption(folder: Path) -> None:
+    assert remembered_model(folder, "threads").source == "assumed"
+    assert not cache_path().exists()
+    assert list(folder.iterdir()) == []
+    measured = probe(folder, engine="threads")
+    assert remembered_model(folder, "threads") == measured
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(folder: Path, tmp_path: Path) -> None:
