@@ -137,7 +137,7 @@ def test_progress_ends_at_its_total(tmp_path: Path) -> None:
     mag(tmp_path / "source")
     last: dict[str, tuple[int, int]] = {}
     imported(tmp_path / "source", progress=lambda stage, done, total: last.__setitem__(stage, (done, total)))
-    assert set(last) == {"counting nodes", "reading edges", "writing edges", "features"}
+    assert set(last) == {"counting nodes", "reading edges", "writing edges", "features", "labels"}
     assert all(done == total for done, total in last.values())
 
 

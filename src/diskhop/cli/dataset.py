@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -117,7 +118,7 @@ def import_command(
             told=tell,
         )
     if as_json:
-        print_json({**describe(dataset), "import": {**facts, "estimate": estimates[0].to_dict()}})
+        print_json({**describe(dataset), "import": {**facts, "estimate": asdict(estimates[0])}})
     else:
         print_pairs(summarize_dataset(dataset, found=facts))
 

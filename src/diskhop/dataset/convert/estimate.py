@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
 from diskhop.budget import format_bytes
 from diskhop.dataset.convert.options import ImportOptions
@@ -31,7 +30,7 @@ _HOT_EDGES = 30e6
 _TIDIED_EDGES = 25e6
 # Values a second: converted and written with their checksums; made up.
 _WRITTEN_VALUES = 150e6
-_RANDOM_VALUES = 60e6
+_RANDOM_VALUES = 200e6
 # Synced files and folders, and DuckDB, which is opened a few times.
 _LEAST_SECONDS = 0.2
 # Of two threads each does less than one alone: they wait for memory, the disk and Python.
@@ -96,10 +95,6 @@ class Estimate:
             f"{format_bytes(self.work_bytes)} while it works, {format_bytes(self.memory_bytes)} of memory, "
             f"{format_seconds(self.seconds)}{assumed}"
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, as JSON takes it."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def estimate_import(

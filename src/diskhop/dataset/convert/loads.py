@@ -13,7 +13,7 @@ from diskhop.dataset.convert.npy import StoredArray
 from diskhop.dataset.convert.source_graph import Column
 
 # Nobody knows how many nodes there are before their edges are read; a guess, for what is small beside the edges.
-EDGES_A_NODE = 8
+EDGES_A_NODE = 16
 _PAIR_BYTES = 8
 
 
