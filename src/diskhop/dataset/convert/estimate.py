@@ -129,8 +129,7 @@ def estimate_import(
         kept_bytes += load.archived_edge_bytes
     spilled_bytes = num_edges * key_bytes if sorted_bytes > memory_bytes else 0
     dealt_bytes = feature_bytes if is_hot and feature_bytes > memory_bytes else 0
-    # Spilled edges are gone before features come.
-    work_bytes = kept_bytes + max(list_bytes + spilled_bytes, result_bytes + dealt_bytes)
+    work_bytes = kept_bytes + spilled_bytes + dealt_bytes + result_bytes
 
     alone = sum(getattr(load, name) / rate for name, rate in _ALONE.items())
     alone += feature_values / _WRITTEN_VALUES + random_values / _RANDOM_VALUES

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.budget import Budget
+from diskhop.dataset.convert.estimate import Load
 from diskhop.dataset.convert.npy import source_errors
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.convert.pbg_folder import EntityType, PbgFolder, look_at_folder
@@ -54,9 +55,15 @@ class Pbg:
         return {_UNPACKING: max(bucket.unpacked_bytes for buckets in self._buckets.values() for bucket in buckets)}
 
     @property
-    def disk_bytes(self) -> int:
+    def load(self) -> Load:
         """See Source."""
-        return sum(_TRIPLE_BYTES * bucket.num_edges for buckets in self._buckets.values() for bucket in buckets)
+        buckets = [bucket for part in self._buckets.values() for bucket in part]
+        triple_bytes = sum(_TRIPLE_BYTES * bucket.num_edges for bucket in buckets)
+        return Load(
+            source_bytes=sum(bucket.stored_bytes for bucket in buckets),
+            inflated_bytes=sum(_TRIPLE_BYTES * bucket.num_edges for bucket in buckets if bucket.unpacked_bytes),
+            triple_bytes=triple_bytes,
+        )
 
     def read(self, shop: Workshop) -> SourceGraph:
         """See Source."""
@@ -100,6 +107,11 @@ class _Bucket:
     def identity(self) -> str:
         """See Column."""
         return self._file.identity
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of the file."""
+        return self._file.num_bytes
 
     def blocks(self) -> Iterator[NDArray[np.int64]]:
         """Triples (edges, 3) in their order, some MiB at a time."""
