@@ -81,9 +81,12 @@ void sort_keys(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned b
   };
 
   if (num_keys * sizeof(Key) > cached_bytes) {
-    // Pieces of half of what the cache holds, so that uneven ones still fit.
+    // Pieces of half of what the cache holds, so that uneven ones still fit; or smaller, if what is left of their keys
+    // is then half as long.
     const auto wanted_bits = static_cast<unsigned>(std::bit_width(2 * num_keys * sizeof(Key) / cached_bytes));
-    const unsigned digit_bits = std::min({bits, wanted_bits, max_digit_bits});
+    const unsigned excess_bits = bits > 32 ? bits - 32 : 0;
+    const unsigned digit_bits = std::min(
+        {bits, excess_bits <= max_digit_bits ? std::max(wanted_bits, excess_bits) : wanted_bits, max_digit_bits});
     const unsigned shift = bits - digit_bits;
     const std::size_t mask = (std::size_t{1} << digit_bits) - 1;
     std::array<std::size_t, (1U << max_digit_bits) + 1> ends{};
