@@ -21,7 +21,7 @@ import pytest
 
 from diskhop.budget import Budget
 from diskhop.cli import run
-from diskhop.dataset import builder
+from diskhop.dataset import builder, feature_ranges
 from diskhop.dataset.convert import edge_work, import_graph, table_work, triples
 from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset
@@ -57,6 +57,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edge_work, "PAIRS_SLICE_BYTES", 1 << 11)
     monkeypatch.setattr(edge_work, "ROWS_SLICE_BYTES", 1 << 11)
     monkeypatch.setattr(edge_work, "_GROUP_SHARE", 1 << 17)
+    monkeypatch.setattr(feature_ranges, "RANGE_BYTES", 1 << 20)
     monkeypatch.setattr(table_work, "_EDGES_A_GROUP", 1 << 7)
     monkeypatch.setattr(table_work, "_MOST_EDGES_A_GROUP", 1 << 9)
     monkeypatch.setattr(triples, "SLICE_BYTES", 1 << 10)
@@ -84,6 +85,12 @@ def write_arrays(source: Path) -> None:
     source.mkdir()
     np.save(source / "edge_index.npy", random_pairs(300, 4000))
     np.save(source / "x.npy", np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32))
+
+
+def write_features(source: Path) -> None:
+    """Three ranges of them."""
+    write_arrays(source)
+    np.save(source / "x.npy", np.random.default_rng(0).normal(size=(300, 2048)).astype(np.float32))
 
 
 def write_archive(source: Path) -> None:
@@ -151,6 +158,7 @@ class Case:
 CASES = {
     "arrays": Case(write_arrays, ImportOptions(), ("SpillTask",)),
     "hot": Case(write_arrays, ImportOptions(order="hot", undirected=True), ("SpillTask",)),
+    "features": Case(write_features, ImportOptions(), ("SpillTask", "RangeTask")),
     "archive": Case(write_archive, ImportOptions(), (), ("SpillTask",)),
     "integers": Case(write_integers, ImportOptions(duplicates="drop"), ("Unpack", "ParsePairs", "SpillTask")),
     "names": Case(write_names, ImportOptions(), ("ParseRows", "NumberRows", "SpillTask")),

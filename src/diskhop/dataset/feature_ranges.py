@@ -45,11 +45,11 @@ _CONVERTING_BYTES_A_VALUE = 16
 
 
 class Values(Protocol):
-    """Rows of values, read front to back; see Column."""
+    """Rows of values, read front to back."""
 
     @property
     def identity(self) -> str:
-        """Text that differs wherever a value does."""
+        """Text that differs wherever a value does, as far as files that change have another time or length."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -57,7 +57,7 @@ class Values(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(rows, dim)."""
+        """Rows first."""
 
     def blocks(self) -> Iterator[NDArray[Any]]:
         """A few MiB of consecutive rows at a time."""

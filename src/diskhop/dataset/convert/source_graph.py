@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from diskhop.budget import Budget
 from diskhop.dataset.convert.estimate import Load
 from diskhop.dataset.edges import EdgeSource
+from diskhop.dataset.feature_ranges import Values
 from diskhop.dataset.progress import Progress
 from diskhop.tasks import Tools, WorkFolder
 
@@ -55,31 +56,12 @@ class Workshop:
         return self.work.path / ".spill"
 
 
-class Column(Protocol):
-    """Values of consecutive nodes (or a list of ids), read front to back, as often as asked.
-
-    Features that are Seekable as well (dataset/feature_ranges.py) are read by several threads, and not again after a
-    crash.
-    """
+class Column(Values, Protocol):
+    """Values of nodes, or ids: (rows) or (rows, columns), read front to back as often as asked."""
 
     @property
     def where(self) -> str:
         """File (and member), for errors."""
-
-    @property
-    def identity(self) -> str:
-        """Text that differs wherever a value does, as far as files that change have another time or length."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the blocks."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(rows) or (rows, columns)."""
-
-    def blocks(self) -> Iterator[NDArray[Any]]:
-        """A few MiB of consecutive rows at a time."""
 
 
 class Called(Protocol):
