@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
@@ -133,6 +133,13 @@ def text_bytes(file: SourceFile) -> int:
         start = len(unpacking.decompress(packed, _SAMPLE_BYTES))
     taken = len(packed) - len(unpacking.unconsumed_tail) - len(unpacking.unused_data)
     return max(start, file.num_bytes * start // max(1, taken))
+
+
+def texts_bytes(files: Sequence[SourceFile]) -> tuple[int, int]:
+    """About how long the texts of all files are, unpacked, and how much of that is packed."""
+    num_bytes = [text_bytes(file) for file in files]
+    packed = sum(each for each, file in zip(num_bytes, files, strict=True) if is_gzip(file.path))
+    return sum(num_bytes), packed
 
 
 def row_bytes(path: Path, rows_begin: int = 0) -> float:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File
 from diskhop.dataset.convert.npy import FileArray, StoredArray, file_identity, source_errors
+from diskhop.dataset.convert.source_file import changed_error
 from diskhop.dataset.convert.source_graph import Workshop
 from diskhop.dataset.edges import ArrayEdges, EdgeSource
 from diskhop.dataset.progress import Progress, row_ranges, tracked
 from diskhop.dataset.sort_plan import SortLimits, bytes_in_memory
-from diskhop.errors import SourceError
 from diskhop.io.atomic import require_free_space
 from diskhop.io.stream import TRANSFER_BYTES, SequentialWriter
 from diskhop.tasks import Tools, run_tasks
@@ -204,5 +204,5 @@ class FileEdges:
 def _open_again(identity: str, path: Path, engine: Engine, **options: Any) -> FileEdges:
     edges = FileEdges(path, engine, **options)
     if edges.identity != identity:
-        raise SourceError(f"{path}: must not change while it is read, and it did; import it again")
+        raise changed_error(path)
     return edges

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from diskhop.dataset.convert.columns import count_tasks
-from diskhop.dataset.convert.edge_text import RowLayout, TextFile, row_bytes, text_bytes
+from diskhop.dataset.convert.edge_text import RowLayout, TextFile, row_bytes, texts_bytes
 from diskhop.dataset.convert.estimate import Load
 from diskhop.dataset.convert.npy import StoredArray
 from diskhop.dataset.convert.source_graph import Column
@@ -53,8 +53,7 @@ def load_of_edge_values(num_edges: int, weights: object | None, times: object | 
 
 def load_of_texts(files: Sequence[TextFile], layout: RowLayout) -> Load:
     """Texts of edges: what is unpacked, rows of names and pairs are kept."""
-    text = sum(text_bytes(file) for file in files)
-    unpacked = sum(text_bytes(file) for file in files if file.is_gzip)
+    text, unpacked = texts_bytes(files)
     num_edges = int(text / row_bytes(files[0].path, files[0].rows_begin))
     load = Load(
         source_bytes=sum(file.num_bytes for file in files),

@@ -31,9 +31,14 @@ class SourceFile:
         with source_errors(str(self.path)):
             status = self.path.stat()
         if (status.st_size, status.st_mtime_ns) != (self.num_bytes, self.modified_ns):
-            raise SourceError(f"{self.path}: must not change while it is read, and it did; import it again")
+            raise changed_error(self.path)
 
     @property
     def identity(self) -> str:
         """What changes when the file does."""
         return f"{self.path.resolve()} {self.num_bytes} bytes, modified {self.modified_ns}"
+
+
+def changed_error(shown: object) -> SourceError:
+    """What ends the reading of a file that is no longer what it was."""
+    return SourceError(f"{shown}: must not change while it is read, and it did; import it again")

@@ -23,7 +23,7 @@ from diskhop.dataset.convert.edge_ids import (
 )
 from diskhop.dataset.convert.edge_pairs import PairFile, PairFiles, RankedEdges
 from diskhop.dataset.convert.edge_tasks import ByteCounter, ListIds, Unpack
-from diskhop.dataset.convert.edge_text import is_gzip, row_bytes, text_bytes
+from diskhop.dataset.convert.edge_text import row_bytes, texts_bytes
 from diskhop.dataset.convert.estimate import Load
 from diskhop.dataset.convert.options import IdKind
 from diskhop.dataset.convert.source_graph import Called, Workshop
@@ -55,8 +55,7 @@ def load_of_table(table: Table) -> Load:
     load = Load(source_bytes=sum(file.num_bytes for file in table.files))
     if table.delimiter is None:
         return load
-    text = sum(map(text_bytes, table.files))
-    unpacked = sum(text_bytes(file) for file in table.files if is_gzip(file.path))
+    text, unpacked = texts_bytes(table.files)
     return load + Load(inflated_bytes=unpacked, table_text_bytes=text, kept_bytes=unpacked + text)
 
 
@@ -64,7 +63,8 @@ def count_rows(table: Table) -> int:
     """About how many rows there are."""
     if table.delimiter is None:
         return sum(table.counts)
-    return int(sum(map(text_bytes, table.files)) / row_bytes(table.files[0].path))
+    text, _ = texts_bytes(table.files)
+    return int(text / row_bytes(table.files[0].path))
 
 
 @dataclass(frozen=True, slots=True)

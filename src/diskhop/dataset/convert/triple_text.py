@@ -29,6 +29,7 @@ from diskhop.dataset.convert.edge_text import (
     text_stem,
 )
 from diskhop.dataset.convert.npy import source_errors
+from diskhop.dataset.convert.source_file import changed_error
 from diskhop.errors import SourceError
 
 PARTS = ("train", "valid", "test")
@@ -77,7 +78,7 @@ class RowKind:
                 if number == 0:
                     return at_line(piece.shown, line_number), line.decode().rstrip("\r\n").split("\t")
                 number -= 1
-        raise SourceError(f"{piece.shown}: must not change while it is read, and it did; import it again")
+        raise changed_error(piece.shown)
 
     @cached_property
     def _row(self) -> re.Pattern[bytes]:
@@ -92,7 +93,7 @@ class RowKind:
                 return error
             if rule is not None:
                 return SourceError(f"{place}: {rule}")
-        return SourceError(f"{piece.shown}: must not change while it is read, and it did; import it again")
+        return changed_error(piece.shown)
 
     def _broken_rule(self, text: str) -> str | None:
         if not text:

@@ -15,7 +15,7 @@ from diskhop.dataset.convert.duck import Duck, require_text_path
 from diskhop.dataset.convert.edge_ids import DUCK_READS_BYTES, count_listed, name_lines
 from diskhop.dataset.convert.edge_rows import Slice
 from diskhop.dataset.convert.edge_tasks import ListIds, read_parquet
-from diskhop.dataset.convert.edge_text import row_bytes, text_bytes
+from diskhop.dataset.convert.edge_text import row_bytes, text_bytes, texts_bytes
 from diskhop.dataset.convert.estimate import Load
 from diskhop.dataset.convert.loads import EDGES_A_NODE
 from diskhop.dataset.convert.options import ImportOptions
@@ -83,8 +83,7 @@ class Triples:
     def load(self) -> Load:
         """See Source: unpacked text, rows with the lists of their names, and triples are kept."""
         files = self._files.files
-        text = sum(text_bytes(file) for file in files)
-        unpacked = sum(text_bytes(file) for file in files if file.is_gzip)
+        text, unpacked = texts_bytes(files)
         parts = self._files.parts.values()
         num_triples = sum(int(text_bytes(file) / row_bytes(file.path, file.rows_begin)) for file in parts)
         return Load(

@@ -306,22 +306,24 @@ class _NodeWriter:
             return
         num_tasks = count_tasks(labels)
 
-        def classes() -> Iterator[NDArray[np.int64]]:
+        def given() -> Iterator[NDArray[Any]]:
+            blocks = tracked(labels.blocks(), self._shop.progress, "labels", self._nodes.count)
             # Booleans as numbers: they are compared with -1.
-            numbers = (block.view(np.uint8) if block.dtype == np.bool_ else block for block in self._tracked(labels))
-            flat = (block.reshape(-1) for block in numbers)
-            return checked_labels(flat, self._nodes.num_classes, set(), labels.where)
+            numbers = (block.view(np.uint8) if block.dtype == np.bool_ else block for block in blocks)
+            return numbers if num_tasks else (block.reshape(-1) for block in numbers)
 
-        def tasks() -> Iterator[NDArray[np.float32]]:
-            numbers = (block.view(np.uint8) if block.dtype == np.bool_ else block for block in self._tracked(labels))
-            return checked_tasks(numbers, labels.where)
+        def checked() -> Iterator[NDArray[Any]]:
+            if num_tasks:
+                return checked_tasks(given(), labels.where)
+            return checked_labels(given(), self._nodes.num_classes, set(), labels.where)
 
+        # The builder checks them too, but cannot name the source's node once they have moved.
+        blocks = given() if self._moved is None else self._moved_labels(labels, checked, num_tasks)
         with self._builder.naming(labels.where):
             if num_tasks:
-                self._builder.add_tasks(self._type, self._in_order(labels, tasks, np.float32, num_tasks), num_tasks)
+                self._builder.add_tasks(self._type, blocks, num_tasks)
             else:
-                flat = (block.reshape(-1) for block in self._in_order(labels, classes, np.int64, 1))
-                self._builder.add_labels(self._type, flat, self._nodes.num_classes)
+                self._builder.add_labels(self._type, blocks, self._nodes.num_classes)
 
     def write_splits(self) -> None:
         """Ids, in the order given."""
@@ -341,9 +343,6 @@ class _NodeWriter:
             blocks = tracked(self._called_blocks(called), self._shop.progress, "original ids", self._nodes.count)
             self._builder.add_original_ids(self._type, blocks, order=order)
 
-    def _tracked(self, labels: Column) -> Iterator[NDArray[Any]]:
-        return tracked(labels.blocks(), self._shop.progress, "labels", self._nodes.count)
-
     def _called_blocks(self, called: Called | None) -> Iterator[NDArray[Any]]:
         for start, stop in row_ranges(self._nodes.count, _NODES_A_BLOCK):
             if self._moved is None:
@@ -353,20 +352,19 @@ class _NodeWriter:
                 numbers = self._moved.original_ids[start:stop]
                 yield numbers if called is None else called.select(numbers)
 
-    def _in_order(
-        self, column: Column, blocks: Callable[[], Iterator[NDArray[Any]]], dtype: Any, num_columns: int
+    def _moved_labels(
+        self, labels: Column, checked: Callable[[], Iterator[NDArray[Any]]], num_tasks: int
     ) -> Iterator[NDArray[Any]]:
-        if self._moved is None:
-            return blocks()
-        num_bytes = np.dtype(dtype).itemsize * num_columns
-        key = f"{column.identity}\n{self._moved.identity}"
+        assert self._moved is not None
+        dtype, shape = (np.float32, (-1, num_tasks)) if num_tasks else (np.int64, (-1,))
+        num_bytes = np.dtype(dtype).itemsize * (num_tasks or 1)
         rows = self._moved.rows.move(
-            lambda: (block.view(np.uint8).reshape(-1, num_bytes) for block in blocks()),
+            lambda: (block.view(np.uint8).reshape(-1, num_bytes) for block in checked()),
             num_bytes,
             stage="labels",
-            key=key,
+            key=f"{labels.identity}\n{self._moved.identity}",
         )
-        return (np.ascontiguousarray(block).view(dtype).reshape(-1, num_columns) for block in rows)
+        return (np.ascontiguousarray(block).view(dtype).reshape(shape) for block in rows)
 
 
 def _write_triples(graph: SourceGraph, builder: DatasetBuilder, moved: _Moved | None, shop: Workshop) -> None:
@@ -392,11 +390,6 @@ def _feature_dtype(nodes: SourceNodes, options: ImportOptions) -> str:
     assert nodes.features is not None
     is_half = nodes.features.dtype.kind == "f" and nodes.features.dtype.itemsize == 2
     return options.dtype or nodes.feature_dtype or ("float16" if is_half else "float32")
-
-
-def _all_splits(nodes: SourceNodes) -> Iterator[Column]:
-    for splits in nodes.splits.values():
-        yield from splits
 
 
 def _facts(graph: SourceGraph, options: ImportOptions, counts: dict[str, EdgeCounts]) -> dict[str, Any]:
