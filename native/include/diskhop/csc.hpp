@@ -18,7 +18,8 @@
 
 namespace diskhop {
 
-/// How many bits of a key each part takes. Keys of up to 64 bits are stored in 8 bytes, wider ones in 16.
+/// How many bits of a key each part takes. Keys of up to 64 bits take 8 bytes of memory, wider ones 16; on the disk
+/// they take as few as their distance from their bucket's start fits in.
 struct KeyLayout {
   std::uint64_t num_sources = 1;
   std::uint64_t num_destinations = 1;

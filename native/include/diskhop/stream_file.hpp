@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <span>
 #include <stdexcept>
@@ -61,14 +62,15 @@ class StreamFileWriter {
     return (num_streams + num_spare_blocks) * block_bytes;
   }
 
-  /// Adds a value to the end of a stream; a stream's values all have one size, a power of two up to 16 bytes.
+  /// Adds the first num_bytes of a value to the end of a stream; a block of it holds whole values only. The values of a
+  /// file all have one type, of up to 16 bytes, those of a stream one num_bytes, from 1 on.
   template <typename Value>
-  void append(std::size_t stream, Value value) {
+  void append(std::size_t stream, Value value, std::size_t num_bytes) {
     std::byte*& cursor = cursors_[stream];
-    *reinterpret_cast<Value*>(cursor) = value;
-    cursor += sizeof(Value);
-    // Blocks begin at multiples of their length in memory: a cursor that stands at one has filled the block before it.
-    if ((reinterpret_cast<std::uintptr_t>(cursor) & (block_bytes_ - 1)) == 0) turn_block(stream);
+    std::memcpy(cursor, &value, sizeof(Value));  // bytes of one length are stored quicker than as many as are wanted
+    cursor += num_bytes;
+    // Blocks begin at multiples of their length in memory; what is left of this one must hold the next value's store.
+    if ((-reinterpret_cast<std::uintptr_t>(cursor) & (block_bytes_ - 1)) < sizeof(Value)) turn_block(stream);
   }
 
   /// Writes what is left and the index. Throws IoError or CrashError, as append() does, for any write that failed.

@@ -1,6 +1,6 @@
 // A bucket's pieces, from all spills, come back and are sorted.
 #include <algorithm>
-#include <cstring>
+#include <array>
 #include <deque>
 #include <memory>
 #include <string>
@@ -21,6 +21,9 @@ class Spilled final : public SpilledEdges {
   Spilled(Engine& engine, BufferPool& pool, const KeyLayout& layout, std::span<const std::string> spill_paths,
           std::span<const KeyWords> bucket_starts, std::size_t window_blocks)
       : engine_(engine), pool_(pool), layout_(layout), starts_(bucket_starts.begin(), bucket_starts.end()) {
+    std::vector<Key> starts;
+    for (const KeyWords& words : starts_) starts.push_back(from_words<Key>(words));
+    stored_bytes_ = stored_key_bytes<Key>(layout, starts);
     std::uint64_t block_bytes = stream_alignment;
     for (const std::string& path : spill_paths) {
       const StreamFile& spill = spills_.emplace_back(engine, path);
@@ -64,7 +67,7 @@ class Spilled final : public SpilledEdges {
   std::uint64_t num_edges(std::size_t bucket) const {
     std::uint64_t num_bytes = 0;
     for (const StreamFile& spill : spills_) num_bytes += spill.num_bytes(bucket);
-    return num_bytes / sizeof(Key);
+    return num_bytes / stored_bytes_[bucket];
   }
 
   KeyRange whole(std::size_t bucket) const {
@@ -116,7 +119,8 @@ class Spilled final : public SpilledEdges {
     return std::make_unique<SortedKeys<Key, Memory>>(layout_, std::move(memory), keys);
   }
 
-  /// All pieces at once, each to its place: the full blocks first, so that those begin as direct reads want it.
+  /// All pieces at once, to the end of the memory; keys then grow from its front and never pass what is still to be
+  /// loaded. The full blocks are first, since what the others have beside keys takes room to the end.
   std::unique_ptr<SortedEdges> sort_whole(const KeyRange& range, Key first, Key last) const {
     struct Piece {
       const StreamFile* spill;
@@ -127,13 +131,23 @@ class Spilled final : public SpilledEdges {
     for (const StreamFile& spill : spills_) {
       for (const StreamBlock& block : spill.blocks(range.bucket)) pieces.push_back({&spill, block, nullptr});
     }
-    std::stable_partition(pieces.begin(), pieces.end(),
-                          [](const Piece& piece) { return piece.block.num_bytes % stream_alignment == 0; });
+    std::stable_partition(pieces.begin(), pieces.end(), [](const Piece& piece) {
+      return piece.block.num_bytes + sizeof(Key) > piece.spill->block_bytes();
+    });
+    const unsigned stored_bytes = stored_bytes_[range.bucket];
+    std::uint64_t num_bytes = 0;
+    std::uint64_t keys_bytes = range.num_edges * sizeof(Key);  // when the last of a piece is loaded
     std::uint64_t staged_bytes = 0;
-    for (const Piece& piece : pieces) staged_bytes += whole_sectors(piece.block.num_bytes);
-    Memory memory = make_memory(staged_bytes);
+    for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
+      const std::uint64_t padding_bytes = whole_sectors(piece->block.num_bytes) - piece->block.num_bytes;
+      num_bytes = std::max(num_bytes, keys_bytes + padding_bytes + staged_bytes);
+      staged_bytes += piece->block.num_bytes + padding_bytes;
+      keys_bytes -= piece->block.num_bytes / stored_bytes * sizeof(Key);
+    }
+    num_bytes = whole_sectors(num_bytes);
+    Memory memory = make_memory(num_bytes);
     std::vector<Op> ops;
-    std::byte* place = memory->data();
+    std::byte* place = memory->data() + (num_bytes - staged_bytes);
     for (Piece& piece : pieces) {
       piece.place = place;
       ops.push_back({.kind = OperationKind::read,
@@ -144,11 +158,12 @@ class Spilled final : public SpilledEdges {
       place += whole_sectors(piece.block.num_bytes);
     }
     engine_.wait(engine_.submit(ops, Priority::demand));
-    std::byte* end = memory->data();
+    Key* keys = reinterpret_cast<Key*>(memory->data());
     for (const Piece& piece : pieces) {
       piece.spill->check(piece.block, piece.place);
-      if (end != piece.place) std::memmove(end, piece.place, piece.block.num_bytes);
-      end += piece.block.num_bytes;
+      const std::uint64_t num_keys = piece.block.num_bytes / stored_bytes;
+      load_keys<Key>(piece.place, stored_bytes, from_words<Key>(starts_[range.bucket]), {keys, num_keys});
+      keys += num_keys;
     }
     return finish(std::move(memory), range.num_edges, first, last);
   }
@@ -169,10 +184,17 @@ class Spilled final : public SpilledEdges {
   template <typename Take>
   void read_all(std::size_t bucket, Take take) const {
     const PooledBuffer window(pool_, window_bytes_);
+    std::array<Key, 512> keys;
     for (const StreamFile& spill : spills_) {
       StreamReader reader(engine_, spill, bucket, {window.data(), window_bytes_});
       for (auto block = reader.next(); !block.empty(); block = reader.next()) {
-        take(std::span<const Key>(reinterpret_cast<const Key*>(block.data()), block.size() / sizeof(Key)));
+        for (std::size_t left = block.size() / stored_bytes_[bucket]; left > 0;) {
+          const std::span<Key> some(keys.data(), std::min(left, keys.size()));
+          load_keys<Key>(block.data() + block.size() - left * stored_bytes_[bucket], stored_bytes_[bucket],
+                         from_words<Key>(starts_[bucket]), some);
+          take(std::span<const Key>(some));
+          left -= some.size();
+        }
       }
     }
   }
@@ -181,7 +203,8 @@ class Spilled final : public SpilledEdges {
   BufferPool& pool_;
   KeyLayout layout_;
   std::vector<KeyWords> starts_;
-  std::deque<StreamFile> spills_;  // files stay where they are
+  std::vector<unsigned> stored_bytes_;  // of a key, by bucket
+  std::deque<StreamFile> spills_;       // files stay where they are
   std::uint64_t window_bytes_ = 0;
 };
 

@@ -11,13 +11,18 @@ class Spill final : public EdgeSpill {
         std::uint64_t block_bytes, std::size_t num_spare_blocks)
       : layout_(layout),
         buckets_(std::move(buckets)),
+        stored_bytes_(stored_key_bytes<Key>(layout, buckets_.starts())),
         writer_(engine, pool, path, buckets_.starts().size(), block_bytes, num_spare_blocks) {}
 
   std::optional<BadEnd> add(std::uint64_t first_number, const IdColumn& sources, const IdColumn& destinations,
                             std::size_t count) override {
     return make_keys<Key>(layout_, first_number, sources, destinations, count,
                           [this](std::size_t /*first*/, std::span<const Key> keys) {
-                            for (const Key key : keys) writer_.append(buckets_(key), key);
+                            for (const Key key : keys) {
+                              const std::size_t bucket = buckets_(key);
+                              const auto offset = static_cast<Key>(key - buckets_.starts()[bucket]);
+                              writer_.append(bucket, offset, stored_bytes_[bucket]);
+                            }
                           });
   }
 
@@ -26,6 +31,7 @@ class Spill final : public EdgeSpill {
  private:
   KeyLayout layout_;
   BucketTable<Key> buckets_;
+  std::vector<unsigned> stored_bytes_;
   StreamFileWriter writer_;
 };
 

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <span>
@@ -71,6 +72,42 @@ template <typename Key>
 template <typename Key>
 [[nodiscard]] inline Key last_key(const KeyLayout& layout) noexcept {
   return make_key<Key>(layout, layout.num_sources - 1, layout.num_destinations - 1, low_bits(layout.number_bits));
+}
+
+/// Bytes of a key on the disk, by bucket: as many as its distance from the bucket's start can have. They depend on the
+/// widths of ids, not on how many nodes there are.
+template <typename Key>
+[[nodiscard]] std::vector<unsigned> stored_key_bytes(const KeyLayout& layout, std::span<const Key> bucket_starts) {
+  const unsigned unused_bits = static_cast<unsigned>(8 * sizeof(Key)) - layout.bits();
+  const Key highest_key =
+      unused_bits == 8 * sizeof(Key) ? Key{0} : static_cast<Key>(static_cast<Key>(-1) >> unused_bits);
+  std::vector<unsigned> num_bytes;
+  for (std::size_t bucket = 0; bucket < bucket_starts.size(); ++bucket) {
+    const Key last = bucket + 1 < bucket_starts.size() ? static_cast<Key>(bucket_starts[bucket + 1] - 1) : highest_key;
+    const unsigned width = key_width<Key>(static_cast<Key>(last - bucket_starts[bucket]));
+    num_bytes.push_back(std::max(1U, (width + 7) / 8));
+  }
+  return num_bytes;
+}
+
+/// Keys of a bucket from the form that they have on the disk. `out` may overlap what comes later of `stored`: key i is
+/// written when all up to it are read.
+template <typename Key>
+void load_keys(const std::byte* stored, unsigned stored_bytes, Key bucket_start, std::span<Key> out) noexcept {
+  const auto mask = static_cast<Key>(static_cast<Key>(-1) >> (8 * (sizeof(Key) - stored_bytes)));
+  // A load of a key's whole type is quicker than one of its bytes, but for the last few would leave what is stored.
+  const std::size_t num_last = std::min(out.size(), (sizeof(Key) - 1) / stored_bytes);
+  std::size_t place = 0;
+  Key offset = 0;
+  for (; place < out.size() - num_last; ++place) {
+    std::memcpy(&offset, stored + place * stored_bytes, sizeof(Key));
+    out[place] = static_cast<Key>(bucket_start + (offset & mask));
+  }
+  for (; place < out.size(); ++place) {
+    offset = 0;
+    std::memcpy(&offset, stored + place * stored_bytes, stored_bytes);
+    out[place] = static_cast<Key>(bucket_start + offset);
+  }
 }
 
 /// Ids (up to 2^64 - 1, so that a negative one is far out of range); whether all are below the limit.

@@ -12,48 +12,78 @@
 
 namespace diskhop {
 
-/// Sorts keys that lie from `base` to below base + 2^bits, of at most 32 bits, by way of their distances from it, which
-/// are half as long. Returns them where they are: in `keys` or `scratch`.
-template <typename Key>
-[[nodiscard]] std::span<const Key> sort_offsets(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned bits) {
-  constexpr unsigned max_digit_bits = 9;
+/// A key's distance from one that is not above it. The same memory holds now keys, now offsets.
+typedef std::uint32_t Offset __attribute__((may_alias));
+
+inline constexpr unsigned max_offset_digit_bits = 9;
+inline constexpr std::size_t few_keys = 48;  // are inserted one by one
+
+/// Sorts by `bits` bits from bit `lowest` on, by way of `spare`, which is as long; returns where they are then.
+inline Offset* sort_by_digits(Offset* from, Offset* spare, std::size_t count, unsigned lowest, unsigned bits) {
   constexpr std::size_t max_passes = 4;
-  const std::size_t num_keys = keys.size();
-  const std::size_t num_passes = (bits + max_digit_bits - 1) / max_digit_bits;
-  const unsigned digit_bits = (bits + static_cast<unsigned>(num_passes) - 1) / static_cast<unsigned>(num_passes);
+  const unsigned num_passes = (bits + max_offset_digit_bits - 1) / max_offset_digit_bits;
+  const unsigned digit_bits = (bits + num_passes - 1) / num_passes;
   const std::uint32_t mask = (1U << digit_bits) - 1;
-  std::array<std::array<std::uint32_t, 1U << max_digit_bits>, max_passes> places{};
-  // The same memory holds now keys, now offsets.
-  typedef std::uint32_t Offset __attribute__((may_alias));
-  auto* from = reinterpret_cast<Offset*>(scratch.data());
-  auto* to = reinterpret_cast<Offset*>(keys.data());
-  for (std::size_t i = 0; i < num_keys; ++i) {
-    const auto offset = static_cast<std::uint32_t>(keys[i] - base);
-    from[i] = offset;
-    for (std::size_t pass = 0; pass < num_passes; ++pass) ++places[pass][(offset >> (pass * digit_bits)) & mask];
+  std::array<std::array<std::uint32_t, 1U << max_offset_digit_bits>, max_passes> places{};
+  for (std::size_t i = 0; i < count; ++i) {
+    for (unsigned pass = 0; pass < num_passes; ++pass) {
+      ++places[pass][(from[i] >> (lowest + pass * digit_bits)) & mask];
+    }
   }
-  for (std::size_t pass = 0; pass < num_passes; ++pass) {
-    std::uint32_t begin = 0;
-    for (std::uint32_t value = 0; value <= mask; ++value) begin += std::exchange(places[pass][value], begin);
-  }
-  for (std::size_t pass = 0; pass + 1 < num_passes; ++pass) {
+  for (unsigned pass = 0; pass < num_passes; ++pass) {
     std::uint32_t* const ends = places[pass].data();
-    const auto shift = static_cast<unsigned>(pass) * digit_bits;
-    for (std::size_t i = 0; i < num_keys; ++i) to[ends[(from[i] >> shift) & mask]++] = from[i];
-    std::swap(from, to);
+    std::uint32_t begin = 0;
+    for (std::uint32_t value = 0; value <= mask; ++value) begin += std::exchange(ends[value], begin);
+    const unsigned shift = lowest + pass * digit_bits;
+    for (std::size_t i = 0; i < count; ++i) spare[ends[(from[i] >> shift) & mask]++] = from[i];
+    std::swap(from, spare);
   }
-  std::uint32_t* const ends = places[num_passes - 1].data();
-  const auto shift = static_cast<unsigned>(num_passes - 1) * digit_bits;
-  const std::span<Key> sorted = static_cast<void*>(to) == keys.data() ? keys : scratch;
-  for (std::size_t i = 0; i < num_keys; ++i) sorted[ends[(from[i] >> shift) & mask]++] = base + from[i];
-  return sorted;
+  return from;
+}
+
+/// Sorts what is nearly sorted, or few; whether it got there in so many steps.
+inline bool insert_in_order(Offset* offsets, std::size_t count, std::size_t most_steps) {
+  std::size_t num_steps = 0;
+  for (std::size_t i = 1; i < count; ++i) {
+    const Offset offset = offsets[i];
+    std::size_t place = i;
+    for (; place > 0 && offsets[place - 1] > offset; --place) offsets[place] = offsets[place - 1];
+    offsets[place] = offset;
+    num_steps += i - place;
+    if (num_steps > most_steps) return false;
+  }
+  return true;
+}
+
+/// Sorts offsets of `bits` bits, from 1 to 32, by way of `spare`; returns where they are then. Of numbers spread evenly
+/// the highest bits leave few neighbours in the wrong order, so that the others need no passes.
+inline Offset* sort_offsets(Offset* offsets, Offset* spare, std::size_t count, unsigned bits) {
+  constexpr std::size_t steps_an_offset = 4;
+  if (count <= few_keys && insert_in_order(offsets, count, few_keys * few_keys)) return offsets;
+  const auto telling_bits = static_cast<unsigned>(std::bit_width(count)) + 3;
+  const unsigned num_passes = (telling_bits + max_offset_digit_bits - 1) / max_offset_digit_bits;
+  const unsigned highest_bits = num_passes * max_offset_digit_bits;
+  if (highest_bits < bits) {
+    Offset* const nearly_sorted = sort_by_digits(offsets, spare, count, bits - highest_bits, highest_bits);
+    if (insert_in_order(nearly_sorted, count, steps_an_offset * count)) return nearly_sorted;
+  }
+  return sort_by_digits(offsets, spare, count, 0, bits);
+}
+
+/// Sorts offsets from `base` that lie in the first bytes of `scratch`, whose rest is used, and hands over their keys.
+template <typename Key, typename Take>
+void take_offsets(std::span<Key> scratch, std::span<Key> keys, Key base, unsigned bits, Take& take) {
+  if (keys.empty()) return;
+  auto* const offsets = reinterpret_cast<Offset*>(scratch.data());
+  const Offset* const sorted = sort_offsets(offsets, offsets + keys.size(), keys.size(), bits);
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = static_cast<Key>(base + sorted[i]);
+  take(std::span<const Key>(keys));
 }
 
 /// Sorts keys that lie from `base` to below base + 2^bits, and hands them over in order in pieces: take(sorted piece).
 /// A piece lies in `keys` or `scratch` (as long as keys) at its own place, and may be overwritten once it was taken.
 template <typename Key, typename Take>
 void sort_keys(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned bits, Take& take) {
-  constexpr std::size_t few_keys = 48;
   constexpr std::size_t cached_bytes = std::size_t{128} << 10;  // keys and scratch together are twice that
   constexpr unsigned max_digit_bits = 10;
   const std::size_t num_keys = keys.size();
@@ -92,18 +122,44 @@ void sort_keys(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned b
     std::array<std::size_t, (1U << max_digit_bits) + 1> ends{};
     for (const Key key : keys) ++ends[digit(key, shift, mask)];
     begin_places(ends.data(), mask + 1);
-    scatter(keys, scratch, ends.data(), shift, mask);
+    // Each piece's keys, or its offsets in the first half of what they would take.
+    const bool are_offsets = shift > 0 && shift <= 32;
+    if (are_offsets) {
+      auto* const offsets = reinterpret_cast<Offset*>(scratch.data());
+      std::array<std::size_t, (1U << max_digit_bits)> places{};
+      for (std::size_t value = 0; value <= mask; ++value) places[value] = ends[value] * (sizeof(Key) / sizeof(Offset));
+      const auto low_mask = static_cast<std::uint32_t>((std::uint64_t{1} << shift) - 1);
+      for (const Key key : keys) {
+        offsets[places[digit(key, shift, mask)]++] = static_cast<std::uint32_t>(key - base) & low_mask;
+      }
+      for (std::size_t value = 0; value < mask; ++value) ends[value] = ends[value + 1];
+      ends[mask] = num_keys;
+    } else {
+      scatter(keys, scratch, ends.data(), shift, mask);
+    }
     std::size_t begin = 0;
     for (std::size_t value = 0; value <= mask; ++value) {
       const std::size_t length = ends[value] - begin;
       const Key piece_base = static_cast<Key>(base + static_cast<Key>(static_cast<Key>(value) << shift));
-      sort_keys(scratch.subspan(begin, length), keys.subspan(begin, length), piece_base, shift, take);
+      if (are_offsets && length * sizeof(Key) > 2 * cached_bytes) {
+        const auto* const offsets = reinterpret_cast<const Offset*>(scratch.data() + begin);
+        for (std::size_t i = 0; i < length; ++i) keys[begin + i] = static_cast<Key>(piece_base + offsets[i]);
+        sort_keys(keys.subspan(begin, length), scratch.subspan(begin, length), piece_base, shift, take);
+      } else if (are_offsets) {
+        take_offsets(scratch.subspan(begin, length), keys.subspan(begin, length), piece_base, shift, take);
+      } else {
+        sort_keys(scratch.subspan(begin, length), keys.subspan(begin, length), piece_base, shift, take);
+      }
       begin = ends[value];
     }
     return;
   }
 
-  if (bits <= 32) return take(sort_offsets(keys, scratch, base, bits));
+  if (bits <= 32) {
+    auto* const offsets = reinterpret_cast<Offset*>(scratch.data());
+    for (std::size_t i = 0; i < num_keys; ++i) offsets[i] = static_cast<std::uint32_t>(keys[i] - base);
+    return take_offsets(scratch, keys, base, bits, take);
+  }
   const unsigned num_passes = (bits + max_digit_bits - 1) / max_digit_bits;
   const unsigned digit_bits = (bits + num_passes - 1) / num_passes;
   const std::size_t mask = (std::size_t{1} << digit_bits) - 1;

@@ -11,7 +11,7 @@
 namespace diskhop {
 namespace {
 
-constexpr std::uint64_t magic = 0x32736d6165727473;  // "streams2"
+constexpr std::uint64_t magic = 0x33736d6165727473;  // "streams3"
 constexpr std::uint64_t max_block_bytes = std::uint64_t{2} << 20;
 
 bool is_block_size(std::uint64_t num_bytes) noexcept {
@@ -98,7 +98,8 @@ StreamFileWriter::~StreamFileWriter() {
 void StreamFileWriter::turn_block(std::size_t stream) {
   require_whole();
   is_whole_ = false;
-  send(stream, cursors_[stream] - block_bytes_, block_bytes_);
+  const std::uint64_t last_byte = (reinterpret_cast<std::uintptr_t>(cursors_[stream]) - 1) & (block_bytes_ - 1);
+  send(stream, cursors_[stream] - last_byte - 1, last_byte + 1);
   while (free_.empty()) wait_oldest();
   cursors_[stream] = free_.back();
   free_.pop_back();

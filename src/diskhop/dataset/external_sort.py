@@ -40,7 +40,7 @@ from diskhop.io.atomic import remove_tree, require_free_space, write_file
 from diskhop.tasks import Tools, WorkFolder, run_tasks
 
 # Part of what is on the disk: a change of it makes earlier work useless.
-_WORK_FORMAT = 3
+_WORK_FORMAT = 4
 _CUT_NAME = ".cut"
 _SAMPLED_PLACES = 1024
 _SAMPLED_EDGES_A_PLACE = 128
@@ -177,7 +177,10 @@ class ExternalSort:
 
     def _require_space(self) -> None:
         """For spills, and what is made of them."""
-        spilled_bytes = self._shape.num_edges * self._key_bytes
+        layout = self._shape.layout()
+        ends = [*self._starts[1:], 1 << (layout.source_bits + layout.destination_bits + layout.number_bits)]
+        widest = max((end - 1 - start).bit_length() for start, end in zip(self._starts, ends, strict=True))
+        spilled_bytes = self._shape.num_edges * -(-widest // 8)
         kept_bytes = sum(path.stat().st_size for path in self._folder.iterdir())
         require_free_space(self._folder, spilled_bytes + self._shape.list_bytes - kept_bytes)
 

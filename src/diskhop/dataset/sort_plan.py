@@ -36,7 +36,7 @@ class SortLimits:
 
     least_block_bytes: int = 64 << 10
     most_block_bytes: int = 1 << 20
-    bucket_keys: int = 3 << 20
+    bucket_keys: int = 1 << 20
     sorted_keys: int = 1 << 40
     most_buckets: int = 4096
     spill_bytes: int = 256 << 20
@@ -144,7 +144,7 @@ def plan_crew(cut: Cut, num_edges: int, key_bytes: int, memory_bytes: int, threa
 def _least_keys(cut: Cut, num_edges: int, key_bytes: int, limits: SortLimits) -> int:
     """Keys that are worth sorting at once: a bucket, or what a huge page holds. A bucket is read again for as many."""
     num_spills = -(-num_edges // cut.spill_edges)
-    page_keys = (_HUGE_PAGE_BYTES - num_spills * _PAGE_BYTES) // key_bytes
+    page_keys = (_HUGE_PAGE_BYTES - _padding_bytes(num_spills)) // key_bytes
     return max(1, min(limits.sorted_keys, -(-num_edges // cut.num_buckets), page_keys))
 
 
@@ -162,12 +162,17 @@ def _spill_bytes(cut: Cut, key_bytes: int, limits: SortLimits) -> int:
 def _sort_bytes(cut: Cut, num_edges: int, key_bytes: int, threads: int, sorted_keys: int) -> int:
     """What sorting holds: the indexes of all spills, a window for each reader, keys and as many again for each thread.
 
-    Pieces of a bucket are read in whole pages. Beside those in the making there are the sorted keys that are written.
+    Beside the keys in the making there are the sorted ones that are written.
     """
     num_spills = -(-num_edges // cut.spill_edges)
     num_blocks = num_edges * key_bytes // cut.block_bytes + num_spills * cut.num_buckets
     fixed_bytes = num_blocks * _READ_INDEX_BYTES_A_BLOCK + (threads + 1) * buffer_bytes(WINDOW_BLOCKS * cut.block_bytes)
-    return fixed_bytes + _num_held(threads) * buffer_bytes(sorted_keys * key_bytes + num_spills * _PAGE_BYTES)
+    return fixed_bytes + _num_held(threads) * buffer_bytes(sorted_keys * key_bytes + _padding_bytes(num_spills))
+
+
+def _padding_bytes(num_spills: int) -> int:
+    """Beside keys, as they are read: what each spill has of a bucket, and keys and all of it, end in whole pages."""
+    return (num_spills + 1) * _PAGE_BYTES
 
 
 def _num_held(threads: int) -> int:
@@ -178,7 +183,7 @@ def _num_held(threads: int) -> int:
 def _sorted_keys(cut: Cut, num_edges: int, key_bytes: int, threads: int, memory_bytes: int) -> int:
     """The most keys that each of the threads can sort at once with this memory together, at least 1."""
     num_spills = -(-num_edges // cut.spill_edges)
-    pages_bytes = num_spills * _PAGE_BYTES
+    pages_bytes = _padding_bytes(num_spills)
     left_bytes = memory_bytes - _sort_bytes(cut, num_edges, key_bytes, threads, 0)
     left_bytes += _num_held(threads) * buffer_bytes(pages_bytes)
     keys_bytes = left_bytes // _num_held(threads) // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES - pages_bytes
