@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diskhop.config import TrainConfig, check_options, differing_options, dump_config, load_config
+from diskhop.config import SampledConfig, check_options, differing_options, dump_config, load_config
 from diskhop.errors import ConfigError
 from diskhop.models import LAYERS
 from diskhop.training import defaults
 from diskhop.training.defaults import list_presets, load_preset
 
-WHOLE = TrainConfig(
+WHOLE = SampledConfig(
     model="sage",
     layers=2,
     hidden=64,
@@ -39,7 +39,7 @@ def test_a_written_configuration_reads_back_the_same(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(dump_config(WHOLE, "/data/ü graph", "abc"))
     saved = load_config(path)
-    assert TrainConfig(**saved.options) == WHOLE
+    assert SampledConfig(**saved.options) == WHOLE
     assert (saved.dataset, saved.dataset_hash) == ("/data/ü graph", "abc")
 
 
@@ -141,7 +141,7 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_options_that_differ_are_named() -> None:
-    assert differing_options(WHOLE, replace(WHOLE, epochs=4, seed=1)) == ["epochs", "seed"]
+    assert differing_options(asdict(WHOLE), replace(WHOLE, epochs=4, seed=1)) == ["epochs", "seed"]
 
 
 @pytest.mark.parametrize("preset", ["cora", "oewn", "tolokers"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,8 +18,8 @@ from diskhop.models.sgc import Sgc
 from diskhop.models.sign import Sign
 
 IN_DIM, HIDDEN, OUT_DIM, TABLES, ROWS = 5, 8, 3, 4, 7
-MODELS = {
-    "sgc": lambda products: Sgc(IN_DIM, OUT_DIM, products),
+MODELS: dict[str, Callable[[Products], nn.Module]] = {
+    "sgc": lambda products: Sgc(IN_DIM, OUT_DIM, products=products),
     "sign": lambda products: Sign(IN_DIM, TABLES, HIDDEN, OUT_DIM, 2, norm="batch", dropout=0.5, products=products),
     "hoga": lambda products: Hoga(IN_DIM, HIDDEN, OUT_DIM, 2, heads=2, dropout=0.5, products=products),
 }
@@ -47,8 +49,7 @@ def by_formula(hoga: Hoga, x: Tensor, heads: int) -> Tensor:
         hops = functional.relu(functional.layer_norm(gates * attended, (HIDDEN,), norm.weight, norm.bias))
         weights = torch.softmax(hops[1:] @ hoga.readout, dim=0)
         out.append(hops[0] + weights @ hops[1:])
-    linear = hoga.mlp[0]
-    return functional.linear(torch.stack(out), linear.weight, linear.bias)
+    return functional.linear(torch.stack(out), *hoga.mlp.parameters())
 
 
 @pytest.mark.parametrize("heads", [1, 4])

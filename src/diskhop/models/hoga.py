@@ -59,7 +59,7 @@ class Hoga(nn.Module):
 
     def _tokens(self, columns: Tensor) -> Tensor:
         """A view of (tables, batch, hidden) as (batch, heads, tables, hidden / heads)."""
-        return columns.unflatten(2, (self._heads, -1)).permute(1, 2, 0, 3)
+        return columns.view(*columns.shape[:2], self._heads, -1).permute(1, 2, 0, 3)
 
     def _rectified(self, rows: Tensor) -> Tensor:
         dropout = self._dropout if self.training else 0.0

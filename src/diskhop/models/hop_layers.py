@@ -1,4 +1,4 @@
-"""What hop models are made of: linear layers of rows, with norm, ReLU and dropout, and stacks of them.
+"""What hop models are made of: linear layers of rows, with norm, ReLU and dropout, and what is done to the rows first.
 
 A *hop model* has no edges: its input is *hop tables'* rows, (tables, batch, dim), hop 0 first, then every operator's
 hops in order (PP-GNN, section 2.2).
@@ -7,6 +7,7 @@ hops in order (PP-GNN, section 2.2).
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from diskhop.models.activation import relu
 from diskhop.models.norms import NORMS, LayerNorm
@@ -47,3 +48,22 @@ class Mlp(nn.Sequential):
             *(HiddenLayer(dims[i], dims[i + 1], norm, dropout, products) for i in range(num_layers - 1)),
             Linear(dims[-1], out_dim, products),
         )
+
+
+class HopNetwork(nn.Module):
+    """A hop model and what comes before it: normalize_input divides rows by their sums, input_dropout drops values."""
+
+    def __init__(self, model: nn.Module, *, input_dropout: float = 0.0, normalize_input: bool = False) -> None:
+        super().__init__()
+        self.model = model
+        self._input_dropout = input_dropout
+        self._normalize_input = normalize_input
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows of the tables (tables, batch, in_dim), of any dtype -> float32 (batch, out_dim)."""
+        if self._normalize_input:
+            x = x.float()
+            x = x / x.sum(dim=2, keepdim=True).clamp(min=1.0)
+        x = functional.dropout(x, self._input_dropout, self.training)
+        out: Tensor = self.model(x)
+        return out.float()
