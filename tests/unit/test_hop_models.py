@@ -21,7 +21,7 @@ IN_DIM, HIDDEN, OUT_DIM, TABLES, ROWS = 5, 8, 3, 4, 7
 MODELS: dict[str, Callable[[Products], nn.Module]] = {
     "sgc": lambda products: Sgc(IN_DIM, OUT_DIM, products=products),
     "sign": lambda products: Sign(IN_DIM, TABLES, HIDDEN, OUT_DIM, 2, norm="batch", dropout=0.5, products=products),
-    "hoga": lambda products: Hoga(IN_DIM, HIDDEN, OUT_DIM, 2, heads=2, dropout=0.5, products=products),
+    "hoga": lambda products: Hoga(IN_DIM, TABLES, HIDDEN, OUT_DIM, 2, heads=2, dropout=0.5, products=products),
 }
 
 
@@ -34,7 +34,8 @@ def by_formula(hoga: Hoga, x: Tensor, heads: int) -> Tensor:
     """Node by node and head by head, as the module's docstring has it."""
     out = []
     for tokens in x.transpose(0, 1):
-        embedded = functional.linear(tokens, hoga.embed.weight, hoga.embed.bias)
+        hidden = [functional.linear(token, *hop.parameters()) for hop, token in zip(hoga.hops, tokens, strict=True)]
+        embedded = functional.relu(torch.stack(hidden))
         projected = functional.linear(embedded, hoga.projections.weight, hoga.projections.bias)
         queries, keys, values, gates = projected.chunk(4, dim=1)
         attended = torch.cat(
@@ -44,9 +45,7 @@ def by_formula(hoga: Hoga, x: Tensor, heads: int) -> Tensor:
             ],
             dim=1,
         )
-        norm = hoga.norm
-        assert isinstance(norm, nn.LayerNorm)
-        hops = functional.relu(functional.layer_norm(gates * attended, (HIDDEN,), norm.weight, norm.bias))
+        hops = functional.relu(functional.layer_norm(gates * attended, (HIDDEN,), hoga.norm.weight, hoga.norm.bias))
         weights = torch.softmax(hops[1:] @ hoga.readout, dim=0)
         out.append(hops[0] + weights @ hops[1:])
     return functional.linear(torch.stack(out), *hoga.mlp.parameters())
@@ -55,7 +54,7 @@ def by_formula(hoga: Hoga, x: Tensor, heads: int) -> Tensor:
 @pytest.mark.parametrize("heads", [1, 4])
 def test_hoga_is_its_formula_with_gradients(heads: int) -> None:
     torch.manual_seed(0)
-    hoga = Hoga(IN_DIM, HIDDEN, OUT_DIM, 1, heads=heads)
+    hoga = Hoga(IN_DIM, TABLES, HIDDEN, OUT_DIM, 1, heads=heads)
     ours, truth = hoga(hop_rows()), by_formula(hoga, hop_rows(), heads)
     torch.testing.assert_close(ours, truth)
     gradients = [torch.autograd.grad(value.square().sum(), list(hoga.parameters())) for value in (ours, truth)]

@@ -79,6 +79,7 @@ def _sign(config: HopConfig, products: Products, in_dim: int, num_tables: int, n
 def _hoga(config: HopConfig, products: Products, in_dim: int, num_tables: int, num_outputs: int) -> Hoga:
     return Hoga(
         in_dim,
+        num_tables,
         config.hidden,
         num_outputs,
         config.layers,
