@@ -30,7 +30,7 @@ _MODELS_WITH_HEADS = ("gat", "hoga")
 AUTO = "auto"
 DIRECTIONS = ("in", "out", "both")
 SHUFFLES = (AUTO, "rows", "chunks")
-PLACEMENTS = (AUTO, "memory", "storage")
+PLACEMENTS = (AUTO, "memory", "disk")
 TABLE_DTYPES = ("float32", "float16", "bfloat16")
 
 
@@ -38,8 +38,8 @@ TABLE_DTYPES = ("float32", "float16", "bfloat16")
 class TrainConfig:
     """What every run of node classification depends on, besides the dataset; its kinds say how features reach a model.
 
-    model, layers, hidden, heads (gat, hoga), norm, normalize_input, dropout, input_dropout: see models/. batch_size,
-    eval_batch_size: seeds a batch. epochs: at most; patience: epochs without a better validation before stopping, 0
+    model, layers, hidden, heads (gat, hoga), norm, normalize_input, dropout, input_dropout: see models/. batch_size:
+    nodes a batch. epochs: at most; patience: epochs without a better validation before stopping, 0
     for never; max_batches: of an epoch, 0 for all. evaluate: on validation after every `eval_every` epochs, on test at
     the end. lr, weight_decay: Adam's. metric: what validation and test are measured by. split: which of several. seed:
     of everything that is drawn. precision: of linear layers, float32 or bfloat16. matmul: which library multiplies;
@@ -59,7 +59,6 @@ class TrainConfig:
     dropout: float
     input_dropout: float = 0.0
     batch_size: int
-    eval_batch_size: int
     epochs: int
     max_batches: int = 0
     evaluate: bool = True
@@ -88,7 +87,8 @@ class TrainConfig:
 class SampledConfig(TrainConfig):
     """A run of sage, gcn or gat, on sampled neighbours; one of `layers` for each hop.
 
-    residual: see models/. fanout, eval_fanout: neighbours drawn per hop in training and evaluation, -1 for all. reuse:
+    residual: see models/. fanout, eval_fanout: neighbours drawn per hop in training and evaluation, -1 for all.
+    eval_batch_size: as batch_size, in evaluation. reuse:
     every epoch has the samples of the first, in another order; which changes what is drawn. cache_bytes: of the budget
     for rows kept between batches, 0 for what is left. store, pinned (by degree or accesses, for static and packed):
     how, never what. ordered: batches come in their order also from the store `shared`, which else delivers them as they
@@ -98,6 +98,7 @@ class SampledConfig(TrainConfig):
     residual: bool = False
     fanout: tuple[int, ...]
     eval_fanout: tuple[int, ...]
+    eval_batch_size: int
     reuse: bool = False
     cache_bytes: int = 0
     ordered: bool = False
@@ -118,7 +119,7 @@ class HopConfig(TrainConfig):
 
     hops: that each operator is applied; operators: as 'sign' or 'ppr:alpha=0.1'; direction: of edges, in, out or both.
     dtype: that tables are stored in. shuffle: an epoch's order is of rows, or of chunks of chunk_rows rows that follow
-    each other; another course of training. placement: where batches come from, memory or storage; how, never what.
+    each other; another course of training. placement: where batches come from, memory or disk; how, never what.
     """
 
     hops: int

@@ -68,7 +68,7 @@ class Plan:
 class HopPlan:
     """Every choice of a run on hop tables, with its reason.
 
-    tables: their folder; num_tables of num_rows rows each, table_bytes all together. placement: 'memory' or 'storage',
+    tables: their folder; num_tables of num_rows rows each, table_bytes all together. placement: 'memory' or 'disk',
     where batches come from; shuffle: an epoch's order is of 'rows', or of 'chunks' of chunk_rows rows each. threads:
     cores of the model and of what brings batches. reserved: bytes by name.
     """

@@ -18,9 +18,7 @@ def train(
     dataset: Annotated[
         Path | None, typer.Argument(metavar="DATASET", help="A dataset's folder.", show_default=False)
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="sage, gcn or gat; sgc, sign or hoga, on hops computed before.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help="sage, gcn, gat; or sgc, sign, hoga, on hops made before.")] = None,
     memory: Annotated[str | None, typer.Option(help="For graph data, as 2GB or 512MiB.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="RUN", help="A new folder for all that the run leaves.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last epoch in --out.")] = False,
@@ -80,7 +78,7 @@ def train(
     dtype: Annotated[str | None, typer.Option(help="Of stored hops: float32, float16 or bfloat16.")] = None,
     shuffle: Annotated[str | None, typer.Option(help="An epoch's order, of rows or chunks; auto by placement.")] = None,
     chunk_rows: Annotated[int | None, typer.Option(help="Rows of a chunk; default: of a batch.")] = None,
-    placement: Annotated[str | None, typer.Option(help="Where hops are trained from: auto, memory, storage.")] = None,
+    placement: Annotated[str | None, typer.Option(help="Where hops are trained from: auto, memory, disk.")] = None,
     engine: Annotated[str | None, typer.Option(help="How the disk is read: auto, uring, threads.")] = None,
     threads: Annotated[int | None, typer.Option(help="For sampling and computing together.")] = None,
     as_json: Json = False,

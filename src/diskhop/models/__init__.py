@@ -40,6 +40,7 @@ __all__ = [
     "build_model",
     "config_kind",
     "fastest_products",
+    "hops_read",
 ]
 
 
@@ -96,6 +97,11 @@ HOP_MODELS: dict[str, Callable[[HopConfig, Products, int, int, int], nn.Module]]
     "sign": _sign,
     "hoga": _hoga,
 }
+
+
+def hops_read(model: str, num_tables: int) -> range:
+    """Which tables a hop model reads, by place: of the one linear layer of sgc the last alone."""
+    return range(num_tables - 1 if model == "sgc" else 0, num_tables)
 
 
 def config_kind(model: str) -> type[TrainConfig]:

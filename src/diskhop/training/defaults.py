@@ -95,7 +95,6 @@ def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | N
     seeds = task.seeds
     reasons += task.reasons
     batch_size = choose("batch_size", min(1000, len(seeds.train)), f"of {len(seeds.train)} training nodes")
-    choose("eval_batch_size", 1000, "as many as keep a batch small")
     num_batches = min(-(-len(seeds.train) // batch_size), given.get("max_batches", 0) or len(seeds.train))
     epochs = min(max(-(-_WANTED_STEPS // num_batches), _FEWEST_EPOCHS), _MOST_EPOCHS)
     epochs = choose("epochs", epochs, f"{num_batches} batches each, {epochs * num_batches} steps at most")
@@ -164,6 +163,7 @@ def _choose_sampling(dataset: Dataset, choices: _Choices) -> None:
     for name in ("fanout", "eval_fanout"):
         if len(choices.complete[name]) == 1:
             choices.complete[name] *= layers
+    choose("eval_batch_size", 1000, "as many as keep a batch small")
     choose("store", DEFAULT_STORE, "reads what a batch needs, works within any memory")
 
 
@@ -176,6 +176,10 @@ def _choose_hops(dataset: Dataset, model: str, choices: _Choices) -> None:
         choose("lr", 0.02, "one linear layer takes large steps")
     choose("hops", 3, "what helps is mostly this near (PP-GNN, figure 2)")
     choose("operators", ("sgc" if model == "sgc" else "sign",), f"as in the paper on {model}")
+    if model == "sgc" and len(choices.complete["operators"]) > 1:
+        raise ConfigError(
+            f"sgc takes one operator, got {', '.join(choices.complete['operators'])}: take sign for several"
+        )
     choose("direction", "in", "the dataset's own lists of neighbours: no others need to be made")
     short = dataset.feature_dtype == "float16"
     reason = "as the features are" if short else "exact; float16 takes half of the disk and of the reads"
@@ -183,7 +187,7 @@ def _choose_hops(dataset: Dataset, model: str, choices: _Choices) -> None:
     choose("layers", 2, "one hidden layer over the hops")
     if model == "hoga":
         choose("heads", 1, "enough for so few hops to attend to")
-    choose("shuffle", AUTO, "rows where the tables are in memory, chunks where they are read")
+    choose("shuffle", AUTO, "rows where the tables are in memory, chunks where they are on the disk")
     choose("placement", AUTO, "memory, if the tables fit")
 
 
