@@ -69,10 +69,8 @@ def main() -> int:
             is_met = apart <= MOST_APART and all(bar.least <= mean <= bar.most for mean in means.values())
             num_missed += not is_met
             told = "   ".join(f"{name} {means[name]:.2f} +- {each.std():.2f}" for name, each in found.items())
-            wanted = f"{bar.least:g} to {bar.most:g}, apart {MOST_APART:g} at most"
-            print(
-                f"{case:12} {told}   apart {apart:.2f}   wanted {wanted}: {'met' if is_met else 'MISSED'}", flush=True
-            )
+            verdict = f"{bar.least:g} to {bar.most:g}, {MOST_APART:g} apart at most: {'met' if is_met else 'MISSED'}"
+            print(f"{case:12} {told}   apart {apart:.2f}   wanted {verdict}", flush=True)
     return 1 if num_missed else 0
 
 
