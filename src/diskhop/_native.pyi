@@ -615,8 +615,9 @@ def untile_rows(
     rows: NDArray[np.int64] | None,
     out: NDArray[np.uint8],
     num_threads: int = 1,
+    to_rows: NDArray[np.int64] | None = None,
 ) -> None:
-    """out[i] (m, row bytes) = row rows[i] of tiles (tiles, tile rows * tile_row_bytes); None: 0, 1, 2 ...
+    """out[to_rows] = rows of tiles (tiles, tile rows * tile_row_bytes); out: (m, row bytes); None: 0, 1, 2 ...
 
-    Raises ValueError, and IndexError for a row that the tiles do not have.
+    No row of out is named twice. Raises ValueError, and IndexError for a row that is not there.
     """

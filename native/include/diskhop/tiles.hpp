@@ -24,9 +24,11 @@ struct Tiling {
 void tile_rows(const std::byte* rows, std::uint64_t count, const Tiling& tiling, std::byte* tiles,
                unsigned num_threads);
 
-/// Row i of `out` is row rows[i] of the tiles, for i < count; an empty span stands for 0, 1, 2 ... Throws, before
-/// anything is copied, std::out_of_range for a row that the tiles do not have, and as above. Threads as above.
-void untile_rows(const std::byte* tiles, const Tiling& tiling, std::span<const std::int64_t> rows, std::uint64_t count,
-                 std::byte* out, unsigned num_threads);
+/// Row to_rows[i] of `out` (num_out_rows rows without gaps) becomes row rows[i] of the tiles, for i < count; an empty
+/// span stands for 0, 1, 2 ... No row of out is named twice. Throws, before anything is copied, std::out_of_range for a
+/// row that is not there, and as above. Threads as above.
+void untile_rows(const std::byte* tiles, const Tiling& tiling, std::span<const std::int64_t> rows, std::byte* out,
+                 std::uint64_t num_out_rows, std::span<const std::int64_t> to_rows, std::uint64_t count,
+                 unsigned num_threads);
 
 }  // namespace diskhop

@@ -19,6 +19,7 @@ namespace diskhop {
 namespace {
 
 using ByteRows = nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using RowNumbers = std::optional<InputArray<std::int64_t>>;
 using OutByteRows = nb::ndarray<std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 /// Of tiles (num_tiles, rows * tile_row_bytes) and rows of row_bytes, checked against each other.
@@ -42,17 +43,18 @@ void cut(const ByteRows& rows, const OutByteRows& tiles, std::uint64_t tile_row_
             reinterpret_cast<std::byte*>(tiles.data()), num_threads);
 }
 
-void join(const ByteRows& tiles, std::uint64_t tile_row_bytes, const std::optional<InputArray<std::int64_t>>& rows,
-          const OutByteRows& out, unsigned num_threads) {
+std::span<const std::int64_t> span_of(const RowNumbers& rows) {
+  return rows ? as_span(*rows) : std::span<const std::int64_t>{};
+}
+
+void join(const ByteRows& tiles, std::uint64_t tile_row_bytes, const RowNumbers& rows, const OutByteRows& out,
+          unsigned num_threads, const RowNumbers& to_rows) {
   const Tiling tiling = tiling_of(tiles.shape(0), tiles.shape(1), out.shape(1), tile_row_bytes);
-  if (rows && rows->size() != out.shape(0)) {
-    throw std::invalid_argument("rows must be as many as those of out, " + std::to_string(out.shape(0)) + ", got " +
-                                std::to_string(rows->size()));
-  }
+  const std::uint64_t count = to_rows ? to_rows->size() : rows ? rows->size() : out.shape(0);
+  if (count == 0) return;
   const nb::gil_scoped_release unlocked;
-  untile_rows(reinterpret_cast<const std::byte*>(tiles.data()), tiling,
-              rows ? as_span(*rows) : std::span<const std::int64_t>{}, out.shape(0),
-              reinterpret_cast<std::byte*>(out.data()), num_threads);
+  untile_rows(reinterpret_cast<const std::byte*>(tiles.data()), tiling, span_of(rows),
+              reinterpret_cast<std::byte*>(out.data()), out.shape(0), span_of(to_rows), count, num_threads);
 }
 
 }  // namespace
@@ -62,7 +64,8 @@ void bind_tiles(nb::module_& module) {
   module.def("tile_rows", &cut, "rows"_a.noconvert(), "tiles"_a.noconvert(), "tile_row_bytes"_a, "num_threads"_a = 1,
              "tiles[t, r] = part t of row r; what is left is zeros.");
   module.def("untile_rows", &join, "tiles"_a.noconvert(), "tile_row_bytes"_a, "rows"_a.noconvert().none(),
-             "out"_a.noconvert(), "num_threads"_a = 1, "out[i] = row rows[i] of the tiles; None: 0, 1, 2 ...");
+             "out"_a.noconvert(), "num_threads"_a = 1, "to_rows"_a.noconvert().none() = nb::none(),
+             "out[to_rows] = rows of the tiles; None: 0, 1, 2 ...");
 }
 
 }  // namespace diskhop

@@ -87,6 +87,25 @@ void check_tiling(const Tiling& tiling) {
   }
 }
 
+std::uint64_t number_at(std::span<const std::int64_t> numbers, std::uint64_t index) {
+  return numbers.empty() ? index : static_cast<std::uint64_t>(numbers[index]);
+}
+
+void check_numbers(std::span<const std::int64_t> numbers, std::uint64_t count, std::uint64_t num_rows,
+                   const char* name) {
+  if (!numbers.empty() && numbers.size() != count) {
+    throw std::invalid_argument(std::string(name) + ": " + std::to_string(numbers.size()) + " rows given for " +
+                                std::to_string(count) + " copies");
+  }
+  // Of 0, 1, 2 ... the last is the largest.
+  for (std::uint64_t index = numbers.empty() && count > 0 ? count - 1 : 0; index < count; ++index) {
+    if (number_at(numbers, index) >= num_rows) {
+      throw std::out_of_range("row " + std::to_string(static_cast<std::int64_t>(number_at(numbers, index))) +
+                              " is outside " + name + " of " + std::to_string(num_rows) + " rows");
+    }
+  }
+}
+
 }  // namespace
 
 void tile_rows(const std::byte* rows, std::uint64_t count, const Tiling& tiling, std::byte* tiles,
@@ -115,25 +134,17 @@ void tile_rows(const std::byte* rows, std::uint64_t count, const Tiling& tiling,
   }
 }
 
-void untile_rows(const std::byte* tiles, const Tiling& tiling, std::span<const std::int64_t> rows, std::uint64_t count,
-                 std::byte* out, unsigned num_threads) {
+void untile_rows(const std::byte* tiles, const Tiling& tiling, std::span<const std::int64_t> rows, std::byte* out,
+                 std::uint64_t num_out_rows, std::span<const std::int64_t> to_rows, std::uint64_t count,
+                 unsigned num_threads) {
   check_tiling(tiling);
-  if (!rows.empty() && rows.size() != count) {
-    throw std::invalid_argument(std::to_string(rows.size()) + " rows given for " + std::to_string(count) + " places");
-  }
-  const auto row_of = [&](std::uint64_t index) {
-    return rows.empty() ? index : static_cast<std::uint64_t>(rows[index]);
-  };
-  for (std::uint64_t index = rows.empty() && count > 0 ? count - 1 : 0; index < count; ++index) {
-    if (row_of(index) >= tiling.num_rows) {
-      throw std::out_of_range("row " + std::to_string(row_of(index)) + " is outside tiles of " +
-                              std::to_string(tiling.num_rows) + " rows");
-    }
-  }
+  check_numbers(rows, count, tiling.num_rows, "tiles");
+  check_numbers(to_rows, count, num_out_rows, "out");
   for_blocks(count, tiling.row_bytes, num_threads, [&](std::uint64_t begin, std::uint64_t end) {
     copy_sized_parts(
         tiling.tile_row_bytes, begin, end, tiling, tiles,
-        [&](std::uint64_t index) { return out + index * tiling.row_bytes; }, row_of,
+        [&](std::uint64_t index) { return out + number_at(to_rows, index) * tiling.row_bytes; },
+        [&](std::uint64_t index) { return number_at(rows, index); },
         [](std::byte* row, const std::byte* part, std::uint64_t num_bytes) { std::memcpy(row, part, num_bytes); });
   });
 }
