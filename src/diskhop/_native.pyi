@@ -600,3 +600,23 @@ class EdgeTable:
 
     def sort(self, num_threads: int) -> SortedEdges:
         """The table is empty after it."""
+
+# -- bind_tiles.cpp --
+
+def tile_rows(rows: NDArray[np.uint8], tiles: NDArray[np.uint8], tile_row_bytes: int, num_threads: int = 1) -> None:
+    """Cut rows (m, row bytes) into tiles (tiles, tile rows * tile_row_bytes), m at most the tile's rows; rest: zeros.
+
+    A tile holds tile_row_bytes of each row, one after the other; the last tile's may be partly zeros. ValueError.
+    """
+
+def untile_rows(
+    tiles: NDArray[np.uint8],
+    tile_row_bytes: int,
+    rows: NDArray[np.int64] | None,
+    out: NDArray[np.uint8],
+    num_threads: int = 1,
+) -> None:
+    """out[i] (m, row bytes) = row rows[i] of tiles (tiles, tile rows * tile_row_bytes); None: 0, 1, 2 ...
+
+    Raises ValueError, and IndexError for a row that the tiles do not have.
+    """

@@ -27,5 +27,6 @@ void bind_order(nanobind::module_& module);
 void bind_packed_slots(nanobind::module_& module);
 void bind_rows(nanobind::module_& module);
 void bind_sampling(nanobind::module_& module);
+void bind_tiles(nanobind::module_& module);
 
 }  // namespace diskhop

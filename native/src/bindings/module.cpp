@@ -20,4 +20,5 @@ NB_MODULE(_native, module) {
   diskhop::bind_packed_slots(module);
   diskhop::bind_rows(module);
   diskhop::bind_sampling(module);
+  diskhop::bind_tiles(module);
 }
