@@ -88,7 +88,8 @@ class TableShape:
     @property
     def num_bytes(self) -> int:
         """Bytes of the file: whole tiles; of rows that lie whole, whole pages."""
-        if self.is_row_major:
+        # Rows of TILE_COLUMNS values are both.
+        if self.is_row_major and self.dim != TILE_COLUMNS:
             return -(-self.num_rows * self.row_bytes // PAGE_BYTES) * PAGE_BYTES
         return self.num_groups * self.num_tiles * self.tile_bytes
 

@@ -1,0 +1,117 @@
+"""The core's product as propagation uses it: lists and tables by their paths.
+
+A *block* is some adjacent tiles of all rows, in memory as float32 (nodes, columns); see propagate.hpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop import _native
+from diskhop._native import BufferPool, Engine, File
+from diskhop.io.atomic import destination_errors
+from diskhop.io.memory import buffer_bytes
+from diskhop.propagation.hop_table import TableShape
+
+_PAGE_BYTES = 4096
+# To round less up to huge pages would take a good part of a small budget.
+_HUGE_FROM_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lists:
+    """Neighbour lists on disk: indptr, int64 (num_nodes + 1), and indices, of index_bytes each, from offsets on."""
+
+    indptr_path: Path
+    indptr_offset: int
+    indices_path: Path
+    indices_offset: int
+    index_bytes: int
+    num_nodes: int
+    num_edges: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Tiles of a table from first_tile on, as many as the block has."""
+
+    path: Path
+    shape: TableShape
+    first_tile: int
+
+
+class Product:
+    """Multiplies blocks with the matrix of some lists; staging_bytes: all the memory that it takes besides."""
+
+    def __init__(self, engine: Engine, lists: Lists, threads: int, staging_bytes: int) -> None:
+        self._pass = _native.PropagationPass(
+            engine,
+            File(str(lists.indptr_path), "read"),
+            lists.indptr_offset,
+            File(str(lists.indices_path), "read"),
+            lists.indices_offset,
+            lists.index_bytes,
+            lists.num_nodes,
+            lists.num_edges,
+            threads,
+            staging_bytes,
+        )
+
+    def load(self, source: Columns, scale: Path | None, block: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Fill a block with columns, each row times its scale. Returns rows that are not finite: of many the first."""
+        num_bad = self._pass.load(
+            File(str(source.path), "read"), source.shape.dtype, source.shape.num_tiles, source.first_tile, block,
+            _opened(scale),
+        )  # fmt: skip
+        return self._pass.bad_rows if num_bad else np.empty(0, np.int64)
+
+    def run(
+        self,
+        block: NDArray[np.float32],
+        out: Columns,
+        *,
+        row_scale: Path,
+        product_scale: float,
+        self_weight: float,
+        addend: Path | None,
+        addend_scale: float,
+    ) -> None:
+        """Write columns of the next hop.
+
+        They are product_scale * row_scale * (sums + self_weight * block) + addend_scale * addend's columns. Raises
+        DestinationError, ReadError, WriteError.
+        """
+        with destination_errors(out.path):
+            self._pass.run(
+                block,
+                File(str(out.path), "write"),
+                out.shape.dtype,
+                out.shape.num_tiles,
+                out.first_tile,
+                row_scale=File(str(row_scale), "read"),
+                product_scale=product_scale,
+                self_weight=self_weight,
+                addend=_opened(addend),
+                addend_scale=addend_scale,
+            )
+
+
+def aligned_bytes(num_bytes: int) -> int:
+    """What aligned_memory() takes."""
+    return buffer_bytes(num_bytes) if num_bytes >= _HUGE_FROM_BYTES else num_bytes + _PAGE_BYTES
+
+
+def aligned_memory(num_bytes: int) -> NDArray[np.uint8]:
+    """Memory from the start of a page on: huge pages where it is much. Not zeros."""
+    if num_bytes >= _HUGE_FROM_BYTES:
+        return BufferPool(0).take(num_bytes)
+    memory = np.empty(num_bytes + _PAGE_BYTES, np.uint8)
+    return memory[-memory.ctypes.data % _PAGE_BYTES :][:num_bytes]
+
+
+def _opened(path: Path | None) -> File | None:
+    return None if path is None else File(str(path), "read")
