@@ -621,6 +621,7 @@ def untile_rows(
 
     No row of out is named twice. Raises ValueError, and IndexError for a row that is not there.
     """
+
 # -- bind_propagate.cpp --
 
 ValueDtype = Literal["float32", "float16", "bfloat16"]
