@@ -12,7 +12,7 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ BARS = {
 
 def accuracies(dataset: Dataset, model: str, shuffle: str, num_seeds: int) -> NDArray[np.float64]:
     """Test accuracy of each seed, in per cent."""
-    options = {"preset": dataset.name, "model": model, "shuffle": shuffle}
+    options: dict[str, Any] = {"preset": dataset.name, "model": model, "shuffle": shuffle}
     return np.array([100 * train(dataset, seed=seed, **options).result["test"] for seed in range(num_seeds)])
 
 

@@ -51,7 +51,7 @@ class Run(NamedTuple):
     def epoch_seconds(self) -> float:
         """Of training, the mean."""
         epochs = self.result["epochs"]
-        return sum(epoch["seconds"] for epoch in epochs) / len(epochs)
+        return float(sum(epoch["seconds"] for epoch in epochs) / len(epochs))
 
     def totals(self) -> dict[str, int]:
         """Counts of all passes."""
@@ -62,7 +62,7 @@ class Run(NamedTuple):
 
     def prepared(self, name: str) -> float:
         """Of making hops, seconds or bytes."""
-        return sum(step[name] for step in self.result.get("preparation", []))
+        return float(sum(step[name] for step in self.result.get("preparation", [])))
 
 
 COMPARED: dict[str, Callable[[Run], str]] = {
@@ -70,8 +70,8 @@ COMPARED: dict[str, Callable[[Run], str]] = {
     "seconds an epoch": lambda run: f"{run.epoch_seconds:.2f}",
     "bytes read an epoch": lambda run: format_bytes(run.result["epochs"][-1]["bytes_read"]),
     "seconds before training": lambda run: f"{run.prepared('seconds'):.1f}",
-    "bytes read before": lambda run: format_bytes(run.prepared("bytes_read")),
-    "bytes written before": lambda run: format_bytes(run.prepared("bytes_written")),
+    "bytes read before": lambda run: format_bytes(int(run.prepared("bytes_read"))),
+    "bytes written before": lambda run: format_bytes(int(run.prepared("bytes_written"))),
     "bytes from disk in all": lambda run: format_bytes(run.read_bytes),
     "seconds in all": lambda run: f"{run.seconds:.0f}",
 }

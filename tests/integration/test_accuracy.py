@@ -65,7 +65,7 @@ def test_cora_sgc_public_split(tmp_path: Path, changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize("model", ["sign", "hoga"])
 def test_oewn_with_four_hops(tmp_path: Path, model: str) -> None:
     dataset = import_shared(tmp_path, "oewn")
-    runs = [{"seed": 0}, {"seed": 0, **CHUNKS_FROM_DISK}]
+    runs: list[dict[str, Any]] = [{"seed": 0}, {"seed": 0, **CHUNKS_FROM_DISK}]
     by_rows, by_chunks = (mean_test(dataset, [run], preset="oewn", model=model) for run in runs)
     assert by_rows >= 0.77
     assert abs(by_rows - by_chunks) <= 0.005

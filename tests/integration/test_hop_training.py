@@ -26,7 +26,7 @@ OPTIONS: dict[str, Any] = {
     "engine": "threads",
     "direction": "both",
 }
-FROM_DISK = {"placement": "disk", "shuffle": "chunks"}
+FROM_DISK: dict[str, Any] = {"placement": "disk", "shuffle": "chunks"}
 
 
 @pytest.fixture(scope="module")

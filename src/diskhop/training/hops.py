@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import cast
+from typing import Literal, cast
 
 from torch import Tensor
 
@@ -123,7 +123,7 @@ def _place(
     measured = {_MEASURED_ROWS: sum(ids.nbytes for ids in (seeds.valid, seeds.test) if ids is not None)}
     shuffle = None if config.shuffle == AUTO else cast(Shuffle, config.shuffle)
 
-    def held(place: Place, shuffle: Shuffle) -> dict[str, int]:
+    def held(place: Literal["memory", "disk"], shuffle: Shuffle) -> dict[str, int]:
         return {
             **loader_bytes(tables.shape, num_tables, config.batch_size, place),
             "hop rows": 8 * num_train,
@@ -137,6 +137,7 @@ def _place(
         place=None if config.placement == AUTO else cast(Place, config.placement),
         shuffle=shuffle,
     )
+    assert placement.place != "device", "no device's memory was offered"
     reserved = held(placement.place, placement.shuffle)
     budget.require(reserved)
     return reserved, placement
