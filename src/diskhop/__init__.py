@@ -11,16 +11,31 @@ from diskhop.errors import DiskhopError
 if TYPE_CHECKING:
     from diskhop.dataset.convert.pyg import from_pyg
     from diskhop.loader import NeighborLoader
+    from diskhop.propagation.propagate import propagate
+    from diskhop.propagation.spec import PropagationSpec
     from diskhop.training import pack, train
 
 __version__ = "0.1.0"
-__all__ = ["Dataset", "DiskhopError", "NeighborLoader", "__version__", "from_pyg", "open_dataset", "pack", "train"]
+__all__ = [
+    "Dataset",
+    "DiskhopError",
+    "NeighborLoader",
+    "PropagationSpec",
+    "__version__",
+    "from_pyg",
+    "open_dataset",
+    "pack",
+    "propagate",
+    "train",
+]
 
 # Loaded when first asked for, since they bring PyTorch or DuckDB: importing a graph should not take seconds to start.
 _LAZY = {
     "NeighborLoader": "diskhop.loader",
+    "PropagationSpec": "diskhop.propagation.spec",
     "from_pyg": "diskhop.dataset.convert.pyg",
     "pack": "diskhop.training",
+    "propagate": "diskhop.propagation.propagate",
     "train": "diskhop.training",
 }
 
