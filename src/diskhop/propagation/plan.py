@@ -21,6 +21,7 @@ from diskhop.protocols import Table
 
 # A pass works with the least, and is quick with as much as it needs to keep the disk busy.
 LEAST_STAGING_BYTES = 96 << 10
+_HUGE_PAGE_BYTES = 2 << 20
 _MOST_CHECKED_BYTES = 4 << 20
 _GOOD_STAGING_BYTES = 8 << 20
 MOST_STAGING_BYTES = 16 << 20
@@ -205,8 +206,15 @@ def _choose_tiles(shape: TableShape, memory_bytes: int) -> tuple[int, int, int]:
     if left_bytes < aligned_bytes(checked_bytes) + LEAST_STAGING_BYTES:
         checked_bytes = shape.tile_bytes
     left_bytes -= aligned_bytes(checked_bytes)
-    staging_bytes = max(LEAST_STAGING_BYTES, min(left_bytes, MOST_STAGING_BYTES) // PAGE_BYTES * PAGE_BYTES)
+    staging_bytes = max(LEAST_STAGING_BYTES, _whole_pages(min(left_bytes, MOST_STAGING_BYTES)))
     return tiles, staging_bytes, checked_bytes
+
+
+def _whole_pages(num_bytes: int) -> int:
+    """The most that a buffer takes of so many bytes without being rounded up."""
+    if num_bytes >= _HUGE_PAGE_BYTES:
+        return num_bytes // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES
+    return min(num_bytes, _HUGE_PAGE_BYTES // 2) // PAGE_BYTES * PAGE_BYTES
 
 
 def _block_bytes(shape: TableShape, tiles: int) -> int:
