@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from diskhop.dataset.convert.pyg import from_pyg
     from diskhop.hop_loader import HopLoader
     from diskhop.loader import NeighborLoader
+    from diskhop.propagation.propagate import propagate
+    from diskhop.propagation.spec import PropagationSpec
     from diskhop.training import pack, train
 
 __version__ = "0.1.0"
@@ -20,10 +22,12 @@ __all__ = [
     "DiskhopError",
     "HopLoader",
     "NeighborLoader",
+    "PropagationSpec",
     "__version__",
     "from_pyg",
     "open_dataset",
     "pack",
+    "propagate",
     "train",
 ]
 
@@ -31,8 +35,10 @@ __all__ = [
 _LAZY = {
     "HopLoader": "diskhop.hop_loader",
     "NeighborLoader": "diskhop.loader",
+    "PropagationSpec": "diskhop.propagation.spec",
     "from_pyg": "diskhop.dataset.convert.pyg",
     "pack": "diskhop.training",
+    "propagate": "diskhop.propagation.propagate",
     "train": "diskhop.training",
 }
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop import _native
-from diskhop._native import BufferPool, Engine, File
+from diskhop._native import BufferPool, Engine, File, PropagationPass
 from diskhop.io.atomic import destination_errors
 from diskhop.io.memory import buffer_bytes
 from diskhop.propagation.hop_table import TableShape
@@ -45,10 +44,13 @@ class Columns:
 
 
 class Product:
-    """Multiplies blocks with the matrix of some lists; staging_bytes: all the memory that it takes besides."""
+    """Multiplies blocks with the matrix of some lists; staging_bytes: all the memory that it takes besides.
+
+    Up to 1 MiB, or a multiple of 2 MiB.
+    """
 
     def __init__(self, engine: Engine, lists: Lists, threads: int, staging_bytes: int) -> None:
-        self._pass = _native.PropagationPass(
+        self._pass = PropagationPass(
             engine,
             File(str(lists.indptr_path), "read"),
             lists.indptr_offset,
@@ -97,6 +99,7 @@ class Product:
                 self_weight=self_weight,
                 addend=_opened(addend),
                 addend_scale=addend_scale,
+                addend_dtype=out.shape.dtype,
             )
 
 

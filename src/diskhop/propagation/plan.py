@@ -21,6 +21,7 @@ from diskhop.protocols import Table
 
 # A pass works with the least, and is quick with as much as it needs to keep the disk busy.
 LEAST_STAGING_BYTES = 96 << 10
+_HUGE_PAGE_BYTES = 2 << 20
 _MOST_CHECKED_BYTES = 4 << 20
 _GOOD_STAGING_BYTES = 8 << 20
 MOST_STAGING_BYTES = 16 << 20
@@ -143,9 +144,12 @@ def sort_limits(memory_bytes: int) -> SortLimits:
 
 def plan_propagation(task: Task, *, memory_bytes: int, threads: int, device: DeviceModel) -> PropagationPlan:
     """Choose the widest block of columns that memory holds, and add up what follows. Raises BudgetError."""
-    tiles, staging_bytes = _choose_tiles(task.shape, memory_bytes)
-    reserved = {"column block": _block_bytes(task.shape, tiles), "staging": staging_bytes}
-    reserved["checksums"] = aligned_bytes(_check_bytes(task.shape, memory_bytes))
+    tiles, staging_bytes, checked_bytes = _choose_tiles(task.shape, memory_bytes)
+    reserved = {
+        "column block": _block_bytes(task.shape, tiles),
+        "staging": staging_bytes,
+        "checksums": aligned_bytes(checked_bytes),
+    }
     cut_slots = plan_cut_slots(task.table, task.feature_dtype, task.shape, memory_bytes)
     extraction_slots = plan_extraction_slots(task.shape, task.num_kept or 0, memory_bytes)
     held = [reserved, {"rows to be cut": cut_slots.num_bytes}]
@@ -160,7 +164,7 @@ def plan_propagation(task: Task, *, memory_bytes: int, threads: int, device: Dev
     num_steps = sum(len(hop.steps) for operator in task.operators for hop in operator.hops(task.hops))
     return PropagationPlan(
         columns=TILE_COLUMNS * tiles,
-        checked_bytes=_check_bytes(task.shape, memory_bytes),
+        checked_bytes=checked_bytes,
         num_blocks=num_blocks,
         num_passes=num_steps * num_blocks,
         reserved=reserved,
@@ -190,25 +194,31 @@ def require_disk(task: Task, num_bytes: int, what: str, remedies: Sequence[tuple
     )
 
 
-def _choose_tiles(shape: TableShape, memory_bytes: int) -> tuple[int, int]:
-    """Tiles of a block, and the bytes of staging beside it."""
-    wanted_bytes = min(max(memory_bytes // 16, LEAST_STAGING_BYTES), _GOOD_STAGING_BYTES)
-    wanted_bytes += aligned_bytes(_check_bytes(shape, memory_bytes))
+def _choose_tiles(shape: TableShape, memory_bytes: int) -> tuple[int, int, int]:
+    """Tiles of a block, and beside it the bytes of staging and those read back at once."""
+    checked_bytes = max(1, min(memory_bytes >> 6, _MOST_CHECKED_BYTES) // shape.tile_bytes) * shape.tile_bytes
+    wanted_bytes = min(max(memory_bytes // 16, LEAST_STAGING_BYTES), _GOOD_STAGING_BYTES) + aligned_bytes(checked_bytes)
     tiles = max(1, min(shape.num_tiles, (memory_bytes - wanted_bytes) // max(1, shape.num_rows * _TILE_ROW_BYTES)))
-    # Blocks are of whole huge pages.
+    # Blocks are of whole pages.
     while tiles > 1 and _block_bytes(shape, tiles) + wanted_bytes > memory_bytes:
         tiles -= 1
-    left_bytes = memory_bytes - _block_bytes(shape, tiles) - aligned_bytes(_check_bytes(shape, memory_bytes))
-    return tiles, max(LEAST_STAGING_BYTES, min(left_bytes, MOST_STAGING_BYTES) // PAGE_BYTES * PAGE_BYTES)
+    left_bytes = memory_bytes - _block_bytes(shape, tiles)
+    if left_bytes < aligned_bytes(checked_bytes) + LEAST_STAGING_BYTES:
+        checked_bytes = shape.tile_bytes
+    left_bytes -= aligned_bytes(checked_bytes)
+    staging_bytes = max(LEAST_STAGING_BYTES, _whole_pages(min(left_bytes, MOST_STAGING_BYTES)))
+    return tiles, staging_bytes, checked_bytes
+
+
+def _whole_pages(num_bytes: int) -> int:
+    """The most that a buffer takes of so many bytes without being rounded up."""
+    if num_bytes >= _HUGE_PAGE_BYTES:
+        return num_bytes // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES
+    return min(num_bytes, _HUGE_PAGE_BYTES // 2) // PAGE_BYTES * PAGE_BYTES
 
 
 def _block_bytes(shape: TableShape, tiles: int) -> int:
     return aligned_bytes(shape.num_rows * tiles * _TILE_ROW_BYTES)
-
-
-def _check_bytes(shape: TableShape, memory_bytes: int) -> int:
-    num_tiles = max(1, min(memory_bytes >> 6, _MOST_CHECKED_BYTES) // shape.tile_bytes)
-    return num_tiles * shape.tile_bytes
 
 
 def _least_sort_bytes(num_edges: int, memory_bytes: int) -> int:

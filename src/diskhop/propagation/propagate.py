@@ -29,7 +29,7 @@ from diskhop.io.atomic import (
     write_file,
 )
 from diskhop.io.derived import TABLES_FILE
-from diskhop.io.engine import EngineName, open_engine
+from diskhop.io.engine import open_engine
 from diskhop.io.memory import default_memory_bytes, default_threads
 from diskhop.io.probe import remembered_model
 from diskhop.io.scratch import free_bytes
@@ -87,7 +87,7 @@ def propagate(
     disk: int | str | None = None,
     scratch: Path | str | None = None,
     threads: int | None = None,
-    engine: Engine | EngineName = "auto",
+    engine: Engine | str = "auto",
     progress: Progress = silent,
     told: Callable[[PropagationPlan], None] | None = None,
     tell: Callable[[str], None] = lambda _: None,
