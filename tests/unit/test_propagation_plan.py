@@ -14,9 +14,13 @@ import numpy as np
 import pytest
 
 from diskhop.cli import run
+from diskhop.dataset.convert import import_graph
+from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.files import read_manifest
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.io.device_model import assumed_device_model
+from diskhop.io.engine import open_engine
 from diskhop.propagation.hop_table import TableShape, open_hop_tables
 from diskhop.propagation.operators import OPERATORS, parse_operator
 from diskhop.propagation.plan import PropagationPlan, Task, plan_propagation
@@ -123,22 +127,17 @@ def test_names_of_operators_are_read_back() -> None:
 
 def test_nodes_with_values_that_are_not_finite_are_named(tmp_path: Path) -> None:
     path = make_dataset(tmp_path / "graph", num_nodes=5000, num_edges=20, dim=6).path
-    rows = np.memmap(path / "nodes/node/features.bin", np.float32, "r+").reshape(5000, 6)
+    rows = np.memmap(path / "nodes/node/features.bin", np.float32, "r+", shape=(5000, 6))
     rows[17, 3], rows[4321, 0] = np.nan, np.inf
     rows.flush()
     # Small files are checked whole when a dataset is opened: one that is open is not.
-    dataset = Dataset(path, open_manifest(path))
+    dataset = Dataset(path, read_manifest(path))
     with pytest.raises(ConfigError, match=r"nodes 17 have values that are not finite \(NaN or infinite\); mend"):
         propagate_small(dataset, tmp_path / "s", hops=1)
     rows[17, 3] = 0
+    rows.flush()
     with pytest.raises(ConfigError, match=r"nodes 4321 have values that are not finite"):
         propagate_small(dataset, tmp_path / "s", hops=1)
-
-
-def open_manifest(path: Path) -> Any:
-    from diskhop.dataset.files import read_manifest
-
-    return read_manifest(path)
 
 
 def test_values_too_large_for_float16_are_told(tmp_path: Path) -> None:
@@ -192,12 +191,8 @@ def test_tables_of_another_state_of_the_dataset_are_not_used(tmp_path: Path) -> 
 
 def test_rows_are_asked_for_by_the_ids_of_the_source(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
-    arrays = {"edge_index": generator.integers(0, 200, (2, 900)), "x": generator.normal(size=(200, 4))}
+    arrays: dict[str, Any] = {"edge_index": generator.integers(0, 200, (2, 900)), "x": generator.normal(size=(200, 4))}
     plain = import_arrays(tmp_path, **arrays)
-    from diskhop.dataset.convert import import_graph
-    from diskhop.dataset.convert.options import ImportOptions
-    from diskhop.io.engine import open_engine
-
     hot = import_graph(
         tmp_path / "source",
         tmp_path / "hot",

@@ -96,7 +96,7 @@ def dataset_lists(topology: TopologyFiles) -> Lists:
         indptr_offset=0,
         indices_path=topology.indices_path,
         indices_offset=0,
-        index_bytes=topology.index_dtype.itemsize,
+        index_bytes=4 if topology.index_dtype.itemsize == 4 else 8,
         num_nodes=topology.num_nodes,
         num_edges=topology.num_edges,
     )
@@ -156,7 +156,7 @@ class ListMaker:
             indptr_offset=0,
             indices_path=path,
             indices_offset=indices_offset,
-            index_bytes=topology.index_dtype.itemsize,
+            index_bytes=4 if topology.index_dtype.itemsize == 4 else 8,
             num_nodes=topology.num_nodes,
             num_edges=num_edges,
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,9 @@ from diskhop.io.memory import buffer_bytes
 from diskhop.propagation.hop_table import TableShape
 
 _PAGE_BYTES = 4096
-# To round less up to huge pages would take a good part of a small budget.
-_HUGE_FROM_BYTES = 64 << 20
+# What the core moves at once at least (pass_staging.cpp): rows of an output strip, edges of a piece; and each thread's
+# sums, and what pages that are read in part take besides.
+_STRIP_ROWS, _PIECE_EDGES, _THREAD_BYTES, _READ_BYTES = 512, 16 << 10, 16 << 10, 48 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,7 @@ class Lists:
     indptr_offset: int
     indices_path: Path
     indices_offset: int
-    index_bytes: int
+    index_bytes: Literal[4, 8]
     num_nodes: int
     num_edges: int
 
@@ -66,7 +68,7 @@ class Product:
     def load(self, source: Columns, scale: Path | None, block: NDArray[np.float32]) -> NDArray[np.int64]:
         """Fill a block with columns, each row times its scale. Returns rows that are not finite: of many the first."""
         num_bad = self._pass.load(
-            File(str(source.path), "read"), source.shape.dtype, source.shape.num_tiles, source.first_tile, block,
+            File(str(source.path), "read"), _dtype(source.shape), source.shape.num_tiles, source.first_tile, block,
             _opened(scale),
         )  # fmt: skip
         return self._pass.bad_rows if num_bad else np.empty(0, np.int64)
@@ -91,7 +93,7 @@ class Product:
             self._pass.run(
                 block,
                 File(str(out.path), "write"),
-                out.shape.dtype,
+                _dtype(out.shape),
                 out.shape.num_tiles,
                 out.first_tile,
                 row_scale=File(str(row_scale), "read"),
@@ -99,21 +101,36 @@ class Product:
                 self_weight=self_weight,
                 addend=_opened(addend),
                 addend_scale=addend_scale,
-                addend_dtype=out.shape.dtype,
+                addend_dtype=_dtype(out.shape),
             )
+
+
+def _dtype(shape: TableShape) -> Literal["float32", "float16", "bfloat16"]:
+    return cast(Literal["float32", "float16", "bfloat16"], shape.dtype)
+
+
+def least_staging_bytes(columns: int, item_bytes: int, index_bytes: int, threads: int) -> int:
+    """The least that a pass over so many columns works with: two strips of rows and of what is added, and a piece."""
+    strips_bytes = 2 * 2 * _STRIP_ROWS * columns * item_bytes
+    sums_bytes = threads * max(_THREAD_BYTES, 32 * columns) + 8 * columns
+    return -(-(strips_bytes + sums_bytes + _PIECE_EDGES * index_bytes + _READ_BYTES) // _PAGE_BYTES) * _PAGE_BYTES
 
 
 def aligned_bytes(num_bytes: int) -> int:
     """What aligned_memory() takes."""
-    return buffer_bytes(num_bytes) if num_bytes >= _HUGE_FROM_BYTES else num_bytes + _PAGE_BYTES
+    return buffer_bytes(num_bytes) if _takes_huge_pages(num_bytes) else num_bytes + _PAGE_BYTES
 
 
 def aligned_memory(num_bytes: int) -> NDArray[np.uint8]:
-    """Memory from the start of a page on: huge pages where it is much. Not zeros."""
-    if num_bytes >= _HUGE_FROM_BYTES:
+    """Memory from the start of a page on: huge pages, unless to fill the last would take much more. Not zeros."""
+    if _takes_huge_pages(num_bytes):
         return BufferPool(0).take(num_bytes)
     memory = np.empty(num_bytes + _PAGE_BYTES, np.uint8)
     return memory[-memory.ctypes.data % _PAGE_BYTES :][:num_bytes]
+
+
+def _takes_huge_pages(num_bytes: int) -> bool:
+    return 8 * buffer_bytes(num_bytes) <= 9 * num_bytes
 
 
 def _opened(path: Path | None) -> File | None:

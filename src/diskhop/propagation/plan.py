@@ -13,14 +13,14 @@ from diskhop.budget import Budget, format_bytes
 from diskhop.dataset.sort_plan import SortLimits, bytes_in_memory, smallest_sort_bytes
 from diskhop.errors import ConfigError
 from diskhop.io.device_model import DeviceModel
+from diskhop.io.memory import buffer_bytes
 from diskhop.propagation.hop_table import PAGE_BYTES, TILE_COLUMNS, TableShape
 from diskhop.propagation.operators import Operator
-from diskhop.propagation.passes import aligned_bytes
+from diskhop.propagation.passes import aligned_bytes, least_staging_bytes
 from diskhop.propagation.tiles import Slots, plan_cut_slots, plan_extraction_slots, row_major
 from diskhop.protocols import Table
 
-# A pass works with the least, and is quick with as much as it needs to keep the disk busy.
-LEAST_STAGING_BYTES = 96 << 10
+# A pass is quick with as much as it needs to keep the disk busy.
 _HUGE_PAGE_BYTES = 2 << 20
 _MOST_CHECKED_BYTES = 4 << 20
 _GOOD_STAGING_BYTES = 8 << 20
@@ -144,7 +144,7 @@ def sort_limits(memory_bytes: int) -> SortLimits:
 
 def plan_propagation(task: Task, *, memory_bytes: int, threads: int, device: DeviceModel) -> PropagationPlan:
     """Choose the widest block of columns that memory holds, and add up what follows. Raises BudgetError."""
-    tiles, staging_bytes, checked_bytes = _choose_tiles(task.shape, memory_bytes)
+    tiles, staging_bytes, checked_bytes = _choose_tiles(task, memory_bytes, threads)
     reserved = {
         "column block": _block_bytes(task.shape, tiles),
         "staging": staging_bytes,
@@ -194,19 +194,26 @@ def require_disk(task: Task, num_bytes: int, what: str, remedies: Sequence[tuple
     )
 
 
-def _choose_tiles(shape: TableShape, memory_bytes: int) -> tuple[int, int, int]:
+def _choose_tiles(task: Task, memory_bytes: int, threads: int) -> tuple[int, int, int]:
     """Tiles of a block, and beside it the bytes of staging and those read back at once."""
-    checked_bytes = max(1, min(memory_bytes >> 6, _MOST_CHECKED_BYTES) // shape.tile_bytes) * shape.tile_bytes
-    wanted_bytes = min(max(memory_bytes // 16, LEAST_STAGING_BYTES), _GOOD_STAGING_BYTES) + aligned_bytes(checked_bytes)
-    tiles = max(1, min(shape.num_tiles, (memory_bytes - wanted_bytes) // max(1, shape.num_rows * _TILE_ROW_BYTES)))
-    # Blocks are of whole pages.
-    while tiles > 1 and _block_bytes(shape, tiles) + wanted_bytes > memory_bytes:
-        tiles -= 1
+    shape = task.shape
+    checked_bytes = _whole_pages(min(memory_bytes >> 6, _MOST_CHECKED_BYTES))
+    checked_bytes = max(1, checked_bytes // shape.tile_bytes) * shape.tile_bytes
+    good_bytes = min(memory_bytes // 16, _GOOD_STAGING_BYTES)
+
+    def least_bytes(tiles: int) -> int:
+        return buffer_bytes(least_staging_bytes(TILE_COLUMNS * tiles, shape.item_bytes, task.index_bytes, threads))
+
+    def fits(tiles: int) -> bool:
+        beside_bytes = max(good_bytes, least_bytes(tiles)) + aligned_bytes(checked_bytes)
+        return _block_bytes(shape, tiles) + beside_bytes <= memory_bytes
+
+    tiles = next((tiles for tiles in range(shape.num_tiles, 1, -1) if fits(tiles)), 1)
     left_bytes = memory_bytes - _block_bytes(shape, tiles)
-    if left_bytes < aligned_bytes(checked_bytes) + LEAST_STAGING_BYTES:
+    if left_bytes < aligned_bytes(checked_bytes) + least_bytes(tiles):
         checked_bytes = shape.tile_bytes
     left_bytes -= aligned_bytes(checked_bytes)
-    staging_bytes = max(LEAST_STAGING_BYTES, _whole_pages(min(left_bytes, MOST_STAGING_BYTES)))
+    staging_bytes = max(least_bytes(tiles), _whole_pages(min(left_bytes, MOST_STAGING_BYTES)))
     return tiles, staging_bytes, checked_bytes
 
 
