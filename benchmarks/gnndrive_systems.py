@@ -21,9 +21,8 @@ import torch
 
 import ginex_systems
 from diskhop._native import BufferPool, Engine, File, keyed_permutation
-from diskhop.batch_stream import MiniBatch
 from diskhop.budget import Budget
-from diskhop.config import TrainConfig
+from diskhop.config import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.features.shared import shared_reserves
 from diskhop.io.device_model import DeviceModel
@@ -36,11 +35,14 @@ from diskhop.io.measure import (
     write_file,
 )
 from diskhop.io.memory import default_threads
+from diskhop.models import build_model
 from diskhop.pipeline import open_pipeline
 from diskhop.plan import Plan
 from diskhop.planning.defaults import choose_plan
 from diskhop.planning.in_flight import LEAST_EXTRACTORS
 from diskhop.protocols import NodeIds, Purpose
+from diskhop.training.feeds import Batch, Feed
+from diskhop.training.sampled import STRUCTURE_DIM, SampledFeed
 from diskhop.training.seeds import read_task
 from diskhop.training.trainer import NodeTrainer
 from diskhop.training.watch import Watcher
@@ -133,22 +135,29 @@ def run_case(path: Path, case: Case, plan: Plan) -> dict[str, Any]:
     budget = Budget(plan.memory_bytes)
     torch.set_num_threads(default_threads())
     trainer_type = _Idle if case.work in ("sample", "extract") else NodeTrainer
-    trainer = trainer_type(dataset, task.labels, _train_config(case, plan), Watcher())
+    config = _train_config(case, plan)
+    num_outputs = dataset.num_tasks or dataset.num_classes
+    trainer = trainer_type(
+        lambda: build_model(config, dataset.feature_dim or STRUCTURE_DIM, num_outputs), task.labels, config, Watcher()
+    )
     if plan.topology == "mapped":
         # As earlier epochs leave the page cache: what of it stays is part of what is measured.
         cache_lists(dataset)
     with budget.reserve("seeds", 2 * train_ids.nbytes), open_pipeline(dataset, plan, budget) as pipeline:
+
+        def feed(ids: NodeIds) -> SampledFeed:
+            return SampledFeed(pipeline, replace(task.seeds, train=ids), config, uses_degrees=False)
+
         first_epoch = 0
         if not converges:
-            trainer.train_pass(pipeline, _some(train_ids, _WARM_UP * case.batch_size, 0), 0)
+            trainer.train_pass(feed(_some(train_ids, _WARM_UP * case.batch_size, 0)), 0)
             first_epoch = 1
         epochs, read_before_bytes, began = [], kernel_bytes_read(), time.monotonic()
         for epoch in range(first_epoch, first_epoch + case.num_epochs):
             ids = train_ids if converges else _some(train_ids, case.num_batches * case.batch_size, epoch)
-            record = trainer.train_pass(pipeline, ids, epoch)
+            record = trainer.train_pass(feed(ids), epoch)
             if converges:
-                assert task.seeds.valid is not None
-                record["valid"], _ = trainer.evaluate(pipeline, task.seeds.valid, Purpose.VALID, epoch)
+                record["valid"], _ = trainer.evaluate(feed(ids), Purpose.VALID, epoch)
             epochs.append(record)
         ended, read_bytes = time.monotonic(), kernel_bytes_read() - read_before_bytes
     num_batches = sum(record["batches"] for record in epochs)
@@ -171,7 +180,7 @@ def run_case(path: Path, case: Case, plan: Plan) -> dict[str, Any]:
 class _Idle(NodeTrainer):
     """Takes batches as training does, and does nothing with them."""
 
-    def _step(self, _batch: MiniBatch, _epoch: int) -> float:
+    def _step(self, _feed: Feed, _batch: Batch, _epoch: int) -> float:
         return 0.0
 
 
@@ -186,9 +195,9 @@ def _without_features(dataset: Dataset) -> Dataset:
     return Dataset(dataset.path, replace(dataset.manifest, node_types={name: replace(nodes, features=None)}))
 
 
-def _train_config(case: Case, plan: Plan) -> TrainConfig:
+def _train_config(case: Case, plan: Plan) -> SampledConfig:
     """The paper's SAGE: three layers, 256 wide."""
-    return TrainConfig(
+    return SampledConfig(
         model="sage",
         layers=len(FANOUTS),
         hidden=HIDDEN,

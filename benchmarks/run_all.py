@@ -9,7 +9,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 NO_BENCHMARKS = {
     *("run_all", "cgroups", "diskgnn_systems", "fetching", "ginex_systems", "gnndrive_systems", "graphs"),
-    *("individual_packing", "papers", "steps", "switches", "training", "turns", "workloads"),
+    *("hop_runs", "individual_packing", "papers", "steps", "switches", "training", "turns", "workloads"),
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
+from diskhop.config import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.atomic import Injector
 from diskhop.io.engine import open_engine
@@ -43,6 +44,7 @@ def pack_small(
     """Pack what a run with OPTIONS and changes to them trains on."""
     options = {**OPTIONS, "scratch": str(scratch), "store": "packed", **changes}
     config, _, task = resolve_config(dataset, options)
+    assert isinstance(config, SampledConfig)
     budget = Budget(config.memory_bytes)
     plan = choose_plan(dataset, training_workload(config, task.seeds, task.held), budget)
     return pack_epochs(

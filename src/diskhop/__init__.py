@@ -10,17 +10,35 @@ from diskhop.errors import DiskhopError
 
 if TYPE_CHECKING:
     from diskhop.dataset.convert.pyg import from_pyg
+    from diskhop.hop_loader import HopLoader
     from diskhop.loader import NeighborLoader
+    from diskhop.propagation.propagate import propagate
+    from diskhop.propagation.spec import PropagationSpec
     from diskhop.training import pack, train
 
 __version__ = "0.1.0"
-__all__ = ["Dataset", "DiskhopError", "NeighborLoader", "__version__", "from_pyg", "open_dataset", "pack", "train"]
+__all__ = [
+    "Dataset",
+    "DiskhopError",
+    "HopLoader",
+    "NeighborLoader",
+    "PropagationSpec",
+    "__version__",
+    "from_pyg",
+    "open_dataset",
+    "pack",
+    "propagate",
+    "train",
+]
 
 # Loaded when first asked for, since they bring PyTorch or DuckDB: importing a graph should not take seconds to start.
 _LAZY = {
+    "HopLoader": "diskhop.hop_loader",
     "NeighborLoader": "diskhop.loader",
+    "PropagationSpec": "diskhop.propagation.spec",
     "from_pyg": "diskhop.dataset.convert.pyg",
     "pack": "diskhop.training",
+    "propagate": "diskhop.propagation.propagate",
     "train": "diskhop.training",
 }
 

@@ -600,3 +600,113 @@ class EdgeTable:
 
     def sort(self, num_threads: int) -> SortedEdges:
         """The table is empty after it."""
+
+# -- bind_tiles.cpp --
+
+def tile_rows(rows: NDArray[np.uint8], tiles: NDArray[np.uint8], tile_row_bytes: int, num_threads: int = 1) -> None:
+    """Cut rows (m, row bytes) into tiles (tiles, tile rows * tile_row_bytes), m at most the tile's rows; rest: zeros.
+
+    A tile holds tile_row_bytes of each row, one after the other; the last tile's may be partly zeros. ValueError.
+    """
+
+def untile_rows(
+    tiles: NDArray[np.uint8],
+    tile_row_bytes: int,
+    rows: NDArray[np.int64] | None,
+    out: NDArray[np.uint8],
+    num_threads: int = 1,
+    to_rows: NDArray[np.int64] | None = None,
+) -> None:
+    """out[to_rows] = rows of tiles (tiles, tile rows * tile_row_bytes); out: (m, row bytes); None: 0, 1, 2 ...
+
+    No row of out is named twice. Raises ValueError, and IndexError for a row that is not there.
+    """
+
+# -- bind_propagate.cpp --
+
+ValueDtype = Literal["float32", "float16", "bfloat16"]
+
+class StreamCounts:
+    """What went through staging; seconds_waiting: while no thread could be given anything to do for want of bytes."""
+
+    @property
+    def bytes_read(self) -> int: ...
+    @property
+    def bytes_written(self) -> int: ...
+    @property
+    def seconds_waiting(self) -> float: ...
+
+class PropagationPass:
+    """One hop of pre-propagation, some tiles of 4 columns at a time; see propagate.hpp for tables and formulas.
+
+    Holds staging_bytes of memory, above 1 MiB rounded up to whole 2 MiB. A block is float32 (num_nodes, columns), in
+    memory of a BufferPool for its huge pages. All raise ReadError, WriteError or DestinationError for a transfer that
+    failed, ValueError for sizes that do not fit together or too little staging, FormatError for lists that are damaged.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        indptr: File,
+        indptr_offset: int,
+        indices: File,
+        indices_offset: int,
+        index_bytes: Literal[4, 8],
+        num_nodes: int,
+        num_edges: int,
+        num_threads: int,
+        staging_bytes: int,
+    ) -> None: ...
+    def load(
+        self,
+        file: File,
+        dtype: ValueDtype,
+        num_tiles: int,
+        first_tile: int,
+        block: NDArray[np.float32],
+        scale: File | None,
+    ) -> int:
+        """Fill the block from a hop table, row i times scale[i]; how many rows hold values that are not finite."""
+
+    @property
+    def bad_rows(self) -> NDArray[np.int64]:
+        """The first five of the rows that the last load() counted."""
+
+    @property
+    def load_counts(self) -> StreamCounts:
+        """Of the last load()."""
+
+    def run(
+        self,
+        block: NDArray[np.float32],
+        out: File,
+        dtype: ValueDtype,
+        num_tiles: int,
+        first_tile: int,
+        *,
+        row_scale: File | None,
+        product_scale: float,
+        self_weight: float,
+        addend: File | None = None,
+        addend_scale: float = 0.0,
+        addend_dtype: ValueDtype = "float32",
+    ) -> StreamCounts:
+        """Write the block's columns of the next hop.
+
+        Row i is product_scale * row_scale[i] * (the sum of list i's rows + self_weight * row i) + addend_scale *
+        addend[i]; scales are files of float32 (num_nodes), the addend a hop table of as many tiles.
+        """
+
+    def combine(
+        self,
+        first: File,
+        first_dtype: ValueDtype,
+        first_scale: float,
+        second: File,
+        second_dtype: ValueDtype,
+        second_scale: float,
+        out: File,
+        out_dtype: ValueDtype,
+        num_tiles: int,
+    ) -> StreamCounts:
+        """Write first_scale * first + second_scale * second, over whole hop tables of num_nodes rows."""

@@ -58,6 +58,16 @@ class MiniBatch:
     sample_seconds: float
     stall_seconds: float
 
+    @property
+    def number(self) -> int:
+        """Of the batch in its epoch."""
+        return self.sampled.number
+
+    @property
+    def nodes(self) -> NodeIds:
+        """The seeds."""
+        return self.sampled.node_ids[: self.sampled.num_seeds]
+
 
 @dataclass(slots=True, eq=False)
 class InFlight:

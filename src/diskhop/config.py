@@ -1,7 +1,8 @@
 """What a training run is told: one frozen value, validated once, that TOML can hold.
 
-*Options* are values by name, from a preset, a file or a command line; any may be missing. A `TrainConfig` has them all:
-training/defaults.py fills in what nobody said. A *saved run* is RUN/config.toml: the dataset and all options.
+*Options* are values by name, from a preset, a file or a command line; any may be missing. A `TrainConfig` has all of
+its *kind*, of which there are two, by the model: training/defaults.py fills in what nobody said. A *saved run* is
+RUN/config.toml: the dataset and all options.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import difflib
 import math
 import reprlib
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -21,29 +22,30 @@ import tomli_w
 from diskhop.errors import ConfigError
 
 ALL_NEIGHBORS = -1
-AUTO_ENGINE = "auto"
 PINNED = ("degree", "accesses")
 _MOST_COUNT, _MOST_BYTES = 2**31 - 1, 2**63 - 1
 # Far beyond what is of use; a slip of the keyboard must not ask for as many threads or tensors.
 _MOST_LAYERS, _MOST_THREADS = 100, 1024
+_MODELS_WITH_HEADS = ("gat", "hoga")
+AUTO = "auto"
+DIRECTIONS = ("in", "out", "both")
+SHUFFLES = (AUTO, "rows", "chunks")
+PLACEMENTS = (AUTO, "memory", "disk")
+TABLE_DTYPES = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """Everything that a run of node classification depends on, besides the dataset.
+    """What every run of node classification depends on, besides the dataset; its kinds say how features reach a model.
 
-    model, layers, hidden, heads (gat), norm, residual, normalize_input, dropout, input_dropout: see models/.
-    fanout, eval_fanout: neighbours drawn per hop in training and evaluation, -1 for all. batch_size, eval_batch_size:
-    seeds a batch. epochs: at most; patience: epochs without a better validation before stopping, 0 for never;
-    max_batches: of an epoch, 0 for all. evaluate: on validation after every `eval_every` epochs, on test at the end.
-    lr, weight_decay: Adam's. metric: what validation and test are measured by. split: which of several. seed: of
-    everything that is drawn. precision: of linear layers, float32 or bfloat16. matmul: which library multiplies; other
-    bits. memory_bytes: the budget; cache_bytes: of it for rows kept between batches, 0 for what is left. disk_bytes: of
-    batches sampled ahead (belady) or packed (packed), 0 for half of what is free; scratch: the folder for them and for
-    layouts packed ahead, '' for the dataset's own. store, pinned (by degree or accesses, for static and packed),
-    engine, threads: how, never what. ordered: batches come in their order also from the store `shared`, which else
-    delivers them as they are finished: another course of training. reuse: every epoch has the samples of the first, in
-    another order; which changes what is drawn.
+    model, layers, hidden, heads (gat, hoga), norm, normalize_input, dropout, input_dropout: see models/. batch_size:
+    nodes a batch. epochs: at most; patience: epochs without a better validation before stopping, 0
+    for never; max_batches: of an epoch, 0 for all. evaluate: on validation after every `eval_every` epochs, on test at
+    the end. lr, weight_decay: Adam's. metric: what validation and test are measured by. split: which of several. seed:
+    of everything that is drawn. precision: of linear layers, float32 or bfloat16. matmul: which library multiplies;
+    other bits. memory_bytes: the budget. disk_bytes: of what is written before or beside training (hop tables, batches
+    sampled ahead or packed), 0 for half of what is free; scratch: the folder for that, '' for the dataset's own.
+    engine, threads: how, never what.
 
     What has a default here is off or of no consequence by it; training/defaults.py chooses the rest.
     """
@@ -53,17 +55,12 @@ class TrainConfig:
     hidden: int
     heads: int = 8
     norm: str
-    residual: bool = False
     normalize_input: bool = False
     dropout: float
     input_dropout: float = 0.0
-    fanout: tuple[int, ...]
-    eval_fanout: tuple[int, ...]
     batch_size: int
-    eval_batch_size: int
     epochs: int
     max_batches: int = 0
-    reuse: bool = False
     evaluate: bool = True
     eval_every: int = 1
     patience: int = 0
@@ -75,22 +72,74 @@ class TrainConfig:
     precision: str = "float32"
     matmul: str = "blas"
     memory_bytes: int
-    cache_bytes: int = 0
     disk_bytes: int = 0
     scratch: str = ""
-    ordered: bool = False
-    store: str
-    pinned: str = ""
     engine: str
     threads: int
 
     def __post_init__(self) -> None:
         _require_rules({field.name: getattr(self, field.name) for field in fields(self)}, "")
+        if self.model in _MODELS_WITH_HEADS:
+            _require("hidden", self.hidden, self.hidden % self.heads == 0, f"a multiple of {self.heads} heads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledConfig(TrainConfig):
+    """A run of sage, gcn or gat, on sampled neighbours; one of `layers` for each hop.
+
+    residual: see models/. fanout, eval_fanout: neighbours drawn per hop in training and evaluation, -1 for all.
+    eval_batch_size: as batch_size, in evaluation. reuse:
+    every epoch has the samples of the first, in another order; which changes what is drawn. cache_bytes: of the budget
+    for rows kept between batches, 0 for what is left. store, pinned (by degree or accesses, for static and packed):
+    how, never what. ordered: batches come in their order also from the store `shared`, which else delivers them as they
+    are finished: another course of training.
+    """
+
+    residual: bool = False
+    fanout: tuple[int, ...]
+    eval_fanout: tuple[int, ...]
+    eval_batch_size: int
+    reuse: bool = False
+    cache_bytes: int = 0
+    ordered: bool = False
+    store: str
+    pinned: str = ""
+
+    def __post_init__(self) -> None:
+        # Not super(): a dataclass with slots is another class than the one that the name stands for here.
+        TrainConfig.__post_init__(self)
         for name in ("fanout", "eval_fanout"):
             fanout = getattr(self, name)
             _require(name, list(fanout), len(fanout) == self.layers, f"one count for each of {self.layers} layers")
-        if self.model == "gat":
-            _require("hidden", self.hidden, self.hidden % self.heads == 0, f"a multiple of {self.heads} heads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopConfig(TrainConfig):
+    """A run of sgc, sign or hoga, on tables of hops that are computed before; `layers` are its perceptron's.
+
+    hops: that each operator is applied; operators: as 'sign' or 'ppr:alpha=0.1'; direction: of edges, in, out or both.
+    dtype: that tables are stored in. shuffle: an epoch's order is of rows, or of chunks of chunk_rows rows that follow
+    each other; another course of training. placement: where batches come from, memory or disk; how, never what.
+    """
+
+    hops: int
+    operators: tuple[str, ...]
+    direction: str
+    dtype: str
+    shuffle: str
+    chunk_rows: int
+    placement: str
+
+
+KINDS: tuple[type[TrainConfig], ...] = (SampledConfig, HopConfig)
+_TYPE_NAMES = {
+    int: "int",
+    float: "float",
+    bool: "bool",
+    str: "a string",
+    tuple[int, ...]: "a list of integers",
+    tuple[str, ...]: "a list of strings",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +163,9 @@ def require_known(thing: str, value: str, known: Iterable[str], where: str = "")
 def check_options(options: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Check names, types and ranges of options; integers become floats and lists tuples where those are expected.
 
-    source: how the message of the ConfigError starts. What options mean together is checked by TrainConfig.
+    source: how the message of the ConfigError starts. What options mean together is checked by a TrainConfig's kind.
     """
-    types = get_type_hints(TrainConfig)
+    types = {name: wanted for kind in KINDS for name, wanted in get_type_hints(kind).items()}
     checked: dict[str, Any] = {}
     for name, value in options.items():
         require_known("option", name, types, f"{source}: ")
@@ -124,13 +173,11 @@ def check_options(options: Mapping[str, Any], source: str) -> dict[str, Any]:
         if wanted is float and type(value) is int:
             with contextlib.suppress(OverflowError):
                 value = float(value)
-        if get_args(wanted) and isinstance(value, list | tuple) and all(type(item) is int for item in value):
+        items = get_args(wanted)[:1]
+        if items and isinstance(value, list | tuple) and all(type(item) is items[0] for item in value):
             value = tuple(value)
         elif type(value) is not wanted:
-            kind = (
-                "a list of integers" if get_args(wanted) else {"str": "a string"}.get(wanted.__name__, wanted.__name__)
-            )
-            raise ConfigError(f"{source}: option '{name}' must be {kind}, got {reprlib.repr(value)}")
+            raise ConfigError(f"{source}: option '{name}' must be {_TYPE_NAMES[wanted]}, got {reprlib.repr(value)}")
         checked[name] = value
     _require_rules(checked, f"{source}: ")
     return checked
@@ -163,14 +210,14 @@ def dump_config(config: TrainConfig, dataset: str, dataset_hash: str) -> str:
     return tomli_w.dumps({"dataset": dataset, "dataset_hash": dataset_hash, **asdict(config)})
 
 
-def missing_options(options: Mapping[str, Any]) -> list[str]:
-    """Names of the options that these leave open."""
-    return [field.name for field in fields(TrainConfig) if field.name not in options]
+def options_of(kind: type[TrainConfig]) -> list[str]:
+    """Names of the options that a kind of configuration has."""
+    return [field.name for field in fields(kind)]
 
 
-def differing_options(first: TrainConfig, second: TrainConfig) -> list[str]:
-    """Names of the options that differ."""
-    return [field.name for field in fields(first) if getattr(first, field.name) != getattr(second, field.name)]
+def differing_options(options: Mapping[str, Any], config: TrainConfig) -> list[str]:
+    """Names of the configuration's options that are others in `options`, where all of them are."""
+    return [name for name in options_of(type(config)) if options[name] != getattr(config, name)]
 
 
 # A rule on a value by itself: whether it holds, and how it is told.
@@ -186,6 +233,12 @@ _FANOUT: _Rule = (
     f"counts from 1 to {_MOST_COUNT}, or {ALL_NEIGHBORS} for all neighbours",
 )
 _FRACTION: _Rule = (lambda value: 0 <= value < 1, "at least 0 and less than 1")
+
+
+def _one_of(names: Sequence[str]) -> _Rule:
+    return lambda value: value in names, f"one of {', '.join(filter(None, names))}"
+
+
 _RULES: dict[str, _Rule] = {
     "layers": _between(1, _MOST_LAYERS),
     **dict.fromkeys(("hidden", "heads", "batch_size", "eval_batch_size"), _between(1, _MOST_COUNT)),
@@ -198,8 +251,15 @@ _RULES: dict[str, _Rule] = {
     "seed": _between(0, _MOST_BYTES),
     "memory_bytes": _between(1, _MOST_BYTES),
     **dict.fromkeys(("cache_bytes", "disk_bytes"), _between(0, _MOST_BYTES)),
-    "pinned": (lambda value: value in ("", *PINNED), f"one of {', '.join(PINNED)}"),
+    "pinned": _one_of(("", *PINNED)),
     "threads": _between(1, _MOST_THREADS),
+    "hops": _between(1, _MOST_LAYERS),
+    "operators": (lambda operators: len(operators) > 0, "one operator or several"),
+    "direction": _one_of(DIRECTIONS),
+    "dtype": _one_of(TABLE_DTYPES),
+    "shuffle": _one_of(SHUFFLES),
+    "chunk_rows": _between(1, _MOST_COUNT),
+    "placement": _one_of(PLACEMENTS),
 }
 
 

@@ -62,3 +62,30 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for result.json."""
         return {**asdict(self), "reserved": dict(self.reserved), "reasons": list(self.reasons)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopPlan:
+    """Every choice of a run on hop tables, with its reason.
+
+    tables: their folder; num_tables of num_rows rows each, table_bytes all together. placement: 'memory' or 'disk',
+    where batches come from; shuffle: an epoch's order is of 'rows', or of 'chunks' of chunk_rows rows each. threads:
+    cores of the model and of what brings batches. reserved: bytes by name.
+    """
+
+    tables: str
+    num_tables: int
+    num_rows: int
+    table_bytes: int
+    placement: str
+    shuffle: str
+    chunk_rows: int
+    engine: str
+    threads: int
+    memory_bytes: int
+    reserved: Mapping[str, int]
+    reasons: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for result.json."""
+        return {**asdict(self), "reserved": dict(self.reserved), "reasons": list(self.reasons)}

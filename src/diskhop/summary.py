@@ -82,7 +82,7 @@ def summarize(result: Mapping[str, Any], out: Path | None) -> list[tuple[str, st
     requested = total("rows_requested")
     if requested:
         needed, read = total("bytes_needed"), total("bytes_read")
-        if plan["store"] == "mapped":
+        if plan.get("store") == "mapped":
             rows.append(
                 ("rows", f"{requested:,} requested, {format_bytes(needed)}; reads are the page cache's, uncounted")
             )

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from diskhop.config import TrainConfig
-from diskhop.plan import Plan
+from diskhop.plan import HopPlan, Plan
 from diskhop.stages import StageProgress
 from diskhop.training.watch import Progress as RunProgress
 from diskhop.training.watch import Watcher
@@ -44,7 +44,7 @@ class TerminalWatcher(Watcher):
         self._num_epochs = config.epochs
         self._reasons = reasons
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: Plan | HopPlan) -> None:
         """See Watcher. Only now: what cannot be planned ends with one line, and nothing before it."""
         self._print([*self._reasons, *plan.reasons])
 

@@ -345,3 +345,29 @@ def test_a_full_or_read_only_disk_is_one_line(
         expect_one_line(capsys, ["train", str(graph), "--epochs", "1", "--out", str(disk / "run2")], str(disk))
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_train_on_hops_prints_its_choices_and_what_it_found(graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", str(graph), "--model", "sign", "--hops", "2", "--direction", "both", "--epochs", "1"]) == 0
+    captured = capsys.readouterr()
+    assert "propagating before training" in captured.err
+    assert "operators sign: as in the paper on sign" in captured.err
+    assert "bytes" in captured.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "sign", "--fanout", "10,10"], ("'fanout'", "sage, gcn, gat", "'sign'")),
+        (["--model", "hoga", "--store", "direct"], ("'store'", "sage, gcn, gat", "'hoga'")),
+        (["--model", "sage", "--hops", "2"], ("'hops'", "sgc, sign, hoga", "'sage'")),
+        (["--model", "sgc", "--operator", "sgc", "--operator", "sign"], ("sgc takes one operator",)),
+        (["--model", "sign", "--operator", "laplace"], ("unknown operator 'laplace'",)),
+        (["--model", "sign", "--hops", "0"], ("hops must be from 1",)),
+    ],
+)
+def test_options_of_another_kind_of_model_end_with_one_line(
+    graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: tuple[str, ...]
+) -> None:
+    expect_one_line(capsys, ["train", str(graph), "--out", str(tmp_path / "run"), *arguments], *words)
+    assert not (tmp_path / "run").exists()

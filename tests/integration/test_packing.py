@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from diskhop.budget import Budget
+from diskhop.config import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError, FormatError
 from diskhop.features.packed.layout import open_layout
@@ -79,6 +80,7 @@ def test_packed_batches_are_those_sampled_online_in_any_order(
 ) -> None:
     layout = pack_small(dataset, tmp_path, disk_bytes=disk_bytes).layout
     config, _, task = resolve_config(dataset, {**OPTIONS, "store": "packed", "scratch": str(tmp_path)})
+    assert isinstance(config, SampledConfig)
     samples = run_samples(config, task.seeds.train)
     features = np.fromfile(dataset.features().path, np.float32).reshape(dataset.num_nodes, -1)  # type: ignore[union-attr]
     workload = training_workload(config, task.seeds, task.held)

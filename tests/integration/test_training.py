@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diskhop.batch_stream import BatchStream, MiniBatch
-from diskhop.config import TrainConfig
+from diskhop.config import KINDS, SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopError, TrainingError
 from diskhop.training import resolve_config, train, train_node_classifier
@@ -33,11 +33,12 @@ ANY_VALUE: dict[Any, st.SearchStrategy[Any]] = {
     int: ANY_NUMBER,
     float: st.floats() | ANY_NUMBER,
     bool: st.booleans(),
-    str: st.sampled_from(["sage", "gcn", "gat", "none", "auc", "direct", "threads", ""]),
+    str: st.sampled_from(["sage", "gcn", "gat", "sign", "none", "auc", "direct", "threads", ""]),
 }
 ANY_OPTIONS = {
     name: ANY_VALUE.get(kind, st.lists(ANY_NUMBER, max_size=4).map(tuple)) | st.none()
-    for name, kind in get_type_hints(TrainConfig).items()
+    for kinds in KINDS
+    for name, kind in get_type_hints(kinds).items()
 }
 
 
@@ -168,7 +169,8 @@ def test_whatever_the_options_are_they_resolve_or_are_refused(dataset: Dataset, 
         config = resolve_config(dataset, options).config
     except DiskhopError:
         return
-    assert len(config.fanout) == len(config.eval_fanout) == config.layers
+    if isinstance(config, SampledConfig):
+        assert len(config.fanout) == len(config.eval_fanout) == config.layers
     assert config.batch_size >= 1
 
 

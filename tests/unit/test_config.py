@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diskhop.config import TrainConfig, check_options, differing_options, dump_config, load_config
+from diskhop.config import (
+    HopConfig,
+    SampledConfig,
+    TrainConfig,
+    check_options,
+    differing_options,
+    dump_config,
+    load_config,
+    options_of,
+)
 from diskhop.errors import ConfigError
-from diskhop.models import LAYERS
+from diskhop.models import HOP_MODELS, LAYERS, config_kind
 from diskhop.training import defaults
 from diskhop.training.defaults import list_presets, load_preset
 
-WHOLE = TrainConfig(
+WHOLE = SampledConfig(
     model="sage",
     layers=2,
     hidden=64,
@@ -33,13 +42,25 @@ WHOLE = TrainConfig(
     threads=2,
     lr=0.1 + 0.2,
 )
+WHOLE_OF_HOPS = HopConfig(
+    **{name: value for name, value in asdict(WHOLE).items() if name in options_of(TrainConfig) and name != "model"},
+    model="sign",
+    hops=3,
+    operators=("sign", "ppr:alpha=0.1"),
+    direction="both",
+    dtype="float16",
+    shuffle="chunks",
+    chunk_rows=64,
+    placement="disk",
+)
 
 
-def test_a_written_configuration_reads_back_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [WHOLE, WHOLE_OF_HOPS], ids=["sampled", "hops"])
+def test_a_written_configuration_reads_back_the_same(tmp_path: Path, whole: TrainConfig) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(dump_config(WHOLE, "/data/ü graph", "abc"))
+    path.write_text(dump_config(whole, "/data/ü graph", "abc"))
     saved = load_config(path)
-    assert TrainConfig(**saved.options) == WHOLE
+    assert config_kind(whole.model)(**saved.options) == whole
     assert (saved.dataset, saved.dataset_hash) == ("/data/ü graph", "abc")
 
 
@@ -67,6 +88,24 @@ def test_a_written_configuration_reads_back_the_same(tmp_path: Path) -> None:
 def test_what_cannot_work_is_refused(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         replace(WHOLE, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"hops": 0}, "hops must be from 1 to 100, got 0"),
+        ({"operators": ()}, "operators must be one operator or several, got \\[\\]"),
+        ({"direction": "up"}, "direction must be one of in, out, both, got 'up'"),
+        ({"dtype": "int8"}, "dtype must be one of float32, float16, bfloat16, got 'int8'"),
+        ({"shuffle": "columns"}, "shuffle must be one of auto, rows, chunks, got 'columns'"),
+        ({"placement": "cloud"}, "placement must be one of auto, memory, disk, got 'cloud'"),
+        ({"chunk_rows": 0}, "chunk_rows must be from 1 to 2147483647, got 0"),
+        ({"model": "hoga", "hidden": 12}, "hidden must be a multiple of 8 heads, got 12"),
+    ],
+)
+def test_what_cannot_work_with_hops_is_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        replace(WHOLE_OF_HOPS, **changes)
 
 
 def test_an_unknown_option_lists_the_known_ones_and_the_nearest() -> None:
@@ -141,14 +180,17 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_options_that_differ_are_named() -> None:
-    assert differing_options(WHOLE, replace(WHOLE, epochs=4, seed=1)) == ["epochs", "seed"]
+    assert differing_options(asdict(WHOLE), replace(WHOLE, epochs=4, seed=1)) == ["epochs", "seed"]
 
 
 @pytest.mark.parametrize("preset", ["cora", "oewn", "tolokers"])
-@pytest.mark.parametrize("model", [None, *LAYERS])
+@pytest.mark.parametrize("model", [None, *LAYERS, *HOP_MODELS])
 def test_a_preset_is_valid_for_every_model(preset: str, model: str | None) -> None:
     options = load_preset(preset, model)
     assert options["model"] == (model or tomllib.loads(text_of(preset))["model"])
+    if model in HOP_MODELS:
+        replace(WHOLE_OF_HOPS, **options)
+        return
     layers = options["layers"]
     for name in ("fanout", "eval_fanout"):
         counts = options[name]

@@ -17,7 +17,7 @@ LAYERS = {
     3: ["sampling", "features", "propagation", "embedding", "device"],
     4: ["models", "rows", "batch_stream", "pipeline", "packing"],
     5: ["planning"],
-    6: ["loader", "training"],
+    6: ["loader", "hop_loader", "training"],
     7: ["report", "summary", "stages", "terminal", "cli", "__init__", "__main__"],
 }
 # Layer 3's folders meet only higher up: a sampler must not know where features lie.

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_geometric.nn import GAT, GCN, GATConv, GraphSAGE
 
 from diskhop._native import BufferPool, make_neighbor_sampler
-from diskhop.config import TrainConfig
+from diskhop.config import SampledConfig
 from diskhop.errors import ConfigError
 from diskhop.models import LAYERS, Block, Network, build_model
 from diskhop.models.aggregate import LayerBlock, mean_beside_self, weighted_sum
@@ -26,7 +26,7 @@ IN_DIM, HIDDEN, OUT_DIM = 5, 8, 3
 PYG_MODELS = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}
 
 
-def make_config(model: str, fanout: tuple[int, ...], **options: Any) -> TrainConfig:
+def make_config(model: str, fanout: tuple[int, ...], **options: Any) -> SampledConfig:
     chosen: dict[str, Any] = {
         "model": model,
         "layers": len(fanout),
@@ -46,7 +46,7 @@ def make_config(model: str, fanout: tuple[int, ...], **options: Any) -> TrainCon
         "engine": "auto",
         "threads": 1,
     }
-    return TrainConfig(**{**chosen, **options})
+    return SampledConfig(**{**chosen, **options})
 
 
 class Graph:

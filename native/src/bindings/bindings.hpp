@@ -25,7 +25,9 @@ void bind_io(nanobind::module_& module);
 void bind_linear(nanobind::module_& module);
 void bind_order(nanobind::module_& module);
 void bind_packed_slots(nanobind::module_& module);
+void bind_propagate(nanobind::module_& module);
 void bind_rows(nanobind::module_& module);
 void bind_sampling(nanobind::module_& module);
+void bind_tiles(nanobind::module_& module);
 
 }  // namespace diskhop

@@ -18,6 +18,8 @@ NB_MODULE(_native, module) {
   diskhop::bind_linear(module);
   diskhop::bind_order(module);
   diskhop::bind_packed_slots(module);
+  diskhop::bind_propagate(module);
   diskhop::bind_rows(module);
   diskhop::bind_sampling(module);
+  diskhop::bind_tiles(module);
 }

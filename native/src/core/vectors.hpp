@@ -70,4 +70,27 @@ using HalfWords [[gnu::vector_size(32)]] = std::uint16_t;
   std::memcpy(to, &halves, count == vector_floats ? sizeof halves : count * sizeof(std::uint16_t));
 }
 
+[[gnu::always_inline]] inline void store(Float16* to, std::size_t count, const Floats& values) {
+  Words words;
+  std::memcpy(&words, &values, sizeof words);
+  const Words sign = (words >> 16) & 0x8000;
+  const Words magnitude = words & 0x7fffffff;
+  // Below 2^-14 the sum with a half has the fraction in its lowest bits, rounded by the addition itself.
+  Floats shifted;
+  std::memcpy(&shifted, &magnitude, sizeof shifted);
+  shifted += 0.5F;
+  Words small;
+  std::memcpy(&small, &shifted, sizeof small);
+  small -= 0x3f000000;
+  const Words normal = (magnitude - (112U << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+  const Words is_small = magnitude < 0x38800000;
+  const Words is_large = magnitude >= 0x477ff000;  // rounds to 2^16 or more
+  const Words is_nan = magnitude > 0x7f800000;
+  Words halves32 = (is_small & small) | (~is_small & normal);
+  halves32 = (is_large & 0x7c00) | (~is_large & halves32);
+  halves32 = ((is_nan & 0x7e00) | (~is_nan & halves32)) | sign;
+  const HalfWords halves = __builtin_convertvector(halves32, HalfWords);
+  std::memcpy(to, &halves, count == vector_floats ? sizeof halves : count * sizeof(std::uint16_t));
+}
+
 }  // namespace diskhop

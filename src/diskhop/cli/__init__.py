@@ -12,6 +12,7 @@ import diskhop.cli.derived
 import diskhop.cli.doctor
 import diskhop.cli.export
 import diskhop.cli.generate
+import diskhop.cli.propagate
 import diskhop.cli.train  # noqa: F401
 from diskhop.cli.app import main, run
 

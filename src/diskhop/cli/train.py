@@ -18,7 +18,7 @@ def train(
     dataset: Annotated[
         Path | None, typer.Argument(metavar="DATASET", help="A dataset's folder.", show_default=False)
     ] = None,
-    model: Annotated[str | None, typer.Option(help="sage, gcn or gat.")] = None,
+    model: Annotated[str | None, typer.Option(help="sage, gcn, gat; or sgc, sign, hoga, on hops made before.")] = None,
     memory: Annotated[str | None, typer.Option(help="For graph data, as 2GB or 512MiB.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="RUN", help="A new folder for all that the run leaves.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last epoch in --out.")] = False,
@@ -39,9 +39,9 @@ def train(
     patience: Annotated[int | None, typer.Option(help="Stop after so many epochs without a better validation.")] = None,
     metric: Annotated[str | None, typer.Option(help="accuracy or auc.")] = None,
     split: Annotated[int | None, typer.Option(help="Which of several splits.")] = None,
-    layers: Annotated[int | None, typer.Option(help="One for each hop.")] = None,
+    layers: Annotated[int | None, typer.Option(help="One for each hop; of sign and hoga, of the perceptron.")] = None,
     hidden: Annotated[int | None, typer.Option(help="Width of the hidden layers.")] = None,
-    heads: Annotated[int | None, typer.Option(help="Attention heads (gat).")] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads (gat, hoga).")] = None,
     norm: Annotated[str | None, typer.Option(help="none, batch or layer.")] = None,
     residual: Annotated[bool | None, typer.Option(help="Add each layer's input to its output.")] = None,
     normalize_input: Annotated[bool | None, typer.Option(help="Scale each row of features to sum 1.")] = None,
@@ -64,10 +64,21 @@ def train(
     pinned: Annotated[
         str | None, typer.Option(help="By what static and packed choose their rows: degree or accesses.")
     ] = None,
-    disk: Annotated[str | None, typer.Option(help="For batches sampled ahead (belady) and packed (packed).")] = None,
+    disk: Annotated[
+        str | None, typer.Option(help="For batches sampled ahead (belady) and packed (packed), and for hops.")
+    ] = None,
     scratch: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where those lie; default: DATASET/derived.")
     ] = None,
+    hops: Annotated[int | None, typer.Option(help="That features are aggregated over (sgc, sign, hoga).")] = None,
+    operator: Annotated[
+        list[str] | None, typer.Option(help="Which aggregates: sgc, sign, row, ppr:alpha=0.1, heat:t=3; repeatable.")
+    ] = None,
+    direction: Annotated[str | None, typer.Option(help="Of edges that it takes: in, out or both.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Of stored hops: float32, float16 or bfloat16.")] = None,
+    shuffle: Annotated[str | None, typer.Option(help="An epoch's order, of rows or chunks; auto by placement.")] = None,
+    chunk_rows: Annotated[int | None, typer.Option(help="Rows of a chunk; default: of a batch.")] = None,
+    placement: Annotated[str | None, typer.Option(help="Where hops are trained from: auto, memory, disk.")] = None,
     engine: Annotated[str | None, typer.Option(help="How the disk is read: auto, uring, threads.")] = None,
     threads: Annotated[int | None, typer.Option(help="For sampling and computing together.")] = None,
     as_json: Json = False,
@@ -111,6 +122,13 @@ def train(
         "pinned": pinned,
         "disk_bytes": None if disk is None else parse_bytes(disk),
         "scratch": None if scratch is None else str(scratch.absolute()),
+        "hops": hops,
+        "operators": tuple(operator) if operator else None,
+        "direction": direction,
+        "dtype": dtype,
+        "shuffle": shuffle,
+        "chunk_rows": chunk_rows,
+        "placement": placement,
         "engine": engine,
         "threads": threads,
     }

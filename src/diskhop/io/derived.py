@@ -1,8 +1,8 @@
 """Derived files: what diskhop made of a dataset and would make again, listed and removed (`diskhop clean`).
 
-They are folders, side by side in one folder, told by their names: scratch of a run (io/scratch.py), packed layouts, and
-packing that was not finished. Whoever uses one holds a lock on it (flock), shared or not. All else in the folder is
-somebody's and is left alone, without a look inside.
+They are folders, side by side in one folder, told by their names: scratch of a run (io/scratch.py), packed layouts, hop
+tables, and packing and propagation that were not finished. Whoever uses one holds a lock on it (flock), shared or not.
+All else in the folder is somebody's and is left alone, without a look inside.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from diskhop.errors import ConfigError
 from diskhop.io.atomic import destination_errors, remove_tree
 from diskhop.io.scratch import is_scratch
 
-# Of a packed layout: without it the rest is not one.
-LAYOUT_FILE = "layout.json"
+# Of a packed layout, and of hop tables: without it the rest is not one.
+LAYOUT_FILE, TABLES_FILE = "layout.json", "tables.json"
 # Whole names, narrow ones: a scratch folder may be shared with anybody's files.
 _KINDS = {
     r"run-[a-z0-9_]{8}": "scratch of a run",
     r"packed-[0-9a-f]{8,}": "packed layout",
     r"\.packed-[0-9a-f]{8,}\.(work|partial)": "unfinished packing",
+    r"propagated-[0-9a-f]{8,}": "hop tables",
+    r"\.propagated-[0-9a-f]{8,}\.(work|partial)": "unfinished propagation",
 }
 _FOREIGN = "not made by diskhop"
 
@@ -83,8 +85,9 @@ def _remove(entry: DerivedEntry) -> DerivedEntry:
         return replace(entry, kept_because=reason)
     try:
         with destination_errors(entry.path):
-            # First of all: what an interruption leaves must not pass for a layout.
-            (entry.path / LAYOUT_FILE).unlink(missing_ok=True)
+            # First of all: what an interruption leaves must not pass for a layout, or for tables.
+            for manifest in (LAYOUT_FILE, TABLES_FILE):
+                (entry.path / manifest).unlink(missing_ok=True)
             remove_tree(entry.path)
     finally:
         if descriptor is not None:

@@ -1,24 +1,50 @@
-"""The models: PyG's layers, each on what it needs of a sampled batch. A new one is a file and a line here."""
+"""The models, of two kinds: PyG's layers, each on what it needs of a sampled batch; and those of rows of hop tables.
+
+A new one is a file and a line here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from diskhop.config import TrainConfig, require_known
+from torch import nn
+
+from diskhop.config import HopConfig, SampledConfig, TrainConfig, require_known
 from diskhop.models.activation import elu, relu
 from diskhop.models.aggregate import Block
 from diskhop.models.gat import GatLayer
 from diskhop.models.gcn import GcnLayer
+from diskhop.models.hoga import Hoga
+from diskhop.models.hop_layers import HopNetwork
 from diskhop.models.matmul import fastest_products
 from diskhop.models.network import MakeLayer, Network
 from diskhop.models.norms import NORMS
 from diskhop.models.products import Products, require_products
 from diskhop.models.sage import SageLayer
+from diskhop.models.sgc import Sgc
+from diskhop.models.sign import Sign
 
-__all__ = ["LAYERS", "Block", "GatLayer", "GcnLayer", "Network", "SageLayer", "build_model", "fastest_products"]
+__all__ = [
+    "HOP_MODELS",
+    "LAYERS",
+    "Block",
+    "GatLayer",
+    "GcnLayer",
+    "Hoga",
+    "HopNetwork",
+    "Network",
+    "SageLayer",
+    "Sgc",
+    "Sign",
+    "build_hop_model",
+    "build_model",
+    "config_kind",
+    "fastest_products",
+    "hops_read",
+]
 
 
-def _gat(config: TrainConfig, products: Products) -> MakeLayer:
+def _gat(config: SampledConfig, products: Products) -> MakeLayer:
     def make(in_dim: int, out_dim: int, is_last: bool) -> GatLayer:
         # One head gives the classes, as published for Cora: 8 averaged heads, PyG's choice, cost 1.5 points there.
         heads = 1 if is_last else config.heads
@@ -27,19 +53,74 @@ def _gat(config: TrainConfig, products: Products) -> MakeLayer:
     return make
 
 
-LAYERS: dict[str, Callable[[TrainConfig, Products], MakeLayer]] = {
+LAYERS: dict[str, Callable[[SampledConfig, Products], MakeLayer]] = {
     "sage": lambda _, products: lambda in_dim, out_dim, is_last: SageLayer(in_dim, out_dim, products),
     "gcn": lambda _, products: lambda in_dim, out_dim, is_last: GcnLayer(in_dim, out_dim, products),
     "gat": _gat,
 }
 
 
-def build_model(config: TrainConfig, in_dim: int, out_dim: int) -> Network:
+def _sgc(config: HopConfig, products: Products, in_dim: int, num_tables: int, num_outputs: int) -> Sgc:
+    return Sgc(in_dim, num_outputs, dropout=config.dropout, products=products)
+
+
+def _sign(config: HopConfig, products: Products, in_dim: int, num_tables: int, num_outputs: int) -> Sign:
+    return Sign(
+        in_dim,
+        num_tables,
+        config.hidden,
+        num_outputs,
+        config.layers,
+        norm=config.norm,
+        dropout=config.dropout,
+        products=products,
+    )
+
+
+def _hoga(config: HopConfig, products: Products, in_dim: int, num_tables: int, num_outputs: int) -> Hoga:
+    return Hoga(
+        in_dim,
+        num_tables,
+        config.hidden,
+        num_outputs,
+        config.layers,
+        heads=config.heads,
+        norm=config.norm,
+        dropout=config.dropout,
+        products=products,
+    )
+
+
+# (config, products, in_dim, num_tables, num_outputs) -> a module that maps (tables, batch, in_dim) to logits.
+HOP_MODELS: dict[str, Callable[[HopConfig, Products, int, int, int], nn.Module]] = {
+    "sgc": _sgc,
+    "sign": _sign,
+    "hoga": _hoga,
+}
+
+
+def hops_read(model: str, num_tables: int) -> range:
+    """Which tables a hop model reads, by place: of the one linear layer of sgc the last alone."""
+    return range(num_tables - 1 if model == "sgc" else 0, num_tables)
+
+
+def config_kind(model: str) -> type[TrainConfig]:
+    """The kind of configuration that a model takes. Raises ConfigError for a name that no model has."""
+    require_known("model", model, (*LAYERS, *HOP_MODELS))
+    return HopConfig if model in HOP_MODELS else SampledConfig
+
+
+def build_hop_model(config: HopConfig, in_dim: int, num_tables: int, num_outputs: int) -> HopNetwork:
+    """Make the hop model that a configuration names, its parameters drawn from torch's generator."""
+    require_known("model", config.model, HOP_MODELS)
+    model = HOP_MODELS[config.model](config, _products(config), in_dim, num_tables, num_outputs)
+    return HopNetwork(model, input_dropout=config.input_dropout, normalize_input=config.normalize_input)
+
+
+def build_model(config: SampledConfig, in_dim: int, out_dim: int) -> Network:
     """Make the model that a configuration names, its parameters drawn from torch's generator."""
     require_known("model", config.model, LAYERS)
-    require_known("norm", config.norm, NORMS)
-    products = Products(config.matmul, config.precision)
-    require_products(products)
+    products = _products(config)
     return Network(
         LAYERS[config.model](config, products),
         in_dim,
@@ -54,3 +135,10 @@ def build_model(config: TrainConfig, in_dim: int, out_dim: int) -> Network:
         normalize_input=config.normalize_input,
         products=products,
     )
+
+
+def _products(config: TrainConfig) -> Products:
+    require_known("norm", config.norm, NORMS)
+    products = Products(config.matmul, config.precision)
+    require_products(products)
+    return products

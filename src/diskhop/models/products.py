@@ -95,9 +95,9 @@ class Linear(nn.Linear):
         super().__init__(in_dim, out_dim)
         self._products = products
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(rows, in_dim) -> (rows, out_dim)."""
-        return self._products.linear(x, self.weight, self.bias)
+    def forward(self, x: Tensor, rectifier: Rectifier | None = None) -> Tensor:
+        """(rows, in_dim) -> (rows, out_dim), rectified if need be."""
+        return self._products.linear(x, self.weight, self.bias, rectifier)
 
 
 class _Linear(torch.autograd.Function):

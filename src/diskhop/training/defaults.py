@@ -7,10 +7,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diskhop.budget import format_bytes
-from diskhop.config import ALL_NEIGHBORS, AUTO_ENGINE, TrainConfig, check_options, read_toml, require_known
+from diskhop.config import (
+    ALL_NEIGHBORS,
+    AUTO,
+    HopConfig,
+    SampledConfig,
+    TrainConfig,
+    check_options,
+    options_of,
+    read_toml,
+    require_known,
+)
 from diskhop.dataset.dataset import Dataset
+from diskhop.errors import ConfigError
 from diskhop.io.memory import default_memory_bytes, default_threads
-from diskhop.models import LAYERS
+from diskhop.models import HOP_MODELS, LAYERS, config_kind
 from diskhop.models.matmul import bfloat16_ratio, choose_matmul
 from diskhop.models.products import PRECISIONS
 from diskhop.planning.defaults import DEFAULT_STORE
@@ -38,12 +49,17 @@ def list_presets() -> list[str]:
 
 
 def load_preset(name: str, model: str | None = None) -> dict[str, Any]:
-    """Options of a preset for a model, by default the preset's own. A table by a model's name refines the rest."""
+    """Options of a preset for a model, by default the preset's own; of the rest, those that the model's kind has.
+
+    A table by a model's name refines them. Raises ConfigError for an unknown preset or model.
+    """
     require_known("preset", name, list_presets())
     content = read_toml(_PRESETS / f"{name}.toml")
-    refinements = {known: content.pop(known, {}) for known in LAYERS}
+    refinements = {known: content.pop(known, {}) for known in (*LAYERS, *HOP_MODELS)}
     chosen = content["model"] if model is None else model
-    return check_options({**content, **refinements.get(chosen, {}), "model": chosen}, f"preset '{name}'")
+    known = options_of(config_kind(chosen))
+    shared = {option: value for option, value in content.items() if option in known}
+    return check_options({**shared, **refinements[chosen], "model": chosen}, f"preset '{name}'")
 
 
 def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | None = None) -> Resolved:
@@ -55,26 +71,20 @@ def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | N
     given = check_options(options, "training")
     if preset is not None:
         given = {**load_preset(preset, given.get("model")), **given}
-    chosen: dict[str, Any] = {}
-    reasons: list[str] = []
-
-    def choose(name: str, value: Any, reason: str) -> Any:
-        if name not in given:
-            chosen[name] = value
-            reasons.append(f"{name} {_show(value)}: {reason}")
-        return given.get(name, value)
+    choices = _Choices(given)
+    choose, reasons = choices.choose, choices.reasons
 
     model = choose("model", "sage", "learns from sampled neighbours, on any graph")
-    require_known("model", model, LAYERS)
-    layers = _choose_layers(given, choose)
+    kind = config_kind(model)
+    _refuse_other_kinds(given, kind, model)
+    if kind is HopConfig:
+        _choose_hops(dataset, model, choices)
+    else:
+        _choose_sampling(dataset, choices)
     choose("hidden", 128, "wide enough for most graphs, quick on a CPU")
     choose("norm", "layer", "trains steadily at any batch size")
     choose("dropout", 0.5, "the usual guard against learning by heart")
     choose("lr", 0.003, "suits Adam with batches of some hundreds")
-    choose("fanout", (10,) * layers, "neighbours a hop, bounds a batch whatever the degrees")
-    is_small = dataset.num_edges <= _MOST_EDGES_FOR_ALL_NEIGHBORS
-    eval_reason = "all neighbours, the graph is small" if is_small else "more than in training, still bounded"
-    choose("eval_fanout", ((ALL_NEIGHBORS if is_small else 20),) * layers, eval_reason)
 
     if dataset.num_splits > 1:
         choose("split", 0, f"the first of {dataset.num_splits}")
@@ -85,7 +95,6 @@ def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | N
     seeds = task.seeds
     reasons += task.reasons
     batch_size = choose("batch_size", min(1000, len(seeds.train)), f"of {len(seeds.train)} training nodes")
-    choose("eval_batch_size", 1000, "as many as keep a batch small")
     num_batches = min(-(-len(seeds.train) // batch_size), given.get("max_batches", 0) or len(seeds.train))
     epochs = min(max(-(-_WANTED_STEPS // num_batches), _FEWEST_EPOCHS), _MOST_EPOCHS)
     epochs = choose("epochs", epochs, f"{num_batches} batches each, {epochs * num_batches} steps at most")
@@ -99,8 +108,9 @@ def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | N
         f"labels are {dataset.num_tasks or dataset.num_classes} {'tasks' if dataset.num_tasks else 'classes'}",
     )
     choose("memory_bytes", memory_bytes, f"{format_bytes(memory_bytes)}, half of what is free")
-    choose("store", DEFAULT_STORE, "reads what a batch needs, works within any memory")
-    choose("engine", AUTO_ENGINE, "the best that works here")
+    if kind is HopConfig:
+        choose("chunk_rows", batch_size, "as many as a batch, which loses no accuracy (PP-GNN, section 6)")
+    choose("engine", AUTO, "the best that works here")
     threads = choose("threads", default_threads(), "the cores that this process may use")
     precision = given.get("precision", "float32")
     require_known("precision", precision, PRECISIONS)
@@ -113,19 +123,72 @@ def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | N
             f"precision bfloat16: as asked, but its products take {ratio:.1f} times as long here as float32's"
         )
 
-    complete = {**chosen, **given}
-    for name in ("fanout", "eval_fanout"):
-        if len(complete[name]) == 1:
-            complete[name] = complete[name] * layers
-    return Resolved(TrainConfig(**complete), reasons, task)
+    return Resolved(kind(**choices.complete), reasons, task)
 
 
-def _choose_layers(given: Mapping[str, Any], choose: Any) -> int:
+class _Choices:
+    """Options that were given, and those chosen besides, with a line of reason each."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = given
+        self.complete = dict(given)
+        self.reasons: list[str] = []
+
+    def choose(self, name: str, value: Any, reason: str) -> Any:
+        """What was given or chosen already, or else this value."""
+        if name not in self.complete:
+            self.complete[name] = value
+            self.reasons.append(f"{name} {_show(value)}: {reason}")
+        return self.complete[name]
+
+
+def _refuse_other_kinds(given: Mapping[str, Any], kind: type[TrainConfig], model: str) -> None:
+    models = ", ".join(HOP_MODELS if kind is SampledConfig else LAYERS)
+    for name in given:
+        if name not in options_of(kind):
+            raise ConfigError(f"training: option '{name}' is for {models}, not for model '{model}': leave it out")
+
+
+def _choose_sampling(dataset: Dataset, choices: _Choices) -> None:
+    choose, given = choices.choose, choices.given
+    lists = [given[name] for name in ("fanout", "eval_fanout") if len(given.get(name, ())) > 1]
+    if lists:
+        layers = choose("layers", len(lists[0]), "one for each hop of the fan-out")
+    else:
+        layers = choose("layers", 2, "two hops reach most of what helps")
+    choose("fanout", (10,) * layers, "neighbours a hop, bounds a batch whatever the degrees")
+    is_small = dataset.num_edges <= _MOST_EDGES_FOR_ALL_NEIGHBORS
+    eval_reason = "all neighbours, the graph is small" if is_small else "more than in training, still bounded"
+    choose("eval_fanout", ((ALL_NEIGHBORS if is_small else 20),) * layers, eval_reason)
     for name in ("fanout", "eval_fanout"):
-        if len(given.get(name, ())) > 1:
-            num_hops = len(given[name])
-            return int(choose("layers", num_hops, f"one for each hop of {name}"))
-    return int(choose("layers", 2, "two hops reach most of what helps"))
+        if len(choices.complete[name]) == 1:
+            choices.complete[name] *= layers
+    choose("eval_batch_size", 1000, "as many as keep a batch small")
+    choose("store", DEFAULT_STORE, "reads what a batch needs, works within any memory")
+
+
+def _choose_hops(dataset: Dataset, model: str, choices: _Choices) -> None:
+    choose = choices.choose
+    if model == "sgc":
+        # What one linear layer has none of.
+        choices.complete = {"layers": 1, "hidden": 1, "norm": "none", **choices.complete}
+        choose("dropout", 0.0, "one linear layer hardly learns by heart")
+        choose("lr", 0.02, "one linear layer takes large steps")
+    choose("hops", 3, "what helps is mostly this near (PP-GNN, figure 2)")
+    choose("operators", ("sgc" if model == "sgc" else "sign",), f"as in the paper on {model}")
+    if model == "sgc" and len(choices.complete["operators"]) > 1:
+        raise ConfigError(
+            f"sgc takes one operator, got {', '.join(choices.complete['operators'])}: take sign for several"
+        )
+    choose("direction", "in", "the dataset's own lists of neighbours: no others need to be made")
+    short = dataset.feature_dtype == "float16"
+    reason = "as the features are" if short else "exact; float16 takes half of the disk and of the reads"
+    choose("dtype", "float16" if short else "float32", reason)
+    choose("layers", 2, "one hidden layer over the hops")
+    if model == "hoga":
+        choose("heads", 1, "enough for so few hops to attend to")
+    choose("shuffle", AUTO, "rows where the tables are in memory, chunks where they are on the disk")
+    choose("placement", AUTO, "memory, if the tables fit")
 
 
 def _show(value: Any) -> str:

@@ -8,41 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import nn
 
 from diskhop.budget import Budget
-from diskhop.config import TrainConfig
+from diskhop.config import HopConfig, SampledConfig, TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import TrainingError
 from diskhop.io.atomic import Injector
-from diskhop.models import Network
-from diskhop.pipeline import open_pipeline
 from diskhop.protocols import Purpose
 from diskhop.training.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
+from diskhop.training.hops import prepare_hops
 from diskhop.training.metrics import require_measurable, require_metric
-from diskhop.training.packing import prepare
 from diskhop.training.run_folder import RunFolder, require_new_folder
+from diskhop.training.sampled import prepare_sampled
 from diskhop.training.seeds import NodeTask, read_task
 from diskhop.training.trainer import NodeTrainer
 from diskhop.training.watch import Watcher
-from diskhop.training.workload import training_workload
-
-_REUSE_REASON = (
-    "samples are drawn once and reused, as asked: every epoch has the batches of the first, in another order, "
-    "which changes what is drawn"
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trained:
     """A finished run: the best model, how it was made, and what result.json holds."""
 
-    model: Network
+    model: nn.Module
     config: TrainConfig
     result: dict[str, Any]
 
@@ -80,20 +74,20 @@ def train_node_classifier(
         for part, ids in (("valid", seeds.valid), ("test", seeds.test)):
             if ids is not None:
                 require_measurable(config.metric, labels[ids], part)
-    workload = training_workload(config, seeds, held)
-    preparation = prepare(dataset, config, workload, seeds.train, budget, watcher)
+    if isinstance(config, HopConfig):
+        prepared = prepare_hops(dataset, config, task, budget, watcher)
+    else:
+        assert isinstance(config, SampledConfig)
+        prepared = prepare_sampled(dataset, config, task, budget, watcher)
     assert labels is not None, "there is no plan for a budget without room for labels"
-    plan = preparation.plan
-    if config.reuse:
-        plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))
-    config = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads)
+    config, plan = prepared.config, prepared.plan
 
     with (
         _reproducible(config.threads),
         budget.reserve("labels", held["labels"]),
         budget.reserve("seeds", held["seeds"]),
     ):
-        trainer = NodeTrainer(dataset, labels, config, watcher)
+        trainer = NodeTrainer(prepared.make_model, labels, config, watcher)
         before_bytes = max(0, _resident_bytes("VmRSS") - labels.nbytes - seeds.num_bytes)
         run = RunFolder(out, injector) if out is not None else None
         state = None
@@ -107,12 +101,12 @@ def train_node_classifier(
             _restore(trainer, state, out)
         watcher.planned(plan)
 
-        with open_pipeline(dataset, plan, budget, expected=workload.seed_sets[0]) as pipeline:
+        with prepared.open(trainer.model) as feed:
             while state.epoch < config.epochs and not _is_out_of_patience(state, config):
-                record = trainer.train_pass(pipeline, seeds.train, state.epoch)
+                record = trainer.train_pass(feed, state.epoch)
                 is_due = (state.epoch + 1) % config.eval_every == 0 or state.epoch + 1 == config.epochs
                 if seeds.valid is not None and is_due:
-                    measured = trainer.evaluate(pipeline, seeds.valid, Purpose.VALID, state.epoch)
+                    measured = trainer.evaluate(feed, Purpose.VALID, state.epoch)
                     record["valid"], record["validation"] = measured
                 state = _advance(state, trainer, record)
                 if run is not None:
@@ -121,7 +115,7 @@ def train_node_classifier(
             trainer.model.load_state_dict(state.best_model)
             tested: dict[str, Any] = {}
             if seeds.test is not None:
-                measured = trainer.evaluate(pipeline, seeds.test, Purpose.TEST, state.epoch)
+                measured = trainer.evaluate(feed, Purpose.TEST, state.epoch)
                 tested["test"], tested["testing"] = measured
 
         peak_bytes = _resident_bytes("VmHWM")
@@ -132,12 +126,12 @@ def train_node_classifier(
             "model": config.model,
             "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
             "seed": config.seed,
-            "reuse": config.reuse,
+            **prepared.facts,
             "peak_rss_bytes": peak_bytes,
             "resident_before_bytes": before_bytes,
             "overhead_bytes": max(before_bytes, peak_bytes - budget.peak_bytes),
             "plan": {**plan.to_dict(), "reserved": budget.table()},
-            **preparation.to_dict(),
+            **prepared.preparation,
             "epochs": state.history,
             "metric": config.metric,
             "best_epoch": state.best_epoch,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.budget import Budget, format_bytes, parse_sizes
-from diskhop.config import SavedRun, TrainConfig, load_config
+from diskhop.config import SampledConfig, SavedRun, load_config
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
 from diskhop.features.packed.layout import Layout, open_layout
@@ -49,7 +49,7 @@ class Preparation:
         return {"preparation": self.steps, "preparation_seconds_an_epoch": seconds / self.num_epochs}
 
 
-def run_samples(config: TrainConfig, train_ids: NodeIds) -> Samples:
+def run_samples(config: SampledConfig, train_ids: NodeIds) -> Samples:
     """The batches that a run trains on."""
     num_batches = -(-len(train_ids) // config.batch_size)
     return Samples(
@@ -63,7 +63,7 @@ def run_samples(config: TrainConfig, train_ids: NodeIds) -> Samples:
 
 
 def prepare(
-    dataset: Dataset, config: TrainConfig, workload: Workload, train_ids: NodeIds, budget: Budget, watcher: Watcher
+    dataset: Dataset, config: SampledConfig, workload: Workload, train_ids: NodeIds, budget: Budget, watcher: Watcher
 ) -> Preparation:
     """Plan a run, with batches that are packed ahead where there are some, or where packing them now pays.
 
@@ -115,6 +115,7 @@ def pack(
     if options.setdefault("store", STORE) != STORE:
         raise ConfigError(f"packing is for the store '{STORE}', not '{options['store']}': leave --store out")
     resolved, reasons, task = resolve_config(opened, {**saved.options, **options}, preset)
+    assert isinstance(resolved, SampledConfig), "models of the other kind have no store"
     watcher.configured(resolved, reasons)
     budget = Budget(resolved.memory_bytes)
     workload = training_workload(resolved, task.seeds, task.held)
@@ -130,7 +131,7 @@ def pack(
 
 def _pack(
     dataset: Dataset,
-    config: TrainConfig,
+    config: SampledConfig,
     workload: Workload,
     plan: Plan,
     budget: Budget,
@@ -152,7 +153,7 @@ def _pack(
         )
 
 
-def _pays(config: TrainConfig, plan: Plan, samples: Samples) -> bool:
+def _pays(config: SampledConfig, plan: Plan, samples: Samples) -> bool:
     """Whether all that a run trains on is packed before it begins."""
     if config.reuse:
         return True
@@ -167,7 +168,7 @@ def _has(layout: Layout, settings: TraceSettings, num_batches: int) -> bool:
     return epoch is not None and epoch.num_batches >= num_batches
 
 
-def _find_layout(dataset: Dataset, config: TrainConfig, samples: Samples) -> tuple[Layout | None, list[str]]:
+def _find_layout(dataset: Dataset, config: SampledConfig, samples: Samples) -> tuple[Layout | None, list[str]]:
     """The layout with most of a run's epochs, and why others are not used."""
     table = dataset.features()
     assert table is not None

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from diskhop.config import TrainConfig, differing_options, dump_config, load_config, missing_options
+from diskhop.config import TrainConfig, differing_options, dump_config, load_config, options_of
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, DestinationError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, write_file
@@ -44,13 +44,13 @@ class RunFolder:
         """Check that this is the same run and return where it stands; None: before its first commit."""
         saved = load_config(self.config_path)
         require_same_dataset(self.config_path, saved.dataset_hash, dataset)
-        missing = missing_options(saved.options)
+        missing = [name for name in options_of(type(config)) if name not in saved.options]
         if missing:
             raise ConfigError(
                 f"{self.config_path}: --resume needs every option of the run, but {', '.join(missing)} "
                 f"{'is' if len(missing) == 1 else 'are'} missing; put the line back, or train into a new folder"
             )
-        different = differing_options(TrainConfig(**saved.options), config)
+        different = differing_options(saved.options, config)
         if different:
             raise ConfigError(
                 f"{self.config_path}: --resume goes on with the same options, but {', '.join(different)} differ; "

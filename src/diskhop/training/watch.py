@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diskhop.config import TrainConfig
-from diskhop.plan import Plan
+from diskhop.plan import HopPlan, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Watcher:
     def configured(self, config: TrainConfig, reasons: list[str]) -> None:
         """The options are complete; why those that nobody gave are as they are."""
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: Plan | HopPlan) -> None:
         """The plan is made; nothing is open yet."""
 
     def announced(self, text: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from diskhop.config import AUTO_ENGINE, TrainConfig
+from diskhop.config import AUTO, SampledConfig
 from diskhop.planning.defaults import Workload
 from diskhop.protocols import NodeIds, Purpose
 from diskhop.sampling.accesses import SeedSet
 from diskhop.training.seeds import SplitSeeds
 
 
-def training_workload(config: TrainConfig, seeds: SplitSeeds, held: dict[str, int]) -> Workload:
+def training_workload(config: SampledConfig, seeds: SplitSeeds, held: dict[str, int]) -> Workload:
     """Seeds of all parts, by the configuration's options; held: bytes kept besides, by name."""
 
     def seed_set(purpose: Purpose, ids: NodeIds) -> SeedSet:
@@ -27,7 +27,7 @@ def training_workload(config: TrainConfig, seeds: SplitSeeds, held: dict[str, in
         seed_sets=tuple(seed_set(purpose, ids) for purpose, ids in parts if ids is not None),
         seed=config.seed,
         store=config.store,
-        engine=None if config.engine == AUTO_ENGINE else config.engine,
+        engine=None if config.engine == AUTO else config.engine,
         threads=config.threads,
         cache_bytes=config.cache_bytes or None,
         disk_bytes=config.disk_bytes or None,

@@ -1,0 +1,207 @@
+"""What benchmarks/prepropagation.py measures, each in a process of its own: see turns.take_turn.
+
+Tables are of random values: what reads and products take does not depend on them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from diskhop._native import BufferPool, File
+from diskhop.hop_loader import HopLoader
+from diskhop.io.derived import TABLES_FILE
+from diskhop.io.engine import open_engine
+from diskhop.models import Hoga, Sgc, Sign, fastest_products
+from diskhop.models.products import Products
+from diskhop.propagation.hop_table import (
+    HopTables,
+    TableFile,
+    TableOperator,
+    TableShape,
+    TableSums,
+    encode_hop_tables,
+    open_hop_tables,
+    table_names,
+)
+from diskhop.propagation.placement import Place
+from diskhop.propagation.row_order import Shuffle
+from diskhop.propagation.strips import REQUEST_BYTES
+
+DIM, HOPS, NUM_CLASSES, HIDDEN, BATCH_SIZE = 128, 3, 47, 256, 8000
+_ROWS_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A loader, and what is trained with it ('' for none). which: tables, None for all. threads: the model's."""
+
+    place: Place
+    shuffle: Shuffle
+    memory_bytes: int
+    which: tuple[int, ...] | None = None
+    num_buffers: int = 2
+    model: str = ""
+    epochs: int = 1
+    threads: int = 1
+
+
+def make_tables(folder: Path, num_rows: int) -> HopTables:
+    """Write tables of labelled rows, or open those that are there."""
+    operators = (TableOperator(name="sign", parameters={}),)
+    shape = TableShape(num_rows=num_rows, dim=DIM, dtype="float32", tile_columns=DIM)
+    if (folder / TABLES_FILE).exists():
+        return open_hop_tables(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for number, name in enumerate(table_names(operators, HOPS)):
+        draws, sums = np.random.default_rng(number), TableSums(shape)
+        with (folder / name).open("wb") as file:
+            for start in range(0, num_rows, _ROWS_AT_ONCE):
+                values = draws.standard_normal((min(_ROWS_AT_ONCE, num_rows - start), DIM), np.float32)
+                sums.add(file.tell(), values.view(np.uint8).reshape(-1))
+                file.write(values.tobytes())
+            file.write(bytes(shape.num_bytes - file.tell()))
+        files.append(TableFile(name=name, num_bytes=shape.num_bytes, checksum=sums.checksum))
+    tables = HopTables(
+        path=folder,
+        dataset_hash="0123456789abcdef",
+        operators=operators,
+        hops=HOPS,
+        shape=shape,
+        files=tuple(files),
+        rows=None,
+    )
+    (folder / TABLES_FILE).write_bytes(encode_hop_tables(tables))
+    return open_hop_tables(folder)
+
+
+def bytes_read_so_far() -> int:
+    """From the disk, by this process."""
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counts["read_bytes"])
+
+
+def read_files(paths: list[Path], depth: int, stages: dict[str, float]) -> None:
+    """The disk alone: files from front to back, in the loader's requests, depth of them in flight."""
+    engine, pool = open_engine("auto").engine, BufferPool(0)
+    buffer = pool.take(depth * REQUEST_BYTES)
+    buffer[:] = 0
+    tickets: list[int] = []
+    begin = time.perf_counter()
+    for path in paths:
+        file = File(str(path), "read")
+        for offset in range(0, file.num_bytes, REQUEST_BYTES):
+            if len(tickets) == depth:
+                engine.wait(tickets.pop(0))
+            place = offset // REQUEST_BYTES % depth * REQUEST_BYTES
+            num_bytes = min(REQUEST_BYTES, file.num_bytes - offset)
+            arrays = (np.array([value], np.uint64) for value in (offset, num_bytes, place))
+            offsets, sizes, places = arrays
+            tickets.append(engine.submit_read(file, offsets, sizes, buffer, places))
+        while tickets:
+            engine.wait(tickets.pop(0))
+    stages["seconds"] = time.perf_counter() - begin
+    stages["bytes"] = sum(path.stat().st_size for path in paths)
+
+
+def run_loader(folder: Path, way: Way, stages: dict[str, float]) -> None:
+    """Epochs over all rows; with a model, trained on them. The median epoch's seconds."""
+    tables = open_hop_tables(folder)
+    torch.set_num_threads(way.threads)
+    loader = HopLoader(
+        tables,
+        batch_size=BATCH_SIZE,
+        which=way.which,
+        place=way.place,
+        shuffle=way.shuffle,
+        memory=way.memory_bytes,
+        num_buffers=way.num_buffers,
+    )
+    step = _make_step(way.model, loader, tables) if way.model else None
+    seconds, stalled, computing = [], [], []
+    with loader:
+        if step is not None:
+            _warm_up(loader, step)
+        before = bytes_read_so_far()
+        for _ in range(way.epochs):
+            begin = time.perf_counter()
+            stall_seconds = step_seconds = 0.0
+            for batch in loader:
+                stall_seconds += batch.stall_seconds
+                if step is not None:
+                    begun = time.perf_counter()
+                    step(batch.x, batch.rows)
+                    step_seconds += time.perf_counter() - begun
+            seconds.append(time.perf_counter() - begin)
+            stalled.append(stall_seconds / seconds[-1])
+            computing.append(step_seconds / seconds[-1])
+        stages["bytes_read"] = (bytes_read_so_far() - before) / way.epochs
+        stages["held_bytes"] = loader.budget.peak_bytes
+    middle = sorted(range(way.epochs), key=seconds.__getitem__)[way.epochs // 2]
+    stages["seconds"] = seconds[middle]
+    stages["stalled"], stages["computing"] = stalled[middle], computing[middle]
+
+
+class _Items(torch.utils.data.Dataset[tuple[Tensor, int]]):
+    """Rows of tables one by one, as one writes it first."""
+
+    def __init__(self, paths: list[Path], num_rows: int) -> None:
+        self._tables = [np.memmap(path, np.float32, "r", shape=(num_rows, DIM)) for path in paths]
+
+    def __len__(self) -> int:
+        return len(self._tables[0])
+
+    def __getitem__(self, row: int) -> tuple[Tensor, int]:
+        return torch.stack([torch.from_numpy(np.array(table[row])) for table in self._tables]), row
+
+
+def run_items(paths: list[Path], num_rows: int, workers: int, num_batches: int, stages: dict[str, float]) -> None:
+    """A few batches of PyTorch's DataLoader, which reads item by item, in random order."""
+    items = _Items(paths, num_rows)
+    loader = torch.utils.data.DataLoader(items, batch_size=BATCH_SIZE, shuffle=True, num_workers=workers)
+    batches: Iterator[Any] = iter(loader)
+    begin = time.perf_counter()
+    for _ in range(num_batches):
+        next(batches)
+    stages["seconds"] = (time.perf_counter() - begin) / num_batches
+    stages["bytes_read"] = bytes_read_so_far()
+
+
+def _make_step(model_name: str, loader: HopLoader, tables: HopTables) -> Any:
+    """One step of training: (x, rows) -> None."""
+    torch.manual_seed(0)
+    products = fastest_products()
+    model = _make_model(model_name, len(loader.which), products)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.001, fused=True)
+    labels = torch.from_numpy(np.random.default_rng(9).integers(0, NUM_CLASSES, tables.num_rows))
+
+    def step(x: Tensor, rows: np.ndarray) -> None:
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), labels[torch.from_numpy(rows)]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return step
+
+
+def _make_model(name: str, num_tables: int, products: Products) -> nn.Module:
+    if name == "sgc":
+        return Sgc(DIM, NUM_CLASSES, products=products)
+    if name == "sign":
+        return Sign(DIM, num_tables, HIDDEN, NUM_CLASSES, 2, products=products)
+    return Hoga(DIM, num_tables, HIDDEN, NUM_CLASSES, 2, products=products)
+
+
+def _warm_up(loader: HopLoader, step: Any) -> None:
+    """Memory and code of the libraries are made in the first steps."""
+    with loader.run(loader.rows[: 3 * BATCH_SIZE]) as batches:
+        for batch in batches:
+            step(batch.x, batch.rows)

@@ -1,0 +1,105 @@
+// One hop of pre-propagation for some columns of a hop table: sums over neighbour lists, streamed from disk to disk.
+//
+// A *hop table* is a file of tiles: rows in *groups* of 4096, each group in *tiles* of 4 columns, row-major within a
+// tile, tile (g, c) at value (g * num_tiles + c) * 16384; the last group and tile are filled up with zeros. A *block*
+// is some adjacent tiles of all rows in memory, as float (rows, columns). A *pass* makes of it the same columns of the
+// next hop. Only the block is resident: lists, scales and rows stream through *staging*, memory of the caller's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "diskhop/aggregate.hpp"
+#include "diskhop/engine.hpp"
+#include "diskhop/file.hpp"
+
+namespace diskhop {
+
+inline constexpr std::uint64_t group_rows = 4096;
+inline constexpr std::uint64_t tile_columns = 4;
+/// A list's sum is made of sums of its parts, cut where the edge array has a multiple of so many edges, added in order.
+inline constexpr std::uint64_t piece_edges = 16'384;
+
+enum class ValueFormat { float32, float16, bfloat16 };
+[[nodiscard]] constexpr std::uint64_t value_bytes(ValueFormat format) noexcept {
+  return format == ValueFormat::float32 ? 4 : 2;
+}
+
+/// Some columns of a hop table: its tiles from first_tile on, as many as the block has.
+struct TableColumns {
+  const File* file = nullptr;
+  ValueFormat format = ValueFormat::float32;
+  std::uint64_t num_tiles = 0;  // of the table
+  std::uint64_t first_tile = 0;
+};
+
+/// In-neighbour lists in CSC: indptr int64 (nodes + 1), indices uint32 or int64 (edges), each from an offset of a file.
+struct ListFiles {
+  const File* indptr = nullptr;
+  std::uint64_t indptr_offset = 0;
+  const File* indices = nullptr;
+  std::uint64_t indices_offset = 0;
+  unsigned index_bytes = 4;
+  std::uint64_t num_nodes = 0;
+  std::uint64_t num_edges = 0;
+};
+
+/// Row i of the output is product_scale * row_scale[i] * (sum of list i's rows + self_weight * row i)
+/// + addend_scale * addend[i].
+struct PassFormula {
+  const File* row_scale = nullptr;  // float32 (nodes); none: 1
+  float product_scale = 1;
+  float self_weight = 0;
+  std::optional<TableColumns> addend;
+  float addend_scale = 0;
+};
+
+/// What moves the bytes and how much memory that takes. Staging is aligned to 4096.
+struct Streaming {
+  Engine& engine;
+  std::span<std::byte> staging;
+  unsigned num_threads = 1;
+  InstructionSet instructions = best_instruction_set();
+};
+
+struct StreamCounts {
+  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_written = 0;
+  double seconds_waiting = 0;  // while nothing could be handed to a thread for want of bytes or of free staging
+};
+
+struct LoadCounts {
+  StreamCounts stream;
+  std::uint64_t num_bad_rows = 0;      // with a value that is infinite or not a number, as stored
+  std::vector<std::int64_t> bad_rows;  // the first five, ascending
+};
+
+/// Lists that name nodes which do not exist, or do not follow each other.
+class DamagedListsError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Fills a block, row i times scale[i] (float32 (rows); no file: 1). `columns` of the block: a multiple of 4.
+///
+/// All three read and write in large pieces, several in flight, while up to num_threads threads compute. They throw
+/// std::invalid_argument for sizes that do not fit together and for too little staging, naming the least, before
+/// anything is read; IoError or CrashError for a transfer that failed. Nothing is in flight once they have returned or
+/// thrown; what was to be filled is then not to be used. Files that are written are complete, not yet on the disk.
+LoadCounts load_block(const Streaming& streaming, const TableColumns& table, const File* scale,
+                      const Matrix<float>& block);
+
+/// Writes the block's columns of the next hop; see PassFormula. Adds in float, a list's parts in order (see
+/// piece_edges), rounds to nearest even: bits depend neither on threads nor on staging. Throws also DamagedListsError.
+StreamCounts run_pass(const Streaming& streaming, const ListFiles& lists, const Matrix<const float>& block,
+                      const PassFormula& formula, const TableColumns& out);
+
+/// out = first_scale * first + second_scale * second over whole tables of `num_rows` rows, of any format each.
+StreamCounts combine_tables(const Streaming& streaming, std::uint64_t num_rows, const TableColumns& first,
+                            float first_scale, const TableColumns& second, float second_scale, const TableColumns& out);
+
+}  // namespace diskhop

@@ -1,0 +1,147 @@
+// Hops of pre-propagation: see propagate.hpp.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.hpp"
+#include "bindings.hpp"
+#include "diskhop/buffer.hpp"
+#include "diskhop/propagate.hpp"
+
+namespace nb = nanobind;
+
+namespace diskhop {
+namespace {
+
+using BlockArray = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+ValueFormat parse_format(const std::string& dtype) {
+  if (dtype == "float32") return ValueFormat::float32;
+  if (dtype == "float16") return ValueFormat::float16;
+  if (dtype == "bfloat16") return ValueFormat::bfloat16;
+  throw std::invalid_argument("dtype '" + dtype + "' is not one of: float32, float16, bfloat16");
+}
+
+Matrix<float> as_block(const BlockArray& block) {
+  return {block.data(), block.shape(0), block.shape(1), block.shape(1)};
+}
+
+/// Lists, the memory that everything streams through, and what the last load found.
+class BoundPass {
+ public:
+  BoundPass(Engine& engine, const ListFiles& lists, unsigned num_threads, std::uint64_t staging_bytes)
+      : engine_(engine), lists_(lists), num_threads_(num_threads), staging_(staging_bytes) {}
+
+  std::uint64_t load(const File& file, const std::string& dtype, std::uint64_t num_tiles, std::uint64_t first_tile,
+                     const BlockArray& block, const File* scale) {
+    const TableColumns table{
+        .file = &file, .format = parse_format(dtype), .num_tiles = num_tiles, .first_tile = first_tile};
+    const Matrix<float> rows = as_block(block);
+    const nb::gil_scoped_release unlocked;
+    loaded_ = load_block(streaming(), table, scale, rows);
+    return loaded_.num_bad_rows;
+  }
+
+  StreamCounts run(const BlockArray& block, const File& out, const std::string& dtype, std::uint64_t num_tiles,
+                   std::uint64_t first_tile, const File* row_scale, float product_scale, float self_weight,
+                   const File* addend, float addend_scale, const std::string& addend_dtype) {
+    const TableColumns to{
+        .file = &out, .format = parse_format(dtype), .num_tiles = num_tiles, .first_tile = first_tile};
+    PassFormula formula;
+    formula.row_scale = row_scale;
+    formula.product_scale = product_scale;
+    formula.self_weight = self_weight;
+    if (addend != nullptr) {
+      formula.addend = TableColumns{
+          .file = addend, .format = parse_format(addend_dtype), .num_tiles = num_tiles, .first_tile = first_tile};
+      formula.addend_scale = addend_scale;
+    }
+    const Matrix<float> rows = as_block(block);
+    const nb::gil_scoped_release unlocked;
+    return run_pass(streaming(), lists_, {rows.data, rows.num_rows, rows.num_columns, rows.stride}, formula, to);
+  }
+
+  StreamCounts combine(const File& first, const std::string& first_dtype, float first_scale, const File& second,
+                       const std::string& second_dtype, float second_scale, const File& out,
+                       const std::string& out_dtype, std::uint64_t num_tiles) {
+    const auto whole = [&](const File& file, const std::string& dtype) {
+      return TableColumns{.file = &file, .format = parse_format(dtype), .num_tiles = num_tiles};
+    };
+    const TableColumns from = whole(first, first_dtype);
+    const TableColumns other = whole(second, second_dtype);
+    const TableColumns to = whole(out, out_dtype);
+    const nb::gil_scoped_release unlocked;
+    return combine_tables(streaming(), lists_.num_nodes, from, first_scale, other, second_scale, to);
+  }
+
+  [[nodiscard]] const LoadCounts& loaded() const noexcept { return loaded_; }
+
+ private:
+  [[nodiscard]] Streaming streaming() const {
+    return {.engine = engine_, .staging = {staging_.data(), staging_.num_bytes()}, .num_threads = num_threads_};
+  }
+
+  Engine& engine_;
+  ListFiles lists_;
+  unsigned num_threads_;
+  Buffer staging_;
+  LoadCounts loaded_;
+};
+
+void translate(const std::exception_ptr& thrown, void* /*unused*/) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const DamagedListsError& error) {
+    set_error("FormatError", error.what() + std::string("; run 'diskhop verify' on the dataset"));
+  }
+}
+
+}  // namespace
+
+void bind_propagate(nb::module_& module) {
+  using namespace nb::literals;
+  nb::register_exception_translator(translate);
+
+  nb::class_<StreamCounts>(module, "StreamCounts")
+      .def_ro("bytes_read", &StreamCounts::bytes_read)
+      .def_ro("bytes_written", &StreamCounts::bytes_written)
+      .def_ro("seconds_waiting", &StreamCounts::seconds_waiting);
+
+  nb::class_<BoundPass>(module, "PropagationPass")
+      .def(
+          "__init__",
+          [](BoundPass* self, Engine& engine, const File& indptr, std::uint64_t indptr_offset, const File& indices,
+             std::uint64_t indices_offset, unsigned index_bytes, std::uint64_t num_nodes, std::uint64_t num_edges,
+             unsigned num_threads, std::uint64_t staging_bytes) {
+            const ListFiles lists{.indptr = &indptr,
+                                  .indptr_offset = indptr_offset,
+                                  .indices = &indices,
+                                  .indices_offset = indices_offset,
+                                  .index_bytes = index_bytes,
+                                  .num_nodes = num_nodes,
+                                  .num_edges = num_edges};
+            new (self) BoundPass(engine, lists, num_threads, staging_bytes);
+          },
+          "engine"_a, "indptr"_a, "indptr_offset"_a, "indices"_a, "indices_offset"_a, "index_bytes"_a, "num_nodes"_a,
+          "num_edges"_a, "num_threads"_a, "staging_bytes"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+          nb::keep_alive<1, 5>())
+      .def("load", &BoundPass::load, "file"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a, "block"_a.noconvert(),
+           "scale"_a.none())
+      .def_prop_ro("bad_rows",
+                   [](const BoundPass& self) { return as_array(std::vector<std::int64_t>(self.loaded().bad_rows)); })
+      .def_prop_ro("load_counts", [](const BoundPass& self) { return self.loaded().stream; })
+      .def("run", &BoundPass::run, "block"_a.noconvert(), "out"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a,
+           nb::kw_only(), "row_scale"_a.none(), "product_scale"_a, "self_weight"_a, "addend"_a.none() = nb::none(),
+           "addend_scale"_a = 0.0F, "addend_dtype"_a = "float32")
+      .def("combine", &BoundPass::combine, "first"_a, "first_dtype"_a, "first_scale"_a, "second"_a, "second_dtype"_a,
+           "second_scale"_a, "out"_a, "out_dtype"_a, "num_tiles"_a);
+}
+
+}  // namespace diskhop

@@ -1,0 +1,438 @@
+// Claims about passes: they equal a dense product, in the same bits however they are cut, and fail as a whole.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "../src/core/vectors.hpp"
+#include "check.hpp"
+#include "diskhop/buffer.hpp"
+#include "diskhop/propagate.hpp"
+#include "io_testing.hpp"
+
+using namespace diskhop;
+using diskhop::testing::check;
+using diskhop::testing::check_throws;
+using diskhop::testing::engine_names;
+using diskhop::testing::file_bytes;
+using diskhop::testing::injector_with;
+using diskhop::testing::ScratchFolder;
+
+namespace {
+
+template <typename Value>
+void write_values(const std::string& path, const std::vector<Value>& values, std::uint64_t skipped_bytes = 0) {
+  std::ofstream stream(path, std::ios::binary);
+  stream << std::string(skipped_bytes, '?');
+  stream.write(reinterpret_cast<const char*>(values.data()),
+               static_cast<std::streamsize>(values.size() * sizeof(Value)));
+}
+
+std::uint64_t padded(std::uint64_t num_rows) { return (num_rows + group_rows - 1) / group_rows * group_rows; }
+
+/// Where a hop table has a value.
+std::uint64_t place_of(std::uint64_t row, std::uint64_t column, std::uint64_t num_tiles) {
+  const std::uint64_t tile = row / group_rows * num_tiles + column / tile_columns;
+  return (tile * group_rows + row % group_rows) * tile_columns + column % tile_columns;
+}
+
+/// A graph, features, scales and a table to add, in files.
+struct Case {
+  /// is_exact: of values whose sums have no rounding.
+  Case(std::vector<std::int64_t> list_lengths, std::uint64_t columns, unsigned seed, bool is_exact = false)
+      : num_nodes(list_lengths.size()), num_columns(columns), num_tiles((columns + 3) / 4) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal;
+    indptr.push_back(0);
+    for (const std::int64_t length : list_lengths) indptr.push_back(indptr.back() + length);
+    for (std::int64_t edge = 0; edge < indptr.back(); ++edge) {
+      indices.push_back(static_cast<std::uint32_t>(random() % num_nodes));
+    }
+    features.resize(padded(num_nodes) * num_tiles * tile_columns);
+    addend.resize(features.size());
+    for (std::uint64_t row = 0; row < num_nodes; ++row) {
+      for (std::uint64_t column = 0; column < num_columns; ++column) {
+        const float value = normal(random);
+        features[place_of(row, column, num_tiles)] = is_exact ? std::round(value * 4) / 4 : value;
+        addend[place_of(row, column, num_tiles)] = normal(random);
+      }
+      scales.push_back(is_exact ? 0.5F : static_cast<float>(random() % 1000) / 1000);
+    }
+    scales.resize(padded(num_nodes));
+    write_values(folder.file("indptr"), indptr, indptr_offset);
+    write_values(folder.file("indices"), indices, indices_offset);
+    write_values(folder.file("wide-indices"), std::vector<std::int64_t>(indices.begin(), indices.end()), 8);
+    write_values(folder.file("features"), features);
+    write_values(folder.file("addend"), addend);
+    write_values(folder.file("scales"), scales);
+  }
+
+  [[nodiscard]] double expected(std::uint64_t row, std::uint64_t column) const {
+    double sum = 0;
+    for (std::int64_t edge = indptr[row]; edge < indptr[row + 1]; ++edge) sum += scaled(indices[edge], column);
+    sum += 0.5 * scaled(row, column);
+    return 2.0 * scales[row] * sum + 0.25 * addend[place_of(row, column, num_tiles)];
+  }
+  [[nodiscard]] double scaled(std::uint64_t row, std::uint64_t column) const {
+    return static_cast<double>(scales[row]) * features[place_of(row, column, num_tiles)];
+  }
+
+  static constexpr std::uint64_t indptr_offset = 16;
+  static constexpr std::uint64_t indices_offset = 4100;
+  ScratchFolder folder;
+  std::uint64_t num_nodes;
+  std::uint64_t num_columns;
+  std::uint64_t num_tiles;
+  std::vector<std::int64_t> indptr;
+  std::vector<std::uint32_t> indices;
+  std::vector<float> features;
+  std::vector<float> addend;
+  std::vector<float> scales;
+};
+
+struct Ways {
+  std::string engine = "threads";
+  std::uint64_t staging_bytes = 8 << 20;
+  unsigned num_threads = 1;
+  unsigned index_bytes = 4;
+  ValueFormat out_format = ValueFormat::float32;
+  std::uint64_t tiles_at_once = 1000;
+  InstructionSet instructions = best_instruction_set();
+  std::vector<FaultRule> faults = {};
+};
+
+/// A whole hop, some tiles at a time; the table's bytes.
+std::vector<std::byte> propagated(const Case& graph, const Ways& ways) {
+  const auto engine = make_engine(ways.engine, 16, injector_with(ways.faults));
+  const Buffer staging(ways.staging_bytes);
+  const Streaming streaming{.engine = *engine,
+                            .staging = {staging.data(), ways.staging_bytes},
+                            .num_threads = ways.num_threads,
+                            .instructions = ways.instructions};
+  const File features(graph.folder.file("features"), FileMode::read, true);
+  const File addend(graph.folder.file("addend"), FileMode::read, true);
+  const File scales(graph.folder.file("scales"), FileMode::read, true);
+  const File indptr(graph.folder.file("indptr"), FileMode::read, true);
+  const bool is_wide = ways.index_bytes == 8;
+  const File indices(graph.folder.file(is_wide ? "wide-indices" : "indices"), FileMode::read, true);
+  const std::string out_path = graph.folder.file("out");
+  std::filesystem::remove(out_path);
+  const File out(out_path, FileMode::write, true);
+  const ListFiles lists{.indptr = &indptr,
+                        .indptr_offset = Case::indptr_offset,
+                        .indices = &indices,
+                        .indices_offset = is_wide ? 8 : Case::indices_offset,
+                        .index_bytes = ways.index_bytes,
+                        .num_nodes = graph.num_nodes,
+                        .num_edges = graph.indices.size()};
+  for (std::uint64_t first = 0; first < graph.num_tiles; first += ways.tiles_at_once) {
+    const std::uint64_t num_columns = std::min(graph.num_tiles - first, ways.tiles_at_once) * tile_columns;
+    std::vector<float> values(graph.num_nodes * num_columns, std::numeric_limits<float>::quiet_NaN());
+    const Matrix<float> block{values.data(), graph.num_nodes, num_columns, num_columns};
+    const auto columns = [&](const File& file, ValueFormat format) {
+      return TableColumns{.file = &file, .format = format, .num_tiles = graph.num_tiles, .first_tile = first};
+    };
+    const LoadCounts loaded = load_block(streaming, columns(features, ValueFormat::float32), &scales, block);
+    check(loaded.num_bad_rows == 0, "all values are finite");
+    const PassFormula formula{.row_scale = &scales,
+                              .product_scale = 2,
+                              .self_weight = 0.5,
+                              .addend = columns(addend, ValueFormat::float32),
+                              .addend_scale = 0.25};
+    const Matrix<const float> ready{values.data(), graph.num_nodes, num_columns, num_columns};
+    static_cast<void>(run_pass(streaming, lists, ready, formula, columns(out, ways.out_format)));
+  }
+  return file_bytes(out_path);
+}
+
+std::vector<std::int64_t> drawn_lengths(std::uint64_t num_nodes, std::int64_t most, unsigned seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::int64_t> lengths;
+  for (std::uint64_t node = 0; node < num_nodes; ++node) {
+    lengths.push_back(random() % 3 == 0 ? 0 : static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most)));
+  }
+  return lengths;
+}
+
+/// Hubs of several pieces, alone in their pieces, side by side and with nodes without edges between them.
+std::vector<std::int64_t> hub_lengths() {
+  const auto piece = static_cast<std::int64_t>(piece_edges);
+  std::vector<std::int64_t> lengths = drawn_lengths(9000, 12, 4);
+  lengths[0] = 3 * piece;
+  lengths[1] = piece;
+  lengths[2] = 5 * piece + 17;
+  lengths[3] = 0;
+  lengths[5000] = 2 * piece - 1;
+  lengths[5001] = 7 * piece;
+  lengths[8999] = piece + 1;
+  return lengths;
+}
+
+void check_product(const Case& graph, const std::vector<std::byte>& table) {
+  check(table.size() == graph.features.size() * sizeof(float), "the table has whole groups and tiles");
+  std::vector<float> values(graph.features.size());
+  std::memcpy(values.data(), table.data(), table.size());
+  std::vector<bool> is_row(values.size());
+  for (std::uint64_t row = 0; row < graph.num_nodes; ++row) {
+    double magnitude = 1;
+    for (std::int64_t edge = graph.indptr[row]; edge < graph.indptr[row + 1]; ++edge) magnitude += 1;
+    for (std::uint64_t column = 0; column < graph.num_columns; ++column) {
+      const std::uint64_t place = place_of(row, column, graph.num_tiles);
+      is_row[place] = true;
+      check(std::abs(values[place] - graph.expected(row, column)) <= 1e-6 * magnitude,
+            "row " + std::to_string(row) + ", column " + std::to_string(column) + ": " + std::to_string(values[place]) +
+                " is the product, " + std::to_string(graph.expected(row, column)));
+    }
+  }
+  for (std::uint64_t place = 0; place < values.size(); ++place) {
+    check(is_row[place] || std::bit_cast<std::uint32_t>(values[place]) == 0, "the rest is zeros");
+  }
+}
+
+void test_a_pass_equals_the_dense_product() {
+  for (const std::string& engine : engine_names()) {
+    check_product(Case(drawn_lengths(5000, 30, 1), 10, 1),
+                  propagated(Case(drawn_lengths(5000, 30, 1), 10, 1), {.engine = engine}));
+  }
+  for (const std::uint64_t columns : {1, 4, 8, 12, 16, 20, 28, 64, 76, 136}) {
+    const Case graph(drawn_lengths(300, 30, 2), columns, 3);
+    for (const unsigned index_bytes : {4U, 8U}) {
+      check_product(graph, propagated(graph, {.num_threads = 2, .index_bytes = index_bytes}));
+    }
+  }
+}
+
+void test_neither_threads_nor_memory_nor_columns_change_a_bit() {
+  const Case graph(hub_lengths(), 28, 5);
+  const std::vector<std::byte> expected = propagated(graph, {});
+  check_product(graph, expected);
+  for (const unsigned num_threads : {1U, 2U, 3U}) {
+    for (const std::uint64_t staging_bytes : {512 << 10, 1 << 20, 3 << 20, 16 << 20}) {
+      check(propagated(graph, {.staging_bytes = staging_bytes, .num_threads = num_threads}) == expected, "same bits");
+    }
+    for (const std::uint64_t tiles_at_once : {1, 2, 3, 4}) {
+      check(propagated(graph, {.num_threads = num_threads, .tiles_at_once = tiles_at_once}) == expected, "same bits");
+    }
+  }
+  for (const InstructionSet instructions : supported_instruction_sets()) {
+    for (const unsigned index_bytes : {4U, 8U}) {
+      check(propagated(graph, {.index_bytes = index_bytes, .instructions = instructions}) == expected, "same bits");
+    }
+  }
+}
+
+void test_graphs_of_almost_nothing() {
+  for (const std::uint64_t num_nodes : {1, 511, 512, 4096, 4097}) {
+    for (const unsigned num_threads : {1U, 3U}) {
+      const Case without_edges(std::vector<std::int64_t>(num_nodes), 6, 1);
+      check_product(without_edges, propagated(without_edges, {.num_threads = num_threads}));
+      std::vector<std::int64_t> lengths(num_nodes);
+      lengths.back() = static_cast<std::int64_t>(2 * piece_edges);
+      const Case one_list(lengths, 6, 1, true);
+      check_product(one_list, propagated(one_list, {.staging_bytes = 512 << 10, .num_threads = num_threads}));
+    }
+  }
+  const Case empty(std::vector<std::int64_t>{}, 4, 1);
+  check(propagated(empty, {}).empty(), "no nodes, no table");
+}
+
+/// Where one piece's end lies in a strip whose slot another's rows need.
+void test_one_slot_of_each_kind_is_enough() {
+  std::vector<std::int64_t> lengths(20'000);
+  lengths[10] = static_cast<std::int64_t>(piece_edges) + 100;
+  lengths[19'000] = 3;
+  const Case graph(lengths, 12, 9);
+  check_product(graph, propagated(graph, {.staging_bytes = 200 << 10, .num_threads = 3}));
+  const auto error = check_throws<std::invalid_argument>(
+      [&] { static_cast<void>(propagated(graph, {.staging_bytes = 64 << 10})); }, "too little is refused");
+  check(std::string(error.what()).find("at least") != std::string::npos, "the least is named");
+}
+
+template <typename Value>
+Value nearest_even(float value, int fraction_bits, int least_exponent, float largest) {
+  // In double every step is exact but the rounding itself.
+  if (std::isnan(value)) return {static_cast<std::uint16_t>(fraction_bits == 10 ? 0x7e00 : 0x7fc0)};
+  const double magnitude = std::abs(static_cast<double>(value));
+  int exponent = 0;
+  static_cast<void>(std::frexp(magnitude, &exponent));
+  const double unit = std::ldexp(1.0, std::max(exponent - 1, least_exponent) - fraction_bits);
+  const double rounded = std::nearbyint(magnitude / unit) * unit;
+  const std::uint16_t infinite = fraction_bits == 10 ? 0x7c00 : 0x7f80;
+  std::uint16_t bits = rounded == 0 ? 0 : infinite;
+  if (rounded > 0 && rounded <= static_cast<double>(largest)) {
+    int e = 0;
+    static_cast<void>(std::frexp(rounded, &e));
+    const int normal = std::max(e - 1, least_exponent);
+    const auto fraction = static_cast<int>(rounded / std::ldexp(1.0, normal - fraction_bits));
+    bits = static_cast<std::uint16_t>(((normal - least_exponent) << fraction_bits) + fraction);
+  }
+  return {static_cast<std::uint16_t>(bits | (std::signbit(value) ? 0x8000 : 0))};
+}
+
+void test_float16_is_rounded_to_nearest_even() {
+  std::vector<float> values{0.0F,
+                            -0.0F,
+                            65504.0F,
+                            65519.0F,
+                            65520.0F,
+                            0x1p-24F,
+                            0x1p-25F,
+                            0x1.8p-24F,
+                            0x1.000002p-25F,
+                            0x1p-14F,
+                            0x1.ffcp-15F,
+                            0x1.fffp-15F,
+                            1.00048828125F,
+                            1.00146484375F,
+                            std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::denorm_min()};
+  std::mt19937 random(3);
+  while (values.size() < 100'000) values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(random())));
+  while (values.size() < 200'000) {
+    values.push_back(std::ldexp(static_cast<float>(random()) / 0x1p32F + 1.0F, static_cast<int>(random() % 44) - 27));
+  }
+  for (std::size_t first = 0; first + vector_floats <= values.size(); first += vector_floats) {
+    Floats floats;
+    load(values.data() + first, vector_floats, floats);
+    std::array<Float16, vector_floats> halves;
+    store(halves.data(), vector_floats, floats);
+    std::array<float, vector_floats> back;
+    load(halves.data(), vector_floats, floats);
+    store(back.data(), vector_floats, floats);
+    for (std::size_t lane = 0; lane < vector_floats; ++lane) {
+      const float value = values[first + lane];
+      const auto expected = nearest_even<Float16>(value, 10, -14, 65504.0F);
+      if (std::isnan(value)) {
+        check((halves[lane].bits & 0x7fff) == expected.bits, "not a number stays none");
+      } else {
+        check(halves[lane].bits == expected.bits, "float16 is the nearest, " + std::to_string(value));
+      }
+    }
+  }
+}
+
+void test_tables_of_16_bits() {
+  const Case graph(hub_lengths(), 12, 6);
+  const std::vector<std::byte> floats = propagated(graph, {});
+  for (const ValueFormat format : {ValueFormat::float16, ValueFormat::bfloat16}) {
+    const std::vector<std::byte> table = propagated(graph, {.num_threads = 2, .out_format = format});
+    check(table.size() * 2 == floats.size(), "two bytes a value");
+    for (std::size_t place = 0; place < table.size() / 2; ++place) {
+      float value;
+      std::uint16_t bits;
+      std::memcpy(&value, floats.data() + 4 * place, 4);
+      std::memcpy(&bits, table.data() + 2 * place, 2);
+      const auto expected = format == ValueFormat::float16 ? nearest_even<Float16>(value, 10, -14, 65504.0F).bits
+                                                           : nearest_even<Bfloat16>(value, 7, -126, 3.3e38F).bits;
+      check(bits == expected, "the nearest of the float32 table");
+    }
+  }
+}
+
+void test_bad_values_are_found_by_row() {
+  Case graph(std::vector<std::int64_t>(9000), 12, 6);
+  const std::vector<std::uint64_t> bad{8999, 4096, 17, 18, 6000, 5000, 8000};
+  for (const std::uint64_t row : bad) {
+    graph.features[place_of(row, row % 12, 3)] =
+        row % 2 == 0 ? std::numeric_limits<float>::quiet_NaN() : -std::numeric_limits<float>::infinity();
+  }
+  graph.features[place_of(17, 0, 3)] = std::numeric_limits<float>::infinity();
+  write_values(graph.folder.file("features"), graph.features);
+  const auto engine = make_engine("threads", 16, nullptr);
+  const Buffer staging(512 << 10);
+  const File features(graph.folder.file("features"), FileMode::read, true);
+  std::vector<float> values(graph.num_nodes * 12);
+  const LoadCounts counts =
+      load_block({.engine = *engine, .staging = {staging.data(), 512 << 10}, .num_threads = 3},
+                 {.file = &features, .num_tiles = 3}, nullptr, {values.data(), graph.num_nodes, 12, 12});
+  check(counts.num_bad_rows == bad.size(), "each once");
+  check(counts.bad_rows == std::vector<std::int64_t>({17, 18, 4096, 5000, 6000}), "the first of them");
+}
+
+void test_tables_are_combined() {
+  const Case graph(std::vector<std::int64_t>(5000), 10, 6);
+  const auto engine = make_engine("threads", 16, nullptr);
+  const File first(graph.folder.file("features"), FileMode::read, true);
+  const File second(graph.folder.file("addend"), FileMode::read, true);
+  for (const std::uint64_t staging_bytes : {128 << 10, 4 << 20}) {
+    const Buffer staging(staging_bytes);
+    const File out(graph.folder.file("out"), FileMode::write, true);
+    static_cast<void>(combine_tables({.engine = *engine, .staging = {staging.data(), staging_bytes}, .num_threads = 2},
+                                     graph.num_nodes, {.file = &first, .num_tiles = 3}, 0.5F,
+                                     {.file = &second, .num_tiles = 3}, -2.0F, {.file = &out, .num_tiles = 3}));
+    const std::vector<std::byte> bytes = file_bytes(graph.folder.file("out"));
+    check(bytes.size() == graph.features.size() * 4, "as large as they are");
+    for (std::size_t place = 0; place < graph.features.size(); ++place) {
+      float value;
+      std::memcpy(&value, bytes.data() + 4 * place, 4);
+      check(value == graph.features[place] * 0.5F + graph.addend[place] * -2.0F, "each value is their sum");
+    }
+  }
+}
+
+void test_a_failed_transfer_fails_the_pass() {
+  const Case graph(hub_lengths(), 12, 5);
+  const std::vector<std::byte> expected = propagated(graph, {});
+  for (const std::string& engine : engine_names()) {
+    for (const unsigned num_threads : {1U, 3U}) {
+      for (const std::uint64_t nth : {1, 2, 5, 9, 14, 20}) {
+        const auto with = [&](FaultKind kind, Counted counted) {
+          return Ways{.engine = engine,
+                      .staging_bytes = 512 << 10,
+                      .num_threads = num_threads,
+                      .faults = {{.kind = kind, .counted = counted, .nth = nth}}};
+        };
+        check(propagated(graph, with(FaultKind::short_transfer, Counted::all)) == expected, "short ones resume");
+        check_throws<IoError>([&] { static_cast<void>(propagated(graph, with(FaultKind::io_error, Counted::reads))); },
+                              "a failed read");
+        check_throws<IoError>([&] { static_cast<void>(propagated(graph, with(FaultKind::truncated, Counted::reads))); },
+                              "a file that is too short");
+        check_throws<IoError>([&] { static_cast<void>(propagated(graph, with(FaultKind::no_space, Counted::writes))); },
+                              "a full disk");
+        check_throws<CrashError>([&] { static_cast<void>(propagated(graph, with(FaultKind::crash, Counted::all))); },
+                                 "a crash");
+      }
+    }
+  }
+}
+
+void test_damaged_lists_are_refused() {
+  Case graph(drawn_lengths(9000, 30, 1), 8, 1);
+  const auto refused = [&](const std::string& what) {
+    const auto error =
+        check_throws<DamagedListsError>([&] { static_cast<void>(propagated(graph, {.num_threads = 2})); }, what);
+    check(std::string(error.what()).find("topology is damaged") != std::string::npos, what);
+  };
+  const std::uint32_t index = std::exchange(graph.indices[70'000], 9000);
+  write_values(graph.folder.file("indices"), graph.indices, Case::indices_offset);
+  refused("a node that does not exist");
+  graph.indices[70'000] = index;
+  write_values(graph.folder.file("indices"), graph.indices, Case::indices_offset);
+  for (const std::uint64_t row : {0, 512, 4096, 7000, 9000}) {
+    const std::int64_t begin = std::exchange(graph.indptr[row], graph.indptr[row] + 10'000);
+    write_values(graph.folder.file("indptr"), graph.indptr, Case::indptr_offset);
+    refused("lists that do not follow each other");
+    graph.indptr[row] = begin;
+  }
+}
+
+}  // namespace
+
+int main() {
+  test_a_pass_equals_the_dense_product();
+  test_neither_threads_nor_memory_nor_columns_change_a_bit();
+  test_graphs_of_almost_nothing();
+  test_one_slot_of_each_kind_is_enough();
+  test_float16_is_rounded_to_nearest_even();
+  test_tables_of_16_bits();
+  test_bad_values_are_found_by_row();
+  test_tables_are_combined();
+  test_a_failed_transfer_fails_the_pass();
+  test_damaged_lists_are_refused();
+}

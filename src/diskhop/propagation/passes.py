@@ -1,0 +1,137 @@
+"""The core's product as propagation uses it: lists and tables by their paths.
+
+A *block* is some adjacent tiles of all rows, in memory as float32 (nodes, columns); see propagate.hpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, Engine, File, PropagationPass
+from diskhop.io.atomic import destination_errors
+from diskhop.io.memory import buffer_bytes
+from diskhop.propagation.hop_table import TableShape
+
+_PAGE_BYTES = 4096
+# What the core moves at once at least (pass_staging.cpp): rows of an output strip, edges of a piece; and each thread's
+# sums, and what pages that are read in part take besides.
+_STRIP_ROWS, _PIECE_EDGES, _THREAD_BYTES, _READ_BYTES = 512, 16 << 10, 16 << 10, 48 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lists:
+    """Neighbour lists on disk: indptr, int64 (num_nodes + 1), and indices, of index_bytes each, from offsets on."""
+
+    indptr_path: Path
+    indptr_offset: int
+    indices_path: Path
+    indices_offset: int
+    index_bytes: Literal[4, 8]
+    num_nodes: int
+    num_edges: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Tiles of a table from first_tile on, as many as the block has."""
+
+    path: Path
+    shape: TableShape
+    first_tile: int
+
+
+class Product:
+    """Multiplies blocks with the matrix of some lists; staging_bytes: all the memory that it takes besides.
+
+    Up to 1 MiB, or a multiple of 2 MiB.
+    """
+
+    def __init__(self, engine: Engine, lists: Lists, threads: int, staging_bytes: int) -> None:
+        self._pass = PropagationPass(
+            engine,
+            File(str(lists.indptr_path), "read"),
+            lists.indptr_offset,
+            File(str(lists.indices_path), "read"),
+            lists.indices_offset,
+            lists.index_bytes,
+            lists.num_nodes,
+            lists.num_edges,
+            threads,
+            staging_bytes,
+        )
+
+    def load(self, source: Columns, scale: Path | None, block: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Fill a block with columns, each row times its scale. Returns rows that are not finite: of many the first."""
+        num_bad = self._pass.load(
+            File(str(source.path), "read"), _dtype(source.shape), source.shape.num_tiles, source.first_tile, block,
+            _opened(scale),
+        )  # fmt: skip
+        return self._pass.bad_rows if num_bad else np.empty(0, np.int64)
+
+    def run(
+        self,
+        block: NDArray[np.float32],
+        out: Columns,
+        *,
+        row_scale: Path,
+        product_scale: float,
+        self_weight: float,
+        addend: Path | None,
+        addend_scale: float,
+    ) -> None:
+        """Write columns of the next hop.
+
+        They are product_scale * row_scale * (sums + self_weight * block) + addend_scale * addend's columns. Raises
+        DestinationError, ReadError, WriteError.
+        """
+        with destination_errors(out.path):
+            self._pass.run(
+                block,
+                File(str(out.path), "write"),
+                _dtype(out.shape),
+                out.shape.num_tiles,
+                out.first_tile,
+                row_scale=File(str(row_scale), "read"),
+                product_scale=product_scale,
+                self_weight=self_weight,
+                addend=_opened(addend),
+                addend_scale=addend_scale,
+                addend_dtype=_dtype(out.shape),
+            )
+
+
+def _dtype(shape: TableShape) -> Literal["float32", "float16", "bfloat16"]:
+    return cast(Literal["float32", "float16", "bfloat16"], shape.dtype)
+
+
+def least_staging_bytes(columns: int, item_bytes: int, index_bytes: int, threads: int) -> int:
+    """The least that a pass over so many columns works with: two strips of rows and of what is added, and a piece."""
+    strips_bytes = 2 * 2 * _STRIP_ROWS * columns * item_bytes
+    sums_bytes = threads * max(_THREAD_BYTES, 32 * columns) + 8 * columns
+    return -(-(strips_bytes + sums_bytes + _PIECE_EDGES * index_bytes + _READ_BYTES) // _PAGE_BYTES) * _PAGE_BYTES
+
+
+def aligned_bytes(num_bytes: int) -> int:
+    """What aligned_memory() takes."""
+    return buffer_bytes(num_bytes) if _takes_huge_pages(num_bytes) else num_bytes + _PAGE_BYTES
+
+
+def aligned_memory(num_bytes: int) -> NDArray[np.uint8]:
+    """Memory from the start of a page on: huge pages, unless to fill the last would take much more. Not zeros."""
+    if _takes_huge_pages(num_bytes):
+        return BufferPool(0).take(num_bytes)
+    memory = np.empty(num_bytes + _PAGE_BYTES, np.uint8)
+    return memory[-memory.ctypes.data % _PAGE_BYTES :][:num_bytes]
+
+
+def _takes_huge_pages(num_bytes: int) -> bool:
+    return 8 * buffer_bytes(num_bytes) <= 9 * num_bytes
+
+
+def _opened(path: Path | None) -> File | None:
+    return None if path is None else File(str(path), "read")

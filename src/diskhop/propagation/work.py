@@ -1,0 +1,147 @@
+"""Tables of tiles in the making: each one file with all its room from the start, of which tasks write *parts*.
+
+What a task writes into a table is on the disk before the task's output has a name, and the table's own name before the
+first task: so where there is an output, its part of the table is there. An output is the digests of the tiles, which
+make the table's checksum. Outputs are named after the tiles, so that a run with another budget goes on from them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.io.atomic import allocate, announce, destination_errors, sync_directory, sync_file, syncing
+from diskhop.propagation.hop_table import TableShape, TableSums
+from diskhop.tasks import Tools, run_tasks
+
+Digests = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Part:
+    """Tiles first_tile to end_tile - 1 of groups first_group to end_group - 1."""
+
+    first_tile: int
+    end_tile: int
+    first_group: int
+    end_group: int
+
+    def __str__(self) -> str:
+        return f"tiles-{self.first_tile}-{self.end_tile}-groups-{self.first_group}-{self.end_group}"
+
+
+class WorkTables:
+    """Tables of one shape in `folder`, and the outputs of their tasks in `done`."""
+
+    def __init__(self, folder: Path, done: Path, shape: TableShape, tools: Tools) -> None:
+        self._folder = folder
+        self._done = done
+        self.shape = shape
+        self._tools = tools
+
+    def path(self, table: str) -> Path:
+        """Where a table is, or would be."""
+        return self._folder / f"{table}.bin"
+
+    def is_complete(self, table: str) -> bool:
+        """Whether all of a table is on the disk."""
+        return bool(self._done_tiles(table).all())
+
+    def missing_columns(self, table: str) -> list[int]:
+        """Tiles of a group that are not there yet in every group."""
+        return [int(tile) for tile in np.flatnonzero(~self._done_tiles(table).all(axis=0))]
+
+    def is_done(self, table: str, part: Part) -> bool:
+        """Whether a part is there."""
+        return any(part == each for each, _ in self._parts(table))
+
+    def write(self, table: str, part: Part, make: Callable[[Path], Digests]) -> None:
+        """Have make(path) write a part of a table into it, and return digests of its tiles (groups, tiles)."""
+        self._ensure(table)
+        task = _PartTask(f"{table}.{part}", self.path(table), make)
+        run_tasks([task], self._done, self._tools, threads=1)
+
+    def drop(self, table: str) -> None:
+        """Remove a table, if it is there: outputs first, which mean nothing without it."""
+        self._forget(table)
+        path = self.path(table)
+        if path.exists():
+            announce(self._tools.injector, "rename", path)
+            path.unlink()
+
+    def checksum(self, table: str) -> str:
+        """Of a table that is complete; see TableSums."""
+        sums = TableSums(self.shape)
+        digests = sums.digests.reshape(self.shape.num_groups, self.shape.num_tiles)
+        for part, path in self._parts(table):
+            here = np.fromfile(path, "<u8").reshape(part.end_group - part.first_group, part.end_tile - part.first_tile)
+            digests[part.first_group : part.end_group, part.first_tile : part.end_tile] = here
+        return sums.checksum
+
+    def _done_tiles(self, table: str) -> NDArray[np.bool_]:
+        """Which tiles are there (groups, tiles)."""
+        done = np.zeros((self.shape.num_groups, self.shape.num_tiles), np.bool_)
+        for part, _ in self._parts(table):
+            done[part.first_group : part.end_group, part.first_tile : part.end_tile] = True
+        return done
+
+    def _parts(self, table: str) -> Iterator[tuple[Part, Path]]:
+        """What is there of a table, and the outputs that tell so."""
+        path = self.path(table)
+        if not path.exists() or path.stat().st_size != self.shape.num_bytes:
+            return
+        yield from self._outputs(table)
+
+    def _outputs(self, table: str) -> Iterator[tuple[Part, Path]]:
+        pattern = re.compile(rf"{re.escape(table)}\.tiles-(\d+)-(\d+)-groups-(\d+)-(\d+)")
+        for path in sorted(self._done.iterdir()):
+            if found := pattern.fullmatch(path.name):
+                yield Part(*map(int, found.groups())), path
+
+    def _forget(self, table: str) -> None:
+        outputs = [path for _, path in self._outputs(table)]
+        for path in outputs:
+            announce(self._tools.injector, "rename", path)
+            path.unlink()
+        if outputs:
+            sync_directory(self._done, self._tools.injector)
+
+    def _ensure(self, table: str) -> None:
+        """Make a table with all its room, if it is not there."""
+        path, injector = self.path(table), self._tools.injector
+        if path.exists() and path.stat().st_size == self.shape.num_bytes:
+            return
+        self._forget(table)  # one that is gone
+        with destination_errors(path):
+            try:
+                announce(injector, "write", path)
+                path.touch()
+                allocate(path, 0, self.shape.num_bytes)
+                sync_file(path, injector)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    announce(injector, "rename", path)
+                    path.unlink()
+                raise
+            sync_directory(self._folder, injector)
+
+
+@dataclass(frozen=True, slots=True)
+class _PartTask:
+    """Writes a part of a table; its output is the digests."""
+
+    name: str
+    table: Path
+    make: Callable[[Path], Digests]
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See tasks.Task."""
+        with syncing(self.table, tools.injector):
+            digests = self.make(self.table)
+        path.write_bytes(digests.astype("<u8").tobytes())

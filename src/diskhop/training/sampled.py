@@ -1,0 +1,116 @@
+"""A run on sampled neighbours: planned, with batches packed ahead where that pays, and fed by a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diskhop._native import keyed_permutation
+from diskhop.batch_stream import BatchStream, MiniBatch
+from diskhop.budget import Budget
+from diskhop.config import ALL_NEIGHBORS, SampledConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.models import Block, Network, build_model
+from diskhop.pipeline import Pipeline, open_pipeline
+from diskhop.protocols import Purpose
+from diskhop.training.feeds import Feed, PreparedRun
+from diskhop.training.packing import prepare
+from diskhop.training.seeds import NodeTask, SplitSeeds, shuffled_seeds
+from diskhop.training.watch import Watcher
+from diskhop.training.workload import training_workload
+
+# What the pipeline gives for a graph without features: a constant and log(1 + in-degree).
+STRUCTURE_DIM = 2
+_REUSE_REASON = (
+    "samples are drawn once and reused, as asked: every epoch has the batches of the first, in another order, "
+    "which changes what is drawn"
+)
+
+
+def prepare_sampled(
+    dataset: Dataset, config: SampledConfig, task: NodeTask, budget: Budget, watcher: Watcher
+) -> PreparedRun:
+    """Plan, and pack ahead where that pays. Raises as packing's prepare()."""
+    workload = training_workload(config, task.seeds, task.held)
+    preparation = prepare(dataset, config, workload, task.seeds.train, budget, watcher)
+    plan = preparation.plan
+    if config.reuse:
+        plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))
+    planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads)
+
+    @contextmanager
+    def open_feed(model: Network) -> Iterator[Feed]:
+        with open_pipeline(dataset, plan, budget, expected=workload.seed_sets[0]) as pipeline:
+            yield SampledFeed(pipeline, task.seeds, planned, model.uses_degrees)
+
+    def make_model() -> Network:
+        return build_model(planned, dataset.feature_dim or STRUCTURE_DIM, dataset.num_tasks or dataset.num_classes)
+
+    return PreparedRun(
+        config=planned,
+        plan=plan,
+        make_model=make_model,
+        open=open_feed,
+        facts={"reuse": config.reuse},
+        preparation=preparation.to_dict(),
+    )
+
+
+class SampledFeed:
+    """Batches of a pipeline, by the fan-outs of a configuration. uses_degrees: the model's."""
+
+    def __init__(self, pipeline: Pipeline, seeds: SplitSeeds, config: SampledConfig, uses_degrees: bool) -> None:
+        self._pipeline = pipeline
+        self._seeds = seeds
+        self._config = config
+        self._uses_degrees = uses_degrees
+
+    def train(self, epoch: int) -> AbstractContextManager[BatchStream]:
+        """See Feed. Where samples are reused, seeds and draws are those of the first epoch, in batches as they were."""
+        config = self._config
+        # Sampled degrees, as PyG; with all neighbours the whole graph's are the sampled ones, and exact at the rim too.
+        draws_all = all(count == ALL_NEIGHBORS for count in config.fanout)
+        sampled_epoch = 0 if config.reuse else epoch
+        return self._pipeline.run(
+            shuffled_seeds(self._seeds.train, config.seed, sampled_epoch),
+            purpose=Purpose.TRAIN,
+            epoch=sampled_epoch,
+            fanouts=config.fanout,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            max_batches=config.max_batches or None,
+            order=None if sampled_epoch == epoch else self._reuse_order(epoch),
+            with_in_degrees=draws_all and self._uses_degrees,
+        )
+
+    def measure(self, purpose: Purpose) -> AbstractContextManager[BatchStream]:
+        """See Feed. Draws are the same in every epoch."""
+        ids = self._seeds.valid if purpose == Purpose.VALID else self._seeds.test
+        assert ids is not None
+        return self._pipeline.run(
+            ids,
+            purpose=purpose,
+            epoch=0,
+            fanouts=self._config.eval_fanout,
+            batch_size=self._config.eval_batch_size,
+            seed=self._config.seed,
+            with_in_degrees=self._uses_degrees,
+        )
+
+    def forward(self, model: Network, batch: MiniBatch) -> Tensor:
+        """See Feed."""
+        rows = None if batch.rows is None else torch.from_numpy(batch.rows.astype(np.int32))
+        scores: Tensor = model(batch.x, Block.of(batch.sampled, batch.in_degrees, rows))
+        return scores
+
+    def _reuse_order(self, epoch: int) -> Sequence[int]:
+        """The first epoch's batches, by number, as a later one takes them."""
+        num_batches = -(-len(self._seeds.train) // self._config.batch_size)
+        num_batches = min(num_batches, self._config.max_batches or num_batches)
+        order: list[int] = keyed_permutation(num_batches, self._config.seed, int(Purpose.BATCH_ORDER), epoch).tolist()
+        return order

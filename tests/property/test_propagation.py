@@ -1,0 +1,88 @@
+"""Hop tables are what dense float64 products say, for every operator and direction, whatever the graph."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diskhop.propagation.operators import DIRECTIONS, OPERATORS
+from tests.graphs import folder_bytes, memory_folder, random_pairs
+from tests.propagation import build, dense_tables, propagate_small, table_values
+
+ALL = (*OPERATORS, "ppr:alpha=0.5", "heat:t=0.5")
+
+
+@st.composite
+def graphs(draw: Any) -> tuple[Any, Any]:
+    """Edges with loops, repeats and isolated nodes among them, and features."""
+    num_nodes = draw(st.integers(1, 9))
+    ids = st.integers(0, num_nodes - 1)
+    pairs = draw(st.lists(st.tuples(ids, ids), min_size=1, max_size=30))
+    dim = draw(st.sampled_from([1, 4, 5, 8]))
+    seed = draw(st.integers(0, 9))
+    features = np.random.default_rng(seed).normal(size=(num_nodes, dim)).astype(np.float32)
+    return np.array(pairs, np.int64).T, features
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@settings(max_examples=15)
+@given(graph=graphs())
+def test_tables_equal_dense_products(direction: str, graph: tuple[Any, Any]) -> None:
+    pairs, features = graph
+    with memory_folder(Path(tempfile.gettempdir())) as folder:
+        dataset = build(folder / "graph", pairs, features)
+        tables = propagate_small(dataset, folder / "s", operators=ALL, hops=3, direction=direction).tables
+        np.testing.assert_array_equal(table_values(tables, 0), features)
+        for number, operator in enumerate(ALL):
+            expected = dense_tables(pairs, features, operator, 3, direction)
+            for hop in range(3):
+                actual = table_values(tables, 1 + 3 * number + hop)
+                np.testing.assert_allclose(actual, expected[hop], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_kept_rows_are_those_of_all_rows(tmp_path: Path, dtype: str) -> None:
+    pairs = random_pairs(5000, 30_000)
+    features = np.random.default_rng(0).normal(size=(5000, 7)).astype(np.float32)
+    dataset = build(tmp_path / "graph", pairs, features)
+    options: dict[str, Any] = {"operators": ("sgc", "heat"), "hops": 2, "dtype": dtype}
+    every = propagate_small(dataset, tmp_path / "s", **options).tables
+    some = propagate_small(dataset, tmp_path / "s", **options, rows="labelled").tables
+    assert some.rows is not None
+    np.testing.assert_array_equal(some.rows, np.arange(0, 5000, 3))
+    for number in range(5):
+        np.testing.assert_array_equal(table_values(some, number), table_values(every, number)[::3])
+    if dtype == "float32":
+        expected = dense_tables(pairs, features, "heat", 2, "in")
+        np.testing.assert_allclose(table_values(every, 4), expected[1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("stored", ["float16", "bfloat16", "int8"])
+def test_features_of_any_dtype_are_converted(tmp_path: Path, stored: str) -> None:
+    pairs, features = random_pairs(40, 200), np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32)
+    dataset = build(tmp_path / "graph", pairs, features, stored)
+    tables = propagate_small(dataset, tmp_path / "s", hops=1).tables
+    kept = table_values(tables, 0)
+    np.testing.assert_allclose(kept, features, atol=0.05)
+    np.testing.assert_allclose(table_values(tables, 1), dense_tables(pairs, kept, "sign", 1, "in")[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(("num_nodes", "dim"), [(20_000, 128), (2_000, 1433)])
+def test_the_same_bytes_at_any_budget(tmp_path: Path, num_nodes: int, dim: int) -> None:
+    features = np.random.default_rng(0).normal(size=(num_nodes, dim)).astype(np.float32)
+    dataset = build(tmp_path / "graph", random_pairs(num_nodes, 5 * num_nodes), features)
+    expected = None
+    for share in (20, 5, 1):
+        budget_bytes = features.nbytes // share
+        done = propagate_small(dataset, tmp_path / f"{share}", memory_bytes=budget_bytes, hops=2, rows="all")
+        assert done.plan is not None
+        assert sum(done.plan.reserved.values()) <= budget_bytes
+        found = folder_bytes(done.tables.path)
+        expected = expected or found
+        assert found == expected

@@ -1,0 +1,128 @@
+"""Hop models give what their papers' formulas give, and are chosen and refused by configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from diskhop.models.backends import BACKENDS
+from diskhop.models.hoga import Hoga
+from diskhop.models.hop_layers import HiddenLayer
+from diskhop.models.norms import NORMS
+from diskhop.models.products import DEFAULT_PRODUCTS, Products
+from diskhop.models.sgc import Sgc
+from diskhop.models.sign import Sign
+
+IN_DIM, HIDDEN, OUT_DIM, TABLES, ROWS = 5, 8, 3, 4, 7
+MODELS: dict[str, Callable[[Products], nn.Module]] = {
+    "sgc": lambda products: Sgc(IN_DIM, OUT_DIM, products=products),
+    "sign": lambda products: Sign(IN_DIM, TABLES, HIDDEN, OUT_DIM, 2, norm="batch", dropout=0.5, products=products),
+    "hoga": lambda products: Hoga(IN_DIM, TABLES, HIDDEN, OUT_DIM, 2, heads=2, dropout=0.5, products=products),
+}
+
+
+def hop_rows(num_rows: int = ROWS, num_tables: int = TABLES) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(num_tables, num_rows, IN_DIM, generator=generator)
+
+
+def by_formula(hoga: Hoga, x: Tensor, heads: int) -> Tensor:
+    """Node by node and head by head, as the module's docstring has it."""
+    out = []
+    for tokens in x.transpose(0, 1):
+        hidden = [functional.linear(token, *hop.parameters()) for hop, token in zip(hoga.hops, tokens, strict=True)]
+        embedded = functional.relu(torch.stack(hidden))
+        projected = functional.linear(embedded, hoga.projections.weight, hoga.projections.bias)
+        queries, keys, values, gates = projected.chunk(4, dim=1)
+        attended = torch.cat(
+            [
+                torch.softmax(q @ k.T / k.shape[1] ** 0.5, dim=1) @ v
+                for q, k, v in zip(*(part.chunk(heads, dim=1) for part in (queries, keys, values)), strict=True)
+            ],
+            dim=1,
+        )
+        hops = functional.relu(functional.layer_norm(gates * attended, (HIDDEN,), hoga.norm.weight, hoga.norm.bias))
+        weights = torch.softmax(hops[1:] @ hoga.readout, dim=0)
+        out.append(hops[0] + weights @ hops[1:])
+    return functional.linear(torch.stack(out), *hoga.mlp.parameters())
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_hoga_is_its_formula_with_gradients(heads: int) -> None:
+    torch.manual_seed(0)
+    hoga = Hoga(IN_DIM, TABLES, HIDDEN, OUT_DIM, 1, heads=heads)
+    ours, truth = hoga(hop_rows()), by_formula(hoga, hop_rows(), heads)
+    torch.testing.assert_close(ours, truth)
+    gradients = [torch.autograd.grad(value.square().sum(), list(hoga.parameters())) for value in (ours, truth)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def test_what_hop_0_adds_to_the_papers_readout_is_the_same_for_all_hops() -> None:
+    torch.manual_seed(0)
+    hops, score = torch.randn(TABLES, HIDDEN), torch.randn(2 * HIDDEN)
+    beside_self = torch.cat([hops[:1].expand(TABLES - 1, -1), hops[1:]], dim=1)
+    torch.testing.assert_close(torch.softmax(beside_self @ score, 0), torch.softmax(hops[1:] @ score[HIDDEN:], 0))
+
+
+def test_sign_is_a_linear_layer_a_hop_then_a_perceptron_over_all() -> None:
+    torch.manual_seed(0)
+    sign = Sign(IN_DIM, TABLES, HIDDEN, OUT_DIM, 2)
+    hops = [
+        functional.relu(functional.linear(x, *layer.parameters()))
+        for layer, x in zip(sign.hops, hop_rows(), strict=True)
+    ]
+    first, last = sign.mlp
+    hidden = functional.relu(functional.linear(torch.cat(hops, dim=1), *first.parameters()))
+    torch.testing.assert_close(sign(hop_rows()), functional.linear(hidden, *last.parameters()))
+
+
+def test_sgc_reads_the_last_table_alone() -> None:
+    sgc = Sgc(IN_DIM, OUT_DIM)
+    x = hop_rows()
+    x[:-1] = torch.nan
+    torch.testing.assert_close(sgc(x), functional.linear(x[-1], sgc.linear.weight, sgc.linear.bias))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_a_hidden_layer_drops_and_rectifies_whatever_its_norm(norm: str, dropout: float) -> None:
+    torch.manual_seed(0)
+    layer = HiddenLayer(IN_DIM, 64, norm, dropout, DEFAULT_PRODUCTS)
+    x = hop_rows(64)[0]
+    expected = functional.relu(layer.norm(layer.linear(x))) / (1 - dropout)
+    out = layer(x)
+    is_kept = out != 0
+    torch.testing.assert_close(out[is_kept], expected[is_kept])
+    assert abs(float(is_kept.sum() / (expected > 0).sum()) - (1 - dropout)) < 0.05
+    torch.testing.assert_close(layer.eval()(x), functional.relu(layer.norm(layer.linear(x))))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("matmul", BACKENDS)
+def test_backends_give_the_same_values(name: str, matmul: str) -> None:
+    values = []
+    for backend in ("blas", matmul):
+        torch.manual_seed(0)
+        values.append(MODELS[name](Products(backend)).eval()(hop_rows()))
+    torch.testing.assert_close(*values, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_bfloat16_is_near(name: str) -> None:
+    values = []
+    for precision in ("float32", "bfloat16"):
+        torch.manual_seed(0)
+        values.append(MODELS[name](Products("blas", precision)).eval()(hop_rows()).float())
+    torch.testing.assert_close(*values, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_batch_of_one_node_can_be_trained_on(name: str) -> None:
+    model = MODELS[name](DEFAULT_PRODUCTS)
+    model(hop_rows(1)).sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
