@@ -106,7 +106,7 @@ def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List them, remove nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List derived files (scratch of runs, packed layouts) and remove those that nobody uses."""
+    """List derived files (scratch of runs, packed layouts, hop tables) and remove those that nobody uses."""
     read_manifest(dataset)
     if scratch is not None and not scratch.exists():
         raise ConfigError(f"{scratch}: there is no such folder; --scratch names the one that a run was given")
