@@ -54,7 +54,10 @@ class BoundPass {
                    const File* addend, float addend_scale, const std::string& addend_dtype) {
     const TableColumns to{
         .file = &out, .format = parse_format(dtype), .num_tiles = num_tiles, .first_tile = first_tile};
-    PassFormula formula{.row_scale = row_scale, .product_scale = product_scale, .self_weight = self_weight};
+    PassFormula formula;
+    formula.row_scale = row_scale;
+    formula.product_scale = product_scale;
+    formula.self_weight = self_weight;
     if (addend != nullptr) {
       formula.addend = TableColumns{
           .file = addend, .format = parse_format(addend_dtype), .num_tiles = num_tiles, .first_tile = first_tile};
