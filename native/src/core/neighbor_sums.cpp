@@ -16,6 +16,10 @@ constexpr std::size_t line_bytes = 64;
 constexpr std::size_t quad_floats = 4;
 // Columns that are summed at a time: as many as registers hold, AVX2's 16 included.
 constexpr std::size_t max_quads = 16;
+// Edges that are added one by one; sums of so many are added then. Rounding grows with the longer of the two: it is as
+// little as it can be where a piece has as many runs.
+constexpr std::ptrdiff_t run_edges = 128;
+static_assert(run_edges * run_edges == static_cast<std::ptrdiff_t>(piece_edges));
 
 using Octet [[gnu::vector_size(32)]] = float;
 
@@ -28,13 +32,12 @@ template <typename Vector>
 }
 
 template <typename Vector>
-[[gnu::always_inline]] inline void put(float*& to, const Vector& sum) {
+[[gnu::always_inline]] inline void put_at(float*& to, const Vector& sum) {
   std::memcpy(to, &sum, sizeof sum);
   to += sizeof(Vector) / sizeof(float);
 }
 
-// The sums of num_quads * 4 columns from `column` on. Vectors have whole registers' sizes: part of one would be
-// loaded by way of the stack.
+// The sums of num_quads * 4 columns from `column` on.
 template <typename Index, std::size_t num_quads>
 struct SumColumns {
   const ListPart& part;
@@ -51,22 +54,45 @@ struct SumColumns {
       const std::int64_t end_edge = std::min(part.ends[row], part.end_edge);
       const Index* const end = next + (end_edge - edge);
       edge = end_edge;
-      std::array<Floats, num_quads / 4> wide{};
-      Octet octet{};
-      Quad quad{};
-      for (; next < end; ++next) {
-        ask_for(reinterpret_cast<std::uintptr_t>(columns) +
-                static_cast<std::uintptr_t>(next[edges_ahead]) * width * sizeof(float));
-        const float* from = columns + static_cast<std::size_t>(*next) * width;
-        for (Floats& sum : wide) add_to(sum, from);
-        if constexpr (num_quads % 4 >= 2) add_to(octet, from);
-        if constexpr (num_quads % 2 == 1) add_to(quad, from);
-      }
-      float* to = sums + row * block.num_columns + column;
-      for (const Floats& sum : wide) put(to, sum);
-      if constexpr (num_quads % 4 >= 2) put(to, octet);
-      if constexpr (num_quads % 2 == 1) put(to, quad);
+      // The first run is the sum as it stands: most lists have no other.
+      Sums total = next < end ? sum_run(next, std::min(next + run_edges, end), columns, width) : Sums{};
+      while (next < end) total.add(sum_run(next, std::min(next + run_edges, end), columns, width));
+      total.put(sums + row * block.num_columns + column);
     }
+  }
+
+  // Of vectors that have whole registers' sizes: part of one would be loaded by way of the stack.
+  struct Sums {
+    std::array<Floats, num_quads / 4> wide{};
+    Octet octet{};
+    Quad quad{};
+
+    [[gnu::always_inline]] void add(const float* from) {
+      for (Floats& sum : wide) add_to(sum, from);
+      if constexpr (num_quads % 4 >= 2) add_to(octet, from);
+      if constexpr (num_quads % 2 == 1) add_to(quad, from);
+    }
+    [[gnu::always_inline]] void add(const Sums& other) {
+      for (std::size_t i = 0; i < wide.size(); ++i) wide[i] += other.wide[i];
+      octet += other.octet;
+      quad += other.quad;
+    }
+    [[gnu::always_inline]] void put(float* to) const {
+      for (const Floats& sum : wide) put_at(to, sum);
+      if constexpr (num_quads % 4 >= 2) put_at(to, octet);
+      if constexpr (num_quads % 2 == 1) put_at(to, quad);
+    }
+  };
+
+  [[gnu::always_inline]] static Sums sum_run(const Index*& next, const Index* end, const float* columns,
+                                             std::size_t width) {
+    Sums sums_of_run;
+    for (; next < end; ++next) {
+      ask_for(reinterpret_cast<std::uintptr_t>(columns) +
+              static_cast<std::uintptr_t>(next[edges_ahead]) * width * sizeof(float));
+      sums_of_run.add(columns + static_cast<std::size_t>(*next) * width);
+    }
+    return sums_of_run;
   }
 
   // The lines of a row; its place is a number, since an index that nobody has checked yet may lead anywhere.

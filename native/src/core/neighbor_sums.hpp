@@ -22,7 +22,7 @@ struct ListPart {
   std::int64_t end_edge = 0;
 };
 
-/// sums (rows, columns of the block): of each row's edges, added one by one from 0.
+/// sums (rows, columns of the block): of each row's edges, in order, by runs of 128.
 void sum_lists(const ListPart& part, const Matrix<const float>& block, float* sums, InstructionSet instructions);
 
 /// The largest of the indices of edges [first_edge, end_edge); negative ones are the largest of all.
