@@ -18,7 +18,7 @@ from diskhop.io.memory import buffer_bytes
 from diskhop.propagation.hop_table import TableShape
 
 _PAGE_BYTES = 4096
-# What the core moves at once at least (pass_staging.cpp): rows of a strip, edges of a piece, sums of some rows a thread.
+# What the core moves at once at least (pass_staging.cpp): rows of a strip, edges of a piece, sums of rows a thread.
 _STRIP_ROWS, _PIECE_EDGES, _SUM_BYTES, _FEWEST_SUMS, _MOST_SUMS = 512, 16 << 10, 16 << 10, 4, 256
 
 
@@ -137,7 +137,7 @@ def aligned_memory(num_bytes: int) -> NDArray[np.uint8]:
 
 
 def _takes_huge_pages(num_bytes: int) -> bool:
-    return 8 * buffer_bytes(num_bytes) <= 9 * num_bytes
+    return 16 * buffer_bytes(num_bytes) <= 17 * num_bytes
 
 
 def _opened(path: Path | None) -> File | None:

@@ -197,9 +197,9 @@ def require_disk(task: Task, num_bytes: int, what: str, remedies: Sequence[tuple
 def _choose_tiles(task: Task, memory_bytes: int, threads: int) -> tuple[int, int, int]:
     """Tiles of a block, and beside it the bytes of staging and those read back at once."""
     shape = task.shape
-    checked_bytes = _whole_pages(min(memory_bytes >> 6, _MOST_CHECKED_BYTES))
+    checked_bytes = _whole_pages(min(memory_bytes >> 7, _MOST_CHECKED_BYTES))
     checked_bytes = max(LEAST_CHECKED_BYTES, checked_bytes)
-    good_bytes = min(memory_bytes // 16, _GOOD_STAGING_BYTES)
+    good_bytes = min(memory_bytes // 32, _GOOD_STAGING_BYTES)
 
     def least_bytes(tiles: int) -> int:
         return buffer_bytes(least_staging_bytes(TILE_COLUMNS * tiles, shape.item_bytes, task.index_bytes, threads))
