@@ -35,6 +35,7 @@ def pyg_data(dataset: Dataset) -> Data:
     return Data(x=torch.from_numpy(x.copy()), edge_index=torch.tensor(edges_of(dataset)).t().contiguous())
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")  # PyG's own, of how torch checks what it is given
 def test_sign_equals_the_transform(cora: Dataset, tmp_path: Path) -> None:
     data = SIGN(HOPS)(pyg_data(cora))
     tables = propagate_small(cora, tmp_path, hops=HOPS).tables

@@ -134,8 +134,9 @@ void bind_propagate(nb::module_& module) {
           nb::keep_alive<1, 5>())
       .def("load", &BoundPass::load, "file"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a, "block"_a.noconvert(),
            "scale"_a.none())
-      .def_prop_ro("bad_rows",
-                   [](const BoundPass& self) { return as_array(std::vector<std::int64_t>(self.loaded().bad_rows)); })
+      .def_prop_ro(
+          "bad_rows", [](const BoundPass& self) { return as_array(std::vector<std::int64_t>(self.loaded().bad_rows)); },
+          nb::rv_policy::move)
       .def_prop_ro("load_counts", [](const BoundPass& self) { return self.loaded().stream; })
       .def("run", &BoundPass::run, "block"_a.noconvert(), "out"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a,
            nb::kw_only(), "row_scale"_a.none(), "product_scale"_a, "self_weight"_a, "addend"_a.none() = nb::none(),

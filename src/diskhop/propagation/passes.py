@@ -18,9 +18,8 @@ from diskhop.io.memory import buffer_bytes
 from diskhop.propagation.hop_table import TableShape
 
 _PAGE_BYTES = 4096
-# What the core moves at once at least (pass_staging.cpp): rows of an output strip, edges of a piece; and each thread's
-# sums, and what pages that are read in part take besides.
-_STRIP_ROWS, _PIECE_EDGES, _THREAD_BYTES, _READ_BYTES = 512, 16 << 10, 16 << 10, 48 << 10
+# What the core moves at once at least (pass_staging.cpp): rows of a strip, edges of a piece, sums of rows a thread.
+_STRIP_ROWS, _PIECE_EDGES, _SUM_BYTES, _FEWEST_SUMS, _MOST_SUMS = 512, 16 << 10, 16 << 10, 4, 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +109,18 @@ def _dtype(shape: TableShape) -> Literal["float32", "float16", "bfloat16"]:
 
 
 def least_staging_bytes(columns: int, item_bytes: int, index_bytes: int, threads: int) -> int:
-    """The least that a pass over so many columns works with: two strips of rows and of what is added, and a piece."""
-    strips_bytes = 2 * 2 * _STRIP_ROWS * columns * item_bytes
-    sums_bytes = threads * max(_THREAD_BYTES, 32 * columns) + 8 * columns
-    return -(-(strips_bytes + sums_bytes + _PIECE_EDGES * index_bytes + _READ_BYTES) // _PAGE_BYTES) * _PAGE_BYTES
+    """The least that a pass over so many columns works with, where another table is added."""
+    row_bytes = 4 * columns
+    num_sums = min(max(_SUM_BYTES // row_bytes, _FEWEST_SUMS), _MOST_SUMS)
+    # Reads that begin anywhere take pages more: those of lists' ends, scales and a piece of edges.
+    reads = (8 * (_STRIP_ROWS + 1), 4 * _STRIP_ROWS, _PIECE_EDGES * index_bytes)
+    read_bytes = sum(_whole_pages(num_bytes) + 2 * _PAGE_BYTES for num_bytes in reads)
+    strip_bytes = 2 * _STRIP_ROWS * columns * item_bytes
+    return read_bytes + strip_bytes + _whole_pages(threads * num_sums * row_bytes + 2 * row_bytes) + _PAGE_BYTES
+
+
+def _whole_pages(num_bytes: int) -> int:
+    return -(-num_bytes // _PAGE_BYTES) * _PAGE_BYTES
 
 
 def aligned_bytes(num_bytes: int) -> int:
@@ -130,7 +137,7 @@ def aligned_memory(num_bytes: int) -> NDArray[np.uint8]:
 
 
 def _takes_huge_pages(num_bytes: int) -> bool:
-    return 8 * buffer_bytes(num_bytes) <= 9 * num_bytes
+    return 16 * buffer_bytes(num_bytes) <= 17 * num_bytes
 
 
 def _opened(path: Path | None) -> File | None:

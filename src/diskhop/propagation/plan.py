@@ -17,7 +17,7 @@ from diskhop.io.memory import buffer_bytes
 from diskhop.propagation.hop_table import PAGE_BYTES, TILE_COLUMNS, TableShape
 from diskhop.propagation.operators import Operator
 from diskhop.propagation.passes import aligned_bytes, least_staging_bytes
-from diskhop.propagation.tiles import Slots, plan_cut_slots, plan_extraction_slots, row_major
+from diskhop.propagation.tiles import LEAST_CHECKED_BYTES, Slots, plan_cut_slots, plan_extraction_slots, row_major
 from diskhop.protocols import Table
 
 # A pass is quick with as much as it needs to keep the disk busy.
@@ -197,9 +197,9 @@ def require_disk(task: Task, num_bytes: int, what: str, remedies: Sequence[tuple
 def _choose_tiles(task: Task, memory_bytes: int, threads: int) -> tuple[int, int, int]:
     """Tiles of a block, and beside it the bytes of staging and those read back at once."""
     shape = task.shape
-    checked_bytes = _whole_pages(min(memory_bytes >> 6, _MOST_CHECKED_BYTES))
-    checked_bytes = max(1, checked_bytes // shape.tile_bytes) * shape.tile_bytes
-    good_bytes = min(memory_bytes // 16, _GOOD_STAGING_BYTES)
+    checked_bytes = _whole_pages(min(memory_bytes >> 7, _MOST_CHECKED_BYTES))
+    checked_bytes = max(LEAST_CHECKED_BYTES, checked_bytes)
+    good_bytes = min(memory_bytes // 32, _GOOD_STAGING_BYTES)
 
     def least_bytes(tiles: int) -> int:
         return buffer_bytes(least_staging_bytes(TILE_COLUMNS * tiles, shape.item_bytes, task.index_bytes, threads))
@@ -211,7 +211,7 @@ def _choose_tiles(task: Task, memory_bytes: int, threads: int) -> tuple[int, int
     tiles = next((tiles for tiles in range(shape.num_tiles, 1, -1) if fits(tiles)), 1)
     left_bytes = memory_bytes - _block_bytes(shape, tiles)
     if left_bytes < aligned_bytes(checked_bytes) + least_bytes(tiles):
-        checked_bytes = shape.tile_bytes
+        checked_bytes = LEAST_CHECKED_BYTES
     left_bytes -= aligned_bytes(checked_bytes)
     staging_bytes = max(least_bytes(tiles), _whole_pages(min(left_bytes, MOST_STAGING_BYTES)))
     return tiles, staging_bytes, checked_bytes

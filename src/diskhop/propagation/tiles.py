@@ -17,7 +17,6 @@ import xxhash
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File, tile_rows, untile_rows
-from diskhop.dataset.checksums import digest_bytes
 from diskhop.dataset.encoding import decode_rows, encode_rows, too_large
 from diskhop.errors import ConfigError, DiskhopError
 from diskhop.io.atomic import destination_errors
@@ -28,6 +27,7 @@ from diskhop.protocols import Bytes, NodeIds, Table
 
 # A part of fewer rows is not of whole pages in each tile: it goes through the page cache. Only where memory is short.
 _LEAST_PART_ROWS = 4
+LEAST_CHECKED_BYTES = 16 << 10
 _MOST_SLOTS = 4
 _LEAST_SLOTS = 2
 # Of values that are converted: decoded, looked at, encoded.
@@ -220,27 +220,36 @@ def extract_rows(
 def read_digests(
     path: Path, shape: TableShape, first_tile: int, end_tile: int, memory: Bytes, engine: Engine
 ) -> NDArray[np.uint64]:
-    """xxh3 of tiles first_tile to end_tile - 1 of each group (groups, tiles); memory: for at least one tile."""
+    """xxh3 of tiles first_tile to end_tile - 1 of each group (groups, tiles).
+
+    memory: what is read at once, at least LEAST_CHECKED_BYTES from the start of a page on.
+    """
     file = File(str(path), "read")
-    groups, tiles = np.arange(shape.num_groups), np.arange(first_tile, end_tile)
-    numbers = (groups[:, None] * shape.num_tiles + tiles).reshape(-1).astype(np.uint64)
-    digests = np.zeros(len(numbers), np.uint64)
-    tile_bytes = np.uint64(shape.tile_bytes)
+    # A tile is read in pieces where memory does not hold it.
+    piece_bytes = shape.tile_bytes
+    while piece_bytes > len(memory):
+        piece_bytes //= 2
+    num_pieces = shape.tile_bytes // piece_bytes
+    tiles = np.arange(shape.num_groups)[:, None] * shape.num_tiles + np.arange(first_tile, end_tile)
+    pieces = (tiles.reshape(-1, 1) * num_pieces + np.arange(num_pieces)).reshape(-1).astype(np.uint64)
+    digests = np.zeros(tiles.size, np.uint64)
     # Two halves: one is read while the other is hashed.
-    at_once = max(1, len(memory) // shape.tile_bytes // 2)
-    halves = [half for half in np.split(memory, [at_once * shape.tile_bytes]) if len(half) >= shape.tile_bytes]
-    starts = range(0, len(numbers), at_once)
+    at_once = max(1, len(memory) // piece_bytes // 2)
+    halves = [half for half in np.split(memory, [at_once * piece_bytes]) if len(half) >= at_once * piece_bytes]
+    starts = range(0, len(pieces), at_once)
     reads: dict[int, tuple[int, Bytes]] = {}
 
     def read(turn: int) -> None:
         if turn < len(starts):
-            wanted = numbers[starts[turn] :][:at_once]
+            wanted = pieces[starts[turn] :][:at_once]
             begins = np.flatnonzero(np.diff(wanted, prepend=wanted[0]) != 1)
-            lengths = np.diff(begins, append=len(wanted)).astype(np.uint64) * tile_bytes
+            lengths = np.diff(begins, append=len(wanted)).astype(np.uint64) * np.uint64(piece_bytes)
             half = halves[turn % len(halves)]
-            places = begins.astype(np.uint64) * tile_bytes
-            reads[turn] = engine.submit_read(file, wanted[begins] * tile_bytes, lengths, half, places), half
+            places = begins.astype(np.uint64) * np.uint64(piece_bytes)
+            ticket = engine.submit_read(file, wanted[begins] * np.uint64(piece_bytes), lengths, half, places)
+            reads[turn] = ticket, half
 
+    hasher = xxhash.xxh3_64()
     with _waited_for(engine, reads, {}):
         for turn in range(len(halves) - 1):
             read(turn)
@@ -248,9 +257,11 @@ def read_digests(
             read(turn + len(halves) - 1)
             ticket, half = reads.pop(turn)
             engine.wait(ticket)
-            for number in range(min(at_once, len(numbers) - start)):
-                content = half[number * shape.tile_bytes : (number + 1) * shape.tile_bytes]
-                digests[start + number] = digest_bytes(content)
+            for number in range(start, min(start + at_once, len(pieces))):
+                hasher.update(half[(number - start) * piece_bytes :][:piece_bytes].data)
+                if (number + 1) % num_pieces == 0:
+                    digests[number // num_pieces] = hasher.intdigest()
+                    hasher.reset()
     return digests.reshape(shape.num_groups, -1)
 
 
