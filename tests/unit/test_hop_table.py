@@ -87,7 +87,7 @@ def test_checksums_come_of_blocks_in_any_order(tile_columns: int) -> None:
 def test_tables_are_opened_as_written(tmp_path: Path) -> None:
     operators = tuple(TableOperator(name=name, parameters={"alpha": 0.1}) for name in ("ppr", "row"))
     rows = np.array([3, 5, 9])
-    tables = write_hop_tables(tmp_path / "t", arrays(5, 3, 4), rows=rows, operators=operators)
+    tables = write_hop_tables(tmp_path / "t", arrays(5, 3, 6), rows=rows, operators=operators)
     assert [file.name for file in tables.files] == [
         "hop-0.bin",
         "ppr-hop-1.bin",

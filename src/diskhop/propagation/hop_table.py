@@ -62,8 +62,8 @@ class TableShape:
 
     @property
     def is_row_major(self) -> bool:
-        """Whether rows lie whole, one after the other."""
-        return self.tile_columns == self.dim
+        """Whether rows lie whole, one after the other, up to a page; those of TILE_COLUMNS values do in whole tiles."""
+        return self.tile_columns == self.dim != TILE_COLUMNS
 
     @property
     def num_groups(self) -> int:
@@ -88,8 +88,7 @@ class TableShape:
     @property
     def num_bytes(self) -> int:
         """Bytes of the file: whole tiles; of rows that lie whole, whole pages."""
-        # Rows of TILE_COLUMNS values are both.
-        if self.is_row_major and self.dim != TILE_COLUMNS:
+        if self.is_row_major:
             return -(-self.num_rows * self.row_bytes // PAGE_BYTES) * PAGE_BYTES
         return self.num_groups * self.num_tiles * self.tile_bytes
 
