@@ -18,7 +18,7 @@ from diskhop.propagation.hop_table import (
     TableFile,
     TableOperator,
     TableShape,
-    TableSums,
+    TableSum,
     encode_hop_tables,
     open_hop_tables,
     table_names,
@@ -55,7 +55,7 @@ def write_hop_tables(
     files = []
     for name, values in zip(table_names(operators, hops), arrays, strict=True):
         content = table_bytes(values, shape)
-        sums = TableSums(shape)
+        sums = TableSum()
         sums.add(0, content)
         (path / name).write_bytes(content.tobytes())
         files.append(TableFile(name=name, num_bytes=len(content), checksum=sums.checksum))

@@ -355,27 +355,6 @@ void test_bad_values_are_found_by_row() {
   check(counts.bad_rows == std::vector<std::int64_t>({17, 18, 4096, 5000, 6000}), "the first of them");
 }
 
-void test_tables_are_combined() {
-  const Case graph(std::vector<std::int64_t>(5000), 10, 6);
-  const auto engine = make_engine("threads", 16, nullptr);
-  const File first(graph.folder.file("features"), FileMode::read, true);
-  const File second(graph.folder.file("addend"), FileMode::read, true);
-  for (const std::uint64_t staging_bytes : {128 << 10, 4 << 20}) {
-    const Buffer staging(staging_bytes);
-    const File out(graph.folder.file("out"), FileMode::write, true);
-    static_cast<void>(combine_tables({.engine = *engine, .staging = {staging.data(), staging_bytes}, .num_threads = 2},
-                                     graph.num_nodes, {.file = &first, .num_tiles = 3}, 0.5F,
-                                     {.file = &second, .num_tiles = 3}, -2.0F, {.file = &out, .num_tiles = 3}));
-    const std::vector<std::byte> bytes = file_bytes(graph.folder.file("out"));
-    check(bytes.size() == graph.features.size() * 4, "as large as they are");
-    for (std::size_t place = 0; place < graph.features.size(); ++place) {
-      float value;
-      std::memcpy(&value, bytes.data() + 4 * place, 4);
-      check(value == graph.features[place] * 0.5F + graph.addend[place] * -2.0F, "each value is their sum");
-    }
-  }
-}
-
 void test_a_failed_transfer_fails_the_pass() {
   const Case graph(hub_lengths(), 12, 5);
   const std::vector<std::byte> expected = propagated(graph, {});
@@ -432,7 +411,6 @@ int main() {
   test_float16_is_rounded_to_nearest_even();
   test_tables_of_16_bits();
   test_bad_values_are_found_by_row();
-  test_tables_are_combined();
   test_a_failed_transfer_fails_the_pass();
   test_damaged_lists_are_refused();
 }

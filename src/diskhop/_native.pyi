@@ -603,6 +603,7 @@ class EdgeTable:
 
 # -- bind_tiles.cpp --
 
+def page_sums(content: NDArray[np.uint8], first_page: int) -> int: ...
 def tile_rows(rows: NDArray[np.uint8], tiles: NDArray[np.uint8], tile_row_bytes: int, num_threads: int = 1) -> None:
     """Cut rows (m, row bytes) into tiles (tiles, tile rows * tile_row_bytes), m at most the tile's rows; rest: zeros.
 
@@ -633,6 +634,8 @@ class StreamCounts:
     def bytes_read(self) -> int: ...
     @property
     def bytes_written(self) -> int: ...
+    @property
+    def written_sum(self) -> int: ...
     @property
     def seconds_waiting(self) -> float: ...
 
@@ -696,17 +699,3 @@ class PropagationPass:
         Row i is product_scale * row_scale[i] * (the sum of list i's rows + self_weight * row i) + addend_scale *
         addend[i]; scales are files of float32 (num_nodes), the addend a hop table of as many tiles.
         """
-
-    def combine(
-        self,
-        first: File,
-        first_dtype: ValueDtype,
-        first_scale: float,
-        second: File,
-        second_dtype: ValueDtype,
-        second_scale: float,
-        out: File,
-        out_dtype: ValueDtype,
-        num_tiles: int,
-    ) -> StreamCounts:
-        """Write first_scale * first + second_scale * second, over whole hop tables of num_nodes rows."""

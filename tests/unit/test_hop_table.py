@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from diskhop._native import tile_rows, untile_rows
 from diskhop.errors import ConfigError, FormatError, ReadError
 from diskhop.io.derived import TABLES_FILE
-from diskhop.propagation.hop_table import TILE_ROWS, TableOperator, TableShape, TableSums, open_hop_tables
+from diskhop.propagation.hop_table import TILE_ROWS, TableOperator, TableShape, TableSum, open_hop_tables
 from tests.hop_tables import table_bytes, write_hop_tables
 
 
@@ -71,17 +71,27 @@ def test_every_tile_and_file_is_whole_pages(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("tile_columns", [4, 6], ids=["tiled", "whole-rows"])
-def test_checksums_come_of_blocks_in_any_order(tile_columns: int) -> None:
+def test_checksums_come_of_pages_in_any_order(tile_columns: int) -> None:
     shape = TableShape(num_rows=TILE_ROWS * 2 + 5, dim=6, dtype="float16", tile_columns=tile_columns)
     content = table_bytes(np.ones((shape.num_rows, 6), np.float32), shape)
-    whole, parts = TableSums(shape), TableSums(shape)
+    whole, parts, damaged = TableSum(), TableSum(), TableSum()
     whole.add(0, content)
     for offset in reversed(range(0, len(content), shape.tile_bytes)):
         parts.add(offset, content[offset : offset + shape.tile_bytes])
     assert parts.checksum == whole.checksum
     content[-1] ^= 1
-    whole.add(0, content)
-    assert parts.checksum != whole.checksum
+    damaged.add(0, content)
+    assert damaged.checksum != whole.checksum
+
+
+def test_pages_that_changed_places_have_another_checksum() -> None:
+    content = np.random.default_rng(1).integers(256, size=3 * 4096).astype(np.uint8)
+    sums = []
+    for order in ([0, 1, 2], [0, 2, 1], [1, 0, 2]):
+        table = TableSum()
+        table.add(0, content.reshape(3, 4096)[order].reshape(-1))
+        sums.append(table.checksum)
+    assert len(set(sums)) == 3
 
 
 def test_tables_are_opened_as_written(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ struct Streaming {
 struct StreamCounts {
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
+  std::uint64_t written_sum = 0;  // of the pages written; see page_sums()
   double seconds_waiting = 0;  // while nothing could be handed to a thread for want of bytes or of free staging
 };
 
@@ -86,7 +87,7 @@ class DamagedListsError : public std::runtime_error {
 
 /// Fills a block, row i times scale[i] (float32 (rows); no file: 1). `columns` of the block: a multiple of 4.
 ///
-/// All three read and write in large pieces, several in flight, while up to num_threads threads compute. They throw
+/// Both read and write in large pieces, several in flight, while up to num_threads threads compute. They throw
 /// std::invalid_argument for sizes that do not fit together and for too little staging, naming the least, before
 /// anything is read; IoError or CrashError for a transfer that failed. Nothing is in flight once they have returned or
 /// thrown; what was to be filled is then not to be used. Files that are written are complete, not yet on the disk.
@@ -97,9 +98,5 @@ LoadCounts load_block(const Streaming& streaming, const TableColumns& table, con
 /// piece_edges), rounds to nearest even: bits depend neither on threads nor on staging. Throws also DamagedListsError.
 StreamCounts run_pass(const Streaming& streaming, const ListFiles& lists, const Matrix<const float>& block,
                       const PassFormula& formula, const TableColumns& out);
-
-/// out = first_scale * first + second_scale * second over whole tables of `num_rows` rows, of any format each.
-StreamCounts combine_tables(const Streaming& streaming, std::uint64_t num_rows, const TableColumns& first,
-                            float first_scale, const TableColumns& second, float second_scale, const TableColumns& out);
 
 }  // namespace diskhop

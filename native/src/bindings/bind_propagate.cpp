@@ -68,19 +68,6 @@ class BoundPass {
     return run_pass(streaming(), lists_, {rows.data, rows.num_rows, rows.num_columns, rows.stride}, formula, to);
   }
 
-  StreamCounts combine(const File& first, const std::string& first_dtype, float first_scale, const File& second,
-                       const std::string& second_dtype, float second_scale, const File& out,
-                       const std::string& out_dtype, std::uint64_t num_tiles) {
-    const auto whole = [&](const File& file, const std::string& dtype) {
-      return TableColumns{.file = &file, .format = parse_format(dtype), .num_tiles = num_tiles};
-    };
-    const TableColumns from = whole(first, first_dtype);
-    const TableColumns other = whole(second, second_dtype);
-    const TableColumns to = whole(out, out_dtype);
-    const nb::gil_scoped_release unlocked;
-    return combine_tables(streaming(), lists_.num_nodes, from, first_scale, other, second_scale, to);
-  }
-
   [[nodiscard]] const LoadCounts& loaded() const noexcept { return loaded_; }
 
  private:
@@ -112,6 +99,7 @@ void bind_propagate(nb::module_& module) {
   nb::class_<StreamCounts>(module, "StreamCounts")
       .def_ro("bytes_read", &StreamCounts::bytes_read)
       .def_ro("bytes_written", &StreamCounts::bytes_written)
+      .def_ro("written_sum", &StreamCounts::written_sum)
       .def_ro("seconds_waiting", &StreamCounts::seconds_waiting);
 
   nb::class_<BoundPass>(module, "PropagationPass")
@@ -140,9 +128,7 @@ void bind_propagate(nb::module_& module) {
       .def_prop_ro("load_counts", [](const BoundPass& self) { return self.loaded().stream; })
       .def("run", &BoundPass::run, "block"_a.noconvert(), "out"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a,
            nb::kw_only(), "row_scale"_a.none(), "product_scale"_a, "self_weight"_a, "addend"_a.none() = nb::none(),
-           "addend_scale"_a = 0.0F, "addend_dtype"_a = "float32")
-      .def("combine", &BoundPass::combine, "first"_a, "first_dtype"_a, "first_scale"_a, "second"_a, "second_dtype"_a,
-           "second_scale"_a, "out"_a, "out_dtype"_a, "num_tiles"_a);
+           "addend_scale"_a = 0.0F, "addend_dtype"_a = "float32");
 }
 
 }  // namespace diskhop

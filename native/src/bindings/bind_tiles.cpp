@@ -11,6 +11,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "diskhop/content_sum.hpp"
 #include "diskhop/tiles.hpp"
 
 namespace nb = nanobind;
@@ -57,6 +58,8 @@ void join(const ByteRows& tiles, std::uint64_t tile_row_bytes, const RowNumbers&
               reinterpret_cast<std::byte*>(out.data()), out.shape(0), span_of(to_rows), count, num_threads);
 }
 
+using ContentArray = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
 }  // namespace
 
 void bind_tiles(nb::module_& module) {
@@ -66,6 +69,13 @@ void bind_tiles(nb::module_& module) {
   module.def("untile_rows", &join, "tiles"_a.noconvert(), "tile_row_bytes"_a, "rows"_a.noconvert().none(),
              "out"_a.noconvert(), "num_threads"_a = 1, "to_rows"_a.noconvert().none() = nb::none(),
              "out[to_rows] = rows of the tiles; None: 0, 1, 2 ...");
+  module.def(
+      "page_sums",
+      [](const ContentArray& content, std::uint64_t first_page) {
+        const nb::gil_scoped_release unlocked;
+        return page_sums({reinterpret_cast<const std::byte*>(content.data()), content.size()}, first_page);
+      },
+      "content"_a.noconvert(), "first_page"_a, "What pages from first_page on add to a file's sum, modulo 2^64.");
 }
 
 }  // namespace diskhop

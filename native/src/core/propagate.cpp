@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "diskhop/content_sum.hpp"
 #include "finish_rows.hpp"
 #include "neighbor_sums.hpp"
 #include "pass_staging.hpp"
@@ -78,6 +79,7 @@ class Pass {
     StreamCounts counts = strip_ring_.counts();
     counts.bytes_read += load_ring_.counts().bytes_read;
     counts.seconds_waiting += load_ring_.counts().seconds_waiting;
+    counts.written_sum = written_sum_;
     return counts;
   }
 
@@ -284,8 +286,14 @@ class Pass {
     for (std::uint64_t load = first_load; load < end_load; ++load) load_ring_.release(load, {});
     for (const std::uint64_t strip : strips_done) {
       const std::uint64_t slot = strip_ring_.slot_of(strip);
-      strip_ring_.release(strip, tile_ops(OperationKind::write, out_, num_tiles(), strip * staging_.strip_rows(),
-                                          staging_.strip_rows(), staging_.strip(slot) + staging_.places().output));
+      const std::vector<Op> writes =
+          tile_ops(OperationKind::write, out_, num_tiles(), strip * staging_.strip_rows(), staging_.strip_rows(),
+                   staging_.strip(slot) + staging_.places().output);
+      std::uint64_t sum = 0;
+      for (const Op& op : writes) sum += page_sums({op.buffer, op.num_bytes}, op.offset / sum_page_bytes);
+      // Relaxed: read when all threads have ended.
+      written_sum_.fetch_add(sum, std::memory_order_relaxed);
+      strip_ring_.release(strip, writes);
     }
   }
 
@@ -330,6 +338,8 @@ class Pass {
   std::vector<std::uint64_t> strips_done_;
   SpanningRows spanning_;
   std::uint64_t num_loads_released_ = 0;
+
+  std::atomic<std::uint64_t> written_sum_ = 0;
 
   SlotRing strip_ring_;  // last: they wait for what is in flight
   SlotRing load_ring_;

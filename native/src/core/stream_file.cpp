@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "diskhop/random.hpp"
+#include "diskhop/content_sum.hpp"
 
 namespace diskhop {
 namespace {
@@ -27,37 +27,6 @@ struct Trailer {
   std::uint64_t index_offset;
   std::uint64_t index_sum;
 };
-
-/// Differs where a bit does, and where more do but for about one chance in 2^64; bytes up to a whole word count as
-/// zeros. Sums side by side, so that any processor takes several at once: one of products of a word's halves under a
-/// key of its place, its neighbour of the word itself.
-std::uint64_t content_sum(const std::byte* content, std::uint64_t num_bytes) noexcept {
-  constexpr std::uint64_t lanes = 4;
-  std::array<std::uint64_t, lanes> sums{};
-  std::array<std::uint64_t, lanes> keys{};
-  for (std::uint64_t lane = 0; lane < lanes; ++lane) keys[lane] = mix64(lane + 1);
-  const auto add_row = [&](const std::byte* row) {
-    std::array<std::uint64_t, lanes> words;
-    std::memcpy(words.data(), row, sizeof(words));
-    for (std::uint64_t lane = 0; lane < lanes; ++lane) {
-      const std::uint64_t mixed = words[lane] ^ keys[lane];
-      sums[lane] += (mixed & 0xffffffffU) * (mixed >> 32);
-      sums[lane ^ 1] += words[lane];
-      keys[lane] += golden64;
-    }
-  };
-  constexpr std::uint64_t row_bytes = lanes * sizeof(std::uint64_t);
-  const std::uint64_t whole_bytes = num_bytes / row_bytes * row_bytes;
-  for (std::uint64_t begin = 0; begin < whole_bytes; begin += row_bytes) add_row(content + begin);
-  if (whole_bytes < num_bytes) {
-    std::array<std::byte, row_bytes> rest{};
-    std::memcpy(rest.data(), content + whole_bytes, num_bytes - whole_bytes);
-    add_row(rest.data());
-  }
-  std::uint64_t sum = num_bytes;
-  for (const std::uint64_t each : sums) sum = mix64(sum + each);
-  return sum;
-}
 
 void read_whole(Engine& engine, const File& file, std::uint64_t offset, std::byte* into, std::uint64_t num_bytes) {
   const Op op = {.kind = OperationKind::read, .file = &file, .offset = offset, .buffer = into, .num_bytes = num_bytes};

@@ -7,7 +7,7 @@ rows.bin                  int64, ascending: the node of each row; not there wher
 
 A table's rows are cut into *groups* of TILE_ROWS, a group into *tiles* of tile_columns columns, one after the other:
 values of a tile lie row by row. Tiles of all columns make rows that lie one after the other. What columns and rows do
-not fill is zeros. A *block* is the part of a file that a tile takes; of a file's checksum see TableSums.
+not fill is zeros. A *block* is the part of a file that a tile takes; of a file's checksum see TableSum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from diskhop.dataset.checksums import digest_bytes
 from diskhop.dataset.encoding import row_bytes
 from diskhop.dataset.files import check_length, map_array
 from diskhop.errors import ConfigError, FormatError, ReadError
@@ -97,23 +96,29 @@ class TableShape:
         return (group * self.num_tiles + tile) * self.tile_bytes
 
 
-class TableSums:
-    """A table's checksum: xxh3 of the digests (xxh3_64, uint64) of its blocks of tile_bytes, in any order."""
+class TableSum:
+    """A table's checksum: the sum of what its pages add to it (see the core's page_sums), which come in any order."""
 
-    def __init__(self, shape: TableShape) -> None:
-        self._block_bytes = shape.tile_bytes
-        self.digests = np.zeros(-(-shape.num_bytes // shape.tile_bytes), np.uint64)
+    def __init__(self) -> None:
+        self._total = 0
 
     def add(self, offset: int, content: Bytes) -> None:
-        """Take whole blocks that lie one after the other (1-D) from an offset on; the file's last may be short."""
-        first = offset // self._block_bytes
-        for number, start in enumerate(range(0, len(content), self._block_bytes)):
-            self.digests[first + number] = digest_bytes(content[start : start + self._block_bytes])
+        """Take whole pages that lie one after the other (1-D) from an offset of the file on."""
+        self.add_sum(page_sums(content, offset // PAGE_BYTES))
+
+    def add_sum(self, pages: int) -> None:
+        """Take pages by what they add."""
+        self._total = (self._total + pages) % (1 << 64)
+
+    @property
+    def total(self) -> int:
+        """Of the pages that were taken."""
+        return self._total
 
     @property
     def checksum(self) -> str:
         """Of the whole file, as 16 hex digits."""
-        return f"{digest_bytes(self.digests.astype('<u8').view(np.uint8)):016x}"
+        return f"{self._total:016x}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +131,7 @@ class TableOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
-    """A table's file in the folder. checksum: see TableSums."""
+    """A table's file in the folder. checksum: see TableSum."""
 
     name: str
     num_bytes: int

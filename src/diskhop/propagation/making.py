@@ -26,9 +26,9 @@ from diskhop.propagation.lists import ListMaker
 from diskhop.propagation.operators import FEATURES, Hop, OperatorKind, Step
 from diskhop.propagation.passes import Columns, Lists, Product, aligned_memory
 from diskhop.propagation.plan import PropagationPlan, Task
-from diskhop.propagation.tiles import BadRowsError, TileCutter, extract_rows, read_digests, tell_ids
-from diskhop.propagation.work import Digests, Part, WorkTables
-from diskhop.protocols import Bytes, NodeIds
+from diskhop.propagation.tiles import BadRowsError, TileCutter, extract_rows, tell_ids
+from diskhop.propagation.work import Part, WorkTables
+from diskhop.protocols import NodeIds
 from diskhop.tasks import Tools, run_tasks
 
 # Features are cut a range at a time: what a crash costs at most.
@@ -120,7 +120,9 @@ class Making:
         shape, operator, started = self.whole.shape, hop.operator.info, time.perf_counter()
         lists = self.lists[operator.self_weight == 0]
         scale = self.maker.scale(operator.scaling, lists)
-        missing = sorted({tile for output in outputs for tile in self.whole.missing_columns(output)})
+        missing = {output: set(self.whole.missing_columns(output)) for output in outputs}
+        tiles = sorted(set().union(*missing.values()))
+        wanted = {tile: frozenset(output for output in outputs if tile in missing[output]) for tile in tiles}
         num_read = num_written = 0
         reserved = self.plan.reserved
         with ExitStack() as stack:
@@ -128,8 +130,7 @@ class Making:
                 stack.enter_context(self.budget.reserve(name, num_bytes))
             product = Product(self.tools.engine, lists, self.threads, reserved["staging"])
             memory = aligned_memory(4 * shape.num_rows * self.plan.columns).view(np.float32)
-            checked = aligned_memory(self.plan.checked_bytes)
-            for first, end in _runs(missing, self.plan.columns // TILE_COLUMNS):
+            for first, end in _runs(wanted, self.plan.columns // TILE_COLUMNS):
                 columns = TILE_COLUMNS * (end - first)
                 block = memory[: shape.num_rows * columns].reshape(shape.num_rows, columns)
                 source = Columns(path=self.whole.path(hop.source), shape=shape, first_tile=first)
@@ -139,17 +140,17 @@ class Making:
                 block_bytes = (end - first) * shape.num_groups * shape.tile_bytes
                 num_read += block_bytes
                 for step in hop.steps:
-                    part = Part(first, end, 0, shape.num_groups)
-                    if step.output not in outputs or self.whole.is_done(step.output, part):
+                    if step.output not in wanted[first]:
                         continue
+                    part = Part(first, end, 0, shape.num_groups)
                     addend = self.whole.path(step.addend) if step.addend else None
-                    one_pass = _Pass(product, block, checked, part, operator, step, scale, addend, self)
+                    one_pass = _Pass(product, block, part, operator, step, scale, addend, self)
                     self.whole.write(step.output, part, one_pass.run)
                     lists_bytes = lists.num_edges * lists.index_bytes + 8 * lists.num_nodes
-                    num_read += lists_bytes + block_bytes * (1 + bool(addend))
+                    num_read += lists_bytes + block_bytes * bool(addend)
                     num_written += block_bytes
                 self.progress(_PROPAGATING, num_before * shape.num_tiles + end, num_hops * shape.num_tiles)
-        if missing:
+        if tiles:
             self._note(f"{hop.operator.name} hop {hop.number}", started, num_read, num_written)
 
     def _extract(self, table: str) -> None:
@@ -187,11 +188,10 @@ class Making:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pass:
-    """A step for the columns of a part, whose source is in the block. checked: memory to read back with."""
+    """A step for the columns of a part, whose source is in the block."""
 
     product: Product
     block: NDArray[np.float32]
-    checked: Bytes
     part: Part
     operator: OperatorKind
     step: Step
@@ -199,19 +199,17 @@ class _Pass:
     addend: Path | None
     making: Making
 
-    def run(self, path: Path) -> Digests:
-        """Write the part into a table; digests of its tiles are of what the disk then has."""
-        shape, part = self.making.whole.shape, self.part
-        self.product.run(
+    def run(self, path: Path) -> int:
+        """Write the part into a table; what its pages add to the checksum."""
+        return self.product.run(
             self.block,
-            Columns(path=path, shape=shape, first_tile=part.first_tile),
+            Columns(path=path, shape=self.making.whole.shape, first_tile=self.part.first_tile),
             row_scale=self.scale,
             product_scale=self.step.product_scale,
             self_weight=self.operator.self_weight,
             addend=self.addend,
             addend_scale=self.step.addend_scale,
         )
-        return read_digests(path, shape, part.first_tile, part.end_tile, self.checked, self.making.tools.engine)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -236,12 +234,14 @@ def shown_ids(dataset: Dataset, rows: NodeIds) -> NodeIds:
     return rows if original is None else original[rows]
 
 
-def _runs(tiles: list[int], most: int) -> Iterator[tuple[int, int]]:
-    """(first, end) of consecutive tiles, at most so many at once."""
-    start = 0
-    while start < len(tiles):
-        end = start + 1
-        while end < len(tiles) and end - start < most and tiles[end] == tiles[end - 1] + 1:
-            end += 1
-        yield tiles[start], tiles[end - 1] + 1
-        start = end
+def _runs(wanted: dict[int, frozenset[str]], most: int) -> Iterator[tuple[int, int]]:
+    """(first, end) of consecutive tiles, at most so many at once, for which the same outputs are wanted."""
+    first = end = -1
+    for tile, outputs in wanted.items():
+        if tile != end or end - first == most or outputs != wanted[first]:
+            if end > first:
+                yield first, end
+            first = tile
+        end = tile + 1
+    if end > first:
+        yield first, end

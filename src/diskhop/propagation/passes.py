@@ -82,14 +82,14 @@ class Product:
         self_weight: float,
         addend: Path | None,
         addend_scale: float,
-    ) -> None:
-        """Write columns of the next hop.
+    ) -> int:
+        """Write columns of the next hop; what their pages add to the table's checksum.
 
         They are product_scale * row_scale * (sums + self_weight * block) + addend_scale * addend's columns. Raises
         DestinationError, ReadError, WriteError.
         """
         with destination_errors(out.path):
-            self._pass.run(
+            counts = self._pass.run(
                 block,
                 File(str(out.path), "write"),
                 _dtype(out.shape),
@@ -102,6 +102,7 @@ class Product:
                 addend_scale=addend_scale,
                 addend_dtype=_dtype(out.shape),
             )
+        return counts.written_sum
 
 
 def _dtype(shape: TableShape) -> Literal["float32", "float16", "bfloat16"]:

@@ -17,12 +17,11 @@ from diskhop.io.memory import buffer_bytes
 from diskhop.propagation.hop_table import PAGE_BYTES, TILE_COLUMNS, TableShape
 from diskhop.propagation.operators import Operator
 from diskhop.propagation.passes import aligned_bytes, least_staging_bytes
-from diskhop.propagation.tiles import LEAST_CHECKED_BYTES, Slots, plan_cut_slots, plan_extraction_slots, row_major
+from diskhop.propagation.tiles import Slots, plan_cut_slots, plan_extraction_slots, row_major
 from diskhop.protocols import Table
 
 # A pass is quick with as much as it needs to keep the disk busy.
 _HUGE_PAGE_BYTES = 2 << 20
-_MOST_CHECKED_BYTES = 4 << 20
 _GOOD_STAGING_BYTES = 8 << 20
 MOST_STAGING_BYTES = 16 << 20
 # A row of a block is this much for each tile.
@@ -91,14 +90,13 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropagationPlan:
-    """columns: of a block; num_blocks: that the table is cut into; checked_bytes: read back at once.
+    """columns: of a block; num_blocks: that the table is cut into.
 
     reserved: bytes of memory by name, while passes run. work_bytes: on the disk at most. seconds: predicted; disk:
     whether its speed was measured or assumed.
     """
 
     columns: int
-    checked_bytes: int
     num_blocks: int
     num_passes: int
     reserved: dict[str, int]
@@ -144,11 +142,10 @@ def sort_limits(memory_bytes: int) -> SortLimits:
 
 def plan_propagation(task: Task, *, memory_bytes: int, threads: int, device: DeviceModel) -> PropagationPlan:
     """Choose the widest block of columns that memory holds, and add up what follows. Raises BudgetError."""
-    tiles, staging_bytes, checked_bytes = _choose_tiles(task, memory_bytes, threads)
+    tiles, staging_bytes = _choose_tiles(task, memory_bytes, threads)
     reserved = {
         "column block": _block_bytes(task.shape, tiles),
         "staging": staging_bytes,
-        "checksums": aligned_bytes(checked_bytes),
     }
     cut_slots = plan_cut_slots(task.table, task.feature_dtype, task.shape, memory_bytes)
     extraction_slots = plan_extraction_slots(task.shape, task.num_kept or 0, memory_bytes)
@@ -164,7 +161,6 @@ def plan_propagation(task: Task, *, memory_bytes: int, threads: int, device: Dev
     num_steps = sum(len(hop.steps) for operator in task.operators for hop in operator.hops(task.hops))
     return PropagationPlan(
         columns=TILE_COLUMNS * tiles,
-        checked_bytes=checked_bytes,
         num_blocks=num_blocks,
         num_passes=num_steps * num_blocks,
         reserved=reserved,
@@ -194,27 +190,21 @@ def require_disk(task: Task, num_bytes: int, what: str, remedies: Sequence[tuple
     )
 
 
-def _choose_tiles(task: Task, memory_bytes: int, threads: int) -> tuple[int, int, int]:
-    """Tiles of a block, and beside it the bytes of staging and those read back at once."""
+def _choose_tiles(task: Task, memory_bytes: int, threads: int) -> tuple[int, int]:
+    """Tiles of a block, and beside it the bytes of staging."""
     shape = task.shape
-    checked_bytes = _whole_pages(min(memory_bytes >> 7, _MOST_CHECKED_BYTES))
-    checked_bytes = max(LEAST_CHECKED_BYTES, checked_bytes)
     good_bytes = min(memory_bytes // 32, _GOOD_STAGING_BYTES)
 
     def least_bytes(tiles: int) -> int:
         return buffer_bytes(least_staging_bytes(TILE_COLUMNS * tiles, shape.item_bytes, task.index_bytes, threads))
 
     def fits(tiles: int) -> bool:
-        beside_bytes = max(good_bytes, least_bytes(tiles)) + aligned_bytes(checked_bytes)
-        return _block_bytes(shape, tiles) + beside_bytes <= memory_bytes
+        return _block_bytes(shape, tiles) + max(good_bytes, least_bytes(tiles)) <= memory_bytes
 
     tiles = next((tiles for tiles in range(shape.num_tiles, 1, -1) if fits(tiles)), 1)
     left_bytes = memory_bytes - _block_bytes(shape, tiles)
-    if left_bytes < aligned_bytes(checked_bytes) + least_bytes(tiles):
-        checked_bytes = LEAST_CHECKED_BYTES
-    left_bytes -= aligned_bytes(checked_bytes)
     staging_bytes = max(least_bytes(tiles), _whole_pages(min(left_bytes, MOST_STAGING_BYTES)))
-    return tiles, staging_bytes, checked_bytes
+    return tiles, staging_bytes
 
 
 def _whole_pages(num_bytes: int) -> int:
@@ -265,8 +255,6 @@ def _plan_stages(task: Task, num_blocks: int, threads: int, device: DeviceModel)
                     _disk_seconds(device, moved_bytes, shape.num_bytes), products / _PRODUCTS_A_SECOND / together
                 )
                 read_bytes += moved_bytes
-                seconds += _disk_seconds(device, shape.num_bytes, 0)
-                read_bytes += shape.num_bytes  # for its checksum
                 written_bytes += shape.num_bytes
             stages.append(StagePlan(name=name, bytes_read=read_bytes, bytes_written=written_bytes, seconds=seconds))
     if task.num_kept is not None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from diskhop._native import Engine
 from diskhop.budget import Budget, parse_bytes
@@ -40,7 +39,6 @@ from diskhop.propagation.hop_table import (
     TableFile,
     TableOperator,
     TableShape,
-    TableSums,
     encode_hop_tables,
     open_hop_tables,
     table_names,
@@ -49,12 +47,10 @@ from diskhop.propagation.lists import ListedEdges, ListMaker, ListsWanted, datas
 from diskhop.propagation.making import Making
 from diskhop.propagation.plan import PropagationPlan, Task, plan_propagation, require_disk
 from diskhop.propagation.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec, find_rows, folder_name
+from diskhop.propagation.tiles import sum_pages
 from diskhop.propagation.work import WorkTables
 from diskhop.protocols import NodeIds
 from diskhop.tasks import Tools, WorkFolder, run_tasks
-
-_HASHED_BYTES = 1 << 20
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Propagated:
@@ -250,7 +246,7 @@ def _write_manifest(making: Making, spec: PropagationSpec) -> None:
     files = []
     for name in table_names(operators, spec.hops):
         table = name.removesuffix(".bin")
-        checksum = making.whole.checksum(table) if making.rows is None else _sum_file(making.kept / name, shape)
+        checksum = making.whole.checksum(table) if making.rows is None else sum_pages(making.kept / name, 0, shape.num_bytes).checksum
         files.append(TableFile(name=name, num_bytes=shape.num_bytes, checksum=checksum))
     tables = HopTables(
         path=making.kept,
@@ -264,12 +260,3 @@ def _write_manifest(making: Making, spec: PropagationSpec) -> None:
     write_file(making.kept / TABLES_FILE, encode_hop_tables(tables), making.tools.injector)
 
 
-def _sum_file(path: Path, shape: TableShape) -> str:
-    sums = TableSums(shape)
-    for number, start in enumerate(range(0, shape.num_bytes, shape.tile_bytes)):
-        hasher = xxhash.xxh3_64()
-        for place in range(start, min(start + shape.tile_bytes, shape.num_bytes), _HASHED_BYTES):
-            count = min(_HASHED_BYTES, start + shape.tile_bytes - place)
-            hasher.update(np.fromfile(path, np.uint8, count, offset=place).data)
-        sums.digests[number] = hasher.intdigest()
-    return sums.checksum

@@ -21,7 +21,7 @@ from diskhop._native import BufferPool, Engine, File, copy_rows, untile_rows
 from diskhop.counters import FetchCounts
 from diskhop.errors import FormatError, PipelineError
 from diskhop.io.memory import buffer_bytes
-from diskhop.propagation.hop_table import PAGE_BYTES, TILE_ROWS, HopTables, TableShape, TableSums
+from diskhop.propagation.hop_table import PAGE_BYTES, TILE_ROWS, HopTables, TableShape, TableSum
 from diskhop.propagation.strips import Reads, Strip, cut_reads, plan_strips, reads_in_place, slot_bytes
 from diskhop.protocols import Bytes
 
@@ -268,7 +268,7 @@ def _load_table(
     tables: HopTables, table: int, memory: Bytes, engine: Engine, pool: BufferPool, num_threads: int
 ) -> None:
     """Read a table whole into memory as rows. Raises ReadError; FormatError where its checksum does not fit."""
-    shape, sums = tables.shape, TableSums(tables.shape)
+    shape, sums = tables.shape, TableSum()
     file = File(str(tables.table_path(table)), "read")
     if shape.is_row_major:
         for _ in _in_parts(engine, file, [memory[at : at + _PART_BYTES] for at in range(0, len(memory), _PART_BYTES)]):

@@ -1,4 +1,4 @@
-"""Feature rows to tiles, tiles to digests and to rows, streamed: all that happens to a hop table but for the product.
+"""Feature rows to tiles, tiles to rows, streamed: all that happens to a hop table but for the product.
 
 A *part* is so many rows of a group, all of them where memory allows. Parts are read ahead into *slots*, buffers that
 are used in turn; nothing else of a table is in memory.
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File, tile_rows, untile_rows
@@ -22,12 +21,12 @@ from diskhop.errors import ConfigError, DiskhopError
 from diskhop.io.atomic import destination_errors
 from diskhop.io.memory import buffer_bytes
 from diskhop.io.stream import SequentialWriter, in_pieces
-from diskhop.propagation.hop_table import PAGE_BYTES, TILE_ROWS, TableShape
+from diskhop.propagation.hop_table import PAGE_BYTES, TILE_ROWS, TableShape, TableSum
 from diskhop.protocols import Bytes, NodeIds, Table
 
 # A part of fewer rows is not of whole pages in each tile: it goes through the page cache. Only where memory is short.
 _LEAST_PART_ROWS = 4
-LEAST_CHECKED_BYTES = 16 << 10
+_SUMMED_BYTES = 256 << 10
 _MOST_SLOTS = 4
 _LEAST_SLOTS = 2
 # Of values that are converted: decoded, looked at, encoded.
@@ -83,20 +82,21 @@ class TileCutter:
         self._engine = engine
         self._threads = threads
 
-    def write_tiles(self, path: Path, first_group: int, end_group: int) -> NDArray[np.uint64]:
-        """Write groups of a table's file; digests of their tiles (groups, tiles) are returned.
+    def write_tiles(self, path: Path, first_group: int, end_group: int) -> int:
+        """Write groups of a table's file; returns what their pages add to its checksum.
 
         Raises BadRowsError for values that are not finite, or not in the shape's dtype.
         """
         shape, pool = self._shape, BufferPool(0)
+        has_pages = _has_whole_pages(shape, self._part_rows)
         source = File(str(self._table.path), "read")
         with destination_errors(path):
-            target = File(str(path), "write", _has_whole_pages(shape, self._part_rows))
+            target = File(str(path), "write", has_pages)
         starts = range(first_group * TILE_ROWS, min(end_group * TILE_ROWS, shape.num_rows), self._part_rows)
         rows_bytes = _rows_buffer_bytes(self._table, self._part_rows)
         rows = [pool.take(rows_bytes) for _ in range(self._num_slots)]
         tiles = [pool.take(_part_bytes(shape, self._part_rows)) for _ in range(self._num_slots)]
-        digests = _Digests(shape, first_group, end_group)
+        table_sum = TableSum()
         reads: dict[int, tuple[int, Bytes]] = {}
         writes: dict[int, int] = {}
 
@@ -116,12 +116,17 @@ class TileCutter:
                     self._wait_write(path, writes.pop(number - self._num_slots))
                 part = tiles[number % self._num_slots]
                 tile_rows(content, part.reshape(shape.num_tiles, -1), shape.tile_row_bytes, self._threads)
-                digests.add(start, part)
+                offsets, lengths, _, places = requests = _requests(shape, start, self._part_rows, part)
+                if has_pages:
+                    for offset, length, place in zip(offsets.tolist(), lengths.tolist(), places.tolist(), strict=True):
+                        table_sum.add(offset, part[place : place + length])
                 with destination_errors(path):
-                    writes[number] = self._engine.submit_write(target, *_requests(shape, start, self._part_rows, part))
+                    writes[number] = self._engine.submit_write(target, *requests)
             for number in sorted(writes):
                 self._wait_write(path, writes.pop(number))
-        return digests.finish()
+        if not has_pages:
+            table_sum = sum_pages(path, shape.tile_offset(first_group, 0), shape.tile_offset(end_group, 0))
+        return table_sum.total
 
     def _wait_write(self, path: Path, ticket: int) -> None:
         with destination_errors(path):
@@ -217,87 +222,12 @@ def extract_rows(
         writer.finish()
 
 
-def read_digests(
-    path: Path, shape: TableShape, first_tile: int, end_tile: int, memory: Bytes, engine: Engine
-) -> NDArray[np.uint64]:
-    """xxh3 of tiles first_tile to end_tile - 1 of each group (groups, tiles).
-
-    memory: what is read at once, at least LEAST_CHECKED_BYTES from the start of a page on.
-    """
-    file = File(str(path), "read")
-    # A tile is read in pieces where memory does not hold it.
-    piece_bytes = shape.tile_bytes
-    while piece_bytes > len(memory):
-        piece_bytes //= 2
-    num_pieces = shape.tile_bytes // piece_bytes
-    tiles = np.arange(shape.num_groups)[:, None] * shape.num_tiles + np.arange(first_tile, end_tile)
-    pieces = (tiles.reshape(-1, 1) * num_pieces + np.arange(num_pieces)).reshape(-1).astype(np.uint64)
-    digests = np.zeros(tiles.size, np.uint64)
-    # Two halves: one is read while the other is hashed.
-    at_once = max(1, len(memory) // piece_bytes // 2)
-    halves = [half for half in np.split(memory, [at_once * piece_bytes]) if len(half) >= at_once * piece_bytes]
-    starts = range(0, len(pieces), at_once)
-    reads: dict[int, tuple[int, Bytes]] = {}
-
-    def read(turn: int) -> None:
-        if turn < len(starts):
-            wanted = pieces[starts[turn] :][:at_once]
-            begins = np.flatnonzero(np.diff(wanted, prepend=wanted[0]) != 1)
-            lengths = np.diff(begins, append=len(wanted)).astype(np.uint64) * np.uint64(piece_bytes)
-            half = halves[turn % len(halves)]
-            places = begins.astype(np.uint64) * np.uint64(piece_bytes)
-            ticket = engine.submit_read(file, wanted[begins] * np.uint64(piece_bytes), lengths, half, places)
-            reads[turn] = ticket, half
-
-    hasher = xxhash.xxh3_64()
-    with _waited_for(engine, reads, {}):
-        for turn in range(len(halves) - 1):
-            read(turn)
-        for turn, start in enumerate(starts):
-            read(turn + len(halves) - 1)
-            ticket, half = reads.pop(turn)
-            engine.wait(ticket)
-            for number in range(start, min(start + at_once, len(pieces))):
-                hasher.update(half[(number - start) * piece_bytes :][:piece_bytes].data)
-                if (number + 1) % num_pieces == 0:
-                    digests[number // num_pieces] = hasher.intdigest()
-                    hasher.reset()
-    return digests.reshape(shape.num_groups, -1)
-
-
-class _Digests:
-    """xxh3 of each tile of groups whose parts come in order; parts that do not come are zeros."""
-
-    def __init__(self, shape: TableShape, first_group: int, end_group: int) -> None:
-        self._shape = shape
-        self._first_group = first_group
-        self._digests = np.zeros((end_group - first_group, shape.num_tiles), np.uint64)
-        self._group = first_group
-        self._hashers = self._new_hashers()
-        self._hashed_rows = 0
-
-    def add(self, first_row: int, tiles: Bytes) -> None:
-        group = first_row // TILE_ROWS
-        if group != self._group:
-            self._end_group()
-            self._group = group
-        for hasher, part in zip(self._hashers, tiles.reshape(self._shape.num_tiles, -1), strict=True):
-            hasher.update(part.data)
-        self._hashed_rows += tiles.nbytes // self._shape.num_tiles // self._shape.tile_row_bytes
-
-    def finish(self) -> NDArray[np.uint64]:
-        self._end_group()
-        return self._digests
-
-    def _end_group(self) -> None:
-        rest = bytes((TILE_ROWS - self._hashed_rows) * self._shape.tile_row_bytes)
-        for tile, hasher in enumerate(self._hashers):
-            hasher.update(rest)
-            self._digests[self._group - self._first_group, tile] = hasher.intdigest()
-        self._hashers, self._hashed_rows = self._new_hashers(), 0
-
-    def _new_hashers(self) -> list[Any]:
-        return [xxhash.xxh3_64() for _ in range(self._shape.num_tiles)]
+def sum_pages(path: Path, start: int, end: int) -> TableSum:
+    """What pages of a file add to its checksum, read back, from a byte to before another."""
+    table_sum = TableSum()
+    for offset in range(start, end, _SUMMED_BYTES):
+        table_sum.add(offset, np.fromfile(path, np.uint8, min(_SUMMED_BYTES, end - offset), offset=offset))
+    return table_sum
 
 
 def _requests(

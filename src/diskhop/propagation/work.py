@@ -1,8 +1,8 @@
 """Tables of tiles in the making: each one file with all its room from the start, of which tasks write *parts*.
 
 What a task writes into a table is on the disk before the task's output has a name, and the table's own name before the
-first task: so where there is an output, its part of the table is there. An output is the digests of the tiles, which
-make the table's checksum. Outputs are named after the tiles, so that a run with another budget goes on from them.
+first task: so where there is an output, its part of the table is there. An output is what the part adds to the
+table's checksum. Outputs are named after the tiles, so that a run with another budget goes on from them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.io.atomic import allocate, announce, destination_errors, sync_directory, sync_file, syncing
-from diskhop.propagation.hop_table import TableShape, TableSums
+from diskhop.propagation.hop_table import TableShape, TableSum
 from diskhop.tasks import Tools, run_tasks
-
-Digests = NDArray[np.uint64]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
@@ -61,8 +58,8 @@ class WorkTables:
         """Whether a part is there."""
         return any(part == each for each, _ in self._parts(table))
 
-    def write(self, table: str, part: Part, make: Callable[[Path], Digests]) -> None:
-        """Have make(path) write a part of a table into it, and return digests of its tiles (groups, tiles)."""
+    def write(self, table: str, part: Part, make: Callable[[Path], int]) -> None:
+        """Have make(path) write a part of a table into it, and return what its pages add to the checksum."""
         self._ensure(table)
         task = _PartTask(f"{table}.{part}", self.path(table), make)
         run_tasks([task], self._done, self._tools, threads=1)
@@ -76,13 +73,11 @@ class WorkTables:
             path.unlink()
 
     def checksum(self, table: str) -> str:
-        """Of a table that is complete; see TableSums."""
-        sums = TableSums(self.shape)
-        digests = sums.digests.reshape(self.shape.num_groups, self.shape.num_tiles)
-        for part, path in self._parts(table):
-            here = np.fromfile(path, "<u8").reshape(part.end_group - part.first_group, part.end_tile - part.first_tile)
-            digests[part.first_group : part.end_group, part.first_tile : part.end_tile] = here
-        return sums.checksum
+        """Of a table that is complete, of parts that do not overlap; see TableSum."""
+        table_sum = TableSum()
+        for _, path in self._parts(table):
+            table_sum.add_sum(int.from_bytes(path.read_bytes(), "little"))
+        return table_sum.checksum
 
     def _done_tiles(self, table: str) -> NDArray[np.bool_]:
         """Which tiles are there (groups, tiles)."""
@@ -134,14 +129,14 @@ class WorkTables:
 
 @dataclass(frozen=True, slots=True)
 class _PartTask:
-    """Writes a part of a table; its output is the digests."""
+    """Writes a part of a table; its output is what that adds to the checksum."""
 
     name: str
     table: Path
-    make: Callable[[Path], Digests]
+    make: Callable[[Path], int]
 
     def write(self, path: Path, tools: Tools) -> None:
         """See tasks.Task."""
         with syncing(self.table, tools.injector):
-            digests = self.make(self.table)
-        path.write_bytes(digests.astype("<u8").tobytes())
+            pages = self.make(self.table)
+        path.write_bytes(pages.to_bytes(8, "little"))
