@@ -27,7 +27,7 @@ from diskhop.propagation.hop_table import (
     TableFile,
     TableOperator,
     TableShape,
-    TableSums,
+    TableSum,
     encode_hop_tables,
     open_hop_tables,
     table_names,
@@ -63,7 +63,7 @@ def make_tables(folder: Path, num_rows: int) -> HopTables:
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for number, name in enumerate(table_names(operators, HOPS)):
-        draws, sums = np.random.default_rng(number), TableSums(shape)
+        draws, sums = np.random.default_rng(number), TableSum()
         with (folder / name).open("wb") as file:
             for start in range(0, num_rows, _ROWS_AT_ONCE):
                 values = draws.standard_normal((min(_ROWS_AT_ONCE, num_rows - start), DIM), np.float32)

@@ -70,7 +70,7 @@ struct StreamCounts {
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
   std::uint64_t written_sum = 0;  // of the pages written; see page_sums()
-  double seconds_waiting = 0;  // while nothing could be handed to a thread for want of bytes or of free staging
+  double seconds_waiting = 0;     // while nothing could be handed to a thread for want of bytes or of free staging
 };
 
 struct LoadCounts {

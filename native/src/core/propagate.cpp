@@ -286,9 +286,8 @@ class Pass {
     for (std::uint64_t load = first_load; load < end_load; ++load) load_ring_.release(load, {});
     for (const std::uint64_t strip : strips_done) {
       const std::uint64_t slot = strip_ring_.slot_of(strip);
-      const std::vector<Op> writes =
-          tile_ops(OperationKind::write, out_, num_tiles(), strip * staging_.strip_rows(), staging_.strip_rows(),
-                   staging_.strip(slot) + staging_.places().output);
+      const std::vector<Op> writes = tile_ops(OperationKind::write, out_, num_tiles(), strip * staging_.strip_rows(),
+                                              staging_.strip_rows(), staging_.strip(slot) + staging_.places().output);
       std::uint64_t sum = 0;
       for (const Op& op : writes) sum += page_sums({op.buffer, op.num_bytes}, op.offset / sum_page_bytes);
       // Relaxed: read when all threads have ended.

@@ -22,6 +22,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from diskhop._native import page_sums
 from diskhop.dataset.encoding import row_bytes
 from diskhop.dataset.files import check_length, map_array
 from diskhop.errors import ConfigError, FormatError, ReadError

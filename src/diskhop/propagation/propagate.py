@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from diskhop._native import Engine
 from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
@@ -51,6 +49,7 @@ from diskhop.propagation.tiles import sum_pages
 from diskhop.propagation.work import WorkTables
 from diskhop.protocols import NodeIds
 from diskhop.tasks import Tools, WorkFolder, run_tasks
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Propagated:
@@ -246,7 +245,11 @@ def _write_manifest(making: Making, spec: PropagationSpec) -> None:
     files = []
     for name in table_names(operators, spec.hops):
         table = name.removesuffix(".bin")
-        checksum = making.whole.checksum(table) if making.rows is None else sum_pages(making.kept / name, 0, shape.num_bytes).checksum
+        checksum = (
+            making.whole.checksum(table)
+            if making.rows is None
+            else sum_pages(making.kept / name, 0, shape.num_bytes).checksum
+        )
         files.append(TableFile(name=name, num_bytes=shape.num_bytes, checksum=checksum))
     tables = HopTables(
         path=making.kept,
@@ -258,5 +261,3 @@ def _write_manifest(making: Making, spec: PropagationSpec) -> None:
         rows=making.rows,
     )
     write_file(making.kept / TABLES_FILE, encode_hop_tables(tables), making.tools.injector)
-
-

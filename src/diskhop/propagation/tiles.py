@@ -118,14 +118,17 @@ class TileCutter:
                 tile_rows(content, part.reshape(shape.num_tiles, -1), shape.tile_row_bytes, self._threads)
                 offsets, lengths, _, places = requests = _requests(shape, start, self._part_rows, part)
                 if has_pages:
-                    for offset, length, place in zip(offsets.tolist(), lengths.tolist(), places.tolist(), strict=True):
-                        table_sum.add(offset, part[place : place + length])
+                    _add_part(table_sum, offsets, lengths, part, places)
                 with destination_errors(path):
                     writes[number] = self._engine.submit_write(target, *requests)
             for number in sorted(writes):
                 self._wait_write(path, writes.pop(number))
         if not has_pages:
-            table_sum = sum_pages(path, shape.tile_offset(first_group, 0), shape.tile_offset(end_group, 0))
+            return sum_pages(path, shape.tile_offset(first_group, 0), shape.tile_offset(end_group, 0)).total
+        tiles[0][:] = 0  # what the table has room for, and no rows
+        for start in range(starts.stop + -starts.stop % self._part_rows, end_group * TILE_ROWS, self._part_rows):
+            offsets, lengths, _, places = _requests(shape, start, self._part_rows, tiles[0])
+            _add_part(table_sum, offsets, lengths, tiles[0], places)
         return table_sum.total
 
     def _wait_write(self, path: Path, ticket: int) -> None:
@@ -228,6 +231,17 @@ def sum_pages(path: Path, start: int, end: int) -> TableSum:
     for offset in range(start, end, _SUMMED_BYTES):
         table_sum.add(offset, np.fromfile(path, np.uint8, min(_SUMMED_BYTES, end - offset), offset=offset))
     return table_sum
+
+
+def _add_part(
+    table_sum: TableSum,
+    offsets: NDArray[np.uint64],
+    lengths: NDArray[np.uint64],
+    part: Bytes,
+    places: NDArray[np.uint64],
+) -> None:
+    for offset, length, place in zip(offsets.tolist(), lengths.tolist(), places.tolist(), strict=True):
+        table_sum.add(offset, part[place : place + length])
 
 
 def _requests(

@@ -20,6 +20,7 @@ from diskhop.io.atomic import allocate, announce, destination_errors, sync_direc
 from diskhop.propagation.hop_table import TableShape, TableSum
 from diskhop.tasks import Tools, run_tasks
 
+
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
     """Tiles first_tile to end_tile - 1 of groups first_group to end_group - 1."""
