@@ -2,8 +2,8 @@
 
     python benchmarks/hop_accuracy.py [--seeds 5] [--source ../shared/data] [GRAPH:MODEL ...]
 
-By the presets, on Cora's public split and oewn's; chunks are as long as a batch. Bars: what the papers and a plain SIGN
-reach, and chunks within half a point of full reshuffling (PP-GNN, section 6.3). Tables are made once a graph, before.
+By the presets, on Cora's public split and oewn's; chunks are as long as training chooses. Bars: what the papers and a
+plain SIGN reach, and chunks within half a point of full reshuffling (PP-GNN, section 6.3). Tables are made once.
 """
 
 from __future__ import annotations

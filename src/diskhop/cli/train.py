@@ -77,7 +77,7 @@ def train(
     direction: Annotated[str | None, typer.Option(help="Of edges that it takes: in, out or both.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Of stored hops: float32, float16 or bfloat16.")] = None,
     shuffle: Annotated[str | None, typer.Option(help="An epoch's order, of rows or chunks; auto by placement.")] = None,
-    chunk_rows: Annotated[int | None, typer.Option(help="Rows of a chunk; default: of a batch.")] = None,
+    chunk_rows: Annotated[int | None, typer.Option(help="Rows of a chunk; default: of a batch, if that mixes.")] = None,
     placement: Annotated[str | None, typer.Option(help="Where hops are trained from: auto, memory, disk.")] = None,
     engine: Annotated[str | None, typer.Option(help="How the disk is read: auto, uring, threads.")] = None,
     threads: Annotated[int | None, typer.Option(help="For sampling and computing together.")] = None,

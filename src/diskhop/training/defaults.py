@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from diskhop.budget import format_bytes
 from diskhop.config import (
     ALL_NEIGHBORS,
@@ -25,6 +27,7 @@ from diskhop.models import HOP_MODELS, LAYERS, config_kind
 from diskhop.models.matmul import bfloat16_ratio, choose_matmul
 from diskhop.models.products import PRECISIONS
 from diskhop.planning.defaults import DEFAULT_STORE
+from diskhop.training.chunk_length import longest_mixed_chunk
 from diskhop.training.seeds import NodeTask, read_task
 
 _PRESETS = Path(__file__).parent / "presets"
@@ -109,7 +112,7 @@ def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | N
     )
     choose("memory_bytes", memory_bytes, f"{format_bytes(memory_bytes)}, half of what is free")
     if kind is HopConfig:
-        choose("chunk_rows", batch_size, "as many as a batch, which loses no accuracy (PP-GNN, section 6)")
+        _choose_chunks(task, batch_size, choices)
     choose("engine", AUTO, "the best that works here")
     threads = choose("threads", default_threads(), "the cores that this process may use")
     precision = given.get("precision", "float32")
@@ -189,6 +192,16 @@ def _choose_hops(dataset: Dataset, model: str, choices: _Choices) -> None:
         choose("heads", 1, "enough for so few hops to attend to")
     choose("shuffle", AUTO, "rows where the tables are in memory, chunks where they are on the disk")
     choose("placement", AUTO, "memory, if the tables fit")
+
+
+def _choose_chunks(task: NodeTask, batch_size: int, choices: _Choices) -> None:
+    chunk_rows = batch_size
+    if task.labels is not None:
+        chunk_rows = longest_mixed_chunk(task.labels[np.sort(task.seeds.train)], batch_size)
+    reason = "as many as a batch, which loses no accuracy (PP-GNN, section 6.3)"
+    if chunk_rows < batch_size:
+        reason = "labels of nodes that lie together are alike: with longer chunks batches are of few classes"
+    choices.choose("chunk_rows", chunk_rows, reason)
 
 
 def _show(value: Any) -> str:

@@ -1,0 +1,51 @@
+"""How long chunks may be before batches of them are of few classes: nodes that lie together are often alike.
+
+A batch of chunks is a cluster sample. With rho the correlation of labels within chunks of m rows, it says as much as a
+batch of b / (1 + (m - 1) rho) rows drawn one by one (Kish's design effect). PP-GNN's chunks of a batch's length lose
+nothing where rho is 0; on oewn, which is sorted by class, rho is 0.65, and they lose 12 points.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Draws that a batch of chunks must be worth: oewn loses 0.1 points with 90, and nothing with more.
+_LEAST_DRAWS = 64
+_SMALL_EFFECT = 2.0
+# Stretches that are looked at, each as long as a batch.
+_MOST_STRETCHES = 256
+
+
+def longest_mixed_chunk(labels: NDArray[Any], batch_size: int) -> int:
+    """Rows of a chunk: batch_size, or the largest power of two below it with which batches are still mixed.
+
+    labels: of the training rows, as they lie; (n) classes, or (n, tasks), of which the first stands for all.
+    """
+    if len(labels) <= batch_size:
+        return batch_size
+    classes = labels if labels.ndim == 1 else labels[:, 0] > 0.5
+    starts = np.arange(0, len(classes) - batch_size + 1, batch_size)
+    starts = starts[:: -(-len(starts) // _MOST_STRETCHES)]
+    sample = np.unique(classes[starts[:, None] + np.arange(batch_size)], return_inverse=True)[1]
+    sample = sample.reshape(len(starts), batch_size)
+    most_effect = max(_SMALL_EFFECT, batch_size / _LEAST_DRAWS)
+    chunk_rows = batch_size
+    while chunk_rows > 1 and _design_effect(sample, chunk_rows) > most_effect:
+        chunk_rows = 1 << ((chunk_rows - 1).bit_length() - 1)
+    return chunk_rows
+
+
+def _design_effect(sample: NDArray[np.int64], chunk_rows: int) -> float:
+    """1 + (m - 1) rho, by how often two rows of a chunk are of one class and how often any two are."""
+    shares = np.bincount(sample.ravel()) / sample.size
+    alike_at_random = float((shares**2).sum())
+    if alike_at_random == 1:
+        return 1.0
+    whole = sample[:, : sample.shape[1] // chunk_rows * chunk_rows].reshape(-1, chunk_rows)
+    chunk = np.arange(len(whole))[:, None]
+    counts = np.unique(chunk * len(shares) + whole, return_counts=True)[1]
+    alike = float((counts * (counts - 1)).sum()) / (whole.size * (chunk_rows - 1))
+    return 1 + (chunk_rows - 1) * (alike - alike_at_random) / (1 - alike_at_random)
