@@ -40,17 +40,18 @@ def propagate_small(
     scratch: Path,
     *,
     memory_bytes: int = 100_000_000,
+    threads: int = 1,
     engine: Engine | None = None,
     injector: Injector | None = None,
     **options: Any,
 ) -> Propagated:
-    """Propagate with one thread; options of PropagationSpec."""
+    """Propagate; options of PropagationSpec."""
     return propagate(
         dataset,
         PropagationSpec(**options),
         Budget(memory_bytes),
         scratch=scratch,
-        threads=1,
+        threads=threads,
         engine=engine or open_engine("threads").engine,
         injector=injector,
     )

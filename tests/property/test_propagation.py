@@ -74,13 +74,14 @@ def test_features_of_any_dtype_are_converted(tmp_path: Path, stored: str) -> Non
 
 
 @pytest.mark.parametrize(("num_nodes", "dim"), [(20_000, 128), (2_000, 1433)])
-def test_the_same_bytes_at_any_budget(tmp_path: Path, num_nodes: int, dim: int) -> None:
+def test_the_same_bytes_at_any_budget_and_with_any_threads(tmp_path: Path, num_nodes: int, dim: int) -> None:
     features = np.random.default_rng(0).normal(size=(num_nodes, dim)).astype(np.float32)
     dataset = build(tmp_path / "graph", random_pairs(num_nodes, 5 * num_nodes), features)
     expected = None
-    for share in (20, 5, 1):
+    for share, threads in ((20, 1), (20, 2), (5, 2), (1, 1), (1, 2)):
         budget_bytes = features.nbytes // share
-        done = propagate_small(dataset, tmp_path / f"{share}", memory_bytes=budget_bytes, hops=2, rows="all")
+        scratch = tmp_path / f"{share}-{threads}"
+        done = propagate_small(dataset, scratch, memory_bytes=budget_bytes, threads=threads, hops=2, rows="all")
         assert done.plan is not None
         assert sum(done.plan.reserved.values()) <= budget_bytes
         found = folder_bytes(done.tables.path)
