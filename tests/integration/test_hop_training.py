@@ -11,6 +11,8 @@ import pytest
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.models import HOP_MODELS
+from diskhop.propagation.propagate import propagate
+from diskhop.propagation.spec import PropagationSpec
 from diskhop.training import pack, resolve_config, train
 from tests.runs import StageCounter, assert_same_run, import_arrays, losses, random_arrays, small_graph
 
@@ -64,6 +66,19 @@ def test_a_run_propagates_then_learns_and_leaves_what_it_found(tmp_path: Path, m
     again = train(dataset, **{**OPTIONS, "model": model, "epochs": 20})
     assert "preparation" not in again.result
     assert again.result["test"] == result["test"]
+
+
+@pytest.mark.parametrize("place", [{}, FROM_DISK], ids=["memory", "disk"])
+def test_tables_of_all_rows_are_taken_where_they_are_there(
+    tmp_path: Path, dataset: Dataset, place: dict[str, Any]
+) -> None:
+    spec = PropagationSpec(hops=2, direction="both")
+    propagate(dataset, spec, memory="50MB", scratch=tmp_path / "scratch")
+    of_all = train(dataset, **{**OPTIONS, **place, "scratch": str(tmp_path / "scratch")}).result
+    assert len(list((tmp_path / "scratch").iterdir())) == 1
+    assert "preparation" not in of_all
+    labelled = train(dataset, **{**OPTIONS, **place}).result
+    assert [epoch["loss"] for epoch in of_all["epochs"]] == [epoch["loss"] for epoch in labelled["epochs"]]
 
 
 def test_a_run_from_disk_counts_what_it_reads(dataset: Dataset) -> None:

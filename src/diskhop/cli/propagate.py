@@ -16,14 +16,14 @@ from diskhop.cli.output import print_json, print_pairs, stderr
 from diskhop.propagation.plan import PropagationPlan
 from diskhop.propagation.propagate import Propagated
 from diskhop.propagation.propagate import propagate as make_hop_tables
-from diskhop.propagation.spec import PropagationSpec
+from diskhop.propagation.spec import DEFAULT_HOPS, PropagationSpec
 from diskhop.stages import stage_progress
 
 
 @app.command()
 def propagate(
     dataset: DatasetPath,
-    hops: Annotated[int, typer.Option(help="How often features are aggregated.")],
+    hops: Annotated[int, typer.Option(help="How often features are aggregated.")] = DEFAULT_HOPS,
     operator: Annotated[
         list[str] | None,
         typer.Option(help="sgc, sign, row, ppr:alpha=0.1 or heat:t=3; may be given several times. Default: sign."),
@@ -77,7 +77,7 @@ def propagate(
     if as_json:
         print_json(_document(done, seconds))
     else:
-        print_pairs(_lines(done, seconds, dataset))
+        print_pairs([*_lines(done, seconds), ("next", _train_command(dataset, spec, scratch))])
 
 
 def _document(done: Propagated, seconds: float) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _document(done: Propagated, seconds: float) -> dict[str, Any]:
     return document
 
 
-def _lines(done: Propagated, seconds: float, dataset: Path) -> list[tuple[str, str]]:
+def _lines(done: Propagated, seconds: float) -> list[tuple[str, str]]:
     tables = done.tables
     lines = [
         ("propagated" if done.plan else "was propagated before", f"{tables.path}, {format_bytes(tables.num_bytes)}"),
@@ -118,5 +118,19 @@ def _lines(done: Propagated, seconds: float, dataset: Path) -> list[tuple[str, s
             about = f", {predicted[step['step']]:.1f} s predicted" if step["step"] in predicted else ""
             lines.append((step["step"], f"{step['seconds']:.1f} s{about}"))
         lines.append(("took", f"{seconds:.1f} s, {done.plan.seconds:.1f} s predicted"))
-    lines.append(("next", f"diskhop train {shlex.quote(str(dataset))} --model sign --hops {tables.hops}"))
     return lines
+
+
+def _train_command(dataset: Path, spec: PropagationSpec, scratch: Path | None) -> str:
+    """The run that takes these tables, if they are of all rows or of the labelled ones."""
+    usual = PropagationSpec()
+    words = ["diskhop", "train", str(dataset), "--model", "sign", "--hops", str(spec.hops)]
+    if spec.operators != usual.operators:
+        words += [word for operator in spec.operators for word in ("--operator", operator)]
+    if spec.direction != usual.direction:
+        words += ["--direction", spec.direction]
+    if spec.dtype != usual.dtype:
+        words += ["--dtype", spec.dtype]
+    if scratch is not None:
+        words += ["--scratch", str(scratch)]
+    return shlex.join(words)

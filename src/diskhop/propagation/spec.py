@@ -19,6 +19,8 @@ from diskhop.propagation.operators import DIRECTIONS, Operator, parse_operator
 from diskhop.protocols import NodeIds
 
 ALL_ROWS, LABELLED_ROWS = "all", "labelled"
+# What helps is mostly this near (PP-GNN, figure 2).
+DEFAULT_HOPS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,7 @@ class PropagationSpec:
     """
 
     operators: tuple[str, ...] = ("sign",)
-    hops: int
+    hops: int = DEFAULT_HOPS
     direction: str = "in"
     dtype: str = "float32"
     rows: str = ALL_ROWS

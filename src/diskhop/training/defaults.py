@@ -27,6 +27,7 @@ from diskhop.models import HOP_MODELS, LAYERS, config_kind
 from diskhop.models.matmul import bfloat16_ratio, choose_matmul
 from diskhop.models.products import PRECISIONS
 from diskhop.planning.defaults import DEFAULT_STORE
+from diskhop.propagation.spec import DEFAULT_HOPS
 from diskhop.training.chunk_length import longest_mixed_chunk
 from diskhop.training.seeds import NodeTask, read_task
 
@@ -177,7 +178,7 @@ def _choose_hops(dataset: Dataset, model: str, choices: _Choices) -> None:
         choices.complete = {"layers": 1, "hidden": 1, "norm": "none", **choices.complete}
         choose("dropout", 0.0, "one linear layer hardly learns by heart")
         choose("lr", 0.02, "one linear layer takes large steps")
-    choose("hops", 3, "what helps is mostly this near (PP-GNN, figure 2)")
+    choose("hops", DEFAULT_HOPS, "what helps is mostly this near (PP-GNN, figure 2)")
     choose("operators", ("sgc" if model == "sgc" else "sign",), f"as in the paper on {model}")
     if model == "sgc" and len(choices.complete["operators"]) > 1:
         raise ConfigError(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Literal, cast
 
 from torch import Tensor
@@ -20,7 +21,7 @@ from diskhop.models import HopNetwork, build_hop_model, hops_read
 from diskhop.plan import HopPlan
 from diskhop.propagation.hop_table import HopTables
 from diskhop.propagation.placement import Place, Placement, loader_bytes, place_tables
-from diskhop.propagation.propagate import propagate
+from diskhop.propagation.propagate import find_hop_tables, propagate
 from diskhop.propagation.row_order import Shuffle, order_bytes
 from diskhop.propagation.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec
 from diskhop.protocols import NodeIds, Purpose
@@ -32,14 +33,18 @@ _MEASURED_ROWS = "rows of validation and test"
 
 
 def propagation_spec(dataset: Dataset, config: HopConfig) -> PropagationSpec:
-    """The tables that a run needs: of the nodes of splits alone, where there are splits. Raises ConfigError."""
-    return PropagationSpec(
-        operators=config.operators,
-        hops=config.hops,
-        direction=config.direction,
-        dtype=config.dtype,
-        rows=LABELLED_ROWS if dataset.num_splits else ALL_ROWS,
+    """The tables that a run takes: of the nodes of splits alone, where there are splits, unless those of all are there.
+
+    Raises ConfigError.
+    """
+    of_all = PropagationSpec(
+        operators=config.operators, hops=config.hops, direction=config.direction, dtype=config.dtype, rows=ALL_ROWS
     )
+    if not dataset.num_splits:
+        return of_all
+    labelled, scratch = replace(of_all, rows=LABELLED_ROWS), Path(config.scratch) if config.scratch else None
+    are_there = [find_hop_tables(dataset, spec, scratch) is not None for spec in (labelled, of_all)]
+    return of_all if are_there == [False, True] else labelled
 
 
 def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Budget, watcher: Watcher) -> PreparedRun:
