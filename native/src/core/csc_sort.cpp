@@ -54,12 +54,16 @@ class Spilled final : public SpilledEdges {
 
   Memory make_memory(std::uint64_t num_bytes) const { return std::make_unique<PooledBuffer>(pool_, num_bytes); }
 
-  std::unique_ptr<SortedEdges> finish(Memory memory, std::uint64_t count, Key first, Key last) const {
+  /// Keys that visit() hands over, as sort_visited() has it; what is visited may lie in `memory`.
+  template <typename Visit>
+  std::unique_ptr<SortedEdges> sort_into(Memory memory, const Visit& visit, std::uint64_t count, Key first,
+                                         Key last) const {
     const std::span<Key> keys(reinterpret_cast<Key*>(memory->data()), count);
     {
       const PooledBuffer scratch(pool_, count * sizeof(Key));
-      sort_in_place<Key>(keys, {reinterpret_cast<Key*>(scratch.data()), count}, first, key_width<Key>(last - first),
-                         keys.data());
+      auto keep = keep_at(keys.data());
+      sort_visited<Key>(visit, keys, {reinterpret_cast<Key*>(scratch.data()), count}, first,
+                        key_width<Key>(last - first), keep);
     }
     return std::make_unique<SortedKeys<Key, Memory>>(layout_, std::move(memory), keys);
   }
@@ -92,10 +96,8 @@ class Spilled final : public SpilledEdges {
     }
     const Key width = (last - first) / num_cells + 1;
     std::vector<std::uint64_t> counts(num_cells);
-    read_all(range.bucket, [&](std::span<const Key> keys) {
-      for (const Key key : keys) {
-        if (key >= first && key <= last) ++counts[static_cast<std::size_t>((key - first) / width)];
-      }
+    visit_bucket(range.bucket, [&](Key key) {
+      if (key >= first && key <= last) ++counts[static_cast<std::size_t>((key - first) / width)];
     });
     KeyRange group;
     for (std::size_t cell = 0; static_cast<Key>(cell) <= (last - first) / width; ++cell) {
@@ -119,83 +121,78 @@ class Spilled final : public SpilledEdges {
     return std::make_unique<SortedKeys<Key, Memory>>(layout_, std::move(memory), keys);
   }
 
-  /// All pieces at once, to the end of the memory; keys then grow from its front and never pass what is still to be
-  /// loaded. The full blocks are first, since what the others have beside keys takes room to the end.
+  /// All pieces are read to where the sorted keys will be, and sorted from there in the form that they have.
   std::unique_ptr<SortedEdges> sort_whole(const KeyRange& range, Key first, Key last) const {
     struct Piece {
       const StreamFile* spill;
       StreamBlock block;
-      std::byte* place;
     };
     std::vector<Piece> pieces;
-    for (const StreamFile& spill : spills_) {
-      for (const StreamBlock& block : spill.blocks(range.bucket)) pieces.push_back({&spill, block, nullptr});
-    }
-    std::stable_partition(pieces.begin(), pieces.end(), [](const Piece& piece) {
-      return piece.block.num_bytes + sizeof(Key) > piece.spill->block_bytes();
-    });
-    const unsigned stored_bytes = stored_bytes_[range.bucket];
-    std::uint64_t num_bytes = 0;
-    std::uint64_t keys_bytes = range.num_edges * sizeof(Key);  // when the last of a piece is loaded
     std::uint64_t staged_bytes = 0;
-    for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
-      const std::uint64_t padding_bytes = whole_sectors(piece->block.num_bytes) - piece->block.num_bytes;
-      num_bytes = std::max(num_bytes, keys_bytes + padding_bytes + staged_bytes);
-      staged_bytes += piece->block.num_bytes + padding_bytes;
-      keys_bytes -= piece->block.num_bytes / stored_bytes * sizeof(Key);
+    for (const StreamFile& spill : spills_) {
+      for (const StreamBlock& block : spill.blocks(range.bucket)) {
+        pieces.push_back({&spill, block});
+        staged_bytes += whole_sectors(block.num_bytes);
+      }
     }
-    num_bytes = whole_sectors(num_bytes);
-    Memory memory = make_memory(num_bytes);
+    Memory memory = make_memory(std::max(staged_bytes, range.num_edges * sizeof(Key)));
     std::vector<Op> ops;
-    std::byte* place = memory->data() + (num_bytes - staged_bytes);
-    for (Piece& piece : pieces) {
-      piece.place = place;
+    std::byte* place = memory->data();
+    for (const Piece& piece : pieces) {
+      const std::uint64_t num_bytes = whole_sectors(piece.block.num_bytes);
       ops.push_back({.kind = OperationKind::read,
                      .file = &piece.spill->file(),
                      .offset = piece.block.offset,
                      .buffer = place,
-                     .num_bytes = whole_sectors(piece.block.num_bytes)});
-      place += whole_sectors(piece.block.num_bytes);
+                     .num_bytes = num_bytes});
+      place += num_bytes;
     }
     engine_.wait(engine_.submit(ops, Priority::demand));
-    Key* keys = reinterpret_cast<Key*>(memory->data());
-    for (const Piece& piece : pieces) {
-      piece.spill->check(piece.block, piece.place);
-      const std::uint64_t num_keys = piece.block.num_bytes / stored_bytes;
-      load_keys<Key>(piece.place, stored_bytes, from_words<Key>(starts_[range.bucket]), {keys, num_keys});
-      keys += num_keys;
+    std::vector<std::span<const std::byte>> contents;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      pieces[i].spill->check(pieces[i].block, ops[i].buffer);
+      contents.emplace_back(ops[i].buffer, pieces[i].block.num_bytes);
     }
-    return finish(std::move(memory), range.num_edges, first, last);
+    const auto visit = [&](const auto& each) {
+      for (const auto content : contents) visit_keys(range.bucket, content, each);
+    };
+    return sort_into(std::move(memory), visit, range.num_edges, first, last);
   }
 
   std::unique_ptr<SortedEdges> sort_some(const KeyRange& range, Key first, Key last) const {
     Memory memory = make_memory(range.num_edges * sizeof(Key));
     Key* const found = reinterpret_cast<Key*>(memory->data());
     std::uint64_t num_found = 0;
-    read_all(range.bucket, [&](std::span<const Key> keys) {
-      for (const Key key : keys) {
-        if (key >= first && key <= last && num_found < range.num_edges) found[num_found++] = key;
-      }
+    visit_bucket(range.bucket, [&](Key key) {
+      if (key >= first && key <= last && num_found < range.num_edges) found[num_found++] = key;
     });
-    return finish(std::move(memory), num_found, first, last);
+    const auto visit = [found, num_found](const auto& each) {
+      for (std::uint64_t i = 0; i < num_found; ++i) each(found[i]);
+    };
+    return sort_into(std::move(memory), visit, num_found, first, last);
   }
 
-  /// Reads a bucket in order and hands over every block of keys.
-  template <typename Take>
-  void read_all(std::size_t bucket, Take take) const {
+  /// Reads a bucket in order and hands over every key.
+  template <typename Each>
+  void visit_bucket(std::size_t bucket, const Each& each) const {
     const PooledBuffer window(pool_, window_bytes_);
-    std::array<Key, 512> keys;
     for (const StreamFile& spill : spills_) {
       StreamReader reader(engine_, spill, bucket, {window.data(), window_bytes_});
-      for (auto block = reader.next(); !block.empty(); block = reader.next()) {
-        for (std::size_t left = block.size() / stored_bytes_[bucket]; left > 0;) {
-          const std::span<Key> some(keys.data(), std::min(left, keys.size()));
-          load_keys<Key>(block.data() + block.size() - left * stored_bytes_[bucket], stored_bytes_[bucket],
-                         from_words<Key>(starts_[bucket]), some);
-          take(std::span<const Key>(some));
-          left -= some.size();
-        }
-      }
+      for (auto block = reader.next(); !block.empty(); block = reader.next()) visit_keys(bucket, block, each);
+    }
+  }
+
+  /// Hands over every key of a block of a bucket.
+  template <typename Each>
+  void visit_keys(std::size_t bucket, std::span<const std::byte> content, const Each& each) const {
+    const std::size_t stored_bytes = stored_bytes_[bucket];
+    const Key start = from_words<Key>(starts_[bucket]);
+    std::array<Key, 512> keys;
+    while (!content.empty()) {
+      const std::span<Key> some(keys.data(), std::min(content.size() / stored_bytes, keys.size()));
+      load_keys<Key>(content.data(), stored_bytes_[bucket], start, some);
+      for (const Key key : some) each(key);
+      content = content.subspan(some.size() * stored_bytes);
     }
   }
 

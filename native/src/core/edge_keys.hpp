@@ -90,8 +90,7 @@ template <typename Key>
   return num_bytes;
 }
 
-/// Keys of a bucket from the form that they have on the disk. `out` may overlap what comes later of `stored`: key i is
-/// written when all up to it are read.
+/// Keys of a bucket from the form that they have on the disk.
 template <typename Key>
 void load_keys(const std::byte* stored, unsigned stored_bytes, Key bucket_start, std::span<Key> out) noexcept {
   const auto mask = static_cast<Key>(static_cast<Key>(-1) >> (8 * (sizeof(Key) - stored_bytes)));

@@ -80,12 +80,82 @@ void take_offsets(std::span<Key> scratch, std::span<Key> keys, Key base, unsigne
   take(std::span<const Key>(keys));
 }
 
+inline constexpr std::size_t cached_bytes = std::size_t{128} << 10;  // keys and scratch together are twice that
+inline constexpr unsigned max_key_digit_bits = 10;
+
+template <typename Key>
+[[nodiscard]] constexpr std::size_t key_digit(Key offset, unsigned shift, std::size_t mask) noexcept {
+  return static_cast<std::size_t>(offset >> shift) & mask;
+}
+
+/// Counts become where each digit's keys begin.
+inline void begin_places(std::size_t* counts, std::size_t num_digits) noexcept {
+  std::size_t begin = 0;
+  for (std::size_t value = 0; value < num_digits; ++value) begin += std::exchange(counts[value], begin);
+}
+
+template <typename Key, typename Take>
+void sort_keys(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned bits, Take& take);
+
+/// Sorts as sort_keys() does what visit(each) hands to each(key) in one order at most twice. `keys` is not touched
+/// before the last visit is over: what is visited may lie there, in a form of its own.
+template <typename Key, typename Visit, typename Take>
+void sort_visited(const Visit& visit, std::span<Key> keys, std::span<Key> scratch, Key base, unsigned bits,
+                  Take& take) {
+  const std::size_t num_keys = keys.size();
+  if (num_keys * sizeof(Key) <= cached_bytes || bits == 0) {
+    std::size_t place = 0;
+    visit([&](Key key) { scratch[place++] = key; });
+    return sort_keys(scratch, keys, base, bits, take);
+  }
+  // Pieces of half of what the cache holds, so that uneven ones still fit; or smaller, if what is left of their keys
+  // is then half as long.
+  const auto wanted_bits = static_cast<unsigned>(std::bit_width(2 * num_keys * sizeof(Key) / cached_bytes));
+  const unsigned excess_bits = bits > 32 ? bits - 32 : 0;
+  const unsigned digit_bits = std::min(
+      {bits, excess_bits <= max_key_digit_bits ? std::max(wanted_bits, excess_bits) : wanted_bits, max_key_digit_bits});
+  const unsigned shift = bits - digit_bits;
+  const std::size_t mask = (std::size_t{1} << digit_bits) - 1;
+  std::array<std::size_t, (1U << max_key_digit_bits) + 1> ends{};
+  visit([&](Key key) { ++ends[key_digit<Key>(key - base, shift, mask)]; });
+  begin_places(ends.data(), mask + 1);
+  // Each piece's keys, or its offsets in the first half of what they would take.
+  const bool are_offsets = shift > 0 && shift <= 32;
+  if (are_offsets) {
+    auto* const offsets = reinterpret_cast<Offset*>(scratch.data());
+    std::array<std::size_t, (1U << max_key_digit_bits)> places{};
+    for (std::size_t value = 0; value <= mask; ++value) places[value] = ends[value] * (sizeof(Key) / sizeof(Offset));
+    const auto low_mask = static_cast<std::uint32_t>((std::uint64_t{1} << shift) - 1);
+    visit([&](Key key) {
+      const auto offset = static_cast<Key>(key - base);
+      offsets[places[key_digit(offset, shift, mask)]++] = static_cast<std::uint32_t>(offset) & low_mask;
+    });
+    for (std::size_t value = 0; value < mask; ++value) ends[value] = ends[value + 1];
+    ends[mask] = num_keys;
+  } else {
+    visit([&](Key key) { scratch[ends[key_digit<Key>(key - base, shift, mask)]++] = key; });
+  }
+  std::size_t begin = 0;
+  for (std::size_t value = 0; value <= mask; ++value) {
+    const std::size_t length = ends[value] - begin;
+    const Key piece_base = static_cast<Key>(base + static_cast<Key>(static_cast<Key>(value) << shift));
+    if (are_offsets && length * sizeof(Key) > 2 * cached_bytes) {
+      const auto* const offsets = reinterpret_cast<const Offset*>(scratch.data() + begin);
+      for (std::size_t i = 0; i < length; ++i) keys[begin + i] = static_cast<Key>(piece_base + offsets[i]);
+      sort_keys(keys.subspan(begin, length), scratch.subspan(begin, length), piece_base, shift, take);
+    } else if (are_offsets) {
+      take_offsets(scratch.subspan(begin, length), keys.subspan(begin, length), piece_base, shift, take);
+    } else {
+      sort_keys(scratch.subspan(begin, length), keys.subspan(begin, length), piece_base, shift, take);
+    }
+    begin = ends[value];
+  }
+}
+
 /// Sorts keys that lie from `base` to below base + 2^bits, and hands them over in order in pieces: take(sorted piece).
 /// A piece lies in `keys` or `scratch` (as long as keys) at its own place, and may be overwritten once it was taken.
 template <typename Key, typename Take>
 void sort_keys(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned bits, Take& take) {
-  constexpr std::size_t cached_bytes = std::size_t{128} << 10;  // keys and scratch together are twice that
-  constexpr unsigned max_digit_bits = 10;
   const std::size_t num_keys = keys.size();
   if (num_keys == 0) return;
   if (bits == 0 || num_keys == 1) return take(std::span<const Key>(keys));
@@ -98,61 +168,11 @@ void sort_keys(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned b
     }
     return take(std::span<const Key>(keys));
   }
-  const auto digit = [base](Key key, unsigned shift, std::size_t mask) {
-    return static_cast<std::size_t>(static_cast<Key>(key - base) >> shift) & mask;
-  };
-  const auto scatter = [&](std::span<const Key> from, std::span<Key> to, std::size_t* places, unsigned shift,
-                           std::size_t mask) {
-    for (const Key key : from) to[places[digit(key, shift, mask)]++] = key;
-  };
-  const auto begin_places = [](std::size_t* counts, std::size_t num_digits) {
-    std::size_t begin = 0;
-    for (std::size_t value = 0; value < num_digits; ++value) begin += std::exchange(counts[value], begin);
-  };
-
   if (num_keys * sizeof(Key) > cached_bytes) {
-    // Pieces of half of what the cache holds, so that uneven ones still fit; or smaller, if what is left of their keys
-    // is then half as long.
-    const auto wanted_bits = static_cast<unsigned>(std::bit_width(2 * num_keys * sizeof(Key) / cached_bytes));
-    const unsigned excess_bits = bits > 32 ? bits - 32 : 0;
-    const unsigned digit_bits = std::min(
-        {bits, excess_bits <= max_digit_bits ? std::max(wanted_bits, excess_bits) : wanted_bits, max_digit_bits});
-    const unsigned shift = bits - digit_bits;
-    const std::size_t mask = (std::size_t{1} << digit_bits) - 1;
-    std::array<std::size_t, (1U << max_digit_bits) + 1> ends{};
-    for (const Key key : keys) ++ends[digit(key, shift, mask)];
-    begin_places(ends.data(), mask + 1);
-    // Each piece's keys, or its offsets in the first half of what they would take.
-    const bool are_offsets = shift > 0 && shift <= 32;
-    if (are_offsets) {
-      auto* const offsets = reinterpret_cast<Offset*>(scratch.data());
-      std::array<std::size_t, (1U << max_digit_bits)> places{};
-      for (std::size_t value = 0; value <= mask; ++value) places[value] = ends[value] * (sizeof(Key) / sizeof(Offset));
-      const auto low_mask = static_cast<std::uint32_t>((std::uint64_t{1} << shift) - 1);
-      for (const Key key : keys) {
-        offsets[places[digit(key, shift, mask)]++] = static_cast<std::uint32_t>(key - base) & low_mask;
-      }
-      for (std::size_t value = 0; value < mask; ++value) ends[value] = ends[value + 1];
-      ends[mask] = num_keys;
-    } else {
-      scatter(keys, scratch, ends.data(), shift, mask);
-    }
-    std::size_t begin = 0;
-    for (std::size_t value = 0; value <= mask; ++value) {
-      const std::size_t length = ends[value] - begin;
-      const Key piece_base = static_cast<Key>(base + static_cast<Key>(static_cast<Key>(value) << shift));
-      if (are_offsets && length * sizeof(Key) > 2 * cached_bytes) {
-        const auto* const offsets = reinterpret_cast<const Offset*>(scratch.data() + begin);
-        for (std::size_t i = 0; i < length; ++i) keys[begin + i] = static_cast<Key>(piece_base + offsets[i]);
-        sort_keys(keys.subspan(begin, length), scratch.subspan(begin, length), piece_base, shift, take);
-      } else if (are_offsets) {
-        take_offsets(scratch.subspan(begin, length), keys.subspan(begin, length), piece_base, shift, take);
-      } else {
-        sort_keys(scratch.subspan(begin, length), keys.subspan(begin, length), piece_base, shift, take);
-      }
-      begin = ends[value];
-    }
-    return;
+    const auto visit = [keys](const auto& each) {
+      for (const Key key : keys) each(key);
+    };
+    return sort_visited(visit, keys, scratch, base, bits, take);
   }
 
   if (bits <= 32) {
@@ -160,14 +180,14 @@ void sort_keys(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned b
     for (std::size_t i = 0; i < num_keys; ++i) offsets[i] = static_cast<std::uint32_t>(keys[i] - base);
     return take_offsets(scratch, keys, base, bits, take);
   }
-  const unsigned num_passes = (bits + max_digit_bits - 1) / max_digit_bits;
+  const unsigned num_passes = (bits + max_key_digit_bits - 1) / max_key_digit_bits;
   const unsigned digit_bits = (bits + num_passes - 1) / num_passes;
   const std::size_t mask = (std::size_t{1} << digit_bits) - 1;
   for (unsigned shift = 0; shift < bits; shift += digit_bits) {
-    std::array<std::size_t, 1U << max_digit_bits> places{};
-    for (const Key key : keys) ++places[digit(key, shift, mask)];
+    std::array<std::size_t, 1U << max_key_digit_bits> places{};
+    for (const Key key : keys) ++places[key_digit<Key>(key - base, shift, mask)];
     begin_places(places.data(), mask + 1);
-    scatter(keys, scratch, places.data(), shift, mask);
+    for (const Key key : keys) scratch[places[key_digit<Key>(key - base, shift, mask)]++] = key;
     std::swap(keys, scratch);
   }
   take(std::span<const Key>(keys));

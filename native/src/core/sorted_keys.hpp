@@ -13,13 +13,19 @@
 
 namespace diskhop {
 
-/// Sorts keys from `base` to below base + 2^bits to where they are; scratch is as long.
+/// Brings pieces of sorted keys together: at `out`, where keys or scratch begin that they are sorted by way of.
 template <typename Key>
-void sort_in_place(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned bits, Key* out) {
-  const auto keep = [&out](std::span<const Key> sorted) {
+[[nodiscard]] auto keep_at(Key* out) {
+  return [out](std::span<const Key> sorted) mutable {
     if (out != sorted.data()) std::copy(sorted.begin(), sorted.end(), out);
     out += sorted.size();
   };
+}
+
+/// Sorts keys from `base` to below base + 2^bits to `out`, where keys or scratch begin; scratch is as long.
+template <typename Key>
+void sort_in_place(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned bits, Key* out) {
+  auto keep = keep_at(out);
   sort_keys(keys, scratch, base, bits, keep);
 }
 

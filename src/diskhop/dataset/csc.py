@@ -9,7 +9,7 @@ from functools import partial
 from diskhop._native import EdgeTable, SortedEdges
 from diskhop.dataset.edge_keys import EdgeShape, add_edges
 from diskhop.dataset.edges import EdgeSource, highest_ids
-from diskhop.dataset.external_sort import ExternalSort, Sorting, shape_of_sample
+from diskhop.dataset.external_sort import EdgeSample, ExternalSort, Sorting, sample_bytes, shape_of_sample
 from diskhop.dataset.lists import ListBlock, list_blocks
 from diskhop.dataset.parallel import map_in_order, threads_that_fit
 from diskhop.dataset.progress import row_ranges
@@ -41,9 +41,12 @@ def highest_id_to_sort(edges: EdgeSource, is_numbered: bool, origin: str, sortin
 
     Edges that are to go by way of the disk are brought there for it: a large source is not read twice.
     """
-    shape = shape_of_sample(edges, is_numbered, origin, sorting.budget)
+    with sorting.budget.reserve("sampling edges", sample_bytes(edges)):
+        sample = EdgeSample.of(edges)
+    shape = shape_of_sample(sample, edges.num_edges, is_numbered, origin)
     if not _fits_memory(shape, sorting):
-        sorter = ExternalSort(edges, shape, sorting)
+        sorter = ExternalSort(edges, shape, sorting, sample)
+        del sample
         try:
             sorter.spill()
             return sorter.highest_id()

@@ -46,7 +46,6 @@ _SAMPLED_PLACES = 1024
 _SAMPLED_EDGES_A_PLACE = 128
 _SAMPLE_BYTES_AN_EDGE = 64
 _SAMPLING_THREADS = 8
-_SAMPLING = "sampling edges"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +61,30 @@ class Sorting:
     limits: SortLimits
 
 
-class ExternalSort:
-    """The stage of a work folder that holds the spills."""
+@dataclass(frozen=True, slots=True, eq=False)
+class EdgeSample:
+    """Sources, destinations and numbers of some edges: runs of them at evenly spread places."""
 
-    def __init__(self, edges: EdgeSource, shape: EdgeShape, sorting: Sorting) -> None:
+    sources: NDArray[Any]
+    destinations: NDArray[Any]
+    numbers: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, edges: EdgeSource) -> EdgeSample:
+        """Reads few edges, whatever their number."""
+        num_places = min(_SAMPLED_PLACES, edges.num_edges)
+        places = [number * edges.num_edges // num_places for number in range(num_places)]
+        if not places:
+            return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        with ThreadPoolExecutor(_SAMPLING_THREADS) as readers:
+            runs = readers.map(partial(_copied_run, edges), places, [*places[1:], edges.num_edges])
+            return cls(*(np.concatenate(column) for column in zip(*runs, strict=True)))
+
+
+class ExternalSort:
+    """The stage of a work folder that holds the spills. sample: of these edges, where one was taken already."""
+
+    def __init__(self, edges: EdgeSource, shape: EdgeShape, sorting: Sorting, sample: EdgeSample | None = None) -> None:
         self._edges = edges
         self._shape = shape
         self._sorting = sorting
@@ -93,7 +112,8 @@ class ExternalSort:
             else:
                 return
         self._cut, self._crew = wanted, crew
-        self._starts = _sampled_starts(edges, shape, wanted.num_buckets, self._budget)
+        with self._budget.reserve("sampling edges", sample_bytes(edges)):
+            self._starts = _starts_of(sample or EdgeSample.of(edges), shape, wanted.num_buckets)
         content = json.dumps({"cut": asdict(self._cut), "starts": self._starts}).encode()
         write_file(self._folder / _CUT_NAME, content, self._tools.injector)
 
@@ -215,18 +235,16 @@ class _SpillTask:
             write_file(_highest_path(path.with_name(self.name)), b"%d" % highest, tools.injector)
 
 
-def shape_of_sample(edges: EdgeSource, is_numbered: bool, origin: str, budget: Budget) -> EdgeShape:
+def shape_of_sample(sample: EdgeSample, num_edges: int, is_numbered: bool, origin: str) -> EdgeShape:
     """Counts of nodes by the bits that a sample's ids have: those of all edges, unless very few ids are that high."""
-    with budget.reserve(_SAMPLING, _sample_bytes(edges)):
-        sources, destinations, _ = _sample(edges)
-        highest = max(int(sources.max(initial=0)), int(destinations.max(initial=0)))
+    highest = max(int(sample.sources.max(initial=0)), int(sample.destinations.max(initial=0)))
     highest = min(highest, MOST_COUNT - 1)
     # Indices change their dtype at 2^32, not above it.
     most = 2**32 - 1 if highest.bit_length() == 32 else 1 << highest.bit_length()
     return EdgeShape(
         num_sources=most,
         num_destinations=most,
-        num_edges=edges.num_edges,
+        num_edges=num_edges,
         is_numbered=is_numbered,
         origin=origin,
         counts_are_found=True,
@@ -237,15 +255,9 @@ def _highest_path(spill: Path) -> Path:
     return spill.with_name(f".{spill.name}.highest")
 
 
-def _sampled_starts(edges: EdgeSource, shape: EdgeShape, num_buckets: int, budget: Budget) -> list[int]:
+def _starts_of(sample: EdgeSample, shape: EdgeShape, num_buckets: int) -> list[int]:
     """Keys that cut the edges into about equal shares, by a sample."""
-    with budget.reserve(_SAMPLING, _sample_bytes(edges)):
-        return _starts_of(*_sample(edges), shape, num_buckets)
-
-
-def _starts_of(
-    sources: NDArray[Any], destinations: NDArray[Any], numbers: NDArray[np.int64], shape: EdgeShape, num_buckets: int
-) -> list[int]:
+    sources, destinations, numbers = sample.sources, sample.destinations, sample.numbers
     # What is out of range is refused when it is spilled.
     is_good = (sources >= 0) & (sources < shape.num_sources)
     is_good &= (destinations >= 0) & (destinations < shape.num_destinations)
@@ -260,20 +272,9 @@ def _starts_of(
     return sorted(starts)
 
 
-def _sample_bytes(edges: EdgeSource) -> int:
+def sample_bytes(edges: EdgeSource) -> int:
+    """What a sample takes, and sorting it."""
     return min(edges.num_edges, _SAMPLED_PLACES * _SAMPLED_EDGES_A_PLACE) * _SAMPLE_BYTES_AN_EDGE
-
-
-def _sample(edges: EdgeSource) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
-    """Sources, destinations and numbers of edges: runs of them at evenly spread places."""
-    num_places = min(_SAMPLED_PLACES, edges.num_edges)
-    places = [number * edges.num_edges // num_places for number in range(num_places)]
-    if not places:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
-    with ThreadPoolExecutor(_SAMPLING_THREADS) as readers:
-        runs = readers.map(lambda first, end: _copied_run(edges, first, end), places, [*places[1:], edges.num_edges])
-        sources, destinations, numbers = (np.concatenate(column) for column in zip(*runs, strict=True))
-    return sources, destinations, numbers
 
 
 def _copied_run(edges: EdgeSource, first: int, end: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
