@@ -5,36 +5,51 @@
 #include <cstring>
 
 #include "diskhop/random.hpp"
+#include "instruction_sets.hpp"
 
 namespace diskhop {
+namespace {
 
 // Sums side by side, so that any processor takes several at once: one of products of a word's halves under a key of its
 // place, its neighbour of the word itself.
-std::uint64_t content_sum(const std::byte* content, std::uint64_t num_bytes) noexcept {
-  constexpr std::uint64_t lanes = 4;
-  std::array<std::uint64_t, lanes> sums{};
-  std::array<std::uint64_t, lanes> keys{};
-  for (std::uint64_t lane = 0; lane < lanes; ++lane) keys[lane] = mix64(lane + 1);
-  const auto add_row = [&](const std::byte* row) {
-    std::array<std::uint64_t, lanes> words;
-    std::memcpy(words.data(), row, sizeof(words));
-    for (std::uint64_t lane = 0; lane < lanes; ++lane) {
-      const std::uint64_t mixed = words[lane] ^ keys[lane];
-      sums[lane] += (mixed & 0xffffffffU) * (mixed >> 32);
-      sums[lane ^ 1] += words[lane];
-      keys[lane] += golden64;
+struct SumContent {
+  const std::byte* content;
+  std::uint64_t num_bytes;
+  std::uint64_t& sum;
+
+  static constexpr std::uint64_t lanes = 4;
+  using Words [[gnu::vector_size(lanes * sizeof(std::uint64_t))]] = std::uint64_t;
+
+  [[gnu::always_inline]] void operator()() const {
+    Words sums{};
+    Words keys{};
+    for (std::uint64_t lane = 0; lane < lanes; ++lane) keys[lane] = mix64(lane + 1);
+    const std::uint64_t whole_bytes = num_bytes / sizeof(Words) * sizeof(Words);
+    for (std::uint64_t begin = 0; begin < whole_bytes; begin += sizeof(Words)) add(content + begin, sums, keys);
+    if (whole_bytes < num_bytes) {
+      std::array<std::byte, sizeof(Words)> rest{};
+      std::memcpy(rest.data(), content + whole_bytes, num_bytes - whole_bytes);
+      add(rest.data(), sums, keys);
     }
-  };
-  constexpr std::uint64_t row_bytes = lanes * sizeof(std::uint64_t);
-  const std::uint64_t whole_bytes = num_bytes / row_bytes * row_bytes;
-  for (std::uint64_t begin = 0; begin < whole_bytes; begin += row_bytes) add_row(content + begin);
-  if (whole_bytes < num_bytes) {
-    std::array<std::byte, row_bytes> rest{};
-    std::memcpy(rest.data(), content + whole_bytes, num_bytes - whole_bytes);
-    add_row(rest.data());
+    sum = num_bytes;
+    for (std::uint64_t lane = 0; lane < lanes; ++lane) sum = mix64(sum + sums[lane]);
   }
-  std::uint64_t sum = num_bytes;
-  for (const std::uint64_t each : sums) sum = mix64(sum + each);
+
+  [[gnu::always_inline]] static void add(const std::byte* from, Words& sums, Words& keys) {
+    Words words;
+    std::memcpy(&words, from, sizeof words);
+    const Words mixed = words ^ keys;
+    sums += (mixed & 0xffffffffU) * (mixed >> 32) + __builtin_shufflevector(words, words, 1, 0, 3, 2);
+    keys += golden64;
+  }
+};
+
+}  // namespace
+
+std::uint64_t content_sum(const std::byte* content, std::uint64_t num_bytes) noexcept {
+  static const InstructionSet instructions = best_instruction_set();
+  std::uint64_t sum = 0;
+  run_with(instructions, SumContent{content, num_bytes, sum});
   return sum;
 }
 

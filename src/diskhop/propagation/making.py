@@ -56,6 +56,7 @@ class Making:
     threads: int
     progress: Progress
     steps: list[dict[str, Any]] = field(default_factory=list)
+    _block_memory: NDArray[np.float32] | None = None  # from one hop to the next, unless rows are extracted between them
 
     def make(self) -> None:
         """Make everything that is missing of the tables that are kept."""
@@ -129,7 +130,9 @@ class Making:
             for name, num_bytes in reserved.items():
                 stack.enter_context(self.budget.reserve(name, num_bytes))
             product = Product(self.tools.engine, lists, self.threads, reserved["staging"])
-            memory = aligned_memory(4 * shape.num_rows * self.plan.columns).view(np.float32)
+            if self._block_memory is None:
+                self._block_memory = aligned_memory(4 * shape.num_rows * self.plan.columns).view(np.float32)
+            memory = self._block_memory
             for first, end in _runs(wanted, self.plan.columns // TILE_COLUMNS):
                 columns = TILE_COLUMNS * (end - first)
                 block = memory[: shape.num_rows * columns].reshape(shape.num_rows, columns)
@@ -158,6 +161,7 @@ class Making:
         if self.rows is None or self._is_kept(table):
             return
         started = time.perf_counter()
+        self._block_memory = None
         with self.budget.reserve("rows kept", self.plan.extraction_slots.num_bytes):
             step = _Extraction(f"{table}.bin", self, table, np.fromfile(self.kept / ROWS_FILE, "<i8"))
             run_tasks([step], self.kept, self.tools, threads=1)
