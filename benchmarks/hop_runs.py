@@ -126,7 +126,7 @@ def run_loader(folder: Path, way: Way, stages: dict[str, float]) -> None:
         memory=way.memory_bytes,
         num_buffers=way.num_buffers,
     )
-    step = _make_step(way.model, loader, tables) if way.model else None
+    step = _make_step(way.model, len(loader.which), tables.num_rows) if way.model else None
     seconds, stalled, computing = [], [], []
     with loader:
         if step is not None:
@@ -164,25 +164,31 @@ class _Items(torch.utils.data.Dataset[tuple[Tensor, int]]):
         return torch.stack([torch.from_numpy(np.array(table[row])) for table in self._tables]), row
 
 
-def run_items(paths: list[Path], num_rows: int, workers: int, num_batches: int, stages: dict[str, float]) -> None:
-    """A few batches of PyTorch's DataLoader, which reads item by item, in random order."""
+def run_items(
+    paths: list[Path], num_rows: int, workers: int, num_batches: int, way: Way, stages: dict[str, float]
+) -> None:
+    """A few batches of PyTorch's DataLoader, which reads item by item, in random order; the way's model on them."""
+    torch.set_num_threads(way.threads)
     items = _Items(paths, num_rows)
     loader = torch.utils.data.DataLoader(items, batch_size=BATCH_SIZE, shuffle=True, num_workers=workers)
+    step = _make_step(way.model, len(paths), num_rows) if way.model else None
     batches: Iterator[Any] = iter(loader)
     begin = time.perf_counter()
     for _ in range(num_batches):
-        next(batches)
+        x, rows = next(batches)
+        if step is not None:
+            step(x.transpose(0, 1).contiguous(), rows.numpy())
     stages["seconds"] = (time.perf_counter() - begin) / num_batches
     stages["bytes_read"] = bytes_read_so_far()
 
 
-def _make_step(model_name: str, loader: HopLoader, tables: HopTables) -> Any:
+def _make_step(model_name: str, num_tables: int, num_rows: int) -> Any:
     """One step of training: (x, rows) -> None."""
     torch.manual_seed(0)
     products = fastest_products()
-    model = _make_model(model_name, len(loader.which), products)
+    model = _make_model(model_name, num_tables, products)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001, fused=True)
-    labels = torch.from_numpy(np.random.default_rng(9).integers(0, NUM_CLASSES, tables.num_rows))
+    labels = torch.from_numpy(np.random.default_rng(9).integers(0, NUM_CLASSES, num_rows))
 
     def step(x: Tensor, rows: np.ndarray) -> None:
         optimizer.zero_grad()

@@ -70,7 +70,13 @@ def find_graph(folder: Path, size: Size) -> Dataset:
         print(f"making {path}", file=sys.stderr, flush=True)
         folder.mkdir(parents=True, exist_ok=True)
         config = GraphConfig(
-            kind="kronecker", num_nodes=size.num_nodes, num_edges=size.num_edges, dim=size.dim, num_classes=0, order="hot", seed=1
+            kind="kronecker",
+            num_nodes=size.num_nodes,
+            num_edges=size.num_edges,
+            dim=size.dim,
+            num_classes=0,
+            order="hot",
+            seed=1,
         )
         generate_graph(path, config, engine=open_engine().engine)
     return open_dataset(path)

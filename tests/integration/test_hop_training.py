@@ -81,6 +81,23 @@ def test_tables_of_all_rows_are_taken_where_they_are_there(
     assert [epoch["loss"] for epoch in of_all["epochs"]] == [epoch["loss"] for epoch in labelled["epochs"]]
 
 
+def test_tables_leave_memory_to_the_models_step(dataset: Dataset) -> None:
+    found = {}
+    for hidden in (16, 2048):
+        options = {
+            **OPTIONS,
+            "model": "sign",
+            "hidden": hidden,
+            "max_batches": 1,
+            "epochs": 1,
+            "memory_bytes": 30_000_000,
+        }
+        plan = train(dataset, **options).result["plan"]
+        assert "and a step of the model" in " ".join(plan["reasons"])
+        found[hidden] = plan["placement"]
+    assert found == {16: "memory", 2048: "disk"}
+
+
 def test_a_run_from_disk_counts_what_it_reads(dataset: Dataset) -> None:
     result = train(dataset, **OPTIONS, **FROM_DISK).result
     assert result["plan"]["placement"] == "disk"

@@ -16,6 +16,8 @@ from diskhop.propagation.placement import place_tables
         ({"device_bytes": 119, "model_bytes": 20, "memory_bytes": 100}, "memory", "rows"),
         ({"device_bytes": 119, "model_bytes": 20, "memory_bytes": 99}, "disk", "chunks"),
         ({"memory_bytes": 100}, "memory", "rows"),
+        ({"memory_bytes": 120, "model_bytes": 20}, "memory", "rows"),
+        ({"memory_bytes": 119, "model_bytes": 20}, "disk", "chunks"),
         ({"memory_bytes": 100, "shuffle": "chunks"}, "memory", "chunks"),
         ({"memory_bytes": 99, "shuffle": "rows"}, "disk", "rows"),
         ({"memory_bytes": 100, "place": "disk"}, "disk", "chunks"),

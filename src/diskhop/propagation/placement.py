@@ -38,19 +38,20 @@ def place_tables(
 ) -> Placement:
     """Choose for tables of num_bytes, with what the loader holds beside them.
 
-    memory_bytes: of the budget, that nobody holds. device_bytes: of the device's memory, 0 for none, of which a dry run
-    from the disk took model_bytes. place, shuffle: as asked for; None: chosen.
+    memory_bytes: of the budget, that nobody holds. device_bytes: of the device's memory, 0 for none. model_bytes: that
+    a step of training takes, by a dry run; 0 where there is no model. place, shuffle: as asked for; None: chosen.
     """
-    tables = f"tables take {format_bytes(num_bytes)}"
+    host_bytes = num_bytes + (0 if device_bytes else model_bytes)  # beside a device, that is where the model is
+    step = f" and a step of the model {format_bytes(model_bytes)}" if model_bytes else ""
+    taken = f"tables take {format_bytes(num_bytes)}{step}"
     if place is not None:
         why = "as asked"
     elif device_bytes and num_bytes + model_bytes <= device_bytes:
-        place = "device"
-        why = f"{tables}, the model {format_bytes(model_bytes)}: they fit the device's {format_bytes(device_bytes)}"
-    elif num_bytes <= memory_bytes:
-        place, why = "memory", f"{tables}, of the memory {format_bytes(memory_bytes)} are left"
+        place, why = "device", f"{taken}: they fit the device's {format_bytes(device_bytes)}"
+    elif host_bytes <= memory_bytes:
+        place, why = "memory", f"{taken}, of the memory {format_bytes(memory_bytes)} are left"
     else:
-        place, why = "disk", f"{tables}, more than the {format_bytes(memory_bytes)} of memory that are left"
+        place, why = "disk", f"{taken}, more than the {format_bytes(memory_bytes)} of memory that are left"
     if shuffle is not None:
         how = f"shuffle '{shuffle}' as asked"
     elif place == "disk":

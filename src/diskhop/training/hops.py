@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal, cast
 
+import torch
 from torch import Tensor
 
 from diskhop.budget import Budget
@@ -25,6 +27,7 @@ from diskhop.propagation.propagate import find_hop_tables, propagate
 from diskhop.propagation.row_order import Shuffle, order_bytes
 from diskhop.propagation.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec
 from diskhop.protocols import NodeIds, Purpose
+from diskhop.training.dry_run import measure_step
 from diskhop.training.feeds import Feed, PreparedRun
 from diskhop.training.seeds import NodeTask, SplitSeeds
 from diskhop.training.watch import Watcher
@@ -68,7 +71,12 @@ def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Bu
         )
         tables = propagated.tables
         which = hops_read(config.model, tables.num_tables)
-        reserved, placement = _place(config, task.seeds, tables, len(which), budget)
+        num_outputs = dataset.num_tasks or dataset.num_classes
+        model_bytes = 0
+        if config.placement == AUTO:
+            batch = torch.zeros(len(which), min(config.batch_size, tables.num_rows), tables.dim)
+            model_bytes = measure_step(partial(build_hop_model, config, tables.dim, len(which), num_outputs), batch)
+        reserved, placement = _place(config, task.seeds, tables, len(which), model_bytes, budget)
     chunks = f", {config.chunk_rows} rows each" if placement.shuffle == "chunks" else ""
     plan = HopPlan(
         tables=str(tables.path),
@@ -87,7 +95,7 @@ def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Bu
     planned = replace(config, engine=plan.engine, placement=plan.placement, shuffle=plan.shuffle)
 
     def make_model() -> HopNetwork:
-        return build_hop_model(planned, tables.dim, len(which), dataset.num_tasks or dataset.num_classes)
+        return build_hop_model(planned, tables.dim, len(which), num_outputs)
 
     @contextmanager
     def open_feed(_model: HopNetwork) -> Iterator[Feed]:
@@ -121,9 +129,9 @@ def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Bu
 
 
 def _place(
-    config: HopConfig, seeds: SplitSeeds, tables: HopTables, num_tables: int, budget: Budget
+    config: HopConfig, seeds: SplitSeeds, tables: HopTables, num_tables: int, model_bytes: int, budget: Budget
 ) -> tuple[dict[str, int], Placement]:
-    """Where the tables will be, and what of the budget that will take, by name."""
+    """Where the tables will be, and what of the budget that will take, by name. model_bytes: of a step, measured."""
     num_train = len(seeds.train)
     measured = {_MEASURED_ROWS: sum(ids.nbytes for ids in (seeds.valid, seeds.test) if ids is not None)}
     shuffle = None if config.shuffle == AUTO else cast(Shuffle, config.shuffle)
@@ -139,6 +147,7 @@ def _place(
     placement = place_tables(
         num_bytes=sum(held("memory", shuffle or "rows").values()),
         memory_bytes=budget.available_bytes,
+        model_bytes=model_bytes,
         place=None if config.placement == AUTO else cast(Place, config.placement),
         shuffle=shuffle,
     )

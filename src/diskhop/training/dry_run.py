@@ -1,0 +1,65 @@
+"""What a step of training takes of memory, measured before any (PP-GNN, section 5)."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+# Adam keeps two values for each parameter, and one is the gradient.
+_TENSORS_A_PARAMETER, _PARAMETER_BYTES = 4, 4
+
+
+def measure_step(make_model: Callable[[], nn.Module], x: Tensor) -> int:
+    """The most bytes of tensors that a step on one batch has at once: parameters, their gradients and Adam's state too.
+
+    x: (tables, batch, dim), not counted. The same for the same shapes: it is tensors that are counted, not what the
+    process has resident. Torch's generator is left as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        model = make_model().train()
+        num_parameters = sum(parameter.numel() for parameter in model.parameters())
+        live = _LiveTensors([*model.parameters(), *model.buffers(), x])
+        with live:
+            scores = model(x)
+            labels = torch.zeros(len(scores), dtype=torch.int64)
+            torch.autograd.backward(functional.cross_entropy(scores, labels))
+    return _TENSORS_A_PARAMETER * _PARAMETER_BYTES * num_parameters + live.peak_bytes
+
+
+class _LiveTensors(TorchDispatchMode):
+    """Counts the memory of tensors from when an operation returns them until nothing refers to it any more."""
+
+    def __init__(self, known: list[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak_bytes = 0
+        self._live_bytes = 0
+        self._counted = {tensor.untyped_storage()._cdata for tensor in known}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Let the operation run, then count what is new of what it returns."""
+        results = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(results):
+            if isinstance(tensor, Tensor):
+                self._count(tensor.untyped_storage())
+        return results
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        if storage._cdata in self._counted:
+            return
+        self._counted.add(storage._cdata)
+        self._live_bytes += storage.nbytes()
+        self.peak_bytes = max(self.peak_bytes, self._live_bytes)
+        weakref.finalize(storage, self._forget, storage._cdata, storage.nbytes())
+
+    def _forget(self, which: int, num_bytes: int) -> None:
+        self._counted.discard(which)
+        self._live_bytes -= num_bytes
