@@ -1,0 +1,293 @@
+"""In which order partitions of embeddings pass through a buffer, and buckets of edges through training.
+
+A *bucket* (i, j) holds the edges from partition i to partition j. A *state* is the partitions that are in the buffer at
+once, and an order is a sequence of states: any two partitions meet in one of them, where the buckets between them are
+trained. From one state to the next partitions *leave* and others are *loaded*, one of each but for COVER. While a
+partition that leaves is written and the next one read, buckets that do not touch it can be trained: if there are such,
+the swap is *prefetchable* (Legend, section 4).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise, product
+
+from diskhop.errors import ConfigError
+from diskhop.policies.found_orders import FOUND_ORDERS
+
+State = tuple[int, ...]
+Bucket = tuple[int, int]
+
+# Attempts of a search, which take a second at most, are the fewer the longer one takes.
+_MOST_ATTEMPTS, _ATTEMPTS_TIMES_PAIRS = 200, 10_000
+_FIRST = ord("a")  # stands for partition 0
+
+
+@dataclass(frozen=True, slots=True)
+class StateBuckets:
+    """Buckets that a state trains. leaving: that touch a partition which is not in the next state, first of all."""
+
+    leaving: tuple[Bucket, ...]
+    staying: tuple[Bucket, ...]
+
+
+def beta_states(num_partitions: int, capacity: int = 3) -> list[State]:
+    """Marius' order: all but one place hold on until they have met all others, which pass through the last place."""
+    _check(num_partitions, capacity)
+    buffer, outside = list(range(capacity)), list(range(capacity, num_partitions))
+    states = [tuple(buffer)]
+    while outside:
+        for number, partition in enumerate(outside):
+            outside[number], buffer[-1] = buffer[-1], partition
+            states.append(tuple(buffer))
+        for place in range(min(capacity - 1, len(outside))):
+            buffer[place] = outside.pop(0)
+            states.append(tuple(buffer))
+    return states
+
+
+def cover_states(num_partitions: int, capacity: int = 4) -> list[State]:
+    """GE2's order for 4, 16 or 64 partitions and room for 4: each pair meets once, all partitions change at once.
+
+    The states are the lines of an affine space over the field of four elements.
+    """
+    _check_capacity("cover", capacity, 4)
+    length = {4: 1, 16: 2, 64: 3}.get(num_partitions)
+    if length is None:
+        raise ConfigError(f"order 'cover' is for 4, 16 or 64 partitions, got {num_partitions}; choose another order")
+    times = ((0, 0, 0, 0), (0, 1, 2, 3), (0, 2, 3, 1), (0, 3, 1, 2))
+    states = []
+    for direction in product(range(4), repeat=length):
+        if next((part for part in direction if part), 0) != 1:
+            continue
+        seen: set[int] = set()
+        for point in product(range(4), repeat=length):
+            line = [
+                sum(
+                    (start ^ times[step][part]) << 2 * place
+                    for place, (start, part) in enumerate(zip(point, direction, strict=True))
+                )
+                for step in range(4)
+            ]
+            if line[0] not in seen:
+                seen.update(line)
+                states.append(tuple(sorted(line)))
+    return states
+
+
+def legend_states(num_partitions: int, capacity: int = 3) -> list[State]:
+    """Legend's order for a buffer of three (Algorithm 1): a partition meets all others, then the next one does.
+
+    What is loaded brings the most new pairs, then has the fewest left, then follows as the algorithm has it. It takes
+    the paper's number of states for 6, 8, 10, 12 and 16 partitions, and one more for 14.
+    """
+    _check_capacity("legend", capacity, 3)
+    _check(num_partitions, capacity)
+    pairs = _Pairs(num_partitions)
+    buffer = [0, 1, 2]
+    states = [tuple(buffer)]
+    pairs.meet(buffer)
+
+    def swap(leaves: int, loads: int) -> None:
+        buffer.remove(leaves)
+        buffer.append(loads)
+        pairs.meet(buffer)
+        states.append(tuple(buffer))
+
+    for partition in range(3, num_partitions):
+        swap(partition - 2, partition)
+    column = 0
+    while pairs.num_left:
+        if pairs.left_of(column) == 0:
+            was_loaded = buffer[-1]
+            before, column = column, next(each for each in range(column + 1, num_partitions) if pairs.left_of(each))
+            if column not in buffer:
+                is_free = before in buffer and before != was_loaded
+                swap(before if is_free else next(each for each in buffer if each != was_loaded), column)
+                if pairs.left_of(column) == 0:
+                    continue
+        others = [each for each in buffer[:-1] if each != column] or [each for each in buffer if each != column]
+        leaves = min(others)
+        (stays,) = (each for each in buffer if each not in (leaves, column))
+        first = stays + column + 2
+        outside = [each % num_partitions for each in range(first, first + num_partitions)]
+        loads = max(
+            (each for each in outside if each not in buffer and pairs.is_left(each, column)),
+            key=lambda each: (pairs.is_left(each, stays), -pairs.left_of(each)),
+        )
+        swap(leaves, loads)
+    return states
+
+
+def searched_states(num_partitions: int, capacity: int = 3) -> list[State]:
+    """Ours: the shortest order of many that are drawn, each step of which brings as many new pairs as any can.
+
+    With three places the swaps are prefetchable as long as pairs are left to meet. Orders of up to 24 partitions were
+    found once and are kept; others are searched for within about a second, always with the same result.
+    """
+    _check(num_partitions, capacity)
+    if capacity == 3 and num_partitions in FOUND_ORDERS:
+        return list(_unfold(FOUND_ORDERS[num_partitions]))
+    num_attempts = max(3, min(_MOST_ATTEMPTS, _ATTEMPTS_TIMES_PAIRS // num_partitions**2))
+    return search_states(num_partitions, capacity, num_attempts)
+
+
+def search_states(num_partitions: int, capacity: int, num_attempts: int) -> list[State]:
+    """The shortest order of so many attempts."""
+    draws = random.Random(num_partitions)
+    best: list[State] | None = None
+    bound = num_partitions**2  # some attempts go round in circles
+    while best is None or num_attempts > 0:
+        num_attempts -= 1
+        best = _attempt(num_partitions, capacity, draws, bound) or best
+        bound = bound if best is None else len(best)
+    return best
+
+
+# By the number of partitions and how many are in memory at once.
+ORDERS: dict[str, Callable[[int, int], list[State]]] = {
+    "beta": beta_states,
+    "cover": cover_states,
+    "legend": legend_states,
+    "searched": searched_states,
+}
+
+
+def fewest_states(num_partitions: int) -> int:
+    """No order for a buffer of three has fewer: a swap brings two new pairs at most."""
+    return 1 + -(-(num_partitions * (num_partitions - 1) // 2 - 3) // 2)
+
+
+def buckets_by_state(states: Sequence[State]) -> list[StateBuckets]:
+    """The buckets that each state trains, each in the first that has both its ends (Legend, Algorithm 2).
+
+    Those of the partition that leaves come first, and of these the ones without what was just loaded.
+    """
+    trained: set[Bucket] = set()
+    found = []
+    for number, state in enumerate(states):
+        next_state = states[number + 1] if number + 1 < len(states) else state
+        was_loaded = set(state) - set(states[number - 1]) if number else set()
+        pairs = [(one, other) for one in sorted(state) for other in sorted(state)]
+        new = [bucket for bucket in pairs if bucket not in trained]
+        trained.update(new)
+        leaving = [bucket for bucket in new if not set(bucket) <= set(next_state)]
+        leaving.sort(key=lambda bucket: not was_loaded.isdisjoint(bucket))
+        found.append(StateBuckets(tuple(leaving), tuple(bucket for bucket in new if bucket not in leaving)))
+    return found
+
+
+def prefetchable_share(states: Sequence[State]) -> float:
+    """Of the swaps, those that some bucket can be trained beside; 1 where there is none."""
+    swaps = buckets_by_state(states)[:-1]
+    return sum(bool(buckets.staying) for buckets in swaps) / len(swaps) if swaps else 1.0
+
+
+def density_that_hides_io(dim: int, buffer_bytes: float, seconds_an_edge: float, bytes_a_second: float) -> float:
+    """Edges by the square of nodes from which training takes longer than swaps (Legend, Theorem 3).
+
+    buffer_bytes: of three partitions with as much state. bytes_a_second: read and written together.
+    """
+    return 96 * dim**2 / (buffer_bytes * seconds_an_edge * bytes_a_second)
+
+
+class _Pairs:
+    """Pairs of partitions that have not met: for each partition the others, as bits."""
+
+    def __init__(self, num_partitions: int) -> None:
+        everyone = (1 << num_partitions) - 1
+        self._left = [everyone & ~(1 << each) for each in range(num_partitions)]
+        self.num_left = num_partitions * (num_partitions - 1) // 2
+
+    def meet(self, partitions: list[int]) -> None:
+        for one, other in combinations(partitions, 2):
+            if self.is_left(one, other):
+                self._left[one] &= ~(1 << other)
+                self._left[other] &= ~(1 << one)
+                self.num_left -= 1
+
+    def is_left(self, one: int, other: int) -> bool:
+        return bool(self._left[one] >> other & 1)
+
+    def left_of(self, partition: int) -> int:
+        return self._left[partition].bit_count()
+
+    def new_with(self, partition: int, others: int) -> int:
+        """Of others (bits) those that the partition has not met."""
+        return self._left[partition] & others
+
+
+def _attempt(num_partitions: int, capacity: int, draws: random.Random, bound: int) -> list[State] | None:
+    """An order by steps that bring the most new pairs; None where it is not shorter than the bound.
+
+    What else tells steps apart is drawn once for each attempt: how much it counts what the partitions that leave and
+    are loaded have left to meet, and how much chance.
+    """
+    pairs = _Pairs(num_partitions)
+    buffer = list(range(capacity))
+    pairs.meet(buffer)
+    states = [tuple(buffer)]
+    loaded_weight, leaves_weight, noise = draws.uniform(-4, 2), draws.uniform(-4, 4), draws.uniform(0, 8)
+    held = 0  # bits of the partition that was just loaded, and of the only one it had not met
+    while pairs.num_left:
+        if len(states) + 1 >= bound:
+            return None
+        outside = [each for each in range(num_partitions) if each not in buffer]
+        best: tuple[float, int, int] | None = None
+        for leaves in (each for each in buffer if not held >> each & 1):
+            stay = sum(1 << each for each in buffer if each != leaves)
+            offset = leaves_weight * pairs.left_of(leaves)
+            for loads in outside:
+                num_new = pairs.new_with(loads, stay).bit_count()
+                # Where nothing new can meet, one with much to do comes for what follows.
+                weight = loaded_weight if num_new else 3
+                score = 100 * num_new + offset + weight * pairs.left_of(loads) + noise * draws.random()
+                if best is None or score > best[0]:
+                    best = (score, leaves, loads)
+        assert best is not None, "of three or more places one is free to leave; of two, one is"
+        _, leaves, loads = best
+        buffer.remove(leaves)
+        new = pairs.new_with(loads, sum(1 << each for each in buffer))
+        held = 1 << loads if capacity > 2 else 0
+        if new.bit_count() == 1 and capacity > 2:
+            held |= new
+        buffer.append(loads)
+        pairs.meet(buffer)
+        states.append(tuple(buffer))
+    return states
+
+
+def fold(states: list[State]) -> str:
+    """An order as FOUND_ORDERS has it."""
+    swaps = []
+    for before, after in pairwise(states):
+        (leaves,), (loads,) = set(before) - set(after), set(after) - set(before)
+        swaps.append(chr(_FIRST + leaves) + chr(_FIRST + loads))
+    return "".join(swaps)
+
+
+def _unfold(swaps: str) -> Iterator[State]:
+    buffer = [0, 1, 2]
+    yield tuple(buffer)
+    for leaves, loads in zip(swaps[::2], swaps[1::2], strict=True):
+        buffer.remove(ord(leaves) - _FIRST)
+        buffer.append(ord(loads) - _FIRST)
+        yield tuple(buffer)
+
+
+def _check_capacity(order: str, capacity: int, wanted: int) -> None:
+    if capacity != wanted:
+        raise ConfigError(
+            f"order '{order}' is for a buffer of {wanted} partitions, got {capacity}; take --buffer {wanted}"
+        )
+
+
+def _check(num_partitions: int, capacity: int) -> None:
+    if capacity < 2:
+        raise ConfigError(f"a buffer must hold at least 2 partitions, got {capacity}")
+    if num_partitions < capacity:
+        raise ConfigError(
+            f"a buffer of {capacity} asks for as many partitions, got {num_partitions}; take --buffer less"
+        )
