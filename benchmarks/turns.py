@@ -39,6 +39,12 @@ class Disk:
     read_rate: float
     write_rate: float
 
+    def mean(self, other: Disk) -> Disk:
+        """The rates at which as many bytes take the mean of both times."""
+        rates = ((self.read_rate, other.read_rate), (self.write_rate, other.write_rate))
+        read_rate, write_rate = (2 / (1 / one + 1 / another) for one, another in rates)
+        return Disk(read_rate=read_rate, write_rate=write_rate)
+
     def seconds(self, turn: Turn) -> float:
         """Reading and writing what the turn did, one after the other."""
         return turn.bytes_read / self.read_rate + turn.bytes_written / self.write_rate
