@@ -396,6 +396,42 @@ class IdSet:
     def select(self, ranks: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """The ids of given ranks. Raises IndexError for a rank that no id has."""
 
+# -- bind_embedding.cpp --
+
+# Arrays of NumPy or tensors of torch, as above: float32 and in one piece. Raises ValueError.
+class RowUpdater:
+    """Adagrad for rows of tables; see embedding.hpp. Keeps 16 bytes for each of the most rows of a call."""
+
+    def __init__(self, num_threads: int) -> None: ...
+    def update(self, values: Any, squares: Any, rows: Any, grads: Any, lr: float, epsilon: float) -> None:
+        """Update, in place, the rows that are named; one that is named more than once by the sum of its gradients.
+
+        values: (N, dim). squares: (N, dim), or (N, 1) for one sum a row, of the mean of its squares. rows: int64 (M).
+        grads: (M, dim).
+        """
+
+def contrastive_softmax(
+    scores: Any, positives: Any, positive_grads: Any, losses: Any, with_positive: bool, num_threads: int
+) -> None:
+    """Fill losses (rows) and their gradients: positive_grads (rows), and scores (rows, k) in place.
+
+    scores on entry: of the negatives, -inf for one left out. positives: (rows). with_positive: the positive is one of
+    those in the sum. A score of +inf or not a number gives a loss that is not finite.
+    """
+
+DistanceKind = Literal["l1", "modulus"]
+
+def distance_scores(queries: Any, points: Any, kind: DistanceKind, scores: Any, num_threads: int) -> None:
+    """Fill scores (C, K) with minus the distances of queries (C, dim) to points (K, dim).
+
+    l1: the sum of |q - p|. modulus: of complex numbers, a row's first half real parts, its second imaginary ones.
+    """
+
+def distance_scores_backward(
+    queries: Any, points: Any, kind: DistanceKind, grads: Any, grad_queries: Any, grad_points: Any, num_threads: int
+) -> None:
+    """Fill grad_queries and grad_points, given the gradients of distance_scores()'s scores."""
+
 # -- bind_generate.cpp --
 # See generate.hpp. Each fills arrays that the caller made; edges are those numbered first, first + 1, ...
 

@@ -19,6 +19,7 @@ void bind_aggregate(nanobind::module_& module);
 void bind_attention(nanobind::module_& module);
 void bind_belady(nanobind::module_& module);
 void bind_csc(nanobind::module_& module);
+void bind_embedding(nanobind::module_& module);
 void bind_generate(nanobind::module_& module);
 void bind_id_set(nanobind::module_& module);
 void bind_io(nanobind::module_& module);

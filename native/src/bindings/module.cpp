@@ -12,6 +12,7 @@ NB_MODULE(_native, module) {
   diskhop::bind_attention(module);
   diskhop::bind_belady(module);
   diskhop::bind_csc(module);
+  diskhop::bind_embedding(module);
   diskhop::bind_generate(module);
   diskhop::bind_id_set(module);
   diskhop::bind_io(module);

@@ -30,4 +30,40 @@ void run_with(InstructionSet instructions, const Task& task, Arguments... argume
   Versions::portable(task, arguments...);
 }
 
+/// Instruction sets as types. lanes: floats in a register. run(): run_with() for tasks that are made for these lanes.
+struct PortableSet {
+  static constexpr std::size_t lanes = 4;
+  template <typename Task, typename... Arguments>
+  static void run(const Task& task, Arguments... arguments) {
+    Compiled<Task, Arguments...>::portable(task, arguments...);
+  }
+};
+#if defined(__x86_64__)
+struct Avx2Set {
+  static constexpr std::size_t lanes = 8;
+  template <typename Task, typename... Arguments>
+  static void run(const Task& task, Arguments... arguments) {
+    Compiled<Task, Arguments...>::avx2(task, arguments...);
+  }
+};
+struct Avx512Set {
+  static constexpr std::size_t lanes = 16;
+  template <typename Task, typename... Arguments>
+  static void run(const Task& task, Arguments... arguments) {
+    Compiled<Task, Arguments...>::avx512(task, arguments...);
+  }
+};
+#endif
+
+/// Calls visit with one of these.
+template <typename Visit>
+void with_instructions(InstructionSet instructions, const Visit& visit) {
+#if defined(__x86_64__)
+  if (instructions == InstructionSet::avx512) return visit(Avx512Set());
+  if (instructions == InstructionSet::avx2) return visit(Avx2Set());
+#endif
+  static_cast<void>(instructions);
+  visit(PortableSet());
+}
+
 }  // namespace diskhop

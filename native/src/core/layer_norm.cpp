@@ -15,15 +15,6 @@ namespace {
 // Also rows whose gradients of weight and bias are added up before others are: another number would give other bits.
 constexpr std::size_t turn_rows = 128;
 
-[[gnu::always_inline]] inline float sum_of(const Floats& values) {
-  float lanes[vector_floats];
-  std::memcpy(lanes, &values, sizeof lanes);
-  for (std::size_t width = vector_floats / 2; width > 0; width /= 2) {
-    for (std::size_t lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
-  }
-  return lanes[0];
-}
-
 [[gnu::always_inline]] inline void clear_after(std::size_t count, Floats& values) {
   Floats cleared{};
   std::memcpy(&cleared, &values, count * sizeof(float));

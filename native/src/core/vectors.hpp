@@ -93,4 +93,57 @@ using HalfWords [[gnu::vector_size(32)]] = std::uint16_t;
   std::memcpy(to, &halves, count == vector_floats ? sizeof halves : count * sizeof(std::uint16_t));
 }
 
+template <std::size_t lanes>
+struct RegisterOf {
+  using Floats [[gnu::vector_size(lanes * sizeof(float))]] = float;
+  using Words [[gnu::vector_size(lanes * sizeof(float))]] = std::uint32_t;
+};
+
+/// What a register of the instruction set holds: comparisons of a wider vector become scalar code (GCC 12).
+template <std::size_t lanes>
+using Register = typename RegisterOf<lanes>::Floats;
+template <std::size_t lanes>
+using RegisterWords = typename RegisterOf<lanes>::Words;
+
+/// `count` values from `from`, at most those of a register; zeros after them.
+template <std::size_t lanes>
+[[gnu::always_inline]] inline void load_register(const float* from, std::size_t count, Register<lanes>& values) {
+  if (count == lanes) {
+    std::memcpy(&values, from, sizeof values);
+  } else {
+    values = Register<lanes>{};
+    std::memcpy(&values, from, count * sizeof(float));
+  }
+}
+
+template <std::size_t lanes>
+[[gnu::always_inline]] inline void store_register(float* to, std::size_t count, const Register<lanes>& values) {
+  std::memcpy(to, &values, count == lanes ? sizeof values : count * sizeof(float));
+}
+
+/// Joins the lanes by halves: join(values, others) of as many values of each, to the left.
+template <typename Vector, typename Join>
+[[gnu::always_inline]] inline float fold_lanes(const Vector& values, const Join& join) {
+  constexpr std::size_t half = sizeof(Vector) / sizeof(float) / 2;
+  if constexpr (half >= 4) {
+    Register<half> halves[2];
+    std::memcpy(halves, &values, sizeof halves);
+    join(halves[0], halves[1]);
+    return fold_lanes(halves[0], join);
+  } else {
+    float lanes[4];
+    static_assert(sizeof lanes == sizeof values);
+    std::memcpy(lanes, &values, sizeof lanes);
+    join(lanes[0], lanes[2]);
+    join(lanes[1], lanes[3]);
+    join(lanes[0], lanes[1]);
+    return lanes[0];
+  }
+}
+
+/// The sum of the lanes, added up by halves.
+[[gnu::always_inline]] inline float sum_of(const Floats& values) {
+  return fold_lanes(values, [](auto& sums, const auto& others) __attribute__((always_inline)) { sums += others; });
+}
+
 }  // namespace diskhop

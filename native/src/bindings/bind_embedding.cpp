@@ -1,0 +1,108 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "bindings.hpp"
+#include "diskhop/embedding.hpp"
+#include "tensors.hpp"
+
+namespace nb = nanobind;
+
+namespace diskhop {
+namespace {
+
+using AnyVector = nb::ndarray<nb::ndim<1>, nb::device::cpu>;
+using AnyConstVector = nb::ndarray<nb::ro, nb::ndim<1>, nb::device::cpu>;
+
+template <typename Value, typename Array>
+Matrix<Value> as_matrix(const Array& array, const char* name) {
+  if (!is_of(nb::dtype<float>(), array)) throw std::invalid_argument(std::string(name) + " must be float32");
+  const std::size_t num_columns = array.shape(1);
+  // Of no rows, strides say nothing.
+  if (array.size() == 0) return {nullptr, array.shape(0), num_columns, num_columns};
+  return {as_values<Value>(array).data(), array.shape(0), num_columns, num_columns};
+}
+
+template <typename Value, typename Array>
+std::span<Value> as_vector(const Array& array, const char* name) {
+  using Plain = std::remove_const_t<Value>;
+  if (!is_of(nb::dtype<Plain>(), array)) {
+    throw std::invalid_argument(std::string(name) +
+                                (std::is_same_v<Plain, float> ? " must be float32" : " must be int64"));
+  }
+  if (array.shape(0) > 1 && array.stride(0) != 1) throw std::invalid_argument(std::string(name) + " must lie together");
+  return {static_cast<Value*>(array.data()), array.size()};
+}
+
+Distance distance_of(const std::string& kind) {
+  if (kind == "l1") return Distance::l1;
+  if (kind == "modulus") return Distance::modulus;
+  throw std::invalid_argument("distance_scores: kind must be l1 or modulus, got " + kind);
+}
+
+void update_rows(RowUpdater& updater, const AnyMatrix& values, const AnyMatrix& squares, const AnyConstVector& rows,
+                 const AnyConstMatrix& grads, float lr, float epsilon) {
+  const auto table = as_matrix<float>(values, "values");
+  const auto of_squares = as_matrix<float>(squares, "squares");
+  const auto of_rows = as_vector<const std::int64_t>(rows, "rows");
+  const auto given = as_matrix<const float>(grads, "grads");
+  const nb::gil_scoped_release unlocked;
+  updater.update(table, of_squares, of_rows, given, {.lr = lr, .epsilon = epsilon});
+}
+
+void softmax_arrays(const AnyMatrix& scores, const AnyConstVector& positives, const AnyVector& positive_grads,
+                    const AnyVector& losses, bool with_positive, unsigned num_threads) {
+  const auto of_negatives = as_matrix<float>(scores, "scores");
+  const auto of_positives = as_vector<const float>(positives, "positives");
+  const auto grads = as_vector<float>(positive_grads, "positive_grads");
+  const auto of_rows = as_vector<float>(losses, "losses");
+  const nb::gil_scoped_release unlocked;
+  contrastive_softmax(of_negatives, of_positives, grads, of_rows, with_positive, num_threads);
+}
+
+void distance_arrays(const AnyConstMatrix& queries, const AnyConstMatrix& points, const std::string& kind,
+                     const AnyMatrix& scores, unsigned num_threads) {
+  const auto from = as_matrix<const float>(queries, "queries");
+  const auto to = as_matrix<const float>(points, "points");
+  const auto found = as_matrix<float>(scores, "scores");
+  const Distance distance = distance_of(kind);
+  const nb::gil_scoped_release unlocked;
+  distance_scores(distance, from, to, found, num_threads);
+}
+
+void distance_arrays_backward(const AnyConstMatrix& queries, const AnyConstMatrix& points, const std::string& kind,
+                              const AnyConstMatrix& grads, const AnyMatrix& grad_queries, const AnyMatrix& grad_points,
+                              unsigned num_threads) {
+  const auto from = as_matrix<const float>(queries, "queries");
+  const auto to = as_matrix<const float>(points, "points");
+  const auto given = as_matrix<const float>(grads, "grads");
+  const auto of_queries = as_matrix<float>(grad_queries, "grad_queries");
+  const auto of_points = as_matrix<float>(grad_points, "grad_points");
+  const Distance distance = distance_of(kind);
+  const nb::gil_scoped_release unlocked;
+  distance_scores_backward(distance, from, to, given, of_queries, of_points, num_threads);
+}
+
+}  // namespace
+
+void bind_embedding(nb::module_& module) {
+  using namespace nb::literals;
+  // noconvert: values are read and written where they lie.
+  nb::class_<RowUpdater>(module, "RowUpdater", "Adagrad for rows of tables; see embedding.hpp.")
+      .def(nb::init<unsigned>(), "num_threads"_a)
+      .def("update", &update_rows, "values"_a.noconvert(), "squares"_a.noconvert(), "rows"_a.noconvert(),
+           "grads"_a.noconvert(), "lr"_a, "epsilon"_a);
+  module.def("contrastive_softmax", &softmax_arrays, "scores"_a.noconvert(), "positives"_a.noconvert(),
+             "positive_grads"_a.noconvert(), "losses"_a.noconvert(), "with_positive"_a, "num_threads"_a,
+             "Losses against negatives, and their gradients in place of the scores; see embedding.hpp.");
+  module.def("distance_scores", &distance_arrays, "queries"_a.noconvert(), "points"_a.noconvert(), "kind"_a,
+             "scores"_a.noconvert(), "num_threads"_a, "Scores that are distances; see embedding.hpp.");
+  module.def("distance_scores_backward", &distance_arrays_backward, "queries"_a.noconvert(), "points"_a.noconvert(),
+             "kind"_a, "grads"_a.noconvert(), "grad_queries"_a.noconvert(), "grad_points"_a.noconvert(),
+             "num_threads"_a, "The gradients of what distance_scores() was given.");
+}
+
+}  // namespace diskhop
