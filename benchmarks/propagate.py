@@ -206,7 +206,8 @@ def main() -> int:
         <= full.memory_bytes + OVERHEAD_BYTES,
     }
     rates = disks[-1]
-    out(f"the disk alone, before and after: {rates.read_rate / 1e9:.2f} GB/s read, {rates.write_rate / 1e9:.2f} GB/s written")
+    speeds = f"{rates.read_rate / 1e9:.2f} GB/s read, {rates.write_rate / 1e9:.2f} GB/s written"
+    out(f"the disk alone, before and after: {speeds}")
     out(f"the plan's bytes at that: {bound_seconds(turns['disk'][-1], rates):.2f} s")
     for claim, is_met in claims.items():
         out(f"{claim}: {'met' if is_met else 'MISSED'}")

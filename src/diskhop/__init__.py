@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from diskhop.loader import NeighborLoader
     from diskhop.propagation.propagate import propagate
     from diskhop.propagation.spec import PropagationSpec
-    from diskhop.training import pack, train
+    from diskhop.training import embed, pack, train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "NeighborLoader",
     "PropagationSpec",
     "__version__",
+    "embed",
     "from_pyg",
     "open_dataset",
     "pack",
@@ -36,6 +37,7 @@ _LAZY = {
     "HopLoader": "diskhop.hop_loader",
     "NeighborLoader": "diskhop.loader",
     "PropagationSpec": "diskhop.propagation.spec",
+    "embed": "diskhop.training",
     "from_pyg": "diskhop.dataset.convert.pyg",
     "pack": "diskhop.training",
     "propagate": "diskhop.propagation.propagate",

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, ClassVar, get_args, get_type_hints
 
 import tomli_w
 
@@ -23,15 +23,60 @@ from diskhop.errors import ConfigError
 
 ALL_NEIGHBORS = -1
 PINNED = ("degree", "accesses")
-_MOST_COUNT, _MOST_BYTES = 2**31 - 1, 2**63 - 1
+MOST_COUNT, MOST_BYTES = 2**31 - 1, 2**63 - 1
 # Far beyond what is of use; a slip of the keyboard must not ask for as many threads or tensors.
-_MOST_LAYERS, _MOST_THREADS = 100, 1024
+_MOST_LAYERS, MOST_THREADS = 100, 1024
 _MODELS_WITH_HEADS = ("gat", "hoga")
 AUTO = "auto"
 DIRECTIONS = ("in", "out", "both")
 SHUFFLES = (AUTO, "rows", "chunks")
 PLACEMENTS = (AUTO, "memory", "disk")
 TABLE_DTYPES = ("float32", "float16", "bfloat16")
+
+
+# A rule on a value by itself: whether it holds, and how it is told.
+Rule = tuple[Callable[[Any], bool], str]
+
+
+def between(lowest: int, highest: int) -> Rule:
+    """Of numbers, both ends included."""
+    return lambda value: lowest <= value <= highest, f"from {lowest} to {highest}"
+
+
+_FANOUT: Rule = (
+    lambda fanout: all(count == ALL_NEIGHBORS or 1 <= count <= MOST_COUNT for count in fanout),
+    f"counts from 1 to {MOST_COUNT}, or {ALL_NEIGHBORS} for all neighbours",
+)
+FRACTION: Rule = (lambda value: 0 <= value < 1, "at least 0 and less than 1")
+
+
+def one_of(names: Sequence[str]) -> Rule:
+    """Of names; '' may be one, which nobody needs to know."""
+    return lambda value: value in names, f"one of {', '.join(filter(None, names))}"
+
+
+_RULES: Mapping[str, Rule] = {
+    "layers": between(1, _MOST_LAYERS),
+    **dict.fromkeys(("hidden", "heads", "batch_size", "eval_batch_size"), between(1, MOST_COUNT)),
+    **dict.fromkeys(("epochs", "eval_every"), between(1, MOST_COUNT)),
+    **dict.fromkeys(("max_batches", "patience", "split"), between(0, MOST_COUNT)),
+    **dict.fromkeys(("dropout", "input_dropout"), FRACTION),
+    **dict.fromkeys(("fanout", "eval_fanout"), _FANOUT),
+    "lr": (lambda value: math.isfinite(value) and value > 0, "more than 0"),
+    "weight_decay": (lambda value: math.isfinite(value) and value >= 0, "at least 0"),
+    "seed": between(0, MOST_BYTES),
+    "memory_bytes": between(1, MOST_BYTES),
+    **dict.fromkeys(("cache_bytes", "disk_bytes"), between(0, MOST_BYTES)),
+    "pinned": one_of(("", *PINNED)),
+    "threads": between(1, MOST_THREADS),
+    "hops": between(1, _MOST_LAYERS),
+    "operators": (lambda operators: len(operators) > 0, "one operator or several"),
+    "direction": one_of(DIRECTIONS),
+    "dtype": one_of(TABLE_DTYPES),
+    "shuffle": one_of(SHUFFLES),
+    "chunk_rows": between(1, MOST_COUNT),
+    "placement": one_of(PLACEMENTS),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +94,8 @@ class TrainConfig:
 
     What has a default here is off or of no consequence by it; training/defaults.py chooses the rest.
     """
+
+    RULES: ClassVar[Mapping[str, Rule]] = _RULES
 
     model: str
     layers: int
@@ -78,7 +125,7 @@ class TrainConfig:
     threads: int
 
     def __post_init__(self) -> None:
-        _require_rules({field.name: getattr(self, field.name) for field in fields(self)}, "")
+        require_rules(type(self), {field.name: getattr(self, field.name) for field in fields(self)})
         if self.model in _MODELS_WITH_HEADS:
             _require("hidden", self.hidden, self.hidden % self.heads == 0, f"a multiple of {self.heads} heads")
 
@@ -160,12 +207,14 @@ def require_known(thing: str, value: str, known: Iterable[str], where: str = "")
         )
 
 
-def check_options(options: Mapping[str, Any], source: str) -> dict[str, Any]:
+def check_options(options: Mapping[str, Any], source: str, kinds: Sequence[type[Any]] = KINDS) -> dict[str, Any]:
     """Check names, types and ranges of options; integers become floats and lists tuples where those are expected.
 
-    source: how the message of the ConfigError starts. What options mean together is checked by a TrainConfig's kind.
+    source: how the message of the ConfigError starts. kinds: of configurations, one of which has each option; what
+    options mean together is checked by it.
     """
-    types = {name: wanted for kind in KINDS for name, wanted in get_type_hints(kind).items()}
+    hints = {name: wanted for kind in kinds for name, wanted in get_type_hints(kind).items()}
+    types = {name: hints[name] for kind in kinds for name in options_of(kind)}
     checked: dict[str, Any] = {}
     for name, value in options.items():
         require_known("option", name, types, f"{source}: ")
@@ -179,7 +228,8 @@ def check_options(options: Mapping[str, Any], source: str) -> dict[str, Any]:
         elif type(value) is not wanted:
             raise ConfigError(f"{source}: option '{name}' must be {_TYPE_NAMES[wanted]}, got {reprlib.repr(value)}")
         checked[name] = value
-    _require_rules(checked, f"{source}: ")
+    for kind in kinds:
+        require_rules(kind, checked, f"{source}: ")
     return checked
 
 
@@ -195,76 +245,34 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is nested too deeply; options are a name and a value a line") from None
 
 
-def load_config(path: Path) -> SavedRun:
-    """Read what `dump_config` wrote, or a part of it written by hand."""
+def load_config(path: Path, kinds: Sequence[type[Any]] = KINDS) -> SavedRun:
+    """Read what `dump_config` wrote, or a part of it written by hand. kinds: see check_options()."""
     options = read_toml(path)
     names = {"dataset": options.pop("dataset", ""), "dataset_hash": options.pop("dataset_hash", "")}
     for name, value in names.items():
         if not isinstance(value, str):
             raise ConfigError(f"{path}: option '{name}' must be a string, got {reprlib.repr(value)}")
-    return SavedRun(**names, options=check_options(options, str(path)))
+    return SavedRun(**names, options=check_options(options, str(path), kinds))
 
 
-def dump_config(config: TrainConfig, dataset: str, dataset_hash: str) -> str:
+def dump_config(config: Any, dataset: str, dataset_hash: str) -> str:
     """TOML that repeats a run exactly."""
     return tomli_w.dumps({"dataset": dataset, "dataset_hash": dataset_hash, **asdict(config)})
 
 
-def options_of(kind: type[TrainConfig]) -> list[str]:
+def options_of(kind: type[Any]) -> list[str]:
     """Names of the options that a kind of configuration has."""
     return [field.name for field in fields(kind)]
 
 
-def differing_options(options: Mapping[str, Any], config: TrainConfig) -> list[str]:
+def differing_options(options: Mapping[str, Any], config: Any) -> list[str]:
     """Names of the configuration's options that are others in `options`, where all of them are."""
     return [name for name in options_of(type(config)) if options[name] != getattr(config, name)]
 
 
-# A rule on a value by itself: whether it holds, and how it is told.
-_Rule = tuple[Callable[[Any], bool], str]
-
-
-def _between(lowest: int, highest: int) -> _Rule:
-    return lambda value: lowest <= value <= highest, f"from {lowest} to {highest}"
-
-
-_FANOUT: _Rule = (
-    lambda fanout: all(count == ALL_NEIGHBORS or 1 <= count <= _MOST_COUNT for count in fanout),
-    f"counts from 1 to {_MOST_COUNT}, or {ALL_NEIGHBORS} for all neighbours",
-)
-_FRACTION: _Rule = (lambda value: 0 <= value < 1, "at least 0 and less than 1")
-
-
-def _one_of(names: Sequence[str]) -> _Rule:
-    return lambda value: value in names, f"one of {', '.join(filter(None, names))}"
-
-
-_RULES: dict[str, _Rule] = {
-    "layers": _between(1, _MOST_LAYERS),
-    **dict.fromkeys(("hidden", "heads", "batch_size", "eval_batch_size"), _between(1, _MOST_COUNT)),
-    **dict.fromkeys(("epochs", "eval_every"), _between(1, _MOST_COUNT)),
-    **dict.fromkeys(("max_batches", "patience", "split"), _between(0, _MOST_COUNT)),
-    **dict.fromkeys(("dropout", "input_dropout"), _FRACTION),
-    **dict.fromkeys(("fanout", "eval_fanout"), _FANOUT),
-    "lr": (lambda value: math.isfinite(value) and value > 0, "more than 0"),
-    "weight_decay": (lambda value: math.isfinite(value) and value >= 0, "at least 0"),
-    "seed": _between(0, _MOST_BYTES),
-    "memory_bytes": _between(1, _MOST_BYTES),
-    **dict.fromkeys(("cache_bytes", "disk_bytes"), _between(0, _MOST_BYTES)),
-    "pinned": _one_of(("", *PINNED)),
-    "threads": _between(1, _MOST_THREADS),
-    "hops": _between(1, _MOST_LAYERS),
-    "operators": (lambda operators: len(operators) > 0, "one operator or several"),
-    "direction": _one_of(DIRECTIONS),
-    "dtype": _one_of(TABLE_DTYPES),
-    "shuffle": _one_of(SHUFFLES),
-    "chunk_rows": _between(1, _MOST_COUNT),
-    "placement": _one_of(PLACEMENTS),
-}
-
-
-def _require_rules(options: Mapping[str, Any], where: str) -> None:
-    for name, (holds, rule) in _RULES.items():
+def require_rules(kind: type[Any], options: Mapping[str, Any], where: str = "") -> None:
+    """Check the ranges of a kind's options; where: how the message of the ConfigError starts."""
+    for name, (holds, rule) in kind.RULES.items():
         if name in options:
             value = options[name]
             _require(f"{where}{name}", list(value) if isinstance(value, tuple) else value, holds(value), rule)

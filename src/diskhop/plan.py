@@ -89,3 +89,32 @@ class HopPlan:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for result.json."""
         return {**asdict(self), "reserved": dict(self.reserved), "reasons": list(self.reasons)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedPlan:
+    """Every choice of a run of embeddings, with its reason.
+
+    num_partitions of partition_bytes each, num_slots of them in memory, of which a state of the order has `buffer`.
+    states: of the order; loads: of partitions in an epoch after the first; prefetchable: the share of swaps that some
+    bucket can be trained beside. overlap: partitions move while others are trained. reserved: bytes by name.
+    """
+
+    num_partitions: int
+    partition_bytes: int
+    buffer: int
+    num_slots: int
+    partition_order: str
+    states: int
+    loads: int
+    prefetchable: float
+    overlap: bool
+    engine: str
+    threads: int
+    memory_bytes: int
+    reserved: Mapping[str, int]
+    reasons: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for result.json."""
+        return {**asdict(self), "reserved": dict(self.reserved), "reasons": list(self.reasons)}

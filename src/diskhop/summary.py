@@ -99,3 +99,26 @@ def summarize(result: Mapping[str, Any], out: Path | None) -> list[tuple[str, st
     if out is not None:
         rows.append(("written to", str(out)))
     return rows
+
+
+def summarize_embedding(result: Mapping[str, Any], out: Path) -> list[tuple[str, str]]:
+    """Name and text of each line, from the content of result.json of a run of embeddings."""
+    epochs, plan, rows = result["epochs"], result["plan"], []
+    if "test" in result:
+        test, protocol = result["test"], result["test"]["protocol"]
+        hits = ", ".join(f"{test[f'hits_at_{k}']:.3f} at {k}" for k in (1, 3, 10))
+        rows.append(("test", f"MRR {test['mrr']:.4f}, hits {hits}"))
+        candidates = f"{'filtered' if protocol['filtered'] else 'raw'}, {protocol['candidates']} candidates a side"
+        rows.append(("protocol", f"{protocol['edges']} edges, {candidates}, ties {protocol['ties']}"))
+    seconds = sum(epoch["seconds"] for epoch in epochs)
+    stalled = sum(epoch["stall_seconds"] for epoch in epochs)
+    rate = result["num_edges"] * len(epochs) / seconds if seconds else 0
+    rows.append(("epochs", f"{len(epochs)} in {seconds:.1f} s, {rate:,.0f} edges/s, waiting for data {stalled:.1f} s"))
+    read, written = (sum(epoch[name] for epoch in epochs) for name in ("bytes_read", "bytes_written"))
+    rows.append(("bytes", f"{format_bytes(read)} of partitions read, {format_bytes(written)} written"))
+    reserved = ", ".join(f"{name} {format_bytes(num_bytes)}" for name, num_bytes in plan["reserved"].items())
+    rows.append(("budget", f"{format_bytes(plan['memory_bytes'])}: {reserved}"))
+    peak, overhead = format_bytes(result["peak_rss_bytes"]), format_bytes(result["overhead_bytes"])
+    rows.append(("peak memory", f"{peak}, of it {overhead} for the program"))
+    rows.append(("written to", str(out)))
+    return rows

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from diskhop.config import TrainConfig
-from diskhop.plan import HopPlan, Plan
+from diskhop.embed_config import EmbedConfig
+from diskhop.plan import EmbedPlan, HopPlan, Plan
 from diskhop.stages import StageProgress
 from diskhop.training.watch import Progress as RunProgress
 from diskhop.training.watch import Watcher
@@ -39,12 +40,12 @@ class TerminalWatcher(Watcher):
     ) -> None:
         self._bars.stop()
 
-    def configured(self, config: TrainConfig, reasons: list[str]) -> None:
+    def configured(self, config: TrainConfig | EmbedConfig, reasons: list[str]) -> None:
         """See Watcher."""
         self._num_epochs = config.epochs
         self._reasons = reasons
 
-    def planned(self, plan: Plan | HopPlan) -> None:
+    def planned(self, plan: Plan | HopPlan | EmbedPlan) -> None:
         """See Watcher. Only now: what cannot be planned ends with one line, and nothing before it."""
         self._print([*self._reasons, *plan.reasons])
 
@@ -78,6 +79,8 @@ class TerminalWatcher(Watcher):
             return
         valid = "" if record.get("valid") is None else f"  valid {record['valid']:.4f}"
         times = f"{record['seconds']:.1f} s, waiting {record['stall_seconds']:.1f} s"
+        if "edges_per_second" in record:
+            times += f"  {record['edges_per_second']:,.0f} edges/s"
         self._print([f"epoch {number}/{self._num_epochs}  loss {record['loss']:.4f}{valid}  {times}"])
 
     def _print(self, lines: list[str] | tuple[str, ...]) -> None:

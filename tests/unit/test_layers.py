@@ -11,17 +11,17 @@ PACKAGE = Path(__file__).parents[2] / "src" / "diskhop"
 
 # A module belongs to the layer of the longest prefix that matches its dotted name below diskhop.
 LAYERS = {
-    0: ["errors", "config", "counters", "budget", "plan"],
+    0: ["errors", "config", "embed_config", "counters", "budget", "plan"],
     1: ["_native", "io", "tasks", "workers", "channels"],
     2: ["protocols", "policies", "dataset", "sampled_record", "trace"],
-    3: ["sampling", "features", "propagation", "embedding", "device"],
-    4: ["models", "rows", "batch_stream", "pipeline", "packing"],
+    3: ["sampling", "features", "propagation", "device"],
+    4: ["embedding", "models", "rows", "batch_stream", "pipeline", "packing"],
     5: ["planning"],
     6: ["loader", "hop_loader", "training"],
     7: ["report", "summary", "stages", "terminal", "cli", "__init__", "__main__"],
 }
 # Layer 3's folders meet only higher up: a sampler must not know where features lie.
-APART = LAYERS[3]
+APART = [*LAYERS[3], "embedding"]
 TORCH_FROM_LAYER = 4
 
 

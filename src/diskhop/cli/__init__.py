@@ -10,6 +10,7 @@ from __future__ import annotations
 import diskhop.cli.dataset
 import diskhop.cli.derived
 import diskhop.cli.doctor
+import diskhop.cli.embed
 import diskhop.cli.export
 import diskhop.cli.generate
 import diskhop.cli.propagate

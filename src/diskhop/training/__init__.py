@@ -10,12 +10,23 @@ from diskhop.config import SavedRun, load_config
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
 from diskhop.training.defaults import resolve_config
+from diskhop.training.embedding import Embedded, embed
 from diskhop.training.node import Trained, train_node_classifier
 from diskhop.training.packing import pack
 from diskhop.training.run_folder import CONFIG_FILE, require_same_dataset
 from diskhop.training.watch import Progress, Watcher
 
-__all__ = ["Progress", "Trained", "Watcher", "pack", "resolve_config", "train", "train_node_classifier"]
+__all__ = [
+    "Embedded",
+    "Progress",
+    "Trained",
+    "Watcher",
+    "embed",
+    "pack",
+    "resolve_config",
+    "train",
+    "train_node_classifier",
+]
 
 
 def train(

@@ -6,14 +6,10 @@ goes on from a commit is the run that was never interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import torch
 from torch import nn
 
 from diskhop.budget import Budget
@@ -25,6 +21,7 @@ from diskhop.protocols import Purpose
 from diskhop.training.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
 from diskhop.training.hops import prepare_hops
 from diskhop.training.metrics import require_measurable, require_metric
+from diskhop.training.process import diskhop_version, reproducible, resident_bytes
 from diskhop.training.run_folder import RunFolder, require_new_folder
 from diskhop.training.sampled import prepare_sampled
 from diskhop.training.seeds import NodeTask, read_task
@@ -83,12 +80,12 @@ def train_node_classifier(
     config, plan = prepared.config, prepared.plan
 
     with (
-        _reproducible(config.threads),
+        reproducible(config.threads),
         budget.reserve("labels", held["labels"]),
         budget.reserve("seeds", held["seeds"]),
     ):
         trainer = NodeTrainer(prepared.make_model, labels, config, watcher)
-        before_bytes = max(0, _resident_bytes("VmRSS") - labels.nbytes - seeds.num_bytes)
+        before_bytes = max(0, resident_bytes("VmRSS") - labels.nbytes - seeds.num_bytes)
         run = RunFolder(out, injector) if out is not None else None
         state = None
         if run is not None and resume:
@@ -118,9 +115,9 @@ def train_node_classifier(
                 measured = trainer.evaluate(feed, Purpose.TEST, state.epoch)
                 tested["test"], tested["testing"] = measured
 
-        peak_bytes = _resident_bytes("VmHWM")
+        peak_bytes = resident_bytes("VmHWM")
         result = {
-            "version": _version(),
+            "version": diskhop_version(),
             "dataset": dataset.name,
             "dataset_hash": dataset.hash,
             "model": config.model,
@@ -141,14 +138,6 @@ def train_node_classifier(
         if run is not None:
             run.finish(state, config, result)
     return Trained(trainer.model, config, result)
-
-
-def _resident_bytes(name: Literal["VmRSS", "VmHWM"]) -> int:
-    """Memory that this process has resident now (VmRSS), or had at most (VmHWM)."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise TrainingError(f"/proc/self/status: has no line {name}, which tells memory; diskhop needs a Linux kernel")
 
 
 def _advance(state: TrainingState, trainer: NodeTrainer, record: dict[str, Any]) -> TrainingState:
@@ -179,29 +168,3 @@ def _restore(trainer: NodeTrainer, state: TrainingState, out: Path | None) -> No
 def _is_out_of_patience(state: TrainingState, config: TrainConfig) -> bool:
     is_measured = state.best_valid is not None and config.patience > 0
     return is_measured and state.epoch - 1 - state.best_epoch >= config.patience
-
-
-def _version() -> str:
-    try:
-        return version("diskhop")
-    except PackageNotFoundError:
-        return "not installed"
-
-
-@contextmanager
-def _reproducible(threads: int) -> Iterator[None]:
-    """Torch with this many threads, deterministic kernels, and a generator of our own; all put back on leaving."""
-    num_threads = torch.get_num_threads()
-    was_deterministic = torch.are_deterministic_algorithms_enabled()
-    fills_memory = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True)
-    # Filling every new tensor first costs as much as the arithmetic, and nothing here reads what it has not written.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        torch.set_num_threads(num_threads)
-        torch.use_deterministic_algorithms(was_deterministic)
-        torch.utils.deterministic.fill_uninitialized_memory = fills_memory  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from diskhop.config import TrainConfig, differing_options, dump_config, load_config, options_of
+from diskhop.config import SavedRun, TrainConfig, differing_options, dump_config, load_config, options_of
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, DestinationError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, write_file
@@ -42,20 +42,7 @@ class RunFolder:
 
     def resume(self, config: TrainConfig, dataset: Dataset) -> TrainingState | None:
         """Check that this is the same run and return where it stands; None: before its first commit."""
-        saved = load_config(self.config_path)
-        require_same_dataset(self.config_path, saved.dataset_hash, dataset)
-        missing = [name for name in options_of(type(config)) if name not in saved.options]
-        if missing:
-            raise ConfigError(
-                f"{self.config_path}: --resume needs every option of the run, but {', '.join(missing)} "
-                f"{'is' if len(missing) == 1 else 'are'} missing; put the line back, or train into a new folder"
-            )
-        different = differing_options(saved.options, config)
-        if different:
-            raise ConfigError(
-                f"{self.config_path}: --resume goes on with the same options, but {', '.join(different)} differ; "
-                "leave them out, or train into a new folder"
-            )
+        require_same_run(self.config_path, load_config(self.config_path), config, dataset)
         checkpoint = self.path / "checkpoint.safetensors"
         state = load_state(checkpoint) if checkpoint.exists() else None
         self._write_metrics(state.history if state else [])
@@ -66,7 +53,7 @@ class RunFolder:
         save_state(self.path / "checkpoint.safetensors", state, self._injector)
         metrics = self.path / "metrics.jsonl"
         with destination_errors(metrics), metrics.open("a", encoding="utf-8") as file:
-            file.write(_to_line(state.history[-1]))
+            file.write(to_line(state.history[-1]))
 
     def finish(self, state: TrainingState, config: TrainConfig, result: Mapping[str, Any]) -> None:
         """Write the best model and what was found."""
@@ -76,7 +63,7 @@ class RunFolder:
         write_file(self.path / "result.json", content.encode(), self._injector)
 
     def _write_metrics(self, history: Sequence[Mapping[str, Any]]) -> None:
-        write_file(self.path / "metrics.jsonl", "".join(map(_to_line, history)).encode(), self._injector)
+        write_file(self.path / "metrics.jsonl", "".join(map(to_line, history)).encode(), self._injector)
 
 
 def require_new_folder(path: Path) -> None:
@@ -97,5 +84,23 @@ def require_same_dataset(config_path: Path, dataset_hash: str, dataset: Dataset)
         )
 
 
-def _to_line(record: Mapping[str, Any]) -> str:
+def require_same_run(config_path: Path, saved: SavedRun, config: Any, dataset: Dataset) -> None:
+    """Refuse to go on with a run that was of other data or other options than this configuration's."""
+    require_same_dataset(config_path, saved.dataset_hash, dataset)
+    missing = [name for name in options_of(type(config)) if name not in saved.options]
+    if missing:
+        raise ConfigError(
+            f"{config_path}: --resume needs every option of the run, but {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing; put the line back, or train into a new folder"
+        )
+    different = differing_options(saved.options, config)
+    if different:
+        raise ConfigError(
+            f"{config_path}: --resume goes on with the same options, but {', '.join(different)} differ; "
+            "leave them out, or train into a new folder"
+        )
+
+
+def to_line(record: Mapping[str, Any]) -> str:
+    """A line of metrics.jsonl."""
     return json.dumps(record) + "\n"

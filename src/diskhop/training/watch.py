@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from diskhop.config import TrainConfig
-from diskhop.plan import HopPlan, Plan
+from diskhop.embed_config import EmbedConfig
+from diskhop.plan import EmbedPlan, HopPlan, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +30,10 @@ class Progress:
 class Watcher:
     """Does nothing; override what you want to show."""
 
-    def configured(self, config: TrainConfig, reasons: list[str]) -> None:
+    def configured(self, config: TrainConfig | EmbedConfig, reasons: list[str]) -> None:
         """The options are complete; why those that nobody gave are as they are."""
 
-    def planned(self, plan: Plan | HopPlan) -> None:
+    def planned(self, plan: Plan | HopPlan | EmbedPlan) -> None:
         """The plan is made; nothing is open yet."""
 
     def announced(self, text: str) -> None:

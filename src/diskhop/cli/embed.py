@@ -1,0 +1,118 @@
+"""The command that trains graph embeddings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from diskhop.budget import parse_bytes
+from diskhop.cli.app import Json, app
+from diskhop.cli.output import print_json, print_pairs, stderr
+from diskhop.errors import ConfigError
+from diskhop.summary import summarize_embedding
+
+
+@app.command()
+def embed(
+    dataset: Annotated[
+        Path | None, typer.Argument(metavar="DATASET", help="A dataset's folder.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="dot; with relations distmult, complex, transe, transe-l1, rotate.")
+    ] = None,
+    memory: Annotated[str | None, typer.Option(help="For graph data, as 2GB or 512MiB.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="RUN", help="A new folder for partitions and all else.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last commit in --out.")] = False,
+    preset: Annotated[str | None, typer.Option(help="Options for a graph that is known, by its name.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Options as RUN/config.toml has them.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything that is drawn.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over all edges.")] = None,
+    dim: Annotated[int | None, typer.Option(help="Values of an embedding.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Edges a batch.")] = None,
+    chunk_size: Annotated[int | None, typer.Option(help="Edges of a batch that share negatives.")] = None,
+    negatives: Annotated[
+        int | None, typer.Option(help="Nodes that an edge's ends are told from, at each side.")
+    ] = None,
+    degree_negatives: Annotated[float | None, typer.Option(help="The share of them that is drawn by degree.")] = None,
+    loss: Annotated[str | None, typer.Option(help="softmax, contrastive, logistic or margin.")] = None,
+    margin: Annotated[float | None, typer.Option(help="Of the losses logistic and margin.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Adagrad's learning rate.")] = None,
+    adagrad: Annotated[str | None, typer.Option(help="A sum of squares for each row or each element.")] = None,
+    init_scale: Annotated[float | None, typer.Option(help="Standard deviation of the first embeddings.")] = None,
+    reciprocal: Annotated[
+        bool | None, typer.Option(help="An embedding of relations for each direction.", show_default=False)
+    ] = None,
+    n3: Annotated[float | None, typer.Option(help="Weight of the sum of |x|^3 / 3.")] = None,
+    l2: Annotated[float | None, typer.Option(help="Weight of the sum of x^2 / 2.")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Of queries' values.")] = None,
+    partitions: Annotated[int | None, typer.Option(help="Default: the fewest that fit the memory.")] = None,
+    buffer: Annotated[int | None, typer.Option(help="Partitions that are trained at once.")] = None,
+    partition_order: Annotated[str | None, typer.Option(help="auto, searched, legend, beta or cover.")] = None,
+    assignment: Annotated[str | None, typer.Option(help="Of nodes to partitions: random, or by input.")] = None,
+    commit_states: Annotated[int | None, typer.Option(help="Commit after so many states, too; 0: epochs only.")] = None,
+    overlap: Annotated[
+        bool | None, typer.Option(help="Move partitions while others are trained.", show_default=False)
+    ] = None,
+    no_eval: Annotated[bool, typer.Option("--no-eval", help="Train on all edges, measure nothing.")] = False,
+    eval_every: Annotated[int | None, typer.Option(help="Epochs from one validation to the next.")] = None,
+    eval_edges: Annotated[int | None, typer.Option(help="Edges that are measured, at most.")] = None,
+    eval_candidates: Annotated[int | None, typer.Option(help="Nodes that each is ranked among.")] = None,
+    npy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the embeddings there, too, a row for each node.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="How the disk is read: auto, uring, threads.")] = None,
+    threads: Annotated[int | None, typer.Option(help="For computing.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train embeddings of a graph's nodes, a few partitions in memory at a time; what was chosen is printed."""
+    if out is None:
+        raise ConfigError("--out is missing: name a new folder for the run, where the embeddings are going to be")
+    # Here, not above: these bring PyTorch, which the other commands do without.
+    from diskhop.terminal import TerminalWatcher
+    from diskhop.training import embed as train_embeddings
+
+    options: dict[str, Any] = {
+        "model": model,
+        "memory_bytes": None if memory is None else parse_bytes(memory),
+        "seed": seed,
+        "epochs": epochs,
+        "dim": dim,
+        "batch_size": batch_size,
+        "chunk_size": chunk_size,
+        "negatives": negatives,
+        "degree_negatives": degree_negatives,
+        "loss": loss,
+        "margin": margin,
+        "lr": lr,
+        "adagrad": adagrad,
+        "init_scale": init_scale,
+        "reciprocal": reciprocal,
+        "n3": n3,
+        "l2": l2,
+        "dropout": dropout,
+        "partitions": partitions,
+        "buffer": buffer,
+        "partition_order": partition_order,
+        "assignment": assignment,
+        "commit_states": commit_states,
+        "overlap": overlap,
+        "evaluate": False if no_eval else None,
+        "eval_every": eval_every,
+        "eval_edges": eval_edges,
+        "eval_candidates": eval_candidates,
+        "engine": engine,
+        "threads": threads,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    with TerminalWatcher(stderr) as watcher:
+        embedded = train_embeddings(
+            dataset, out=out, resume=resume, preset=preset, config=config, watcher=watcher, **given
+        )
+    if npy is not None:
+        embedded.save_npy(npy)
+    if as_json:
+        print_json(embedded.result)
+        return
+    print_pairs(summarize_embedding(embedded.result, out))

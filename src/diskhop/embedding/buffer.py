@@ -1,0 +1,131 @@
+"""A few partitions in memory, and the next on its way while edges of the others are trained (Legend, section 4).
+
+With one slot more than a state has partitions, the next one is read from the start of a state, and the one that leaves
+is written as soon as its buckets are trained. Without it both wait until the state's last bucket. A thread of its own
+moves one partition after the other, in the order of the states: so a slot is free, and a partition written, before it
+is read into or from. Which partitions are in memory never changes what is trained.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool
+from diskhop.embedding.partitions import PartitionLayout
+from diskhop.embedding.store import Held, PartitionStore
+from diskhop.io.memory import buffer_bytes
+
+
+class PartitionBuffer:
+    """num_slots partitions of a store; a context, whose end waits for what is on its way.
+
+    values: float32 (num_slots * stride_rows, dim), squares: (the same, state_dim); base() says where a partition's rows
+    begin. stall_seconds: waited for the disk so far.
+    """
+
+    def __init__(self, store: PartitionStore, layout: PartitionLayout, num_slots: int) -> None:
+        self._store = store
+        self._layout = layout
+        self._num_slots = num_slots
+        squares_bytes = layout.partition_bytes - layout.values_bytes
+        self._values = BufferPool(0).take(num_slots * layout.values_bytes)
+        self._squares = BufferPool(0).take(num_slots * squares_bytes)
+        self.values: NDArray[np.float32] = self._values.view(np.float32).reshape(-1, layout.dim)
+        self.squares: NDArray[np.float32] = self._squares.view(np.float32).reshape(-1, layout.state_dim)
+        self._slots: dict[int, int] = {}
+        self._free = list(range(num_slots))[::-1]
+        self._mover = ThreadPoolExecutor(1, thread_name_prefix="partitions")
+        self._reads: list[Future[None]] = []
+        self._writes: list[Future[None]] = []
+        self._to_load: list[int] = []
+        self.stall_seconds = 0.0
+
+    def __enter__(self) -> PartitionBuffer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._mover.shutdown(wait=True, cancel_futures=True)
+
+    def base(self, partition: int) -> int:
+        """The row of `values` that a partition begins at."""
+        return self._slots[partition] * self._layout.stride_rows
+
+    def fill(self, partition: int, values: NDArray[np.float32]) -> None:
+        """Write a partition that is new: these values (rows, dim), and no squares. Before anything is loaded."""
+        held = self._held(0)
+        held.squares[:] = 0
+        held.values[:] = 0
+        held.values.view(np.float32)[: values.size] = values.reshape(-1)
+        self._store.write(partition, held)
+
+    def load(self, state: Sequence[int]) -> None:
+        """Have these partitions and no others, read now; what else was held has been written by flush()."""
+        for partition in [each for each in self._slots if each not in state]:
+            self._free.append(self._slots.pop(partition))
+        for partition in state:
+            if partition not in self._slots:
+                self._submit_read(partition)
+        self.finish()
+
+    def begin(self, next_state: Sequence[int]) -> None:
+        """A state's training begins: read what the next one has besides, as far as there are free slots."""
+        self._to_load = [each for each in next_state if each not in self._slots]
+        self._read_ahead()
+
+    def release(self, leaving: Sequence[int]) -> None:
+        """Buckets of these partitions are trained: write them, and read what there was no room for."""
+        for partition in leaving:
+            slot = self._slots.pop(partition)
+            self._writes.append(self._mover.submit(self._store.write, partition, self._held(slot)))
+            self._free.append(slot)
+            self._read_ahead()
+
+    def finish(self) -> None:
+        """The state's training is done: wait until the next one is in memory. Raises what moving raised."""
+        self._wait(self._reads)
+        while self._writes and self._writes[0].done():  # in order: one thread does them
+            self._writes.pop(0).result()
+
+    def flush(self) -> None:
+        """Write all that is held, which stays, and wait until it is written."""
+        for partition, slot in self._slots.items():
+            self._writes.append(self._mover.submit(self._store.write, partition, self._held(slot)))
+        self._wait(self._writes)
+
+    def _read_ahead(self) -> None:
+        while self._to_load and self._free:
+            self._submit_read(self._to_load.pop(0))
+
+    def _submit_read(self, partition: int) -> None:
+        slot = self._free.pop()
+        self._slots[partition] = slot
+        self._reads.append(self._mover.submit(self._store.read, partition, self._held(slot)))
+
+    def _wait(self, moves: list[Future[None]]) -> None:
+        started = time.perf_counter()
+        for move in moves:
+            move.result()
+        moves.clear()
+        self.stall_seconds += time.perf_counter() - started
+
+    def _held(self, slot: int) -> Held:
+        values_bytes = self._layout.values_bytes
+        squares_bytes = self._layout.partition_bytes - values_bytes
+        return Held(
+            self._values[slot * values_bytes : (slot + 1) * values_bytes],
+            self._squares[slot * squares_bytes : (slot + 1) * squares_bytes],
+        )
+
+
+def slots_bytes(layout: PartitionLayout, num_slots: int) -> int:
+    """Memory of a buffer."""
+    squares_bytes = layout.partition_bytes - layout.values_bytes
+    return buffer_bytes(num_slots * layout.values_bytes) + buffer_bytes(num_slots * squares_bytes)

@@ -1,0 +1,127 @@
+"""Edges by the partitions of their ends: a *bucket* (i, j) has those from partition i to partition j.
+
+An edge is its source's row in partition i, its destination's in j and, where there are relations, its relation's
+number, each int32; edges of a bucket lie together, in the order they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import keyed_permutation
+from diskhop.embedding.partitions import PartitionLayout
+from diskhop.policies.orderings import Bucket
+from diskhop.protocols import Purpose
+
+# Blocks of (places of sources, relations or None, places of destinations), in an order that is always the same.
+EdgeBlocks = Callable[[], Iterator[tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64]]]]
+
+_ITEM_BYTES = 4
+# Of a phase: rows of both ends and relations, and the order they are taken in.
+_PHASE_BYTES_AN_EDGE = 8 + 8 + _ITEM_BYTES + 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EdgeRows:
+    """Edges by the rows that their ends have in memory: int64 (edges); relations: int32, None where there are none."""
+
+    sources: NDArray[np.int64]
+    relations: NDArray[np.int32] | None
+    destinations: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def take(self, order: NDArray[np.int64]) -> EdgeRows:
+        """Those at these positions."""
+        relations = None if self.relations is None else self.relations[order]
+        return EdgeRows(self.sources[order], relations, self.destinations[order])
+
+
+class EdgeBuckets:
+    """All edges in memory, bucket by bucket."""
+
+    def __init__(self, layout: PartitionLayout, num_edges: int, has_relations: bool, blocks: EdgeBlocks) -> None:
+        num_partitions = layout.num_partitions
+        self._num_partitions = num_partitions
+        counts = np.zeros(num_partitions**2, np.int64)
+        for sources, _, destinations in blocks():
+            buckets = layout.locate(sources)[0] * num_partitions + layout.locate(destinations)[0]
+            counts += np.bincount(buckets, minlength=len(counts))
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        assert self._starts[-1] == num_edges, "the blocks are all edges"
+        self._sources = np.empty(num_edges, np.int32)
+        self._destinations = np.empty(num_edges, np.int32)
+        self._relations = np.empty(num_edges, np.int32) if has_relations else None
+        filled = self._starts[:-1].copy()
+        for sources, relations, destinations in blocks():
+            self._place(layout, sources, relations, destinations, filled)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def count(self, buckets: Sequence[Bucket]) -> int:
+        """Edges of these buckets."""
+        return sum(self._range(bucket)[1] - self._range(bucket)[0] for bucket in buckets)
+
+    def rows(self, buckets: Sequence[Bucket], base: Callable[[int], int]) -> EdgeRows:
+        """Edges of these buckets, one after the other; base: the row in memory that a partition begins at."""
+        num_edges = self.count(buckets)
+        sources, destinations = np.empty(num_edges, np.int64), np.empty(num_edges, np.int64)
+        relations = None if self._relations is None else np.empty(num_edges, np.int32)
+        end = 0
+        for bucket in buckets:
+            first, last = self._range(bucket)
+            start, end = end, end + last - first
+            np.add(self._sources[first:last], base(bucket[0]), out=sources[start:end])
+            np.add(self._destinations[first:last], base(bucket[1]), out=destinations[start:end])
+            if relations is not None and self._relations is not None:
+                relations[start:end] = self._relations[first:last]
+        return EdgeRows(sources, relations, destinations)
+
+    def _place(
+        self,
+        layout: PartitionLayout,
+        sources: NDArray[np.int64],
+        relations: NDArray[np.int64] | None,
+        destinations: NDArray[np.int64],
+        filled: NDArray[np.int64],
+    ) -> None:
+        """Put a block's edges where their buckets are filled up to."""
+        source_partitions, source_rows = layout.locate(sources)
+        destination_partitions, destination_rows = layout.locate(destinations)
+        # Numbers of up to 16 bits are sorted by counting.
+        buckets = (source_partitions * self._num_partitions + destination_partitions).astype(np.uint16)
+        order = np.argsort(buckets, kind="stable")
+        found, firsts, counts = np.unique(buckets[order], return_index=True, return_counts=True)
+        for bucket, first, count in zip(found, firsts, counts, strict=True):
+            taken = order[first : first + count]
+            start = filled[bucket]
+            self._sources[start : start + count] = source_rows[taken]
+            self._destinations[start : start + count] = destination_rows[taken]
+            if self._relations is not None and relations is not None:
+                self._relations[start : start + count] = relations[taken]
+            filled[bucket] += count
+
+    def _range(self, bucket: Bucket) -> tuple[int, int]:
+        number = bucket[0] * self._num_partitions + bucket[1]
+        return int(self._starts[number]), int(self._starts[number + 1])
+
+
+def edges_bytes(num_edges: int, has_relations: bool) -> int:
+    """Memory of EdgeBuckets."""
+    return num_edges * _ITEM_BYTES * (3 if has_relations else 2)
+
+
+def phase_bytes(num_edges: int) -> int:
+    """Memory of EdgeRows and of their order, twice while they are shuffled."""
+    return 2 * num_edges * _PHASE_BYTES_AN_EDGE
+
+
+def shuffled(num_edges: int, seed: int, epoch: int, phase: int) -> NDArray[np.int64]:
+    """The order in which a phase of an epoch takes its edges."""
+    return keyed_permutation(num_edges, seed, Purpose.BATCH_ORDER, epoch << 32 | phase)

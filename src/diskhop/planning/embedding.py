@@ -1,0 +1,145 @@
+"""Partitions, buffer and order of a run of embeddings, from the budget: arithmetic, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from diskhop.budget import Budget, format_bytes
+from diskhop.config import AUTO, require_known
+from diskhop.embed_config import EmbedConfig
+from diskhop.embedding.buffer import slots_bytes
+from diskhop.embedding.edges import edges_bytes, phase_bytes
+from diskhop.embedding.partitions import PartitionLayout
+from diskhop.embedding.scores import SCORES
+from diskhop.embedding.step import StepOptions, step_bytes
+from diskhop.errors import BudgetError
+from diskhop.plan import EmbedPlan
+from diskhop.policies.orderings import ORDERS, State, buckets_by_state, prefetchable_share
+
+# Few partitions are few swaps; of so many there is an order that is known to be short.
+_NUMBERS_OF_PARTITIONS = (1, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedSize:
+    """What is embedded; block_bytes: held while edges are read, measure_bytes: while some are measured."""
+
+    num_nodes: int
+    num_edges: int
+    num_relations: int
+    block_bytes: int
+    measure_bytes: int
+
+
+def layout_of(config: EmbedConfig, num_nodes: int) -> PartitionLayout:
+    """Of a configuration's partitions. Raises ConfigError for more partitions than nodes."""
+    return PartitionLayout(num_nodes, config.partitions, config.dim, 1 if config.adagrad == "row" else config.dim)
+
+
+def choose_partitions(config: EmbedConfig, size: EmbedSize) -> EmbedConfig:
+    """The configuration with the fewest partitions that fit the budget, the next one on its way among them."""
+    for number in _NUMBERS_OF_PARTITIONS:
+        if number <= size.num_nodes:
+            tried = replace(config, partitions=number, buffer=min(config.buffer, max(2, number)))
+            wanted = _wanted(tried, size, _most_slots(tried))
+            if sum(wanted.values()) <= config.memory_bytes:
+                return tried
+    return tried
+
+
+def choose_states(config: EmbedConfig) -> tuple[str, list[State]]:
+    """The name of an order and its states. Raises ConfigError for one that is not for this buffer."""
+    if config.partitions <= config.buffer:
+        return "all at once", [tuple(range(config.partitions))]
+    require_known("partition order", config.partition_order, (AUTO, *ORDERS))
+    if config.partition_order != AUTO:
+        return config.partition_order, ORDERS[config.partition_order](config.partitions, config.buffer)
+    names = ("searched", "legend", "beta") if config.buffer == 3 else ("searched", "beta")
+    orders = {name: ORDERS[name](config.partitions, config.buffer) for name in names}
+    # Fewer states are fewer partitions to move; of as many, the ones that move beside training.
+    best = min(orders, key=lambda name: (len(orders[name]), -prefetchable_share(orders[name])))
+    return best, orders[best]
+
+
+def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget) -> EmbedPlan:
+    """The plan of a whole configuration. Raises BudgetError, which says how many partitions would do."""
+    layout = layout_of(config, size.num_nodes)
+    order, states = choose_states(config)
+    slots, fewest = _most_slots(config), min(config.partitions, config.buffer)
+    if sum(_wanted(config, size, slots).values()) > config.memory_bytes:
+        slots = fewest
+    wanted = _wanted(config, size, slots)
+    _require(budget, wanted, config, size)
+    reasons = [
+        f"{config.partitions} partition{'s' if config.partitions > 1 else ''} of "
+        f"{format_bytes(layout.partition_bytes)}, {slots} in memory"
+    ]
+    if config.partitions > config.buffer:
+        share = prefetchable_share(states)
+        reasons.append(
+            f"order {order}: {len(states)} states, {share:.0%} of the swaps beside training"
+            if config.overlap
+            else f"order {order}: {len(states)} states; nothing is trained while partitions move, as asked"
+        )
+        if slots == fewest and config.overlap:
+            reasons.append(
+                f"no room for a partition ahead: the next is read only when one has left; with --memory "
+                f"{-(-sum(_wanted(config, size, fewest + 1).values()) // 1_000_000)}MB it would be read from the start"
+            )
+    return EmbedPlan(
+        num_partitions=config.partitions,
+        partition_bytes=layout.partition_bytes,
+        buffer=min(config.buffer, config.partitions),
+        num_slots=slots,
+        partition_order=order,
+        states=len(states),
+        loads=sum(len(set(after) - set(before)) for before, after in pairwise(states)),
+        prefetchable=prefetchable_share(states),
+        overlap=config.overlap,
+        engine=config.engine,
+        threads=config.threads,
+        memory_bytes=config.memory_bytes,
+        reserved=wanted,
+        reasons=tuple(reasons),
+    )
+
+
+def _most_slots(config: EmbedConfig) -> int:
+    is_swapped = config.partitions > config.buffer
+    return config.buffer + (1 if config.overlap else 0) if is_swapped else config.partitions
+
+
+def _wanted(config: EmbedConfig, size: EmbedSize, slots: int) -> Mapping[str, int]:
+    layout = layout_of(config, size.num_nodes)
+    score = SCORES[config.model]
+    relation_dim = score.relation_dim(config.dim)
+    num_rows = size.num_relations * (2 if config.reciprocal else 1) if score.uses_relations else 0
+    return {
+        "partitions": slots_bytes(layout, slots),
+        "edges": edges_bytes(size.num_edges, size.num_relations > 0),
+        "relations": 4 * num_rows * (relation_dim + (1 if config.adagrad == "row" else relation_dim)),
+        "phase": max(phase_bytes(_most_in_phase(config, size.num_edges)), size.block_bytes),
+        "batch": step_bytes(StepOptions(**config.step_options()), config.dim, relation_dim),
+        "measuring": size.measure_bytes if config.evaluate else 0,
+    }
+
+
+def _most_in_phase(config: EmbedConfig, num_edges: int) -> int:
+    """Edges of the buckets that are trained at once, where they are as even as draws make them."""
+    if config.partitions <= config.buffer:
+        return num_edges
+    _, states = choose_states(config)
+    most = max(max(len(each.leaving), len(each.staying)) for each in buckets_by_state(states))
+    return -(-num_edges * most * 5 // (4 * config.partitions**2))
+
+
+def _require(budget: Budget, wanted: Mapping[str, int], config: EmbedConfig, size: EmbedSize) -> None:
+    try:
+        budget.require(wanted)
+    except BudgetError as error:
+        better = choose_partitions(config, size)
+        enough = sum(_wanted(better, size, _most_slots(better)).values()) <= config.memory_bytes
+        hint = f"; or take --partitions {better.partitions}, which fit" if enough else ""
+        raise BudgetError(f"{error}{hint}", error.smallest_bytes) from None

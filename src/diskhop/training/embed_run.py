@@ -1,0 +1,330 @@
+"""A run of embeddings from where it stands to its end: states, phases, batches, commits (Legend, section 4).
+
+A *phase* of a state is the buckets that touch partitions which leave after it, or those that do not. What a batch has,
+edges, negatives and dropout, depends on the configuration and the batch's number alone, not on what is in memory when:
+a run that goes on from a commit, and one whose partitions do not move beside training, end with the same bits.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diskhop.embed_config import EmbedConfig
+from diskhop.embedding.against import KINDS
+from diskhop.embedding.buffer import PartitionBuffer
+from diskhop.embedding.edges import EdgeBuckets, EdgeRows, shuffled
+from diskhop.embedding.negatives import NegativeSampler
+from diskhop.embedding.partitions import PartitionLayout
+from diskhop.embedding.ranking import realistic_ranks, summarize_ranks
+from diskhop.embedding.scores import SCORES, Score
+from diskhop.embedding.step import Step, StepOptions, Table
+from diskhop.embedding.store import PartitionStore
+from diskhop.errors import TrainingError
+from diskhop.policies.orderings import Bucket, State, buckets_by_state
+from diskhop.training.embed_edges import EdgeParts, MeasuredEdges
+from diskhop.training.embed_folder import Commit, EmbedFolder
+from diskhop.training.watch import Progress, Watcher
+
+# What a generator's draws are for.
+_PARTITION, _RELATION, _DROPOUT, _CANDIDATES = range(4)
+_MEASURED_AT_ONCE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """Buckets that are trained together. partitions: in memory throughout; number: in the epoch."""
+
+    number: int
+    buckets: tuple[Bucket, ...]
+    partitions: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What an epoch found so far."""
+
+    loss: float = 0.0
+    edges: int = 0
+    seconds: float = 0.0
+    stall_seconds: float = 0.0
+    partitions_read: int = 0
+    partitions_written: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Parts:
+    """What a run is put together from."""
+
+    config: EmbedConfig
+    layout: PartitionLayout
+    states: list[State]
+    store: PartitionStore
+    buffer: PartitionBuffer
+    buckets: EdgeBuckets
+    edges: EdgeParts
+    folder: EmbedFolder
+    watcher: Watcher
+
+
+class EmbeddingRun:
+    """history: a record for each epoch that is done."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._config = parts.config
+        self._relations = _make_relations(parts)
+        nodes = Table(parts.buffer.values, parts.buffer.squares)
+        self._step = Step(StepOptions(**parts.config.step_options()), nodes, self._relations)
+        self._epoch, self._states_done, self._sums = 0, 0, _Sums()
+        self._relations_file = 0
+        self._first_epoch, self._begun = 0, time.perf_counter()
+        self.history: list[dict[str, Any]] = []
+
+    def initialise(self) -> None:
+        """Draw all embeddings and commit them."""
+        parts, config = self._parts, self._config
+        parts.store.create()
+        for partition in range(config.partitions):
+            shape = parts.layout.num_rows(partition), config.dim
+            values = np.empty(shape, np.float32)
+            torch.from_numpy(values).normal_(0, config.init_scale, generator=self._draws(_PARTITION, partition))
+            parts.buffer.fill(partition, values)
+            parts.watcher.prepared("initialising partitions", partition + 1, config.partitions)
+        self._commit(is_epoch=False)
+
+    def restore(self, commit: Commit) -> None:
+        """Go on from what was committed."""
+        if self._relations is not None:
+            try:
+                tensors = self._parts.folder.load_relations(commit.relations)
+                self._relations.values[:] = tensors["values"].numpy()
+                self._relations.squares[:] = tensors["squares"].numpy()
+            except (KeyError, ValueError) as error:
+                raise TrainingError(f"{self._parts.folder.path}: relations do not fit the run: {error}") from error
+        self._epoch, self._states_done, self._relations_file = commit.epoch, commit.states, commit.relations
+        self._first_epoch = commit.epoch
+        self._sums = _Sums(**commit.sums)
+        self.history = commit.history
+
+    def train(self) -> None:
+        """All epochs that are left, each committed."""
+        while self._epoch < self._config.epochs:
+            self._train_epoch()
+
+    def measure(self, edges: MeasuredEdges) -> dict[str, Any]:
+        """Ranks of edges among candidates, with the protocol, by the names of result.json."""
+        config, layout = self._config, self._parts.layout
+        candidates = torch.randint(
+            layout.num_nodes, (2, config.eval_candidates), generator=self._draws(_CANDIDATES)
+        ).numpy()
+        ends = np.stack([edges.destinations, edges.sources])  # that are corrupted
+        found = self._gather(np.concatenate([*ends, *candidates]))
+        num_edges, num_candidates = len(edges.sources), config.eval_candidates
+        wanted = found[:num_edges], found[num_edges : 2 * num_edges]
+        others = found[2 * num_edges : -num_candidates], found[-num_candidates:]
+        ranks = []
+        for side in (0, 1):
+            for start in range(0, num_edges, _MEASURED_AT_ONCE):
+                rows = slice(start, min(start + _MEASURED_AT_ONCE, num_edges))
+                relation = None if edges.relations is None else torch.from_numpy(edges.relations[rows].copy())
+                queries = self._queries(side, wanted[1 - side][rows], relation)
+                scores = torch.empty(len(queries), num_candidates)
+                kind = KINDS[_score(config).against]
+                kind.matrix(queries, others[side], scores)
+                is_own = torch.from_numpy(ends[side][rows, None] == candidates[side][None])
+                ranks.append(realistic_ranks(scores, kind.pairs(queries, wanted[side][rows]), is_own))
+        protocol = {
+            "filtered": False,
+            "candidates": num_candidates,
+            "sides": "both",
+            "ties": "realistic",
+            "edges": f"{num_edges} of {edges.total}",
+        }
+        return {**summarize_ranks(torch.cat(ranks)), "protocol": protocol}
+
+    def _train_epoch(self) -> None:
+        parts, config = self._parts, self._config
+        states = self._order(self._epoch)
+        phases = _phases(states)
+        begun, stalled = time.perf_counter(), parts.buffer.stall_seconds
+        moved = parts.store.partitions_read, parts.store.partitions_written
+        parts.buffer.load(states[self._states_done])
+
+        def count() -> None:
+            nonlocal begun, stalled, moved
+            self._sums.seconds += time.perf_counter() - begun
+            self._sums.stall_seconds += parts.buffer.stall_seconds - stalled
+            self._sums.partitions_read += parts.store.partitions_read - moved[0]
+            self._sums.partitions_written += parts.store.partitions_written - moved[1]
+            begun, stalled = time.perf_counter(), parts.buffer.stall_seconds
+            moved = parts.store.partitions_read, parts.store.partitions_written
+
+        for number in range(self._states_done, len(states)):
+            next_state = states[number + 1] if number + 1 < len(states) else states[number]
+            leaving, staying = phases[number]
+            gone = sorted(set(states[number]) - set(next_state))
+            if config.overlap:
+                parts.buffer.begin(next_state)
+                self._train_phase(leaving)
+                parts.buffer.release(gone)
+                self._train_phase(staying)
+            else:
+                self._train_phase(leaving)
+                self._train_phase(staying)
+                parts.buffer.begin(next_state)
+                parts.buffer.release(gone)
+            parts.buffer.finish()
+            is_last = number + 1 == len(states)
+            if config.commit_states and not is_last and (number + 1) % config.commit_states == 0:
+                self._states_done = number + 1
+                parts.buffer.flush()
+                count()
+                self._commit(is_epoch=False)
+        parts.buffer.flush()
+        count()
+        self._finish_epoch()
+
+    def _finish_epoch(self) -> None:
+        parts, config, sums = self._parts, self._config, self._sums
+        partition_bytes = parts.layout.partition_bytes
+        record: dict[str, Any] = {
+            "epoch": self._epoch,
+            "seconds": sums.seconds,
+            "loss": sums.loss / sums.edges,
+            "edges_per_second": sums.edges / sums.seconds,
+            "stall_seconds": sums.stall_seconds,
+            "partitions_read": sums.partitions_read,
+            "partitions_written": sums.partitions_written,
+            "bytes_read": sums.partitions_read * partition_bytes,
+            "bytes_written": sums.partitions_written * partition_bytes,
+        }
+        self._epoch, self._states_done, self._sums = self._epoch + 1, 0, _Sums()
+        is_due = self._epoch % config.eval_every == 0 or self._epoch == config.epochs
+        if parts.edges.valid is not None and is_due:
+            measured = self.measure(parts.edges.valid)
+            record |= {"valid": measured["mrr"], "validation": measured}
+        self.history.append(record)
+        self._commit(is_epoch=True)
+        parts.watcher.epoch_done(record)
+
+    def _train_phase(self, phase: _Phase) -> None:
+        parts, config = self._parts, self._config
+        if not parts.buckets.count(phase.buckets):
+            return
+        edges = parts.buckets.rows(phase.buckets, parts.buffer.base)
+        order = shuffled(len(edges), config.seed, self._epoch, phase.number)
+        sampler = NegativeSampler(parts.layout, phase.partitions, config.degree_negatives, config.seed)
+        for number, start in enumerate(range(0, len(edges), config.batch_size)):
+            batch = edges.take(order[start : start + config.batch_size])
+            self._train_batch(batch, sampler, phase.number << 32 | number)
+
+    def _train_batch(self, batch: EdgeRows, sampler: NegativeSampler, number: int) -> None:
+        parts, config = self._parts, self._config
+        shape = 2, -(-len(batch) // config.chunk_size), config.negatives
+        negatives = sampler.draw(shape, batch, (self._epoch, number), parts.buffer.base)
+        loss = self._step.run(batch, negatives, self._draws(_DROPOUT, self._epoch, number))
+        if not np.isfinite(loss):
+            raise TrainingError(
+                f"the loss is {loss} in epoch {self._epoch}, batch {number & 0xFFFFFFFF} of phase {number >> 32}, with "
+                f"learning rate {config.lr}: try a smaller --lr; the last commit is kept in {parts.folder.path}"
+            )
+        self._sums.loss += loss
+        self._sums.edges += len(batch)
+        self._report(loss / len(batch))
+
+    def _commit(self, *, is_epoch: bool) -> None:
+        """All that is written becomes what a run goes on from."""
+        parts = self._parts
+        parts.store.sync()
+        self._relations_file = 1 - self._relations_file
+        if self._relations is not None:
+            tensors = {
+                "values": torch.from_numpy(self._relations.values),
+                "squares": torch.from_numpy(self._relations.squares),
+            }
+            parts.folder.save_relations(self._relations_file, tensors)
+        sums = {name: getattr(self._sums, name) for name in _Sums.__slots__}
+        versions = parts.store.record()
+        commit = Commit(self._epoch, self._states_done, sums, versions, self._relations_file, self.history)
+        parts.folder.commit(commit, is_epoch=is_epoch)
+        parts.store.committed()
+
+    def _order(self, epoch: int) -> list[State]:
+        """An epoch's states: every other one goes back, from what is in memory already."""
+        return self._parts.states[:: -1 if epoch % 2 else 1]
+
+    def _gather(self, places: NDArray[np.int64]) -> Tensor:
+        """(places, dim): embeddings as they are on the disk, read partition by partition."""
+        partitions, rows = self._parts.layout.locate(places)
+        found = np.empty((len(places), self._config.dim), np.float32)
+        for partition in range(self._config.partitions):
+            chosen = np.flatnonzero(partitions == partition)
+            if len(chosen):
+                found[chosen] = self._parts.store.read_rows(partition, rows[chosen])
+        return torch.from_numpy(found)
+
+    def _queries(self, side: int, asked: Tensor, relation: Tensor | None) -> Tensor:
+        score, values = _score(self._config), torch.empty(0)
+        if relation is not None and self._relations is not None:
+            is_reverse = side == 1 and self._config.reciprocal
+            table = torch.from_numpy(self._relations.values)
+            values = table[relation + len(table) // 2] if is_reverse else table[relation]
+        if side == 0 or self._config.reciprocal:
+            return score.tail_query(asked, values)
+        return score.head_query(asked, values)
+
+    def _draws(self, purpose: int, *numbers: int) -> torch.Generator:
+        """Draws that depend on nothing but these."""
+        words = np.random.SeedSequence([self._config.seed, purpose, *numbers]).generate_state(1, np.uint64)
+        return torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
+
+    def _report(self, loss: float) -> None:
+        num_epochs, num_edges = self._config.epochs, self._parts.edges.num_train
+        done = self._epoch - self._first_epoch + self._sums.edges / num_edges
+        seconds = time.perf_counter() - self._begun
+        seconds_left = seconds * (num_epochs - self._first_epoch - done) / done if seconds > 1 else None
+        self._parts.watcher.progressed(
+            Progress(
+                stage="train",
+                epoch=self._epoch,
+                num_epochs=num_epochs,
+                batch=self._sums.edges,
+                num_batches=num_edges,
+                loss=loss,
+                seconds_left=seconds_left,
+            )
+        )
+
+
+def _score(config: EmbedConfig) -> Score:
+    return SCORES[config.model]
+
+
+def _make_relations(parts: Parts) -> Table | None:
+    config, score = parts.config, _score(parts.config)
+    if not score.uses_relations:
+        return None
+    num_rows = parts.edges.num_relations * (2 if config.reciprocal else 1)
+    dim = score.relation_dim(config.dim)
+    values = np.empty((num_rows, dim), np.float32)
+    words = np.random.SeedSequence([config.seed, _RELATION]).generate_state(1, np.uint64)
+    torch.from_numpy(values).normal_(0, config.init_scale, generator=torch.Generator().manual_seed(int(words[0] >> 1)))
+    return Table(values, np.zeros((num_rows, 1 if config.adagrad == "row" else dim), np.float32))
+
+
+def _phases(states: list[State]) -> list[tuple[_Phase, _Phase]]:
+    """For each state the phase of what leaves, and of what stays."""
+    found = []
+    for number, buckets in enumerate(buckets_by_state(states)):
+        state = states[number]
+        next_state = states[number + 1] if number + 1 < len(states) else state
+        stays = tuple(partition for partition in state if partition in next_state)
+        found.append((_Phase(2 * number, buckets.leaving, state), _Phase(2 * number + 1, buckets.staying, stays)))
+    return found

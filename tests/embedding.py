@@ -1,0 +1,40 @@
+"""Small graphs to embed, and runs of embeddings on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diskhop.dataset.convert import import_graph
+from diskhop.dataset.dataset import Dataset
+from diskhop.embed_config import EmbedConfig
+from diskhop.io.engine import open_engine
+
+NUM_NODES, NUM_RELATIONS = 60, 3
+OPTIONS: dict[str, Any] = {
+    "model": "complex", "dim": 8, "loss": "softmax", "lr": 0.1, "init_scale": 0.3, "batch_size": 64, "chunk_size": 16,
+    "negatives": 12, "epochs": 2, "partitions": 4, "buffer": 3, "partition_order": "auto", "memory_bytes": 200_000_000,
+    "eval_edges": 30, "eval_candidates": 20, "engine": "threads", "threads": 1,
+}  # fmt: skip
+
+
+def embed_config(**changes: Any) -> EmbedConfig:
+    return EmbedConfig(**{**OPTIONS, **changes})
+
+
+def small_triples(folder: Path, seed: int = 0) -> Dataset:
+    """A ring in which relation r leads r + 1 further; every tenth triple is for validation and as many for testing."""
+    triples = np.array(
+        [(node, step, (node + step + 1) % NUM_NODES) for node in range(NUM_NODES) for step in range(NUM_RELATIONS)]
+    )
+    np.random.default_rng(seed).shuffle(triples)
+    source = folder / "source"
+    source.mkdir(parents=True)
+    np.savez(
+        source / "data.npz",
+        train=triples[36:], valid=triples[:18], test=triples[18:36],
+        num_entities=NUM_NODES, num_relations=NUM_RELATIONS,
+    )  # fmt: skip
+    return import_graph(source, folder / "graph", engine=open_engine("threads").engine)

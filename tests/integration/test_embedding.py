@@ -1,0 +1,183 @@
+"""Claims about runs of embeddings: what changes no bit, what is kept, what is learnt, what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diskhop._native import CrashError, Engine
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import BudgetError, ConfigError, DiskhopError, ReadError, TrainingError
+from diskhop.io.faults import CrashInjector, Lost
+from diskhop.training import embed
+from diskhop.training.embedding import train_embeddings
+from tests.embedding import NUM_NODES, embed_config, small_triples
+from tests.graphs import memory_folder
+from tests.runs import small_graph
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return small_triples(tmp_path_factory.mktemp("triples"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with memory_folder(tmp_path) as found:
+        yield found
+
+
+def run_bytes(out: Path) -> dict[str, bytes]:
+    """What a run leaves that must be the same: committed partitions, relations and losses, without times."""
+    commit = json.loads((out / "commit.json").read_text())
+    found = {
+        f"partition {number}": (out / "partitions" / f"{number:05}-{'ab'[version[0]]}.bin").read_bytes()
+        for number, version in enumerate(commit["partitions"])
+    }
+    found["relations"] = (out / f"relations-{'ab'[commit['relations']]}.safetensors").read_bytes()
+    found["history"] = repr([(each["epoch"], each["loss"], each["valid"]) for each in commit["history"]]).encode()
+    return found
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"overlap": False},
+        {"engine": "auto"},
+        {"memory_bytes": 400_000_000},
+        {"commit_states": 1},
+        {"threads": 2},
+    ],
+    ids=["no overlap", "another engine", "more memory", "more commits", "two threads"],
+)
+@pytest.mark.parametrize("buffer", [2, 3])
+def test_how_partitions_move_changes_no_bit(
+    dataset: Dataset, folder: Path, buffer: int, changes: dict[str, Any]
+) -> None:
+    train_embeddings(dataset, embed_config(partitions=6, buffer=buffer), folder / "one")
+    train_embeddings(dataset, embed_config(partitions=6, buffer=buffer, **changes), folder / "other")
+    assert run_bytes(folder / "one") == run_bytes(folder / "other")
+
+
+@pytest.mark.parametrize("order", ["searched", "legend", "beta"])
+def test_partitions_are_moved_as_often_as_the_order_says(dataset: Dataset, folder: Path, order: str) -> None:
+    done = train_embeddings(dataset, embed_config(partitions=8, partition_order=order, epochs=3), folder / "run")
+    plan, epochs = done.result["plan"], done.result["epochs"]
+    assert plan["loads"] == plan["states"] - 1
+    assert [epoch["partitions_read"] for epoch in epochs] == [plan["loads"] + 3, plan["loads"], plan["loads"]]
+    assert [epoch["partitions_written"] for epoch in epochs] == [plan["loads"] + 3] * 3
+
+
+def test_a_buffer_of_four_takes_cover(dataset: Dataset, folder: Path) -> None:
+    config = embed_config(partitions=16, buffer=4, partition_order="cover", epochs=1)
+    done = train_embeddings(dataset, config, folder / "run")
+    # 20 states of 4; but one that follows may have a partition of the one before.
+    assert 70 < done.result["epochs"][0]["partitions_read"] <= 80
+
+
+@pytest.mark.parametrize("model", ["distmult", "complex", "transe", "transe-l1", "rotate"])
+def test_models_learn_a_ring(dataset: Dataset, folder: Path, model: str) -> None:
+    done = train_embeddings(
+        dataset, embed_config(model=model, epochs=150, dim=16, eval_every=150, eval_candidates=500), folder / model
+    )
+    epochs = done.result["epochs"]
+    assert epochs[-1]["loss"] < 0.7 * epochs[0]["loss"]
+    assert done.result["test"]["protocol"] == {
+        "filtered": False, "candidates": 500, "sides": "both", "ties": "realistic", "edges": "18 of 18"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lost", ["names", "data"])
+def test_a_crash_at_any_change_is_gone_on_from(dataset: Dataset, folder: Path, every: int, lost: Lost) -> None:
+    config = embed_config(commit_states=2)
+
+    def run(root: Path, nth: int, resume: bool = False) -> CrashInjector:
+        injector = CrashInjector(root, nth)
+        with injector:
+            train_embeddings(
+                dataset, config, root / "run", resume=resume, engine=Engine("threads", 1, injector.native),
+                injector=injector,
+            )  # fmt: skip
+        return injector
+
+    (folder / "whole").mkdir()
+    num_changes = run(folder / "whole", 0).num_changes
+    expected = run_bytes(folder / "whole" / "run")
+    assert num_changes > 50
+    for nth in range(1, num_changes + 1, every):
+        root, after = folder / f"{nth}", folder / f"after-{nth}"
+        root.mkdir()
+        after.mkdir()
+        injector = CrashInjector(root, nth)
+        with injector:
+            with pytest.raises(CrashError):
+                train_embeddings(
+                    dataset, config, root / "run", engine=Engine("threads", 1, injector.native), injector=injector
+                )
+            injector.write_survivors(after, lost)
+        out = after / "run"
+        is_begun = (out / "config.toml").exists()
+        if not is_begun and out.exists():
+            assert all(path.name.endswith(".partial") for path in out.iterdir())
+        train_embeddings(dataset, config, out, resume=is_begun)
+        assert run_bytes(out) == expected
+
+
+def test_what_is_damaged_is_not_trained(dataset: Dataset, folder: Path) -> None:
+    with pytest.raises(CrashError), CrashInjector(folder, 60) as injector:
+        train_embeddings(dataset, embed_config(), folder / "run", injector=injector)
+    for path in (folder / "run" / "partitions").iterdir():
+        content = bytearray(path.read_bytes())
+        content[5] ^= 1
+        path.write_bytes(content)
+    with pytest.raises(ReadError, match="is not what was written"):
+        train_embeddings(dataset, embed_config(), folder / "run", resume=True)
+
+
+def test_a_loss_that_is_not_finite_keeps_the_last_commit(dataset: Dataset, folder: Path) -> None:
+    config = embed_config(model="distmult", loss="contrastive", lr=1e30, epochs=50)
+    with pytest.raises(TrainingError, match=r"the loss is .* in epoch \d+, batch \d+ .* learning rate 1e\+30"):
+        train_embeddings(dataset, config, folder / "run")
+    assert (folder / "run" / "commit.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"),
+    [
+        ({"partitions": 200}, ConfigError, f"partitions must be from 1 to the {NUM_NODES} nodes, got 200"),
+        ({"memory_bytes": 2_000_000}, BudgetError, "the smallest that works is"),
+        ({"dim": 7}, ConfigError, "dim must be even for model 'complex'"),
+        ({"partition_order": "cover"}, ConfigError, "order 'cover' is for a buffer of 4"),
+        ({"partition_order": "best"}, ConfigError, "unknown partition order 'best'"),
+        ({"buffer": 9, "partitions": 5}, ConfigError, "buffer must be at most the 5 partitions"),
+    ],
+    ids=["partitions", "memory", "dim", "cover", "order", "buffer"],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(
+    dataset: Dataset, folder: Path, changes: dict[str, Any], kind: type[DiskhopError], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        train_embeddings(dataset, embed_config(**changes), folder / "run")
+    assert not (folder / "run").exists()
+
+
+def test_options_alone_make_a_run(dataset: Dataset, folder: Path) -> None:
+    done = embed(dataset, out=folder / "run", epochs=1, memory="300MB")
+    assert done.config.partitions == 1
+    assert done.result["epochs"][0]["stall_seconds"] >= 0
+    with pytest.raises(DiskhopError, match="already exists"):
+        embed(dataset, out=folder / "run", epochs=1)
+
+
+def test_edges_of_lists_are_split_where_nobody_did(folder: Path) -> None:
+    graph = small_graph(folder / "sbm")
+    done = embed(graph, out=folder / "run", epochs=2, memory="300MB", partitions=4, eval_candidates=50)
+    assert done.config.model == "dot"
+    assert done.result["num_edges"] < graph.num_edges
+    assert np.isfinite(done.result["test"]["mrr"])
