@@ -151,7 +151,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_commit(dataset: Dataset, folde
     ("changes", "kind", "message"),
     [
         ({"partitions": 200}, ConfigError, f"partitions must be from 1 to the {NUM_NODES} nodes, got 200"),
-        ({"memory_bytes": 200_000}, BudgetError, "the smallest that works is"),
+        ({"memory_bytes": 100_000}, BudgetError, "the smallest that works is"),
         ({"dim": 7}, ConfigError, "dim must be even for model 'complex'"),
         ({"partition_order": "cover"}, ConfigError, "order 'cover' is for a buffer of 4"),
         ({"partition_order": "best"}, ConfigError, "unknown partition order 'best'"),
