@@ -19,6 +19,7 @@ from diskhop.policies.orderings import (
     prefetchable_share,
     search_states,
     searched_states,
+    states_of_epoch,
 )
 
 EVERY_COUNT = range(4, 65)
@@ -136,6 +137,20 @@ def test_of_a_partition_that_leaves_buckets_with_the_newest_come_last() -> None:
     first = buckets_by_state(states)[0]
     assert first.leaving == ((0, 1), (1, 0), (1, 1), (1, 2), (2, 1))
     assert first.staying == ((0, 0), (0, 2), (2, 0), (2, 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "capacity"), [("searched", 3), ("searched", 2), ("legend", 3), ("beta", 3), ("cover", 4)]
+)
+def test_every_epoch_begins_with_what_is_in_memory_and_has_other_roles(name: str, capacity: int) -> None:
+    order = ORDERS[name](16, capacity)
+    epochs = [states_of_epoch(order, epoch, seed=5) for epoch in range(6)]
+    for before, after in pairwise(epochs):
+        assert set(before[-1]) == set(after[0])
+        assert_covers(after, 16, capacity)
+        assert list(map(len, after)) == list(map(len, order))
+    assert len({tuple(states) for states in epochs}) == 6
+    assert states_of_epoch(order, 3, seed=5) == epochs[3] != states_of_epoch(order, 3, seed=6)
 
 
 def test_theorem_3_at_the_papers_own_figures() -> None:

@@ -155,6 +155,24 @@ ORDERS: dict[str, Callable[[int, int], list[State]]] = {
 }
 
 
+def states_of_epoch(states: Sequence[State], epoch: int, seed: int) -> list[State]:
+    """An order with partitions in other roles every epoch, which begins with what the epoch before left in memory.
+
+    Else an edge would meet the same partitions in every epoch, and negatives of no others.
+    """
+    partitions = sorted({partition for state in states for partition in state})
+    roles: dict[int, int] = {}
+    for number in range(epoch + 1):
+        draws = random.Random(f"{seed} {number}")
+        held = [roles[partition] for partition in states[-1]] if roles else []
+        others = [partition for partition in partitions if partition not in held]
+        draws.shuffle(held)
+        draws.shuffle(others)
+        first = [*states[0], *(partition for partition in partitions if partition not in states[0])]
+        roles = dict(zip(first, held + others, strict=True))
+    return [tuple(roles[partition] for partition in state) for state in states]
+
+
 def fewest_states(num_partitions: int) -> int:
     """No order for a buffer of three has fewer: a swap brings two new pairs at most."""
     return 1 + -(-(num_partitions * (num_partitions - 1) // 2 - 3) // 2)

@@ -27,7 +27,7 @@ from diskhop.embedding.scores import SCORES, Score
 from diskhop.embedding.step import Step, StepOptions, Table
 from diskhop.embedding.store import PartitionStore
 from diskhop.errors import TrainingError
-from diskhop.policies.orderings import Bucket, State, buckets_by_state
+from diskhop.policies.orderings import Bucket, State, buckets_by_state, states_of_epoch
 from diskhop.training.embed_edges import EdgeParts, MeasuredEdges
 from diskhop.training.embed_folder import Commit, EmbedFolder
 from diskhop.training.watch import Progress, Watcher
@@ -151,7 +151,7 @@ class EmbeddingRun:
 
     def _train_epoch(self) -> None:
         parts, config = self._parts, self._config
-        states = self._order(self._epoch)
+        states = states_of_epoch(parts.states, self._epoch, config.seed)
         phases = _phases(states)
         begun, stalled = time.perf_counter(), parts.buffer.stall_seconds
         moved = parts.store.partitions_read, parts.store.partitions_written
@@ -255,10 +255,6 @@ class EmbeddingRun:
         commit = Commit(self._epoch, self._states_done, sums, versions, self._relations_file, self.history)
         parts.folder.commit(commit, is_epoch=is_epoch)
         parts.store.committed()
-
-    def _order(self, epoch: int) -> list[State]:
-        """An epoch's states: every other one goes back, from what is in memory already."""
-        return self._parts.states[:: -1 if epoch % 2 else 1]
 
     def _gather(self, places: NDArray[np.int64]) -> Tensor:
         """(places, dim): embeddings as they are on the disk, read partition by partition."""
