@@ -83,7 +83,7 @@ def test_a_buffer_of_four_takes_cover(dataset: Dataset, folder: Path) -> None:
 @pytest.mark.parametrize("model", ["distmult", "complex", "transe", "transe-l1", "rotate"])
 def test_models_learn_a_ring(dataset: Dataset, folder: Path, model: str) -> None:
     done = train_embeddings(
-        dataset, embed_config(model=model, epochs=150, dim=16, eval_every=150, eval_candidates=500), folder / model
+        dataset, embed_config(model=model, epochs=80, dim=16, eval_every=80, eval_candidates=500), folder / model
     )
     epochs = done.result["epochs"]
     assert epochs[-1]["loss"] < 0.7 * epochs[0]["loss"]

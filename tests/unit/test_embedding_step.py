@@ -191,3 +191,21 @@ def test_dropout_is_drawn_from_the_generator_alone() -> None:
         Step(options, nodes, relations).run(edges, negatives, torch.Generator().manual_seed(seed))
         found.append(nodes.values.tobytes())
     assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize("model", SCORES)
+def test_rows_that_are_fixed_are_negatives_and_stay(model: str) -> None:
+    options = make_options(model=model)
+    edges, negatives = make_batch(options)
+    edges = EdgeRows(edges.sources % 20 + 10, edges.relations, edges.destinations % 20 + 10)
+    found = []
+    for fixed in ([], [range(10)]):
+        nodes, relations = make_tables(options, 1)
+        before = nodes.values[:10].copy(), nodes.squares[:10].copy()
+        loss = Step(options, nodes, relations).run(edges, negatives, torch.Generator(), fixed)
+        found.append((loss, nodes, relations))
+    assert found[0][0] == found[1][0]
+    np.testing.assert_array_equal(found[1][1].values[:10], before[0])
+    np.testing.assert_array_equal(found[1][1].squares[:10], before[1])
+    assert not np.array_equal(found[0][1].values[:10], before[0])
+    np.testing.assert_array_equal(found[0][1].values[10:], found[1][1].values[10:])

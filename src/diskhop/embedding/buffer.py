@@ -1,9 +1,10 @@
 """A few partitions in memory, and the next on its way while edges of the others are trained (Legend, section 4).
 
-With one slot more than a state has partitions, the next one is read from the start of a state, and the one that leaves
-is written as soon as its buckets are trained. Without it both wait until the state's last bucket. A thread of its own
-moves one partition after the other, in the order of the states: so a slot is free, and a partition written, before it
-is read into or from. Which partitions are in memory never changes what is trained.
+With one slot more than a state has partitions, the next one is read from the start of a state; without it, when the
+state is done. One that leaves is written as soon as its buckets are trained, and read until the state is done: for
+negatives, which are not changed then. A thread of its own moves one partition after the other, in the order of the
+states: so a slot is free, and a partition written, before it is read into or from. What is in memory when never changes
+what is trained.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class PartitionBuffer:
         self.values: NDArray[np.float32] = self._values.view(np.float32).reshape(-1, layout.dim)
         self.squares: NDArray[np.float32] = self._squares.view(np.float32).reshape(-1, layout.state_dim)
         self._slots: dict[int, int] = {}
+        self._leaving: dict[int, int] = {}  # written, or on their way
         self._free = list(range(num_slots))[::-1]
         self._mover = ThreadPoolExecutor(1, thread_name_prefix="partitions")
         self._reads: list[Future[None]] = []
@@ -55,8 +57,9 @@ class PartitionBuffer:
         self._mover.shutdown(wait=True, cancel_futures=True)
 
     def base(self, partition: int) -> int:
-        """The row of `values` that a partition begins at."""
-        return self._slots[partition] * self._layout.stride_rows
+        """The row of `values` that a partition begins at, one that leaves included."""
+        slot = self._leaving[partition] if partition in self._leaving else self._slots[partition]
+        return slot * self._layout.stride_rows
 
     def fill(self, partition: int, values: NDArray[np.float32]) -> None:
         """Write a partition that is new: these values (rows, dim), and no squares. Before anything is loaded."""
@@ -81,15 +84,16 @@ class PartitionBuffer:
         self._read_ahead()
 
     def release(self, leaving: Sequence[int]) -> None:
-        """Buckets of these partitions are trained: write them, and read what there was no room for."""
+        """Buckets of these partitions are trained, and they are not changed any more: write them."""
         for partition in leaving:
-            slot = self._slots.pop(partition)
+            slot = self._leaving[partition] = self._slots.pop(partition)
             self._writes.append(self._mover.submit(self._store.write, partition, self._held(slot)))
-            self._free.append(slot)
-            self._read_ahead()
 
     def finish(self) -> None:
         """The state's training is done: wait until the next one is in memory. Raises what moving raised."""
+        self._free += self._leaving.values()
+        self._leaving.clear()
+        self._read_ahead()
         self._wait(self._reads)
         while self._writes and self._writes[0].done():  # in order: one thread does them
             self._writes.pop(0).result()

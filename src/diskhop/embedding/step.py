@@ -6,6 +6,7 @@ batch gives the same bits, however many threads there are. Edges are taken in ch
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,10 +84,13 @@ class Step:
         self._relation_grads = torch.empty(num_relation_rows, 0 if relations is None else relations.values.shape[1])
         self._updater = RowUpdater(torch.get_num_threads())
 
-    def run(self, edges: EdgeRows, negatives: NDArray[np.int64], draws: torch.Generator) -> float:
+    def run(
+        self, edges: EdgeRows, negatives: NDArray[np.int64], draws: torch.Generator, fixed: Sequence[range] = ()
+    ) -> float:
         """Train a batch of at most batch_size edges. Returns the sum of its losses before.
 
-        negatives: (2, chunks, num_negatives), rows for destinations and for sources. draws: of dropout.
+        negatives: (2, chunks, num_negatives), rows for destinations and for sources. draws: of dropout. fixed: rows
+        that negatives may have and that are not changed.
         """
         options = self._options
         num_edges, num_chunks = len(edges), negatives.shape[1]
@@ -107,6 +111,10 @@ class Step:
             loss += self._run_chunk(rows, grads, of_ends, of_negatives, relations, draws)
         if not np.isfinite(loss):
             return loss
+        for each in fixed:
+            # Rows whose gradients are 0 stay as they are.
+            drawn = rows[2 * num_edges :]
+            grads[2 * num_edges :][(drawn >= each.start) & (drawn < each.stop)] = 0
         self._updater.update(self._nodes.values, self._nodes.squares, rows, grads, options.lr, _EPSILON)
         if self._relations is not None and relations is not None:
             self._updater.update(

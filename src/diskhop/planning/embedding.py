@@ -85,8 +85,8 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget) -> Embe
         )
         if slots == fewest and config.overlap:
             reasons.append(
-                f"no room for a partition ahead: the next is read only when one has left; with --memory "
-                f"{-(-sum(_wanted(config, size, fewest + 1).values()) // 1_000_000)}MB it would be read from the start"
+                f"no room for a partition ahead: training waits while the next is read; with --memory "
+                f"{-(-sum(_wanted(config, size, fewest + 1).values()) // 1_000_000)}MB it would be read beside training"
             )
     return EmbedPlan(
         num_partitions=config.partitions,

@@ -39,11 +39,12 @@ _MEASURED_AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """Buckets that are trained together. partitions: in memory throughout; number: in the epoch."""
+    """Buckets that are trained together. number: in the epoch. partitions: of negatives; gone: those not changed."""
 
     number: int
     buckets: tuple[Bucket, ...]
     partitions: tuple[int, ...]
+    gone: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -153,43 +154,45 @@ class EmbeddingRun:
         parts, config = self._parts, self._config
         states = states_of_epoch(parts.states, self._epoch, config.seed)
         phases = _phases(states)
-        begun, stalled = time.perf_counter(), parts.buffer.stall_seconds
-        moved = parts.store.partitions_read, parts.store.partitions_written
+        counted = self._counters()
         parts.buffer.load(states[self._states_done])
-
-        def count() -> None:
-            nonlocal begun, stalled, moved
-            self._sums.seconds += time.perf_counter() - begun
-            self._sums.stall_seconds += parts.buffer.stall_seconds - stalled
-            self._sums.partitions_read += parts.store.partitions_read - moved[0]
-            self._sums.partitions_written += parts.store.partitions_written - moved[1]
-            begun, stalled = time.perf_counter(), parts.buffer.stall_seconds
-            moved = parts.store.partitions_read, parts.store.partitions_written
-
         for number in range(self._states_done, len(states)):
             next_state = states[number + 1] if number + 1 < len(states) else states[number]
             leaving, staying = phases[number]
-            gone = sorted(set(states[number]) - set(next_state))
             if config.overlap:
                 parts.buffer.begin(next_state)
                 self._train_phase(leaving)
-                parts.buffer.release(gone)
+                parts.buffer.release(staying.gone)
                 self._train_phase(staying)
             else:
                 self._train_phase(leaving)
                 self._train_phase(staying)
                 parts.buffer.begin(next_state)
-                parts.buffer.release(gone)
+                parts.buffer.release(staying.gone)
             parts.buffer.finish()
             is_last = number + 1 == len(states)
             if config.commit_states and not is_last and (number + 1) % config.commit_states == 0:
                 self._states_done = number + 1
                 parts.buffer.flush()
-                count()
+                counted = self._count(counted)
                 self._commit(is_epoch=False)
         parts.buffer.flush()
-        count()
+        self._count(counted)
         self._finish_epoch()
+
+    def _counters(self) -> tuple[float, float, int, int]:
+        """Seconds, of them stalled, partitions read and written, since anything began."""
+        store = self._parts.store
+        return time.perf_counter(), self._parts.buffer.stall_seconds, store.partitions_read, store.partitions_written
+
+    def _count(self, since: tuple[float, float, int, int]) -> tuple[float, float, int, int]:
+        """Add what was counted since then to the epoch's sums; what is counted now."""
+        now, sums = self._counters(), self._sums
+        sums.seconds += now[0] - since[0]
+        sums.stall_seconds += now[1] - since[1]
+        sums.partitions_read += now[2] - since[2]
+        sums.partitions_written += now[3] - since[3]
+        return now
 
     def _finish_epoch(self) -> None:
         parts, config, sums = self._parts, self._config, self._sums
@@ -221,15 +224,17 @@ class EmbeddingRun:
         edges = parts.buckets.rows(phase.buckets, parts.buffer.base)
         order = shuffled(len(edges), config.seed, self._epoch, phase.number)
         sampler = NegativeSampler(parts.layout, phase.partitions, config.degree_negatives, config.seed)
+        bases = [parts.buffer.base(partition) for partition in phase.gone]
+        fixed = [range(base, base + parts.layout.stride_rows) for base in bases]
         for number, start in enumerate(range(0, len(edges), config.batch_size)):
             batch = edges.take(order[start : start + config.batch_size])
-            self._train_batch(batch, sampler, phase.number << 32 | number)
+            self._train_batch(batch, sampler, phase.number << 32 | number, fixed)
 
-    def _train_batch(self, batch: EdgeRows, sampler: NegativeSampler, number: int) -> None:
+    def _train_batch(self, batch: EdgeRows, sampler: NegativeSampler, number: int, fixed: list[range]) -> None:
         parts, config = self._parts, self._config
         shape = 2, -(-len(batch) // config.chunk_size), config.negatives
         negatives = sampler.draw(shape, batch, (self._epoch, number), parts.buffer.base)
-        loss = self._step.run(batch, negatives, self._draws(_DROPOUT, self._epoch, number))
+        loss = self._step.run(batch, negatives, self._draws(_DROPOUT, self._epoch, number), fixed)
         if not np.isfinite(loss):
             raise TrainingError(
                 f"the loss is {loss} in epoch {self._epoch}, batch {number & 0xFFFFFFFF} of phase {number >> 32}, with "
@@ -321,6 +326,8 @@ def _phases(states: list[State]) -> list[tuple[_Phase, _Phase]]:
     for number, buckets in enumerate(buckets_by_state(states)):
         state = states[number]
         next_state = states[number + 1] if number + 1 < len(states) else state
-        stays = tuple(partition for partition in state if partition in next_state)
-        found.append((_Phase(2 * number, buckets.leaving, state), _Phase(2 * number + 1, buckets.staying, stays)))
+        gone = tuple(partition for partition in state if partition not in next_state)
+        found.append(
+            (_Phase(2 * number, buckets.leaving, state, ()), _Phase(2 * number + 1, buckets.staying, state, gone))
+        )
     return found
