@@ -8,7 +8,22 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class AnyPlan:
+    """What every plan has. threads: cores that all of the run shares. reserved: bytes by name."""
+
+    engine: str
+    threads: int
+    memory_bytes: int
+    reserved: Mapping[str, int]
+    reasons: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for result.json."""
+        return {**asdict(self), "reserved": dict(self.reserved), "reasons": list(self.reasons)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(AnyPlan):
     """Every choice of a run, with its reason.
 
     topology: 'memory', 'cached' or 'mapped'; topology_cache_bytes: of 'cached', memory for lists.
@@ -31,17 +46,14 @@ class Plan:
     """
 
     store: str
-    engine: str
     engine_depth: int
     topology: Literal["memory", "cached", "mapped"]
     topology_cache_bytes: int
-    memory_bytes: int
     batch_bytes: int
     bytes_on_their_way: int
     bytes_assembled: int
     holds_while_waiting: bool
     sampling_threads: int
-    threads: int
     max_gap_bytes: int
     max_read_bytes: int
     staging_bytes: int
@@ -56,16 +68,10 @@ class Plan:
     superbatch: int = 0
     scratch: str = ""
     layout: str = ""
-    reserved: Mapping[str, int]
-    reasons: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for result.json."""
-        return {**asdict(self), "reserved": dict(self.reserved), "reasons": list(self.reasons)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HopPlan:
+class HopPlan(AnyPlan):
     """Every choice of a run on hop tables, with its reason.
 
     tables: their folder; num_tables of num_rows rows each, table_bytes all together. placement: 'memory' or 'disk',
@@ -80,19 +86,10 @@ class HopPlan:
     placement: str
     shuffle: str
     chunk_rows: int
-    engine: str
-    threads: int
-    memory_bytes: int
-    reserved: Mapping[str, int]
-    reasons: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for result.json."""
-        return {**asdict(self), "reserved": dict(self.reserved), "reasons": list(self.reasons)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedPlan:
+class EmbedPlan(AnyPlan):
     """Every choice of a run of embeddings, with its reason.
 
     num_partitions of partition_bytes each, num_slots of them in memory, of which a state of the order has `buffer`.
@@ -109,12 +106,3 @@ class EmbedPlan:
     loads: int
     prefetchable: float
     overlap: bool
-    engine: str
-    threads: int
-    memory_bytes: int
-    reserved: Mapping[str, int]
-    reasons: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for result.json."""
-        return {**asdict(self), "reserved": dict(self.reserved), "reasons": list(self.reasons)}

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from diskhop.config import TrainConfig
 from diskhop.embed_config import EmbedConfig
-from diskhop.plan import EmbedPlan, HopPlan, Plan
+from diskhop.plan import AnyPlan
 from diskhop.stages import StageProgress
 from diskhop.training.watch import Progress as RunProgress
 from diskhop.training.watch import Watcher
@@ -45,7 +45,7 @@ class TerminalWatcher(Watcher):
         self._num_epochs = config.epochs
         self._reasons = reasons
 
-    def planned(self, plan: Plan | HopPlan | EmbedPlan) -> None:
+    def planned(self, plan: AnyPlan) -> None:
         """See Watcher. Only now: what cannot be planned ends with one line, and nothing before it."""
         self._print([*self._reasons, *plan.reasons])
 

@@ -22,7 +22,8 @@ from diskhop.config import (
 from diskhop.errors import ConfigError
 from diskhop.models import HOP_MODELS, LAYERS, config_kind
 from diskhop.training import defaults
-from diskhop.training.defaults import list_presets, load_preset
+from diskhop.training.choices import list_presets
+from diskhop.training.defaults import PRESETS, load_preset
 
 WHOLE = SampledConfig(
     model="sage",
@@ -203,5 +204,5 @@ def text_of(preset: str) -> str:
 
 
 def test_an_unknown_preset_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=f"unknown preset 'coral' .*'cora'.*{', '.join(list_presets())}"):
+    with pytest.raises(ConfigError, match=f"unknown preset 'coral' .*'cora'.*{', '.join(list_presets(PRESETS))}"):
         load_preset("coral")

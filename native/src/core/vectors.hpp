@@ -16,14 +16,37 @@ using Floats [[gnu::vector_size(64)]] = float;
 using Words [[gnu::vector_size(64)]] = std::uint32_t;
 using HalfWords [[gnu::vector_size(32)]] = std::uint16_t;
 
-/// `count` values from `from`, at most 16; zeros after them.
-[[gnu::always_inline]] inline void load(const float* from, std::size_t count, Floats& values) {
-  if (count == vector_floats) {
+template <std::size_t lanes>
+struct RegisterOf {
+  using Floats [[gnu::vector_size(lanes * sizeof(float))]] = float;
+  using Words [[gnu::vector_size(lanes * sizeof(float))]] = std::uint32_t;
+};
+
+/// What a register of the instruction set holds: comparisons of a wider vector become scalar code (GCC 12).
+template <std::size_t lanes>
+using Register = typename RegisterOf<lanes>::Floats;
+template <std::size_t lanes>
+using RegisterWords = typename RegisterOf<lanes>::Words;
+
+/// `count` values from `from`, at most those of a register; zeros after them.
+template <std::size_t lanes>
+[[gnu::always_inline]] inline void load_register(const float* from, std::size_t count, Register<lanes>& values) {
+  if (count == lanes) {
     std::memcpy(&values, from, sizeof values);
   } else {
-    values = Floats{};
+    values = Register<lanes>{};
     std::memcpy(&values, from, count * sizeof(float));
   }
+}
+
+template <std::size_t lanes>
+[[gnu::always_inline]] inline void store_register(float* to, std::size_t count, const Register<lanes>& values) {
+  std::memcpy(to, &values, count == lanes ? sizeof values : count * sizeof(float));
+}
+
+/// `count` values from `from`, at most 16; zeros after them.
+[[gnu::always_inline]] inline void load(const float* from, std::size_t count, Floats& values) {
+  load_register<vector_floats>(from, count, values);
 }
 
 [[gnu::always_inline]] inline void load_words(const void* from, std::size_t count, Words& words) {
@@ -57,7 +80,7 @@ using HalfWords [[gnu::vector_size(32)]] = std::uint16_t;
 }
 
 [[gnu::always_inline]] inline void store(float* to, std::size_t count, const Floats& values) {
-  std::memcpy(to, &values, count == vector_floats ? sizeof values : count * sizeof(float));
+  store_register<vector_floats>(to, count, values);
 }
 
 [[gnu::always_inline]] inline void store(Bfloat16* to, std::size_t count, const Floats& values) {
@@ -91,34 +114,6 @@ using HalfWords [[gnu::vector_size(32)]] = std::uint16_t;
   halves32 = ((is_nan & 0x7e00) | (~is_nan & halves32)) | sign;
   const HalfWords halves = __builtin_convertvector(halves32, HalfWords);
   std::memcpy(to, &halves, count == vector_floats ? sizeof halves : count * sizeof(std::uint16_t));
-}
-
-template <std::size_t lanes>
-struct RegisterOf {
-  using Floats [[gnu::vector_size(lanes * sizeof(float))]] = float;
-  using Words [[gnu::vector_size(lanes * sizeof(float))]] = std::uint32_t;
-};
-
-/// What a register of the instruction set holds: comparisons of a wider vector become scalar code (GCC 12).
-template <std::size_t lanes>
-using Register = typename RegisterOf<lanes>::Floats;
-template <std::size_t lanes>
-using RegisterWords = typename RegisterOf<lanes>::Words;
-
-/// `count` values from `from`, at most those of a register; zeros after them.
-template <std::size_t lanes>
-[[gnu::always_inline]] inline void load_register(const float* from, std::size_t count, Register<lanes>& values) {
-  if (count == lanes) {
-    std::memcpy(&values, from, sizeof values);
-  } else {
-    values = Register<lanes>{};
-    std::memcpy(&values, from, count * sizeof(float));
-  }
-}
-
-template <std::size_t lanes>
-[[gnu::always_inline]] inline void store_register(float* to, std::size_t count, const Register<lanes>& values) {
-  std::memcpy(to, &values, count == lanes ? sizeof values : count * sizeof(float));
 }
 
 /// Joins the lanes by halves: join(values, others) of as many values of each, to the left.

@@ -11,6 +11,7 @@ from diskhop.budget import parse_bytes
 from diskhop.cli.app import Json, app
 from diskhop.cli.output import print_json, print_pairs, stderr
 from diskhop.errors import ConfigError
+from diskhop.io.atomic import require_parent
 from diskhop.summary import summarize_embedding
 
 
@@ -69,6 +70,8 @@ def embed(
     """Train embeddings of a graph's nodes, a few partitions in memory at a time; what was chosen is printed."""
     if out is None:
         raise ConfigError("--out is missing: name a new folder for the run, where the embeddings are going to be")
+    if npy is not None:
+        require_parent(npy)  # not only when all is trained
     # Here, not above: these bring PyTorch, which the other commands do without.
     from diskhop.terminal import TerminalWatcher
     from diskhop.training import embed as train_embeddings

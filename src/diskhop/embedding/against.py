@@ -5,7 +5,7 @@ A *kind* scores (queries, dim) against (nodes, dim) each with each, and pairs of
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -93,59 +93,48 @@ class Euclidean:
         return of_queries, -of_queries
 
 
-class Manhattan:
-    """-|q - n|, the sum of magnitudes."""
+class Distances:
+    """Minus sums of distances of values, which are no matrix products: the core's."""
 
     keeps_scores = False
 
+    def __init__(self, name: Literal["l1", "modulus"]) -> None:
+        self._name = name
+
     def matrix(self, queries: Tensor, nodes: Tensor, out: Tensor) -> None:
         """See Kind."""
-        distance_scores(queries, nodes, "l1", out, torch.get_num_threads())
+        distance_scores(queries, nodes, self._name, out, torch.get_num_threads())
 
     def matrix_backward(
         self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor, of_queries: Tensor, of_nodes: Tensor
     ) -> None:
         """See Kind."""
-        distance_scores_backward(queries, nodes, "l1", grads, of_queries, of_nodes, torch.get_num_threads())
+        distance_scores_backward(queries, nodes, self._name, grads, of_queries, of_nodes, torch.get_num_threads())
 
     def pairs(self, queries: Tensor, nodes: Tensor) -> Tensor:
         """See Kind."""
-        return (queries - nodes).abs().sum(1).neg()
-
-    def pairs_backward(self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """See Kind."""
-        of_nodes = (queries - nodes).sign() * grads[:, None]
-        return -of_nodes, of_nodes
-
-
-class Modulus:
-    """-|q - n| of complex numbers, summed; real parts lie before imaginary ones."""
-
-    keeps_scores = False
-
-    def matrix(self, queries: Tensor, nodes: Tensor, out: Tensor) -> None:
-        """See Kind."""
-        distance_scores(queries, nodes, "modulus", out, torch.get_num_threads())
-
-    def matrix_backward(
-        self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor, of_queries: Tensor, of_nodes: Tensor
-    ) -> None:
-        """See Kind."""
-        distance_scores_backward(queries, nodes, "modulus", grads, of_queries, of_nodes, torch.get_num_threads())
-
-    def pairs(self, queries: Tensor, nodes: Tensor) -> Tensor:
-        """See Kind."""
-        return _moduli(queries - nodes).sum(1).neg()
+        differences = queries - nodes
+        distances = differences.abs() if self._name == "l1" else _moduli(differences)
+        return distances.sum(1).neg()
 
     def pairs_backward(self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """See Kind."""
         differences = queries - nodes
-        moduli = _moduli(differences)
-        of_nodes = differences / torch.cat([moduli, moduli], 1).clamp(min=_LEAST_SQUARE) * grads[:, None]
+        if self._name == "l1":
+            directions = differences.sign()
+        else:
+            moduli = _moduli(differences)
+            directions = differences / torch.cat([moduli, moduli], 1).clamp(min=_LEAST_SQUARE)
+        of_nodes = directions * grads[:, None]
         return -of_nodes, of_nodes
 
 
-KINDS: dict[Against, Kind] = {"dot": Product(), "l2": Euclidean(), "l1": Manhattan(), "modulus": Modulus()}
+KINDS: dict[Against, Kind] = {
+    "dot": Product(),
+    "l2": Euclidean(),
+    "l1": Distances("l1"),
+    "modulus": Distances("modulus"),
+}
 
 
 def _moduli(numbers: Tensor) -> Tensor:

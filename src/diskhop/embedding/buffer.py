@@ -33,7 +33,6 @@ class PartitionBuffer:
     def __init__(self, store: PartitionStore, layout: PartitionLayout, num_slots: int) -> None:
         self._store = store
         self._layout = layout
-        self._num_slots = num_slots
         squares_bytes = layout.partition_bytes - layout.values_bytes
         self._values = BufferPool(0).take(num_slots * layout.values_bytes)
         self._squares = BufferPool(0).take(num_slots * squares_bytes)

@@ -61,9 +61,6 @@ class EdgeBuckets:
         for sources, relations, destinations in blocks():
             self._place(layout, sources, relations, destinations, filled)
 
-    def __len__(self) -> int:
-        return len(self._sources)
-
     def count(self, buckets: Sequence[Bucket]) -> int:
         """Edges of these buckets."""
         return sum(self._range(bucket)[1] - self._range(bucket)[0] for bucket in buckets)

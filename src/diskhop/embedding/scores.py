@@ -19,7 +19,7 @@ Against = Literal["dot", "l1", "l2", "modulus"]
 
 
 class Score(Protocol):
-    """A score function."""
+    """A score function. asked: embeddings of the end that is not corrupted."""
 
     @property
     def against(self) -> Against:
@@ -32,16 +32,16 @@ class Score(Protocol):
     def relation_dim(self, dim: int) -> int:
         """Values of a relation's embedding; raises ConfigError for a dim that nodes cannot have."""
 
-    def tail_query(self, source: Tensor, relation: Tensor) -> Tensor:
+    def tail_query(self, asked: Tensor, relation: Tensor) -> Tensor:
         """(edges, dim) that destinations are scored against."""
 
-    def tail_query_backward(self, grad: Tensor, source: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    def tail_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of source and relation, given the query's."""
 
-    def head_query(self, destination: Tensor, relation: Tensor) -> Tensor:
+    def head_query(self, asked: Tensor, relation: Tensor) -> Tensor:
         """(edges, dim) that sources are scored against."""
 
-    def head_query_backward(self, grad: Tensor, destination: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    def head_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of destination and relation, given the query's."""
 
 
@@ -55,21 +55,15 @@ class Dot:
         """None are used."""
         return 0
 
-    def tail_query(self, source: Tensor, relation: Tensor) -> Tensor:
-        """s"""
-        return source
+    def tail_query(self, asked: Tensor, relation: Tensor) -> Tensor:
+        """s, or t"""
+        return asked
 
-    def tail_query_backward(self, grad: Tensor, source: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    def tail_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """As it comes."""
         return grad, relation
 
-    def head_query(self, destination: Tensor, relation: Tensor) -> Tensor:
-        """t"""
-        return destination
-
-    def head_query_backward(self, grad: Tensor, destination: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """As it comes."""
-        return grad, relation
+    head_query, head_query_backward = tail_query, tail_query_backward
 
 
 class DistMult:
@@ -82,21 +76,15 @@ class DistMult:
         """As nodes."""
         return dim
 
-    def tail_query(self, source: Tensor, relation: Tensor) -> Tensor:
-        """s r"""
-        return source * relation
+    def tail_query(self, asked: Tensor, relation: Tensor) -> Tensor:
+        """s r, or t r"""
+        return asked * relation
 
-    def tail_query_backward(self, grad: Tensor, source: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    def tail_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """Of a product."""
-        return grad * relation, grad * source
+        return grad * relation, grad * asked
 
-    def head_query(self, destination: Tensor, relation: Tensor) -> Tensor:
-        """t r"""
-        return destination * relation
-
-    def head_query_backward(self, grad: Tensor, destination: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """Of a product."""
-        return grad * relation, grad * destination
+    head_query, head_query_backward = tail_query, tail_query_backward
 
 
 class ComplEx:
@@ -109,21 +97,21 @@ class ComplEx:
         """As nodes."""
         return _even("complex", dim)
 
-    def tail_query(self, source: Tensor, relation: Tensor) -> Tensor:
+    def tail_query(self, asked: Tensor, relation: Tensor) -> Tensor:
         """s r"""
-        return _times(source, relation)
+        return _times(asked, relation)
 
-    def tail_query_backward(self, grad: Tensor, source: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    def tail_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """grad conj(r), grad conj(s)"""
-        return _times_conjugate(grad, relation), _times_conjugate(grad, source)
+        return _times_conjugate(grad, relation), _times_conjugate(grad, asked)
 
-    def head_query(self, destination: Tensor, relation: Tensor) -> Tensor:
+    def head_query(self, asked: Tensor, relation: Tensor) -> Tensor:
         """t conj(r)"""
-        return _times_conjugate(destination, relation)
+        return _times_conjugate(asked, relation)
 
-    def head_query_backward(self, grad: Tensor, destination: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    def head_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """grad r, conj(grad) t"""
-        return _times(grad, relation), _times_conjugate(destination, grad)
+        return _times(grad, relation), _times_conjugate(asked, grad)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +125,19 @@ class TransE:
         """As nodes."""
         return dim
 
-    def tail_query(self, source: Tensor, relation: Tensor) -> Tensor:
+    def tail_query(self, asked: Tensor, relation: Tensor) -> Tensor:
         """s + r"""
-        return source + relation
+        return asked + relation
 
-    def tail_query_backward(self, grad: Tensor, source: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    def tail_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """As it comes."""
         return grad, grad
 
-    def head_query(self, destination: Tensor, relation: Tensor) -> Tensor:
+    def head_query(self, asked: Tensor, relation: Tensor) -> Tensor:
         """t - r"""
-        return destination - relation
+        return asked - relation
 
-    def head_query_backward(self, grad: Tensor, destination: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    def head_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """As it comes, and less it."""
         return grad, -grad
 
@@ -164,23 +152,23 @@ class RotatE:
         """A phase for each complex number."""
         return _even("rotate", dim) // 2
 
-    def tail_query(self, source: Tensor, relation: Tensor) -> Tensor:
+    def tail_query(self, asked: Tensor, relation: Tensor) -> Tensor:
         """s r"""
-        return _times(source, _on_circle(relation))
+        return _times(asked, _on_circle(relation))
 
-    def tail_query_backward(self, grad: Tensor, source: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    def tail_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """grad conj(r); of a phase what turns the query further: grad . (i s r)"""
         turn = _on_circle(relation)
-        return _times_conjugate(grad, turn), _turning(grad, _times(source, turn))
+        return _times_conjugate(grad, turn), _turning(grad, _times(asked, turn))
 
-    def head_query(self, destination: Tensor, relation: Tensor) -> Tensor:
+    def head_query(self, asked: Tensor, relation: Tensor) -> Tensor:
         """t conj(r): as far from s as s r from t"""
-        return _times_conjugate(destination, _on_circle(relation))
+        return _times_conjugate(asked, _on_circle(relation))
 
-    def head_query_backward(self, grad: Tensor, destination: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    def head_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """grad r; of a phase what turns the query back"""
         turn = _on_circle(relation)
-        return _times(grad, turn), -_turning(grad, _times_conjugate(destination, turn))
+        return _times(grad, turn), -_turning(grad, _times_conjugate(asked, turn))
 
 
 SCORES: dict[str, Score] = {

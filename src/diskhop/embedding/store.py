@@ -6,7 +6,7 @@ partitions are there, and their content sums tell so. Who commits writes down re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,12 +71,17 @@ class PartitionStore:
         self.partitions_read = 0
         self.partitions_written = 0
 
+    def require_room(self) -> None:
+        """Refuse up front a disk that does not hold all versions of all partitions. Raises DestinationError."""
+        layout, folder = self._layout, self._folder.absolute()
+        existing = next(each for each in (folder, *folder.parents) if each.exists())
+        num_bytes = _NUM_VERSIONS * layout.num_partitions * layout.partition_bytes
+        kept_bytes = sum(512 * path.stat().st_blocks for path in folder.glob("*.bin"))
+        require_free_space(existing, num_bytes - kept_bytes, "two versions of all partitions")
+
     def create(self) -> None:
-        """Make the folder with all its room. Raises DestinationError where the disk has less, and makes nothing."""
+        """Make the folder with all its room. Raises DestinationError where the disk has less."""
         layout = self._layout
-        num_files = _NUM_VERSIONS * layout.num_partitions
-        make_directories(self._folder.parent, self._injector)
-        require_free_space(self._folder.parent, num_files * layout.partition_bytes, "two versions of all partitions")
         make_directories(self._folder, self._injector)
         for partition in range(layout.num_partitions):
             for file in range(_NUM_VERSIONS):
@@ -93,14 +98,7 @@ class PartitionStore:
     def read(self, partition: int, held: Held) -> None:
         """Read the newest version. Raises ReadError, also for what is not as it was written."""
         path = self._path(partition, self._current[partition].file)
-        file = File(str(path), "read")
-        start = 0
-        tickets = []
-        for part in held:
-            places, sizes = in_pieces(part.nbytes)
-            tickets.append(self._engine.submit_read(file, places + np.uint64(start), sizes, part, places))
-            start += part.nbytes
-        self._wait(tickets)
+        self._transfer(self._engine.submit_read, File(str(path), "read"), held)
         self.partitions_read += 1
         self._require_sums(partition, _content_sums(held))
 
@@ -110,14 +108,7 @@ class PartitionStore:
         path = self._path(partition, number)
         self._current[partition] = Version(number, *_content_sums(held))
         with destination_errors(path):
-            file = File(str(path), "write")
-            start = 0
-            tickets = []
-            for part in held:
-                places, sizes = in_pieces(part.nbytes)
-                tickets.append(self._engine.submit_write(file, places + np.uint64(start), sizes, part, places))
-                start += part.nbytes
-            self._wait(tickets)
+            self._transfer(self._engine.submit_write, File(str(path), "write"), held)
         self._unsynced.add(path)
         self.partitions_written += 1
 
@@ -135,8 +126,7 @@ class PartitionStore:
         for start in range(0, layout.stride_rows, step_rows):
             piece = buffer[: 4 * min(step_rows, layout.stride_rows - start) * layout.dim]
             offset = 4 * start * layout.dim
-            places, sizes = in_pieces(piece.nbytes)
-            self._wait([self._engine.submit_read(file, places + np.uint64(offset), sizes, piece, places)])
+            self._transfer(self._engine.submit_read, file, [piece], offset)
             values_sum = (values_sum + page_sums(piece, offset // _PAGE_BYTES)) % _WORD
             chosen = (rows >= start) & (rows < start + step_rows)
             found[chosen] = piece.view(np.float32).reshape(-1, layout.dim)[rows[chosen] - start]
@@ -168,8 +158,18 @@ class PartitionStore:
                 "--resume from the last commit, or train again in a new folder"
             )
 
-    def _wait(self, tickets: list[int]) -> None:
-        """For all of them, whichever fails: the memory is somebody's again."""
+    def _transfer(
+        self, submit: Callable[..., int], file: File, parts: Iterable[NDArray[np.uint8]], offset: int = 0
+    ) -> None:
+        """Read or write parts that lie one after the other in a file, from an offset on.
+
+        Waits for all of them, whichever fails: the memory is somebody's again.
+        """
+        tickets = []
+        for part in parts:
+            places, sizes = in_pieces(part.nbytes)
+            tickets.append(submit(file, places + np.uint64(offset), sizes, part, places))
+            offset += part.nbytes
         error: BaseException | None = None
         for ticket in tickets:
             try:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from diskhop.budget import Budget, format_bytes
 from diskhop.config import AUTO, require_known
@@ -49,24 +51,38 @@ def choose_partitions(config: EmbedConfig, size: EmbedSize) -> EmbedConfig:
     return tried
 
 
-def choose_states(config: EmbedConfig) -> tuple[str, list[State]]:
-    """The name of an order and its states. Raises ConfigError for one that is not for this buffer."""
-    if config.partitions <= config.buffer:
-        return "all at once", [tuple(range(config.partitions))]
-    require_known("partition order", config.partition_order, (AUTO, *ORDERS))
-    if config.partition_order != AUTO:
-        return config.partition_order, ORDERS[config.partition_order](config.partitions, config.buffer)
-    names = ("searched", "legend", "beta") if config.buffer == 3 else ("searched", "beta")
-    orders = {name: ORDERS[name](config.partitions, config.buffer) for name in names}
+class ChosenOrder(NamedTuple):
+    """An order's name, its states, and the most buckets of any that are trained together."""
+
+    name: str
+    states: list[State]
+    most_buckets: int
+
+
+def choose_order(config: EmbedConfig) -> ChosenOrder:
+    """Raises ConfigError for an order that is not for this buffer."""
+    return _choose_order(config.partition_order, config.partitions, config.buffer)
+
+
+@cache  # some are searched for
+def _choose_order(name: str, num_partitions: int, capacity: int) -> ChosenOrder:
+    if num_partitions <= capacity:
+        return ChosenOrder("all at once", [tuple(range(num_partitions))], num_partitions**2)
+    require_known("partition order", name, (AUTO, *ORDERS))
+    names = [name]
+    if name == AUTO:
+        names = ["searched", "legend", "beta"] if capacity == 3 else ["searched", "beta"]
+    orders = {each: ORDERS[each](num_partitions, capacity) for each in names}
     # Fewer states are fewer partitions to move; of as many, the ones that move beside training.
-    best = min(orders, key=lambda name: (len(orders[name]), -prefetchable_share(orders[name])))
-    return best, orders[best]
+    best = min(orders, key=lambda each: (len(orders[each]), -prefetchable_share(orders[each])))
+    phases = [phase for buckets in buckets_by_state(orders[best]) for phase in (buckets.leaving, buckets.staying)]
+    return ChosenOrder(best, orders[best], max(map(len, phases)))
 
 
 def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget) -> EmbedPlan:
     """The plan of a whole configuration. Raises BudgetError, which says how many partitions would do."""
     layout = layout_of(config, size.num_nodes)
-    order, states = choose_states(config)
+    order, states, _ = choose_order(config)
     slots, fewest = _most_slots(config), min(config.partitions, config.buffer)
     if sum(_wanted(config, size, slots).values()) > config.memory_bytes:
         slots = fewest
@@ -130,9 +146,7 @@ def _most_in_phase(config: EmbedConfig, num_edges: int) -> int:
     """Edges of the buckets that are trained at once, where they are as even as draws make them."""
     if config.partitions <= config.buffer:
         return num_edges
-    _, states = choose_states(config)
-    most = max(max(len(each.leaving), len(each.staying)) for each in buckets_by_state(states))
-    return -(-num_edges * most * 5 // (4 * config.partitions**2))
+    return -(-num_edges * choose_order(config).most_buckets * 5 // (4 * config.partitions**2))
 
 
 def _require(budget: Budget, wanted: Mapping[str, int], config: EmbedConfig, size: EmbedSize) -> None:

@@ -13,7 +13,6 @@ not fill is zeros. A *block* is the part of a file that a tile takes; of a file'
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from diskhop.dataset.encoding import row_bytes
 from diskhop.dataset.files import check_length, map_array
 from diskhop.errors import ConfigError, FormatError, ReadError
 from diskhop.io.derived import TABLES_FILE
+from diskhop.io.json_checksum import json_checksum
 from diskhop.protocols import Bytes, NodeIds
 
 VERSION = 1
@@ -219,7 +219,7 @@ def encode_hop_tables(tables: HopTables) -> bytes:
         "rows_checksum": None if tables.rows is None else _hash_ids(tables.rows),
     }
     content = {"version": VERSION, **content}
-    return (json.dumps({**content, "checksum": _checksum(content)}, indent=1) + "\n").encode()
+    return (json.dumps({**content, "checksum": json_checksum(content)}, indent=1) + "\n").encode()
 
 
 def open_hop_tables(path: Path, dataset_hash: str | None = None) -> HopTables:
@@ -259,7 +259,7 @@ def _read_manifest(manifest: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("version") != VERSION:
         raise FormatError(f"{manifest}: is not of hop tables of version {VERSION}; {_REMEDY}")
     checksum = content.pop("checksum", None)
-    if checksum != _checksum(content):
+    if checksum != json_checksum(content):
         raise FormatError(f"{manifest}: damaged: its checksum does not fit; {_REMEDY}")
     return content
 
@@ -275,8 +275,3 @@ def _open_rows(path: Path, num_rows: int, checksum: str | None) -> NodeIds | Non
 
 def _hash_ids(rows: NodeIds) -> str:
     return f"{xxhash.xxh3_64_intdigest(np.ascontiguousarray(rows, '<i8').data):016x}"
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return f"{xxhash.xxh3_64_intdigest(text.encode()):016x}"

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.budget import parse_sizes
-from diskhop.config import SavedRun, load_config
-from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.errors import ConfigError
+from diskhop.dataset.dataset import Dataset
 from diskhop.training.defaults import resolve_config
 from diskhop.training.embedding import Embedded, embed
 from diskhop.training.node import Trained, train_node_classifier
 from diskhop.training.packing import pack
-from diskhop.training.run_folder import CONFIG_FILE, require_same_dataset
+from diskhop.training.run_source import find_run_source
 from diskhop.training.watch import Progress, Watcher
 
 __all__ = [
@@ -49,26 +47,10 @@ def train(
     The dataset may be left to it. out: the folder for the run. resume: go on with the run in `out`, by its config.toml.
     """
     options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
-    saved = SavedRun(dataset="", dataset_hash="", options={})
-    path = Path(config) if config is not None else None
-    if resume:
-        if out is None:
-            raise ConfigError("--resume needs --out, the folder of the run to go on with")
-        if path is not None or preset is not None:
-            raise ConfigError("--resume goes on by the run's own config.toml: leave out --config and --preset")
-        path = Path(out) / CONFIG_FILE
-        if not path.exists():
-            raise ConfigError(f"{out}: there is no run to resume, {CONFIG_FILE} is missing; leave out --resume")
-    if path is not None:
-        saved = load_config(path)
-    if dataset is None and not saved.dataset:
-        raise ConfigError("there is no dataset to train on: name one, or a config file that does")
-    opened = dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset or saved.dataset))
-    if path is not None:
-        require_same_dataset(path, saved.dataset_hash, opened)
-    resolved, reasons, task = resolve_config(opened, {**saved.options, **options}, preset)
+    source = find_run_source(dataset, options, config=config, preset=preset, out=out, resume=resume)
+    resolved, reasons, task = resolve_config(source.dataset, source.options, preset)
     if watcher is not None:
         watcher.configured(resolved, reasons)
     return train_node_classifier(
-        opened, resolved, Path(out) if out is not None else None, task=task, resume=resume, watcher=watcher
+        source.dataset, resolved, Path(out) if out is not None else None, task=task, resume=resume, watcher=watcher
     )

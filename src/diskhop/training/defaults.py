@@ -17,7 +17,6 @@ from diskhop.config import (
     TrainConfig,
     check_options,
     options_of,
-    read_toml,
     require_known,
 )
 from diskhop.dataset.dataset import Dataset
@@ -28,10 +27,11 @@ from diskhop.models.matmul import bfloat16_ratio, choose_matmul
 from diskhop.models.products import PRECISIONS
 from diskhop.planning.defaults import DEFAULT_STORE
 from diskhop.propagation.spec import DEFAULT_HOPS
+from diskhop.training.choices import Choices, read_preset
 from diskhop.training.chunk_length import longest_mixed_chunk
 from diskhop.training.seeds import NodeTask, read_task
 
-_PRESETS = Path(__file__).parent / "presets"
+PRESETS = Path(__file__).parent / "presets"
 
 # Adam takes some hundreds of steps to get anywhere; with many batches an epoch, a few epochs do.
 _WANTED_STEPS = 500
@@ -47,23 +47,15 @@ class Resolved(NamedTuple):
     task: NodeTask
 
 
-def list_presets() -> list[str]:
-    """Names of the presets in the package."""
-    return sorted(path.stem for path in _PRESETS.glob("*.toml"))
-
-
 def load_preset(name: str, model: str | None = None) -> dict[str, Any]:
     """Options of a preset for a model, by default the preset's own; of the rest, those that the model's kind has.
 
     A table by a model's name refines them. Raises ConfigError for an unknown preset or model.
     """
-    require_known("preset", name, list_presets())
-    content = read_toml(_PRESETS / f"{name}.toml")
-    refinements = {known: content.pop(known, {}) for known in (*LAYERS, *HOP_MODELS)}
-    chosen = content["model"] if model is None else model
+    chosen, content, refinement = read_preset(PRESETS, name, model, (*LAYERS, *HOP_MODELS))
     known = options_of(config_kind(chosen))
     shared = {option: value for option, value in content.items() if option in known}
-    return check_options({**shared, **refinements[chosen], "model": chosen}, f"preset '{name}'")
+    return check_options({**shared, **refinement, "model": chosen}, f"preset '{name}'")
 
 
 def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | None = None) -> Resolved:
@@ -75,7 +67,7 @@ def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | N
     given = check_options(options, "training")
     if preset is not None:
         given = {**load_preset(preset, given.get("model")), **given}
-    choices = _Choices(given)
+    choices = Choices(given)
     choose, reasons = choices.choose, choices.reasons
 
     model = choose("model", "sage", "learns from sampled neighbours, on any graph")
@@ -130,22 +122,6 @@ def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | N
     return Resolved(kind(**choices.complete), reasons, task)
 
 
-class _Choices:
-    """Options that were given, and those chosen besides, with a line of reason each."""
-
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self.given = given
-        self.complete = dict(given)
-        self.reasons: list[str] = []
-
-    def choose(self, name: str, value: Any, reason: str) -> Any:
-        """What was given or chosen already, or else this value."""
-        if name not in self.complete:
-            self.complete[name] = value
-            self.reasons.append(f"{name} {_show(value)}: {reason}")
-        return self.complete[name]
-
-
 def _refuse_other_kinds(given: Mapping[str, Any], kind: type[TrainConfig], model: str) -> None:
     models = ", ".join(HOP_MODELS if kind is SampledConfig else LAYERS)
     for name in given:
@@ -153,7 +129,7 @@ def _refuse_other_kinds(given: Mapping[str, Any], kind: type[TrainConfig], model
             raise ConfigError(f"training: option '{name}' is for {models}, not for model '{model}': leave it out")
 
 
-def _choose_sampling(dataset: Dataset, choices: _Choices) -> None:
+def _choose_sampling(dataset: Dataset, choices: Choices) -> None:
     choose, given = choices.choose, choices.given
     lists = [given[name] for name in ("fanout", "eval_fanout") if len(given.get(name, ())) > 1]
     if lists:
@@ -171,7 +147,7 @@ def _choose_sampling(dataset: Dataset, choices: _Choices) -> None:
     choose("store", DEFAULT_STORE, "reads what a batch needs, works within any memory")
 
 
-def _choose_hops(dataset: Dataset, model: str, choices: _Choices) -> None:
+def _choose_hops(dataset: Dataset, model: str, choices: Choices) -> None:
     choose = choices.choose
     if model == "sgc":
         # What one linear layer has none of.
@@ -195,7 +171,7 @@ def _choose_hops(dataset: Dataset, model: str, choices: _Choices) -> None:
     choose("placement", AUTO, "memory, if the tables fit")
 
 
-def _choose_chunks(task: NodeTask, batch_size: int, choices: _Choices) -> None:
+def _choose_chunks(task: NodeTask, batch_size: int, choices: Choices) -> None:
     chunk_rows = batch_size
     if task.labels is not None:
         chunk_rows = longest_mixed_chunk(task.labels[np.sort(task.seeds.train)], batch_size)
@@ -203,7 +179,3 @@ def _choose_chunks(task: NodeTask, batch_size: int, choices: _Choices) -> None:
     if chunk_rows < batch_size:
         reason = "labels of nodes that lie together are alike: with longer chunks batches are of few classes"
     choices.choose("chunk_rows", chunk_rows, reason)
-
-
-def _show(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

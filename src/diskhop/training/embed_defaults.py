@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diskhop.budget import format_bytes
-from diskhop.config import AUTO, check_options, read_toml, require_known
+from diskhop.config import AUTO, check_options, require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.embed_config import DEFAULT_EVAL_EDGES, EmbedConfig
 from diskhop.embedding.losses import LOSSES
@@ -15,6 +15,7 @@ from diskhop.embedding.scores import SCORES
 from diskhop.errors import ConfigError
 from diskhop.io.memory import default_memory_bytes, default_threads
 from diskhop.planning.embedding import EmbedSize, choose_partitions
+from diskhop.training.choices import Choices, read_preset
 from diskhop.training.embed_edges import block_bytes, embedded_nodes
 
 _PRESETS = Path(__file__).parent / "presets" / "embed"
@@ -29,19 +30,10 @@ class ResolvedEmbedding(NamedTuple):
     reasons: list[str]
 
 
-def list_embed_presets() -> list[str]:
-    """Names of the presets in the package."""
-    return sorted(path.stem for path in _PRESETS.glob("*.toml"))
-
-
 def load_embed_preset(name: str, model: str | None) -> dict[str, Any]:
     """Options of a preset for a model, by default the preset's own; a table by a model's name refines them."""
-    require_known("preset", name, list_embed_presets())
-    content = read_toml(_PRESETS / f"{name}.toml")
-    refinements = {known: content.pop(known, {}) for known in SCORES}
-    chosen = content["model"] if model is None else model
-    require_known("model", chosen, SCORES)
-    return check_options({**content, **refinements[chosen], "model": chosen}, f"preset '{name}'", (EmbedConfig,))
+    chosen, content, refinement = read_preset(_PRESETS, name, model, SCORES)
+    return check_options({**content, **refinement, "model": chosen}, f"preset '{name}'", (EmbedConfig,))
 
 
 def resolve_embed_config(dataset: Dataset, options: Mapping[str, Any], preset: str | None) -> ResolvedEmbedding:
@@ -52,14 +44,8 @@ def resolve_embed_config(dataset: Dataset, options: Mapping[str, Any], preset: s
     given = check_options(options, "embedding", (EmbedConfig,))
     if preset is not None:
         given = {**load_embed_preset(preset, given.get("model")), **given}
-    complete = dict(given)
-    reasons: list[str] = []
-
-    def choose(name: str, value: Any, reason: str) -> Any:
-        if name not in complete:
-            complete[name] = value
-            reasons.append(f"{name} {value}: {reason}")
-        return complete[name]
+    choices = Choices(given)
+    choose, complete, reasons = choices.choose, choices.complete, choices.reasons
 
     num_relations, num_edges = dataset.num_relations, _count_edges(dataset)
     num_nodes = embedded_nodes(dataset).num_nodes

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop._native import permute_ids
 from diskhop.dataset.dataset import Dataset, NodeSet
 from diskhop.embed_config import EmbedConfig
 from diskhop.embedding.edges import EdgeBlocks
@@ -145,15 +146,18 @@ class _Edges:
         self._path = str(dataset.path)
         self._config = config
         self._num_nodes = embedded_nodes(dataset).num_nodes
-        self._draws_parts = not reader.is_split and config.evaluate and config.valid_share + config.test_share > 0
+        num_edges = reader.count(_TRAIN)
+        is_drawn = not reader.is_split and config.evaluate
+        self._num_valid = int(num_edges * config.valid_share) if is_drawn else 0
+        self._num_test = int(num_edges * config.test_share) if is_drawn else 0
+        self._draws_parts = self._num_valid + self._num_test > 0
 
     def count(self, part: int) -> int:
         """Edges of a part."""
-        if not self._draws_parts:
-            return self._reader.count(part) if part == _TRAIN or self._config.evaluate else 0
-        num_edges = self._reader.count(_TRAIN)
-        starts = range(0, num_edges, _BLOCK_EDGES)
-        return sum(int((self._parts(start, min(_BLOCK_EDGES, num_edges - start)) == part).sum()) for start in starts)
+        if self._draws_parts:
+            num_train = self._reader.count(_TRAIN) - self._num_valid - self._num_test
+            return (num_train, self._num_valid, self._num_test)[part]
+        return self._reader.count(part) if part == _TRAIN or self._config.evaluate else 0
 
     def blocks(self, part: int) -> Iterator[Block]:
         """Of places."""
@@ -191,14 +195,10 @@ class _Edges:
         )
 
     def _parts(self, start: int, count: int) -> NDArray[np.uint8]:
-        """The part of each of so many edges: a hash of its number, which nothing else changes."""
-        with np.errstate(over="ignore"):
-            words = np.arange(start, start + count, dtype=np.uint64) + np.uint64(self._config.seed)
-            words = (words + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-            words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        draws = (words >> np.uint64(11)) / 2**53
-        is_valid, is_held = draws < self._config.valid_share, draws < self._config.valid_share + self._config.test_share
+        """The part of each of so many edges, by the place that its number has in an order that is drawn."""
+        places = np.arange(start, start + count)
+        permute_ids(self._reader.count(_TRAIN), self._config.seed, "splits", places)
+        is_valid, is_held = places < self._num_valid, places < self._num_valid + self._num_test
         return np.where(is_valid, _VALID, np.where(is_held, _TEST, _TRAIN)).astype(np.uint8)
 
     def _place(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -12,7 +12,14 @@ from diskhop.embed_config import EmbedConfig
 from diskhop.embedding.partitions import assign_places
 from diskhop.embedding.store import PartitionStore
 from diskhop.errors import TrainingError
-from diskhop.io.atomic import destination_errors, require_free_space, require_parent
+from diskhop.io.atomic import (
+    destination_errors,
+    rename,
+    require_free_space,
+    require_parent,
+    sync_directory,
+    sync_file,
+)
 from diskhop.io.engine import open_engine
 from diskhop.planning.embedding import layout_of
 from diskhop.training.embed_edges import embedded_nodes
@@ -35,8 +42,7 @@ def export_npy(dataset: Dataset, config: EmbedConfig, run: Path, path: Path) -> 
     store = PartitionStore(folder.partitions, layout, open_engine(config.engine).engine, commit.partitions)
     original_ids = embedded_nodes(dataset).original_ids()
     internal = None if original_ids is None else invert_order(original_ids)
-    require_parent(path)
-    require_free_space(path.resolve().parent, 4 * layout.num_nodes * layout.dim, "the array")
+    require_free_space(require_parent(path), 4 * layout.num_nodes * layout.dim, "the array")
     block_rows = max(1024, config.memory_bytes // (_ROOM * 4 * layout.dim))
     partial = path.with_name(f".{path.name}.partial")
     with destination_errors(path):
@@ -51,7 +57,9 @@ def export_npy(dataset: Dataset, config: EmbedConfig, run: Path, path: Path) -> 
                     out[start + chosen] = store.read_rows(partition, rows[chosen])
             out.flush()
             del out
-            partial.rename(path)
+            sync_file(partial)
+            rename(partial, path)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
+        sync_directory(path.parent)

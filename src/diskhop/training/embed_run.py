@@ -95,7 +95,7 @@ class EmbeddingRun:
         for partition in range(config.partitions):
             shape = parts.layout.num_rows(partition), config.dim
             values = np.empty(shape, np.float32)
-            torch.from_numpy(values).normal_(0, config.init_scale, generator=self._draws(_PARTITION, partition))
+            torch.from_numpy(values).normal_(0, config.init_scale, generator=_draws(config.seed, _PARTITION, partition))
             parts.buffer.fill(partition, values)
             parts.watcher.prepared("initialising partitions", partition + 1, config.partitions)
         self._commit(is_epoch=False)
@@ -123,7 +123,7 @@ class EmbeddingRun:
         """Ranks of edges among candidates, with the protocol, by the names of result.json."""
         config, layout = self._config, self._parts.layout
         candidates = torch.randint(
-            layout.num_nodes, (2, config.eval_candidates), generator=self._draws(_CANDIDATES)
+            layout.num_nodes, (2, config.eval_candidates), generator=_draws(config.seed, _CANDIDATES)
         ).numpy()
         ends = np.stack([edges.destinations, edges.sources])  # that are corrupted
         found = self._gather(np.concatenate([*ends, *candidates]))
@@ -234,7 +234,7 @@ class EmbeddingRun:
         parts, config = self._parts, self._config
         shape = 2, -(-len(batch) // config.chunk_size), config.negatives
         negatives = sampler.draw(shape, batch, (self._epoch, number), parts.buffer.base)
-        loss = self._step.run(batch, negatives, self._draws(_DROPOUT, self._epoch, number), fixed)
+        loss = self._step.run(batch, negatives, _draws(config.seed, _DROPOUT, self._epoch, number), fixed)
         if not np.isfinite(loss):
             raise TrainingError(
                 f"the loss is {loss} in epoch {self._epoch}, batch {number & 0xFFFFFFFF} of phase {number >> 32}, with "
@@ -281,11 +281,6 @@ class EmbeddingRun:
             return score.tail_query(asked, values)
         return score.head_query(asked, values)
 
-    def _draws(self, purpose: int, *numbers: int) -> torch.Generator:
-        """Draws that depend on nothing but these."""
-        words = np.random.SeedSequence([self._config.seed, purpose, *numbers]).generate_state(1, np.uint64)
-        return torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
-
     def _report(self, loss: float) -> None:
         num_epochs, num_edges = self._config.epochs, self._parts.edges.num_train
         done = self._epoch - self._first_epoch + self._sums.edges / num_edges
@@ -304,6 +299,12 @@ class EmbeddingRun:
         )
 
 
+def _draws(seed: int, purpose: int, *numbers: int) -> torch.Generator:
+    """Draws that depend on nothing but these."""
+    words = np.random.SeedSequence([seed, purpose, *numbers]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
+
+
 def _score(config: EmbedConfig) -> Score:
     return SCORES[config.model]
 
@@ -315,8 +316,7 @@ def _make_relations(parts: Parts) -> Table | None:
     num_rows = parts.edges.num_relations * (2 if config.reciprocal else 1)
     dim = score.relation_dim(config.dim)
     values = np.empty((num_rows, dim), np.float32)
-    words = np.random.SeedSequence([config.seed, _RELATION]).generate_state(1, np.uint64)
-    torch.from_numpy(values).normal_(0, config.init_scale, generator=torch.Generator().manual_seed(int(words[0] >> 1)))
+    torch.from_numpy(values).normal_(0, config.init_scale, generator=_draws(config.seed, _RELATION))
     return Table(values, np.zeros((num_rows, 1 if config.adagrad == "row" else dim), np.float32))
 
 

@@ -9,23 +9,22 @@ from typing import Any
 
 from diskhop._native import Engine
 from diskhop.budget import Budget, parse_sizes
-from diskhop.config import SavedRun, load_config
-from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.dataset import Dataset
 from diskhop.embed_config import EmbedConfig
 from diskhop.embedding.buffer import PartitionBuffer
 from diskhop.embedding.edges import EdgeBuckets
 from diskhop.embedding.store import PartitionStore
-from diskhop.errors import ConfigError
 from diskhop.io.atomic import Injector
 from diskhop.io.engine import open_engine
-from diskhop.planning.embedding import choose_states, layout_of, plan_embedding
+from diskhop.planning.embedding import choose_order, layout_of, plan_embedding
 from diskhop.training.embed_defaults import embed_size, resolve_embed_config
 from diskhop.training.embed_edges import embedded_nodes, read_edge_parts
 from diskhop.training.embed_export import export_npy
 from diskhop.training.embed_folder import EmbedFolder
 from diskhop.training.embed_run import EmbeddingRun, Parts
-from diskhop.training.process import diskhop_version, reproducible, resident_bytes
-from diskhop.training.run_folder import CONFIG_FILE, require_new_folder, require_same_dataset
+from diskhop.training.process import describe_run, measure_memory, reproducible, resident_bytes
+from diskhop.training.run_folder import require_new_folder
+from diskhop.training.run_source import find_run_source
 from diskhop.training.watch import Watcher
 
 
@@ -61,25 +60,13 @@ def embed(
     run in `out`, by its config.toml. The dataset may then be left out. `watcher` is told why choices are as they are.
     """
     options.update(parse_sizes(memory=memory))
-    saved = SavedRun(dataset="", dataset_hash="", options={})
-    path = Path(config) if config is not None else None
-    if resume:
-        if path is not None or preset is not None:
-            raise ConfigError("--resume goes on by the run's own config.toml: leave out --config and --preset")
-        path = Path(out) / CONFIG_FILE
-        if not path.exists():
-            raise ConfigError(f"{out}: there is no run to resume, {CONFIG_FILE} is missing; leave out --resume")
-    if path is not None:
-        saved = load_config(path, (EmbedConfig,))
-    if dataset is None and not saved.dataset:
-        raise ConfigError("there is no dataset to embed: name one, or a config file that does")
-    opened = dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset or saved.dataset))
-    if path is not None:
-        require_same_dataset(path, saved.dataset_hash, opened)
-    resolved = resolve_embed_config(opened, {**saved.options, **options}, preset)
+    source = find_run_source(
+        dataset, options, config=config, preset=preset, out=out, resume=resume, kinds=(EmbedConfig,)
+    )
+    resolved = resolve_embed_config(source.dataset, source.options, preset)
     watcher = watcher or Watcher()
     watcher.configured(resolved.config, resolved.reasons)
-    return train_embeddings(opened, resolved.config, Path(out), resume=resume, watcher=watcher)
+    return train_embeddings(source.dataset, resolved.config, Path(out), resume=resume, watcher=watcher)
 
 
 def train_embeddings(
@@ -108,19 +95,21 @@ def train_embeddings(
         held.enter_context(reproducible(config.threads))
         before_bytes = resident_bytes("VmRSS")
         edges = read_edge_parts(dataset, config)
-        if not resume:
-            folder.start(config, dataset)
         commit = folder.resume(config, dataset) if resume else None
-        watcher.planned(plan)
         moves = engine or open_engine(config.engine).engine
         store = PartitionStore(folder.partitions, layout, moves, commit.partitions if commit else (), injector)
+        if commit is None:
+            store.require_room()
+        if not resume:
+            folder.start(config, dataset)
+        watcher.planned(plan)
         buckets = EdgeBuckets(layout, edges.num_train, edges.num_relations > 0, edges.train)
         buffer = held.enter_context(PartitionBuffer(store, layout, plan.num_slots))
         run = EmbeddingRun(
             Parts(
                 config=config,
                 layout=layout,
-                states=choose_states(config)[1],
+                states=choose_order(config).states,
                 store=store,
                 buffer=buffer,
                 buckets=buckets,
@@ -135,23 +124,16 @@ def train_embeddings(
             run.restore(commit)
         run.train()
         tested = {} if edges.test is None else {"test": run.measure(edges.test)}
-    peak_bytes = resident_bytes("VmHWM")
     result = {
-        "version": diskhop_version(),
-        "dataset": dataset.name,
-        "dataset_hash": dataset.hash,
-        "model": config.model,
-        "seed": config.seed,
+        **describe_run(dataset, config.model, config.seed),
         "num_nodes": layout.num_nodes,
         "num_edges": edges.num_train,
         "num_relations": edges.num_relations,
-        "peak_rss_bytes": peak_bytes,
-        "resident_before_bytes": before_bytes,
-        "overhead_bytes": max(before_bytes, peak_bytes - budget.peak_bytes),
+        **measure_memory(before_bytes, budget),
         "plan": {**plan.to_dict(), "reserved": budget.table()},
         "epochs": run.history,
         "metric": "mrr",
         **tested,
     }
-    folder.finish(run.history, result)
+    folder.write_result(run.history, result)
     return Embedded(dataset, out, config, result)

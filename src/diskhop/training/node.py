@@ -21,7 +21,7 @@ from diskhop.protocols import Purpose
 from diskhop.training.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
 from diskhop.training.hops import prepare_hops
 from diskhop.training.metrics import require_measurable, require_metric
-from diskhop.training.process import diskhop_version, reproducible, resident_bytes
+from diskhop.training.process import describe_run, measure_memory, reproducible, resident_bytes
 from diskhop.training.run_folder import RunFolder, require_new_folder
 from diskhop.training.sampled import prepare_sampled
 from diskhop.training.seeds import NodeTask, read_task
@@ -54,10 +54,8 @@ def train_node_classifier(
     a run with the same configuration committed to `out`. injector: decides over changes to `out`. Raises ConfigError or
     BudgetError before anything is written, TrainingError if the loss is not finite.
 
-    In the result, peak_rss_bytes is the most that this process had resident, and resident_before_bytes what it had
-    when model and optimiser were made and nothing was opened, labels and seeds left out. overhead_bytes, all that is
-    not graph data, is the peak less what was reserved of the budget at once; and at least resident_before_bytes, for
-    what is reserved need not be resident.
+    In the result, resident_before_bytes is what this process had resident when model and optimiser were made and
+    nothing was opened, labels and seeds left out; see measure_memory().
     """
     watcher = watcher or Watcher()
     require_metric(config.metric, dataset.num_classes)
@@ -115,18 +113,11 @@ def train_node_classifier(
                 measured = trainer.evaluate(feed, Purpose.TEST, state.epoch)
                 tested["test"], tested["testing"] = measured
 
-        peak_bytes = resident_bytes("VmHWM")
         result = {
-            "version": diskhop_version(),
-            "dataset": dataset.name,
-            "dataset_hash": dataset.hash,
-            "model": config.model,
+            **describe_run(dataset, config.model, config.seed),
             "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-            "seed": config.seed,
             **prepared.facts,
-            "peak_rss_bytes": peak_bytes,
-            "resident_before_bytes": before_bytes,
-            "overhead_bytes": max(before_bytes, peak_bytes - budget.peak_bytes),
+            **measure_memory(before_bytes, budget),
             "plan": {**plan.to_dict(), "reserved": budget.table()},
             **prepared.preparation,
             "epochs": state.history,

@@ -1,4 +1,4 @@
-"""The process that a run has to itself: torch's state, memory, the version of the program."""
+"""The process that a run has to itself: torch's state, memory, and what it says of itself."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import Dataset
 from diskhop.errors import TrainingError
-
-
-def diskhop_version() -> str:
-    """Of the package, as it is installed."""
-    try:
-        return version("diskhop")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 @contextmanager
@@ -46,3 +40,35 @@ def resident_bytes(name: Literal["VmRSS", "VmHWM"]) -> int:
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     raise TrainingError(f"/proc/self/status: has no line {name}, which tells memory; diskhop needs a Linux kernel")
+
+
+def describe_run(dataset: Dataset, model: str, seed: int) -> dict[str, Any]:
+    """What a result begins with, by the names of result.json."""
+    return {
+        "version": _version(),
+        "dataset": dataset.name,
+        "dataset_hash": dataset.hash,
+        "model": model,
+        "seed": seed,
+    }
+
+
+def measure_memory(before_bytes: int, budget: Budget) -> dict[str, int]:
+    """Memory by the names of result.json. before_bytes: that this process had resident before anything was held.
+
+    peak_rss_bytes is the most that it had. overhead_bytes, all that is not graph data, is the peak less what was
+    reserved of the budget at once; and at least before_bytes, for what is reserved need not be resident.
+    """
+    peak_bytes = resident_bytes("VmHWM")
+    return {
+        "peak_rss_bytes": peak_bytes,
+        "resident_before_bytes": before_bytes,
+        "overhead_bytes": max(before_bytes, peak_bytes - budget.peak_bytes),
+    }
+
+
+def _version() -> str:
+    try:
+        return version("diskhop")
+    except PackageNotFoundError:
+        return "not installed"

@@ -14,6 +14,7 @@ from typing import Any
 
 from diskhop.config import SavedRun, TrainConfig, differing_options, dump_config, load_config, options_of
 from diskhop.dataset.dataset import Dataset
+from diskhop.embed_config import EmbedConfig
 from diskhop.errors import ConfigError, DestinationError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, write_file
 from diskhop.training.checkpoint import TrainingState, load_state, save_state, save_tensors
@@ -21,8 +22,8 @@ from diskhop.training.checkpoint import TrainingState, load_state, save_state, s
 CONFIG_FILE = "config.toml"
 
 
-class RunFolder:
-    """Where a run leaves what it finds."""
+class AnyRunFolder:
+    """What every run leaves: how it is repeated, a line for each epoch, and what it found."""
 
     def __init__(self, path: Path, injector: Injector | None = None) -> None:
         self.path = path
@@ -33,37 +34,49 @@ class RunFolder:
         """What repeats the run."""
         return self.path / CONFIG_FILE
 
-    def start(self, config: TrainConfig, dataset: Dataset) -> None:
+    def start(self, config: TrainConfig | EmbedConfig, dataset: Dataset) -> None:
         """Make the folder, which must be new or empty."""
         require_new_folder(self.path)
         make_directories(self.path, self._injector)
         content = dump_config(config, str(dataset.path.resolve()), dataset.hash)
         write_file(self.config_path, content.encode(), self._injector)
 
+    def add_metrics(self, record: Mapping[str, Any]) -> None:
+        """Add an epoch's line, without waiting for the disk."""
+        metrics = self.path / "metrics.jsonl"
+        with destination_errors(metrics), metrics.open("a", encoding="utf-8") as file:
+            file.write(_to_line(record))
+
+    def write_metrics(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """Write all lines anew."""
+        write_file(self.path / "metrics.jsonl", "".join(map(_to_line, history)).encode(), self._injector)
+
+    def write_result(self, history: Sequence[Mapping[str, Any]], result: Mapping[str, Any]) -> None:
+        """Write what was found; nothing is added after it."""
+        self.write_metrics(history)
+        write_file(self.path / "result.json", (json.dumps(result, indent=1) + "\n").encode(), self._injector)
+
+
+class RunFolder(AnyRunFolder):
+    """Where a run of training leaves what it finds."""
+
     def resume(self, config: TrainConfig, dataset: Dataset) -> TrainingState | None:
         """Check that this is the same run and return where it stands; None: before its first commit."""
         require_same_run(self.config_path, load_config(self.config_path), config, dataset)
         checkpoint = self.path / "checkpoint.safetensors"
         state = load_state(checkpoint) if checkpoint.exists() else None
-        self._write_metrics(state.history if state else [])
+        self.write_metrics(state.history if state else [])
         return state
 
     def commit(self, state: TrainingState) -> None:
         """Keep an epoch, whatever happens next; its record is the last of the state's history."""
         save_state(self.path / "checkpoint.safetensors", state, self._injector)
-        metrics = self.path / "metrics.jsonl"
-        with destination_errors(metrics), metrics.open("a", encoding="utf-8") as file:
-            file.write(to_line(state.history[-1]))
+        self.add_metrics(state.history[-1])
 
     def finish(self, state: TrainingState, config: TrainConfig, result: Mapping[str, Any]) -> None:
         """Write the best model and what was found."""
-        self._write_metrics(state.history)
         save_tensors(self.path / "model.safetensors", state.best_model, {"model": config.model}, self._injector)
-        content = json.dumps(result, indent=1) + "\n"
-        write_file(self.path / "result.json", content.encode(), self._injector)
-
-    def _write_metrics(self, history: Sequence[Mapping[str, Any]]) -> None:
-        write_file(self.path / "metrics.jsonl", "".join(map(to_line, history)).encode(), self._injector)
+        self.write_result(state.history, result)
 
 
 def require_new_folder(path: Path) -> None:
@@ -101,6 +114,5 @@ def require_same_run(config_path: Path, saved: SavedRun, config: Any, dataset: D
         )
 
 
-def to_line(record: Mapping[str, Any]) -> str:
-    """A line of metrics.jsonl."""
+def _to_line(record: Mapping[str, Any]) -> str:
     return json.dumps(record) + "\n"

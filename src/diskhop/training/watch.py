@@ -7,7 +7,7 @@ from typing import Any
 
 from diskhop.config import TrainConfig
 from diskhop.embed_config import EmbedConfig
-from diskhop.plan import EmbedPlan, HopPlan, Plan
+from diskhop.plan import AnyPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Watcher:
     def configured(self, config: TrainConfig | EmbedConfig, reasons: list[str]) -> None:
         """The options are complete; why those that nobody gave are as they are."""
 
-    def planned(self, plan: Plan | HopPlan | EmbedPlan) -> None:
+    def planned(self, plan: AnyPlan) -> None:
         """The plan is made; nothing is open yet."""
 
     def announced(self, text: str) -> None:

@@ -22,6 +22,7 @@ import xxhash
 from diskhop.errors import FormatError, ReadError
 from diskhop.features.packed.pack_file import PackFile, open_pack_file, settings_of
 from diskhop.io.derived import LAYOUT_FILE
+from diskhop.io.json_checksum import json_checksum
 from diskhop.protocols import Bytes, NodeIds, Table
 from diskhop.trace import TraceSettings, settings_as_json
 
@@ -139,7 +140,7 @@ def encode_layout(layout: Layout) -> bytes:
     """The content of layout.json."""
     content = {name: value for name, value in asdict(layout).items() if name != "path"}
     content = {"version": VERSION, **content, "epochs": [asdict(epoch) for epoch in layout.epochs]}
-    return (json.dumps({**content, "checksum": _checksum(content)}, indent=1) + "\n").encode()
+    return (json.dumps({**content, "checksum": json_checksum(content)}, indent=1) + "\n").encode()
 
 
 def open_layout(path: Path, table: Table) -> Layout:
@@ -154,7 +155,7 @@ def open_layout(path: Path, table: Table) -> Layout:
     if not isinstance(content, dict) or content.get("version") != VERSION:
         raise FormatError(f"{manifest}: is not a packed layout of version {VERSION}; {_REMEDY}")
     checksum = content.pop("checksum", None)
-    if checksum != _checksum(content):
+    if checksum != json_checksum(content):
         raise FormatError(f"{manifest}: damaged: its checksum does not fit; {_REMEDY}")
     del content["version"]
     epochs = tuple(PackedEpoch(**epoch) for epoch in content.pop("epochs"))
@@ -171,11 +172,6 @@ def open_layout(path: Path, table: Table) -> Layout:
 
 def _epoch_of(wanted: Mapping[str, object]) -> tuple[object, ...]:
     return tuple(wanted[name] for name in _OF_AN_EPOCH)
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return f"{xxhash.xxh3_64_intdigest(text.encode()):016x}"
 
 
 def _read_whole(path: Path, num_bytes: int, out: Bytes | None = None) -> Bytes:
