@@ -67,8 +67,11 @@ def drop_from_page_cache(path: Path) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def measure_disk(folder: Path, source: Path) -> Disk:
-    """At most 1 GiB each way, from the source and to the folder, in blocks of 1 MiB, past the page cache."""
+def measure_disk(folder: Path, source: Path, *, rounds: int = 1) -> Disk:
+    """Read 1 GiB of the source and write as much to the folder, in blocks of 1 MiB, past the page cache; so many times.
+
+    Of a smaller source all of it. A rented disk gives the first GiB or two faster than what it can keep up.
+    """
     num_blocks = max(1, min(1 << 30, source.stat().st_size) // _DISK_BLOCK_BYTES)
     engine, pool = open_engine("auto").engine, BufferPool(0)
     buffer = pool.take(_DISK_DEPTH * _DISK_BLOCK_BYTES)
@@ -81,17 +84,16 @@ def measure_disk(folder: Path, source: Path) -> Disk:
     ):
         tickets: list[int] = []
         begin = time.perf_counter()
-        for block in range(num_blocks):
+        for block in range(rounds * num_blocks):
             if len(tickets) == _DISK_DEPTH:
                 engine.wait(tickets.pop(0))
             place = block % _DISK_DEPTH * _DISK_BLOCK_BYTES
-            offsets, sizes, places = (
-                np.array([value], np.uint64) for value in (block * _DISK_BLOCK_BYTES, _DISK_BLOCK_BYTES, place)
-            )
+            offset = block % num_blocks * _DISK_BLOCK_BYTES
+            offsets, sizes, places = (np.array([value], np.uint64) for value in (offset, _DISK_BLOCK_BYTES, place))
             tickets.append(submit(file, offsets, sizes, buffer, places))
         for ticket in tickets:
             engine.wait(ticket)
-        rates.append(num_blocks * _DISK_BLOCK_BYTES / (time.perf_counter() - begin))
+        rates.append(rounds * num_blocks * _DISK_BLOCK_BYTES / (time.perf_counter() - begin))
     path.unlink()
     return Disk(read_rate=rates[0], write_rate=rates[1])
 
