@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,11 @@ def embed_config(**changes: Any) -> EmbedConfig:
     return EmbedConfig(**{**OPTIONS, **changes})
 
 
-def small_triples(folder: Path, seed: int = 0) -> Dataset:
-    """A ring in which relation r leads r + 1 further; every tenth triple is for validation and as many for testing."""
+def small_triples(folder: Path, seed: int = 0, copies: int = 1) -> Dataset:
+    """A ring in which relation r leads r + 1 further; every tenth triple is for validation and as many for testing.
+
+    copies: of each triple that is trained on.
+    """
     triples = np.array(
         [(node, step, (node + step + 1) % NUM_NODES) for node in range(NUM_NODES) for step in range(NUM_RELATIONS)]
     )
@@ -34,7 +38,19 @@ def small_triples(folder: Path, seed: int = 0) -> Dataset:
     source.mkdir(parents=True)
     np.savez(
         source / "data.npz",
-        train=triples[36:], valid=triples[:18], test=triples[18:36],
+        train=np.tile(triples[36:], (copies, 1)), valid=triples[:18], test=triples[18:36],
         num_entities=NUM_NODES, num_relations=NUM_RELATIONS,
     )  # fmt: skip
     return import_graph(source, folder / "graph", engine=open_engine("threads").engine)
+
+
+def committed_bytes(out: Path) -> dict[str, bytes]:
+    """What a run leaves that must be the same: committed partitions, relations and losses, without times."""
+    commit = json.loads((out / "commit.json").read_text())
+    found = {
+        f"partition {number}": (out / "partitions" / f"{number:05}-{'ab'[version[0]]}.bin").read_bytes()
+        for number, version in enumerate(commit["partitions"])
+    }
+    found["relations"] = (out / f"relations-{'ab'[commit['relations']]}.safetensors").read_bytes()
+    found["history"] = repr([(each["epoch"], each["loss"], each.get("valid")) for each in commit["history"]]).encode()
+    return found

@@ -10,6 +10,7 @@
 
 #include "check.hpp"
 #include "diskhop/embedding.hpp"
+#include "loops.hpp"
 #include "values.hpp"
 
 using diskhop::contrastive_softmax;
@@ -18,10 +19,15 @@ using diskhop::distance_scores;
 using diskhop::distance_scores_backward;
 using diskhop::InstructionSet;
 using diskhop::Matrix;
+using diskhop::product_softmax;
+using diskhop::ProductChunk;
 using diskhop::RowUpdater;
 using diskhop::supported_instruction_sets;
 using diskhop::testing::check;
 using diskhop::testing::check_throws;
+using diskhop::testing::library_threads;
+using diskhop::testing::loops;
+using diskhop::testing::products_with_more_threads;
 using diskhop::testing::same_bits;
 using diskhop::testing::some_values;
 
@@ -338,6 +344,135 @@ void distances_that_do_not_fit_are_refused() {
       [&] { distance_scores(Distance::l1, matrix(rows, 2), matrix(rows, 2), matrix(values, 2), 1); }, "scores");
 }
 
+// -- Chunks --
+
+struct ChunkCase {
+  std::size_t num_queries;
+  std::size_t num_negatives;
+  std::size_t dim;
+  bool with_positive;
+  std::vector<float> queries = some_values<float>(num_queries * dim, 1, 0.0F);
+  std::vector<float> wanted = some_values<float>(num_queries * dim, 2, 0.0F);
+  std::vector<float> negatives = some_values<float>(num_negatives * dim, 3, 0.0F);
+  std::vector<std::int64_t> wanted_rows = some_rows(num_queries, 4);
+  std::vector<std::int64_t> negative_rows = some_rows(num_negatives, 5);
+  // What was there before must not matter, but where it is added to.
+  std::vector<float> query_grads = some_values<float>(queries.size(), 6, 0.0F);
+  std::vector<float> wanted_grads = some_values<float>(queries.size(), 7, 0.0F);
+  std::vector<float> negative_grads = some_values<float>(negatives.size(), 8, 0.0F);
+  std::vector<float> losses = std::vector<float>(num_queries, 9.0F);
+
+  // Of few nodes: some negatives are the same node, and the node wanted.
+  static std::vector<std::int64_t> some_rows(std::size_t count, unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<std::int64_t> rows(count);
+    for (std::int64_t& row : rows) row = static_cast<std::int64_t>(random() % 7) << 33;
+    return rows;
+  }
+
+  [[nodiscard]] ProductChunk chunk() {
+    const auto of = [this](const std::vector<float>& values) { return matrix(values, dim); };
+    return {.queries = of(queries),
+            .wanted = of(wanted),
+            .negatives = of(negatives),
+            .wanted_rows = wanted_rows,
+            .negative_rows = negative_rows,
+            .query_grads = matrix(query_grads, dim),
+            .wanted_grads = matrix(wanted_grads, dim),
+            .negative_grads = matrix(negative_grads, dim),
+            .losses = losses};
+  }
+
+  void run(InstructionSet instructions) { product_softmax(loops, chunk(), with_positive, instructions); }
+
+  [[nodiscard]] double product(const std::vector<float>& nodes, std::size_t query, std::size_t node) const {
+    double sum = 0;
+    for (std::size_t column = 0; column < dim; ++column) {
+      sum += static_cast<double>(queries[query * dim + column]) * static_cast<double>(nodes[node * dim + column]);
+    }
+    return sum;
+  }
+
+  // after: the same case once run.
+  void check_against_definition(const ChunkCase& after) const {
+    std::vector<double> of_queries(queries.size());
+    std::vector<double> of_wanted(wanted_grads.begin(), wanted_grads.end());
+    std::vector<double> of_negatives(negatives.size());
+    for (std::size_t query = 0; query < num_queries; ++query) {
+      const double positive = product(wanted, query, query);
+      double total = with_positive ? std::exp(positive) : 0;
+      std::vector<double> powers(num_negatives);
+      for (std::size_t node = 0; node < num_negatives; ++node) {
+        if (negative_rows[node] == wanted_rows[query]) continue;
+        powers[node] = std::exp(product(negatives, query, node));
+        total += powers[node];
+      }
+      const bool is_empty = total == 0;
+      check(is_near(after.losses[query], is_empty ? 0 : std::log(total) - positive, 1e-4), "losses");
+      const double of_positive = is_empty ? 0 : (with_positive ? std::exp(positive) / total : 0) - 1;
+      for (std::size_t column = 0; column < dim; ++column) {
+        const std::size_t place = query * dim + column;
+        of_queries[place] += of_positive * static_cast<double>(wanted[place]);
+        of_wanted[place] += of_positive * static_cast<double>(queries[place]);
+        for (std::size_t node = 0; node < num_negatives && !is_empty; ++node) {
+          const double share = powers[node] / total;
+          of_queries[place] += share * static_cast<double>(negatives[node * dim + column]);
+          of_negatives[node * dim + column] += share * static_cast<double>(queries[place]);
+        }
+      }
+    }
+    for (std::size_t place = 0; place < queries.size(); ++place) {
+      check(is_near(after.query_grads[place], of_queries[place], 1e-4), "gradients of queries");
+      check(is_near(after.wanted_grads[place], of_wanted[place], 1e-4), "gradients of nodes wanted");
+    }
+    for (std::size_t place = 0; place < negatives.size(); ++place) {
+      check(is_near(after.negative_grads[place], of_negatives[place], 1e-3), "gradients of negatives");
+    }
+  }
+};
+
+void chunks_are_as_defined() {
+  for (const bool with_positive : {false, true}) {
+    for (const std::size_t dim : {1, 15, 16, 40}) {
+      for (const std::size_t num_negatives : {1, 2, 31, 20'000}) {  // of the last, blocks have 16 rows
+        for (const std::size_t num_queries : {0, 1, 16, 33}) {
+          if (num_negatives > 100 && dim > 1) continue;  // the loops are slow
+          const ChunkCase before{num_queries, num_negatives, dim, with_positive};
+          ChunkCase first = before;
+          first.run(InstructionSet::portable);
+          before.check_against_definition(first);
+          for (const InstructionSet instructions : supported_instruction_sets()) {
+            ChunkCase again = before;
+            again.run(instructions);
+            check(same_bits(again.losses, first.losses) && same_bits(again.query_grads, first.query_grads) &&
+                      same_bits(again.wanted_grads, first.wanted_grads) &&
+                      same_bits(again.negative_grads, first.negative_grads),
+                  "the same bits");
+          }
+        }
+      }
+    }
+  }
+  check(products_with_more_threads == 0 && library_threads == 7, "one thread of the library's, then what it had");
+}
+
+void chunks_that_do_not_fit_are_refused() {
+  const auto refuses = [](const char* what, auto spoil) {
+    ChunkCase made{4, 3, 2, true};
+    spoil(made);
+    check_throws<std::invalid_argument>([&] { made.run(InstructionSet::portable); }, what);
+  };
+  refuses("fewer nodes wanted", [](ChunkCase& made) { made.wanted.resize(6); });
+  refuses("fewer gradients", [](ChunkCase& made) { made.query_grads.resize(6); });
+  refuses("fewer rows", [](ChunkCase& made) { made.negative_rows.resize(2); });
+  refuses("more losses", [](ChunkCase& made) { made.losses.resize(5); });
+  refuses("no negatives", [](ChunkCase& made) {
+    made.negatives.clear();
+    made.negative_grads.clear();
+    made.negative_rows.clear();
+  });
+}
+
 }  // namespace
 
 int main() {
@@ -349,4 +484,6 @@ int main() {
   what_is_not_finite_shows_in_the_loss();
   distances_and_their_gradients_are_as_defined();
   distances_that_do_not_fit_are_refused();
+  chunks_are_as_defined();
+  chunks_that_do_not_fit_are_refused();
 }

@@ -1,6 +1,5 @@
 // Claims about linear layers: values and gradients as defined, by any number of threads, of which the library has one.
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <optional>
 #include <stdexcept>
@@ -9,6 +8,7 @@
 
 #include "check.hpp"
 #include "diskhop/linear.hpp"
+#include "loops.hpp"
 #include "values.hpp"
 
 using diskhop::Bfloat16;
@@ -18,44 +18,14 @@ using diskhop::linear_backward;
 using diskhop::MatrixProducts;
 using diskhop::testing::check;
 using diskhop::testing::check_throws;
+using diskhop::testing::library_threads;
+using diskhop::testing::loops;
+using diskhop::testing::products_with_more_threads;
 using diskhop::testing::read;
 using diskhop::testing::same_bits;
 using diskhop::testing::some_values;
 
 namespace {
-
-thread_local int library_threads = 7;
-std::atomic<int> products_with_more_threads = 0;
-
-// A library whose products are plain loops.
-template <typename Value>
-void gemm(const char* op_a, const char* op_b, const int* num_rows, const int* num_columns, const int* num_terms,
-          const float* alpha, const Value* a, const int* lda, const Value* b, const int* ldb, const float* beta,
-          float* c, const int* ldc) {
-  if (library_threads != 1) ++products_with_more_threads;
-  const bool is_a_flipped = *op_a == 'T';
-  const bool is_b_flipped = *op_b == 'T';
-  for (std::ptrdiff_t column = 0; column < *num_columns; ++column) {
-    for (std::ptrdiff_t row = 0; row < *num_rows; ++row) {
-      double sum = 0;
-      for (std::ptrdiff_t term = 0; term < *num_terms; ++term) {
-        sum += read(a[is_a_flipped ? term + row * *lda : row + term * *lda]) *
-               read(b[is_b_flipped ? column + term * *ldb : term + column * *ldb]);
-      }
-      float& to = c[row + column * *ldc];
-      const double before = *beta == 0 ? 0.0 : static_cast<double>(*beta) * static_cast<double>(to);
-      to = static_cast<float>(static_cast<double>(*alpha) * sum + before);
-    }
-  }
-}
-
-int limit_threads(int num_threads) {
-  const int before = library_threads;
-  library_threads = num_threads;
-  return before;
-}
-
-constexpr MatrixProducts loops{.of_floats = gemm<float>, .of_bfloat16 = gemm<Bfloat16>, .limit_threads = limit_threads};
 
 template <typename Value>
 struct Results {

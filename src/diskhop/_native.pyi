@@ -419,6 +419,27 @@ def contrastive_softmax(
     those in the sum. A score of +inf or not a number gives a loss that is not finite.
     """
 
+def has_product_softmax() -> bool:
+    """Whether product_softmax() works: torch is loaded, and has MKL."""
+
+def product_softmax(
+    queries: Any,
+    wanted: Any,
+    negatives: Any,
+    wanted_rows: Any,
+    negative_rows: Any,
+    query_grads: Any,
+    wanted_grads: Any,
+    negative_grads: Any,
+    losses: Any,
+    with_positive: bool,
+) -> None:
+    """Fill losses (C), query_grads (C, dim), negative_grads (K, dim), and add to wanted_grads (C, dim).
+
+    Scores are products of queries (C, dim) with wanted (C, dim) and with negatives (K, dim); a negative whose row,
+    int64 (K), is that of the node wanted, int64 (C), is left out. By the calling thread alone.
+    """
+
 DistanceKind = Literal["l1", "modulus"]
 
 def distance_scores(queries: Any, points: Any, kind: DistanceKind, scores: Any, num_threads: int) -> None:

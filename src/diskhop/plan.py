@@ -94,7 +94,8 @@ class EmbedPlan(AnyPlan):
 
     num_partitions of partition_bytes each, num_slots of them in memory, of which a state of the order has `buffer`.
     states: of the order; loads: of partitions in an epoch after the first; prefetchable: the share of swaps that some
-    bucket can be trained beside. overlap: partitions move while others are trained. reserved: bytes by name.
+    bucket can be trained beside. overlap: partitions move while others are trained. edges_on_disk: they are read bucket
+    by bucket. reserved: bytes by name.
     """
 
     num_partitions: int
@@ -106,3 +107,4 @@ class EmbedPlan(AnyPlan):
     loads: int
     prefetchable: float
     overlap: bool
+    edges_on_disk: bool

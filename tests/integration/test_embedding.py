@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from diskhop.errors import BudgetError, ConfigError, DiskhopError, ReadError, Tr
 from diskhop.io.faults import CrashInjector, Lost
 from diskhop.training import embed
 from diskhop.training.embedding import train_embeddings
-from tests.embedding import NUM_NODES, embed_config, small_triples
+from tests.embedding import NUM_NODES, committed_bytes, embed_config, small_triples
 from tests.graphs import memory_folder
 from tests.runs import small_graph
 
@@ -30,18 +30,6 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def folder(tmp_path: Path) -> Iterator[Path]:
     with memory_folder(tmp_path) as found:
         yield found
-
-
-def run_bytes(out: Path) -> dict[str, bytes]:
-    """What a run leaves that must be the same: committed partitions, relations and losses, without times."""
-    commit = json.loads((out / "commit.json").read_text())
-    found = {
-        f"partition {number}": (out / "partitions" / f"{number:05}-{'ab'[version[0]]}.bin").read_bytes()
-        for number, version in enumerate(commit["partitions"])
-    }
-    found["relations"] = (out / f"relations-{'ab'[commit['relations']]}.safetensors").read_bytes()
-    found["history"] = repr([(each["epoch"], each["loss"], each["valid"]) for each in commit["history"]]).encode()
-    return found
 
 
 @pytest.mark.parametrize(
@@ -61,7 +49,20 @@ def test_how_partitions_move_changes_no_bit(
 ) -> None:
     train_embeddings(dataset, embed_config(partitions=6, buffer=buffer), folder / "one")
     train_embeddings(dataset, embed_config(partitions=6, buffer=buffer, **changes), folder / "other")
-    assert run_bytes(folder / "one") == run_bytes(folder / "other")
+    assert committed_bytes(folder / "one") == committed_bytes(folder / "other")
+
+
+def test_edges_that_do_not_fit_are_read_from_disk_and_change_no_bit(folder: Path) -> None:
+    dataset = small_triples(folder, copies=400)
+    config = embed_config(partitions=8, evaluate=False, epochs=1)
+    whole = train_embeddings(dataset, config, folder / "whole").result["plan"]
+    assert not whole["edges_on_disk"]
+    memory_bytes = sum(whole["reserved"].values()) - whole["reserved"]["edges"] // 2
+    less = train_embeddings(dataset, replace(config, memory_bytes=memory_bytes), folder / "less").result["plan"]
+    assert less["edges_on_disk"]
+    assert less["num_slots"] == whole["num_slots"]
+    assert committed_bytes(folder / "less") == committed_bytes(folder / "whole")
+    assert not (folder / "less" / "edges").exists()
 
 
 @pytest.mark.parametrize("order", ["searched", "legend", "beta"])
@@ -108,7 +109,7 @@ def test_a_crash_at_any_change_is_gone_on_from(dataset: Dataset, folder: Path, e
 
     (folder / "whole").mkdir()
     num_changes = run(folder / "whole", 0).num_changes
-    expected = run_bytes(folder / "whole" / "run")
+    expected = committed_bytes(folder / "whole" / "run")
     assert num_changes > 50
     for nth in range(1, num_changes + 1, every):
         root, after = folder / f"{nth}", folder / f"after-{nth}"
@@ -126,7 +127,7 @@ def test_a_crash_at_any_change_is_gone_on_from(dataset: Dataset, folder: Path, e
         if not is_begun and out.exists():
             assert all(path.name.endswith(".partial") for path in out.iterdir())
         train_embeddings(dataset, config, out, resume=is_begun)
-        assert run_bytes(out) == expected
+        assert committed_bytes(out) == expected
 
 
 def test_what_is_damaged_is_not_trained(dataset: Dataset, folder: Path) -> None:

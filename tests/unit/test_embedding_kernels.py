@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from diskhop._native import RowUpdater, contrastive_softmax, distance_scores, distance_scores_backward
+from diskhop._native import (
+    RowUpdater,
+    contrastive_softmax,
+    distance_scores,
+    distance_scores_backward,
+    has_product_softmax,
+    product_softmax,
+)
 
 Floats = NDArray[np.float32]
 Kind = Literal["l1", "modulus"]
@@ -246,6 +253,53 @@ def distances_by_formula(
     lengths = np.sqrt((split**2).sum(axis=0))
     directions = np.concatenate(list(split / np.where(lengths == 0, 1, lengths)), axis=2) * grads[:, :, None]
     return -lengths.sum(axis=2), -directions.sum(axis=1), directions.sum(axis=0)
+
+
+# -- Chunks of products --
+
+needs_products = pytest.mark.skipif(not has_product_softmax(), reason="this build of torch has no MKL")
+
+
+@needs_products
+@settings(deadline=None)
+@given(
+    num_queries=st.integers(1, 70),
+    num_negatives=st.one_of(st.integers(1, 40), st.just(20_000)),
+    dim=DIMS,
+    with_positive=st.booleans(),
+    num_nodes=st.sampled_from([1, 3, 1000]),
+    seed=SEEDS,
+)
+def test_a_chunks_losses_and_gradients_are_autograds(
+    num_queries: int, num_negatives: int, dim: int, with_positive: bool, num_nodes: int, seed: int
+) -> None:
+    draws = torch.Generator().manual_seed(seed)
+    # Scores of the size of 1.
+    queries, wanted = (torch.randn(num_queries, dim, generator=draws) / dim**0.25 for _ in range(2))
+    negatives = torch.randn(num_negatives, dim, generator=draws) / dim**0.25
+    wanted_rows, negative_rows = (torch.randint(num_nodes, (n,), generator=draws) for n in (num_queries, num_negatives))
+    of_queries, of_wanted, of_negatives = (
+        torch.full_like(queries, 9),
+        torch.ones_like(wanted),
+        torch.full_like(negatives, 9),
+    )
+    losses = torch.full((num_queries,), 9.0)
+    product_softmax(
+        queries, wanted, negatives, wanted_rows, negative_rows,
+        of_queries, of_wanted, of_negatives, losses, with_positive,
+    )  # fmt: skip
+
+    exact = [each.double().requires_grad_() for each in (queries, wanted, negatives)]
+    positives = (exact[0] * exact[1]).sum(1)
+    scores = (exact[0] @ exact[2].T).masked_fill(wanted_rows[:, None] == negative_rows[None], -torch.inf)
+    if with_positive:
+        scores = torch.cat([scores, positives[:, None]], 1)
+    has_any = (scores > -torch.inf).any(1)
+    wanted_losses = (scores[has_any].logsumexp(1) - positives[has_any]).sum()
+    grads = torch.autograd.grad(wanted_losses, exact, allow_unused=True)
+    assert_close(losses.sum(), wanted_losses.detach())
+    for found, grad, before in zip((of_queries, of_wanted, of_negatives), grads, (0, 1, 0), strict=True):
+        assert_close(found - before, torch.zeros_like(found) if grad is None else grad)
 
 
 @pytest.mark.parametrize("kind", ["l1", "modulus"])

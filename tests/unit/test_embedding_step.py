@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -23,6 +25,14 @@ def make_options(**changes: object) -> StepOptions:
         "num_negatives": NUM_NEGATIVES, "reciprocal": False, "n3": 0.0, "l2": 0.0, "dropout": 0.0,
     }  # fmt: skip
     return StepOptions(**{**options, **changes})  # type: ignore[arg-type]
+
+
+def no_draws(chunk: int) -> torch.Generator:
+    raise AssertionError("nothing is dropped")
+
+
+def draws_of(seed: int, chunk: int) -> torch.Generator:
+    return torch.Generator().manual_seed(10 * seed + chunk)
 
 
 def make_tables(options: StepOptions, state_dim: int, seed: int = 0) -> tuple[Table, Table | None]:
@@ -140,6 +150,12 @@ def test_a_step_is_what_autograd_and_adagrad_do(model: str, loss: str, state_dim
     check(make_options(model=model, loss=loss), state_dim)
 
 
+@pytest.mark.parametrize("loss", ["contrastive", "softmax"])
+def test_without_the_cores_products_it_is_the_same(monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
+    monkeypatch.setattr("diskhop.embedding.contrast.has_product_softmax", lambda: False)
+    check(make_options(loss=loss), 1)
+
+
 @pytest.mark.parametrize("model", [name for name, score in SCORES.items() if score.uses_relations])
 def test_relations_have_an_embedding_for_each_direction(model: str) -> None:
     check(make_options(model=model, reciprocal=True), 1)
@@ -155,7 +171,7 @@ def check(options: StepOptions, state_dim: int) -> None:
     edges, negatives = make_batch(options)
     before = [(table.values.copy(), table.squares.copy()) for table in (nodes, relations) if table is not None]
     loss, gradients = oracle(options, nodes, relations, edges, negatives)
-    assert Step(options, nodes, relations).run(edges, negatives, torch.Generator()) == pytest.approx(loss, rel=1e-5)
+    assert Step(options, nodes, relations).run(edges, negatives, no_draws) == pytest.approx(loss, rel=1e-5)
     tables = [table for table in (nodes, relations) if table is not None]
     for table, (_, squares), (values, grad) in zip(tables, before, gradients, strict=True):
         wanted, wanted_squares = adagrad(values, grad, squares, options.lr)
@@ -175,7 +191,7 @@ def test_threads_change_no_bit(model: str) -> None:
             step = Step(options, nodes, relations)
             for seed in range(3):
                 edges, negatives = make_batch(options, seed)
-                step.run(edges, negatives, torch.Generator())
+                step.run(edges, negatives, no_draws)
             found.append(nodes.values.tobytes())
     finally:
         torch.set_num_threads(before)
@@ -188,7 +204,7 @@ def test_dropout_is_drawn_from_the_generator_alone() -> None:
     for seed in (3, 3, 4):
         nodes, relations = make_tables(options, 1)
         edges, negatives = make_batch(options)
-        Step(options, nodes, relations).run(edges, negatives, torch.Generator().manual_seed(seed))
+        Step(options, nodes, relations).run(edges, negatives, partial(draws_of, seed))
         found.append(nodes.values.tobytes())
     assert found[0] == found[1] != found[2]
 
@@ -202,7 +218,7 @@ def test_rows_that_are_fixed_are_negatives_and_stay(model: str) -> None:
     for fixed in ([], [range(10)]):
         nodes, relations = make_tables(options, 1)
         before = nodes.values[:10].copy(), nodes.squares[:10].copy()
-        loss = Step(options, nodes, relations).run(edges, negatives, torch.Generator(), fixed)
+        loss = Step(options, nodes, relations).run(edges, negatives, no_draws, fixed)
         found.append((loss, nodes, relations))
     assert found[0][0] == found[1][0]
     np.testing.assert_array_equal(found[1][1].values[:10], before[0])

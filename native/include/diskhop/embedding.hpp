@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "diskhop/aggregate.hpp"
+#include "diskhop/linear.hpp"
 
 namespace diskhop {
 
@@ -61,6 +62,26 @@ class RowUpdater {
 void contrastive_softmax(const Matrix<float>& scores, std::span<const float> positives, std::span<float> positive_grads,
                          std::span<float> losses, bool with_positive, unsigned num_threads,
                          InstructionSet instructions = best_instruction_set());
+
+/// Edges of a chunk at one of their sides, by queries (C, dim) whose scores are products with the nodes wanted (C, dim)
+/// and with negatives (K, dim), at least one; all rows lie together. wanted_rows, negative_rows: which nodes those are.
+struct ProductChunk {
+  Matrix<const float> queries;
+  Matrix<const float> wanted;
+  Matrix<const float> negatives;
+  std::span<const std::int64_t> wanted_rows;
+  std::span<const std::int64_t> negative_rows;
+  Matrix<float> query_grads;     // filled
+  Matrix<float> wanted_grads;    // added to
+  Matrix<float> negative_grads;  // filled
+  std::span<float> losses;       // filled
+};
+
+/// contrastive_softmax() of a chunk's scores, a negative that is the node wanted being left out, and all gradients:
+/// block by block of scores that stay in a core's cache. By the calling thread alone. Throws std::invalid_argument
+/// where sizes do not fit each other, std::bad_alloc.
+void product_softmax(const MatrixProducts& products, const ProductChunk& chunk, bool with_positive,
+                     InstructionSet instructions = best_instruction_set());
 
 /// l1: the sum of |q - p|. modulus (RotatE: Sun et al., 2019): the sum of |q - p| over complex numbers, of which a
 /// row's first half has the real parts and the second the imaginary ones.

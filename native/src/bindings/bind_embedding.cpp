@@ -2,6 +2,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -63,6 +64,28 @@ void softmax_arrays(const AnyMatrix& scores, const AnyConstVector& positives, co
   contrastive_softmax(of_negatives, of_positives, grads, of_rows, with_positive, num_threads);
 }
 
+bool has_product_softmax() { return find_mkl().has_value(); }
+
+void product_softmax_arrays(const AnyConstMatrix& queries, const AnyConstMatrix& wanted,
+                            const AnyConstMatrix& negatives, const AnyConstVector& wanted_rows,
+                            const AnyConstVector& negative_rows, const AnyMatrix& query_grads,
+                            const AnyMatrix& wanted_grads, const AnyMatrix& negative_grads, const AnyVector& losses,
+                            bool with_positive) {
+  static const std::optional<MatrixProducts> products = find_mkl();
+  if (!products) throw std::runtime_error("this build of torch has no MKL");
+  const ProductChunk chunk{.queries = as_matrix<const float>(queries, "queries"),
+                           .wanted = as_matrix<const float>(wanted, "wanted"),
+                           .negatives = as_matrix<const float>(negatives, "negatives"),
+                           .wanted_rows = as_vector<const std::int64_t>(wanted_rows, "wanted_rows"),
+                           .negative_rows = as_vector<const std::int64_t>(negative_rows, "negative_rows"),
+                           .query_grads = as_matrix<float>(query_grads, "query_grads"),
+                           .wanted_grads = as_matrix<float>(wanted_grads, "wanted_grads"),
+                           .negative_grads = as_matrix<float>(negative_grads, "negative_grads"),
+                           .losses = as_vector<float>(losses, "losses")};
+  const nb::gil_scoped_release unlocked;
+  product_softmax(*products, chunk, with_positive);
+}
+
 void distance_arrays(const AnyConstMatrix& queries, const AnyConstMatrix& points, const std::string& kind,
                      const AnyMatrix& scores, unsigned num_threads) {
   const auto from = as_matrix<const float>(queries, "queries");
@@ -98,6 +121,11 @@ void bind_embedding(nb::module_& module) {
   module.def("contrastive_softmax", &softmax_arrays, "scores"_a.noconvert(), "positives"_a.noconvert(),
              "positive_grads"_a.noconvert(), "losses"_a.noconvert(), "with_positive"_a, "num_threads"_a,
              "Losses against negatives, and their gradients in place of the scores; see embedding.hpp.");
+  module.def("has_product_softmax", &has_product_softmax, "Whether torch's library has the products.");
+  module.def("product_softmax", &product_softmax_arrays, "queries"_a.noconvert(), "wanted"_a.noconvert(),
+             "negatives"_a.noconvert(), "wanted_rows"_a.noconvert(), "negative_rows"_a.noconvert(),
+             "query_grads"_a.noconvert(), "wanted_grads"_a.noconvert(), "negative_grads"_a.noconvert(),
+             "losses"_a.noconvert(), "with_positive"_a, "Losses and gradients of a chunk; see embedding.hpp.");
   module.def("distance_scores", &distance_arrays, "queries"_a.noconvert(), "points"_a.noconvert(), "kind"_a,
              "scores"_a.noconvert(), "num_threads"_a, "Scores that are distances; see embedding.hpp.");
   module.def("distance_scores_backward", &distance_arrays_backward, "queries"_a.noconvert(), "points"_a.noconvert(),

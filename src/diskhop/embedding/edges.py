@@ -1,19 +1,24 @@
 """Edges by the partitions of their ends: a *bucket* (i, j) has those from partition i to partition j.
 
 An edge is its source's row in partition i, its destination's in j and, where there are relations, its relation's
-number, each int32; edges of a bucket lie together, in the order they came.
+number, each int32 in a *column* of its own, in memory or in a file; edges of a bucket lie together, in the order they
+came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import keyed_permutation
 from diskhop.embedding.partitions import PartitionLayout
+from diskhop.errors import ReadError
+from diskhop.io.atomic import allocate, destination_errors
 from diskhop.policies.orderings import Bucket
 from diskhop.protocols import Purpose
 
@@ -42,10 +47,65 @@ class EdgeRows:
         return EdgeRows(self.sources[order], relations, self.destinations[order])
 
 
-class EdgeBuckets:
-    """All edges in memory, bucket by bucket."""
+class Column(Protocol):
+    """int32 values of all edges."""
 
-    def __init__(self, layout: PartitionLayout, num_edges: int, has_relations: bool, blocks: EdgeBlocks) -> None:
+    def put(self, start: int, values: NDArray[np.int64]) -> None:
+        """Set those from `start` on."""
+
+    def get(self, start: int, stop: int) -> NDArray[np.int32]:
+        """Those from `start` on, before `stop`."""
+
+
+class MemoryColumn:
+    """In memory."""
+
+    def __init__(self, num_edges: int) -> None:
+        self._values = np.empty(num_edges, np.int32)
+
+    def put(self, start: int, values: NDArray[np.int64]) -> None:
+        """See Column."""
+        self._values[start : start + len(values)] = values
+
+    def get(self, start: int, stop: int) -> NDArray[np.int32]:
+        """See Column."""
+        return self._values[start:stop]
+
+
+class FileColumn:
+    """In a file, which is made anew: what is in it comes from the dataset. Raises DestinationError, ReadError."""
+
+    def __init__(self, path: Path, num_edges: int) -> None:
+        self._path = path
+        with destination_errors(path):
+            path.touch()
+            allocate(path, 0, num_edges * _ITEM_BYTES)
+
+    def put(self, start: int, values: NDArray[np.int64]) -> None:
+        """See Column."""
+        with destination_errors(self._path), self._path.open("r+b") as file:
+            file.seek(start * _ITEM_BYTES)
+            file.write(values.astype(np.int32).tobytes())
+
+    def get(self, start: int, stop: int) -> NDArray[np.int32]:
+        """See Column."""
+        values = np.fromfile(self._path, np.int32, stop - start, offset=start * _ITEM_BYTES)
+        if len(values) != stop - start:
+            raise ReadError(f"{self._path}: ended before edge {stop}; go on with --resume, which writes it anew")
+        return values
+
+
+class EdgeBuckets:
+    """All edges, bucket by bucket. folder: of columns that are files, which are made anew; None: they are in memory."""
+
+    def __init__(
+        self,
+        layout: PartitionLayout,
+        num_edges: int,
+        has_relations: bool,
+        blocks: EdgeBlocks,
+        folder: Path | None = None,
+    ) -> None:
         num_partitions = layout.num_partitions
         self._num_partitions = num_partitions
         counts = np.zeros(num_partitions**2, np.int64)
@@ -54,9 +114,12 @@ class EdgeBuckets:
             counts += np.bincount(buckets, minlength=len(counts))
         self._starts = np.concatenate([[0], np.cumsum(counts)])
         assert self._starts[-1] == num_edges, "the blocks are all edges"
-        self._sources = np.empty(num_edges, np.int32)
-        self._destinations = np.empty(num_edges, np.int32)
-        self._relations = np.empty(num_edges, np.int32) if has_relations else None
+
+        def column(name: str) -> Column:
+            return MemoryColumn(num_edges) if folder is None else FileColumn(folder / f"{name}.bin", num_edges)
+
+        self._sources, self._destinations = column("sources"), column("destinations")
+        self._relations = column("relations") if has_relations else None
         filled = self._starts[:-1].copy()
         for sources, relations, destinations in blocks():
             self._place(layout, sources, relations, destinations, filled)
@@ -74,10 +137,10 @@ class EdgeBuckets:
         for bucket in buckets:
             first, last = self._range(bucket)
             start, end = end, end + last - first
-            np.add(self._sources[first:last], base(bucket[0]), out=sources[start:end])
-            np.add(self._destinations[first:last], base(bucket[1]), out=destinations[start:end])
+            np.add(self._sources.get(first, last), base(bucket[0]), out=sources[start:end])
+            np.add(self._destinations.get(first, last), base(bucket[1]), out=destinations[start:end])
             if relations is not None and self._relations is not None:
-                relations[start:end] = self._relations[first:last]
+                relations[start:end] = self._relations.get(first, last)
         return EdgeRows(sources, relations, destinations)
 
     def _place(
@@ -97,11 +160,11 @@ class EdgeBuckets:
         found, firsts, counts = np.unique(buckets[order], return_index=True, return_counts=True)
         for bucket, first, count in zip(found, firsts, counts, strict=True):
             taken = order[first : first + count]
-            start = filled[bucket]
-            self._sources[start : start + count] = source_rows[taken]
-            self._destinations[start : start + count] = destination_rows[taken]
+            start = int(filled[bucket])
+            self._sources.put(start, source_rows[taken])
+            self._destinations.put(start, destination_rows[taken])
             if self._relations is not None and relations is not None:
-                self._relations[start : start + count] = relations[taken]
+                self._relations.put(start, relations[taken])
             filled[bucket] += count
 
     def _range(self, bucket: Bucket) -> tuple[int, int]:

@@ -1,13 +1,16 @@
 """One step of training: scores, loss, gradients and Adagrad of a batch of edges, synchronously.
 
-All that a batch reads is read before anything is changed, and rows that it has several times are changed once: the same
-batch gives the same bits, however many threads there are. Edges are taken in chunks, whose scores stay in the caches.
+All that a batch reads is read before anything is changed, and rows that it has several times are changed once. Each
+chunk of edges is one thread's from beginning to end: no thread waits for another's share of a product, and the same
+batch gives the same bits, however many threads there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,12 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from diskhop._native import RowUpdater
-from diskhop.embedding.against import KINDS
+from diskhop.embedding.contrast import Chunk, choose_contrast
 from diskhop.embedding.edges import EdgeRows
-from diskhop.embedding.losses import LOSSES, EdgeLosses
 from diskhop.embedding.scores import SCORES
 
 _EPSILON = 1e-10
+
+# Of dropout, by a chunk's number: threads take chunks in any order.
+Draws = Callable[[int], torch.Generator]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +69,14 @@ class Table:
 
 
 class Step:
-    """Steps with the same options; holds memory for a batch's gradients."""
+    """Steps with the same options, by as many threads as torch has; holds memory for a batch's gradients."""
 
     def __init__(self, options: StepOptions, nodes: Table, relations: Table | None) -> None:
         self._options = options
         self._score = SCORES[options.model]
-        self._kind = KINDS[self._score.against]
-        self._loss = LOSSES[options.loss]
+        self._contrast = choose_contrast(
+            self._score.against, options.loss, options.margin, options.chunk_size, options.num_negatives
+        )
         self._nodes = nodes
         self._relations = relations
         self._values = torch.from_numpy(nodes.values)
@@ -78,37 +84,27 @@ class Step:
         dim = nodes.values.shape[1]
         self._grads = torch.empty(options.most_rows, dim)
         self._rows = torch.empty(options.most_rows, dtype=torch.int64)
-        self._scores = torch.empty(options.chunk_size, options.num_negatives)
-        self._kept_scores = torch.empty_like(self._scores) if self._kind.keeps_scores else self._scores
         num_relation_rows = 0 if relations is None else 2 * options.batch_size
         self._relation_grads = torch.empty(num_relation_rows, 0 if relations is None else relations.values.shape[1])
-        self._updater = RowUpdater(torch.get_num_threads())
+        num_threads = torch.get_num_threads()
+        self._updater = RowUpdater(num_threads)
+        # A thread's own products are not shared out again.
+        self._workers = ThreadPoolExecutor(num_threads, "chunks", torch.set_num_threads, (1,))
 
-    def run(
-        self, edges: EdgeRows, negatives: NDArray[np.int64], draws: torch.Generator, fixed: Sequence[range] = ()
-    ) -> float:
+    def run(self, edges: EdgeRows, negatives: NDArray[np.int64], draws: Draws, fixed: Sequence[range] = ()) -> float:
         """Train a batch of at most batch_size edges. Returns the sum of its losses before.
 
-        negatives: (2, chunks, num_negatives), rows for destinations and for sources. draws: of dropout. fixed: rows
-        that negatives may have and that are not changed.
+        negatives: (2, chunks, num_negatives), rows for destinations and for sources. fixed: rows that negatives may
+        have and that are not changed.
         """
-        options = self._options
-        num_edges, num_chunks = len(edges), negatives.shape[1]
+        options, num_edges = self._options, len(edges)
         ends = torch.from_numpy(edges.sources), torch.from_numpy(edges.destinations)
         num_rows = 2 * num_edges + negatives.size
         rows, grads = self._rows[:num_rows], self._grads[:num_rows]
         torch.cat([*ends, torch.from_numpy(negatives).flatten()], out=rows)
         relations = self._relation_rows(edges)
-        loss = 0.0
-        for number in range(num_chunks):
-            start = number * options.chunk_size
-            stop = min(start + options.chunk_size, num_edges)
-            of_negatives = [
-                slice(first, first + options.num_negatives)
-                for first in (2 * num_edges + (side * num_chunks + number) * options.num_negatives for side in (0, 1))
-            ]
-            of_ends = slice(start, stop), slice(num_edges + start, num_edges + stop)
-            loss += self._run_chunk(rows, grads, of_ends, of_negatives, relations, draws)
+        run_chunk = partial(self._run_chunk, rows, grads, num_edges, negatives.shape[1], relations, draws)
+        loss = sum(self._workers.map(run_chunk, range(negatives.shape[1])))
         if not np.isfinite(loss):
             return loss
         for each in fixed:
@@ -139,20 +135,26 @@ class Step:
         self,
         rows: Tensor,
         grads: Tensor,
-        ends: tuple[slice, slice],
-        negatives: list[slice],
+        num_edges: int,
+        num_chunks: int,
         relations: Tensor | None,
-        draws: torch.Generator,
+        draws: Draws,
+        number: int,
     ) -> float:
-        """Fill in the gradients of a chunk's rows; returns the sum of its losses."""
+        """Fill in the gradients of the rows of a chunk, by its number; returns the sum of its losses."""
         options = self._options
+        start, stop = number * options.chunk_size, min((number + 1) * options.chunk_size, num_edges)
+        ends = slice(start, stop), slice(num_edges + start, num_edges + stop)
+        firsts = [2 * num_edges + (side * num_chunks + number) * options.num_negatives for side in (0, 1)]
+        negatives = [slice(first, first + options.num_negatives) for first in firsts]
+        generator = draws(number) if options.dropout else None
         embeddings = [self._values.index_select(0, rows[end]) for end in ends]
         of_ends = [grads[end] for end in ends]
         for of_end, embedding in zip(of_ends, embeddings, strict=True):
             torch.mul(embedding, options.l2, out=of_end)
             if options.n3:
                 of_end.addcmul_(embedding, embedding.abs(), value=options.n3)
-        loss = torch.zeros(())
+        loss = 0.0
         # Destinations are corrupted, then sources: what is asked from is the other end.
         for side in (0, 1):
             asked, wanted = embeddings[side], embeddings[1 - side]
@@ -163,17 +165,22 @@ class Step:
             queries = make(asked, relation)
             kept = None
             if options.dropout:
-                kept = torch.empty_like(queries).bernoulli_(1 - options.dropout, generator=draws)
+                kept = torch.empty_like(queries).bernoulli_(1 - options.dropout, generator=generator)
                 kept /= 1 - options.dropout
                 queries = queries * kept
-            positives = self._kind.pairs(queries, wanted)
-            found, of_queries = self._against_negatives(
-                queries, positives, rows[ends[1 - side]], rows[negatives[side]], grads[negatives[side]]
+            negative_rows = rows[negatives[side]]
+            of_side, of_queries = self._contrast(
+                Chunk(
+                    queries,
+                    wanted,
+                    self._values.index_select(0, negative_rows),
+                    rows[ends[1 - side]],
+                    negative_rows,
+                    of_ends[1 - side],
+                    grads[negatives[side]],
+                )
             )
-            loss += found.losses.sum()
-            by_pairs, of_wanted = self._kind.pairs_backward(found.of_positives, positives, queries, wanted)
-            of_queries += by_pairs
-            of_ends[1 - side] += of_wanted
+            loss += of_side
             if kept is not None:
                 of_queries *= kept
             of_asked, of_relation = make_backward(of_queries, asked, relation)
@@ -182,44 +189,16 @@ class Step:
                 if options.n3:
                     of_relation = of_relation + options.n3 * relation * relation.abs()
                 self._relation_grads[ends[side]] = of_relation
-        return float(loss)
+        return loss
 
     def _relation_embeddings(self, relations: Tensor | None, end: slice) -> Tensor:
         if relations is None or self._relation_values is None:
             return torch.empty(0)
         return self._relation_values.index_select(0, relations[end])
 
-    def _against_negatives(
-        self, queries: Tensor, positives: Tensor, wanted_rows: Tensor, negative_rows: Tensor, of_negatives: Tensor
-    ) -> tuple[EdgeLosses, Tensor]:
-        """Losses and gradients of the queries; fills in those of the negatives. One that is the node wanted is none."""
-        scores, kept_scores = self._scores[: len(queries)], self._kept_scores[: len(queries)]
-        embeddings = self._values.index_select(0, negative_rows)
-        self._kind.matrix(queries, embeddings, scores)
-        if self._kind.keeps_scores:
-            kept_scores.copy_(scores)
-        _mask(scores, wanted_rows, negative_rows)
-        found = self._loss(scores, positives, self._options.margin)
-        of_queries = torch.empty_like(queries)
-        self._kind.matrix_backward(scores, kept_scores, queries, embeddings, of_queries, of_negatives)
-        return found, of_queries
 
-
-def step_bytes(options: StepOptions, dim: int, relation_dim: int) -> int:
-    """Memory of a Step: gradients and rows of a batch, scores of a chunk and what is computed with them."""
+def step_bytes(options: StepOptions, dim: int, relation_dim: int, threads: int) -> int:
+    """Memory of a Step: gradients and rows of a batch, and of each thread the scores of a chunk and what goes with."""
     gradients = options.most_rows * (4 * dim + 3 * 8) + 2 * options.batch_size * (4 * relation_dim + 8)
     chunk = options.chunk_size * (2 * options.num_negatives + 12 * dim) + options.num_negatives * dim
-    return gradients + 4 * chunk
-
-
-def _mask(scores: Tensor, wanted_rows: Tensor, negative_rows: Tensor) -> None:
-    """Set the score of a negative that is the node wanted to -inf: there are few, which sorting finds."""
-    ordered, order = negative_rows.sort()
-    first = torch.searchsorted(ordered, wanted_rows)
-    count = torch.searchsorted(ordered, wanted_rows, right=True) - first
-    edges = count.nonzero().flatten()
-    while len(edges):
-        scores[edges, order[first[edges]]] = -torch.inf
-        first[edges] += 1
-        count[edges] -= 1
-        edges = edges[count[edges] > 0]
+    return gradients + 4 * min(threads, options.most_chunks) * chunk

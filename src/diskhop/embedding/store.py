@@ -71,13 +71,17 @@ class PartitionStore:
         self.partitions_read = 0
         self.partitions_written = 0
 
-    def require_room(self) -> None:
-        """Refuse up front a disk that does not hold all versions of all partitions. Raises DestinationError."""
+    def require_room(self, other_bytes: int) -> None:
+        """Refuse up front a disk that does not hold all versions of all partitions and so much besides.
+
+        Raises DestinationError.
+        """
         layout, folder = self._layout, self._folder.absolute()
         existing = next(each for each in (folder, *folder.parents) if each.exists())
         num_bytes = _NUM_VERSIONS * layout.num_partitions * layout.partition_bytes
         kept_bytes = sum(512 * path.stat().st_blocks for path in folder.glob("*.bin"))
-        require_free_space(existing, num_bytes - kept_bytes, "two versions of all partitions")
+        what = "two versions of all partitions" + (" and the edges" if other_bytes else "")
+        require_free_space(existing, num_bytes - kept_bytes + other_bytes, what)
 
     def create(self) -> None:
         """Make the folder with all its room. Raises DestinationError where the disk has less."""

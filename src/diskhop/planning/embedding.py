@@ -45,10 +45,16 @@ def choose_partitions(config: EmbedConfig, size: EmbedSize) -> EmbedConfig:
     for number in _NUMBERS_OF_PARTITIONS:
         if number <= size.num_nodes:
             tried = replace(config, partitions=number, buffer=min(config.buffer, max(2, number)))
-            wanted = _wanted(tried, size, _most_slots(tried))
-            if sum(wanted.values()) <= config.memory_bytes:
+            if _fits(tried, size, _Room(_most_slots(tried), True)):
                 return tried
     return tried
+
+
+class _Room(NamedTuple):
+    """Partitions in memory at once, and whether edges are read from disk."""
+
+    slots: int
+    edges_on_disk: bool
 
 
 class ChosenOrder(NamedTuple):
@@ -83,15 +89,19 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget) -> Embe
     """The plan of a whole configuration. Raises BudgetError, which says how many partitions would do."""
     layout = layout_of(config, size.num_nodes)
     order, states, _ = choose_order(config)
-    slots, fewest = _most_slots(config), min(config.partitions, config.buffer)
-    if sum(_wanted(config, size, slots).values()) > config.memory_bytes:
-        slots = fewest
-    wanted = _wanted(config, size, slots)
+    most, fewest = _most_slots(config), min(config.partitions, config.buffer)
+    # Edges are read once an epoch, in order: that costs less than to wait for partitions.
+    rooms = [_Room(slots, on_disk) for slots in dict.fromkeys((most, fewest)) for on_disk in (False, True)]
+    room = next((room for room in rooms if _fits(config, size, room)), rooms[-1])
+    wanted = _wanted(config, size, room)
     _require(budget, wanted, config, size)
     reasons = [
         f"{config.partitions} partition{'s' if config.partitions > 1 else ''} of "
-        f"{format_bytes(layout.partition_bytes)}, {slots} in memory"
+        f"{format_bytes(layout.partition_bytes)}, {room.slots} in memory"
     ]
+    if room.edges_on_disk:
+        all_bytes = edges_bytes(size.num_edges, size.num_relations > 0)
+        reasons.append(f"edges do not fit beside them: {format_bytes(all_bytes)} are read from disk in every epoch")
     if config.partitions > config.buffer:
         share = prefetchable_share(states)
         reasons.append(
@@ -99,21 +109,23 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget) -> Embe
             if config.overlap
             else f"order {order}: {len(states)} states; nothing is trained while partitions move, as asked"
         )
-        if slots == fewest and config.overlap:
+        if room.slots == fewest and config.overlap:
+            enough = sum(_wanted(config, size, _Room(most, True)).values())
             reasons.append(
                 f"no room for a partition ahead: training waits while the next is read; with --memory "
-                f"{-(-sum(_wanted(config, size, fewest + 1).values()) // 1_000_000)}MB it would be read beside training"
+                f"{-(-enough // 1_000_000)}MB it would be read beside training"
             )
     return EmbedPlan(
         num_partitions=config.partitions,
         partition_bytes=layout.partition_bytes,
         buffer=min(config.buffer, config.partitions),
-        num_slots=slots,
+        num_slots=room.slots,
         partition_order=order,
         states=len(states),
         loads=sum(len(set(after) - set(before)) for before, after in pairwise(states)),
         prefetchable=prefetchable_share(states),
         overlap=config.overlap,
+        edges_on_disk=room.edges_on_disk,
         engine=config.engine,
         threads=config.threads,
         memory_bytes=config.memory_bytes,
@@ -127,17 +139,21 @@ def _most_slots(config: EmbedConfig) -> int:
     return config.buffer + (1 if config.overlap else 0) if is_swapped else config.partitions
 
 
-def _wanted(config: EmbedConfig, size: EmbedSize, slots: int) -> Mapping[str, int]:
+def _fits(config: EmbedConfig, size: EmbedSize, room: _Room) -> bool:
+    return sum(_wanted(config, size, room).values()) <= config.memory_bytes
+
+
+def _wanted(config: EmbedConfig, size: EmbedSize, room: _Room) -> Mapping[str, int]:
     layout = layout_of(config, size.num_nodes)
     score = SCORES[config.model]
     relation_dim = score.relation_dim(config.dim)
     num_rows = size.num_relations * (2 if config.reciprocal else 1) if score.uses_relations else 0
     return {
-        "partitions": slots_bytes(layout, slots),
-        "edges": edges_bytes(size.num_edges, size.num_relations > 0),
+        "partitions": slots_bytes(layout, room.slots),
+        "edges": 0 if room.edges_on_disk else edges_bytes(size.num_edges, size.num_relations > 0),
         "relations": 4 * num_rows * (relation_dim + (1 if config.adagrad == "row" else relation_dim)),
         "phase": max(phase_bytes(_most_in_phase(config, size.num_edges)), size.block_bytes),
-        "batch": step_bytes(StepOptions(**config.step_options()), config.dim, relation_dim),
+        "batch": step_bytes(StepOptions(**config.step_options()), config.dim, relation_dim, config.threads),
         "measuring": size.measure_bytes if config.evaluate else 0,
     }
 
@@ -154,6 +170,6 @@ def _require(budget: Budget, wanted: Mapping[str, int], config: EmbedConfig, siz
         budget.require(wanted)
     except BudgetError as error:
         better = choose_partitions(config, size)
-        enough = sum(_wanted(better, size, _most_slots(better)).values()) <= config.memory_bytes
-        hint = f"; or take --partitions {better.partitions}, which fit" if enough else ""
+        fits = _fits(better, size, _Room(_most_slots(better), True))
+        hint = f"; or take --partitions {better.partitions}, which fit" if fits else ""
         raise BudgetError(f"{error}{hint}", error.smallest_bytes) from None

@@ -8,7 +8,9 @@ anew from it on resuming and at the end.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,16 @@ class EmbedFolder(AnyRunFolder):
     def partitions(self) -> Path:
         """The folder of the partitions."""
         return self.path / "partitions"
+
+    @contextmanager
+    def edges(self) -> Iterator[Path]:
+        """A folder for the edges, which goes with what is in it; one that an earlier process left is used again."""
+        path = self.path / "edges"
+        path.mkdir(exist_ok=True)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path)
 
     def resume(self, config: EmbedConfig, dataset: Dataset) -> Commit | None:
         """Check that this is the same run and return where it stands; None: before its first commit."""

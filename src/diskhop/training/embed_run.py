@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -234,7 +235,8 @@ class EmbeddingRun:
         parts, config = self._parts, self._config
         shape = 2, -(-len(batch) // config.chunk_size), config.negatives
         negatives = sampler.draw(shape, batch, (self._epoch, number), parts.buffer.base)
-        loss = self._step.run(batch, negatives, _draws(config.seed, _DROPOUT, self._epoch, number), fixed)
+        draws = partial(_draws, config.seed, _DROPOUT, self._epoch, number)
+        loss = self._step.run(batch, negatives, draws, fixed)
         if not np.isfinite(loss):
             raise TrainingError(
                 f"the loss is {loss} in epoch {self._epoch}, batch {number & 0xFFFFFFFF} of phase {number >> 32}, with "

@@ -12,7 +12,7 @@ from diskhop.budget import Budget, parse_sizes
 from diskhop.dataset.dataset import Dataset
 from diskhop.embed_config import EmbedConfig
 from diskhop.embedding.buffer import PartitionBuffer
-from diskhop.embedding.edges import EdgeBuckets
+from diskhop.embedding.edges import EdgeBuckets, edges_bytes
 from diskhop.embedding.store import PartitionStore
 from diskhop.io.atomic import Injector
 from diskhop.io.engine import open_engine
@@ -99,11 +99,13 @@ def train_embeddings(
         moves = engine or open_engine(config.engine).engine
         store = PartitionStore(folder.partitions, layout, moves, commit.partitions if commit else (), injector)
         if commit is None:
-            store.require_room()
+            kept_bytes = edges_bytes(edges.num_train, edges.num_relations > 0) if plan.edges_on_disk else 0
+            store.require_room(kept_bytes)
         if not resume:
             folder.start(config, dataset)
         watcher.planned(plan)
-        buckets = EdgeBuckets(layout, edges.num_train, edges.num_relations > 0, edges.train)
+        columns = held.enter_context(folder.edges()) if plan.edges_on_disk else None
+        buckets = EdgeBuckets(layout, edges.num_train, edges.num_relations > 0, edges.train, columns)
         buffer = held.enter_context(PartitionBuffer(store, layout, plan.num_slots))
         run = EmbeddingRun(
             Parts(

@@ -1,0 +1,263 @@
+"""The comparisons of the Legend paper at a laptop's scale, its figures beside ours.
+
+    python benchmarks/paper_legend.py [--quick] [--dir FOLDER]
+
+Nothing is claimed. The paper trains on a GPU, from an NVMe disk that it drives itself: what can be compared is ratios.
+Its graphs are two kinds: TW has many edges for its nodes (|E| / |V|^2 = 8e-7), FM few (4e-8), so that moving partitions
+takes longer than training. Ours are Kronecker graphs of two densities with Dot, and random rows for the parts of a
+batch. Marius and GE2 are not run: BETA and COVER are their orders in our system, as in the paper's table 7, and a loop
+of torch's autograd stands for their gradients in table 10.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from diskhop._native import RowUpdater
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.generate import GraphConfig
+from diskhop.embedding.edges import EdgeRows
+from diskhop.embedding.negatives import NegativeSampler
+from diskhop.embedding.partitions import PartitionLayout
+from diskhop.embedding.step import Step, StepOptions, Table
+from diskhop.policies.orderings import ORDERS, prefetchable_share
+from diskhop.training import embed
+from embeddings import Autograd
+from papers import CpuClock, find_graph, print_table, sparkline
+from workloads import DEFAULT_FOLDER, evict
+
+DIM = 100
+# Table 8: I/O times, by partitions. COVER has them for powers of 4 alone.
+TABLE_8 = {
+    6: (8, None, 8),
+    8: (15, None, 16),
+    10: (24, None, 24),
+    12: (34, None, 36),
+    14: (48, None, 50),
+    16: (63, 80, 66),
+}
+# Table 6: epoch seconds without and with prefetching.
+TABLE_6 = {"TW": (235.0, 181.0), "FM": (271.2, 243.8)}
+# Table 7: epoch seconds.
+TABLE_7 = {
+    "TW": {"beta": 233.6, "cover": 276.6, "legend, no overlap": 235.0, "legend": 181.0},
+    "FM": {"beta": 273.8, "cover": 314.2, "legend, no overlap": 271.2, "legend": 243.8},
+}
+# Tables 5 and 10, TW: milliseconds of a batch, and of its gradients.
+TABLE_5 = {"Marius": 315.6, "GE2": 18.5, "Legend": 12.0}
+TABLE_10 = {"Marius": 16.0, "GE2": 16.3, "Legend": 10.5}
+# Figure 8, TW: mean utilisation of the GPU.
+FIGURE_8 = {"Marius": 57.63, "GE2": 59.85, "Legend": 96.79}
+
+
+class Scale(NamedTuple):
+    """How large all is: nodes, edges by the paper's graph that they stand for, negatives, batches that are timed."""
+
+    num_nodes: int
+    num_edges: dict[str, int]
+    num_negatives: int
+    num_batches: int
+
+
+WHOLE = Scale(2_000_000, {"TW": 12_000_000, "FM": 3_000_000}, 100, 5)
+QUICK = Scale(100_000, {"TW": 600_000, "FM": 150_000}, 50, 2)
+
+
+class Run(NamedTuple):
+    """An epoch. busy: shares of the cores' time, over the epoch."""
+
+    seconds: float
+    stall_seconds: float
+    moved_bytes: int
+    busy: list[float]
+
+
+class Bench:
+    """Trains an epoch, and keeps what came out."""
+
+    def __init__(self, folder: Path, scale: Scale, out: Callable[[str], None]) -> None:
+        self.scale = scale
+        self.out = out
+        self._folder = folder
+        self._runs: dict[tuple[str, str], Run] = {}
+
+    def graph(self, stands_for: str) -> Dataset:
+        """A graph of this density."""
+        num_nodes, num_edges = self.scale.num_nodes, self.scale.num_edges[stands_for]
+        config = GraphConfig(kind="kronecker", num_nodes=num_nodes, num_edges=num_edges, dim=0, num_classes=0, seed=3)
+        return find_graph(self._folder / f"embedded-{num_nodes}-{num_edges}", config)
+
+    def run(self, stands_for: str, name: str) -> Run:
+        """One epoch with an order; of the same one the same run."""
+        if (stands_for, name) not in self._runs:
+            self._runs[stands_for, name] = self._run(stands_for, name)
+        return self._runs[stands_for, name]
+
+    def _run(self, stands_for: str, name: str) -> Run:
+        order = name.removesuffix(", no overlap")
+        options: dict[str, Any] = (
+            {"partitions": 16, "buffer": 4} if order == "cover" else {"partitions": 8, "buffer": 3}
+        )
+        dataset, out = self.graph(stands_for), self._folder / "legend-run"
+        shutil.rmtree(out, ignore_errors=True)
+        evict(dataset)
+        with CpuClock() as clock:
+            result = embed(
+                dataset, out=out, model="dot", dim=DIM, batch_size=50_000, chunk_size=1000,
+                negatives=self.scale.num_negatives, epochs=1, evaluate=False, memory="4GB", partition_order=order,
+                overlap=name == order, seed=1, **options,
+            ).result  # fmt: skip
+            ended = time.monotonic()
+        shutil.rmtree(out)
+        (epoch,) = result["epochs"]
+        busy = clock.between(ended - epoch["seconds"], ended)["busy"]
+        return Run(epoch["seconds"], epoch["stall_seconds"], epoch["bytes_read"] + epoch["bytes_written"], busy)
+
+
+def table_8(out: Callable[[str], None]) -> None:
+    out("\nTable 8: partitions loaded in an epoch, the paper's / ours; the share of them that can be loaded ahead")
+    rows = {}
+    for num_partitions, of_paper in TABLE_8.items():
+        cells = []
+        for name, paper in zip(("beta", "cover", "legend", "searched"), (*of_paper, None), strict=True):
+            capacity = 4 if name == "cover" else 3
+            if name == "cover" and paper is None:
+                cells.append("-")
+                continue
+            states = ORDERS[name](num_partitions, capacity)
+            loads = capacity + sum(len(set(after) - set(before)) for before, after in pairwise(states))
+            # The paper counts the loads of its orders of 3 after the first state, of COVER all.
+            counted = loads if name == "cover" else loads - capacity
+            cells.append(f"{'-' if paper is None else paper} / {counted} ({prefetchable_share(states):.0%})")
+        rows[f"{num_partitions} partitions"] = cells
+    print_table(out, ["BETA", "COVER", "Legend's", "searched for (ours)"], rows)
+
+
+def table_6(bench: Bench) -> None:
+    bench.out("\nTable 6: seconds of an epoch without and with partitions that move beside training")
+    rows = {}
+    for graph, (without, with_it) in TABLE_6.items():
+        off, on = bench.run(graph, "legend, no overlap"), bench.run(graph, "legend")
+        rows[f"{graph}, ours"] = [*cells_of(off.seconds, on.seconds), f"{on.stall_seconds:.1f}"]
+        rows[f"{graph}, paper"] = [*cells_of(without, with_it), "-"]
+    print_table(bench.out, ["without", "with", "gain", "stalled"], rows)
+
+
+def cells_of(without: float, with_it: float) -> list[str]:
+    return [f"{without:.1f}", f"{with_it:.1f}", f"{without / with_it - 1:.1%}"]
+
+
+def table_7(bench: Bench) -> None:
+    bench.out("\nTable 7: seconds of an epoch by order, and of the fastest of the paper's, the paper's / ours")
+    names = ("beta", "cover", "legend, no overlap", "legend", "searched")
+    rows = {}
+    for graph, paper in TABLE_7.items():
+        ours = {name: bench.run(graph, name) for name in names}
+        rows[f"{graph}, ours"] = [f"{ours[name].seconds:.1f}" for name in names]
+        rows[f"{graph}, paper"] = [f"{paper[name]:.1f}" if name in paper else "-" for name in names]
+        rows[f"{graph}, of Legend's"] = [
+            f"{paper[name] / paper['legend']:.2f} / {ours[name].seconds / ours['legend'].seconds:.2f}"
+            if name in paper
+            else f"{ours[name].seconds / ours['legend'].seconds:.2f}"
+            for name in names
+        ]
+        rows[f"{graph}, GB moved"] = [f"{ours[name].moved_bytes / 1e9:.2f}" for name in names]
+    print_table(bench.out, list(names), rows)
+
+
+def tables_5_and_10(bench: Bench) -> None:
+    scale, out = bench.scale, bench.out
+    out("\nTables 5 and 10: milliseconds of a batch of 50,000 edges with Dot, by part, and of torch's autograd")
+    draws = np.random.default_rng(0)
+    batch_size, chunk_size, num_rows = 50_000, 1000, scale.num_nodes * 3 // 8
+    layout = PartitionLayout(scale.num_nodes, 8, DIM, 1)
+    options = StepOptions(
+        model="dot", loss="softmax", margin=0.0, lr=0.1, batch_size=batch_size, chunk_size=chunk_size,
+        num_negatives=scale.num_negatives, reciprocal=False, n3=0.0, l2=0.0, dropout=0.0,
+    )  # fmt: skip
+    values = draws.normal(0, 0.01, (num_rows, DIM)).astype(np.float32)
+    nodes = Table(values.copy(), np.zeros((num_rows, 1), np.float32))
+    step, updater = Step(options, nodes, None), RowUpdater(torch.get_num_threads())
+    plain = Autograd(values, np.zeros((1, DIM), np.float32))
+    sampler = NegativeSampler(layout, (0, 1, 2), 0.0, 0)
+    ends = draws.integers(0, num_rows, (2, 10 * batch_size))
+    edges = EdgeRows(ends[0], None, ends[1])
+    shape = 2, batch_size // chunk_size, scale.num_negatives
+    grads = torch.zeros(options.most_rows, DIM)
+    times: dict[str, list[float]] = {}
+
+    def clock(name: str, work: Callable[[], Any]) -> Any:
+        begin = time.perf_counter()
+        done = work()
+        times.setdefault(name, []).append(time.perf_counter() - begin)
+        return done
+
+    for number in range(scale.num_batches + 1):
+        batch = clock("edges", partial(edges.take, draws.integers(0, len(edges), batch_size)))
+        negatives = clock("negatives", partial(sampler.draw, shape, batch, (0, number), layout.start))
+        clock("step", partial(step.run, batch, negatives, torch.Generator().manual_seed))
+        rows = np.concatenate([batch.sources, batch.destinations, negatives.reshape(-1)])
+        # Gradients of 0: as many rows are sorted, summed up and looked at, and none is another afterwards.
+        clock("update", partial(updater.update, nodes.values, nodes.squares, rows, grads, 0.1, 1e-10))
+        with_relations = EdgeRows(batch.sources, np.zeros(batch_size, np.int32), batch.destinations)
+        clock("autograd", partial(plain.run, with_relations, negatives, chunk_size, "dot"))
+    found = {name: 1e3 * median(each[1:]) for name, each in times.items()}
+    whole = found["edges"] + found["negatives"] + found["step"]
+    print_table(
+        out,
+        ["edges", "negatives", "gradients", "update", "batch"],
+        {
+            "ours": [
+                f"{each:.1f}"
+                for each in (
+                    found["edges"], found["negatives"], found["step"] - found["update"], found["update"], whole,
+                )
+            ],
+            "autograd": ["-", "-", "-", "-", f"{found['autograd']:.1f}"],
+        },
+    )  # fmt: skip
+    out("the paper, TW, a batch: " + ", ".join(f"{name} {each} ms" for name, each in TABLE_5.items()))
+    out("the paper, TW, its gradients: " + ", ".join(f"{name} {each} ms" for name, each in TABLE_10.items()))
+
+
+def figure_8(bench: Bench) -> None:
+    bench.out("\nFigure 8: how busy the processor is over an epoch (in the paper the GPU, on TW)")
+    for graph in TABLE_6:
+        for name in ("beta", "cover", "legend, no overlap", "searched"):
+            busy = bench.run(graph, name).busy
+            bench.out(f"{graph} {name:20} {fmean(busy) if busy else 0:6.1%} {sparkline(busy) if busy else ''}")
+    bench.out("the paper: " + ", ".join(f"{name} {share} %" for name, share in FIGURE_8.items()))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="in a minute, to see that it works")
+    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where graphs and runs are kept: 6 GB")
+    arguments = parser.parse_args()
+
+    def out(line: str) -> None:
+        print(line, flush=True)
+
+    bench = Bench(arguments.dir, QUICK if arguments.quick else WHOLE, out)
+    table_8(out)
+    table_6(bench)
+    table_7(bench)
+    tables_5_and_10(bench)
+    figure_8(bench)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

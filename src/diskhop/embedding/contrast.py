@@ -1,0 +1,108 @@
+"""A chunk's edges against its negatives at one of their sides: losses, and gradients of all that was scored."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from diskhop._native import has_product_softmax, product_softmax
+from diskhop.embedding.against import KINDS, Kind
+from diskhop.embedding.losses import LOSSES, Loss
+from diskhop.embedding.scores import Against
+
+# Whether the edge's own score is in the softmax: these losses' scores need not leave the caches (Legend, section 6).
+_SOFTMAXES = {"contrastive": False, "softmax": True}
+
+
+class Chunk(NamedTuple):
+    """queries (C, dim); wanted (C, dim): the nodes that go with them; negatives (K, dim); which rows those are, int64.
+
+    of_wanted (C, dim): gradients, added to. of_negatives (K, dim): filled.
+    """
+
+    queries: Tensor
+    wanted: Tensor
+    negatives: Tensor
+    wanted_rows: Tensor
+    negative_rows: Tensor
+    of_wanted: Tensor
+    of_negatives: Tensor
+
+
+class Contrast(Protocol):
+    """By any number of threads at once. A negative that is the node wanted is left out."""
+
+    def __call__(self, chunk: Chunk) -> tuple[float, Tensor]:
+        """The sum of the losses, and the queries' gradients."""
+
+
+class ProductSoftmax:
+    """Softmax losses of scores that are products, in the core: a block of scores at a time."""
+
+    def __init__(self, *, with_positive: bool) -> None:
+        self._with_positive = with_positive
+
+    def __call__(self, chunk: Chunk) -> tuple[float, Tensor]:
+        """See Contrast."""
+        of_queries, losses = torch.empty_like(chunk.queries), torch.empty(len(chunk.queries))
+        product_softmax(
+            chunk.queries, chunk.wanted, chunk.negatives, chunk.wanted_rows, chunk.negative_rows,
+            of_queries, chunk.of_wanted, chunk.of_negatives, losses, self._with_positive,
+        )  # fmt: skip
+        return float(losses.sum()), of_queries
+
+
+class AnyContrast:
+    """Any kind of scores, any loss. chunk_size, num_negatives: the most there are."""
+
+    def __init__(self, kind: Kind, loss: Loss, margin: float, chunk_size: int, num_negatives: int) -> None:
+        self._kind, self._loss, self._margin = kind, loss, margin
+        self._shape = chunk_size, num_negatives
+        self._scratch = threading.local()
+
+    def __call__(self, chunk: Chunk) -> tuple[float, Tensor]:
+        """See Contrast."""
+        kind, queries = self._kind, chunk.queries
+        scores, kept_scores = self._memory(len(queries))
+        positives = kind.pairs(queries, chunk.wanted)
+        kind.matrix(queries, chunk.negatives, scores)
+        if kind.keeps_scores:
+            kept_scores.copy_(scores)
+        _mask(scores, chunk.wanted_rows, chunk.negative_rows)
+        found = self._loss(scores, positives, self._margin)
+        of_queries = torch.empty_like(queries)
+        kind.matrix_backward(scores, kept_scores, queries, chunk.negatives, of_queries, chunk.of_negatives)
+        by_pairs, of_wanted = kind.pairs_backward(found.of_positives, positives, queries, chunk.wanted)
+        of_queries += by_pairs
+        chunk.of_wanted.add_(of_wanted)
+        return float(found.losses.sum()), of_queries
+
+    def _memory(self, num_queries: int) -> tuple[Tensor, Tensor]:
+        """For scores and a copy of them: the thread's own, made once."""
+        if not hasattr(self._scratch, "scores"):
+            self._scratch.scores = torch.empty(self._shape)
+            self._scratch.kept = torch.empty(self._shape) if self._kind.keeps_scores else self._scratch.scores
+        return self._scratch.scores[:num_queries], self._scratch.kept[:num_queries]
+
+
+def choose_contrast(against: Against, loss: str, margin: float, chunk_size: int, num_negatives: int) -> Contrast:
+    """The one for these, for chunks of at most so many edges."""
+    if against == "dot" and loss in _SOFTMAXES and has_product_softmax():
+        return ProductSoftmax(with_positive=_SOFTMAXES[loss])
+    return AnyContrast(KINDS[against], LOSSES[loss], margin, chunk_size, num_negatives)
+
+
+def _mask(scores: Tensor, wanted_rows: Tensor, negative_rows: Tensor) -> None:
+    """Set the score of a negative that is the node wanted to -inf: there are few, which sorting finds."""
+    ordered, order = negative_rows.sort()
+    first = torch.searchsorted(ordered, wanted_rows)
+    count = torch.searchsorted(ordered, wanted_rows, right=True) - first
+    edges = count.nonzero().flatten()
+    while len(edges):
+        scores[edges, order[first[edges]]] = -torch.inf
+        first[edges] += 1
+        count[edges] -= 1
+        edges = edges[count[edges] > 0]
