@@ -39,8 +39,7 @@ inline int limit_library_threads(int num_threads) {
   return before;
 }
 
-inline constexpr MatrixProducts loops{.of_floats = loops_gemm<float>,
-                                      .of_bfloat16 = loops_gemm<Bfloat16>,
-                                      .limit_threads = limit_library_threads};
+inline constexpr MatrixProducts loops{
+    .of_floats = loops_gemm<float>, .of_bfloat16 = loops_gemm<Bfloat16>, .limit_threads = limit_library_threads};
 
 }  // namespace diskhop::testing
