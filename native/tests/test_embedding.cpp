@@ -354,8 +354,12 @@ struct ChunkCase {
   std::vector<float> queries = some_values<float>(num_queries * dim, 1, 0.0F);
   std::vector<float> wanted = some_values<float>(num_queries * dim, 2, 0.0F);
   std::vector<float> negatives = some_values<float>(num_negatives * dim, 3, 0.0F);
-  std::vector<std::int64_t> wanted_rows = some_rows(num_queries, 4);
-  std::vector<std::int64_t> negative_rows = some_rows(num_negatives, 5);
+  std::vector<std::int64_t> wanted_nodes = some_nodes(num_queries, 4);
+  std::vector<std::int64_t> negative_nodes = some_nodes(num_negatives, 5);
+  // Of every query two nodes are known, or as many as a hub's: more than there may be negatives.
+  std::vector<std::int64_t> known = {};
+  std::vector<std::int64_t> begins = {};
+  std::vector<std::int64_t> ends = {};
   // What was there before must not matter, but where it is added to.
   std::vector<float> query_grads = some_values<float>(queries.size(), 6, 0.0F);
   std::vector<float> wanted_grads = some_values<float>(queries.size(), 7, 0.0F);
@@ -363,11 +367,29 @@ struct ChunkCase {
   std::vector<float> losses = std::vector<float>(num_queries, 9.0F);
 
   // Of few nodes: some negatives are the same node, and the node wanted.
-  static std::vector<std::int64_t> some_rows(std::size_t count, unsigned seed) {
+  static std::vector<std::int64_t> some_nodes(std::size_t count, unsigned seed) {
     std::mt19937 random(seed);
-    std::vector<std::int64_t> rows(count);
-    for (std::int64_t& row : rows) row = static_cast<std::int64_t>(random() % 7) << 33;
-    return rows;
+    std::vector<std::int64_t> nodes(count);
+    for (std::int64_t& node : nodes) node = static_cast<std::int64_t>(random() % 7) << 33;
+    return nodes;
+  }
+
+  // Those of query i are nodes i, i + 1, ... of those that some_nodes() has.
+  void know(std::size_t count) {
+    for (std::size_t query = 0; query < num_queries; ++query) {
+      begins.push_back(static_cast<std::int64_t>(known.size()));
+      for (std::size_t number = 0; number < count; ++number) {
+        known.push_back(static_cast<std::int64_t>(query % 5 + number) << 33);
+      }
+      ends.push_back(static_cast<std::int64_t>(known.size()));
+    }
+  }
+  [[nodiscard]] bool is_left_out(std::size_t query, std::size_t node) const {
+    const auto is_known = [&] {
+      return std::find(known.begin() + begins[query], known.begin() + ends[query], negative_nodes[node]) !=
+             known.begin() + ends[query];
+    };
+    return negative_nodes[node] == wanted_nodes[query] || (!begins.empty() && is_known());
   }
 
   [[nodiscard]] ProductChunk chunk() {
@@ -375,8 +397,8 @@ struct ChunkCase {
     return {.queries = of(queries),
             .wanted = of(wanted),
             .negatives = of(negatives),
-            .wanted_rows = wanted_rows,
-            .negative_rows = negative_rows,
+            .left_out =
+                {.wanted = wanted_nodes, .negatives = negative_nodes, .known = known, .begins = begins, .ends = ends},
             .query_grads = matrix(query_grads, dim),
             .wanted_grads = matrix(wanted_grads, dim),
             .negative_grads = matrix(negative_grads, dim),
@@ -403,7 +425,7 @@ struct ChunkCase {
       double total = with_positive ? std::exp(positive) : 0;
       std::vector<double> powers(num_negatives);
       for (std::size_t node = 0; node < num_negatives; ++node) {
-        if (negative_rows[node] == wanted_rows[query]) continue;
+        if (is_left_out(query, node)) continue;
         powers[node] = std::exp(product(negatives, query, node));
         total += powers[node];
       }
@@ -431,23 +453,30 @@ struct ChunkCase {
   }
 };
 
+void check_case(const ChunkCase& before) {
+  ChunkCase first = before;
+  first.run(InstructionSet::portable);
+  before.check_against_definition(first);
+  for (const InstructionSet instructions : supported_instruction_sets()) {
+    ChunkCase again = before;
+    again.run(instructions);
+    check(same_bits(again.losses, first.losses) && same_bits(again.query_grads, first.query_grads) &&
+              same_bits(again.wanted_grads, first.wanted_grads) &&
+              same_bits(again.negative_grads, first.negative_grads),
+          "the same bits");
+  }
+}
+
 void chunks_are_as_defined() {
   for (const bool with_positive : {false, true}) {
     for (const std::size_t dim : {1, 15, 16, 40}) {
       for (const std::size_t num_negatives : {1, 2, 31, 20'000}) {  // of the last, blocks have 16 rows
         for (const std::size_t num_queries : {0, 1, 16, 33}) {
           if (num_negatives > 100 && dim > 1) continue;  // the loops are slow
-          const ChunkCase before{num_queries, num_negatives, dim, with_positive};
-          ChunkCase first = before;
-          first.run(InstructionSet::portable);
-          before.check_against_definition(first);
-          for (const InstructionSet instructions : supported_instruction_sets()) {
-            ChunkCase again = before;
-            again.run(instructions);
-            check(same_bits(again.losses, first.losses) && same_bits(again.query_grads, first.query_grads) &&
-                      same_bits(again.wanted_grads, first.wanted_grads) &&
-                      same_bits(again.negative_grads, first.negative_grads),
-                  "the same bits");
+          for (const std::size_t num_known : {0, 2, 4}) {
+            ChunkCase before{num_queries, num_negatives, dim, with_positive};
+            if (num_known > 0) before.know(num_known);
+            check_case(before);
           }
         }
       }
@@ -464,12 +493,24 @@ void chunks_that_do_not_fit_are_refused() {
   };
   refuses("fewer nodes wanted", [](ChunkCase& made) { made.wanted.resize(6); });
   refuses("fewer gradients", [](ChunkCase& made) { made.query_grads.resize(6); });
-  refuses("fewer rows", [](ChunkCase& made) { made.negative_rows.resize(2); });
+  refuses("fewer nodes", [](ChunkCase& made) { made.negative_nodes.resize(2); });
+  refuses("fewer ends than begins", [](ChunkCase& made) {
+    made.know(2);
+    made.ends.pop_back();
+  });
+  refuses("known nodes that are not there", [](ChunkCase& made) {
+    made.know(2);
+    made.known.pop_back();
+  });
+  refuses("an end before its begin", [](ChunkCase& made) {
+    made.know(2);
+    std::swap(made.begins[1], made.ends[1]);
+  });
   refuses("more losses", [](ChunkCase& made) { made.losses.resize(5); });
   refuses("no negatives", [](ChunkCase& made) {
     made.negatives.clear();
     made.negative_grads.clear();
-    made.negative_rows.clear();
+    made.negative_nodes.clear();
   });
 }
 

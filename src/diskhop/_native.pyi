@@ -419,6 +419,13 @@ def contrastive_softmax(
     those in the sum. A score of +inf or not a number gives a loss that is not finite.
     """
 
+def mask_scores(left_out: tuple[Any, Any, Any, Any, Any], scores: Any) -> None:
+    """Set scores (C, K) of negatives that do not count to -inf.
+
+    left_out: int64, wanted (C): the node that each row wants; negatives (K): the nodes of columns; known, of all rows:
+    other nodes that are right, of row i ascending from begins[i] to ends[i]; begins (C) and ends (C), or none of all.
+    """
+
 def has_product_softmax() -> bool:
     """Whether product_softmax() works: torch is loaded, and has MKL."""
 
@@ -426,8 +433,7 @@ def product_softmax(
     queries: Any,
     wanted: Any,
     negatives: Any,
-    wanted_rows: Any,
-    negative_rows: Any,
+    left_out: tuple[Any, Any, Any, Any, Any],
     query_grads: Any,
     wanted_grads: Any,
     negative_grads: Any,
@@ -436,8 +442,8 @@ def product_softmax(
 ) -> None:
     """Fill losses (C), query_grads (C, dim), negative_grads (K, dim), and add to wanted_grads (C, dim).
 
-    Scores are products of queries (C, dim) with wanted (C, dim) and with negatives (K, dim); a negative whose row,
-    int64 (K), is that of the node wanted, int64 (C), is left out. By the calling thread alone.
+    Scores are products of queries (C, dim) with wanted (C, dim) and with negatives (K, dim), but of those left out, as
+    for mask_scores(). By the calling thread alone.
     """
 
 DistanceKind = Literal["l1", "modulus"]

@@ -27,12 +27,13 @@ class EmbedConfig:
     model, dim, loss, margin (of losses that have one), dropout, reciprocal, n3, l2: see embedding/. adagrad: a sum of
     squares for each row or each element. init_scale: standard deviation of what embeddings begin with. batch_size:
     edges; chunk_size: of them that share negatives, `negatives` at each side, degree_negatives: the share that is drawn
-    by degree. epochs. partitions; buffer: how many are in memory at once; partition_order: how they pass through;
-    assignment: of nodes to them, random or by input. commit_states: from one commit to the next, besides the end of an
-    epoch; 0 for none. evaluate: on validation edges after every `eval_every` epochs, and on test edges at the end, by
-    at most eval_edges of each against eval_candidates nodes. valid_share, test_share: of edges, where the dataset has
-    no such parts. seed: of everything that is drawn. memory_bytes: the budget. overlap: partitions move while others
-    are trained. engine, threads: how, never what.
+    by degree; mask_known: those that make an edge of the training set do not count. epochs. partitions; buffer: how
+    many are in memory at once; partition_order: how they pass through; assignment: of nodes to them, random or by
+    input. commit_states: from one commit to the next, besides the end of an epoch; 0 for none. evaluate: on validation
+    edges after every `eval_every` epochs, and on test edges at the end, by at most eval_edges of each against
+    eval_candidates nodes. valid_share, test_share: of edges, where the dataset has no such parts. seed: of everything
+    that is drawn. memory_bytes: the budget. overlap: partitions move while others are trained. engine, threads: how,
+    never what.
     """
 
     RULES: ClassVar[Mapping[str, Rule]] = {
@@ -65,6 +66,7 @@ class EmbedConfig:
     chunk_size: int
     negatives: int
     degree_negatives: float = 0.0
+    mask_known: bool = False
     reciprocal: bool = False
     n3: float = 0.0
     l2: float = 0.0

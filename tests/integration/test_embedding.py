@@ -141,6 +141,21 @@ def test_what_is_damaged_is_not_trained(dataset: Dataset, folder: Path) -> None:
         train_embeddings(dataset, embed_config(), folder / "run", resume=True)
 
 
+def test_negatives_that_make_known_edges_are_left_out(folder: Path) -> None:
+    # Nodes have several neighbours here: what is left out shows in the losses.
+    graph, found = small_graph(folder / "sbm"), {}
+    options: dict[str, dict[str, Any]] = {
+        "all": {"mask_known": False},
+        "unknown": {"mask_known": True},
+        "again": {"mask_known": True, "threads": 2, "overlap": False},
+    }
+    for name, changes in options.items():
+        config = embed_config(model="dot", negatives=200, valid_share=0.1, epochs=1, **changes)
+        train_embeddings(graph, config, folder / name)
+        found[name] = committed_bytes(folder / name)
+    assert found["unknown"] == found["again"] != found["all"]
+
+
 def test_a_loss_that_is_not_finite_keeps_the_last_commit(dataset: Dataset, folder: Path) -> None:
     config = embed_config(model="distmult", loss="contrastive", lr=1e30, epochs=50)
     with pytest.raises(TrainingError, match=r"the loss is .* in epoch \d+, batch \d+ .* learning rate 1e\+30"):

@@ -18,8 +18,10 @@ from diskhop._native import (
     distance_scores,
     distance_scores_backward,
     has_product_softmax,
+    mask_scores,
     product_softmax,
 )
+from diskhop.embedding.contrast import LeftOut
 
 Floats = NDArray[np.float32]
 Kind = Literal["l1", "modulus"]
@@ -261,6 +263,45 @@ needs_products = pytest.mark.skipif(not has_product_softmax(), reason="this buil
 
 
 @needs_products
+def some_left_out(
+    num_queries: int, num_negatives: int, num_nodes: int, most_known: int, draws: torch.Generator
+) -> LeftOut:
+    wanted, negatives = (torch.randint(num_nodes, (count,), generator=draws) for count in (num_queries, num_negatives))
+    if not most_known:
+        return LeftOut(wanted, negatives)
+    sizes = torch.randint(most_known + 1, (num_queries,), generator=draws)
+    known = [torch.empty(0, dtype=torch.int64)]
+    known += [torch.randint(num_nodes, (size,), generator=draws).sort().values for size in sizes.tolist()]
+    ends = sizes.cumsum(0)
+    return LeftOut(wanted, negatives, torch.cat(known), ends - sizes, ends)
+
+
+def is_left_out(left_out: LeftOut) -> torch.Tensor:
+    is_none = left_out.wanted[:, None] == left_out.negatives[None]
+    for row, (begin, end) in enumerate(zip(left_out.begins.tolist(), left_out.ends.tolist(), strict=True)):
+        is_none[row] |= torch.isin(left_out.negatives, left_out.known[begin:end])
+    return is_none
+
+
+@settings(deadline=None)
+@given(
+    num_queries=st.integers(0, 40),
+    num_negatives=st.integers(1, 40),
+    num_nodes=st.sampled_from([1, 3, 1000]),
+    most_known=st.sampled_from([0, 2, 100]),
+    seed=SEEDS,
+)
+def test_scores_that_do_not_count_are_masked(
+    num_queries: int, num_negatives: int, num_nodes: int, most_known: int, seed: int
+) -> None:
+    draws = torch.Generator().manual_seed(seed)
+    left_out = some_left_out(num_queries, num_negatives, num_nodes, most_known, draws)
+    scores = torch.randn(num_queries, num_negatives, generator=draws)
+    wanted = scores.masked_fill(is_left_out(left_out), -torch.inf)
+    mask_scores(left_out, scores)
+    assert torch.equal(scores, wanted)
+
+
 @settings(deadline=None)
 @given(
     num_queries=st.integers(1, 70),
@@ -268,16 +309,17 @@ needs_products = pytest.mark.skipif(not has_product_softmax(), reason="this buil
     dim=DIMS,
     with_positive=st.booleans(),
     num_nodes=st.sampled_from([1, 3, 1000]),
+    most_known=st.sampled_from([0, 2, 100]),
     seed=SEEDS,
 )
 def test_a_chunks_losses_and_gradients_are_autograds(
-    num_queries: int, num_negatives: int, dim: int, with_positive: bool, num_nodes: int, seed: int
+    num_queries: int, num_negatives: int, dim: int, with_positive: bool, num_nodes: int, most_known: int, seed: int
 ) -> None:
     draws = torch.Generator().manual_seed(seed)
     # Scores of the size of 1.
     queries, wanted = (torch.randn(num_queries, dim, generator=draws) / dim**0.25 for _ in range(2))
     negatives = torch.randn(num_negatives, dim, generator=draws) / dim**0.25
-    wanted_rows, negative_rows = (torch.randint(num_nodes, (n,), generator=draws) for n in (num_queries, num_negatives))
+    left_out = some_left_out(num_queries, num_negatives, num_nodes, most_known, draws)
     of_queries, of_wanted, of_negatives = (
         torch.full_like(queries, 9),
         torch.ones_like(wanted),
@@ -285,13 +327,13 @@ def test_a_chunks_losses_and_gradients_are_autograds(
     )
     losses = torch.full((num_queries,), 9.0)
     product_softmax(
-        queries, wanted, negatives, wanted_rows, negative_rows,
+        queries, wanted, negatives, left_out,
         of_queries, of_wanted, of_negatives, losses, with_positive,
     )  # fmt: skip
 
     exact = [each.double().requires_grad_() for each in (queries, wanted, negatives)]
     positives = (exact[0] * exact[1]).sum(1)
-    scores = (exact[0] @ exact[2].T).masked_fill(wanted_rows[:, None] == negative_rows[None], -torch.inf)
+    scores = (exact[0] @ exact[2].T).masked_fill(is_left_out(left_out), -torch.inf)
     if with_positive:
         scores = torch.cat([scores, positives[:, None]], 1)
     has_any = (scores > -torch.inf).any(1)

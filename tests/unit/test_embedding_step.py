@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from diskhop.embedding.edges import EdgeRows
+from diskhop.embedding.known import KnownEdges
 from diskhop.embedding.losses import LOSSES
 from diskhop.embedding.scores import SCORES
 from diskhop.embedding.step import Step, StepOptions, Table
@@ -85,9 +87,14 @@ def loss_of(name: str, positives: Tensor, negatives: Tensor, margin: float) -> T
 
 
 def oracle(
-    options: StepOptions, nodes: Table, relations: Table | None, edges: EdgeRows, negatives: np.ndarray
+    options: StepOptions,
+    nodes: Table,
+    relations: Table | None,
+    edges: EdgeRows,
+    negatives: np.ndarray,
+    known: Iterable[tuple[int, int, int]] = (),
 ) -> tuple[float, list[tuple[Tensor, Tensor]]]:
-    """The loss, and gradients as (values, by autograd) of nodes and relations."""
+    """The loss, and gradients as (values, by autograd) of nodes and relations. known: triples."""
     values = torch.tensor(nodes.values, dtype=torch.float64, requires_grad=True)
     of_relations = (
         None if relations is None else torch.tensor(relations.values, dtype=torch.float64, requires_grad=True)
@@ -124,6 +131,15 @@ def oracle(
                 )
             wanted = (destinations if side == 0 else sources)[rows]
             scores = scores.masked_fill(wanted[:, None] == drawn[None], -torch.inf)
+            asked = (sources if side == 0 else destinations)[rows].tolist()
+            by_relation = [0] * len(asked) if edges.relations is None else edges.relations[rows].tolist()
+            for source, relation_number, destination in known:
+                for row, (node, number_of_relation) in enumerate(zip(asked, by_relation, strict=True)):
+                    known_asked, answer = (source, destination) if side == 0 else (destination, source)
+                    if (node, number_of_relation) == (known_asked, relation_number):
+                        scores = scores.masked_fill(
+                            (torch.arange(len(asked)) == row)[:, None] & (drawn == answer)[None], -torch.inf
+                        )
             total = total + loss_of(options.loss, positives, scores, options.margin).sum()
         penalty = penalty + sum(
             options.l2 / 2 * each.square().sum() + options.n3 / 3 * each.abs().pow(3).sum() for each in (s, t)
@@ -166,12 +182,55 @@ def test_weights_of_cubes_and_squares_are_in_the_gradient(model: str) -> None:
     check(make_options(model=model, n3=0.1, l2=0.05), 1)
 
 
-def check(options: StepOptions, state_dim: int) -> None:
-    nodes, relations = make_tables(options, state_dim)
+@pytest.mark.parametrize("model", SCORES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_negatives_that_make_a_known_edge_do_not_count(model: str, loss: str) -> None:
+    options = make_options(model=model, loss=loss)
     edges, negatives = make_batch(options)
+    if not SCORES[model].uses_relations:
+        edges = EdgeRows(edges.sources, None, edges.destinations)
+    draws = np.random.default_rng(2)
+    known = draws.integers(0, NUM_NODES, (600, 3))
+    known[:, 1] %= NUM_RELATIONS if SCORES[model].uses_relations else 1
+    check(options, 1, edges, negatives, known)
+
+
+def check(
+    options: StepOptions,
+    state_dim: int,
+    edges: EdgeRows | None = None,
+    negatives: np.ndarray | None = None,
+    known: np.ndarray | None = None,
+) -> None:
+    nodes, relations = make_tables(options, state_dim)
+    if edges is None or negatives is None:
+        edges, negatives = make_batch(options)
+    of_batch = None
+    if known is not None:
+        # Nodes' places are other numbers than their rows, in the same order as none of these.
+        places = np.random.default_rng(3).permutation(NUM_NODES) + 100
+        sources, of_relations, destinations = places[known[:, 0]], known[:, 1], places[known[:, 2]]
+        made = KnownEdges(
+            len(known),
+            0 if edges.relations is None else NUM_RELATIONS,
+            lambda: iter(
+                [
+                    (part[0], None if edges.relations is None else part[1], part[2])
+                    for part in (
+                        (sources[:250], of_relations[:250], destinations[:250]),
+                        (sources[250:], of_relations[250:], destinations[250:]),
+                    )
+                ]
+            ),
+        )
+        rows = np.concatenate([edges.sources, edges.destinations, negatives.reshape(-1)])
+        of_batch = made.of_batch(places[rows], edges.relations, len(edges))
     before = [(table.values.copy(), table.squares.copy()) for table in (nodes, relations) if table is not None]
-    loss, gradients = oracle(options, nodes, relations, edges, negatives)
-    assert Step(options, nodes, relations).run(edges, negatives, no_draws) == pytest.approx(loss, rel=1e-5)
+    triples = () if known is None else set(map(tuple, known.tolist()))
+    loss, gradients = oracle(options, nodes, relations, edges, negatives, triples)
+    assert Step(options, nodes, relations).run(edges, negatives, no_draws, (), of_batch) == pytest.approx(
+        loss, rel=1e-5
+    )
     tables = [table for table in (nodes, relations) if table is not None]
     for table, (_, squares), (values, grad) in zip(tables, before, gradients, strict=True):
         wanted, wanted_squares = adagrad(values, grad, squares, options.lr)

@@ -63,21 +63,33 @@ void contrastive_softmax(const Matrix<float>& scores, std::span<const float> pos
                          std::span<float> losses, bool with_positive, unsigned num_threads,
                          InstructionSet instructions = best_instruction_set());
 
+/// Negatives that do not count for an edge: the node wanted, and others that are known to be right; nodes by any
+/// numbers.
+struct LeftOut {
+  std::span<const std::int64_t> wanted;     // (C)
+  std::span<const std::int64_t> negatives;  // (K)
+  std::span<const std::int64_t> known;      // for edge i, ascending, from begins[i] to ends[i]
+  std::span<const std::int64_t> begins;     // (C), or none: nothing else is known
+  std::span<const std::int64_t> ends;
+};
+
+/// scores (C, K) of negatives that do not count = -inf. Throws std::invalid_argument where sizes do not fit each other.
+void mask_scores(const LeftOut& left_out, const Matrix<float>& scores);
+
 /// Edges of a chunk at one of their sides, by queries (C, dim) whose scores are products with the nodes wanted (C, dim)
-/// and with negatives (K, dim), at least one; all rows lie together. wanted_rows, negative_rows: which nodes those are.
+/// and with negatives (K, dim), at least one; all rows lie together.
 struct ProductChunk {
   Matrix<const float> queries;
   Matrix<const float> wanted;
   Matrix<const float> negatives;
-  std::span<const std::int64_t> wanted_rows;
-  std::span<const std::int64_t> negative_rows;
+  LeftOut left_out;
   Matrix<float> query_grads;     // filled
   Matrix<float> wanted_grads;    // added to
   Matrix<float> negative_grads;  // filled
   std::span<float> losses;       // filled
 };
 
-/// contrastive_softmax() of a chunk's scores, a negative that is the node wanted being left out, and all gradients:
+/// contrastive_softmax() of a chunk's scores, without negatives that are left out, and all gradients:
 /// block by block of scores that stay in a core's cache. By the calling thread alone. Throws std::invalid_argument
 /// where sizes do not fit each other, std::bad_alloc.
 void product_softmax(const MatrixProducts& products, const ProductChunk& chunk, bool with_positive,

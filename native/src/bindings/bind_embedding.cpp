@@ -1,7 +1,9 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
 
+#include <array>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -66,9 +68,26 @@ void softmax_arrays(const AnyMatrix& scores, const AnyConstVector& positives, co
 
 bool has_product_softmax() { return find_mkl().has_value(); }
 
+// (wanted, negatives, known, begins, ends)
+using LeftOutNodes = std::array<AnyConstVector, 5>;
+
+LeftOut as_left_out(const LeftOutNodes& nodes) {
+  return {.wanted = as_vector<const std::int64_t>(nodes[0], "wanted"),
+          .negatives = as_vector<const std::int64_t>(nodes[1], "negatives"),
+          .known = as_vector<const std::int64_t>(nodes[2], "known"),
+          .begins = as_vector<const std::int64_t>(nodes[3], "begins"),
+          .ends = as_vector<const std::int64_t>(nodes[4], "ends")};
+}
+
+void mask_arrays(const LeftOutNodes& left_out, const AnyMatrix& scores) {
+  const LeftOut nodes = as_left_out(left_out);
+  const auto masked = as_matrix<float>(scores, "scores");
+  const nb::gil_scoped_release unlocked;
+  mask_scores(nodes, masked);
+}
+
 void product_softmax_arrays(const AnyConstMatrix& queries, const AnyConstMatrix& wanted,
-                            const AnyConstMatrix& negatives, const AnyConstVector& wanted_rows,
-                            const AnyConstVector& negative_rows, const AnyMatrix& query_grads,
+                            const AnyConstMatrix& negatives, const LeftOutNodes& left_out, const AnyMatrix& query_grads,
                             const AnyMatrix& wanted_grads, const AnyMatrix& negative_grads, const AnyVector& losses,
                             bool with_positive) {
   static const std::optional<MatrixProducts> products = find_mkl();
@@ -76,8 +95,7 @@ void product_softmax_arrays(const AnyConstMatrix& queries, const AnyConstMatrix&
   const ProductChunk chunk{.queries = as_matrix<const float>(queries, "queries"),
                            .wanted = as_matrix<const float>(wanted, "wanted"),
                            .negatives = as_matrix<const float>(negatives, "negatives"),
-                           .wanted_rows = as_vector<const std::int64_t>(wanted_rows, "wanted_rows"),
-                           .negative_rows = as_vector<const std::int64_t>(negative_rows, "negative_rows"),
+                           .left_out = as_left_out(left_out),
                            .query_grads = as_matrix<float>(query_grads, "query_grads"),
                            .wanted_grads = as_matrix<float>(wanted_grads, "wanted_grads"),
                            .negative_grads = as_matrix<float>(negative_grads, "negative_grads"),
@@ -121,11 +139,13 @@ void bind_embedding(nb::module_& module) {
   module.def("contrastive_softmax", &softmax_arrays, "scores"_a.noconvert(), "positives"_a.noconvert(),
              "positive_grads"_a.noconvert(), "losses"_a.noconvert(), "with_positive"_a, "num_threads"_a,
              "Losses against negatives, and their gradients in place of the scores; see embedding.hpp.");
+  module.def("mask_scores", &mask_arrays, "left_out"_a, "scores"_a.noconvert(),
+             "Set scores of negatives that do not count to -inf; see embedding.hpp.");
   module.def("has_product_softmax", &has_product_softmax, "Whether torch's library has the products.");
   module.def("product_softmax", &product_softmax_arrays, "queries"_a.noconvert(), "wanted"_a.noconvert(),
-             "negatives"_a.noconvert(), "wanted_rows"_a.noconvert(), "negative_rows"_a.noconvert(),
-             "query_grads"_a.noconvert(), "wanted_grads"_a.noconvert(), "negative_grads"_a.noconvert(),
-             "losses"_a.noconvert(), "with_positive"_a, "Losses and gradients of a chunk; see embedding.hpp.");
+             "negatives"_a.noconvert(), "left_out"_a, "query_grads"_a.noconvert(), "wanted_grads"_a.noconvert(),
+             "negative_grads"_a.noconvert(), "losses"_a.noconvert(), "with_positive"_a,
+             "Losses and gradients of a chunk; see embedding.hpp.");
   module.def("distance_scores", &distance_arrays, "queries"_a.noconvert(), "points"_a.noconvert(), "kind"_a,
              "scores"_a.noconvert(), "num_threads"_a, "Scores that are distances; see embedding.hpp.");
   module.def("distance_scores_backward", &distance_arrays_backward, "queries"_a.noconvert(), "points"_a.noconvert(),

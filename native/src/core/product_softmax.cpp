@@ -1,13 +1,12 @@
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <stdexcept>
-#include <vector>
 
 #include "diskhop/buffer.hpp"
 #include "diskhop/embedding.hpp"
 #include "instruction_sets.hpp"
 #include "layer_products.hpp"
+#include "left_out.hpp"
 #include "vectors.hpp"
 
 namespace diskhop {
@@ -22,41 +21,6 @@ PooledBuffer take_scratch(std::size_t num_floats) {
   static BufferPool pool(std::size_t{64} << 20);
   return {pool, num_floats * sizeof(float)};
 }
-
-// Where among the negatives a node is, by a table of their numbers: each in the first free place from its own on.
-class NegativePlaces {
- public:
-  explicit NegativePlaces(std::span<const std::int64_t> rows)
-      : rows_(rows),
-        shift_(64 - static_cast<int>(std::bit_width(2 * rows.size() - 1))),
-        places_(std::size_t{1} << (64 - shift_), none) {
-    for (std::size_t column = 0; column < rows.size(); ++column) {
-      std::size_t place = first_place(rows[column]);
-      while (places_[place] != none) place = after(place);
-      places_[place] = static_cast<std::uint32_t>(column);
-    }
-  }
-
-  // Calls visit(column) for every negative that is this row.
-  template <typename Visit>
-  void visit(std::int64_t row, const Visit& visit) const {
-    for (std::size_t place = first_place(row); places_[place] != none; place = after(place)) {
-      if (rows_[places_[place]] == row) visit(places_[place]);
-    }
-  }
-
- private:
-  static constexpr std::uint32_t none = ~std::uint32_t{0};
-
-  [[nodiscard]] std::size_t first_place(std::int64_t row) const {
-    return (static_cast<std::uint64_t>(row) * 0x9e3779b97f4a7c15U) >> shift_;
-  }
-  [[nodiscard]] std::size_t after(std::size_t place) const { return (place + 1) & (places_.size() - 1); }
-
-  std::span<const std::int64_t> rows_;
-  int shift_;
-  std::vector<std::uint32_t> places_;
-};
 
 // positives = the products of rows
 struct PairProducts {
@@ -122,15 +86,22 @@ void require_fit(const ProductChunk& chunk) {
   const bool is_right = fits(chunk.queries, num_rows) && fits(chunk.wanted, num_rows) &&
                         fits(chunk.query_grads, num_rows) && fits(chunk.wanted_grads, num_rows) &&
                         fits(chunk.negatives, num_negatives) && fits(chunk.negative_grads, num_negatives) &&
-                        chunk.wanted_rows.size() == num_rows && chunk.losses.size() == num_rows &&
-                        chunk.negative_rows.size() == num_negatives && num_negatives > 0 &&
-                        num_negatives < std::numeric_limits<std::uint32_t>::max();
+                        chunk.losses.size() == num_rows;
   if (!is_right) {
-    throw std::invalid_argument("product_softmax: queries, nodes, rows, gradients and losses must fit each other");
+    throw std::invalid_argument("product_softmax: queries, nodes, gradients and losses must fit each other");
   }
 }
 
 }  // namespace
+
+void mask_scores(const LeftOut& left_out, const Matrix<float>& scores) {
+  const LeftOutColumns columns(left_out, scores.num_rows, scores.num_columns);
+  for (std::size_t row = 0; row < scores.num_rows; ++row) {
+    columns.visit(row, [&](std::size_t column) {
+      scores.data[row * scores.stride + column] = -std::numeric_limits<float>::infinity();
+    });
+  }
+}
 
 void product_softmax(const MatrixProducts& products, const ProductChunk& chunk, bool with_positive,
                      InstructionSet instructions) {
@@ -138,6 +109,7 @@ void product_softmax(const MatrixProducts& products, const ProductChunk& chunk, 
   const std::size_t num_rows = chunk.queries.num_rows;
   const std::size_t dim = chunk.queries.num_columns;
   const std::size_t num_negatives = chunk.negatives.num_rows;
+  const LeftOutColumns left_out(chunk.left_out, num_rows, num_negatives);
   const LayerProducts<float> layer(products, dim, num_negatives);
   const std::size_t block_rows =
       std::clamp(block_scores / num_negatives / least_rows * least_rows, least_rows, std::max(least_rows, num_rows));
@@ -145,7 +117,6 @@ void product_softmax(const MatrixProducts& products, const ProductChunk& chunk, 
   auto* const scores = reinterpret_cast<float*>(scratch.data());
   float* const positives = scores + block_rows * num_negatives;
   float* const positive_grads = positives + block_rows;
-  const NegativePlaces places(chunk.negative_rows);
   const OneThread one(products);
   if (num_rows == 0) std::fill_n(chunk.negative_grads.data, num_negatives * dim, 0.0F);
 
@@ -156,7 +127,7 @@ void product_softmax(const MatrixProducts& products, const ProductChunk& chunk, 
     float* const query_grads = chunk.query_grads.data + first * dim;
     layer.forward(queries, chunk.negatives.data, count, 0, scores);
     for (std::size_t row = 0; row < count; ++row) {
-      places.visit(chunk.wanted_rows[first + row], [&](std::size_t column) {
+      left_out.visit(first + row, [&](std::size_t column) {
         scores[row * num_negatives + column] = -std::numeric_limits<float>::infinity();
       });
     }

@@ -37,6 +37,9 @@ def embed(
         int | None, typer.Option(help="Nodes that an edge's ends are told from, at each side.")
     ] = None,
     degree_negatives: Annotated[float | None, typer.Option(help="The share of them that is drawn by degree.")] = None,
+    mask_known: Annotated[
+        bool | None, typer.Option(help="Leave out negatives that make an edge that is trained.", show_default=False)
+    ] = None,
     loss: Annotated[str | None, typer.Option(help="softmax, contrastive, logistic or margin.")] = None,
     margin: Annotated[float | None, typer.Option(help="Of the losses logistic and margin.")] = None,
     lr: Annotated[float | None, typer.Option(help="Adagrad's learning rate.")] = None,
@@ -86,6 +89,7 @@ def embed(
         "chunk_size": chunk_size,
         "negatives": negatives,
         "degree_negatives": degree_negatives,
+        "mask_known": mask_known,
         "loss": loss,
         "margin": margin,
         "lr": lr,

@@ -60,6 +60,14 @@ class PartitionBuffer:
         slot = self._leaving[partition] if partition in self._leaving else self._slots[partition]
         return slot * self._layout.stride_rows
 
+    def places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The places of nodes by their rows of `values`."""
+        stride = self._layout.stride_rows
+        offsets = np.zeros(len(self.values) // stride, np.int64)
+        for partition, slot in (*self._slots.items(), *self._leaving.items()):
+            offsets[slot] = self._layout.start(partition) - slot * stride
+        return rows + offsets[rows // stride]
+
     def fill(self, partition: int, values: NDArray[np.float32]) -> None:
         """Write a partition that is new: these values (rows, dim), and no squares. Before anything is loaded."""
         held = self._held(0)

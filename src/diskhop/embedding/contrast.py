@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from diskhop._native import has_product_softmax, product_softmax
+from diskhop._native import has_product_softmax, mask_scores, product_softmax
 from diskhop.embedding.against import KINDS, Kind
 from diskhop.embedding.losses import LOSSES, Loss
 from diskhop.embedding.scores import Against
@@ -17,8 +17,24 @@ from diskhop.embedding.scores import Against
 _SOFTMAXES = {"contrastive": False, "softmax": True}
 
 
+_NONE = torch.empty(0, dtype=torch.int64)
+
+
+class LeftOut(NamedTuple):
+    """Negatives that do not count for an edge, int64: the node it wants, and others that are known to be right.
+
+    wanted (C), negatives (K): nodes, by any numbers. known: of edge i, ascending, from begins[i] to ends[i].
+    """
+
+    wanted: Tensor
+    negatives: Tensor
+    known: Tensor = _NONE
+    begins: Tensor = _NONE
+    ends: Tensor = _NONE
+
+
 class Chunk(NamedTuple):
-    """queries (C, dim); wanted (C, dim): the nodes that go with them; negatives (K, dim); which rows those are, int64.
+    """queries (C, dim); wanted (C, dim): the nodes that go with them; negatives (K, dim), and which are left out.
 
     of_wanted (C, dim): gradients, added to. of_negatives (K, dim): filled.
     """
@@ -26,14 +42,13 @@ class Chunk(NamedTuple):
     queries: Tensor
     wanted: Tensor
     negatives: Tensor
-    wanted_rows: Tensor
-    negative_rows: Tensor
+    left_out: LeftOut
     of_wanted: Tensor
     of_negatives: Tensor
 
 
 class Contrast(Protocol):
-    """By any number of threads at once. A negative that is the node wanted is left out."""
+    """By any number of threads at once."""
 
     def __call__(self, chunk: Chunk) -> tuple[float, Tensor]:
         """The sum of the losses, and the queries' gradients."""
@@ -49,7 +64,7 @@ class ProductSoftmax:
         """See Contrast."""
         of_queries, losses = torch.empty_like(chunk.queries), torch.empty(len(chunk.queries))
         product_softmax(
-            chunk.queries, chunk.wanted, chunk.negatives, chunk.wanted_rows, chunk.negative_rows,
+            chunk.queries, chunk.wanted, chunk.negatives, chunk.left_out,
             of_queries, chunk.of_wanted, chunk.of_negatives, losses, self._with_positive,
         )  # fmt: skip
         return float(losses.sum()), of_queries
@@ -71,7 +86,7 @@ class AnyContrast:
         kind.matrix(queries, chunk.negatives, scores)
         if kind.keeps_scores:
             kept_scores.copy_(scores)
-        _mask(scores, chunk.wanted_rows, chunk.negative_rows)
+        mask_scores(chunk.left_out, scores)
         found = self._loss(scores, positives, self._margin)
         of_queries = torch.empty_like(queries)
         kind.matrix_backward(scores, kept_scores, queries, chunk.negatives, of_queries, chunk.of_negatives)
@@ -93,16 +108,3 @@ def choose_contrast(against: Against, loss: str, margin: float, chunk_size: int,
     if against == "dot" and loss in _SOFTMAXES and has_product_softmax():
         return ProductSoftmax(with_positive=_SOFTMAXES[loss])
     return AnyContrast(KINDS[against], LOSSES[loss], margin, chunk_size, num_negatives)
-
-
-def _mask(scores: Tensor, wanted_rows: Tensor, negative_rows: Tensor) -> None:
-    """Set the score of a negative that is the node wanted to -inf: there are few, which sorting finds."""
-    ordered, order = negative_rows.sort()
-    first = torch.searchsorted(ordered, wanted_rows)
-    count = torch.searchsorted(ordered, wanted_rows, right=True) - first
-    edges = count.nonzero().flatten()
-    while len(edges):
-        scores[edges, order[first[edges]]] = -torch.inf
-        first[edges] += 1
-        count[edges] -= 1
-        edges = edges[count[edges] > 0]

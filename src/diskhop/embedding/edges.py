@@ -96,7 +96,10 @@ class FileColumn:
 
 
 class EdgeBuckets:
-    """All edges, bucket by bucket. folder: of columns that are files, which are made anew; None: they are in memory."""
+    """All edges, bucket by bucket. folder: of columns that are files, which are made anew; None: they are in memory.
+
+    progress: is told how many of twice the edges have been read, since it reads them twice.
+    """
 
     def __init__(
         self,
@@ -105,13 +108,17 @@ class EdgeBuckets:
         has_relations: bool,
         blocks: EdgeBlocks,
         folder: Path | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         num_partitions = layout.num_partitions
         self._num_partitions = num_partitions
         counts = np.zeros(num_partitions**2, np.int64)
+        num_read = 0
         for sources, _, destinations in blocks():
             buckets = layout.locate(sources)[0] * num_partitions + layout.locate(destinations)[0]
             counts += np.bincount(buckets, minlength=len(counts))
+            num_read += len(sources)
+            progress(num_read, 2 * num_edges)
         self._starts = np.concatenate([[0], np.cumsum(counts)])
         assert self._starts[-1] == num_edges, "the blocks are all edges"
 
@@ -123,6 +130,8 @@ class EdgeBuckets:
         filled = self._starts[:-1].copy()
         for sources, relations, destinations in blocks():
             self._place(layout, sources, relations, destinations, filled)
+            num_read += len(sources)
+            progress(num_read, 2 * num_edges)
 
     def count(self, buckets: Sequence[Bucket]) -> int:
         """Edges of these buckets."""

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from diskhop._native import RowUpdater
-from diskhop.embedding.contrast import Chunk, choose_contrast
+from diskhop.embedding.contrast import Chunk, LeftOut, choose_contrast
 from diskhop.embedding.edges import EdgeRows
+from diskhop.embedding.known import KnownBatch
 from diskhop.embedding.scores import SCORES
 
 _EPSILON = 1e-10
@@ -91,11 +92,18 @@ class Step:
         # A thread's own products are not shared out again.
         self._workers = ThreadPoolExecutor(num_threads, "chunks", torch.set_num_threads, (1,))
 
-    def run(self, edges: EdgeRows, negatives: NDArray[np.int64], draws: Draws, fixed: Sequence[range] = ()) -> float:
+    def run(
+        self,
+        edges: EdgeRows,
+        negatives: NDArray[np.int64],
+        draws: Draws,
+        fixed: Sequence[range] = (),
+        known: KnownBatch | None = None,
+    ) -> float:
         """Train a batch of at most batch_size edges. Returns the sum of its losses before.
 
-        negatives: (2, chunks, num_negatives), rows for destinations and for sources. fixed: rows that negatives may
-        have and that are not changed.
+        negatives: (2, chunks, num_negatives), rows for destinations and for sources; those that are the node wanted, or
+        known to be as right, do not count. fixed: rows that negatives may have and that are not changed.
         """
         options, num_edges = self._options, len(edges)
         ends = torch.from_numpy(edges.sources), torch.from_numpy(edges.destinations)
@@ -103,7 +111,7 @@ class Step:
         rows, grads = self._rows[:num_rows], self._grads[:num_rows]
         torch.cat([*ends, torch.from_numpy(negatives).flatten()], out=rows)
         relations = self._relation_rows(edges)
-        run_chunk = partial(self._run_chunk, rows, grads, num_edges, negatives.shape[1], relations, draws)
+        run_chunk = partial(self._run_chunk, rows, grads, num_edges, negatives.shape[1], relations, draws, known)
         loss = sum(self._workers.map(run_chunk, range(negatives.shape[1])))
         if not np.isfinite(loss):
             return loss
@@ -139,6 +147,7 @@ class Step:
         num_chunks: int,
         relations: Tensor | None,
         draws: Draws,
+        known: KnownBatch | None,
         number: int,
     ) -> float:
         """Fill in the gradients of the rows of a chunk, by its number; returns the sum of its losses."""
@@ -168,14 +177,23 @@ class Step:
                 kept = torch.empty_like(queries).bernoulli_(1 - options.dropout, generator=generator)
                 kept /= 1 - options.dropout
                 queries = queries * kept
-            negative_rows = rows[negatives[side]]
+            if known is None:
+                left_out = LeftOut(rows[ends[1 - side]], rows[negatives[side]])
+            else:
+                nodes, edges = torch.from_numpy(known.nodes), slice(start, stop)
+                left_out = LeftOut(
+                    nodes[ends[1 - side]],
+                    nodes[negatives[side]],
+                    torch.from_numpy(known.answers[side]),
+                    torch.from_numpy(known.begins[side, edges]),
+                    torch.from_numpy(known.ends[side, edges]),
+                )
             of_side, of_queries = self._contrast(
                 Chunk(
                     queries,
                     wanted,
-                    self._values.index_select(0, negative_rows),
-                    rows[ends[1 - side]],
-                    negative_rows,
+                    self._values.index_select(0, rows[negatives[side]]),
+                    left_out,
                     of_ends[1 - side],
                     grads[negatives[side]],
                 )

@@ -13,6 +13,7 @@ from diskhop.config import AUTO, require_known
 from diskhop.embed_config import EmbedConfig
 from diskhop.embedding.buffer import slots_bytes
 from diskhop.embedding.edges import edges_bytes, phase_bytes
+from diskhop.embedding.known import known_bytes
 from diskhop.embedding.partitions import PartitionLayout
 from diskhop.embedding.scores import SCORES
 from diskhop.embedding.step import StepOptions, step_bytes
@@ -151,6 +152,7 @@ def _wanted(config: EmbedConfig, size: EmbedSize, room: _Room) -> Mapping[str, i
     return {
         "partitions": slots_bytes(layout, room.slots),
         "edges": 0 if room.edges_on_disk else edges_bytes(size.num_edges, size.num_relations > 0),
+        "known edges": known_bytes(size.num_edges) if config.mask_known else 0,
         "relations": 4 * num_rows * (relation_dim + (1 if config.adagrad == "row" else relation_dim)),
         "phase": max(phase_bytes(_most_in_phase(config, size.num_edges)), size.block_bytes),
         "batch": step_bytes(StepOptions(**config.step_options()), config.dim, relation_dim, config.threads),

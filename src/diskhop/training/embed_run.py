@@ -21,6 +21,7 @@ from diskhop.embed_config import EmbedConfig
 from diskhop.embedding.against import KINDS
 from diskhop.embedding.buffer import PartitionBuffer
 from diskhop.embedding.edges import EdgeBuckets, EdgeRows, shuffled
+from diskhop.embedding.known import KnownEdges
 from diskhop.embedding.negatives import NegativeSampler
 from diskhop.embedding.partitions import PartitionLayout
 from diskhop.embedding.ranking import realistic_ranks, summarize_ranks
@@ -62,7 +63,7 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Parts:
-    """What a run is put together from."""
+    """What a run is put together from. known: edges that negatives must not make, if any."""
 
     config: EmbedConfig
     layout: PartitionLayout
@@ -70,6 +71,7 @@ class Parts:
     store: PartitionStore
     buffer: PartitionBuffer
     buckets: EdgeBuckets
+    known: KnownEdges | None
     edges: EdgeParts
     folder: EmbedFolder
     watcher: Watcher
@@ -236,7 +238,11 @@ class EmbeddingRun:
         shape = 2, -(-len(batch) // config.chunk_size), config.negatives
         negatives = sampler.draw(shape, batch, (self._epoch, number), parts.buffer.base)
         draws = partial(_draws, config.seed, _DROPOUT, self._epoch, number)
-        loss = self._step.run(batch, negatives, draws, fixed)
+        known = None
+        if parts.known is not None:
+            rows = np.concatenate([batch.sources, batch.destinations, negatives.reshape(-1)])
+            known = parts.known.of_batch(parts.buffer.places(rows), batch.relations, len(batch))
+        loss = self._step.run(batch, negatives, draws, fixed, known)
         if not np.isfinite(loss):
             raise TrainingError(
                 f"the loss is {loss} in epoch {self._epoch}, batch {number & 0xFFFFFFFF} of phase {number >> 32}, with "

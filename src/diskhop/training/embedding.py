@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.embed_config import EmbedConfig
 from diskhop.embedding.buffer import PartitionBuffer
 from diskhop.embedding.edges import EdgeBuckets, edges_bytes
+from diskhop.embedding.known import KnownEdges
 from diskhop.embedding.store import PartitionStore
 from diskhop.io.atomic import Injector
 from diskhop.io.engine import open_engine
@@ -105,7 +107,9 @@ def train_embeddings(
             folder.start(config, dataset)
         watcher.planned(plan)
         columns = held.enter_context(folder.edges()) if plan.edges_on_disk else None
-        buckets = EdgeBuckets(layout, edges.num_train, edges.num_relations > 0, edges.train, columns)
+        progress = partial(watcher.prepared, "sorting edges into buckets")
+        buckets = EdgeBuckets(layout, edges.num_train, edges.num_relations > 0, edges.train, columns, progress)
+        known = KnownEdges(edges.num_train, edges.num_relations, edges.train) if config.mask_known else None
         buffer = held.enter_context(PartitionBuffer(store, layout, plan.num_slots))
         run = EmbeddingRun(
             Parts(
@@ -115,6 +119,7 @@ def train_embeddings(
                 store=store,
                 buffer=buffer,
                 buckets=buckets,
+                known=known,
                 edges=edges,
                 folder=folder,
                 watcher=watcher,
