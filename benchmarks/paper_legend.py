@@ -29,9 +29,10 @@ from diskhop._native import RowUpdater
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.generate import GraphConfig
 from diskhop.embedding.edges import EdgeRows
+from diskhop.embedding.gradients import StepOptions
 from diskhop.embedding.negatives import NegativeSampler
 from diskhop.embedding.partitions import PartitionLayout
-from diskhop.embedding.step import Step, StepOptions, Table
+from diskhop.embedding.step import Step, Table
 from diskhop.policies.orderings import ORDERS, prefetchable_share
 from diskhop.training import embed
 from embeddings import Autograd

@@ -426,24 +426,33 @@ def mask_scores(left_out: tuple[Any, Any, Any, Any, Any], scores: Any) -> None:
     other nodes that are right, of row i ascending from begins[i] to ends[i]; begins (C) and ends (C), or none of all.
     """
 
-def has_product_softmax() -> bool:
-    """Whether product_softmax() works: torch is loaded, and has MKL."""
+def has_product_gradients() -> bool:
+    """Whether product_gradients() works: torch is loaded, and has MKL."""
 
-def product_softmax(
-    queries: Any,
-    wanted: Any,
-    negatives: Any,
+def product_gradients(
+    score: Literal["dot", "distmult", "complex"],
+    nodes: Any,
+    relations: Any,
+    rows: Any,
+    relation_rows: Any,
     left_out: tuple[Any, Any, Any, Any, Any],
-    query_grads: Any,
-    wanted_grads: Any,
-    negative_grads: Any,
-    losses: Any,
+    grads: Any,
+    relation_grads: Any,
+    num_edges: int,
+    chunk_size: int,
+    num_negatives: int,
     with_positive: bool,
-) -> None:
-    """Fill losses (C), query_grads (C, dim), negative_grads (K, dim), and add to wanted_grads (C, dim).
+    is_reciprocal: bool,
+    l2: float,
+    n3: float,
+    num_threads: int,
+) -> float:
+    """The sum of contrastive_softmax() of a batch at both sides; fills grads (M, dim) and relation_grads (2 E, dim).
 
-    Scores are products of queries (C, dim) with wanted (C, dim) and with negatives (K, dim), but of those left out, as
-    for mask_scores(). By the calling thread alone.
+    nodes (N, dim), relations (R, dim). rows: int64 (M), of sources, of destinations, of negatives for destinations by
+    chunks, of those for sources. relation_rows: int64 (2 E), for destinations and for sources. left_out: int64, a
+    number for each row, known nodes for destinations and for sources, and begins (2 E) and ends (2 E) among them, or
+    none, as for mask_scores().
     """
 
 DistanceKind = Literal["l1", "modulus"]

@@ -101,6 +101,6 @@ class EmbedConfig:
             )
 
     def step_options(self) -> dict[str, Any]:
-        """Those of a step, by the names of embedding.step.StepOptions."""
+        """Those of a step, by the names of embedding.gradients.StepOptions."""
         names = ("model", "loss", "margin", "lr", "batch_size", "chunk_size", "reciprocal", "n3", "l2", "dropout")
         return {"num_negatives": self.negatives, **{name: getattr(self, name) for name in names}}

@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from diskhop.embedding.edges import EdgeRows
+from diskhop.embedding.gradients import StepOptions
 from diskhop.embedding.known import KnownEdges
 from diskhop.embedding.losses import LOSSES
 from diskhop.embedding.scores import SCORES
-from diskhop.embedding.step import Step, StepOptions, Table
+from diskhop.embedding.step import Step, Table
 
 NUM_NODES, NUM_RELATIONS, DIM, NUM_EDGES, NUM_NEGATIVES, CHUNK = 30, 3, 8, 17, 6, 5
 EPSILON = 1e-10
@@ -167,9 +168,10 @@ def test_a_step_is_what_autograd_and_adagrad_do(model: str, loss: str, state_dim
 
 
 @pytest.mark.parametrize("loss", ["contrastive", "softmax"])
-def test_without_the_cores_products_it_is_the_same(monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
-    monkeypatch.setattr("diskhop.embedding.contrast.has_product_softmax", lambda: False)
-    check(make_options(loss=loss), 1)
+@pytest.mark.parametrize("model", ["dot", "distmult", "complex"])
+def test_without_the_cores_products_it_is_the_same(monkeypatch: pytest.MonkeyPatch, loss: str, model: str) -> None:
+    monkeypatch.setattr("diskhop.embedding.gradients.has_product_gradients", lambda: False)
+    check(make_options(loss=loss, model=model, n3=0.1, l2=0.05), 1)
 
 
 @pytest.mark.parametrize("model", [name for name, score in SCORES.items() if score.uses_relations])

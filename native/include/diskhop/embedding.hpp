@@ -5,6 +5,7 @@
 // throw std::invalid_argument for sizes that do not fit each other, before anything is written.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -76,24 +77,47 @@ struct LeftOut {
 /// scores (C, K) of negatives that do not count = -inf. Throws std::invalid_argument where sizes do not fit each other.
 void mask_scores(const LeftOut& left_out, const Matrix<float>& scores);
 
-/// Edges of a chunk at one of their sides, by queries (C, dim) whose scores are products with the nodes wanted (C, dim)
-/// and with negatives (K, dim), at least one; all rows lie together.
-struct ProductChunk {
-  Matrix<const float> queries;
-  Matrix<const float> wanted;
-  Matrix<const float> negatives;
-  LeftOut left_out;
-  Matrix<float> query_grads;     // filled
-  Matrix<float> wanted_grads;    // added to
-  Matrix<float> negative_grads;  // filled
-  std::span<float> losses;       // filled
+/// LeftOut of a batch's chunks. nodes: a number for each of its rows. For destinations and for sources: known nodes,
+/// and for each edge from where to where, (2 E) or none.
+struct LeftOutNodes {
+  std::span<const std::int64_t> nodes;
+  std::array<std::span<const std::int64_t>, 2> known;
+  std::span<const std::int64_t> begins;
+  std::span<const std::int64_t> ends;
 };
 
-/// contrastive_softmax() of a chunk's scores, without negatives that are left out, and all gradients:
-/// block by block of scores that stay in a core's cache. By the calling thread alone. Throws std::invalid_argument
-/// where sizes do not fit each other, std::bad_alloc.
-void product_softmax(const MatrixProducts& products, const ProductChunk& chunk, bool with_positive,
-                     InstructionSet instructions = best_instruction_set());
+/// Scores that are products of a query with a node: dot, the source or the destination itself; distmult (Yang et al.,
+/// 2015), times the relation; complex (Trouillon et al., 2016), so for complex numbers, real parts before imaginary
+/// ones, of the destination times its conjugate.
+enum class ProductScore { dot, distmult, complex };
+
+/// A batch of E edges in chunks of chunk_size, of which each has negatives of its own, K at each side.
+struct ProductBatch {
+  ProductScore score = ProductScore::dot;
+  bool with_positive = false;  // see contrastive_softmax()
+  bool is_reciprocal = false;  // relations have an embedding for each direction
+  float l2 = 0;                // weights of x^2 / 2 and |x|^3 / 3 of ends and, the latter, of relations
+  float n3 = 0;
+  std::size_t num_edges = 0;
+  std::size_t chunk_size = 0;
+  std::size_t num_negatives = 0;
+  Matrix<const float> nodes;
+  Matrix<const float> relations;                // none for dot
+  std::span<const std::int64_t> rows;           // of sources, of destinations, of negatives for destinations by chunks,
+                                                // of those for sources
+  std::span<const std::int64_t> relation_rows;  // (2 E): for destinations, for sources
+  LeftOutNodes left_out;
+  Matrix<float> grads;           // filled, of rows
+  Matrix<float> relation_grads;  // filled, of relation_rows
+
+  [[nodiscard]] std::size_t num_chunks() const { return (num_edges + chunk_size - 1) / chunk_size; }
+};
+
+/// The sum of contrastive_softmax() of all edges at both sides, and its gradients: block by block of scores, which stay
+/// in a core's cache. The same bits by any number of threads. Throws std::invalid_argument where sizes do not fit each
+/// other or a row is not there, std::bad_alloc.
+double product_gradients(const MatrixProducts& products, const ProductBatch& batch, unsigned num_threads,
+                         InstructionSet instructions = best_instruction_set());
 
 /// l1: the sum of |q - p|. modulus (RotatE: Sun et al., 2019): the sum of |q - p| over complex numbers, of which a
 /// row's first half has the real parts and the second the imaginary ones.

@@ -66,12 +66,10 @@ void softmax_arrays(const AnyMatrix& scores, const AnyConstVector& positives, co
   contrastive_softmax(of_negatives, of_positives, grads, of_rows, with_positive, num_threads);
 }
 
-bool has_product_softmax() { return find_mkl().has_value(); }
-
 // (wanted, negatives, known, begins, ends)
-using LeftOutNodes = std::array<AnyConstVector, 5>;
+using AnyLeftOut = std::array<AnyConstVector, 5>;
 
-LeftOut as_left_out(const LeftOutNodes& nodes) {
+LeftOut as_left_out(const AnyLeftOut& nodes) {
   return {.wanted = as_vector<const std::int64_t>(nodes[0], "wanted"),
           .negatives = as_vector<const std::int64_t>(nodes[1], "negatives"),
           .known = as_vector<const std::int64_t>(nodes[2], "known"),
@@ -79,29 +77,51 @@ LeftOut as_left_out(const LeftOutNodes& nodes) {
           .ends = as_vector<const std::int64_t>(nodes[4], "ends")};
 }
 
-void mask_arrays(const LeftOutNodes& left_out, const AnyMatrix& scores) {
+void mask_arrays(const AnyLeftOut& left_out, const AnyMatrix& scores) {
   const LeftOut nodes = as_left_out(left_out);
   const auto masked = as_matrix<float>(scores, "scores");
   const nb::gil_scoped_release unlocked;
   mask_scores(nodes, masked);
 }
 
-void product_softmax_arrays(const AnyConstMatrix& queries, const AnyConstMatrix& wanted,
-                            const AnyConstMatrix& negatives, const LeftOutNodes& left_out, const AnyMatrix& query_grads,
-                            const AnyMatrix& wanted_grads, const AnyMatrix& negative_grads, const AnyVector& losses,
-                            bool with_positive) {
+bool has_product_gradients() { return find_mkl().has_value(); }
+
+ProductScore product_score_of(const std::string& name) {
+  if (name == "dot") return ProductScore::dot;
+  if (name == "distmult") return ProductScore::distmult;
+  if (name == "complex") return ProductScore::complex;
+  throw std::invalid_argument("product_gradients: score must be dot, distmult or complex, got " + name);
+}
+
+// (nodes, known for destinations, known for sources, begins, ends)
+double product_gradients_arrays(const std::string& score, const AnyConstMatrix& nodes, const AnyConstMatrix& relations,
+                                const AnyConstVector& rows, const AnyConstVector& relation_rows,
+                                const AnyLeftOut& left_out, const AnyMatrix& grads, const AnyMatrix& relation_grads,
+                                std::size_t num_edges, std::size_t chunk_size, std::size_t num_negatives,
+                                bool with_positive, bool is_reciprocal, float l2, float n3, unsigned num_threads) {
   static const std::optional<MatrixProducts> products = find_mkl();
   if (!products) throw std::runtime_error("this build of torch has no MKL");
-  const ProductChunk chunk{.queries = as_matrix<const float>(queries, "queries"),
-                           .wanted = as_matrix<const float>(wanted, "wanted"),
-                           .negatives = as_matrix<const float>(negatives, "negatives"),
-                           .left_out = as_left_out(left_out),
-                           .query_grads = as_matrix<float>(query_grads, "query_grads"),
-                           .wanted_grads = as_matrix<float>(wanted_grads, "wanted_grads"),
-                           .negative_grads = as_matrix<float>(negative_grads, "negative_grads"),
-                           .losses = as_vector<float>(losses, "losses")};
+  const ProductBatch batch{.score = product_score_of(score),
+                           .with_positive = with_positive,
+                           .is_reciprocal = is_reciprocal,
+                           .l2 = l2,
+                           .n3 = n3,
+                           .num_edges = num_edges,
+                           .chunk_size = chunk_size,
+                           .num_negatives = num_negatives,
+                           .nodes = as_matrix<const float>(nodes, "nodes"),
+                           .relations = as_matrix<const float>(relations, "relations"),
+                           .rows = as_vector<const std::int64_t>(rows, "rows"),
+                           .relation_rows = as_vector<const std::int64_t>(relation_rows, "relation_rows"),
+                           .left_out = {.nodes = as_vector<const std::int64_t>(left_out[0], "nodes"),
+                                        .known = {as_vector<const std::int64_t>(left_out[1], "known destinations"),
+                                                  as_vector<const std::int64_t>(left_out[2], "known sources")},
+                                        .begins = as_vector<const std::int64_t>(left_out[3], "begins"),
+                                        .ends = as_vector<const std::int64_t>(left_out[4], "ends")},
+                           .grads = as_matrix<float>(grads, "grads"),
+                           .relation_grads = as_matrix<float>(relation_grads, "relation_grads")};
   const nb::gil_scoped_release unlocked;
-  product_softmax(*products, chunk, with_positive);
+  return product_gradients(*products, batch, num_threads);
 }
 
 void distance_arrays(const AnyConstMatrix& queries, const AnyConstMatrix& points, const std::string& kind,
@@ -141,11 +161,12 @@ void bind_embedding(nb::module_& module) {
              "Losses against negatives, and their gradients in place of the scores; see embedding.hpp.");
   module.def("mask_scores", &mask_arrays, "left_out"_a, "scores"_a.noconvert(),
              "Set scores of negatives that do not count to -inf; see embedding.hpp.");
-  module.def("has_product_softmax", &has_product_softmax, "Whether torch's library has the products.");
-  module.def("product_softmax", &product_softmax_arrays, "queries"_a.noconvert(), "wanted"_a.noconvert(),
-             "negatives"_a.noconvert(), "left_out"_a, "query_grads"_a.noconvert(), "wanted_grads"_a.noconvert(),
-             "negative_grads"_a.noconvert(), "losses"_a.noconvert(), "with_positive"_a,
-             "Losses and gradients of a chunk; see embedding.hpp.");
+  module.def("has_product_gradients", &has_product_gradients, "Whether torch's library has the products.");
+  module.def("product_gradients", &product_gradients_arrays, "score"_a, "nodes"_a.noconvert(),
+             "relations"_a.noconvert(), "rows"_a.noconvert(), "relation_rows"_a.noconvert(), "left_out"_a,
+             "grads"_a.noconvert(), "relation_grads"_a.noconvert(), "num_edges"_a, "chunk_size"_a, "num_negatives"_a,
+             "with_positive"_a, "is_reciprocal"_a, "l2"_a, "n3"_a, "num_threads"_a,
+             "The loss of a batch, and its gradients; see embedding.hpp.");
   module.def("distance_scores", &distance_arrays, "queries"_a.noconvert(), "points"_a.noconvert(), "kind"_a,
              "scores"_a.noconvert(), "num_threads"_a, "Scores that are distances; see embedding.hpp.");
   module.def("distance_scores_backward", &distance_arrays_backward, "queries"_a.noconvert(), "points"_a.noconvert(),

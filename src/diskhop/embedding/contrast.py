@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from diskhop._native import has_product_softmax, mask_scores, product_softmax
-from diskhop.embedding.against import KINDS, Kind
-from diskhop.embedding.losses import LOSSES, Loss
+from diskhop._native import mask_scores
+from diskhop.embedding.against import KINDS
+from diskhop.embedding.losses import LOSSES
 from diskhop.embedding.scores import Against
-
-# Whether the edge's own score is in the softmax: these losses' scores need not leave the caches (Legend, section 6).
-_SOFTMAXES = {"contrastive": False, "softmax": True}
-
 
 _NONE = torch.empty(0, dtype=torch.int64)
 
@@ -47,39 +43,16 @@ class Chunk(NamedTuple):
     of_negatives: Tensor
 
 
-class Contrast(Protocol):
-    """By any number of threads at once."""
+class Contrast:
+    """Of scores against nodes, by a loss; by any number of threads at once. chunk_size, num_negatives: the most."""
 
-    def __call__(self, chunk: Chunk) -> tuple[float, Tensor]:
-        """The sum of the losses, and the queries' gradients."""
-
-
-class ProductSoftmax:
-    """Softmax losses of scores that are products, in the core: a block of scores at a time."""
-
-    def __init__(self, *, with_positive: bool) -> None:
-        self._with_positive = with_positive
-
-    def __call__(self, chunk: Chunk) -> tuple[float, Tensor]:
-        """See Contrast."""
-        of_queries, losses = torch.empty_like(chunk.queries), torch.empty(len(chunk.queries))
-        product_softmax(
-            chunk.queries, chunk.wanted, chunk.negatives, chunk.left_out,
-            of_queries, chunk.of_wanted, chunk.of_negatives, losses, self._with_positive,
-        )  # fmt: skip
-        return float(losses.sum()), of_queries
-
-
-class AnyContrast:
-    """Any kind of scores, any loss. chunk_size, num_negatives: the most there are."""
-
-    def __init__(self, kind: Kind, loss: Loss, margin: float, chunk_size: int, num_negatives: int) -> None:
-        self._kind, self._loss, self._margin = kind, loss, margin
+    def __init__(self, against: Against, loss: str, margin: float, chunk_size: int, num_negatives: int) -> None:
+        self._kind, self._loss, self._margin = KINDS[against], LOSSES[loss], margin
         self._shape = chunk_size, num_negatives
         self._scratch = threading.local()
 
-    def __call__(self, chunk: Chunk) -> tuple[float, Tensor]:
-        """See Contrast."""
+    def run(self, chunk: Chunk) -> tuple[float, Tensor]:
+        """The sum of the losses, and the queries' gradients."""
         kind, queries = self._kind, chunk.queries
         scores, kept_scores = self._memory(len(queries))
         positives = kind.pairs(queries, chunk.wanted)
@@ -101,10 +74,3 @@ class AnyContrast:
             self._scratch.scores = torch.empty(self._shape)
             self._scratch.kept = torch.empty(self._shape) if self._kind.keeps_scores else self._scratch.scores
         return self._scratch.scores[:num_queries], self._scratch.kept[:num_queries]
-
-
-def choose_contrast(against: Against, loss: str, margin: float, chunk_size: int, num_negatives: int) -> Contrast:
-    """The one for these, for chunks of at most so many edges."""
-    if against == "dot" and loss in _SOFTMAXES and has_product_softmax():
-        return ProductSoftmax(with_positive=_SOFTMAXES[loss])
-    return AnyContrast(KINDS[against], LOSSES[loss], margin, chunk_size, num_negatives)

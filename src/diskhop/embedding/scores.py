@@ -16,6 +16,8 @@ from torch import Tensor
 from diskhop.errors import ConfigError
 
 Against = Literal["dot", "l1", "l2", "modulus"]
+# Those that the core has; see product_gradients().
+ProductScore = Literal["dot", "distmult", "complex"]
 
 
 class Score(Protocol):
@@ -24,6 +26,10 @@ class Score(Protocol):
     @property
     def against(self) -> Against:
         """How queries meet nodes."""
+
+    @property
+    def product(self) -> ProductScore | None:
+        """The core's name of it, where it has it."""
 
     @property
     def uses_relations(self) -> bool:
@@ -49,6 +55,7 @@ class Dot:
     """s . t, without relations."""
 
     against: Against = "dot"
+    product: ProductScore = "dot"
     uses_relations = False
 
     def relation_dim(self, dim: int) -> int:
@@ -70,6 +77,7 @@ class DistMult:
     """The sum of s r t (Yang et al., 2015)."""
 
     against: Against = "dot"
+    product: ProductScore = "distmult"
     uses_relations = True
 
     def relation_dim(self, dim: int) -> int:
@@ -91,6 +99,7 @@ class ComplEx:
     """The real part of the sum of s r conj(t) (Trouillon et al., 2016); real parts lie before imaginary ones."""
 
     against: Against = "dot"
+    product: ProductScore = "complex"
     uses_relations = True
 
     def relation_dim(self, dim: int) -> int:
@@ -119,6 +128,7 @@ class TransE:
     """-|s + r - t| in L1 or L2 (Bordes et al., 2013)."""
 
     against: Against
+    product: None = None
     uses_relations: bool = True
 
     def relation_dim(self, dim: int) -> int:
@@ -146,6 +156,7 @@ class RotatE:
     """-|s r - t|, the sum of moduli, r of modulus 1 (Sun et al., 2019); a relation's embedding is its phases."""
 
     against: Against = "modulus"
+    product = None
     uses_relations = True
 
     def relation_dim(self, dim: int) -> int:

@@ -13,10 +13,11 @@ from diskhop.config import AUTO, require_known
 from diskhop.embed_config import EmbedConfig
 from diskhop.embedding.buffer import slots_bytes
 from diskhop.embedding.edges import edges_bytes, phase_bytes
+from diskhop.embedding.gradients import StepOptions
 from diskhop.embedding.known import known_bytes
 from diskhop.embedding.partitions import PartitionLayout
 from diskhop.embedding.scores import SCORES
-from diskhop.embedding.step import StepOptions, step_bytes
+from diskhop.embedding.step import step_bytes
 from diskhop.errors import BudgetError
 from diskhop.plan import EmbedPlan
 from diskhop.policies.orderings import ORDERS, State, buckets_by_state, prefetchable_share

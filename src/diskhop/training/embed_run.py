@@ -21,12 +21,13 @@ from diskhop.embed_config import EmbedConfig
 from diskhop.embedding.against import KINDS
 from diskhop.embedding.buffer import PartitionBuffer
 from diskhop.embedding.edges import EdgeBuckets, EdgeRows, shuffled
+from diskhop.embedding.gradients import StepOptions
 from diskhop.embedding.known import KnownEdges
 from diskhop.embedding.negatives import NegativeSampler
 from diskhop.embedding.partitions import PartitionLayout
 from diskhop.embedding.ranking import realistic_ranks, summarize_ranks
 from diskhop.embedding.scores import SCORES, Score
-from diskhop.embedding.step import Step, StepOptions, Table
+from diskhop.embedding.step import Step, Table
 from diskhop.embedding.store import PartitionStore
 from diskhop.errors import TrainingError
 from diskhop.policies.orderings import Bucket, State, buckets_by_state, states_of_epoch

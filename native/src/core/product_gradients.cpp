@@ -1,0 +1,433 @@
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "diskhop/buffer.hpp"
+#include "diskhop/embedding.hpp"
+#include "instruction_sets.hpp"
+#include "layer_products.hpp"
+#include "left_out.hpp"
+#include "turns.hpp"
+#include "vectors.hpp"
+
+namespace diskhop {
+namespace {
+
+// Scores of a block stay in a core's second cache from the first product to the third, and so do its rows.
+constexpr std::size_t block_scores = std::size_t{1} << 18;
+constexpr std::size_t least_rows = 16;
+constexpr std::size_t most_rows = 256;
+constexpr std::size_t rows_ahead = 8;  // that are prefetched
+
+// What threads have for themselves: used again from call to call.
+PooledBuffer take_scratch(std::size_t num_floats) {
+  static BufferPool pool(std::size_t{64} << 20);
+  return {pool, num_floats * sizeof(float)};
+}
+
+// visit(first, count): up to a vector's values at a time.
+template <typename Visit>
+[[gnu::always_inline]] inline void for_vectors(std::size_t size, const Visit& visit) {
+  for (std::size_t first = 0; first < size; first += vector_floats) visit(first, std::min(vector_floats, size - first));
+}
+
+[[gnu::always_inline]] inline void add(float* to, std::size_t count, const Floats& more) {
+  Floats values;
+  load(to, count, values);
+  store(to, count, values + more);
+}
+
+// values *= l2 + n3 * |values|
+[[gnu::always_inline]] inline void times_weights(float l2, float n3, Floats& values) {
+  Words words;
+  std::memcpy(&words, &values, sizeof words);
+  words &= 0x7fffffff;
+  Floats magnitudes;
+  std::memcpy(&magnitudes, &words, sizeof magnitudes);
+  values *= magnitudes * n3 + l2;
+}
+
+// to = rows of a table
+struct GatherRows {
+  const Matrix<const float>& table;
+  const std::int64_t* rows;
+  float* to;
+
+  [[gnu::always_inline]] void operator()(std::size_t num_rows) const {
+    const std::size_t dim = table.num_columns;
+    for (std::size_t row = 0; row < num_rows; ++row) {
+      if (row + rows_ahead < num_rows) {
+        const float* const next = row_of(row + rows_ahead);
+        for (std::size_t column = 0; column < dim; column += vector_floats) __builtin_prefetch(next + column);
+        __builtin_prefetch(next + dim - 1);
+      }
+      std::memcpy(to + row * dim, row_of(row), dim * sizeof(float));
+    }
+  }
+
+  [[nodiscard, gnu::always_inline]] const float* row_of(std::size_t row) const {
+    return table.data + static_cast<std::size_t>(rows[row]) * table.stride;
+  }
+};
+
+// grads = those of l2 * x^2 / 2 + n3 * |x|^3 / 3
+struct BeginGrads {
+  const float* values;
+  float l2;
+  float n3;
+  float* grads;
+
+  [[gnu::always_inline]] void operator()(std::size_t size) const {
+    for_vectors(size, [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
+      Floats value;
+      load(values + first, count, value);
+      times_weights(l2, n3, value);
+      store(grads + first, count, value);
+    });
+  }
+};
+
+// One side of a block: its ends that are not corrupted, and those that are wanted.
+struct Side {
+  ProductScore score;
+  bool is_tail;  // destinations are wanted, or relations have an embedding for either direction
+  std::size_t dim;
+  Matrix<const float> relations;
+  const std::int64_t* relation_rows;
+  const float* asked;
+  const float* wanted;
+
+  // Of a relation's imaginary part: destinations are multiplied by its conjugate.
+  [[nodiscard, gnu::always_inline]] float turn() const { return is_tail ? 1.0F : -1.0F; }
+  [[nodiscard, gnu::always_inline]] const float* relation(std::size_t row) const {
+    return relations.data + static_cast<std::size_t>(relation_rows[row]) * relations.stride;
+  }
+};
+
+// queries = asked, times relations
+struct MakeQueries {
+  const Side& side;
+  float* queries;
+
+  [[gnu::always_inline]] void operator()(std::size_t num_rows) const {
+    for (std::size_t row = 0; row < num_rows; ++row) {
+      const float* const asked = side.asked + row * side.dim;
+      if (side.score == ProductScore::distmult) {
+        times(asked, side.relation(row), queries + row * side.dim);
+      } else {
+        times_complex(asked, side.relation(row), queries + row * side.dim);
+      }
+    }
+  }
+
+  [[gnu::always_inline]] void times(const float* asked, const float* by, float* query) const {
+    for_vectors(side.dim, [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
+      Floats values;
+      Floats factors;
+      load(asked + first, count, values);
+      load(by + first, count, factors);
+      store(query + first, count, values * factors);
+    });
+  }
+
+  [[gnu::always_inline]] void times_complex(const float* asked, const float* by, float* query) const {
+    const std::size_t half = side.dim / 2;
+    for_vectors(half, [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
+      Floats real;
+      Floats imaginary;
+      Floats by_real;
+      Floats by_imaginary;
+      load(asked + first, count, real);
+      load(asked + half + first, count, imaginary);
+      load(by + first, count, by_real);
+      load(by + half + first, count, by_imaginary);
+      by_imaginary *= side.turn();
+      store(query + first, count, real * by_real - imaginary * by_imaginary);
+      store(query + half + first, count, real * by_imaginary + imaginary * by_real);
+    });
+  }
+};
+
+// positives = queries . wanted
+struct PairProducts {
+  const float* queries;
+  const float* wanted;
+  std::size_t dim;
+  float* positives;
+
+  [[gnu::always_inline]] void operator()(std::size_t num_rows) const {
+    for (std::size_t row = 0; row < num_rows; ++row) {
+      Floats sums{};
+      for_vectors(dim, [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
+        Floats query;
+        Floats node;
+        load(queries + row * dim + first, count, query);
+        load(wanted + row * dim + first, count, node);
+        sums += query * node;
+      });
+      positives[row] = sum_of(sums);
+    }
+  }
+};
+
+// Of query_grads those by the pairs, too; then what all of that is for the ends and the relations.
+struct EndGrads {
+  const Side& side;
+  const float* queries;
+  const float* pair_grads;
+  float n3;
+  float* query_grads;
+  float* asked_grads;     // added to
+  float* wanted_grads;    // added to
+  float* relation_grads;  // filled
+
+  [[gnu::always_inline]] void operator()(std::size_t num_rows) const {
+    for (std::size_t row = 0; row < num_rows; ++row) {
+      of_pair(row);
+      if (side.score == ProductScore::distmult) through_factors(row);
+      if (side.score == ProductScore::complex) through_complex_factors(row);
+    }
+  }
+
+  [[gnu::always_inline]] void of_pair(std::size_t row) const {
+    const std::size_t begin = row * side.dim;
+    for_vectors(side.dim, [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
+      const std::size_t place = begin + first;
+      Floats query;
+      Floats node;
+      Floats of_query;
+      load(queries + place, count, query);
+      load(side.wanted + place, count, node);
+      load(query_grads + place, count, of_query);
+      of_query += pair_grads[row] * node;
+      add(wanted_grads + place, count, pair_grads[row] * query);
+      if (side.score == ProductScore::dot) {
+        add(asked_grads + place, count, of_query);
+      } else {
+        store(query_grads + place, count, of_query);
+      }
+    });
+  }
+
+  [[gnu::always_inline]] void through_factors(std::size_t row) const {
+    const float* const by = side.relation(row);
+    for_vectors(side.dim, [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
+      const std::size_t place = row * side.dim + first;
+      Floats of_query;
+      Floats asked;
+      Floats relation;
+      load(query_grads + place, count, of_query);
+      load(side.asked + place, count, asked);
+      load(by + first, count, relation);
+      add(asked_grads + place, count, of_query * relation);
+      times_weights(0, n3, relation);
+      store(relation_grads + place, count, of_query * asked + relation);
+    });
+  }
+
+  [[gnu::always_inline]] void through_complex_factors(std::size_t row) const {
+    const std::size_t half = side.dim / 2;
+    const float* const by = side.relation(row);
+    for_vectors(half, [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
+      const std::size_t place = row * side.dim + first;
+      Floats of_real;
+      Floats of_imaginary;
+      Floats real;
+      Floats imaginary;
+      Floats by_real;
+      Floats by_imaginary;
+      load(query_grads + place, count, of_real);
+      load(query_grads + place + half, count, of_imaginary);
+      load(side.asked + place, count, real);
+      load(side.asked + place + half, count, imaginary);
+      load(by + first, count, by_real);
+      load(by + half + first, count, by_imaginary);
+      const Floats turned = by_imaginary * side.turn();
+      add(asked_grads + place, count, of_real * by_real + of_imaginary * turned);
+      add(asked_grads + place + half, count, of_imaginary * by_real - of_real * turned);
+      times_weights(0, n3, by_real);
+      times_weights(0, n3, by_imaginary);
+      store(relation_grads + place, count, of_real * real + of_imaginary * imaginary + by_real);
+      store(relation_grads + place + half, count,
+            side.turn() * (of_imaginary * real - of_real * imaginary) + by_imaginary);
+    });
+  }
+};
+
+void require_fit(const ProductBatch& batch) {
+  const std::size_t num_edges = batch.num_edges;
+  const std::size_t num_drawn = 2 * batch.num_chunks() * batch.num_negatives;
+  const std::size_t dim = batch.nodes.num_columns;
+  const bool has_relations = batch.score != ProductScore::dot;
+  const auto lies_together = [](const auto& matrix) { return matrix.stride == matrix.num_columns; };
+  const auto are_of = [](std::span<const std::int64_t> rows, std::size_t num_rows) {
+    return std::ranges::all_of(rows, [&](std::int64_t row) { return static_cast<std::uint64_t>(row) < num_rows; });
+  };
+  bool fits = batch.chunk_size > 0 && batch.num_negatives > 0 && batch.rows.size() == 2 * num_edges + num_drawn &&
+              batch.grads.num_rows == batch.rows.size() && batch.grads.num_columns == dim &&
+              lies_together(batch.grads) && batch.left_out.nodes.size() == batch.rows.size() &&
+              are_of(batch.rows, batch.nodes.num_rows);
+  if (has_relations) {
+    fits = fits && batch.relation_rows.size() == 2 * num_edges && batch.relations.num_columns == dim &&
+           batch.relation_grads.num_rows == 2 * num_edges && batch.relation_grads.num_columns == dim &&
+           lies_together(batch.relation_grads) && are_of(batch.relation_rows, batch.relations.num_rows) &&
+           (batch.score != ProductScore::complex || dim % 2 == 0);
+  }
+  if (!fits) {
+    throw std::invalid_argument("product_gradients: rows, negatives, relations and gradients must fit each other");
+  }
+}
+
+class Batch {
+ public:
+  Batch(const MatrixProducts& products, const ProductBatch& batch, std::size_t num_lanes, InstructionSet instructions)
+      : products_(products),
+        batch_(batch),
+        instructions_(instructions),
+        dim_(batch.nodes.num_columns),
+        layer_(products, dim_, batch.num_negatives),
+        block_rows_(std::clamp(block_scores / batch.num_negatives / least_rows * least_rows, least_rows, most_rows)),
+        lane_floats_(block_rows_ * (4 * dim_ + batch.num_negatives + 3) + batch.num_negatives * dim_),
+        scratch_(take_scratch(lane_floats_ * num_lanes)),
+        losses_(batch.num_chunks()) {
+    for (std::size_t chunk = 0; chunk < batch.num_chunks(); ++chunk) {
+      for (const std::size_t side : {0, 1}) left_out_.push_back(left_out_of(chunk, side));
+    }
+  }
+
+  void run_chunk(std::size_t chunk, std::size_t lane) {
+    const OneThread one(products_);
+    float* const scratch = reinterpret_cast<float*>(scratch_.data()) + lane * lane_floats_;
+    const std::size_t first = chunk * batch_.chunk_size;
+    const std::size_t end = std::min(first + batch_.chunk_size, batch_.num_edges);
+    double loss = 0;
+    for (const std::size_t side : {0, 1}) {
+      float* const negatives = scratch + block_rows_ * (4 * dim_ + batch_.num_negatives + 3);
+      const std::size_t drawn = first_negative(chunk, side);
+      run_with(instructions_, GatherRows{batch_.nodes, batch_.rows.data() + drawn, negatives}, batch_.num_negatives);
+      for (std::size_t begin = first; begin < end; begin += block_rows_) {
+        const std::size_t num_rows = std::min(block_rows_, end - begin);
+        loss += run_block(side, begin, num_rows, begin - first, left_out_[2 * chunk + side], scratch, negatives,
+                          batch_.grads.data + drawn * dim_);
+      }
+    }
+    losses_[chunk] = loss;
+  }
+
+  [[nodiscard]] double loss() const { return std::accumulate(losses_.begin(), losses_.end(), 0.0); }
+
+ private:
+  [[nodiscard]] std::size_t first_negative(std::size_t chunk, std::size_t side) const {
+    return 2 * batch_.num_edges + (side * batch_.num_chunks() + chunk) * batch_.num_negatives;
+  }
+
+  [[nodiscard]] LeftOutColumns left_out_of(std::size_t chunk, std::size_t side) const {
+    const LeftOutNodes& all = batch_.left_out;
+    const std::size_t first = chunk * batch_.chunk_size;
+    const std::size_t count = std::min(batch_.chunk_size, batch_.num_edges - first);
+    LeftOut of_chunk{.wanted = all.nodes.subspan((1 - side) * batch_.num_edges + first, count),
+                     .negatives = all.nodes.subspan(first_negative(chunk, side), batch_.num_negatives),
+                     .known = all.known[side],
+                     .begins = {},
+                     .ends = {}};
+    if (!all.begins.empty() || !all.ends.empty()) {
+      of_chunk.begins = part(all.begins, side, first, count);
+      of_chunk.ends = part(all.ends, side, first, count);
+    }
+    return {of_chunk, count, batch_.num_negatives};
+  }
+  [[nodiscard]] std::span<const std::int64_t> part(std::span<const std::int64_t> of_sides, std::size_t side,
+                                                   std::size_t first, std::size_t count) const {
+    if (of_sides.size() != 2 * batch_.num_edges) return {};  // which is refused
+    return of_sides.subspan(side * batch_.num_edges + first, count);
+  }
+
+  double run_block(std::size_t number, std::size_t begin, std::size_t num_rows, std::size_t first_edge,
+                   const LeftOutColumns& left_out, float* scratch, const float* negatives, float* negative_grads) {
+    const std::size_t num_negatives = batch_.num_negatives;
+    const std::size_t block_floats = block_rows_ * dim_;
+    float* const asked = scratch;
+    float* const wanted = asked + block_floats;
+    float* const query_grads = wanted + block_floats;
+    float* const made = query_grads + block_floats;
+    float* const scores = made + block_floats;
+    float* const positives = scores + block_rows_ * num_negatives;
+    float* const positive_grads = positives + block_rows_;
+    float* const losses = positive_grads + block_rows_;
+
+    // Destinations are corrupted, then sources: what is asked from is the other end.
+    const std::array<std::size_t, 2> places = {number * batch_.num_edges + begin,
+                                               (1 - number) * batch_.num_edges + begin};
+    const std::array<float*, 2> ends = {asked, wanted};
+    for (const std::size_t end : {0, 1}) {
+      run_with(instructions_, GatherRows{batch_.nodes, batch_.rows.data() + places[end], ends[end]}, num_rows);
+      float* const grads = batch_.grads.data + places[end] * dim_;
+      if (number == 0) run_with(instructions_, BeginGrads{ends[end], batch_.l2, batch_.n3, grads}, num_rows * dim_);
+    }
+    const bool has_relations = batch_.score != ProductScore::dot;
+    const Side side{.score = batch_.score,
+                    .is_tail = number == 0 || batch_.is_reciprocal,
+                    .dim = dim_,
+                    .relations = batch_.relations,
+                    .relation_rows = has_relations ? batch_.relation_rows.data() + places[0] : nullptr,
+                    .asked = asked,
+                    .wanted = wanted};
+    if (has_relations) run_with(instructions_, MakeQueries{side, made}, num_rows);
+    const float* const queries = has_relations ? made : asked;
+
+    layer_.forward(queries, negatives, num_rows, 0, scores);
+    for (std::size_t row = 0; row < num_rows; ++row) {
+      left_out.visit(first_edge + row, [&](std::size_t column) {
+        scores[row * num_negatives + column] = -std::numeric_limits<float>::infinity();
+      });
+    }
+    run_with(instructions_, PairProducts{queries, wanted, dim_, positives}, num_rows);
+    contrastive_softmax({scores, num_rows, num_negatives, num_negatives}, {positives, num_rows},
+                        {positive_grads, num_rows}, {losses, num_rows}, batch_.with_positive, 1, instructions_);
+    layer_.of_x(scores, negatives, num_rows, query_grads);
+    layer_.of_weight(scores, queries, num_rows, first_edge == 0 ? 0.0F : 1.0F, negative_grads);
+    run_with(instructions_,
+             EndGrads{side, queries, positive_grads, batch_.n3, query_grads, batch_.grads.data + places[0] * dim_,
+                      batch_.grads.data + places[1] * dim_,
+                      has_relations ? batch_.relation_grads.data + places[0] * dim_ : nullptr},
+             num_rows);
+    return std::accumulate(losses, losses + num_rows, 0.0);
+  }
+
+  const MatrixProducts& products_;
+  const ProductBatch& batch_;
+  InstructionSet instructions_;
+  std::size_t dim_;
+  LayerProducts<float> layer_;
+  std::size_t block_rows_;
+  std::size_t lane_floats_;
+  PooledBuffer scratch_;
+  std::vector<double> losses_;
+  std::vector<LeftOutColumns> left_out_;
+};
+
+}  // namespace
+
+void mask_scores(const LeftOut& left_out, const Matrix<float>& scores) {
+  const LeftOutColumns columns(left_out, scores.num_rows, scores.num_columns);
+  for (std::size_t row = 0; row < scores.num_rows; ++row) {
+    columns.visit(row, [&](std::size_t column) {
+      scores.data[row * scores.stride + column] = -std::numeric_limits<float>::infinity();
+    });
+  }
+}
+
+double product_gradients(const MatrixProducts& products, const ProductBatch& batch, unsigned num_threads,
+                         InstructionSet instructions) {
+  require_fit(batch);
+  const std::size_t num_lanes = std::clamp<std::size_t>(num_threads, 1, std::max<std::size_t>(1, batch.num_chunks()));
+  Batch run(products, batch, num_lanes, instructions);
+  share_turns(batch.num_chunks(), num_lanes, [&](std::size_t chunk, std::size_t lane) { run.run_chunk(chunk, lane); });
+  return run.loss();
+}
+
+}  // namespace diskhop
