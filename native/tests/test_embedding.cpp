@@ -1,11 +1,13 @@
 // Claims about the kernels of embeddings: what they compute, whatever the threads and instructions.
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <limits>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -19,8 +21,9 @@ using diskhop::distance_scores;
 using diskhop::distance_scores_backward;
 using diskhop::InstructionSet;
 using diskhop::Matrix;
-using diskhop::product_softmax;
-using diskhop::ProductChunk;
+using diskhop::product_gradients;
+using diskhop::ProductBatch;
+using diskhop::ProductScore;
 using diskhop::RowUpdater;
 using diskhop::supported_instruction_sets;
 using diskhop::testing::check;
@@ -344,139 +347,156 @@ void distances_that_do_not_fit_are_refused() {
       [&] { distance_scores(Distance::l1, matrix(rows, 2), matrix(rows, 2), matrix(values, 2), 1); }, "scores");
 }
 
-// -- Chunks --
+// -- Batches whose scores are products; that gradients are right is tested from Python, against autograd --
 
-struct ChunkCase {
-  std::size_t num_queries;
-  std::size_t num_negatives;
-  std::size_t dim;
-  bool with_positive;
-  std::vector<float> queries = some_values<float>(num_queries * dim, 1, 0.0F);
-  std::vector<float> wanted = some_values<float>(num_queries * dim, 2, 0.0F);
-  std::vector<float> negatives = some_values<float>(num_negatives * dim, 3, 0.0F);
-  std::vector<std::int64_t> wanted_nodes = some_nodes(num_queries, 4);
-  std::vector<std::int64_t> negative_nodes = some_nodes(num_negatives, 5);
-  // Of every query two nodes are known, or as many as a hub's: more than there may be negatives.
+struct BatchCase {
+  ProductScore score = ProductScore::dot;
+  std::size_t num_edges = 0;
+  std::size_t num_negatives = 0;
+  std::size_t dim = 0;
+  bool with_positive = false;
+  bool is_reciprocal = false;
+  std::size_t num_known = 0;
+
+  static constexpr std::size_t chunk_size = 20;
+  static constexpr std::size_t num_nodes = 7;  // few: some negatives are the same node, and the node wanted
+  static constexpr std::size_t num_relations = 3;
+
+  std::size_t num_chunks = (num_edges + chunk_size - 1) / chunk_size;
+  std::vector<float> nodes = some_values<float>(num_nodes * dim, 1, 0.0F);
+  std::vector<float> relations = some_values<float>(2 * num_relations * dim, 2, 0.0F);
+  std::vector<std::int64_t> rows = some_rows(2 * num_edges + 2 * num_chunks * num_negatives, num_nodes, 3);
+  std::vector<std::int64_t> relation_rows = some_rows(2 * num_edges, 2 * num_relations, 4);
   std::vector<std::int64_t> known = {};
   std::vector<std::int64_t> begins = {};
   std::vector<std::int64_t> ends = {};
-  // What was there before must not matter, but where it is added to.
-  std::vector<float> query_grads = some_values<float>(queries.size(), 6, 0.0F);
-  std::vector<float> wanted_grads = some_values<float>(queries.size(), 7, 0.0F);
-  std::vector<float> negative_grads = some_values<float>(negatives.size(), 8, 0.0F);
-  std::vector<float> losses = std::vector<float>(num_queries, 9.0F);
+  // What was there before must not matter.
+  std::vector<float> grads = some_values<float>(rows.size() * dim, 5, 0.0F);
+  std::vector<float> relation_grads = some_values<float>(relation_rows.size() * dim, 6, 0.0F);
+  double loss = 0;
 
-  // Of few nodes: some negatives are the same node, and the node wanted.
-  static std::vector<std::int64_t> some_nodes(std::size_t count, unsigned seed) {
+  static std::vector<std::int64_t> some_rows(std::size_t count, std::size_t limit, unsigned seed) {
     std::mt19937 random(seed);
-    std::vector<std::int64_t> nodes(count);
-    for (std::int64_t& node : nodes) node = static_cast<std::int64_t>(random() % 7) << 33;
-    return nodes;
+    std::vector<std::int64_t> made(count);
+    for (std::int64_t& row : made) row = static_cast<std::int64_t>(random() % limit);
+    return made;
   }
 
-  // Those of query i are nodes i, i + 1, ... of those that some_nodes() has.
+  // Of every edge some nodes are known at both sides, perhaps more than there are negatives.
   void know(std::size_t count) {
-    for (std::size_t query = 0; query < num_queries; ++query) {
+    for (std::size_t query = 0; query < 2 * num_edges; ++query) {
       begins.push_back(static_cast<std::int64_t>(known.size()));
       for (std::size_t number = 0; number < count; ++number) {
-        known.push_back(static_cast<std::int64_t>(query % 5 + number) << 33);
+        known.push_back(static_cast<std::int64_t>(query % 5 + number));
       }
       ends.push_back(static_cast<std::int64_t>(known.size()));
     }
   }
-  [[nodiscard]] bool is_left_out(std::size_t query, std::size_t node) const {
-    const auto is_known = [&] {
-      return std::find(known.begin() + begins[query], known.begin() + ends[query], negative_nodes[node]) !=
-             known.begin() + ends[query];
+
+  [[nodiscard]] ProductBatch batch() {
+    const bool has_relations = score != ProductScore::dot;
+    ProductBatch made{.score = score,
+                      .with_positive = with_positive,
+                      .is_reciprocal = is_reciprocal,
+                      .l2 = 0.25F,
+                      .n3 = 0.5F,
+                      .num_edges = num_edges,
+                      .chunk_size = chunk_size,
+                      .num_negatives = num_negatives,
+                      .nodes = matrix(std::as_const(nodes), dim),
+                      .relations = {},
+                      .rows = rows,
+                      .relation_rows = {},
+                      .left_out = {.nodes = rows, .known = {known, known}, .begins = begins, .ends = ends},
+                      .grads = matrix(grads, dim),
+                      .relation_grads = {}};
+    if (has_relations) {
+      made.relations = matrix(std::as_const(relations), dim);
+      made.relation_rows = relation_rows;
+      made.relation_grads = matrix(relation_grads, dim);
+    }
+    return made;
+  }
+
+  void run(InstructionSet instructions, unsigned num_threads) {
+    loss = product_gradients(loops, batch(), num_threads, instructions);
+  }
+
+  // Of a node with the query at a side of an edge.
+  [[nodiscard]] double score_of(std::size_t side, std::size_t edge, std::size_t node_place) const {
+    const auto value = [&](const std::vector<float>& table, const std::vector<std::int64_t>& of, std::size_t place,
+                           std::size_t column) {
+      return static_cast<double>(table[static_cast<std::size_t>(of[place]) * dim + column]);
     };
-    return negative_nodes[node] == wanted_nodes[query] || (!begins.empty() && is_known());
-  }
-
-  [[nodiscard]] ProductChunk chunk() {
-    const auto of = [this](const std::vector<float>& values) { return matrix(values, dim); };
-    return {.queries = of(queries),
-            .wanted = of(wanted),
-            .negatives = of(negatives),
-            .left_out =
-                {.wanted = wanted_nodes, .negatives = negative_nodes, .known = known, .begins = begins, .ends = ends},
-            .query_grads = matrix(query_grads, dim),
-            .wanted_grads = matrix(wanted_grads, dim),
-            .negative_grads = matrix(negative_grads, dim),
-            .losses = losses};
-  }
-
-  void run(InstructionSet instructions) { product_softmax(loops, chunk(), with_positive, instructions); }
-
-  [[nodiscard]] double product(const std::vector<float>& nodes, std::size_t query, std::size_t node) const {
+    const std::size_t asked = side * num_edges + edge;
+    const auto a = [&](std::size_t column) { return value(nodes, rows, asked, column); };
+    const auto n = [&](std::size_t column) { return value(nodes, rows, node_place, column); };
+    const auto r = [&](std::size_t column) { return value(relations, relation_rows, asked, column); };
     double sum = 0;
-    for (std::size_t column = 0; column < dim; ++column) {
-      sum += static_cast<double>(queries[query * dim + column]) * static_cast<double>(nodes[node * dim + column]);
+    if (score != ProductScore::complex) {
+      for (std::size_t column = 0; column < dim; ++column) {
+        sum += a(column) * n(column) * (score == ProductScore::dot ? 1.0 : r(column));
+      }
+      return sum;
+    }
+    for (std::size_t column = 0; column < dim / 2; ++column) {
+      const std::complex<double> by(r(column), r(dim / 2 + column));
+      const std::complex<double> query =
+          std::complex<double>(a(column), a(dim / 2 + column)) * (side == 0 || is_reciprocal ? by : std::conj(by));
+      sum += (query * std::conj(std::complex<double>(n(column), n(dim / 2 + column)))).real();
     }
     return sum;
   }
 
-  // after: the same case once run.
-  void check_against_definition(const ChunkCase& after) const {
-    std::vector<double> of_queries(queries.size());
-    std::vector<double> of_wanted(wanted_grads.begin(), wanted_grads.end());
-    std::vector<double> of_negatives(negatives.size());
-    for (std::size_t query = 0; query < num_queries; ++query) {
-      const double positive = product(wanted, query, query);
-      double total = with_positive ? std::exp(positive) : 0;
-      std::vector<double> powers(num_negatives);
-      for (std::size_t node = 0; node < num_negatives; ++node) {
-        if (is_left_out(query, node)) continue;
-        powers[node] = std::exp(product(negatives, query, node));
-        total += powers[node];
-      }
-      const bool is_empty = total == 0;
-      check(is_near(after.losses[query], is_empty ? 0 : std::log(total) - positive, 1e-4), "losses");
-      const double of_positive = is_empty ? 0 : (with_positive ? std::exp(positive) / total : 0) - 1;
-      for (std::size_t column = 0; column < dim; ++column) {
-        const std::size_t place = query * dim + column;
-        of_queries[place] += of_positive * static_cast<double>(wanted[place]);
-        of_wanted[place] += of_positive * static_cast<double>(queries[place]);
-        for (std::size_t node = 0; node < num_negatives && !is_empty; ++node) {
-          const double share = powers[node] / total;
-          of_queries[place] += share * static_cast<double>(negatives[node * dim + column]);
-          of_negatives[node * dim + column] += share * static_cast<double>(queries[place]);
+  [[nodiscard]] bool is_left_out(std::size_t side, std::size_t edge, std::size_t negative_place) const {
+    const std::int64_t node = rows[negative_place];
+    if (node == rows[(1 - side) * num_edges + edge]) return true;
+    if (begins.empty()) return false;
+    const std::size_t query = side * num_edges + edge;
+    return std::find(known.begin() + begins[query], known.begin() + ends[query], node) != known.begin() + ends[query];
+  }
+
+  [[nodiscard]] double loss_by_definition() const {
+    double all = 0;
+    for (const std::size_t side : {0, 1}) {
+      for (std::size_t edge = 0; edge < num_edges; ++edge) {
+        const double positive = score_of(side, edge, (1 - side) * num_edges + edge);
+        double total = with_positive ? std::exp(positive) : 0;
+        for (std::size_t number = 0; number < num_negatives; ++number) {
+          const std::size_t place = 2 * num_edges + (side * num_chunks + edge / chunk_size) * num_negatives + number;
+          if (!is_left_out(side, edge, place)) total += std::exp(score_of(side, edge, place));
         }
+        if (total > 0) all += std::log(total) - positive;
       }
     }
-    for (std::size_t place = 0; place < queries.size(); ++place) {
-      check(is_near(after.query_grads[place], of_queries[place], 1e-4), "gradients of queries");
-      check(is_near(after.wanted_grads[place], of_wanted[place], 1e-4), "gradients of nodes wanted");
-    }
-    for (std::size_t place = 0; place < negatives.size(); ++place) {
-      check(is_near(after.negative_grads[place], of_negatives[place], 1e-3), "gradients of negatives");
-    }
+    return all;
   }
 };
 
-void check_case(const ChunkCase& before) {
-  ChunkCase first = before;
-  first.run(InstructionSet::portable);
-  before.check_against_definition(first);
+void check_case(const BatchCase& before) {
+  BatchCase first = before;
+  first.run(InstructionSet::portable, 1);
+  check(is_near(static_cast<float>(first.loss), before.loss_by_definition(), 1e-4), "the loss");
   for (const InstructionSet instructions : supported_instruction_sets()) {
-    ChunkCase again = before;
-    again.run(instructions);
-    check(same_bits(again.losses, first.losses) && same_bits(again.query_grads, first.query_grads) &&
-              same_bits(again.wanted_grads, first.wanted_grads) &&
-              same_bits(again.negative_grads, first.negative_grads),
+    BatchCase again = before;
+    again.run(instructions, 3);
+    check(again.loss == first.loss && same_bits(again.grads, first.grads) &&
+              same_bits(again.relation_grads, first.relation_grads),
           "the same bits");
   }
 }
 
-void chunks_are_as_defined() {
-  for (const bool with_positive : {false, true}) {
-    for (const std::size_t dim : {1, 15, 16, 40}) {
-      for (const std::size_t num_negatives : {1, 2, 31, 20'000}) {  // of the last, blocks have 16 rows
-        for (const std::size_t num_queries : {0, 1, 16, 33}) {
-          if (num_negatives > 100 && dim > 1) continue;  // the loops are slow
+void batches_are_as_defined() {
+  for (const ProductScore score : {ProductScore::dot, ProductScore::distmult, ProductScore::complex}) {
+    for (const std::size_t dim : {2, 42}) {
+      for (const std::size_t num_negatives : {1, 31, 20'000}) {  // of the last, blocks have 16 rows
+        for (const std::size_t num_edges : {0, 1, 20, 45}) {
+          if (num_negatives > 100 && (dim > 2 || num_edges > 20)) continue;  // the loops are slow
           for (const std::size_t num_known : {0, 2, 4}) {
-            ChunkCase before{num_queries, num_negatives, dim, with_positive};
-            if (num_known > 0) before.know(num_known);
-            check_case(before);
+            const bool is_odd = (num_edges + num_known) % 2 == 1;
+            BatchCase made{score, num_edges, num_negatives, dim, is_odd, !is_odd};
+            if (num_known > 0) made.know(num_known);
+            check_case(made);
           }
         }
       }
@@ -485,33 +505,36 @@ void chunks_are_as_defined() {
   check(products_with_more_threads == 0 && library_threads == 7, "one thread of the library's, then what it had");
 }
 
-void chunks_that_do_not_fit_are_refused() {
+void batches_that_do_not_fit_are_refused() {
   const auto refuses = [](const char* what, auto spoil) {
-    ChunkCase made{4, 3, 2, true};
-    spoil(made);
-    check_throws<std::invalid_argument>([&] { made.run(InstructionSet::portable); }, what);
-  };
-  refuses("fewer nodes wanted", [](ChunkCase& made) { made.wanted.resize(6); });
-  refuses("fewer gradients", [](ChunkCase& made) { made.query_grads.resize(6); });
-  refuses("fewer nodes", [](ChunkCase& made) { made.negative_nodes.resize(2); });
-  refuses("fewer ends than begins", [](ChunkCase& made) {
+    BatchCase made{ProductScore::complex, 4, 3, 2, true, true};
     made.know(2);
+    spoil(made);
+    check_throws<std::invalid_argument>([&] { made.run(InstructionSet::portable, 1); }, what);
+  };
+  refuses("fewer rows", [](BatchCase& made) { made.rows.pop_back(); });
+  refuses("fewer gradients", [](BatchCase& made) { made.grads.resize(made.grads.size() - 2); });
+  refuses("fewer relations' gradients", [](BatchCase& made) { made.relation_grads.resize(14); });
+  refuses("a row that is not there", [](BatchCase& made) { made.rows[5] = BatchCase::num_nodes; });
+  refuses("a row below 0", [](BatchCase& made) { made.rows[5] = -1; });
+  refuses("a relation that is not there", [](BatchCase& made) { made.relation_rows[7] = 6; });
+  refuses("an odd dim", [](BatchCase& made) {
+    made.dim = 1;
+    made.grads.resize(made.rows.size());
+    made.relation_grads.resize(made.relation_rows.size());
+  });
+  refuses("no negatives", [](BatchCase& made) {
+    made.num_negatives = 0;
+    made.rows.resize(8);
+    made.grads.resize(16);
+  });
+  refuses("fewer ends than begins", [](BatchCase& made) { made.ends.pop_back(); });
+  refuses("fewer begins and ends", [](BatchCase& made) {
+    made.begins.pop_back();
     made.ends.pop_back();
   });
-  refuses("known nodes that are not there", [](ChunkCase& made) {
-    made.know(2);
-    made.known.pop_back();
-  });
-  refuses("an end before its begin", [](ChunkCase& made) {
-    made.know(2);
-    std::swap(made.begins[1], made.ends[1]);
-  });
-  refuses("more losses", [](ChunkCase& made) { made.losses.resize(5); });
-  refuses("no negatives", [](ChunkCase& made) {
-    made.negatives.clear();
-    made.negative_grads.clear();
-    made.negative_nodes.clear();
-  });
+  refuses("known nodes that are not there", [](BatchCase& made) { made.known.pop_back(); });
+  refuses("an end before its begin", [](BatchCase& made) { std::swap(made.begins[1], made.ends[1]); });
 }
 
 }  // namespace
@@ -525,6 +548,6 @@ int main() {
   what_is_not_finite_shows_in_the_loss();
   distances_and_their_gradients_are_as_defined();
   distances_that_do_not_fit_are_refused();
-  chunks_are_as_defined();
-  chunks_that_do_not_fit_are_refused();
+  batches_are_as_defined();
+  batches_that_do_not_fit_are_refused();
 }

@@ -3,7 +3,7 @@
 #include <limits>
 #include <numeric>
 #include <stdexcept>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "diskhop/buffer.hpp"
@@ -270,7 +270,9 @@ void require_fit(const ProductBatch& batch) {
   bool fits = batch.chunk_size > 0 && batch.num_negatives > 0 && batch.rows.size() == 2 * num_edges + num_drawn &&
               batch.grads.num_rows == batch.rows.size() && batch.grads.num_columns == dim &&
               lies_together(batch.grads) && batch.left_out.nodes.size() == batch.rows.size() &&
-              are_of(batch.rows, batch.nodes.num_rows);
+              are_of(batch.rows, batch.nodes.num_rows) &&
+              (batch.left_out.begins.empty() || batch.left_out.begins.size() == 2 * num_edges) &&
+              batch.left_out.ends.size() == batch.left_out.begins.size();
   if (has_relations) {
     fits = fits && batch.relation_rows.size() == 2 * num_edges && batch.relations.num_columns == dim &&
            batch.relation_grads.num_rows == 2 * num_edges && batch.relation_grads.num_columns == dim &&
@@ -291,7 +293,7 @@ class Batch {
         dim_(batch.nodes.num_columns),
         layer_(products, dim_, batch.num_negatives),
         block_rows_(std::clamp(block_scores / batch.num_negatives / least_rows * least_rows, least_rows, most_rows)),
-        lane_floats_(block_rows_ * (4 * dim_ + batch.num_negatives + 3) + batch.num_negatives * dim_),
+        lane_floats_(block_rows_ * (4 * dim_ + batch.num_negatives + 3) + 2 * batch.num_negatives * dim_),
         scratch_(take_scratch(lane_floats_ * num_lanes)),
         losses_(batch.num_chunks()) {
     for (std::size_t chunk = 0; chunk < batch.num_chunks(); ++chunk) {
@@ -301,19 +303,24 @@ class Batch {
 
   void run_chunk(std::size_t chunk, std::size_t lane) {
     const OneThread one(products_);
-    float* const scratch = reinterpret_cast<float*>(scratch_.data()) + lane * lane_floats_;
+    const Memory memory = memory_of(lane);
     const std::size_t first = chunk * batch_.chunk_size;
     const std::size_t end = std::min(first + batch_.chunk_size, batch_.num_edges);
-    double loss = 0;
     for (const std::size_t side : {0, 1}) {
-      float* const negatives = scratch + block_rows_ * (4 * dim_ + batch_.num_negatives + 3);
-      const std::size_t drawn = first_negative(chunk, side);
-      run_with(instructions_, GatherRows{batch_.nodes, batch_.rows.data() + drawn, negatives}, batch_.num_negatives);
-      for (std::size_t begin = first; begin < end; begin += block_rows_) {
-        const std::size_t num_rows = std::min(block_rows_, end - begin);
-        loss += run_block(side, begin, num_rows, begin - first, left_out_[2 * chunk + side], scratch, negatives,
-                          batch_.grads.data + drawn * dim_);
+      const std::int64_t* const rows = batch_.rows.data() + first_negative(chunk, side);
+      run_with(instructions_, GatherRows{batch_.nodes, rows, memory.negatives[side]}, batch_.num_negatives);
+    }
+    double loss = 0;
+    for (std::size_t begin = first; begin < end; begin += block_rows_) {
+      const std::size_t num_rows = std::min(block_rows_, end - begin);
+      for (const std::size_t end_number : {0, 1}) {
+        const std::size_t place = end_number * batch_.num_edges + begin;
+        float* const values = memory.ends[end_number];
+        run_with(instructions_, GatherRows{batch_.nodes, batch_.rows.data() + place, values}, num_rows);
+        run_with(instructions_, BeginGrads{values, batch_.l2, batch_.n3, batch_.grads.data + place * dim_},
+                 num_rows * dim_);
       }
+      for (const std::size_t side : {0, 1}) loss += run_side(side, chunk, begin, num_rows, memory);
     }
     losses_[chunk] = loss;
   }
@@ -321,6 +328,33 @@ class Batch {
   [[nodiscard]] double loss() const { return std::accumulate(losses_.begin(), losses_.end(), 0.0); }
 
  private:
+  /// A thread's own.
+  struct Memory {
+    std::array<float*, 2> ends;       // (block_rows, dim): sources, destinations
+    float* queries;                   // (block_rows, dim)
+    float* query_grads;               // (block_rows, dim)
+    float* scores;                    // (block_rows, num_negatives)
+    float* positives;                 // (block_rows)
+    float* positive_grads;            // (block_rows)
+    float* losses;                    // (block_rows)
+    std::array<float*, 2> negatives;  // (num_negatives, dim): for destinations, for sources
+  };
+
+  [[nodiscard]] Memory memory_of(std::size_t lane) const {
+    float* next = reinterpret_cast<float*>(scratch_.data()) + lane * lane_floats_;
+    const auto take = [&](std::size_t count) { return std::exchange(next, next + count); };
+    const std::size_t rows = block_rows_ * dim_;
+    const std::size_t drawn = batch_.num_negatives * dim_;
+    return {.ends = {take(rows), take(rows)},
+            .queries = take(rows),
+            .query_grads = take(rows),
+            .scores = take(block_rows_ * batch_.num_negatives),
+            .positives = take(block_rows_),
+            .positive_grads = take(block_rows_),
+            .losses = take(block_rows_),
+            .negatives = {take(drawn), take(drawn)}};
+  }
+
   [[nodiscard]] std::size_t first_negative(std::size_t chunk, std::size_t side) const {
     return 2 * batch_.num_edges + (side * batch_.num_chunks() + chunk) * batch_.num_negatives;
   }
@@ -334,68 +368,51 @@ class Batch {
                      .known = all.known[side],
                      .begins = {},
                      .ends = {}};
-    if (!all.begins.empty() || !all.ends.empty()) {
-      of_chunk.begins = part(all.begins, side, first, count);
-      of_chunk.ends = part(all.ends, side, first, count);
+    if (!all.begins.empty()) {
+      of_chunk.begins = all.begins.subspan(side * batch_.num_edges + first, count);
+      of_chunk.ends = all.ends.subspan(side * batch_.num_edges + first, count);
     }
     return {of_chunk, count, batch_.num_negatives};
   }
-  [[nodiscard]] std::span<const std::int64_t> part(std::span<const std::int64_t> of_sides, std::size_t side,
-                                                   std::size_t first, std::size_t count) const {
-    if (of_sides.size() != 2 * batch_.num_edges) return {};  // which is refused
-    return of_sides.subspan(side * batch_.num_edges + first, count);
-  }
 
-  double run_block(std::size_t number, std::size_t begin, std::size_t num_rows, std::size_t first_edge,
-                   const LeftOutColumns& left_out, float* scratch, const float* negatives, float* negative_grads) {
+  /// The block's edges at a side, whose other end is what is asked from. Returns the sum of the losses.
+  double run_side(std::size_t number, std::size_t chunk, std::size_t begin, std::size_t num_rows,
+                  const Memory& memory) {
     const std::size_t num_negatives = batch_.num_negatives;
-    const std::size_t block_floats = block_rows_ * dim_;
-    float* const asked = scratch;
-    float* const wanted = asked + block_floats;
-    float* const query_grads = wanted + block_floats;
-    float* const made = query_grads + block_floats;
-    float* const scores = made + block_floats;
-    float* const positives = scores + block_rows_ * num_negatives;
-    float* const positive_grads = positives + block_rows_;
-    float* const losses = positive_grads + block_rows_;
-
-    // Destinations are corrupted, then sources: what is asked from is the other end.
-    const std::array<std::size_t, 2> places = {number * batch_.num_edges + begin,
-                                               (1 - number) * batch_.num_edges + begin};
-    const std::array<float*, 2> ends = {asked, wanted};
-    for (const std::size_t end : {0, 1}) {
-      run_with(instructions_, GatherRows{batch_.nodes, batch_.rows.data() + places[end], ends[end]}, num_rows);
-      float* const grads = batch_.grads.data + places[end] * dim_;
-      if (number == 0) run_with(instructions_, BeginGrads{ends[end], batch_.l2, batch_.n3, grads}, num_rows * dim_);
-    }
+    const std::size_t first_edge = begin - chunk * batch_.chunk_size;
+    const std::size_t asked_place = number * batch_.num_edges + begin;
+    const std::size_t wanted_place = (1 - number) * batch_.num_edges + begin;
     const bool has_relations = batch_.score != ProductScore::dot;
     const Side side{.score = batch_.score,
                     .is_tail = number == 0 || batch_.is_reciprocal,
                     .dim = dim_,
                     .relations = batch_.relations,
-                    .relation_rows = has_relations ? batch_.relation_rows.data() + places[0] : nullptr,
-                    .asked = asked,
-                    .wanted = wanted};
-    if (has_relations) run_with(instructions_, MakeQueries{side, made}, num_rows);
-    const float* const queries = has_relations ? made : asked;
+                    .relation_rows = has_relations ? batch_.relation_rows.data() + asked_place : nullptr,
+                    .asked = memory.ends[number],
+                    .wanted = memory.ends[1 - number]};
+    if (has_relations) run_with(instructions_, MakeQueries{side, memory.queries}, num_rows);
+    const float* const queries = has_relations ? memory.queries : side.asked;
+    const float* const negatives = memory.negatives[number];
 
-    layer_.forward(queries, negatives, num_rows, 0, scores);
+    layer_.forward(queries, negatives, num_rows, 0, memory.scores);
     for (std::size_t row = 0; row < num_rows; ++row) {
-      left_out.visit(first_edge + row, [&](std::size_t column) {
-        scores[row * num_negatives + column] = -std::numeric_limits<float>::infinity();
+      left_out_[2 * chunk + number].visit(first_edge + row, [&](std::size_t column) {
+        memory.scores[row * num_negatives + column] = -std::numeric_limits<float>::infinity();
       });
     }
-    run_with(instructions_, PairProducts{queries, wanted, dim_, positives}, num_rows);
-    contrastive_softmax({scores, num_rows, num_negatives, num_negatives}, {positives, num_rows},
-                        {positive_grads, num_rows}, {losses, num_rows}, batch_.with_positive, 1, instructions_);
-    layer_.of_x(scores, negatives, num_rows, query_grads);
-    layer_.of_weight(scores, queries, num_rows, first_edge == 0 ? 0.0F : 1.0F, negative_grads);
+    run_with(instructions_, PairProducts{queries, side.wanted, dim_, memory.positives}, num_rows);
+    contrastive_softmax({memory.scores, num_rows, num_negatives, num_negatives}, {memory.positives, num_rows},
+                        {memory.positive_grads, num_rows}, {memory.losses, num_rows}, batch_.with_positive, 1,
+                        instructions_);
+    layer_.of_x(memory.scores, negatives, num_rows, memory.query_grads);
+    layer_.of_weight(memory.scores, queries, num_rows, first_edge == 0 ? 0.0F : 1.0F,
+                     batch_.grads.data + first_negative(chunk, number) * dim_);
     run_with(instructions_,
-             EndGrads{side, queries, positive_grads, batch_.n3, query_grads, batch_.grads.data + places[0] * dim_,
-                      batch_.grads.data + places[1] * dim_,
-                      has_relations ? batch_.relation_grads.data + places[0] * dim_ : nullptr},
+             EndGrads{side, queries, memory.positive_grads, batch_.n3, memory.query_grads,
+                      batch_.grads.data + asked_place * dim_, batch_.grads.data + wanted_place * dim_,
+                      has_relations ? batch_.relation_grads.data + asked_place * dim_ : nullptr},
              num_rows);
-    return std::accumulate(losses, losses + num_rows, 0.0);
+    return std::accumulate(memory.losses, memory.losses + num_rows, 0.0);
   }
 
   const MatrixProducts& products_;
