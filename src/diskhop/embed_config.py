@@ -11,6 +11,7 @@ from diskhop.config import FRACTION, MOST_BYTES, MOST_COUNT, MOST_THREADS, Rule,
 from diskhop.errors import ConfigError
 
 ADAGRAD = ("row", "element")
+LR_SCHEDULES = ("constant", "linear")
 ASSIGNMENTS = ("random", "input")
 MOST_PARTITIONS, MOST_DIM = 256, 4096
 DEFAULT_EVAL_EDGES = 10_000
@@ -24,16 +25,16 @@ _SHARE: Rule = (lambda value: 0 <= value <= 1, "from 0 to 1")
 class EmbedConfig:
     """What a run of embeddings depends on, besides the dataset.
 
-    model, dim, loss, margin (of losses that have one), dropout, reciprocal, n3, l2: see embedding/. adagrad: a sum of
-    squares for each row or each element. init_scale: standard deviation of what embeddings begin with. batch_size:
-    edges; chunk_size: of them that share negatives, `negatives` at each side, degree_negatives: the share that is drawn
-    by degree; mask_known: those that make an edge of the training set do not count. epochs. partitions; buffer: how
-    many are in memory at once; partition_order: how they pass through; assignment: of nodes to them, random or by
-    input. commit_states: from one commit to the next, besides the end of an epoch; 0 for none. evaluate: on validation
-    edges after every `eval_every` epochs, and on test edges at the end, by at most eval_edges of each against
-    eval_candidates nodes. valid_share, test_share: of edges, where the dataset has no such parts. seed: of everything
-    that is drawn. memory_bytes: the budget. overlap: partitions move while others are trained. engine, threads: how,
-    never what.
+    model, dim, loss, margin (of losses that have one), lr, lr_schedule: as it is, or down to 0 at the end; dropout,
+    reciprocal, n3, l2: see embedding/. adagrad: a sum of squares for each row or each element. init_scale: standard
+    deviation of what embeddings begin with. batch_size: edges; chunk_size: of them that share negatives, `negatives` at
+    each side, degree_negatives: the share that is drawn by degree; mask_known: those that make an edge of the training
+    set do not count. epochs. partitions; buffer: how many are in memory at once; partition_order: how they pass
+    through; assignment: of nodes to them, random or by input. commit_states: from one commit to the next, besides the
+    end of an epoch; 0 for none. evaluate: on validation edges after every `eval_every` epochs, and on test edges at the
+    end, by at most eval_edges of each against eval_candidates nodes. valid_share, test_share: of edges, where the
+    dataset has no such parts. seed: of everything that is drawn. memory_bytes: the budget. overlap: partitions move
+    while others are trained. engine, threads: how, never what.
     """
 
     RULES: ClassVar[Mapping[str, Rule]] = {
@@ -47,6 +48,7 @@ class EmbedConfig:
         **dict.fromkeys(("valid_share", "test_share"), FRACTION),
         "partitions": between(1, MOST_PARTITIONS),
         "buffer": between(2, MOST_PARTITIONS),
+        "lr_schedule": one_of(LR_SCHEDULES),
         "adagrad": one_of(ADAGRAD),
         "assignment": one_of(ASSIGNMENTS),
         "commit_states": between(0, MOST_COUNT),
@@ -60,6 +62,7 @@ class EmbedConfig:
     loss: str
     margin: float = 0.0
     lr: float
+    lr_schedule: str = "constant"
     adagrad: str = "row"
     init_scale: float
     batch_size: int

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from diskhop._native import CrashError, Engine
 from diskhop.dataset.dataset import Dataset
+from diskhop.embedding.step import Step, Table
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, ReadError, TrainingError
 from diskhop.io.faults import CrashInjector, Lost
 from diskhop.training import embed
@@ -139,6 +141,26 @@ def test_what_is_damaged_is_not_trained(dataset: Dataset, folder: Path) -> None:
         path.write_bytes(content)
     with pytest.raises(ReadError, match="is not what was written"):
         train_embeddings(dataset, embed_config(), folder / "run", resume=True)
+
+
+def test_a_linear_schedule_ends_with_no_steps(dataset: Dataset, folder: Path) -> None:
+    """The share that is left of the learning rate, of each batch in turn."""
+    shares = []
+
+    class Noting(Step):
+        def _update(self, table: Table, rows: Tensor, grads: Tensor, lr_share: float) -> None:
+            shares.append(lr_share)
+            super()._update(table, rows, grads, lr_share)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("diskhop.training.embed_run.Step", Noting)
+        config = embed_config(model="dot", epochs=2, lr_schedule="linear", evaluate=False)
+        done = train_embeddings(dataset, config, folder / "run")
+    wanted = 1 - np.arange(0, 2 * done.result["num_edges"], 1) / (2 * done.result["num_edges"])
+    assert shares[0] == 1
+    assert 0 < shares[-1] < 0.2
+    assert np.isin(np.round(shares, 9), np.round(wanted, 9)).all()
+    assert (np.diff(shares) < 0).all()
 
 
 def test_negatives_that_make_known_edges_are_left_out(folder: Path) -> None:

@@ -43,6 +43,9 @@ def embed(
     loss: Annotated[str | None, typer.Option(help="softmax, contrastive, logistic or margin.")] = None,
     margin: Annotated[float | None, typer.Option(help="Of the losses logistic and margin.")] = None,
     lr: Annotated[float | None, typer.Option(help="Adagrad's learning rate.")] = None,
+    lr_schedule: Annotated[
+        str | None, typer.Option(help="constant, or linear: down to 0 at the end of the last epoch.")
+    ] = None,
     adagrad: Annotated[str | None, typer.Option(help="A sum of squares for each row or each element.")] = None,
     init_scale: Annotated[float | None, typer.Option(help="Standard deviation of the first embeddings.")] = None,
     reciprocal: Annotated[
@@ -93,6 +96,7 @@ def embed(
         "loss": loss,
         "margin": margin,
         "lr": lr,
+        "lr_schedule": lr_schedule,
         "adagrad": adagrad,
         "init_scale": init_scale,
         "reciprocal": reciprocal,

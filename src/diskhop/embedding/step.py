@@ -54,11 +54,13 @@ class Step:
         draws: Draws,
         fixed: Sequence[range] = (),
         known: KnownBatch | None = None,
+        lr_share: float = 1.0,
     ) -> float:
         """Train a batch of at most batch_size edges. Returns the sum of its losses before.
 
         negatives: (2, chunks, num_negatives), rows for destinations and for sources; those that are the node wanted, or
-        known to be as right, do not count. fixed: rows that negatives may have and that are not changed.
+        known to be as right, do not count. fixed: rows that negatives may have and that are not changed. lr_share: of
+        the learning rate.
         """
         num_edges = len(edges)
         num_rows = 2 * num_edges + negatives.size
@@ -73,13 +75,13 @@ class Step:
             # Rows whose gradients are 0 stay as they are.
             drawn = rows[2 * num_edges :]
             grads[2 * num_edges :][(drawn >= each.start) & (drawn < each.stop)] = 0
-        self._update(self._nodes, rows, grads)
+        self._update(self._nodes, rows, grads, lr_share)
         if self._relations is not None and relation_rows is not None:
-            self._update(self._relations, relation_rows, relation_grads)
+            self._update(self._relations, relation_rows, relation_grads, lr_share)
         return loss
 
-    def _update(self, table: Table, rows: Tensor, grads: Tensor) -> None:
-        self._updater.update(table.values, table.squares, rows, grads, self._options.lr, _EPSILON)
+    def _update(self, table: Table, rows: Tensor, grads: Tensor, lr_share: float) -> None:
+        self._updater.update(table.values, table.squares, rows, grads, self._options.lr * lr_share, _EPSILON)
 
     def _relation_rows(self, edges: EdgeRows) -> Tensor | None:
         """The relation's row of each edge, for its tail query and then for its head query."""

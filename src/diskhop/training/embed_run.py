@@ -243,7 +243,7 @@ class EmbeddingRun:
         if parts.known is not None:
             rows = np.concatenate([batch.sources, batch.destinations, negatives.reshape(-1)])
             known = parts.known.of_batch(parts.buffer.places(rows), batch.relations, len(batch))
-        loss = self._step.run(batch, negatives, draws, fixed, known)
+        loss = self._step.run(batch, negatives, draws, fixed, known, self._lr_share())
         if not np.isfinite(loss):
             raise TrainingError(
                 f"the loss is {loss} in epoch {self._epoch}, batch {number & 0xFFFFFFFF} of phase {number >> 32}, with "
@@ -252,6 +252,12 @@ class EmbeddingRun:
         self._sums.loss += loss
         self._sums.edges += len(batch)
         self._report(loss / len(batch))
+
+    def _lr_share(self) -> float:
+        if self._config.lr_schedule == "constant":
+            return 1.0
+        done = self._epoch + self._sums.edges / self._parts.edges.num_train
+        return 1 - done / self._config.epochs
 
     def _commit(self, *, is_epoch: bool) -> None:
         """All that is written becomes what a run goes on from."""
