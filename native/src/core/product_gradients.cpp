@@ -260,7 +260,7 @@ struct EndGrads {
 
 void require_fit(const ProductBatch& batch) {
   const std::size_t num_edges = batch.num_edges;
-  const std::size_t num_drawn = 2 * batch.num_chunks() * batch.num_negatives;
+  const std::size_t num_drawn = batch.chunk_size == 0 ? 0 : 2 * batch.num_chunks() * batch.num_negatives;
   const std::size_t dim = batch.nodes.num_columns;
   const bool has_relations = batch.score != ProductScore::dot;
   const auto lies_together = [](const auto& matrix) { return matrix.stride == matrix.num_columns; };
