@@ -1,4 +1,4 @@
-"""Small graphs to embed, and runs of embeddings on them."""
+"""Small graphs to embed, runs of embeddings on them, and what is close to exact arithmetic."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from diskhop.embed_config import EmbedConfig
 from diskhop.io.engine import open_engine
 
 NUM_NODES, NUM_RELATIONS = 60, 3
+# Float32 against float64: sums of up to some hundred terms of size 1.
+TOLERANCE = 1e-4
 OPTIONS: dict[str, Any] = {
     "model": "complex", "dim": 8, "loss": "softmax", "lr": 0.1, "init_scale": 0.3, "batch_size": 64, "chunk_size": 16,
     "negatives": 12, "epochs": 2, "partitions": 4, "buffer": 3, "partition_order": "auto", "memory_bytes": 200_000_000,
@@ -56,3 +58,7 @@ def committed_bytes(out: Path) -> dict[str, bytes]:
         found["relations"] = relations.read_bytes()
     found["history"] = repr([(each["epoch"], each["loss"], each.get("valid")) for each in commit["history"]]).encode()
     return found
+
+
+def assert_close(ours: Any, exact: Any) -> None:
+    np.testing.assert_allclose(np.asarray(ours), np.asarray(exact), atol=TOLERANCE, rtol=TOLERANCE)

@@ -55,20 +55,12 @@ class LeftOutColumns {
   LeftOutColumns(const LeftOut& left_out, std::size_t num_edges, std::size_t num_negatives)
       : left_out_(checked(left_out, num_edges, num_negatives)), places_(left_out.negatives) {}
 
-  /// Calls visit(column) for every negative that does not count for an edge, at least once.
-  template <typename Visit>
-  void visit(std::size_t edge, const Visit& visit) const {
-    places_.visit(left_out_.wanted[edge], visit);
-    if (left_out_.begins.empty()) return;
-    const auto begin = static_cast<std::size_t>(left_out_.begins[edge]);
-    const auto known = left_out_.known.subspan(begin, static_cast<std::size_t>(left_out_.ends[edge]) - begin);
-    // Of a hub more nodes are known than there are negatives.
-    if (known.size() <= left_out_.negatives.size()) {
-      for (const std::int64_t node : known) places_.visit(node, visit);
-      return;
-    }
-    for (std::size_t column = 0; column < left_out_.negatives.size(); ++column) {
-      if (std::ranges::binary_search(known, left_out_.negatives[column])) visit(column);
+  /// scores: of edges from first_edge on. Those of negatives that do not count become -inf.
+  void mask(std::size_t first_edge, const Matrix<float>& scores) const {
+    for (std::size_t row = 0; row < scores.num_rows; ++row) {
+      visit(first_edge + row, [&](std::size_t column) {
+        scores.data[row * scores.stride + column] = -std::numeric_limits<float>::infinity();
+      });
     }
   }
 
@@ -85,6 +77,23 @@ class LeftOutColumns {
     }
     if (!fits) throw std::invalid_argument("edges, negatives and nodes that are left out must fit each other");
     return left_out;
+  }
+
+  /// Calls visit(column) for every negative that does not count for an edge, at least once.
+  template <typename Visit>
+  void visit(std::size_t edge, const Visit& visit) const {
+    places_.visit(left_out_.wanted[edge], visit);
+    if (left_out_.begins.empty()) return;
+    const auto begin = static_cast<std::size_t>(left_out_.begins[edge]);
+    const auto known = left_out_.known.subspan(begin, static_cast<std::size_t>(left_out_.ends[edge]) - begin);
+    // Of a hub more nodes are known than there are negatives.
+    if (known.size() <= left_out_.negatives.size()) {
+      for (const std::int64_t node : known) places_.visit(node, visit);
+      return;
+    }
+    for (std::size_t column = 0; column < left_out_.negatives.size(); ++column) {
+      if (std::ranges::binary_search(known, left_out_.negatives[column])) visit(column);
+    }
   }
 
   LeftOut left_out_;

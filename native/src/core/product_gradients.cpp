@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
@@ -395,15 +394,11 @@ class Batch {
     const float* const negatives = memory.negatives[number];
 
     layer_.forward(queries, negatives, num_rows, 0, memory.scores);
-    for (std::size_t row = 0; row < num_rows; ++row) {
-      left_out_[2 * chunk + number].visit(first_edge + row, [&](std::size_t column) {
-        memory.scores[row * num_negatives + column] = -std::numeric_limits<float>::infinity();
-      });
-    }
+    const Matrix<float> scores{memory.scores, num_rows, num_negatives, num_negatives};
+    left_out_[2 * chunk + number].mask(first_edge, scores);
     run_with(instructions_, PairProducts{queries, side.wanted, dim_, memory.positives}, num_rows);
-    contrastive_softmax({memory.scores, num_rows, num_negatives, num_negatives}, {memory.positives, num_rows},
-                        {memory.positive_grads, num_rows}, {memory.losses, num_rows}, batch_.with_positive, 1,
-                        instructions_);
+    contrastive_softmax(scores, {memory.positives, num_rows}, {memory.positive_grads, num_rows},
+                        {memory.losses, num_rows}, batch_.with_positive, 1, instructions_);
     layer_.of_x(memory.scores, negatives, num_rows, memory.query_grads);
     layer_.of_weight(memory.scores, queries, num_rows, first_edge == 0 ? 0.0F : 1.0F,
                      batch_.grads.data + first_negative(chunk, number) * dim_);
@@ -430,12 +425,7 @@ class Batch {
 }  // namespace
 
 void mask_scores(const LeftOut& left_out, const Matrix<float>& scores) {
-  const LeftOutColumns columns(left_out, scores.num_rows, scores.num_columns);
-  for (std::size_t row = 0; row < scores.num_rows; ++row) {
-    columns.visit(row, [&](std::size_t column) {
-      scores.data[row * scores.stride + column] = -std::numeric_limits<float>::infinity();
-    });
-  }
+  LeftOutColumns(left_out, scores.num_rows, scores.num_columns).mask(0, scores);
 }
 
 double product_gradients(const MatrixProducts& products, const ProductBatch& batch, unsigned num_threads,

@@ -13,7 +13,7 @@ from diskhop.embedding.against import KINDS
 from diskhop.embedding.losses import LOSSES
 from diskhop.embedding.scores import Against
 
-_NONE = torch.empty(0, dtype=torch.int64)
+NO_NODES = torch.empty(0, dtype=torch.int64)
 
 
 class LeftOut(NamedTuple):
@@ -24,9 +24,9 @@ class LeftOut(NamedTuple):
 
     wanted: Tensor
     negatives: Tensor
-    known: Tensor = _NONE
-    begins: Tensor = _NONE
-    ends: Tensor = _NONE
+    known: Tensor = NO_NODES
+    begins: Tensor = NO_NODES
+    ends: Tensor = NO_NODES
 
 
 class Chunk(NamedTuple):

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from diskhop._native import has_product_gradients, product_gradients
-from diskhop.embedding.contrast import Chunk, Contrast, LeftOut
+from diskhop.embedding.contrast import NO_NODES, Chunk, Contrast, LeftOut
 from diskhop.embedding.known import KnownBatch
 from diskhop.embedding.scores import SCORES, ProductScore
 
 # Whether the edge's own score is in the softmax.
 _SOFTMAXES = {"contrastive": False, "softmax": True}
-_NONE = torch.empty(0, dtype=torch.int64)
 _NO_RELATIONS = torch.empty(0, 0)
+
+# Of the core (product_gradients.cpp, left_out.hpp): edges of a block, at most, and a negative's share of a table.
+_BLOCK_ROWS, _PLACES_BYTES = 256, 16
 
 # Of dropout, by a chunk's number: threads take chunks in any order.
 Draws = Callable[[int], torch.Generator]
@@ -97,14 +99,14 @@ class ProductGradients:
     def __call__(self, batch: Batch, draws: Draws) -> float:
         """See Gradients."""
         options, known = self._options, batch.known
-        left_out = (batch.numbers, _NONE, _NONE, _NONE, _NONE)
+        left_out = (batch.numbers, NO_NODES, NO_NODES, NO_NODES, NO_NODES)
         if known is not None:
             destinations, sources = (torch.from_numpy(each) for each in known.answers)
             begins, ends = (torch.from_numpy(each).flatten() for each in (known.begins, known.ends))
             left_out = (batch.numbers, destinations, sources, begins, ends)
         return product_gradients(
             self._score, self._nodes, self._relations, batch.rows,
-            _NONE if batch.relation_rows is None else batch.relation_rows, left_out,
+            NO_NODES if batch.relation_rows is None else batch.relation_rows, left_out,
             batch.grads, _NO_RELATIONS if batch.relation_rows is None else batch.relation_grads,
             batch.num_edges, options.chunk_size, options.num_negatives,
             _SOFTMAXES[options.loss], options.reciprocal, options.l2, options.n3, self._num_threads,
@@ -193,9 +195,11 @@ def choose_gradients(options: StepOptions, nodes: Tensor, relations: Tensor | No
 
 
 def gradients_bytes(options: StepOptions, dim: int, threads: int) -> int:
-    """Memory besides the gradients: of each thread the scores of a chunk and what goes with them."""
-    chunk = options.chunk_size * (2 * options.num_negatives + 12 * dim) + options.num_negatives * dim
-    return 4 * min(threads, options.most_chunks) * chunk
+    """Memory besides the gradients: a chunk's scores and what goes with them, for each thread; negatives' places."""
+    num_negatives = options.num_negatives
+    chunk = max(options.chunk_size, _BLOCK_ROWS) * (2 * num_negatives + 12 * dim) + 2 * num_negatives * dim
+    places = 2 * options.most_chunks * num_negatives * _PLACES_BYTES
+    return 4 * min(threads, options.most_chunks) * chunk + places
 
 
 def _left_out(batch: Batch, side: int, wanted: slice, negatives: slice, edges: slice) -> LeftOut:
