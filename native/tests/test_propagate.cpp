@@ -103,12 +103,19 @@ struct Ways {
   unsigned index_bytes = 4;
   ValueFormat out_format = ValueFormat::float32;
   std::uint64_t tiles_at_once = 1000;
+  std::uint64_t num_padded = 0;
   InstructionSet instructions = best_instruction_set();
   std::vector<FaultRule> faults = {};
 };
 
-/// A whole hop, some tiles at a time; the table's bytes.
-std::vector<std::byte> propagated(const Case& graph, const Ways& ways) {
+struct Hop {
+  std::vector<std::byte> table;
+  PassCounts counts;  // of the last pass
+};
+
+/// A whole hop, some tiles at a time.
+Hop run_hop(const Case& graph, const Ways& ways) {
+  Hop hop;
   const auto engine = make_engine(ways.engine, 16, injector_with(ways.faults));
   const Buffer staging(ways.staging_bytes);
   const Streaming streaming{.engine = *engine,
@@ -133,22 +140,29 @@ std::vector<std::byte> propagated(const Case& graph, const Ways& ways) {
                         .num_edges = graph.indices.size()};
   for (std::uint64_t first = 0; first < graph.num_tiles; first += ways.tiles_at_once) {
     const std::uint64_t num_columns = std::min(graph.num_tiles - first, ways.tiles_at_once) * tile_columns;
-    std::vector<float> values(graph.num_nodes * num_columns, std::numeric_limits<float>::quiet_NaN());
-    const Matrix<float> block{values.data(), graph.num_nodes, num_columns, num_columns};
+    std::vector<float> values(graph.num_nodes * num_columns + 4 * ways.num_padded,
+                              std::numeric_limits<float>::quiet_NaN());
+    const Block block = block_in(values, graph.num_nodes, num_columns);
     const auto columns = [&](const File& file, ValueFormat format) {
       return TableColumns{.file = &file, .format = format, .num_tiles = graph.num_tiles, .first_tile = first};
     };
-    const LoadCounts loaded = load_block(streaming, columns(features, ValueFormat::float32), &scales, block);
-    check(loaded.num_bad_rows == 0, "all values are finite");
+    static_cast<void>(load_block(streaming, columns(features, ValueFormat::float32), &scales, block));
     const PassFormula formula{.row_scale = &scales,
                               .product_scale = 2,
                               .self_weight = 0.5,
                               .addend = columns(addend, ValueFormat::float32),
                               .addend_scale = 0.25};
-    const Matrix<const float> ready{values.data(), graph.num_nodes, num_columns, num_columns};
-    static_cast<void>(run_pass(streaming, lists, ready, formula, columns(out, ways.out_format)));
+    hop.counts = run_pass(streaming, lists, block, formula, columns(out, ways.out_format));
   }
-  return file_bytes(out_path);
+  hop.table = file_bytes(out_path);
+  return hop;
+}
+
+/// The table's bytes, all values finite.
+std::vector<std::byte> propagated(const Case& graph, const Ways& ways) {
+  Hop hop = run_hop(graph, ways);
+  check(hop.counts.num_bad_rows == 0, "all values are finite");
+  return std::move(hop.table);
 }
 
 std::vector<std::int64_t> drawn_lengths(std::uint64_t num_nodes, std::int64_t most, unsigned seed) {
@@ -218,6 +232,10 @@ void test_neither_threads_nor_memory_nor_columns_change_a_bit() {
     }
     for (const std::uint64_t tiles_at_once : {1, 2, 3, 4}) {
       check(propagated(graph, {.num_threads = num_threads, .tiles_at_once = tiles_at_once}) == expected, "same bits");
+    }
+    for (const std::uint64_t num_padded : {1, 4097, 9000, 9001}) {
+      check(propagated(graph, {.num_threads = num_threads, .tiles_at_once = 3, .num_padded = num_padded}) == expected,
+            "same bits");
     }
   }
   for (const InstructionSet instructions : supported_instruction_sets()) {
@@ -335,6 +353,15 @@ void test_tables_of_16_bits() {
   }
 }
 
+void test_values_that_16_bits_do_not_hold_are_found() {
+  Case graph(std::vector<std::int64_t>(20), 4, 6, true);
+  graph.features[place_of(7, 2, 1)] = 1e6F;
+  write_values(graph.folder.file("features"), graph.features);
+  const auto bad_rows = [&](ValueFormat format) { return run_hop(graph, {.out_format = format}).counts.bad_rows; };
+  check(bad_rows(ValueFormat::float32).empty() && bad_rows(ValueFormat::bfloat16).empty(), "large ones are held");
+  check(bad_rows(ValueFormat::float16) == std::vector<std::int64_t>({7}), "float16 has none so large");
+}
+
 void test_bad_values_are_found_by_row() {
   Case graph(std::vector<std::int64_t>(9000), 12, 6);
   const std::vector<std::uint64_t> bad{8999, 4096, 17, 18, 6000, 5000, 8000};
@@ -344,15 +371,11 @@ void test_bad_values_are_found_by_row() {
   }
   graph.features[place_of(17, 0, 3)] = std::numeric_limits<float>::infinity();
   write_values(graph.folder.file("features"), graph.features);
-  const auto engine = make_engine("threads", 16, nullptr);
-  const Buffer staging(512 << 10);
-  const File features(graph.folder.file("features"), FileMode::read, true);
-  std::vector<float> values(graph.num_nodes * 12);
-  const LoadCounts counts =
-      load_block({.engine = *engine, .staging = {staging.data(), 512 << 10}, .num_threads = 3},
-                 {.file = &features, .num_tiles = 3}, nullptr, {values.data(), graph.num_nodes, 12, 12});
-  check(counts.num_bad_rows == bad.size(), "each once");
-  check(counts.bad_rows == std::vector<std::int64_t>({17, 18, 4096, 5000, 6000}), "the first of them");
+  for (const ValueFormat format : {ValueFormat::float32, ValueFormat::float16, ValueFormat::bfloat16}) {
+    const PassCounts counts = run_hop(graph, {.num_threads = 3, .out_format = format}).counts;
+    check(counts.num_bad_rows == bad.size(), "each once");
+    check(counts.bad_rows == std::vector<std::int64_t>({17, 18, 4096, 5000, 6000}), "the first of them");
+  }
 }
 
 void test_a_failed_transfer_fails_the_pass() {
@@ -411,6 +434,7 @@ int main() {
   test_float16_is_rounded_to_nearest_even();
   test_tables_of_16_bits();
   test_bad_values_are_found_by_row();
+  test_values_that_16_bits_do_not_hold_are_found();
   test_a_failed_transfer_fails_the_pass();
   test_damaged_lists_are_refused();
 }

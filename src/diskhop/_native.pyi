@@ -711,12 +711,35 @@ class StreamCounts:
     @property
     def seconds_waiting(self) -> float: ...
 
+class ColumnBlock:
+    """num_columns, a multiple of 4, of the first num_rows rows of a hop table, in memory; see propagate.hpp.
+
+    memory: float32, at least num_rows * num_columns values, with room for padding 4 more a row; of a BufferPool for its
+    huge pages. Raises ValueError where it is too small.
+    """
+
+    num_rows: int
+    num_padded: int
+
+    def __init__(self, memory: NDArray[np.float32], num_rows: int, num_columns: int) -> None: ...
+
+class PassCounts:
+    """What a pass moved and found. num_sources: one more than the last node that a list names.
+
+    num_bad_rows: written with values that are infinite or not a number; bad_rows: the first five of them.
+    """
+
+    stream: StreamCounts
+    num_sources: int
+    num_bad_rows: int
+    bad_rows: NDArray[np.int64]
+
 class PropagationPass:
     """One hop of pre-propagation, some tiles of 4 columns at a time; see propagate.hpp for tables and formulas.
 
-    Holds staging_bytes of memory, above 1 MiB rounded up to whole 2 MiB. A block is float32 (num_nodes, columns), in
-    memory of a BufferPool for its huge pages. All raise ReadError, WriteError or DestinationError for a transfer that
-    failed, ValueError for sizes that do not fit together or too little staging, FormatError for lists that are damaged.
+    Holds staging_bytes of memory, above 1 MiB rounded up to whole 2 MiB. All raise ReadError, WriteError or
+    DestinationError for a transfer that failed, ValueError for sizes that do not fit together or too little staging,
+    FormatError for lists that are damaged.
     """
 
     def __init__(
@@ -738,22 +761,14 @@ class PropagationPass:
         dtype: ValueDtype,
         num_tiles: int,
         first_tile: int,
-        block: NDArray[np.float32],
+        block: ColumnBlock,
         scale: File | None,
-    ) -> int:
-        """Fill the block from a hop table, row i times scale[i]; how many rows hold values that are not finite."""
-
-    @property
-    def bad_rows(self) -> NDArray[np.int64]:
-        """The first five of the rows that the last load() counted."""
-
-    @property
-    def load_counts(self) -> StreamCounts:
-        """Of the last load()."""
+    ) -> StreamCounts:
+        """Fill the block from a hop table, row i times scale[i]."""
 
     def run(
         self,
-        block: NDArray[np.float32],
+        block: ColumnBlock,
         out: File,
         dtype: ValueDtype,
         num_tiles: int,
@@ -765,8 +780,8 @@ class PropagationPass:
         addend: File | None = None,
         addend_scale: float = 0.0,
         addend_dtype: ValueDtype = "float32",
-    ) -> StreamCounts:
-        """Write the block's columns of the next hop.
+    ) -> PassCounts:
+        """Write the block's columns of the next hop, of all nodes. The block has the rows that lists name.
 
         Row i is product_scale * row_scale[i] * (the sum of list i's rows + self_weight * row i) + addend_scale *
         addend[i]; scales are files of float32 (num_nodes), the addend a hop table of as many tiles.

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from diskhop._native import BufferPool, Engine, File, PropagationPass
+from diskhop._native import BufferPool, ColumnBlock, Engine, File, PropagationPass
 
 GROUP_ROWS = 4096
 TILE_COLUMNS = 4
@@ -22,7 +22,7 @@ TILE_COLUMNS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """index_bytes and the rest as PropagationPass takes them; tiles: how many at a time."""
+    """index_bytes and the rest as PropagationPass takes them; tiles: how many at a time; num_padded: rows."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int64]
@@ -32,6 +32,7 @@ class Case:
     self_weight: float
     addend_scale: float
     tiles: int
+    num_padded: int
     num_threads: int
     staging_bytes: int
 
@@ -54,6 +55,7 @@ def cases(draw: st.DrawFn) -> Case:
         self_weight=draw(st.sampled_from([0.0, 1.0])),
         addend_scale=draw(st.sampled_from([0.0, 0.1])),
         tiles=draw(st.integers(1, 8)),
+        num_padded=draw(st.one_of(st.just(0), st.integers(0, 9000))),
         num_threads=draw(st.integers(1, 3)),
         staging_bytes=draw(st.sampled_from([1 << 20, 4 << 20])),
     )
@@ -95,12 +97,14 @@ def propagate(case: Case, folder: Path) -> NDArray[np.float32]:
         case.staging_bytes,
     )
     pool = BufferPool(0)
+    num_sources = int(case.indices.max(initial=-1)) + 1
     num_tiles = -(-dim // TILE_COLUMNS)
     for first in range(0, num_tiles, case.tiles):
         columns = TILE_COLUMNS * min(case.tiles, num_tiles - first)
-        block = pool.take(4 * num_nodes * columns).view(np.float32).reshape(num_nodes, columns)
-        assert product.load(files["features"], "float32", num_tiles, first, block, files["scales"]) == 0
-        product.run(
+        memory = pool.take(4 * (num_nodes * columns + 4 * case.num_padded)).view(np.float32)
+        block = ColumnBlock(memory, num_nodes if case.self_weight else num_sources, columns)
+        product.load(files["features"], "float32", num_tiles, first, block, files["scales"])
+        counts = product.run(
             block,
             out,
             "float32",
@@ -112,6 +116,7 @@ def propagate(case: Case, folder: Path) -> NDArray[np.float32]:
             addend=files["features"] if case.addend_scale else None,
             addend_scale=case.addend_scale,
         )
+        assert (counts.num_sources, counts.num_bad_rows) == (num_sources, 0)
     return from_tiles(folder / "out", num_nodes, dim)
 
 

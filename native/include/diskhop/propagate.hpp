@@ -2,10 +2,11 @@
 //
 // A *hop table* is a file of tiles: rows in *groups* of 4096, each group in *tiles* of 4 columns, row-major within a
 // tile, tile (g, c) at value (g * num_tiles + c) * 16384; the last group and tile are filled up with zeros. A *block*
-// is some adjacent tiles of all rows in memory, as float (rows, columns). A *pass* makes of it the same columns of the
-// next hop. Only the block is resident: lists, scales and rows stream through *staging*, memory of the caller's.
+// is some adjacent tiles of rows in memory, as float. A *pass* makes of it the same columns of the next hop. Only the
+// block is resident: lists, scales and rows stream through *staging*, memory of the caller's.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -36,6 +37,25 @@ struct TableColumns {
   std::uint64_t num_tiles = 0;  // of the table
   std::uint64_t first_tile = 0;
 };
+
+/// Columns of the first num_rows rows. Rows whose length leaves a quarter of a cache line over straddle one line more
+/// than they must, every other time: of these the first num_padded are a quarter of a line apart, and never do.
+struct Block {
+  float* data = nullptr;
+  std::uint64_t num_rows = 0;
+  std::uint64_t num_columns = 0;
+  std::uint64_t num_padded = 0;
+
+  [[nodiscard]] float* row(std::uint64_t number) const noexcept { return data + place(number); }
+  /// Where a row begins, in values; of a row that is not there, it is only a number.
+  [[nodiscard]] std::uint64_t place(std::uint64_t number) const noexcept {
+    return number * num_columns + std::min(number, num_padded) * tile_columns;
+  }
+};
+
+/// A block in memory that begins with a cache line; rows are padded as far as it goes.
+/// Throws std::invalid_argument where it is too small.
+[[nodiscard]] Block block_in(std::span<float> memory, std::uint64_t num_rows, std::uint64_t num_columns);
 
 /// In-neighbour lists in CSC: indptr int64 (nodes + 1), indices uint32 or int64 (edges), each from an offset of a file.
 struct ListFiles {
@@ -73,9 +93,10 @@ struct StreamCounts {
   double seconds_waiting = 0;     // while nothing could be handed to a thread for want of bytes or of free staging
 };
 
-struct LoadCounts {
+struct PassCounts {
   StreamCounts stream;
-  std::uint64_t num_bad_rows = 0;      // with a value that is infinite or not a number, as stored
+  std::uint64_t num_sources = 0;       // one more than the last node that a list names
+  std::uint64_t num_bad_rows = 0;      // with a value that is infinite or not a number, as written
   std::vector<std::int64_t> bad_rows;  // the first five, ascending
 };
 
@@ -85,18 +106,18 @@ class DamagedListsError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Fills a block, row i times scale[i] (float32 (rows); no file: 1). `columns` of the block: a multiple of 4.
+/// Fills a block, row i times scale[i] (float32 (rows); no file: 1), from a table that has at least its rows.
 ///
 /// Both read and write in large pieces, several in flight, while up to num_threads threads compute. They throw
 /// std::invalid_argument for sizes that do not fit together and for too little staging, naming the least, before
 /// anything is read; IoError or CrashError for a transfer that failed. Nothing is in flight once they have returned or
 /// thrown; what was to be filled is then not to be used. Files that are written are complete, not yet on the disk.
-LoadCounts load_block(const Streaming& streaming, const TableColumns& table, const File* scale,
-                      const Matrix<float>& block);
+StreamCounts load_block(const Streaming& streaming, const TableColumns& table, const File* scale, const Block& block);
 
 /// Writes the block's columns of the next hop; see PassFormula. Adds in float, a list's parts in order (see
-/// piece_edges), rounds to nearest even: bits depend neither on threads nor on staging. Throws also DamagedListsError.
-StreamCounts run_pass(const Streaming& streaming, const ListFiles& lists, const Matrix<const float>& block,
-                      const PassFormula& formula, const TableColumns& out);
+/// piece_edges), rounds to nearest even: bits depend neither on threads nor on staging. The block may end with the last
+/// row that a list names, unless a row's own counts. Throws also DamagedListsError.
+PassCounts run_pass(const Streaming& streaming, const ListFiles& lists, const Block& block, const PassFormula& formula,
+                    const TableColumns& out);
 
 }  // namespace diskhop

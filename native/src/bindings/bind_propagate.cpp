@@ -20,7 +20,7 @@ namespace nb = nanobind;
 namespace diskhop {
 namespace {
 
-using BlockArray = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using MemoryArray = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 ValueFormat parse_format(const std::string& dtype) {
   if (dtype == "float32") return ValueFormat::float32;
@@ -29,29 +29,23 @@ ValueFormat parse_format(const std::string& dtype) {
   throw std::invalid_argument("dtype '" + dtype + "' is not one of: float32, float16, bfloat16");
 }
 
-Matrix<float> as_block(const BlockArray& block) {
-  return {block.data(), block.shape(0), block.shape(1), block.shape(1)};
-}
-
-/// Lists, the memory that everything streams through, and what the last load found.
+/// Lists, and the memory that everything streams through.
 class BoundPass {
  public:
   BoundPass(Engine& engine, const ListFiles& lists, unsigned num_threads, std::uint64_t staging_bytes)
       : engine_(engine), lists_(lists), num_threads_(num_threads), staging_(staging_bytes) {}
 
-  std::uint64_t load(const File& file, const std::string& dtype, std::uint64_t num_tiles, std::uint64_t first_tile,
-                     const BlockArray& block, const File* scale) {
+  StreamCounts load(const File& file, const std::string& dtype, std::uint64_t num_tiles, std::uint64_t first_tile,
+                    const Block& block, const File* scale) {
     const TableColumns table{
         .file = &file, .format = parse_format(dtype), .num_tiles = num_tiles, .first_tile = first_tile};
-    const Matrix<float> rows = as_block(block);
     const nb::gil_scoped_release unlocked;
-    loaded_ = load_block(streaming(), table, scale, rows);
-    return loaded_.num_bad_rows;
+    return load_block(streaming(), table, scale, block);
   }
 
-  StreamCounts run(const BlockArray& block, const File& out, const std::string& dtype, std::uint64_t num_tiles,
-                   std::uint64_t first_tile, const File* row_scale, float product_scale, float self_weight,
-                   const File* addend, float addend_scale, const std::string& addend_dtype) {
+  PassCounts run(const Block& block, const File& out, const std::string& dtype, std::uint64_t num_tiles,
+                 std::uint64_t first_tile, const File* row_scale, float product_scale, float self_weight,
+                 const File* addend, float addend_scale, const std::string& addend_dtype) {
     const TableColumns to{
         .file = &out, .format = parse_format(dtype), .num_tiles = num_tiles, .first_tile = first_tile};
     PassFormula formula;
@@ -63,12 +57,9 @@ class BoundPass {
           .file = addend, .format = parse_format(addend_dtype), .num_tiles = num_tiles, .first_tile = first_tile};
       formula.addend_scale = addend_scale;
     }
-    const Matrix<float> rows = as_block(block);
     const nb::gil_scoped_release unlocked;
-    return run_pass(streaming(), lists_, {rows.data, rows.num_rows, rows.num_columns, rows.stride}, formula, to);
+    return run_pass(streaming(), lists_, block, formula, to);
   }
-
-  [[nodiscard]] const LoadCounts& loaded() const noexcept { return loaded_; }
 
  private:
   [[nodiscard]] Streaming streaming() const {
@@ -79,7 +70,6 @@ class BoundPass {
   ListFiles lists_;
   unsigned num_threads_;
   Buffer staging_;
-  LoadCounts loaded_;
 };
 
 void translate(const std::exception_ptr& thrown, void* /*unused*/) {
@@ -102,6 +92,24 @@ void bind_propagate(nb::module_& module) {
       .def_ro("written_sum", &StreamCounts::written_sum)
       .def_ro("seconds_waiting", &StreamCounts::seconds_waiting);
 
+  nb::class_<PassCounts>(module, "PassCounts")
+      .def_ro("stream", &PassCounts::stream)
+      .def_ro("num_sources", &PassCounts::num_sources)
+      .def_ro("num_bad_rows", &PassCounts::num_bad_rows)
+      .def_prop_ro(
+          "bad_rows", [](const PassCounts& self) { return as_array(std::vector<std::int64_t>(self.bad_rows)); },
+          nb::rv_policy::move);
+
+  nb::class_<Block>(module, "ColumnBlock")
+      .def(
+          "__init__",
+          [](Block* self, const MemoryArray& memory, std::uint64_t num_rows, std::uint64_t num_columns) {
+            new (self) Block(block_in({memory.data(), memory.size()}, num_rows, num_columns));
+          },
+          "memory"_a.noconvert(), "num_rows"_a, "num_columns"_a, nb::keep_alive<1, 2>())
+      .def_ro("num_rows", &Block::num_rows)
+      .def_ro("num_padded", &Block::num_padded);
+
   nb::class_<BoundPass>(module, "PropagationPass")
       .def(
           "__init__",
@@ -120,14 +128,9 @@ void bind_propagate(nb::module_& module) {
           "engine"_a, "indptr"_a, "indptr_offset"_a, "indices"_a, "indices_offset"_a, "index_bytes"_a, "num_nodes"_a,
           "num_edges"_a, "num_threads"_a, "staging_bytes"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
           nb::keep_alive<1, 5>())
-      .def("load", &BoundPass::load, "file"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a, "block"_a.noconvert(),
-           "scale"_a.none())
-      .def_prop_ro(
-          "bad_rows", [](const BoundPass& self) { return as_array(std::vector<std::int64_t>(self.loaded().bad_rows)); },
-          nb::rv_policy::move)
-      .def_prop_ro("load_counts", [](const BoundPass& self) { return self.loaded().stream; })
-      .def("run", &BoundPass::run, "block"_a.noconvert(), "out"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a,
-           nb::kw_only(), "row_scale"_a.none(), "product_scale"_a, "self_weight"_a, "addend"_a.none() = nb::none(),
+      .def("load", &BoundPass::load, "file"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a, "block"_a, "scale"_a.none())
+      .def("run", &BoundPass::run, "block"_a, "out"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a, nb::kw_only(),
+           "row_scale"_a.none(), "product_scale"_a, "self_weight"_a, "addend"_a.none() = nb::none(),
            "addend_scale"_a = 0.0F, "addend_dtype"_a = "float32");
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "instruction_sets.hpp"
 #include "tile_values.hpp"
@@ -12,12 +14,30 @@ namespace {
 
 constexpr std::uint64_t chunk_rows = 256;  // at a time, in the first-level cache
 
+// Whether any of the values, as they are stored, is infinite or not a number: its exponent has all bits.
+template <typename Word>
+[[gnu::always_inline]] inline bool has_bad_word(const std::byte* values, std::size_t count, Word exponent) {
+  Word any = 0;
+  for (std::size_t number = 0; number < count; ++number) {
+    Word word;
+    std::memcpy(&word, values + number * sizeof word, sizeof word);
+    any |= static_cast<Word>((word & exponent) == exponent);
+  }
+  return any != 0;
+}
+
+[[gnu::always_inline]] inline bool has_bad_value(ValueFormat format, const std::byte* values, std::size_t count) {
+  if (format == ValueFormat::float32) return has_bad_word<std::uint32_t>(values, count, 0x7f800000);
+  return has_bad_word<std::uint16_t>(values, count, format == ValueFormat::float16 ? 0x7c00 : 0x7f80);
+}
+
 struct FinishChunk {
   const RowFormula& formula;
   const StripRows& strip;
   std::uint64_t begin;
   std::uint64_t count;
   const float* sums;
+  BadRows& bad_rows;
 
   [[gnu::always_inline]] void operator()() const {
     const std::uint64_t num_columns = formula.block.num_columns;
@@ -25,6 +45,7 @@ struct FinishChunk {
     for (std::uint64_t row = 0; row < count; ++row) {
       scales[row] = strip.scales != nullptr ? formula.product_scale * strip.scales[begin + row] : formula.product_scale;
     }
+    bool is_bad = false;
     std::array<float, chunk_rows * tile_columns> values;
     std::array<float, chunk_rows * tile_columns> added;
     for (std::uint64_t column = 0; column < num_columns; column += tile_columns) {
@@ -37,26 +58,42 @@ struct FinishChunk {
       for (std::uint64_t row = 0; row < count; ++row) {
         Quad quad = load_quad(sums + row * num_columns + column);
         if (formula.self_weight != 0) {
-          const float* own = formula.block.data + (strip.first_row + begin + row) * formula.block.stride + column;
+          const float* own = formula.block.row(strip.first_row + begin + row) + column;
           quad += load_quad(own) * formula.self_weight;
         }
         quad *= scales[row];
         if (strip.addend != nullptr) quad += load_quad(added.data() + row * tile_columns) * formula.addend_scale;
         store_quad(values.data() + row * tile_columns, quad);
       }
-      narrow(formula.output_format, values.data(), count * tile_columns,
-             strip.output + place * value_bytes(formula.output_format));
+      std::byte* const output = strip.output + place * value_bytes(formula.output_format);
+      narrow(formula.output_format, values.data(), count * tile_columns, output);
+      is_bad |= has_bad_value(formula.output_format, output, count * tile_columns);
     }
+    if (is_bad) note_bad_rows();
+  }
+
+  void note_bad_rows() const {
+    const std::uint64_t row_bytes = tile_columns * value_bytes(formula.output_format);
+    std::vector<std::int64_t> found;
+    for (std::uint64_t row = begin; row < begin + count; ++row) {
+      bool is_bad = false;
+      for (std::uint64_t tile = 0; tile < formula.block.num_columns / tile_columns; ++tile) {
+        const std::byte* const values = strip.output + (tile * strip.num_rows + row) * row_bytes;
+        is_bad |= has_bad_value(formula.output_format, values, tile_columns);
+      }
+      if (is_bad) found.push_back(static_cast<std::int64_t>(strip.first_row + row));
+    }
+    bad_rows.add(std::move(found));
   }
 };
 
 }  // namespace
 
 void finish_rows(const RowFormula& formula, const StripRows& strip, std::uint64_t begin, std::uint64_t count,
-                 const float* sums, InstructionSet instructions) {
+                 const float* sums, BadRows& bad_rows, InstructionSet instructions) {
   for (std::uint64_t first = 0; first < count; first += chunk_rows) {
     run_with(instructions, FinishChunk{formula, strip, begin + first, std::min(count - first, chunk_rows),
-                                       sums + first * formula.block.num_columns});
+                                       sums + first * formula.block.num_columns, bad_rows});
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "bad_rows.hpp"
 #include "diskhop/propagate.hpp"
 
 namespace diskhop {
@@ -20,7 +21,7 @@ struct StripRows {
 
 /// What all rows of a pass share.
 struct RowFormula {
-  Matrix<const float> block;
+  Block block;
   float product_scale = 1;
   float self_weight = 0;
   ValueFormat addend_format = ValueFormat::float32;
@@ -28,9 +29,10 @@ struct RowFormula {
   ValueFormat output_format = ValueFormat::float32;
 };
 
-/// Rows [begin, begin + count) of the strip, whose sums (count, columns) are complete, get their output.
+/// Rows [begin, begin + count) of the strip, whose sums (count, columns) are complete, get their output; those with
+/// values that the format does not hold are noted.
 void finish_rows(const RowFormula& formula, const StripRows& strip, std::uint64_t begin, std::uint64_t count,
-                 const float* sums, InstructionSet instructions);
+                 const float* sums, BadRows& bad_rows, InstructionSet instructions);
 /// Rows from `begin` on, which the table does not have, get zeros.
 void fill_padding(const RowFormula& formula, const StripRows& strip, std::uint64_t begin);
 

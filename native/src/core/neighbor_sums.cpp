@@ -41,22 +41,20 @@ template <typename Vector>
 template <typename Index, std::size_t num_quads>
 struct SumColumns {
   const ListPart& part;
-  const Matrix<const float>& block;
+  const Block& block;
   float* sums;
   std::size_t column;
 
   [[gnu::always_inline]] void operator()() const {
     const auto* next = reinterpret_cast<const Index*>(part.indices);
-    const float* columns = block.data + column;
-    const std::size_t width = block.stride;
     std::int64_t edge = part.first_edge;
     for (std::size_t row = 0; row < part.num_rows; ++row) {
       const std::int64_t end_edge = std::min(part.ends[row], part.end_edge);
       const Index* const end = next + (end_edge - edge);
       edge = end_edge;
       // The first run is the sum as it stands: most lists have no other.
-      Sums total = next < end ? sum_run(next, std::min(next + run_edges, end), columns, width) : Sums{};
-      while (next < end) total.add(sum_run(next, std::min(next + run_edges, end), columns, width));
+      Sums total = next < end ? sum_run(next, std::min(next + run_edges, end)) : Sums{};
+      while (next < end) total.add(sum_run(next, std::min(next + run_edges, end)));
       total.put(sums + row * block.num_columns + column);
     }
   }
@@ -84,13 +82,15 @@ struct SumColumns {
     }
   };
 
-  [[gnu::always_inline]] static Sums sum_run(const Index*& next, const Index* end, const float* columns,
-                                             std::size_t width) {
+  [[gnu::always_inline]] Sums sum_run(const Index*& next, const Index* end) const {
+    // Not by reference: of what is read there, the compiler must think that sums change it.
+    const Block rows = block;
+    const float* const columns = rows.data + column;
     Sums sums_of_run;
     for (; next < end; ++next) {
       ask_for(reinterpret_cast<std::uintptr_t>(columns) +
-              static_cast<std::uintptr_t>(next[edges_ahead]) * width * sizeof(float));
-      sums_of_run.add(columns + static_cast<std::size_t>(*next) * width);
+              rows.place(static_cast<std::size_t>(next[edges_ahead])) * sizeof(float));
+      sums_of_run.add(columns + rows.place(static_cast<std::size_t>(*next)));
     }
     return sums_of_run;
   }
@@ -122,10 +122,10 @@ struct FindLargest {
   }
 };
 
-using SumFunction = void (*)(const ListPart&, const Matrix<const float>&, float*, std::size_t, InstructionSet);
+using SumFunction = void (*)(const ListPart&, const Block&, float*, std::size_t, InstructionSet);
 
 template <typename Index, std::size_t num_quads>
-void sum_columns(const ListPart& part, const Matrix<const float>& block, float* sums, std::size_t column,
+void sum_columns(const ListPart& part, const Block& block, float* sums, std::size_t column,
                  InstructionSet instructions) {
   run_with(instructions, SumColumns<Index, num_quads>{part, block, sums, column});
 }
@@ -136,7 +136,7 @@ constexpr std::array<SumFunction, max_quads> functions_of(std::index_sequence<qu
 }
 
 template <typename Index>
-void sum_all_columns(const ListPart& part, const Matrix<const float>& block, float* sums, InstructionSet instructions) {
+void sum_all_columns(const ListPart& part, const Block& block, float* sums, InstructionSet instructions) {
   static constexpr auto functions = functions_of<Index>(std::make_index_sequence<max_quads>());
   for (std::size_t column = 0; column < block.num_columns; column += max_quads * quad_floats) {
     const std::size_t num_quads = std::min((block.num_columns - column) / quad_floats, max_quads);
@@ -146,7 +146,7 @@ void sum_all_columns(const ListPart& part, const Matrix<const float>& block, flo
 
 }  // namespace
 
-void sum_lists(const ListPart& part, const Matrix<const float>& block, float* sums, InstructionSet instructions) {
+void sum_lists(const ListPart& part, const Block& block, float* sums, InstructionSet instructions) {
   if (part.index_bytes == 4) return sum_all_columns<std::uint32_t>(part, block, sums, instructions);
   sum_all_columns<std::int64_t>(part, block, sums, instructions);
 }

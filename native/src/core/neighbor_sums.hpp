@@ -23,7 +23,7 @@ struct ListPart {
 };
 
 /// sums (rows, columns of the block): of each row's edges, in order, by runs of 128.
-void sum_lists(const ListPart& part, const Matrix<const float>& block, float* sums, InstructionSet instructions);
+void sum_lists(const ListPart& part, const Block& block, float* sums, InstructionSet instructions);
 
 /// The largest of the indices of edges [first_edge, end_edge); negative ones are the largest of all.
 [[nodiscard]] std::uint64_t largest_index(const ListPart& part, InstructionSet instructions);

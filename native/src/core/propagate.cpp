@@ -34,7 +34,7 @@ struct Turn {
 /// Lists and rows in the order of the files. Turns are handed out one at a time; any thread does them.
 class Pass {
  public:
-  Pass(const Streaming& streaming, const ListFiles& lists, const Matrix<const float>& block, const PassFormula& formula,
+  Pass(const Streaming& streaming, const ListFiles& lists, const Block& block, const PassFormula& formula,
        const TableColumns& out)
       : streaming_(streaming),
         lists_(lists),
@@ -58,7 +58,7 @@ class Pass {
             streaming.engine, (lists.num_edges + load_edges_ - 1) / load_edges_, staging_.load_slots(),
             [this](std::uint64_t load, std::uint64_t slot) { return std::vector<Op>{load_read(load, slot).op}; }) {}
 
-  StreamCounts run() {
+  PassCounts run() {
     std::atomic<std::uint64_t> num_lanes = 0;
     run_guarded(
         streaming_.num_threads,
@@ -80,7 +80,10 @@ class Pass {
     counts.bytes_read += load_ring_.counts().bytes_read;
     counts.seconds_waiting += load_ring_.counts().seconds_waiting;
     counts.written_sum = written_sum_;
-    return counts;
+    return {.stream = counts,
+            .num_sources = num_sources_,
+            .num_bad_rows = bad_rows_.num_rows(),
+            .bad_rows = bad_rows_.first()};
   }
 
  private:
@@ -215,7 +218,7 @@ class Pass {
   // -- all threads --
 
   /// Sums the rows, and finishes those that have all their edges here.
-  void carry_out(const Turn& turn, float* scratch) const {
+  void carry_out(const Turn& turn, float* scratch) {
     const StripRows& rows = strips_[strip_ring_.slot_of(turn.strip)].rows;
     const std::uint64_t num_columns = row_formula_.block.num_columns;
     ListPart part{.index_bytes = lists_.index_bytes,
@@ -242,7 +245,7 @@ class Pass {
                     staging_.partial_sums(turn.piece()) + num_columns);
       }
       finish_rows(row_formula_, rows, begin - rows.first_row, end - begin, scratch + (begin - row) * num_columns,
-                  streaming_.instructions);
+                  bad_rows_, streaming_.instructions);
       const std::int64_t next_edge = std::min(part.ends[part.num_rows - 1], part.end_edge);
       if (turn.has_edges()) part.indices += (next_edge - part.first_edge) * lists_.index_bytes;
       part.first_edge = next_edge;
@@ -255,13 +258,20 @@ class Pass {
     return read.op.buffer + read.skipped + (turn.first_edge - load * load_edges_) * lists_.index_bytes;
   }
 
-  void check_indices(const Turn& turn, const ListPart& part) const {
+  void check_indices(const Turn& turn, const ListPart& part) {
     const std::uint64_t largest = largest_index(part, streaming_.instructions);
-    if (largest < lists_.num_nodes) return;
+    if (largest < row_formula_.block.num_rows) return note_source(largest);
     throw DamagedListsError(lists_.indices->path() + ": topology is damaged: one of edges " +
                             std::to_string(turn.first_edge) + " to " + std::to_string(turn.end_edge - 1) +
                             " comes from node " + std::to_string(static_cast<std::int64_t>(largest)) +
-                            ", the graph has " + std::to_string(lists_.num_nodes) + " nodes");
+                            ", must be less than " + std::to_string(row_formula_.block.num_rows));
+  }
+
+  void note_source(std::uint64_t largest) {
+    // Relaxed: read when all threads have ended.
+    std::uint64_t known = num_sources_.load(std::memory_order_relaxed);
+    while (known <= largest && !num_sources_.compare_exchange_weak(known, largest + 1, std::memory_order_relaxed)) {
+    }
   }
 
   /// Lets go what nobody needs any more.
@@ -307,7 +317,7 @@ class Pass {
   void finish_spanning(std::uint64_t row, const float* sum) {
     const std::uint64_t strip = row / staging_.strip_rows();
     const StripRows& rows = strips_[strip_ring_.slot_of(strip)].rows;
-    finish_rows(row_formula_, rows, row - rows.first_row, 1, sum, streaming_.instructions);
+    finish_rows(row_formula_, rows, row - rows.first_row, 1, sum, bad_rows_, streaming_.instructions);
     close_one(strip);
   }
 
@@ -339,6 +349,8 @@ class Pass {
   std::uint64_t num_loads_released_ = 0;
 
   std::atomic<std::uint64_t> written_sum_ = 0;
+  std::atomic<std::uint64_t> num_sources_ = 0;
+  BadRows bad_rows_;
 
   SlotRing strip_ring_;  // last: they wait for what is in flight
   SlotRing load_ring_;
@@ -350,14 +362,14 @@ void require(bool holds, const char* rule) {
 
 }  // namespace
 
-StreamCounts run_pass(const Streaming& streaming, const ListFiles& lists, const Matrix<const float>& block,
-                      const PassFormula& formula, const TableColumns& out) {
+PassCounts run_pass(const Streaming& streaming, const ListFiles& lists, const Block& block, const PassFormula& formula,
+                    const TableColumns& out) {
   require(streaming.num_threads > 0, "a pass takes at least one thread");
   require(lists.index_bytes == 4 || lists.index_bytes == 8, "a pass: indices have 4 or 8 bytes");
   require(lists.indptr_offset % sizeof(std::int64_t) == 0 && lists.indices_offset % lists.index_bytes == 0,
           "a pass: lists must begin at a multiple of an entry's bytes");
-  require(block.num_rows == lists.num_nodes, "a pass: the block must have a row for each node");
-  require(block.stride == block.num_columns, "a pass: the block's rows must lie together");
+  require(block.num_rows == lists.num_nodes || (block.num_rows < lists.num_nodes && formula.self_weight == 0),
+          "a pass: the block must have a row for each node whose own counts");
   check_columns("a pass writes", out, block.num_columns);
   if (formula.addend) check_columns("a pass adds", *formula.addend, block.num_columns);
   Pass pass(streaming, lists, block, formula, out);

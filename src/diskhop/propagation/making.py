@@ -23,7 +23,7 @@ from diskhop.dataset.progress import Progress, row_ranges
 from diskhop.errors import ConfigError
 from diskhop.propagation.hop_table import ROWS_FILE, TILE_COLUMNS
 from diskhop.propagation.lists import ListMaker
-from diskhop.propagation.operators import FEATURES, Hop, OperatorKind, Step
+from diskhop.propagation.operators import FEATURES, Hop, Step
 from diskhop.propagation.passes import Columns, Lists, Product, aligned_memory
 from diskhop.propagation.plan import PropagationPlan, Task
 from diskhop.propagation.tiles import BadRowsError, TileCutter, extract_rows, tell_ids
@@ -57,6 +57,7 @@ class Making:
     progress: Progress
     steps: list[dict[str, Any]] = field(default_factory=list)
     _block_memory: NDArray[np.float32] | None = None  # from one hop to the next, unless rows are extracted between them
+    _num_sources: dict[Lists, int] = field(default_factory=dict)  # of lists that a pass has been over
 
     def make(self) -> None:
         """Make everything that is missing of the tables that are kept."""
@@ -74,6 +75,7 @@ class Making:
                 if not step.is_power:
                     self._extract(step.output)
             self._drop_unneeded(hops[: number + 1], hops[number + 1 :])
+        self.whole.settle()
 
     def _is_kept(self, table: str) -> bool:
         """Whether a table that is to stay is where it stays."""
@@ -129,17 +131,17 @@ class Making:
         with ExitStack() as stack:
             for name, num_bytes in reserved.items():
                 stack.enter_context(self.budget.reserve(name, num_bytes))
-            product = Product(self.tools.engine, lists, self.threads, reserved["staging"])
             if self._block_memory is None:
-                self._block_memory = aligned_memory(4 * shape.num_rows * self.plan.columns).view(np.float32)
-            memory = self._block_memory
+                self._block_memory = aligned_memory(self.plan.block_bytes).view(np.float32)
+            num_sources = self._num_sources.get(lists, shape.num_rows)
+            product = Product(
+                self.tools.engine, lists, self.threads, reserved["staging"], self._block_memory, num_sources
+            )
             for first, end in _runs(wanted, self.plan.columns // TILE_COLUMNS):
-                columns = TILE_COLUMNS * (end - first)
-                block = memory[: shape.num_rows * columns].reshape(shape.num_rows, columns)
                 source = Columns(path=self.whole.path(hop.source), shape=shape, first_tile=first)
-                bad = product.load(source, scale if operator.is_symmetric else None, block)
-                if len(bad):
-                    raise self._not_finite(hop, bad)
+                product.load(
+                    source, end - first, scale if operator.is_symmetric else None, all_rows=operator.self_weight != 0
+                )
                 block_bytes = (end - first) * shape.num_groups * shape.tile_bytes
                 num_read += block_bytes
                 for step in hop.steps:
@@ -147,11 +149,12 @@ class Making:
                         continue
                     part = Part(first, end, 0, shape.num_groups)
                     addend = self.whole.path(step.addend) if step.addend else None
-                    one_pass = _Pass(product, block, part, operator, step, scale, addend, self)
+                    one_pass = _Pass(product, part, hop, step, scale, addend, self)
                     self.whole.write(step.output, part, one_pass.run)
                     lists_bytes = lists.num_edges * lists.index_bytes + 8 * lists.num_nodes
                     num_read += lists_bytes + block_bytes * bool(addend)
                     num_written += block_bytes
+                self._num_sources[lists] = product.num_sources
                 self.progress(_PROPAGATING, num_before * shape.num_tiles + end, num_hops * shape.num_tiles)
         if tiles:
             self._note(f"{hop.operator.name} hop {hop.number}", started, num_read, num_written)
@@ -182,11 +185,12 @@ class Making:
                 f"{self.dataset.path}: nodes {nodes} have {error.what}; {error.remedy}, then propagate again"
             ) from error
 
-    def _not_finite(self, hop: Hop, rows: NodeIds) -> ConfigError:
+    def not_finite(self, hop: Hop, rows: NodeIds) -> ConfigError:
+        """Of a hop that made values of these nodes which are none."""
         nodes = tell_ids(shown_ids(self.dataset, rows))
         return ConfigError(
             f"{self.dataset.path}: {hop.operator.name} has values that {self.whole.shape.dtype} cannot hold after hop "
-            f"{hop.number - 1}, of nodes {nodes}; take --dtype float32 or bfloat16, or scale the features"
+            f"{hop.number}, of nodes {nodes}; take --dtype float32 or bfloat16, or scale the features"
         )
 
 
@@ -195,9 +199,8 @@ class _Pass:
     """A step for the columns of a part, whose source is in the block."""
 
     product: Product
-    block: NDArray[np.float32]
     part: Part
-    operator: OperatorKind
+    hop: Hop
     step: Step
     scale: Path
     addend: Path | None
@@ -205,15 +208,17 @@ class _Pass:
 
     def run(self, path: Path) -> int:
         """Write the part into a table; what its pages add to the checksum."""
-        return self.product.run(
-            self.block,
+        written = self.product.run(
             Columns(path=path, shape=self.making.whole.shape, first_tile=self.part.first_tile),
             row_scale=self.scale,
             product_scale=self.step.product_scale,
-            self_weight=self.operator.self_weight,
+            self_weight=self.hop.operator.info.self_weight,
             addend=self.addend,
             addend_scale=self.step.addend_scale,
         )
+        if len(written.bad_rows):
+            raise self.making.not_finite(self.hop, written.bad_rows)
+        return written.sum
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,21 +1,22 @@
 """The core's product as propagation uses it: lists and tables by their paths.
 
-A *block* is some adjacent tiles of all rows, in memory as float32 (nodes, columns); see propagate.hpp.
+A *block* is some adjacent tiles of rows, in memory as float32: of all rows, or of those that lists name; where memory
+is left, rows are padded, so that they do not straddle cache lines. See propagate.hpp.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import BufferPool, Engine, File, PropagationPass
+from diskhop._native import BufferPool, ColumnBlock, Engine, File, PropagationPass
 from diskhop.io.atomic import destination_errors
 from diskhop.io.memory import buffer_bytes
-from diskhop.propagation.hop_table import TableShape
+from diskhop.propagation.hop_table import TILE_COLUMNS, TableShape
 
 _PAGE_BYTES = 4096
 # What the core moves at once at least (pass_staging.cpp): rows of a strip, edges of a piece, sums of rows a thread.
@@ -44,13 +45,33 @@ class Columns:
     first_tile: int
 
 
-class Product:
-    """Multiplies blocks with the matrix of some lists; staging_bytes: all the memory that it takes besides.
+class Written(NamedTuple):
+    """What pages add to the table's checksum, and rows that are not finite: of many the first."""
 
-    Up to 1 MiB, or a multiple of 2 MiB.
+    sum: int
+    bad_rows: NDArray[np.int64]
+
+
+class Product:
+    """Multiplies blocks, in `memory`, with the matrix of some lists.
+
+    num_sources: one more than the last node that lists name, as far as it is known. staging_bytes: all the memory that
+    it takes besides, up to 1 MiB, or a multiple of 2 MiB.
     """
 
-    def __init__(self, engine: Engine, lists: Lists, threads: int, staging_bytes: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        lists: Lists,
+        threads: int,
+        staging_bytes: int,
+        memory: NDArray[np.float32],
+        num_sources: int,
+    ) -> None:
+        self._memory = memory
+        self._num_nodes = lists.num_nodes
+        self.num_sources = num_sources
+        self._block = ColumnBlock(memory, 0, TILE_COLUMNS)
         self._pass = PropagationPass(
             engine,
             File(str(lists.indptr_path), "read"),
@@ -64,17 +85,17 @@ class Product:
             staging_bytes,
         )
 
-    def load(self, source: Columns, scale: Path | None, block: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Fill a block with columns, each row times its scale. Returns rows that are not finite: of many the first."""
-        num_bad = self._pass.load(
-            File(str(source.path), "read"), _dtype(source.shape), source.shape.num_tiles, source.first_tile, block,
-            _opened(scale),
+    def load(self, source: Columns, num_tiles: int, scale: Path | None, *, all_rows: bool) -> None:
+        """Fill the block with columns, each row times its scale. all_rows: also those that no list names."""
+        num_rows = self._num_nodes if all_rows else self.num_sources
+        self._block = ColumnBlock(self._memory, num_rows, TILE_COLUMNS * num_tiles)
+        self._pass.load(
+            File(str(source.path), "read"), _dtype(source.shape), source.shape.num_tiles, source.first_tile,
+            self._block, _opened(scale),
         )  # fmt: skip
-        return self._pass.bad_rows if num_bad else np.empty(0, np.int64)
 
     def run(
         self,
-        block: NDArray[np.float32],
         out: Columns,
         *,
         row_scale: Path,
@@ -82,15 +103,15 @@ class Product:
         self_weight: float,
         addend: Path | None,
         addend_scale: float,
-    ) -> int:
-        """Write columns of the next hop; what their pages add to the table's checksum.
+    ) -> Written:
+        """Write columns of the next hop.
 
         They are product_scale * row_scale * (sums + self_weight * block) + addend_scale * addend's columns. Raises
         DestinationError, ReadError, WriteError.
         """
         with destination_errors(out.path):
             counts = self._pass.run(
-                block,
+                self._block,
                 File(str(out.path), "write"),
                 _dtype(out.shape),
                 out.shape.num_tiles,
@@ -102,7 +123,8 @@ class Product:
                 addend_scale=addend_scale,
                 addend_dtype=_dtype(out.shape),
             )
-        return counts.written_sum
+        self.num_sources = counts.num_sources
+        return Written(counts.stream.written_sum, counts.bad_rows)
 
 
 def _dtype(shape: TableShape) -> Literal["float32", "float16", "bfloat16"]:

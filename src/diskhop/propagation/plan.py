@@ -26,6 +26,7 @@ _GOOD_STAGING_BYTES = 8 << 20
 MOST_STAGING_BYTES = 16 << 20
 # A row of a block is this much for each tile.
 _TILE_ROW_BYTES = 4 * TILE_COLUMNS
+_LINE_TILES = 4  # that a cache line holds
 _KEY_BYTES = 8
 # What one core does in a second: edges times columns of a product (12 columns, a block that no cache holds), and values
 # converted on their way.
@@ -91,7 +92,7 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropagationPlan:
-    """columns: of a block; num_blocks: that the table is cut into.
+    """columns: of a block; num_blocks: that the table is cut into; block_bytes: a block's, with what pads its rows.
 
     reserved: bytes of memory by name, while passes run. work_bytes: on the disk at most. seconds: predicted; disk:
     whether its speed was measured or assumed.
@@ -99,6 +100,7 @@ class PropagationPlan:
 
     columns: int
     num_blocks: int
+    block_bytes: int
     num_passes: int
     reserved: dict[str, int]
     cut_slots: Slots
@@ -143,11 +145,8 @@ def sort_limits(memory_bytes: int) -> SortLimits:
 
 def plan_propagation(task: Task, *, memory_bytes: int, threads: int, device: DeviceModel) -> PropagationPlan:
     """Choose the widest block of columns that memory holds, and add up what follows. Raises BudgetError."""
-    tiles, staging_bytes = _choose_tiles(task, memory_bytes, threads)
-    reserved = {
-        "column block": _block_bytes(task.shape, tiles),
-        "staging": staging_bytes,
-    }
+    tiles, block_bytes, staging_bytes = _choose_tiles(task, memory_bytes, threads)
+    reserved = {"column block": aligned_bytes(block_bytes), "staging": staging_bytes}
     cut_slots = plan_cut_slots(task.table, task.feature_dtype, task.shape, memory_bytes)
     extraction_slots = plan_extraction_slots(task.shape, task.num_kept or 0, memory_bytes)
     held = [reserved, {"rows to be cut": cut_slots.num_bytes}]
@@ -163,6 +162,7 @@ def plan_propagation(task: Task, *, memory_bytes: int, threads: int, device: Dev
     return PropagationPlan(
         columns=TILE_COLUMNS * tiles,
         num_blocks=num_blocks,
+        block_bytes=block_bytes,
         num_passes=num_steps * num_blocks,
         reserved=reserved,
         cut_slots=cut_slots,
@@ -191,21 +191,28 @@ def require_disk(task: Task, num_bytes: int, what: str, remedies: Sequence[tuple
     )
 
 
-def _choose_tiles(task: Task, memory_bytes: int, threads: int) -> tuple[int, int]:
-    """Tiles of a block, and beside it the bytes of staging."""
+def _choose_tiles(task: Task, memory_bytes: int, threads: int) -> tuple[int, int, int]:
+    """Tiles of a block, its bytes, and beside it those of staging."""
     shape = task.shape
     good_bytes = min(memory_bytes // 32, _GOOD_STAGING_BYTES)
 
     def least_bytes(tiles: int) -> int:
         return buffer_bytes(least_staging_bytes(TILE_COLUMNS * tiles, shape.item_bytes, task.index_bytes, threads))
 
+    def block_bytes(tiles: int) -> int:
+        return shape.num_rows * tiles * _TILE_ROW_BYTES
+
     def fits(tiles: int) -> bool:
-        return _block_bytes(shape, tiles) + max(good_bytes, least_bytes(tiles)) <= memory_bytes
+        return aligned_bytes(block_bytes(tiles)) + max(good_bytes, least_bytes(tiles)) <= memory_bytes
 
     tiles = next((tiles for tiles in range(shape.num_tiles, 1, -1) if fits(tiles)), 1)
-    left_bytes = memory_bytes - _block_bytes(shape, tiles)
+    num_bytes = block_bytes(tiles)
+    left_bytes = memory_bytes - aligned_bytes(num_bytes)
     staging_bytes = max(least_bytes(tiles), _whole_pages(min(left_bytes, MOST_STAGING_BYTES)))
-    return tiles, staging_bytes
+    if tiles % _LINE_TILES == _LINE_TILES - 1:  # rows that straddle lines: see ColumnBlock
+        room = (memory_bytes - staging_bytes) // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES
+        num_bytes = max(num_bytes, min(room, num_bytes + shape.num_rows * _TILE_ROW_BYTES))
+    return tiles, num_bytes, staging_bytes
 
 
 def _whole_pages(num_bytes: int) -> int:
@@ -213,10 +220,6 @@ def _whole_pages(num_bytes: int) -> int:
     if num_bytes >= _HUGE_PAGE_BYTES:
         return num_bytes // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES
     return min(num_bytes, _HUGE_PAGE_BYTES // 2) // PAGE_BYTES * PAGE_BYTES
-
-
-def _block_bytes(shape: TableShape, tiles: int) -> int:
-    return aligned_bytes(shape.num_rows * tiles * _TILE_ROW_BYTES)
 
 
 def _least_sort_bytes(num_edges: int, memory_bytes: int) -> int:

@@ -8,6 +8,7 @@ whatever its budget. The folder appears whole, its manifest last.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ def propagate(
     device = remembered_model(folder if folder.exists() else opened.path, own_engine.name)
     plan = plan_propagation(task, memory_bytes=budget.available_bytes, threads=threads, device=device)
     make_directories(folder, injector)
-    with WorkFolder(destination, injector) as work:
+    with WorkFolder(destination, injector) as work, ExitStack() as held:
         _require_disk(task, opened, spec, None if disk is None else _bytes(disk), folder, work)
         if told is not None:
             told(plan)
@@ -123,6 +124,7 @@ def propagate(
         whole = kept if rows is None else work.stage("whole", key)
         if rows is not None:
             run_tasks([_RowIds(ROWS_FILE, rows)], kept, tools, threads=1)
+        tables = held.enter_context(WorkTables(whole, done, task.shape, tools))
         making = Making(
             dataset=opened,
             task=task,
@@ -130,7 +132,7 @@ def propagate(
             lists={counts_loops: _lists(each, edges, maker) for counts_loops, each in wanted.items()},
             maker=maker,
             kept=kept,
-            whole=WorkTables(whole, done, task.shape, tools),
+            whole=tables,
             rows=rows,
             budget=budget,
             tools=tools,

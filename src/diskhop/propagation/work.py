@@ -1,8 +1,9 @@
 """Tables of tiles in the making: each one file with all its room from the start, of which tasks write *parts*.
 
 What a task writes into a table is on the disk before the task's output has a name, and the table's own name before the
-first task: so where there is an output, its part of the table is there. An output is what the part adds to the
-table's checksum. Outputs are named after the tiles, so that a run with another budget goes on from them.
+first task: so where there is an output, its part of the table is there. That waits for the disk, so a thread of its own
+sees to it while what the next part is made of is read. An output is what the part adds to the table's checksum. Outputs
+are named after the tiles, so that a run with another budget goes on from them.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +39,23 @@ class Part:
 
 
 class WorkTables:
-    """Tables of one shape in `folder`, and the outputs of their tasks in `done`."""
+    """Tables of one shape in `folder`, and the outputs of their tasks in `done`; a context that waits for them."""
 
     def __init__(self, folder: Path, done: Path, shape: TableShape, tools: Tools) -> None:
         self._folder = folder
         self._done = done
         self.shape = shape
         self._tools = tools
+        self._settler = ThreadPoolExecutor(1, thread_name_prefix="settling parts")
+        self._settling: Future[None] | None = None
+
+    def __enter__(self) -> WorkTables:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._settler.shutdown()
 
     def path(self, table: str) -> Path:
         """Where a table is, or would be."""
@@ -60,13 +74,32 @@ class WorkTables:
         return any(part == each for each, _ in self._parts(table))
 
     def write(self, table: str, part: Part, make: Callable[[Path], int]) -> None:
-        """Have make(path) write a part of a table into it, and return what its pages add to the checksum."""
+        """Have make(path) write a part of a table into it, and return what its pages add to the checksum.
+
+        What becomes of it is raised by what is asked of the tables next.
+        """
+        self.settle()
         self._ensure(table)
-        task = _PartTask(f"{table}.{part}", self.path(table), make)
+        with ExitStack() as stack:
+            stack.enter_context(syncing(self.path(table), self._tools.injector))
+            pages = make(self.path(table))
+            task = _PartTask(f"{table}.{part}", pages)
+            self._settling = self._settler.submit(self._settle, stack.pop_all(), task)
+
+    def settle(self) -> None:
+        """Return once all that was written is on the disk."""
+        settling, self._settling = self._settling, None
+        if settling is not None:
+            settling.result()
+
+    def _settle(self, written: ExitStack, task: _PartTask) -> None:
+        with written:
+            pass
         run_tasks([task], self._done, self._tools, threads=1)
 
     def drop(self, table: str) -> None:
         """Remove a table, if it is there: outputs first, which mean nothing without it."""
+        self.settle()
         self._forget(table)
         path = self.path(table)
         if path.exists():
@@ -89,6 +122,7 @@ class WorkTables:
 
     def _parts(self, table: str) -> Iterator[tuple[Part, Path]]:
         """What is there of a table, and the outputs that tell so."""
+        self.settle()
         path = self.path(table)
         if not path.exists() or path.stat().st_size != self.shape.num_bytes:
             return
@@ -130,14 +164,11 @@ class WorkTables:
 
 @dataclass(frozen=True, slots=True)
 class _PartTask:
-    """Writes a part of a table; its output is what that adds to the checksum."""
+    """Writes down what a part of a table adds to the checksum."""
 
     name: str
-    table: Path
-    make: Callable[[Path], int]
+    pages: int
 
     def write(self, path: Path, tools: Tools) -> None:
         """See tasks.Task."""
-        with syncing(self.table, tools.injector):
-            pages = self.make(self.table)
-        path.write_bytes(pages.to_bytes(8, "little"))
+        path.write_bytes(self.pages.to_bytes(8, "little"))
