@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from diskhop.loader import NeighborLoader
     from diskhop.propagation.propagate import propagate
     from diskhop.propagation.spec import PropagationSpec
-    from diskhop.training import embed, pack, train
+    from diskhop.training import complete, embed, evaluate_run, export_embeddings, neighbors, pack, score, train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,11 +24,16 @@ __all__ = [
     "NeighborLoader",
     "PropagationSpec",
     "__version__",
+    "complete",
     "embed",
+    "evaluate_run",
+    "export_embeddings",
     "from_pyg",
+    "neighbors",
     "open_dataset",
     "pack",
     "propagate",
+    "score",
     "train",
 ]
 
@@ -37,10 +42,15 @@ _LAZY = {
     "HopLoader": "diskhop.hop_loader",
     "NeighborLoader": "diskhop.loader",
     "PropagationSpec": "diskhop.propagation.spec",
+    "complete": "diskhop.training",
     "embed": "diskhop.training",
+    "evaluate_run": "diskhop.training",
+    "export_embeddings": "diskhop.training",
     "from_pyg": "diskhop.dataset.convert.pyg",
+    "neighbors": "diskhop.training",
     "pack": "diskhop.training",
     "propagate": "diskhop.propagation.propagate",
+    "score": "diskhop.training",
     "train": "diskhop.training",
 }
 

@@ -13,6 +13,8 @@ from diskhop.errors import ConfigError
 ADAGRAD = ("row", "element")
 LR_SCHEDULES = ("constant", "linear")
 ASSIGNMENTS = ("random", "input")
+EVAL_SIDES = ("both", "tail", "head")
+EVAL_TIES = ("realistic", "optimistic", "pessimistic")
 MOST_PARTITIONS, MOST_DIM = 256, 4096
 DEFAULT_EVAL_EDGES = 10_000
 
@@ -32,14 +34,17 @@ class EmbedConfig:
     set do not count. epochs. partitions; buffer: how many are in memory at once; partition_order: how they pass
     through; assignment: of nodes to them, random or by input. commit_states: from one commit to the next, besides the
     end of an epoch; 0 for none. evaluate: on validation edges after every `eval_every` epochs, and on test edges at the
-    end, by at most eval_edges of each against eval_candidates nodes. valid_share, test_share: of edges, where the
-    dataset has no such parts. seed: of everything that is drawn. memory_bytes: the budget. overlap: partitions move
-    while others are trained. engine, threads: how, never what.
+    end: at most eval_edges of each (0: all) against eval_candidates drawn nodes (0: all nodes), eval_filtered: without
+    those that make an edge of any part; eval_sides: which end is looked for; eval_ties: see embedding.ranking.
+    valid_share, test_share: of edges, where the dataset has no such parts. seed: of everything that is drawn.
+    memory_bytes: the budget. overlap: partitions move while others are trained. engine, threads: how, never what.
     """
 
     RULES: ClassVar[Mapping[str, Rule]] = {
         **dict.fromkeys(("batch_size", "chunk_size", "negatives", "epochs", "eval_every"), between(1, MOST_COUNT)),
-        **dict.fromkeys(("eval_edges", "eval_candidates"), between(1, MOST_COUNT)),
+        **dict.fromkeys(("eval_edges", "eval_candidates"), between(0, MOST_COUNT)),
+        "eval_sides": one_of(EVAL_SIDES),
+        "eval_ties": one_of(EVAL_TIES),
         "dim": between(1, MOST_DIM),
         **dict.fromkeys(("lr", "init_scale"), _POSITIVE),
         **dict.fromkeys(("margin", "n3", "l2"), _WEIGHT),
@@ -84,6 +89,9 @@ class EmbedConfig:
     eval_every: int = 1
     eval_edges: int = DEFAULT_EVAL_EDGES
     eval_candidates: int = 1000
+    eval_filtered: bool = False
+    eval_sides: str = "both"
+    eval_ties: str = "realistic"
     valid_share: float = 0.0
     test_share: float = 0.0
     seed: int = 0

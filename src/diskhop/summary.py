@@ -101,15 +101,24 @@ def summarize(result: Mapping[str, Any], out: Path | None) -> list[tuple[str, st
     return rows
 
 
+def summarize_ranking(part: str, found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Name and text of each line: ranks of a part's edges, and the protocol that they go by."""
+    protocol = found["protocol"]
+    hits = ", ".join(f"{found[f'hits_at_{k}']:.3f} at {k}" for k in (1, 3, 10))
+    ranks = f"MRR {found['mrr']:.4f}, mean rank {found['mean_rank']:.1f}, hits {hits}, AUC {found['auc']:.4f}"
+    candidates = f"{'filtered' if protocol['filtered'] else 'raw'}, {protocol['candidates']} candidates"
+    sides = "both sides" if protocol["sides"] == "both" else f"the {protocol['sides']}"
+    return [
+        (part, ranks),
+        ("protocol", f"{protocol['edges']} edges, {sides}, {candidates}, ties {protocol['ties']}"),
+    ]
+
+
 def summarize_embedding(result: Mapping[str, Any], out: Path) -> list[tuple[str, str]]:
     """Name and text of each line, from the content of result.json of a run of embeddings."""
     epochs, plan, rows = result["epochs"], result["plan"], []
     if "test" in result:
-        test, protocol = result["test"], result["test"]["protocol"]
-        hits = ", ".join(f"{test[f'hits_at_{k}']:.3f} at {k}" for k in (1, 3, 10))
-        rows.append(("test", f"MRR {test['mrr']:.4f}, hits {hits}"))
-        candidates = f"{'filtered' if protocol['filtered'] else 'raw'}, {protocol['candidates']} candidates a side"
-        rows.append(("protocol", f"{protocol['edges']} edges, {candidates}, ties {protocol['ties']}"))
+        rows += summarize_ranking("test", result["test"])
     seconds = sum(epoch["seconds"] for epoch in epochs)
     stalled = sum(epoch["stall_seconds"] for epoch in epochs)
     rate = result["num_edges"] * len(epochs) / seconds if seconds else 0

@@ -11,6 +11,7 @@ import diskhop.cli.dataset
 import diskhop.cli.derived
 import diskhop.cli.doctor
 import diskhop.cli.embed
+import diskhop.cli.embeddings
 import diskhop.cli.export
 import diskhop.cli.generate
 import diskhop.cli.propagate

@@ -9,9 +9,9 @@ import typer
 
 from diskhop.budget import parse_bytes
 from diskhop.cli.app import Json, app
+from diskhop.cli.embeddings import EvalCandidates, EvalEdges, EvalFiltered, EvalSides, EvalTies
 from diskhop.cli.output import print_json, print_pairs, stderr
 from diskhop.errors import ConfigError
-from diskhop.io.atomic import require_parent
 from diskhop.summary import summarize_embedding
 
 
@@ -64,11 +64,11 @@ def embed(
     ] = None,
     no_eval: Annotated[bool, typer.Option("--no-eval", help="Train on all edges, measure nothing.")] = False,
     eval_every: Annotated[int | None, typer.Option(help="Epochs from one validation to the next.")] = None,
-    eval_edges: Annotated[int | None, typer.Option(help="Edges that are measured, at most.")] = None,
-    eval_candidates: Annotated[int | None, typer.Option(help="Nodes that each is ranked among.")] = None,
-    npy: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the embeddings there, too, a row for each node.")
-    ] = None,
+    eval_edges: EvalEdges = None,
+    eval_candidates: EvalCandidates = None,
+    eval_filtered: EvalFiltered = None,
+    eval_sides: EvalSides = None,
+    eval_ties: EvalTies = None,
     engine: Annotated[str | None, typer.Option(help="How the disk is read: auto, uring, threads.")] = None,
     threads: Annotated[int | None, typer.Option(help="For computing.")] = None,
     as_json: Json = False,
@@ -76,8 +76,6 @@ def embed(
     """Train embeddings of a graph's nodes, a few partitions in memory at a time; what was chosen is printed."""
     if out is None:
         raise ConfigError("--out is missing: name a new folder for the run, where the embeddings are going to be")
-    if npy is not None:
-        require_parent(npy)  # not only when all is trained
     # Here, not above: these bring PyTorch, which the other commands do without.
     from diskhop.terminal import TerminalWatcher
     from diskhop.training import embed as train_embeddings
@@ -113,6 +111,9 @@ def embed(
         "eval_every": eval_every,
         "eval_edges": eval_edges,
         "eval_candidates": eval_candidates,
+        "eval_filtered": eval_filtered,
+        "eval_sides": eval_sides,
+        "eval_ties": eval_ties,
         "engine": engine,
         "threads": threads,
     }
@@ -121,8 +122,6 @@ def embed(
         embedded = train_embeddings(
             dataset, out=out, resume=resume, preset=preset, config=config, watcher=watcher, **given
         )
-    if npy is not None:
-        embedded.save_npy(npy)
     if as_json:
         print_json(embedded.result)
         return

@@ -6,7 +6,7 @@ partitions are there, and their content sums tell so. Who commits writes down re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ _PAGE_BYTES = 4096
 _NUM_VERSIONS = 2
 _WORD = 1 << 64
 # Of rows that are looked for: much less than a partition may be.
-_PIECE_BYTES = 4 << 20
+PIECE_BYTES = 4 << 20
 
 
 class Version(NamedTuple):
@@ -116,14 +116,13 @@ class PartitionStore:
         self._unsynced.add(path)
         self.partitions_written += 1
 
-    def read_rows(self, partition: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Embeddings of some rows, (rows, dim), of the newest version, which is read once, a piece at a time.
+    def read_pieces(self, partition: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """The newest version's embeddings, (rows, dim) from a row on, a piece at a time; good until the next.
 
-        Raises ReadError, also for what is not as it was written.
+        Raises ReadError, also, after the last piece, for what is not as it was written.
         """
         layout = self._layout
-        found = np.empty((len(rows), layout.dim), np.float32)
-        step_rows = min(layout.stride_rows, max(1, _PIECE_BYTES // (4 * layout.dim * ROWS_STEP)) * ROWS_STEP)
+        step_rows = min(layout.stride_rows, max(1, PIECE_BYTES // (4 * layout.dim * ROWS_STEP)) * ROWS_STEP)
         file = File(str(self._path(partition, self._current[partition].file)), "read")
         buffer = BufferPool(0).take(4 * step_rows * layout.dim)
         values_sum = 0
@@ -132,9 +131,15 @@ class PartitionStore:
             offset = 4 * start * layout.dim
             self._transfer(self._engine.submit_read, file, [piece], offset)
             values_sum = (values_sum + page_sums(piece, offset // _PAGE_BYTES)) % _WORD
-            chosen = (rows >= start) & (rows < start + step_rows)
-            found[chosen] = piece.view(np.float32).reshape(-1, layout.dim)[rows[chosen] - start]
+            yield start, piece.view(np.float32).reshape(-1, layout.dim)
         self._require_sums(partition, (values_sum, self._current[partition].squares_sum))
+
+    def read_rows(self, partition: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Embeddings of some rows, (rows, dim), of the newest version, which is read once. See read_pieces()."""
+        found = np.empty((len(rows), self._layout.dim), np.float32)
+        for start, piece in self.read_pieces(partition):
+            chosen = (rows >= start) & (rows < start + len(piece))
+            found[chosen] = piece[rows[chosen] - start]
         return found
 
     def sync(self) -> None:

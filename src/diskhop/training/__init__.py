@@ -8,6 +8,9 @@ from typing import Any
 from diskhop.budget import parse_sizes
 from diskhop.dataset.dataset import Dataset
 from diskhop.training.defaults import resolve_config
+from diskhop.training.embed_evaluation import evaluate_run
+from diskhop.training.embed_export import export_embeddings
+from diskhop.training.embed_queries import Answer, EdgeScore, complete, neighbors, score
 from diskhop.training.embedding import Embedded, embed
 from diskhop.training.node import Trained, train_node_classifier
 from diskhop.training.packing import pack
@@ -15,13 +18,20 @@ from diskhop.training.run_source import find_run_source
 from diskhop.training.watch import Progress, Watcher
 
 __all__ = [
+    "Answer",
+    "EdgeScore",
     "Embedded",
     "Progress",
     "Trained",
     "Watcher",
+    "complete",
     "embed",
+    "evaluate_run",
+    "export_embeddings",
+    "neighbors",
     "pack",
     "resolve_config",
+    "score",
     "train",
     "train_node_classifier",
 ]

@@ -10,6 +10,7 @@ from diskhop.budget import format_bytes
 from diskhop.config import AUTO, check_options, require_known
 from diskhop.dataset.dataset import Dataset
 from diskhop.embed_config import DEFAULT_EVAL_EDGES, EmbedConfig
+from diskhop.embedding.evaluation import evaluation_bytes, group_bytes
 from diskhop.embedding.losses import LOSSES
 from diskhop.embedding.scores import SCORES
 from diskhop.errors import ConfigError
@@ -88,13 +89,20 @@ def resolve_embed_config(dataset: Dataset, options: Mapping[str, Any], preset: s
 
 def embed_size(dataset: Dataset, config: EmbedConfig) -> EmbedSize:
     """What a budget must hold of a dataset."""
-    ends = 2 * config.eval_edges + 2 * config.eval_candidates
+    triples = dataset.manifest.triples
+    parts = {} if triples is None else triples.parts
+    most = max(parts.get("valid", 0), parts.get("test", 0))
+    if "train" not in parts:
+        most = int(_count_edges(dataset) * max(config.valid_share, config.test_share))
+    num_measured = min(most, config.eval_edges or most)
     return EmbedSize(
         num_nodes=embedded_nodes(dataset).num_nodes,
         num_edges=_count_edges(dataset),
         num_relations=dataset.num_relations,
         block_bytes=block_bytes(_count_edges(dataset)),
-        measure_bytes=ends * 3 * 4 * config.dim,
+        measure_bytes=evaluation_bytes(
+            num_measured, config.dim, config.eval_candidates, group_bytes(config.memory_bytes)
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from diskhop._native import permute_ids
 from diskhop.dataset.dataset import Dataset, NodeSet
 from diskhop.embed_config import EmbedConfig
 from diskhop.embedding.edges import EdgeBlocks
+from diskhop.embedding.evaluation import KnownEdgeBlocks, MeasuredEdges
 from diskhop.embedding.partitions import assign_places
 from diskhop.errors import ConfigError, FormatError, ReadError
 
@@ -22,25 +23,16 @@ Block = tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MeasuredEdges:
-    """Edges by the places of their ends, int64 (edges), with relations where there are some. total: of the part."""
-
-    sources: NDArray[np.int64]
-    relations: NDArray[np.int64] | None
-    destinations: NDArray[np.int64]
-    total: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class EdgeParts:
     """train: blocks of places, num_train edges in all; valid, test: a sample of those parts, None where they are empty.
 
-    num_relations: 0 without relations.
+    known: blocks of all parts. num_relations: 0 without relations.
     """
 
     train: EdgeBlocks
     num_train: int
     num_relations: int
+    known: KnownEdgeBlocks
     valid: MeasuredEdges | None
     test: MeasuredEdges | None
 
@@ -75,6 +67,7 @@ def read_edge_parts(dataset: Dataset, config: EmbedConfig) -> EdgeParts:
         train=lambda: edges.blocks(_TRAIN),
         num_train=num_edges[_TRAIN],
         num_relations=dataset.num_relations,
+        known=KnownEdgeBlocks(edges.all_blocks, dataset.num_relations),
         valid=edges.sample(_VALID, num_edges[_VALID]),
         test=edges.sample(_TEST, num_edges[_TEST]),
     )
@@ -173,13 +166,17 @@ class _Edges:
             start += count
             yield self._place(sources), relations, self._place(destinations)
 
+    def all_blocks(self) -> Iterator[Block]:
+        """Of places, of every part."""
+        for part in (_TRAIN, _VALID, _TEST):
+            yield from self.blocks(part)
+
     def sample(self, part: int, num_edges: int) -> MeasuredEdges | None:
         """At most config.eval_edges of a part, spread over it."""
         if num_edges == 0:
             return None
-        wanted = (
-            np.arange(min(num_edges, self._config.eval_edges)) * num_edges // min(num_edges, self._config.eval_edges)
-        )
+        num_wanted = min(num_edges, self._config.eval_edges or num_edges)
+        wanted = np.arange(num_wanted) * num_edges // num_wanted
         taken: list[Block] = []
         start = 0
         for sources, relations, destinations in self.blocks(part):

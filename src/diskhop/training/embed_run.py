@@ -14,30 +14,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from diskhop.embed_config import EmbedConfig
-from diskhop.embedding.against import KINDS
 from diskhop.embedding.buffer import PartitionBuffer
+from diskhop.embedding.draws import Draw, generator
 from diskhop.embedding.edges import EdgeBuckets, EdgeRows, shuffled
+from diskhop.embedding.evaluation import MeasuredEdges
 from diskhop.embedding.gradients import StepOptions
 from diskhop.embedding.known import KnownEdges
 from diskhop.embedding.negatives import NegativeSampler
 from diskhop.embedding.partitions import PartitionLayout
-from diskhop.embedding.ranking import realistic_ranks, summarize_ranks
+from diskhop.embedding.reader import EmbeddingReader
 from diskhop.embedding.scores import SCORES, Score
 from diskhop.embedding.step import Step, Table
 from diskhop.embedding.store import PartitionStore
 from diskhop.errors import TrainingError
 from diskhop.policies.orderings import Bucket, State, buckets_by_state, states_of_epoch
-from diskhop.training.embed_edges import EdgeParts, MeasuredEdges
+from diskhop.training.embed_edges import EdgeParts
+from diskhop.training.embed_evaluation import evaluate_by
 from diskhop.training.embed_folder import Commit, EmbedFolder
 from diskhop.training.watch import Progress, Watcher
-
-# What a generator's draws are for.
-_PARTITION, _RELATION, _DROPOUT, _CANDIDATES = range(4)
-_MEASURED_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +83,9 @@ class EmbeddingRun:
         self._relations = _make_relations(parts)
         nodes = Table(parts.buffer.values, parts.buffer.squares)
         self._step = Step(StepOptions(**parts.config.step_options()), nodes, self._relations)
+        relations = torch.empty(0) if self._relations is None else torch.from_numpy(self._relations.values)
+        score, is_reciprocal = _score(self._config), self._config.reciprocal
+        self._reader = EmbeddingReader(parts.store, parts.layout, score, relations, is_reciprocal)
         self._epoch, self._states_done, self._sums = 0, 0, _Sums()
         self._relations_file = 0
         self._first_epoch, self._begun = 0, time.perf_counter()
@@ -99,7 +98,9 @@ class EmbeddingRun:
         for partition in range(config.partitions):
             shape = parts.layout.num_rows(partition), config.dim
             values = np.empty(shape, np.float32)
-            torch.from_numpy(values).normal_(0, config.init_scale, generator=_draws(config.seed, _PARTITION, partition))
+            torch.from_numpy(values).normal_(
+                0, config.init_scale, generator=generator(config.seed, Draw.PARTITION, partition)
+            )
             parts.buffer.fill(partition, values)
             parts.watcher.prepared("initialising partitions", partition + 1, config.partitions)
         self._commit(is_epoch=False)
@@ -124,35 +125,10 @@ class EmbeddingRun:
             self._train_epoch()
 
     def measure(self, edges: MeasuredEdges) -> dict[str, Any]:
-        """Ranks of edges among candidates, with the protocol, by the names of result.json."""
-        config, layout = self._config, self._parts.layout
-        candidates = torch.randint(
-            layout.num_nodes, (2, config.eval_candidates), generator=_draws(config.seed, _CANDIDATES)
-        ).numpy()
-        ends = np.stack([edges.destinations, edges.sources])  # that are corrupted
-        found = self._gather(np.concatenate([*ends, *candidates]))
-        num_edges, num_candidates = len(edges.sources), config.eval_candidates
-        wanted = found[:num_edges], found[num_edges : 2 * num_edges]
-        others = found[2 * num_edges : -num_candidates], found[-num_candidates:]
-        ranks = []
-        for side in (0, 1):
-            for start in range(0, num_edges, _MEASURED_AT_ONCE):
-                rows = slice(start, min(start + _MEASURED_AT_ONCE, num_edges))
-                relation = None if edges.relations is None else torch.from_numpy(edges.relations[rows].copy())
-                queries = self._queries(side, wanted[1 - side][rows], relation)
-                scores = torch.empty(len(queries), num_candidates)
-                kind = KINDS[_score(config).against]
-                kind.matrix(queries, others[side], scores)
-                is_own = torch.from_numpy(ends[side][rows, None] == candidates[side][None])
-                ranks.append(realistic_ranks(scores, kind.pairs(queries, wanted[side][rows]), is_own))
-        protocol = {
-            "filtered": False,
-            "candidates": num_candidates,
-            "sides": "both",
-            "ties": "realistic",
-            "edges": f"{num_edges} of {edges.total}",
-        }
-        return {**summarize_ranks(torch.cat(ranks)), "protocol": protocol}
+        """Ranks of edges by the configuration's protocol, by the names of result.json."""
+        parts = self._parts
+        progress = partial(parts.watcher.prepared, "ranking edges")
+        return evaluate_by(self._config, self._reader, edges, parts.edges.known, progress)
 
     def _train_epoch(self) -> None:
         parts, config = self._parts, self._config
@@ -238,7 +214,7 @@ class EmbeddingRun:
         parts, config = self._parts, self._config
         shape = 2, -(-len(batch) // config.chunk_size), config.negatives
         negatives = sampler.draw(shape, batch, (self._epoch, number), parts.buffer.base)
-        draws = partial(_draws, config.seed, _DROPOUT, self._epoch, number)
+        draws = partial(generator, config.seed, Draw.DROPOUT, self._epoch, number)
         known = None
         if parts.known is not None:
             rows = np.concatenate([batch.sources, batch.destinations, negatives.reshape(-1)])
@@ -276,26 +252,6 @@ class EmbeddingRun:
         parts.folder.commit(commit, is_epoch=is_epoch)
         parts.store.committed()
 
-    def _gather(self, places: NDArray[np.int64]) -> Tensor:
-        """(places, dim): embeddings as they are on the disk, read partition by partition."""
-        partitions, rows = self._parts.layout.locate(places)
-        found = np.empty((len(places), self._config.dim), np.float32)
-        for partition in range(self._config.partitions):
-            chosen = np.flatnonzero(partitions == partition)
-            if len(chosen):
-                found[chosen] = self._parts.store.read_rows(partition, rows[chosen])
-        return torch.from_numpy(found)
-
-    def _queries(self, side: int, asked: Tensor, relation: Tensor | None) -> Tensor:
-        score, values = _score(self._config), torch.empty(0)
-        if relation is not None and self._relations is not None:
-            is_reverse = side == 1 and self._config.reciprocal
-            table = torch.from_numpy(self._relations.values)
-            values = table[relation + len(table) // 2] if is_reverse else table[relation]
-        if side == 0 or self._config.reciprocal:
-            return score.tail_query(asked, values)
-        return score.head_query(asked, values)
-
     def _report(self, loss: float) -> None:
         num_epochs, num_edges = self._config.epochs, self._parts.edges.num_train
         done = self._epoch - self._first_epoch + self._sums.edges / num_edges
@@ -314,12 +270,6 @@ class EmbeddingRun:
         )
 
 
-def _draws(seed: int, purpose: int, *numbers: int) -> torch.Generator:
-    """Draws that depend on nothing but these."""
-    words = np.random.SeedSequence([seed, purpose, *numbers]).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
-
-
 def _score(config: EmbedConfig) -> Score:
     return SCORES[config.model]
 
@@ -331,7 +281,7 @@ def _make_relations(parts: Parts) -> Table | None:
     num_rows = parts.edges.num_relations * (2 if config.reciprocal else 1)
     dim = score.relation_dim(config.dim)
     values = np.empty((num_rows, dim), np.float32)
-    torch.from_numpy(values).normal_(0, config.init_scale, generator=_draws(config.seed, _RELATION))
+    torch.from_numpy(values).normal_(0, config.init_scale, generator=generator(config.seed, Draw.RELATION))
     return Table(values, np.zeros((num_rows, 1 if config.adagrad == "row" else dim), np.float32))
 
 

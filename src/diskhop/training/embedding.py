@@ -21,8 +21,9 @@ from diskhop.io.engine import open_engine
 from diskhop.planning.embedding import choose_order, layout_of, plan_embedding
 from diskhop.training.embed_defaults import embed_size, resolve_embed_config
 from diskhop.training.embed_edges import embedded_nodes, read_edge_parts
-from diskhop.training.embed_export import export_npy
+from diskhop.training.embed_export import export_embeddings
 from diskhop.training.embed_folder import EmbedFolder
+from diskhop.training.embed_reading import open_run
 from diskhop.training.embed_run import EmbeddingRun, Parts
 from diskhop.training.process import describe_run, measure_memory, reproducible, resident_bytes
 from diskhop.training.run_folder import require_new_folder
@@ -39,9 +40,9 @@ class Embedded:
     config: EmbedConfig
     result: dict[str, Any]
 
-    def save_npy(self, path: Path | str) -> None:
-        """Write the embeddings, float32 (nodes, dim), by the ids that users see. See export_npy()."""
-        export_npy(self.dataset, self.config, self.out, Path(path))
+    def export(self, path: Path | str) -> Path:
+        """Write the embeddings to a .npy, .parquet or .tsv file. See export_embeddings()."""
+        return export_embeddings(open_run(self.out, self.dataset), path)
 
 
 def embed(

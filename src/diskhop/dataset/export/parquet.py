@@ -19,6 +19,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.export.arrays import only_types
 from diskhop.dataset.export.columns import EDGES_A_BLOCK, EdgeColumns, NodeColumns, damaged
 from diskhop.dataset.manifest import SPLIT_NAMES
+from diskhop.dataset.names import read_names
 from diskhop.dataset.progress import row_ranges
 from diskhop.dataset.writer import DatasetFiles
 from diskhop.errors import ConfigError, DestinationError
@@ -74,7 +75,7 @@ def _nodes(dataset: Dataset, nodes: NodeColumns) -> Iterator[Mapping[str, NDArra
     codes = [_split_codes(nodes, number) for number in range(num_splits)]
     wanted = ["features"] * bool(nodes.nodes.feature_dim) + ["labels"] * nodes.nodes.has_labels
     names_path = dataset.path / "names/nodes.txt"
-    names = _names(names_path) if "nodes" in dataset.manifest.names else None
+    names = read_names(names_path) if "nodes" in dataset.manifest.names else None
     start = 0
     for blocks in nodes.blocks(wanted) if wanted else _empty_blocks(nodes.count):
         values = dict(zip(wanted, blocks, strict=False))
@@ -115,15 +116,6 @@ def _split_codes(nodes: NodeColumns, number: int) -> NDArray[np.uint8]:
             for places, _ in nodes.split(part, number):
                 codes[places] |= np.uint8(1 << bit)
     return codes
-
-
-def _names(path: Path) -> Iterator[str]:
-    try:
-        with path.open("rb") as lines:
-            for line in lines:
-                yield line.removesuffix(b"\n").decode()
-    except UnicodeDecodeError:
-        raise damaged(path) from None
 
 
 def _by_column(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:

@@ -1,0 +1,61 @@
+"""Names of nodes, entities or relations as they lie in a dataset: a line each, read in order, never all held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import ConfigError, FormatError
+
+
+def read_names(path: Path) -> Iterator[str]:
+    """Every name of a file, by id. Raises FormatError."""
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                yield line.removesuffix(b"\n").decode()
+    except UnicodeDecodeError:
+        raise FormatError(
+            f"{path}: is damaged; 'diskhop verify' names the blocks: copy or import the dataset again"
+        ) from None
+
+
+class Names:
+    """Of a kind, 'nodes', 'entities' or 'relations', of a dataset; `count` of them. Where there are none, ids serve."""
+
+    def __init__(self, dataset: Dataset, kind: str, count: int) -> None:
+        self._path = dataset.path / "names" / f"{kind}.txt" if kind in dataset.manifest.names else None
+        self._dataset = dataset
+        self._kind = kind
+        self._count = count
+
+    @property
+    def are_given(self) -> bool:
+        """Whether there are any."""
+        return self._path is not None
+
+    def __iter__(self) -> Iterator[str]:
+        """All of them, by id."""
+        return map(str, range(self._count)) if self._path is None else read_names(self._path)
+
+    def find(self, name: str) -> int:
+        """The id that a name has. Raises ConfigError for one that nothing has."""
+        if self._path is None:
+            if name.isascii() and name.isdigit() and int(name) < self._count:
+                return int(name)
+            raise ConfigError(
+                f"{self._dataset.path}: {self._kind} have no names, and '{name}' is no id from 0 to {self._count - 1}"
+            )
+        for number, each in enumerate(self):
+            if each == name:
+                return number
+        raise ConfigError(f"{self._dataset.path}: none of the {self._count:,} {self._kind} has the name '{name}'")
+
+    def of(self, ids: list[int]) -> list[str]:
+        """The names of some ids, in their order."""
+        if self._path is None:
+            return [str(each) for each in ids]
+        wanted = set(ids)
+        found = {number: name for number, name in enumerate(self) if number in wanted}
+        return [found[each] for each in ids]

@@ -1,0 +1,258 @@
+"""Link prediction: edges ranked among candidates, by a protocol that every figure carries.
+
+Edges are taken in *groups*, as many as memory holds with the known answers to what they ask; past each group all
+candidates stream once, piece by piece, so that how many nodes there are, and in how many partitions, takes no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diskhop.embedding.edges import EdgeBlocks
+from diskhop.embedding.ranking import Standings, summarize_ranks
+from diskhop.embedding.reader import EmbeddingReader, NodePiece
+from diskhop.embedding.store import PIECE_BYTES
+
+SIDES = {"both": (0, 1), "tail": (0,), "head": (1,)}
+# Edges and candidates that are scored at once: a matrix that stays in the cache while it is looked at.
+_EDGES_AT_ONCE, _NODES_AT_ONCE = 512, 1024
+# Own scores are taken from products of so many edges with as many nodes, so that they round as candidates' do.
+_OWN_AT_ONCE = 64
+# Of a group: each known answer, while they are sorted; an edge's keys, numbers and standings.
+_ANSWER_BYTES, _EDGE_BYTES = 32, 128
+_SCORES_BYTES = _EDGES_AT_ONCE * _NODES_AT_ONCE * (4 + 1 + 1)
+_GROUPS_SHARE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """How edges are ranked. filtered: nodes that make an edge of any part do not count. candidates: 0 for all nodes.
+
+    sides: 'both', 'tail' or 'head', which end is looked for. ties: see ranking.TIES.
+    """
+
+    filtered: bool
+    candidates: int
+    sides: str
+    ties: str
+
+    def to_dict(self, num_edges: int, total: int) -> dict[str, Any]:
+        """By the names of result.json."""
+        return {
+            "filtered": self.filtered,
+            "candidates": self.candidates or "all",
+            "sides": self.sides,
+            "ties": self.ties,
+            "edges": f"{num_edges} of {total}",
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredEdges:
+    """Edges by the places of their ends, int64 (edges), with relations where there are some. total: of the part."""
+
+    sources: NDArray[np.int64]
+    relations: NDArray[np.int64] | None
+    destinations: NDArray[np.int64]
+    total: int
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def asked(self, side: int) -> NDArray[np.int64]:
+        """The ends that are given; the others are looked for."""
+        return self.destinations if side else self.sources
+
+    def take(self, numbers: NDArray[np.int64]) -> MeasuredEdges:
+        """Those of these numbers."""
+        relations = None if self.relations is None else self.relations[numbers]
+        return MeasuredEdges(self.sources[numbers], relations, self.destinations[numbers], self.total)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEdgeBlocks:
+    """Edges of all parts, by places; num_relations: 0 without relations."""
+
+    blocks: EdgeBlocks
+    num_relations: int
+
+    def none(self) -> KnownEdgeBlocks:
+        """Without any edge."""
+        return KnownEdgeBlocks(lambda: iter(()), self.num_relations)
+
+
+def evaluate(
+    reader: EmbeddingReader,
+    edges: MeasuredEdges,
+    protocol: Protocol,
+    known: KnownEdgeBlocks,
+    drawn: NDArray[np.int64],
+    memory_bytes: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Any]:
+    """Ranks of edges, with the protocol, by the names of result.json.
+
+    known: edges that are filtered. drawn: places of candidates (2, candidates), for destinations and sources, where not
+    all nodes are. memory_bytes: for groups of edges; a single edge's known answers may take more. progress: is told of
+    edges and sides done. Raises ReadError.
+    """
+    sides = SIDES[protocol.sides]
+    standings = []
+    for side in sides:
+        asked = _Asked(edges, side, reader.layout.num_nodes, known if protocol.filtered else known.none())
+        for group in asked.groups(reader.layout.dim, memory_bytes):
+            if protocol.candidates:
+                places = np.sort(drawn[side])
+                pieces: Iterable[NodePiece] = _cut([NodePiece(places, reader.gather(places))])
+            else:
+                pieces = _cut(reader.pieces())
+            standings.append(_rank_group(reader, edges.take(group), side, asked.left_out(group), pieces))
+            progress(sum(len(each.above) for each in standings), len(sides) * len(edges))
+    return {**summarize_ranks(standings, protocol.ties), "protocol": protocol.to_dict(len(edges), edges.total)}
+
+
+def group_bytes(budget_bytes: int) -> int:
+    """Of a run's budget what bounds groups of edges."""
+    return budget_bytes // _GROUPS_SHARE
+
+
+def evaluation_bytes(num_edges: int, dim: int, candidates: int, memory_bytes: int) -> int:
+    """Memory that evaluate() takes, of which `memory_bytes` bounds groups of edges."""
+    all_bytes = num_edges * _edge_bytes(dim) + min(num_edges, _EDGES_AT_ONCE) * 64 * _ANSWER_BYTES
+    return min(all_bytes, memory_bytes) + 4 * 2 * candidates * dim + _SCORES_BYTES + PIECE_BYTES
+
+
+def _edge_bytes(dim: int) -> int:
+    return _EDGE_BYTES + 4 * 4 * dim  # both ends, queries, and what these are made of
+
+
+class _Asked:
+    """What edges ask for at a side, a given end and a relation, and which nodes make a known edge with that."""
+
+    def __init__(self, edges: MeasuredEdges, side: int, num_nodes: int, known: KnownEdgeBlocks) -> None:
+        self._known = known.blocks
+        self._side = side
+        self._num_nodes = num_nodes
+        self._num_relations = max(1, known.num_relations)
+        self._own = edges.asked(1 - side)
+        self._keys, self._numbers = np.unique(self._keys_of(edges.asked(side), edges.relations), return_inverse=True)
+
+    def groups(self, dim: int, memory_bytes: int) -> Iterator[NDArray[np.int64]]:
+        """Numbers of edges, by what they ask for, as many as memory holds with the known answers; at least one."""
+        num_answers = np.zeros(len(self._keys), np.int64)
+        for numbers, _ in self._answers(self._keys):
+            num_answers += np.bincount(numbers, minlength=len(num_answers))
+        order = np.argsort(self._numbers, kind="stable")
+        asked = self._numbers[order]
+        is_new = np.diff(asked, prepend=-1) > 0
+        ends = np.cumsum(_edge_bytes(dim) + _ANSWER_BYTES * np.where(is_new, num_answers[asked], 0))
+        start = 0
+        while start < len(order):
+            again = 0 if is_new[start] else _ANSWER_BYTES * num_answers[asked[start]]
+            taken = (ends[start - 1] if start else 0) - again
+            stop = max(start + 1, int(np.searchsorted(ends, taken + memory_bytes, side="right")))
+            yield order[start:stop]
+            start = stop
+
+    def left_out(self, group: NDArray[np.int64]) -> _LeftOut:
+        """What does not count for the edges of a group."""
+        keys, numbers = np.unique(self._numbers[group], return_inverse=True)
+        found = [each * self._num_nodes + answers for each, answers in self._answers(self._keys[keys])]
+        known = np.unique(np.concatenate([*found, np.empty(0, np.int64)]))
+        return _LeftOut(numbers * self._num_nodes, self._own[group], known)
+
+    def _answers(self, keys: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Of each block of known edges those that answer one of these keys: its number, and the answer's place."""
+        for sources, relations, destinations in self._known():
+            given, answers = (destinations, sources) if self._side else (sources, destinations)
+            wanted = self._keys_of(given, relations)
+            numbers = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+            is_asked = keys[numbers] == wanted
+            yield numbers[is_asked], answers[is_asked]
+
+    def _keys_of(self, nodes: NDArray[np.int64], relations: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        keys = nodes * self._num_relations
+        return keys if relations is None else keys + relations
+
+
+class _LeftOut:
+    """Which candidates do not count for edges: their own nodes, and those that make a known edge.
+
+    firsts: (edges), what place 0 is as an answer of an edge; own: (edges), places; known: answers, ascending.
+    """
+
+    def __init__(self, firsts: NDArray[np.int64], own: NDArray[np.int64], known: NDArray[np.int64]) -> None:
+        self._firsts = firsts
+        self._known = known
+        # Of edges that are not known themselves; no place where they are.
+        self._own = np.where(np.isin(firsts + own, known), -1, own)
+
+    def mask(self, scores: Tensor, part: slice, places: NDArray[np.int64]) -> Tensor:
+        """Scores (edges of a part, nodes at these places, ascending) become -inf; how many of each edge."""
+        first, stop = places[0], places[-1] + 1
+        firsts, own = self._firsts[part], self._own[part]
+        begins, ends = np.searchsorted(self._known, firsts + first), np.searchsorted(self._known, firsts + stop)
+        rows, answers = _expand(begins, ends)
+        alone = np.flatnonzero((own >= first) & (own < stop))
+        nodes = np.append(self._known[answers] - firsts[rows], own[alone])
+        rows = np.append(rows, alone)
+        # What is drawn may be there more than once.
+        which, columns = _expand(np.searchsorted(places, nodes), np.searchsorted(places, nodes, side="right"))
+        scores[torch.from_numpy(rows[which]), torch.from_numpy(columns)] = -torch.inf
+        return torch.from_numpy(np.bincount(rows[which], minlength=len(scores)))
+
+
+def _expand(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All numbers from begins[i] on, before ends[i], and the i of each."""
+    counts = ends - begins
+    which = np.repeat(np.arange(len(counts)), counts)
+    return which, np.arange(len(which)) + np.repeat(begins - np.cumsum(counts) + counts, counts)
+
+
+def _rank_group(
+    reader: EmbeddingReader,
+    edges: MeasuredEdges,
+    side: int,
+    left_out: _LeftOut,
+    pieces: Iterable[NodePiece],
+) -> Standings:
+    """Standings of edges among the candidates of all pieces."""
+    kind = reader.kind
+    ends = reader.gather(np.concatenate([edges.asked(side), edges.asked(1 - side)]))
+    queries = reader.queries(side, ends[: len(edges)], edges.relations).contiguous()
+    own = _own_scores(reader, queries, ends[len(edges) :])
+    parts = [slice(start, start + _EDGES_AT_ONCE) for start in range(0, len(edges), _EDGES_AT_ONCE)]
+    standings = Standings.of_none(len(edges))
+    memory = torch.empty(_EDGES_AT_ONCE * _NODES_AT_ONCE)
+    for places, values in pieces:
+        for part in parts:
+            asking = queries[part]
+            scores = memory[: len(asking) * len(places)].view(len(asking), len(places))
+            kind.matrix(asking, values, scores)
+            standings.add(part, scores, own[part], left_out.mask(scores, part, places))
+    return standings
+
+
+def _own_scores(reader: EmbeddingReader, queries: Tensor, nodes: Tensor) -> Tensor:
+    """(edges): each query's with its own node."""
+    own = torch.empty(len(queries))
+    for start in range(0, len(queries), _OWN_AT_ONCE):
+        asking = queries[start : start + _OWN_AT_ONCE]
+        scores = torch.empty(len(asking), len(asking))
+        reader.kind.matrix(asking, nodes[start : start + _OWN_AT_ONCE], scores)
+        own[start : start + _OWN_AT_ONCE] = scores.diagonal()
+    return own
+
+
+def _cut(pieces: Iterable[NodePiece]) -> Iterator[NodePiece]:
+    """Pieces of a few thousand nodes."""
+    for places, values in pieces:
+        for start in range(0, len(places), _NODES_AT_ONCE):
+            yield NodePiece(places[start : start + _NODES_AT_ONCE], values[start : start + _NODES_AT_ONCE])

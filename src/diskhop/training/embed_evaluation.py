@@ -1,0 +1,71 @@
+"""Edges of a run ranked by its configuration's protocol, while it is trained and afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from diskhop.budget import Budget, parse_sizes
+from diskhop.config import check_options, require_known
+from diskhop.embed_config import EmbedConfig
+from diskhop.embedding.draws import draw_candidates
+from diskhop.embedding.evaluation import KnownEdgeBlocks, MeasuredEdges, Protocol, evaluate, group_bytes
+from diskhop.embedding.reader import EmbeddingReader
+from diskhop.errors import ConfigError
+from diskhop.training.embed_defaults import embed_size
+from diskhop.training.embed_edges import read_edge_parts
+from diskhop.training.embed_reading import open_run
+from diskhop.training.process import describe_run, measure_memory, reproducible, resident_bytes
+
+PARTS = ("test", "valid")
+
+
+def evaluate_by(
+    config: EmbedConfig,
+    reader: EmbeddingReader,
+    edges: MeasuredEdges,
+    known: KnownEdgeBlocks,
+    progress: Callable[[int, int], None],
+) -> dict[str, Any]:
+    """Rank edges by a configuration's protocol. See embedding.evaluation.evaluate()."""
+    protocol = Protocol(
+        filtered=config.eval_filtered,
+        candidates=config.eval_candidates,
+        sides=config.eval_sides,
+        ties=config.eval_ties,
+    )
+    drawn = draw_candidates(reader.layout.num_nodes, config.eval_candidates, config.seed)
+    return evaluate(reader, edges, protocol, known, drawn, group_bytes(config.memory_bytes), progress)
+
+
+def evaluate_run(
+    run: Path | str,
+    *,
+    part: str = "test",
+    memory: int | str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Rank edges of a part, 'test' or 'valid', with a run's last commit. options: eval_..., threads, else the run's.
+
+    memory: bytes or a size such as '2GB', by default the run's. Returns MRR and the rest with their protocol, memory
+    and the run. Raises ConfigError, BudgetError, TrainingError.
+    """
+    require_known("part", part, PARTS)
+    opened = open_run(run)
+    given = check_options({**options, **parse_sizes(memory=memory)}, "evaluation", (EmbedConfig,))
+    config = replace(opened.config, evaluate=True, **given)
+    budget = Budget(config.memory_bytes)
+    wanted = {"measuring": embed_size(opened.dataset, config).measure_bytes}
+    budget.require(wanted)
+    with budget.reserve("measuring", wanted["measuring"]), reproducible(config.threads):
+        before_bytes = resident_bytes("VmRSS")
+        parts = read_edge_parts(opened.dataset, config)
+        edges = parts.test if part == "test" else parts.valid
+        if edges is None:
+            raise ConfigError(f"{opened.dataset.path}: has no {part} edges, and the run left none out of training")
+        measured = evaluate_by(config, opened.reader, edges, parts.known, progress)
+    described = describe_run(opened.dataset, config.model, config.seed)
+    return {**described, "run": str(opened.path), "part": part, **measured, **measure_memory(before_bytes, budget)}

@@ -1,0 +1,167 @@
+"""What trained embeddings are used for: exports by names and ids, nearest nodes, likely edges; by command, too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+import diskhop
+from diskhop.cli import run as run_command
+from diskhop.dataset.convert import import_graph
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.errors import ConfigError
+from diskhop.io.engine import open_engine
+from diskhop.training.embed_queries import ids_of, places_of
+from diskhop.training.embed_reading import open_run
+from diskhop.training.embedding import train_embeddings
+from tests.embedding import OPTIONS, embed_config
+
+NUM_NODES = 2000
+PEOPLE = ["ada", "bo", "cy", "di", "eve", "fay", "gus", "hal"]
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over people in a ring: each knows the next, and likes the one after that."""
+    folder = tmp_path_factory.mktemp("named")
+    source = folder / "source"
+    source.mkdir()
+    num = len(PEOPLE)
+    lines = [
+        f"{PEOPLE[i]}\t{r}\t{PEOPLE[(i + 1 + (r == 'likes')) % num]}" for i in range(num) for r in ("knows", "likes")
+    ]
+    (source / "train.txt").write_text("\n".join(lines[:14]) + "\n")
+    (source / "valid.txt").write_text(lines[14] + "\n")
+    (source / "test.txt").write_text(lines[15] + "\n")
+    dataset = import_graph(source, folder / "graph", engine=open_engine("threads").engine)
+    config = embed_config(epochs=60, partitions=4, batch_size=4, chunk_size=4, lr=0.3, eval_candidates=0)
+    train_embeddings(dataset, config, folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over a graph in hot order, whose nodes go by their original ids, in several partitions."""
+    folder = tmp_path_factory.mktemp("numbered")
+    assert run_command(["generate", "kronecker", str(folder / "graph"), "--nodes", str(NUM_NODES), "--edges", "9000",
+                        "--dim", "0", "--order", "hot"]) == 0  # fmt: skip
+    options = {**OPTIONS, "model": "dot", "epochs": 3, "evaluate": True, "memory_bytes": 20_000_000}
+    diskhop.embed(folder / "graph", out=folder / "run", **options)
+    return folder / "run"
+
+
+def vectors(run: Path) -> NDArray[np.float32]:
+    """By the ids that users see."""
+    opened = open_run(run)
+    return opened.reader.gather(places_of(opened, np.arange(opened.reader.layout.num_nodes))).numpy()
+
+
+@pytest.mark.parametrize("of", ["named", "numbered"])
+def test_every_format_has_the_same_values(of: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    run: Path = request.getfixturevalue(of)
+    expected = vectors(run)
+    names = sorted(PEOPLE) if of == "named" else [str(each) for each in range(NUM_NODES)]
+    for suffix in (".npy", ".parquet", ".tsv"):
+        diskhop.export_embeddings(run, tmp_path / f"out{suffix}")
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table["id"].to_pylist() == list(range(len(expected)))
+    assert ("name" in table.column_names) == (of == "named")
+    if of == "named":
+        assert table["name"].to_pylist() == names
+    np.testing.assert_array_equal(np.array(table["embedding"].to_pylist(), np.float32), expected)
+    lines = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
+    assert [line[0] for line in lines] == names
+    np.testing.assert_array_equal(np.array([line[1:] for line in lines], np.float32), expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.npy", "out.parquet", "out.tsv"]
+
+
+def test_ids_and_places_belong_together(numbered: Path) -> None:
+    opened = open_run(numbered)
+    ids = np.random.default_rng(0).permutation(NUM_NODES)[:50]
+    np.testing.assert_array_equal(ids_of(opened, places_of(opened, ids)), ids)
+
+
+@pytest.mark.parametrize("by", ["cosine", "dot", "l2"])
+def test_neighbors_are_the_nearest_of_all(numbered: Path, by: str) -> None:
+    values = vectors(numbered).astype(np.float64)
+    asked = values[17]
+    scores = {
+        "cosine": values @ asked / np.linalg.norm(values, axis=1) / np.linalg.norm(asked),
+        "dot": values @ asked,
+        "l2": -np.linalg.norm(values - asked, axis=1),
+    }[by]
+    scores[17] = -np.inf
+    found = diskhop.neighbors(numbered, "17", top=20, by=by)
+    assert [each.score for each in found] == pytest.approx(np.sort(scores)[::-1][:20], abs=1e-5)
+    assert [scores[int(each.name)] for each in found] == pytest.approx([each.score for each in found], abs=1e-5)
+
+
+def test_likely_ends_are_found_by_name(named: Path) -> None:
+    """What was trained on is learnt: the tail of an edge that was."""
+    tails = diskhop.complete(named, "ada", "knows", "?", top=8)
+    assert len(tails) == 8
+    assert tails[0].name == "bo"
+    assert tails[0].is_known
+    assert [each.score for each in tails] == sorted((each.score for each in tails), reverse=True)
+    heads = diskhop.complete(named, "?", "likes", "cy", top=1)
+    assert [each.name for each in heads] == ["ada"]
+    found = diskhop.score(named, "ada", "knows", "bo")
+    assert found.is_known
+    assert found.score == pytest.approx(tails[0].score, rel=1e-5)
+    assert (found.tail_rank, found.head_rank, found.num_nodes) == (1, 1, 8)
+    assert not diskhop.score(named, "ada", "knows", "eve").is_known
+
+
+def test_the_command_line_prints_them(named: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def told(*arguments: str) -> str:
+        assert run_command([*arguments]) == 0
+        return capsys.readouterr().out
+
+    assert len(told("neighbors", str(named), "ada", "--top", "3").splitlines()) == 3
+    answers = json.loads(told("score", str(named), "ada", "knows", "?", "--top", "2", "--json"))["answers"]
+    assert answers[0]["name"] == "bo"
+    assert "known" in told("score", str(named), "ada", "knows", "bo")
+    assert "MRR" in told("evaluate", str(named), "--eval-filtered")
+    assert json.loads(told("evaluate", str(named), "--json"))["protocol"]["candidates"] == "all"
+    assert "exported" in told("export", str(named), str(tmp_path / "people.tsv"))
+    assert (tmp_path / "people.tsv").read_text().startswith("ada\t")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["neighbors", "RUN", "zoe"], "none of the 8 entities has the name 'zoe'"),
+        (["neighbors", "RUN", "ada", "--by", "magic"], "unknown nearness 'magic'"),
+        (["neighbors", "RUN", "ada", "--top", "0"], "top must be at least 1"),
+        (["score", "RUN", "ada", "hates", "bo"], "none of the 2 relations has the name 'hates'"),
+        (["score", "RUN", "ada", "bo"], "edges have relations; name one"),
+        (["score", "RUN", "?", "knows", "?"], "one end must be given"),
+        (["score", "RUN", "ada"], "an edge is HEAD TAIL"),
+        (["export", "RUN", "OUT/people.csv"], "name a file with such a suffix"),
+        (["evaluate", "RUN", "--part", "train"], "unknown part 'train'"),
+        (["evaluate", "RUN", "--memory", "1MB"], "measuring"),
+        (["evaluate", "OUT"], "is no run of embeddings"),
+    ],
+)
+def test_mistakes_get_one_line(
+    named: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    told = [each.replace("RUN", str(named)).replace("OUT", str(tmp_path)) for each in arguments]
+    assert run_command(told) == 2
+    error = capsys.readouterr().err
+    assert message in " ".join(error.split())
+    assert "Traceback" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_node_without_a_name_goes_by_its_id(numbered: Path) -> None:
+    with pytest.raises(ConfigError, match="'2000' is no id from 0 to 1999"):
+        diskhop.neighbors(numbered, "2000")
+    opened: Dataset = open_dataset(numbered.parent / "graph")
+    assert opened.original_ids() is not None
