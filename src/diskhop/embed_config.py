@@ -29,15 +29,18 @@ class EmbedConfig:
 
     model, dim, loss, margin (of losses that have one), lr, lr_schedule: as it is, or down to 0 at the end; dropout,
     reciprocal, n3, l2: see embedding/. adagrad: a sum of squares for each row or each element. init_scale: standard
-    deviation of what embeddings begin with. batch_size: edges; chunk_size: of them that share negatives, `negatives` at
-    each side, degree_negatives: the share that is drawn by degree; mask_known: those that make an edge of the training
-    set do not count. epochs. partitions; buffer: how many are in memory at once; partition_order: how they pass
-    through; assignment: of nodes to them, random or by input. commit_states: from one commit to the next, besides the
-    end of an epoch; 0 for none. evaluate: on validation edges after every `eval_every` epochs, and on test edges at the
-    end: at most eval_edges of each (0: all) against eval_candidates drawn nodes (0: all nodes), eval_filtered: without
-    those that make an edge of any part; eval_sides: which end is looked for; eval_ties: see embedding.ranking.
-    valid_share, test_share: of edges, where the dataset has no such parts. seed: of everything that is drawn.
-    memory_bytes: the budget. overlap: partitions move while others are trained. engine, threads: how, never what.
+    deviation of what embeddings begin with. batch_size: edges; chunk_size: of them that share negatives,
+    `negatives` at each side, degree_negatives: the share that is drawn by degree; mask_known: those that make an
+    edge of the training set do not count. epochs; patience: end after so many validations in a row that are no
+    better than the best so far, 0: never. warm_start: a run whose embeddings nodes and relations of the same names
+    begin with; '': draws. partitions; buffer: how many are in memory at once; partition_order: how they pass
+    through; assignment: of nodes to them, random or by input. commit_states: from one commit to the next, besides
+    the end of an epoch; 0 for none. evaluate: on validation edges after every `eval_every` epochs, and on test
+    edges at the end: at most eval_edges of each (0: all) against eval_candidates drawn nodes (0: all nodes),
+    eval_filtered: without those that make an edge of any part; eval_sides: which end is looked for; eval_ties: see
+    embedding.ranking. valid_share, test_share: of edges, where the dataset has no such parts. seed: of everything
+    that is drawn. memory_bytes: the budget. overlap: partitions move while others are trained. engine, threads:
+    how, never what.
     """
 
     RULES: ClassVar[Mapping[str, Rule]] = {
@@ -46,6 +49,7 @@ class EmbedConfig:
         "eval_sides": one_of(EVAL_SIDES),
         "eval_ties": one_of(EVAL_TIES),
         "dim": between(1, MOST_DIM),
+        "patience": between(0, MOST_COUNT),
         **dict.fromkeys(("lr", "init_scale"), _POSITIVE),
         **dict.fromkeys(("margin", "n3", "l2"), _WEIGHT),
         "dropout": FRACTION,
@@ -80,6 +84,8 @@ class EmbedConfig:
     l2: float = 0.0
     dropout: float = 0.0
     epochs: int
+    patience: int = 0
+    warm_start: str = ""
     partitions: int
     buffer: int
     partition_order: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
 from diskhop.io.engine import open_engine
-from diskhop.training.embed_queries import ids_of, places_of
+from diskhop.training.embed_places import Places
 from diskhop.training.embed_reading import open_run
 from diskhop.training.embedding import train_embeddings
 from tests.embedding import OPTIONS, embed_config
@@ -58,7 +59,8 @@ def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def vectors(run: Path) -> NDArray[np.float32]:
     """By the ids that users see."""
     opened = open_run(run)
-    return opened.reader.gather(places_of(opened, np.arange(opened.reader.layout.num_nodes))).numpy()
+    places = Places(opened.dataset, opened.config).of(np.arange(opened.reader.layout.num_nodes))
+    return opened.reader.gather(places).numpy()
 
 
 @pytest.mark.parametrize("of", ["named", "numbered"])
@@ -84,7 +86,8 @@ def test_every_format_has_the_same_values(of: str, request: pytest.FixtureReques
 def test_ids_and_places_belong_together(numbered: Path) -> None:
     opened = open_run(numbered)
     ids = np.random.default_rng(0).permutation(NUM_NODES)[:50]
-    np.testing.assert_array_equal(ids_of(opened, places_of(opened, ids)), ids)
+    places = Places(opened.dataset, opened.config)
+    np.testing.assert_array_equal(places.ids(places.of(ids)), ids)
 
 
 @pytest.mark.parametrize("by", ["cosine", "dot", "l2"])
@@ -165,3 +168,46 @@ def test_a_node_without_a_name_goes_by_its_id(numbered: Path) -> None:
         diskhop.neighbors(numbered, "2000")
     opened: Dataset = open_dataset(numbered.parent / "graph")
     assert opened.original_ids() is not None
+
+
+@pytest.fixture
+def grown(tmp_path: Path) -> Dataset:
+    """The people and some more, in another order, with a relation more."""
+    source = tmp_path / "source"
+    source.mkdir()
+    people = ["zoe", *reversed(PEOPLE), "abe"]
+    relations = ("hates", "knows", "likes")
+    lines = [f"{a}\t{relations[i % 3]}\t{b}" for i, (a, b) in enumerate(itertools.pairwise(people))]
+    for part in ("train", "valid", "test"):
+        (source / f"{part}.txt").write_text("\n".join(lines) + "\n")
+    return import_graph(source, tmp_path / "graph", engine=open_engine("threads").engine)
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_what_had_embeddings_begins_with_them(named: Path, grown: Dataset, tmp_path: Path, partitions: int) -> None:
+    """A run that learns nothing ends with what it began with."""
+    old = dict(zip(sorted(PEOPLE), vectors(named), strict=True))
+    idle = {**OPTIONS, "epochs": 1, "lr": 1e-30, "partitions": partitions, "evaluate": False}
+    diskhop.embed(grown, out=tmp_path / "cold", **idle)
+    diskhop.embed(grown, out=tmp_path / "warm", **idle, warm_start=str(named))
+    names = sorted([*PEOPLE, "zoe", "abe"])
+    for name, warm, cold in zip(names, vectors(tmp_path / "warm"), vectors(tmp_path / "cold"), strict=True):
+        np.testing.assert_array_equal(warm, old.get(name, cold))
+    relations = [open_run(each).reader.relations.numpy() for each in (named, tmp_path / "warm", tmp_path / "cold")]
+    np.testing.assert_array_equal(relations[1], [relations[2][0], *relations[0]])  # 'hates' is new
+
+
+def test_another_kind_of_embeddings_is_no_beginning(named: Path, grown: Dataset, tmp_path: Path) -> None:
+    for option, value in (("model", "distmult"), ("dim", 16), ("reciprocal", True)):
+        with pytest.raises(ConfigError, match=f"--warm-start takes embeddings of the same kind.* the run's {option}"):
+            diskhop.embed(grown, out=tmp_path / "warm", **{**OPTIONS, option: value}, warm_start=str(named))
+        assert not (tmp_path / "warm").exists()
+
+
+def test_training_ends_when_validations_get_no_better(named: Path, tmp_path: Path) -> None:
+    options = {**OPTIONS, "epochs": 50, "lr": 1e-30, "patience": 3, "eval_candidates": 0}
+    done = diskhop.embed(named.parent / "graph", out=tmp_path / "run", **options)
+    assert len(done.result["epochs"]) == 4  # the first is the best, three are no better
+    assert done.result["stopped_early"]
+    resumed = diskhop.embed(out=tmp_path / "run", resume=True)
+    assert resumed.result["epochs"] == done.result["epochs"]

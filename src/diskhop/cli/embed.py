@@ -30,6 +30,12 @@ def embed(
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Options as RUN/config.toml has them.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything that is drawn.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over all edges.")] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="End after so many validations that are no better; 0: never.")
+    ] = None,
+    warm_start: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Begin with the embeddings of another run, by names.")
+    ] = None,
     dim: Annotated[int | None, typer.Option(help="Values of an embedding.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Edges a batch.")] = None,
     chunk_size: Annotated[int | None, typer.Option(help="Edges of a batch that share negatives.")] = None,
@@ -85,6 +91,8 @@ def embed(
         "memory_bytes": None if memory is None else parse_bytes(memory),
         "seed": seed,
         "epochs": epochs,
+        "patience": patience,
+        "warm_start": None if warm_start is None else str(warm_start.resolve()),
         "dim": dim,
         "batch_size": batch_size,
         "chunk_size": chunk_size,

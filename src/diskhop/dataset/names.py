@@ -35,6 +35,9 @@ class Names:
         """Whether there are any."""
         return self._path is not None
 
+    def __len__(self) -> int:
+        return self._count
+
     def __iter__(self) -> Iterator[str]:
         """All of them, by id."""
         return map(str, range(self._count)) if self._path is None else read_names(self._path)

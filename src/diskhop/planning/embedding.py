@@ -22,6 +22,8 @@ from diskhop.errors import BudgetError
 from diskhop.plan import EmbedPlan
 from diskhop.policies.orderings import ORDERS, State, buckets_by_state, prefetchable_share
 
+# While a run begins with another's: the place that a node had; two words of its name's hash in either run, their order.
+_WARM_START_BYTES_A_NODE = 56
 # Few partitions are few swaps; of so many there is an order that is known to be short.
 _NUMBERS_OF_PARTITIONS = (1, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 
@@ -153,6 +155,7 @@ def _wanted(config: EmbedConfig, size: EmbedSize, room: _Room) -> Mapping[str, i
     return {
         "partitions": slots_bytes(layout, room.slots),
         "edges": 0 if room.edges_on_disk else edges_bytes(size.num_edges, size.num_relations > 0),
+        "warm start": _WARM_START_BYTES_A_NODE * size.num_nodes if config.warm_start else 0,
         "known edges": known_bytes(size.num_edges) if config.mask_known else 0,
         "relations": 4 * num_rows * (relation_dim + (1 if config.adagrad == "row" else relation_dim)),
         "phase": max(phase_bytes(_most_in_phase(config, size.num_edges)), size.block_bytes),

@@ -17,8 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from diskhop._native import invert_order
-from diskhop.embedding.partitions import assign_places
 from diskhop.errors import ConfigError
 from diskhop.io.atomic import (
     destination_errors,
@@ -28,8 +26,7 @@ from diskhop.io.atomic import (
     sync_directory,
     sync_file,
 )
-from diskhop.training.embed_edges import embedded_nodes
-from diskhop.training.embed_queries import node_names
+from diskhop.training.embed_places import Places, node_names
 from diskhop.training.embed_reading import OpenRun, open_run
 
 # Rows that are looked for and found, of some number of bytes, take as much again on their way, and as text.
@@ -80,15 +77,11 @@ def export_embeddings(
 
 
 def _blocks(run: OpenRun) -> Iterator[Block]:
-    layout, config = run.reader.layout, run.config
-    original_ids = embedded_nodes(run.dataset).original_ids()
-    internal = None if original_ids is None else invert_order(original_ids)
-    step = max(1024, config.memory_bytes // (_ROOM * 4 * layout.dim))
+    layout, places = run.reader.layout, Places(run.dataset, run.config)
+    step = max(1024, run.config.memory_bytes // (_ROOM * 4 * layout.dim))
     for start in range(0, layout.num_nodes, step):
-        nodes = np.arange(start, min(start + step, layout.num_nodes))
-        nodes = nodes if internal is None else internal[nodes].astype(np.int64)
-        places = assign_places(nodes, layout.num_nodes, config.assignment, config.seed)
-        yield Block(start, run.reader.gather(places).numpy())
+        ids = np.arange(start, min(start + step, layout.num_nodes))
+        yield Block(start, run.reader.gather(places.of(ids)).numpy())
 
 
 def _write_npy(path: Path, run: OpenRun, blocks: Iterator[Block]) -> None:

@@ -14,14 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from diskhop._native import invert_order
-from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.names import Names
 from diskhop.embedding.evaluation import KnownEdgeBlocks
-from diskhop.embedding.partitions import assign_places
 from diskhop.embedding.reader import EmbeddingReader, NodePiece
 from diskhop.errors import ConfigError
-from diskhop.training.embed_edges import embedded_nodes, read_edge_parts
+from diskhop.training.embed_edges import read_edge_parts
+from diskhop.training.embed_places import Places, node_names, relation_names
 from diskhop.training.embed_reading import OpenRun, open_run
 
 ANY = "?"
@@ -113,21 +110,22 @@ class _Asked:
         self._top = top
         self.reader: EmbeddingReader = self._run.reader
         self._names = node_names(self._run.dataset)
+        self._places = Places(self._run.dataset, self._run.config)
 
     def place(self, node: str) -> int:
         """Of a node by its name, or its id."""
-        return int(places_of(self._run, np.array([self._names.find(node)]))[0])
+        return int(self._places.of(np.array([self._names.find(node)]))[0])
 
     def relations(self, relation: str | None) -> NDArray[np.int64] | None:
         """The number of a relation by its name, as queries take it."""
-        count = self._run.dataset.num_relations
-        if not count:
+        names = relation_names(self._run.dataset)
+        if not len(names):
             if relation is not None:
                 raise ConfigError(f"{self._run.dataset.path}: edges have no relations; name the two ends alone")
             return None
         if relation is None:
             raise ConfigError(f"{self._run.dataset.path}: edges have relations; name one between the ends")
-        return np.array([Names(self._run.dataset, "relations", count).find(relation)])
+        return np.array([names.find(relation)])
 
     def scores(self, queries: Tensor, nodes: Tensor) -> Tensor:
         """(nodes): of one query."""
@@ -158,34 +156,6 @@ class _Asked:
             best, chosen = torch.cat([best, scores]).topk(min(self._top, len(best) + len(scores)))
             places = np.concatenate([places, piece.places])[chosen.numpy()]
         kept = [(int(place), float(each)) for place, each in zip(places, best, strict=True) if place not in left_out]
-        names = self._names.of(ids_of(self._run, np.array([place for place, _ in kept], np.int64)).tolist())
+        names = self._names.of(self._places.ids(np.array([place for place, _ in kept], np.int64)).tolist())
         known = known or set()
         return [Answer(name, each, place in known) for name, (place, each) in zip(names, kept, strict=True)]
-
-
-def node_names(dataset: Dataset) -> Names:
-    """Of the nodes that get embeddings."""
-    kind = "nodes" if dataset.manifest.triples is None else "entities"
-    return Names(dataset, kind, embedded_nodes(dataset).num_nodes)
-
-
-def places_of(run: OpenRun, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of nodes by the ids that users see."""
-    original_ids = embedded_nodes(run.dataset).original_ids()
-    nodes = ids if original_ids is None else invert_order(original_ids)[ids].astype(np.int64)
-    return assign_places(nodes, run.reader.layout.num_nodes, run.config.assignment, run.config.seed)
-
-
-def ids_of(run: OpenRun, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The ids that users see of nodes at some places: found among all, a block at a time."""
-    found = np.zeros(len(places), np.int64)
-    num_nodes, step = run.reader.layout.num_nodes, 1 << 20
-    for start in range(0, num_nodes, step):
-        nodes = np.arange(start, min(start + step, num_nodes))
-        at = assign_places(nodes, num_nodes, run.config.assignment, run.config.seed)
-        order = np.argsort(at)
-        rows = np.minimum(np.searchsorted(at, places, sorter=order), len(at) - 1)
-        is_here = at[order[rows]] == places
-        found[is_here] = nodes[order[rows]][is_here]
-    original_ids = embedded_nodes(run.dataset).original_ids()
-    return found if original_ids is None else original_ids[found]

@@ -33,6 +33,7 @@ from diskhop.policies.orderings import Bucket, State, buckets_by_state, states_o
 from diskhop.training.embed_edges import EdgeParts
 from diskhop.training.embed_evaluation import evaluate_by
 from diskhop.training.embed_folder import Commit, EmbedFolder
+from diskhop.training.embed_warm_start import WarmStart
 from diskhop.training.watch import Progress, Watcher
 
 
@@ -91,8 +92,8 @@ class EmbeddingRun:
         self._first_epoch, self._begun = 0, time.perf_counter()
         self.history: list[dict[str, Any]] = []
 
-    def initialise(self) -> None:
-        """Draw all embeddings and commit them."""
+    def initialise(self, warm_start: WarmStart | None) -> None:
+        """Draw all embeddings, take those that another run has, and commit them."""
         parts, config = self._parts, self._config
         parts.store.create()
         for partition in range(config.partitions):
@@ -101,8 +102,12 @@ class EmbeddingRun:
             torch.from_numpy(values).normal_(
                 0, config.init_scale, generator=generator(config.seed, Draw.PARTITION, partition)
             )
+            if warm_start is not None:
+                warm_start.fill(parts.layout.start(partition), values)
             parts.buffer.fill(partition, values)
             parts.watcher.prepared("initialising partitions", partition + 1, config.partitions)
+        if warm_start is not None and self._relations is not None:
+            warm_start.fill_relations(self._relations.values)
         self._commit(is_epoch=False)
 
     def restore(self, commit: Commit) -> None:
@@ -120,9 +125,15 @@ class EmbeddingRun:
         self.history = commit.history
 
     def train(self) -> None:
-        """All epochs that are left, each committed."""
-        while self._epoch < self._config.epochs:
+        """All epochs that are left, each committed, unless validations say that more are no use."""
+        while self._epoch < self._config.epochs and not self.has_stopped:
             self._train_epoch()
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the last validations, as many as patience has, were no better than the best before them."""
+        patience, measured = self._config.patience, [each["valid"] for each in self.history if "valid" in each]
+        return 0 < patience < len(measured) and max(measured[-patience:]) <= max(measured[:-patience])
 
     def measure(self, edges: MeasuredEdges) -> dict[str, Any]:
         """Ranks of edges by the configuration's protocol, by the names of result.json."""

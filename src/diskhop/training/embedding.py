@@ -25,6 +25,7 @@ from diskhop.training.embed_export import export_embeddings
 from diskhop.training.embed_folder import EmbedFolder
 from diskhop.training.embed_reading import open_run
 from diskhop.training.embed_run import EmbeddingRun, Parts
+from diskhop.training.embed_warm_start import WarmStart
 from diskhop.training.process import describe_run, measure_memory, reproducible, resident_bytes
 from diskhop.training.run_folder import require_new_folder
 from diskhop.training.run_source import find_run_source
@@ -101,6 +102,11 @@ def train_embeddings(
         commit = folder.resume(config, dataset) if resume else None
         moves = engine or open_engine(config.engine).engine
         store = PartitionStore(folder.partitions, layout, moves, commit.partitions if commit else (), injector)
+        warm_start = WarmStart(dataset, config) if commit is None and config.warm_start else None
+        if warm_start is not None:
+            watcher.announced(
+                f"{warm_start.num_kept:,} of {layout.num_nodes:,} nodes begin as {config.warm_start} has them"
+            )
         if commit is None:
             kept_bytes = edges_bytes(edges.num_train, edges.num_relations > 0) if plan.edges_on_disk else 0
             store.require_room(kept_bytes)
@@ -127,7 +133,7 @@ def train_embeddings(
             )
         )
         if commit is None:
-            run.initialise()
+            run.initialise(warm_start)
         else:
             run.restore(commit)
         run.train()
@@ -140,6 +146,7 @@ def train_embeddings(
         **measure_memory(before_bytes, budget),
         "plan": {**plan.to_dict(), "reserved": budget.table()},
         "epochs": run.history,
+        "stopped_early": run.has_stopped,
         "metric": "mrr",
         **tested,
     }
