@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from numpy.typing import NDArray
 
 import diskhop
@@ -17,6 +19,8 @@ from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
 from diskhop.io.engine import open_engine
+from diskhop.training import search
+from diskhop.training.embed_map import draw_map, principal_axes
 from diskhop.training.embed_places import Places
 from diskhop.training.embed_reading import open_run
 from diskhop.training.embedding import train_embeddings
@@ -147,6 +151,11 @@ def test_the_command_line_prints_them(named: Path, capsys: pytest.CaptureFixture
         (["score", "RUN", "?", "knows", "?"], "one end must be given"),
         (["score", "RUN", "ada"], "an edge is HEAD TAIL"),
         (["export", "RUN", "OUT/people.csv"], "name a file with such a suffix"),
+        (["map", "RUN", "OUT/people.png"], "a map is an .svg file"),
+        (["map", "RUN", "OUT/people.svg", "--by", "magic"], "unknown colours 'magic'"),
+        (["map", "RUN", "OUT/people.svg", "--by", "label"], "have no classes to colour by"),
+        (["map", "RUN", "OUT/people.svg", "--nodes", "0"], "nodes must be at least 1"),
+        (["map", "RUN", "OUT/none/people.svg"], "none"),
         (["evaluate", "RUN", "--part", "train"], "unknown part 'train'"),
         (["evaluate", "RUN", "--memory", "1MB"], "measuring"),
         (["evaluate", "OUT"], "is no run of embeddings"),
@@ -211,3 +220,56 @@ def test_training_ends_when_validations_get_no_better(named: Path, tmp_path: Pat
     assert done.result["stopped_early"]
     resumed = diskhop.embed(out=tmp_path / "run", resume=True)
     assert resumed.result["epochs"] == done.result["epochs"]
+
+
+def test_a_search_goes_on_and_ranks_its_trials(named: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = named.parent / "graph"
+    options = {**OPTIONS, "epochs": 3, "n3": 0.0, "eval_candidates": 0}
+    del options["lr"], options["init_scale"]
+    first = search(graph, out=tmp_path, trials=2, **options)
+    assert sorted(each.path.name for each in first) == ["trial-001", "trial-002"]
+    assert all("n3" not in each.options for each in first)  # it was given
+    assert {each.options["lr"] for each in first} == {open_run(each.path).config.lr for each in first}
+    (first[0].path / "result.json").unlink()  # as if it had been stopped before its end
+    before = (first[1].path / "result.json").stat().st_mtime_ns
+    again = search(graph, out=tmp_path, trials=3, **options)
+    assert (first[1].path / "result.json").stat().st_mtime_ns == before
+    assert len(again) == 3
+    valid = [each.valid for each in again if each.valid is not None]
+    assert valid == sorted(valid, reverse=True)
+    assert {each.path: each.valid for each in first}.items() <= {each.path: each.valid for each in again}.items()
+    with pytest.raises(ConfigError, match="other options: dim differ"):
+        search(graph, out=tmp_path, trials=1, **{**options, "dim": 4})
+    arguments = ["embed", str(graph), "--out", str(tmp_path / "by-command"), "--epochs", "1", "--search", "2"]
+    assert run_command([*arguments, "--memory", "100MB"]) == 0
+    printed = capsys.readouterr()
+    assert "trial 2/2" in printed.err
+    assert "--config" in printed.out
+    assert run_command([*arguments, "--resume"]) == 2
+    assert run_command([*arguments, "--no-eval"]) == 2
+
+
+@pytest.mark.parametrize("by", ["degree", "label"])
+def test_a_map_has_a_point_for_each_node(numbered: Path, tmp_path: Path, by: str) -> None:
+    share = draw_map(numbered, tmp_path / "map.svg", by=by, nodes=300)
+    assert 0 < share < 1
+    root = ElementTree.parse(tmp_path / "map.svg").getroot()
+    names = [title.text for title in root.iterfind("{*}circle/{*}title")]
+    assert len(set(names)) == 300
+    assert set(names) <= {str(each) for each in range(NUM_NODES)}
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    for circle in root.iterfind("{*}circle"):
+        assert 0 < float(circle.attrib["cx"]) < width
+        assert 0 < float(circle.attrib["cy"]) < height
+    first = (tmp_path / "map.svg").read_bytes()
+    draw_map(numbered, tmp_path / "map.svg", by=by, nodes=300)
+    assert (tmp_path / "map.svg").read_bytes() == first
+
+
+def test_points_lie_in_the_plane_of_most_variance() -> None:
+    values = torch.randn(500, 6, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 9, 1, 5, 1, 1])
+    axes, share = principal_axes(values)
+    for axis, column in ((0, 1), (1, 3)):
+        assert abs(np.corrcoef(axes[:, axis], values[:, column])[0, 1]) > 0.99
+    assert share == pytest.approx((81 + 25) / (81 + 25 + 4), abs=0.02)
+    assert principal_axes(torch.ones(3, 1))[1] == 1  # nothing differs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +12,7 @@ import typer
 from diskhop.budget import parse_bytes
 from diskhop.cli.app import Json, app
 from diskhop.cli.embeddings import EvalCandidates, EvalEdges, EvalFiltered, EvalSides, EvalTies
-from diskhop.cli.output import print_json, print_pairs, stderr
+from diskhop.cli.output import print_json, print_pairs, print_table, stderr
 from diskhop.errors import ConfigError
 from diskhop.summary import summarize_embedding
 
@@ -75,6 +77,9 @@ def embed(
     eval_filtered: EvalFiltered = None,
     eval_sides: EvalSides = None,
     eval_ties: EvalTies = None,
+    search: Annotated[
+        int | None, typer.Option(metavar="N", help="Draw options for N runs in --out and print which are best.")
+    ] = None,
     engine: Annotated[str | None, typer.Option(help="How the disk is read: auto, uring, threads.")] = None,
     threads: Annotated[int | None, typer.Option(help="For computing.")] = None,
     as_json: Json = False,
@@ -126,6 +131,11 @@ def embed(
         "threads": threads,
     }
     given = {name: value for name, value in options.items() if value is not None}
+    if search is not None:
+        if resume or config is not None:
+            raise ConfigError("--search goes on by itself: leave out --resume and --config")
+        _search(search, dataset, out, preset, given, as_json=as_json)
+        return
     with TerminalWatcher(stderr) as watcher:
         embedded = train_embeddings(
             dataset, out=out, resume=resume, preset=preset, config=config, watcher=watcher, **given
@@ -134,3 +144,31 @@ def embed(
         print_json(embedded.result)
         return
     print_pairs(summarize_embedding(embedded.result, out))
+
+
+def _search(
+    trials: int, dataset: Path | None, out: Path, preset: str | None, given: dict[str, Any], *, as_json: bool
+) -> None:
+    """Run a search, a line for each trial as it is done, and print all of them, the best first."""
+    from diskhop.training import Trial
+    from diskhop.training import search as search_options
+
+    def tell(number: int, trial: Trial) -> None:
+        stderr.print(f"trial {number}/{trials}  {_valid_of(trial.valid)}  {trial.seconds:.1f} s  {trial.path}")
+
+    found = search_options(dataset, out=out, trials=trials, preset=preset, done=tell, **given)
+    if as_json:
+        print_json({"trials": [{**asdict(trial), "path": str(trial.path)} for trial in found]})
+        return
+    drawn = list(found[0].options)
+    rows = [
+        [_valid_of(each.valid), f"{each.seconds:.1f}", *map(str, each.options.values()), each.path.name]
+        for each in found
+    ]
+    print_table(["valid", "seconds", *drawn, "run"], rows)
+    best = shlex.quote(str(found[0].path))
+    print_pairs([("next", f"diskhop evaluate {best}, or diskhop embed --config {best}/config.toml --out RUN")])
+
+
+def _valid_of(valid: float | None) -> str:
+    return "not finite" if valid is None else f"{valid:.4f}"

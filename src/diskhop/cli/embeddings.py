@@ -118,3 +118,22 @@ def score(
             ("known", "yes, an edge of the dataset" if found.is_known else "no"),
         ]
     )
+
+
+@app.command("map")
+def draw(
+    run: Run,
+    file: Annotated[Path, typer.Argument(metavar="FILE.svg", help="The picture to write.", show_default=False)],
+    by: Annotated[str, typer.Option(help="What colours tell: degree, or label.")] = "degree",
+    nodes: Annotated[int, typer.Option(help="How many are drawn, at most.")] = 2000,
+    seed: Annotated[int, typer.Option(help="Of which they are.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Draw a map of a sample of embeddings: the plane in which they differ most."""
+    from diskhop.training import draw_map
+
+    share = draw_map(run, file, by=by, nodes=nodes, seed=seed)
+    if as_json:
+        print_json({"path": str(file), "variance_share": share})
+        return
+    print_pairs([("drawn", f"{file}: two axes with {share:.0%} of the variance of what is drawn")])

@@ -31,6 +31,14 @@ def print_pairs(rows: list[tuple[str, str]]) -> None:
     stdout.print(table)
 
 
+def print_table(names: list[str], rows: list[list[str]]) -> None:
+    """Print rows below the names of their columns."""
+    table = TextTable(*names, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    stdout.print(table)
+
+
 def print_description(description: dict[str, Any], as_json: bool) -> None:
     """Print nested facts, as JSON or as indented lines."""
     if as_json:

@@ -10,7 +10,9 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.training.defaults import resolve_config
 from diskhop.training.embed_evaluation import evaluate_run
 from diskhop.training.embed_export import export_embeddings
+from diskhop.training.embed_map import draw_map
 from diskhop.training.embed_queries import Answer, EdgeScore, complete, neighbors, score
+from diskhop.training.embed_search import Trial, search
 from diskhop.training.embedding import Embedded, embed
 from diskhop.training.node import Trained, train_node_classifier
 from diskhop.training.packing import pack
@@ -23,8 +25,10 @@ __all__ = [
     "Embedded",
     "Progress",
     "Trained",
+    "Trial",
     "Watcher",
     "complete",
+    "draw_map",
     "embed",
     "evaluate_run",
     "export_embeddings",
@@ -32,6 +36,7 @@ __all__ = [
     "pack",
     "resolve_config",
     "score",
+    "search",
     "train",
     "train_node_classifier",
 ]
