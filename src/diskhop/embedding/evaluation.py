@@ -123,9 +123,9 @@ def group_bytes(budget_bytes: int) -> int:
     return budget_bytes // _GROUPS_SHARE
 
 
-def evaluation_bytes(num_edges: int, dim: int, candidates: int, memory_bytes: int) -> int:
-    """Memory that evaluate() takes, of which `memory_bytes` bounds groups of edges."""
-    all_bytes = num_edges * _edge_bytes(dim) + min(num_edges, _EDGES_AT_ONCE) * 64 * _ANSWER_BYTES
+def evaluation_bytes(num_edges: int, num_known: int, dim: int, candidates: int, memory_bytes: int) -> int:
+    """Memory that evaluate() takes, of which `memory_bytes` bounds groups of edges. num_known: that are filtered."""
+    all_bytes = num_edges * _edge_bytes(dim) + num_known * _ANSWER_BYTES
     return min(all_bytes, memory_bytes) + 4 * 2 * candidates * dim + _SCORES_BYTES + PIECE_BYTES
 
 

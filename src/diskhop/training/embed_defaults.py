@@ -89,19 +89,23 @@ def resolve_embed_config(dataset: Dataset, options: Mapping[str, Any], preset: s
 
 def embed_size(dataset: Dataset, config: EmbedConfig) -> EmbedSize:
     """What a budget must hold of a dataset."""
-    triples = dataset.manifest.triples
+    triples, num_edges = dataset.manifest.triples, _count_edges(dataset)
     parts = {} if triples is None else triples.parts
     most = max(parts.get("valid", 0), parts.get("test", 0))
     if "train" not in parts:
-        most = int(_count_edges(dataset) * max(config.valid_share, config.test_share))
-    num_measured = min(most, config.eval_edges or most)
+        most = int(num_edges * max(config.valid_share, config.test_share))
+    num_known = num_edges + parts.get("valid", 0) + parts.get("test", 0)
     return EmbedSize(
         num_nodes=embedded_nodes(dataset).num_nodes,
-        num_edges=_count_edges(dataset),
+        num_edges=num_edges,
         num_relations=dataset.num_relations,
-        block_bytes=block_bytes(_count_edges(dataset)),
+        block_bytes=block_bytes(num_edges),
         measure_bytes=evaluation_bytes(
-            num_measured, config.dim, config.eval_candidates, group_bytes(config.memory_bytes)
+            min(most, config.eval_edges or most),
+            num_known if config.eval_filtered else 0,
+            config.dim,
+            config.eval_candidates,
+            group_bytes(config.memory_bytes),
         ),
     )
 

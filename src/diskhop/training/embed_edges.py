@@ -16,7 +16,7 @@ from diskhop.embedding.evaluation import KnownEdgeBlocks, MeasuredEdges
 from diskhop.embedding.partitions import assign_places
 from diskhop.errors import ConfigError, FormatError, ReadError
 
-_BLOCK_EDGES = 1 << 20
+_BLOCK_EDGES = 1 << 18
 _TRAIN, _VALID, _TEST = range(3)
 
 Block = tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64]]

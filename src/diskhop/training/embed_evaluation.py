@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,13 @@ def evaluate_run(
     given = check_options({**options, **parse_sizes(memory=memory)}, "evaluation", (EmbedConfig,))
     config = replace(opened.config, evaluate=True, **given)
     budget = Budget(config.memory_bytes)
-    wanted = {"measuring": embed_size(opened.dataset, config).measure_bytes}
+    size = embed_size(opened.dataset, config)
+    wanted = {"measuring": size.measure_bytes, "edges as they are read": size.block_bytes}
     budget.require(wanted)
-    with budget.reserve("measuring", wanted["measuring"]), reproducible(config.threads):
+    with ExitStack() as held:
+        for name, num_bytes in wanted.items():
+            held.enter_context(budget.reserve(name, num_bytes))
+        held.enter_context(reproducible(config.threads))
         before_bytes = resident_bytes("VmRSS")
         parts = read_edge_parts(opened.dataset, config)
         edges = parts.test if part == "test" else parts.valid
