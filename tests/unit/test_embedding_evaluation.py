@@ -23,7 +23,7 @@ from diskhop.errors import ConfigError
 from diskhop.training import embed, evaluate_run
 from tests.embedding import OPTIONS, small_triples
 
-NUM_NODES, NUM_RELATIONS, DIM = 83, 3, 8
+NUM_NODES, NUM_RELATIONS, NUM_EDGES, DIM = 83, 3, 40, 8
 LARGE = 1 << 30
 PROTOCOLS = [
     Protocol(filtered=filtered, candidates=candidates, sides=sides, ties=ties)
@@ -62,10 +62,10 @@ def reader_of(model: str, values: NDArray[np.float32], num_partitions: int, is_r
 def some_edges(seed: int) -> tuple[MeasuredEdges, KnownEdgeBlocks]:
     """Edges to rank, and known ones: these, some twice, and many that share an end and a relation with them."""
     rng = np.random.default_rng(seed)
-    known = rng.integers(0, [12, NUM_RELATIONS, NUM_NODES], (600, 3))
-    edges = known[rng.permutation(600)[:150]]
-    blocks = [np.concatenate([known[:350], known[:20]]), known[350:]]
-    measured = MeasuredEdges(edges[:, 0], edges[:, 1], edges[:, 2], 150)
+    known = rng.integers(0, [6, NUM_RELATIONS, NUM_NODES], (240, 3))
+    edges = known[rng.permutation(240)[:NUM_EDGES]]
+    blocks = [np.concatenate([known[:150], known[:20]]), known[150:]]
+    measured = MeasuredEdges(edges[:, 0], edges[:, 1], edges[:, 2], NUM_EDGES)
     return measured, KnownEdgeBlocks(lambda: ((a, r, b) for a, r, b in (each.T for each in blocks)), NUM_RELATIONS)
 
 
@@ -113,9 +113,9 @@ def test_ranks_are_those_of_a_loop(model: str, num_partitions: int, is_reciproca
     edges, known = some_edges(2)
     drawn = draw_candidates(NUM_NODES, protocol.candidates, 3)
     expected = by_a_loop(reader, edges, known, protocol, drawn)
-    for memory_bytes in (1, 100_000, LARGE):  # groups of one edge, of some, of all
+    for memory_bytes in (1, 20_000, LARGE):  # groups of one edge, of some, of all
         found = evaluate(reader, edges, protocol, known, drawn, memory_bytes)
-        assert found.pop("protocol") == protocol.to_dict(len(edges), 150)
+        assert found.pop("protocol") == protocol.to_dict(NUM_EDGES, NUM_EDGES)
         assert found == pytest.approx(expected, rel=1e-12)
 
 
