@@ -97,8 +97,6 @@ def score(
     if len(edge) not in (2, 3):
         raise ConfigError(f"an edge is HEAD TAIL, or HEAD RELATION TAIL where edges have relations, got {len(edge)}")
     head, relation, tail = edge[0], edge[1] if len(edge) == 3 else None, edge[-1]
-    if head == tail == "?":
-        raise ConfigError("one end must be given: write '?' for the other one only")
     if "?" in (head, tail):
         answers = complete(run, head, relation, tail, top=top)
         if as_json:

@@ -107,12 +107,10 @@ def evaluate(
     standings = []
     for side in sides:
         asked = _Asked(edges, side, reader.layout.num_nodes, known if protocol.filtered else known.none())
+        places = np.sort(drawn[side])
+        candidates = [NodePiece(places, reader.gather(places))] if protocol.candidates else None
         for group in asked.groups(reader.layout.dim, memory_bytes):
-            if protocol.candidates:
-                places = np.sort(drawn[side])
-                pieces: Iterable[NodePiece] = _cut([NodePiece(places, reader.gather(places))])
-            else:
-                pieces = _cut(reader.pieces())
+            pieces = _cut(reader.pieces() if candidates is None else candidates)
             standings.append(_rank_group(reader, edges.take(group), side, asked.left_out(group), pieces))
             progress(sum(len(each.above) for each in standings), len(sides) * len(edges))
     return {**summarize_ranks(standings, protocol.ties), "protocol": protocol.to_dict(len(edges), edges.total)}

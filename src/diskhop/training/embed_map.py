@@ -54,7 +54,7 @@ def draw_map(
     count = min(nodes, places.num_nodes)
     ids = np.sort(np.random.default_rng(seed).choice(places.num_nodes, count, replace=False))
     at = places.of(ids)
-    colors = _by_degree(opened, at) if by == "degree" else _by_label(opened, ids)
+    colors = _by_degree(opened, at) if by == "degree" else _by_label(opened, places.rows(ids))
     axes, share = principal_axes(opened.reader.gather(at))
     shown = f"{count:,} of {places.num_nodes:,} nodes, {share:.0%} of their variance"
     title = f"{opened.dataset.name}, {opened.config.model}: {shown}"
@@ -86,12 +86,10 @@ def _by_degree(run: OpenRun, at: NDArray[np.int64]) -> _Colors:
     return _Colors([_SCALE[number] for number in numbers], legend, "degree")
 
 
-def _by_label(run: OpenRun, ids: NDArray[np.int64]) -> _Colors:
+def _by_label(run: OpenRun, rows: NDArray[np.int64]) -> _Colors:
     labels = embedded_nodes(run.dataset).labels()
     if labels is None or labels.ndim != 1:
         raise ConfigError(f"{run.dataset.path}: nodes have no classes to colour by; take --by degree")
-    original_ids = embedded_nodes(run.dataset).original_ids()
-    rows = ids if original_ids is None else np.argsort(original_ids)[ids]
     found = labels[rows].tolist()
     classes = sorted(set(found))
     color_of = {each: _CLASSES[number % len(_CLASSES)] for number, each in enumerate(classes)}

@@ -25,10 +25,13 @@ class Places:
         self._original_ids = nodes.original_ids()
         self._internal = None if self._original_ids is None else invert_order(self._original_ids)
 
+    def rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of nodes in the dataset's tables, by the ids that users see."""
+        return ids if self._internal is None else self._internal[ids].astype(np.int64)
+
     def of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The places of nodes by the ids that users see."""
-        nodes = ids if self._internal is None else self._internal[ids].astype(np.int64)
-        return self._assign(nodes)
+        return self._assign(self.rows(ids))
 
     def ids(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The ids of nodes by their places: looked for among all, a block at a time."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from diskhop.embedding.evaluation import KnownEdgeBlocks
+from diskhop.embedding.evaluation import KnownEdgeBlocks, MeasuredEdges, Protocol, evaluate, group_bytes
 from diskhop.embedding.reader import EmbeddingReader, NodePiece
 from diskhop.errors import ConfigError
 from diskhop.training.embed_edges import read_edge_parts
@@ -67,37 +68,34 @@ def neighbors(run: Path | str | OpenRun, node: str, *, top: int = 10, by: str = 
 def complete(run: Path | str | OpenRun, head: str, relation: str | None, tail: str, *, top: int = 10) -> list[Answer]:
     """The likeliest ends of an edge of which one, head or tail, is '?', the likeliest first.
 
-    relation: None where edges have none. Raises ConfigError for names that are not there.
+    relation: None where edges have none. Raises ConfigError for names that are not there, and unless one end is '?'.
     """
+    if (head == ANY) == (tail == ANY):
+        raise ConfigError(f"one end must be given: write '{ANY}' for the other one only")
     asked = _Asked(run, top)
     side = 0 if tail == ANY else 1
     given, numbers = asked.place(tail if side else head), asked.relations(relation)
     queries = asked.reader.queries(side, asked.reader.gather(np.array([given])), numbers)
-    known = asked.known(side, given, numbers)
-    return asked.answers(lambda piece: asked.scores(queries, piece.values), set(), known)
+    answers = asked.known_answers(side, given, numbers)
+    return asked.answers(lambda piece: asked.scores(queries, piece.values), set(), answers)
 
 
 def score(run: Path | str | OpenRun, head: str, relation: str | None, tail: str) -> EdgeScore:
     """How likely an edge is beside all others with one of its ends. See complete()."""
     asked = _Asked(run, 1)
-    places = np.array([asked.place(head), asked.place(tail)])
-    numbers = asked.relations(relation)
+    places, numbers = np.array([asked.place(head), asked.place(tail)]), asked.relations(relation)
     ends = asked.reader.gather(places)
-    ranks, is_known, own = [], False, 0.0
-    for side in (0, 1):
-        queries = asked.reader.queries(side, ends[side : side + 1], numbers)
-        own = float(asked.scores(queries, ends[1 - side : 2 - side]))
-        known = asked.known(side, int(places[side]), numbers)
-        wanted = int(places[1 - side])
-        is_known = wanted in known
-        above = ties = 0
-        for piece in asked.reader.pieces():
-            scores = asked.scores(queries, piece.values)
-            counts = torch.from_numpy(~np.isin(piece.places, [*known, wanted]))
-            above += int(((scores > own) & counts).sum())
-            ties += int(((scores == own) & counts).sum())
-        ranks.append(1 + above + ties / 2)
-    return EdgeScore(own, ranks[0], ranks[1], asked.reader.layout.num_nodes, is_known)
+    own = float(asked.scores(asked.reader.queries(0, ends[:1], numbers), ends[1:])[0])
+    edge = MeasuredEdges(places[:1], numbers, places[1:], 1)
+    none_drawn = np.empty((2, 0), np.int64)
+
+    def rank(sides: str) -> float:
+        protocol = Protocol(filtered=True, candidates=0, sides=sides, ties="realistic")
+        found = evaluate(asked.reader, edge, protocol, asked.known, none_drawn, asked.group_bytes)
+        return float(found["mean_rank"])
+
+    is_known = int(places[1]) in asked.known_answers(0, int(places[0]), numbers)
+    return EdgeScore(own, rank("tail"), rank("head"), asked.reader.layout.num_nodes, is_known)
 
 
 class _Asked:
@@ -111,6 +109,7 @@ class _Asked:
         self.reader: EmbeddingReader = self._run.reader
         self._names = node_names(self._run.dataset)
         self._places = Places(self._run.dataset, self._run.config)
+        self.group_bytes = group_bytes(self._run.config.memory_bytes)
 
     def place(self, node: str) -> int:
         """Of a node by its name, or its id."""
@@ -133,11 +132,15 @@ class _Asked:
         self.reader.kind.matrix(queries, nodes, found)
         return found[0]
 
-    def known(self, side: int, given: int, relation: NDArray[np.int64] | None) -> set[int]:
+    @cached_property
+    def known(self) -> KnownEdgeBlocks:
+        """All edges of the dataset."""
+        return read_edge_parts(self._run.dataset, self._run.config).known
+
+    def known_answers(self, side: int, given: int, relation: NDArray[np.int64] | None) -> set[int]:
         """Places that make a known edge with the given end."""
-        blocks: KnownEdgeBlocks = read_edge_parts(self._run.dataset, self._run.config).known
         found: set[int] = set()
-        for sources, relations, destinations in blocks.blocks():
+        for sources, relations, destinations in self.known.blocks():
             ends = (destinations, sources) if side else (sources, destinations)
             is_asked = ends[0] == given
             if relation is not None and relations is not None:

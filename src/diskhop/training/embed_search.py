@@ -21,11 +21,9 @@ from diskhop.embedding.scores import SCORES
 from diskhop.errors import ConfigError, TrainingError
 from diskhop.training.embed_defaults import resolve_embed_config
 from diskhop.training.embedding import embed
-from diskhop.training.run_folder import CONFIG_FILE
+from diskhop.training.run_folder import CONFIG_FILE, RESULT_FILE
 from diskhop.training.run_source import find_run_source
 from diskhop.training.watch import Watcher
-
-_RESULT_FILE = "result.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +109,7 @@ def _run(
             raise ConfigError(
                 f"{path}: is of a search with other options: {', '.join(different)} differ; take another --out"
             )
-    if not (path / _RESULT_FILE).exists():
+    if not (path / RESULT_FILE).exists():
         try:
             if is_begun:
                 embed(dataset, out=path, resume=True, watcher=watcher)
@@ -119,7 +117,7 @@ def _run(
                 embed(dataset, out=path, preset=preset, watcher=watcher, **options)
         except TrainingError:
             return Trial(path, drawn, None, 0.0)
-    result = json.loads((path / _RESULT_FILE).read_bytes())
+    result = json.loads((path / RESULT_FILE).read_bytes())
     valid = next((epoch["valid"] for epoch in reversed(result["epochs"]) if "valid" in epoch), None)
     if valid is None:
         raise ConfigError(f"{dataset.path}: has no valid edges to choose by, and none were left out of training")

@@ -20,6 +20,7 @@ from diskhop.io.atomic import Injector, destination_errors, make_directories, wr
 from diskhop.training.checkpoint import TrainingState, load_state, save_state, save_tensors
 
 CONFIG_FILE = "config.toml"
+RESULT_FILE = "result.json"
 
 
 class AnyRunFolder:
@@ -54,7 +55,7 @@ class AnyRunFolder:
     def write_result(self, history: Sequence[Mapping[str, Any]], result: Mapping[str, Any]) -> None:
         """Write what was found; nothing is added after it."""
         self.write_metrics(history)
-        write_file(self.path / "result.json", (json.dumps(result, indent=1) + "\n").encode(), self._injector)
+        write_file(self.path / RESULT_FILE, (json.dumps(result, indent=1) + "\n").encode(), self._injector)
 
 
 class RunFolder(AnyRunFolder):
