@@ -14,6 +14,7 @@
 #include "check.hpp"
 #include "diskhop/generate.hpp"
 
+using diskhop::Direction;
 using diskhop::GraphPart;
 using diskhop::InstructionSet;
 using diskhop::testing::check;
@@ -44,7 +45,7 @@ void check_instructions_agree(std::uint64_t num_nodes) {
       diskhop::rmat_block(instructions, rmat, 123456789012, sources.data(), destinations.data(), count);
       for (const Word id : sources) check(id < num_nodes, "a source is a node");
       for (const Word id : destinations) check(id < num_nodes, "a destination is a node");
-      diskhop::permute_block(instructions, permutation, sources.data(), count);
+      diskhop::permute_block(instructions, permutation, Direction::forward, sources.data(), count);
       if (instructions == InstructionSet::portable) {
         expected[0] = sources;
         expected[1] = destinations;
@@ -77,13 +78,24 @@ void test_permutation_is_a_bijection() {
     for (const std::uint64_t seed : {0UL, 1UL, ~0UL}) {
       std::vector<std::uint32_t> ids(num_nodes);
       std::iota(ids.begin(), ids.end(), 0U);
-      diskhop::permute_ids(num_nodes, seed, GraphPart::ids, std::span(ids));
+      diskhop::permute_ids(num_nodes, seed, GraphPart::ids, Direction::forward, std::span(ids));
       std::vector<bool> is_hit(num_nodes);
       for (const std::uint32_t id : ids) {
         check(id < num_nodes && !is_hit[id], "every node is the image of one, of " + std::to_string(num_nodes));
         is_hit[id] = true;
       }
+      diskhop::permute_ids(num_nodes, seed, GraphPart::ids, Direction::inverse, std::span(ids));
+      for (std::uint32_t id = 0; id < num_nodes; ++id) check(ids[id] == id, "the inverse finds every node again");
     }
+  }
+  for (const std::int64_t num_nodes : {(1L << 32) - 1, (1L << 32) + 1, (1L << 62) + 12345}) {
+    const std::vector<std::int64_t> ids = {0, 1, 77, num_nodes / 2, num_nodes - 1};
+    std::vector<std::int64_t> there_and_back = ids;
+    const auto count = static_cast<std::uint64_t>(num_nodes);
+    diskhop::permute_ids(count, 3, GraphPart::ids, Direction::forward, std::span(there_and_back));
+    check(there_and_back != ids, "large ids move");
+    diskhop::permute_ids(count, 3, GraphPart::ids, Direction::inverse, std::span(there_and_back));
+    check(there_and_back == ids, "the inverse finds large ids again");
   }
 }
 
@@ -194,8 +206,9 @@ void test_bad_arguments_are_refused() {
         [&] { diskhop::block_model_edges<std::uint32_t>(9, 2, homophily, 0, 0, ids, ids); }, "no chance");
   }
   ids[2] = 9;
-  check_throws<std::invalid_argument>([&] { diskhop::permute_ids<std::uint32_t>(9, 0, GraphPart::ids, ids); },
-                                      "an id that is no node");
+  check_throws<std::invalid_argument>(
+      [&] { diskhop::permute_ids<std::uint32_t>(9, 0, GraphPart::ids, Direction::forward, ids); },
+      "an id that is no node");
   std::vector<float> rows(4);
   check_throws<std::invalid_argument>(
       [&] {

@@ -492,8 +492,8 @@ def block_model_edges(
 ) -> None:
     """Node v is of class v mod num_classes; a source is of its destination's class with chance homophily."""
 
-def permute_ids(num_nodes: int, seed: int, part: Literal["ids", "splits"], ids: _Ids) -> None:
-    """Replace ids by their images under a bijection of 0 .. num_nodes - 1 that seed and part choose."""
+def permute_ids(num_nodes: int, seed: int, part: Literal["ids", "splits"], ids: _Ids, is_inverse: bool = False) -> None:
+    """Replace ids by their images under a bijection of 0 .. num_nodes - 1 that seed and part choose, or the reverse."""
 
 def node_classes(seed: int, num_classes: int, nodes: NDArray[np.int64], classes: NDArray[np.int64]) -> None:
     """A class for each node, uniform over 0 .. num_classes - 1."""
@@ -717,9 +717,6 @@ class ColumnBlock:
     memory: float32, at least num_rows * num_columns values, with room for padding 4 more a row; of a BufferPool for its
     huge pages. Raises ValueError where it is too small.
     """
-
-    num_rows: int
-    num_padded: int
 
     def __init__(self, memory: NDArray[np.float32], num_rows: int, num_columns: int) -> None: ...
 

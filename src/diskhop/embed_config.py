@@ -15,7 +15,7 @@ LR_SCHEDULES = ("constant", "linear")
 ASSIGNMENTS = ("random", "input")
 EVAL_SIDES = ("both", "tail", "head")
 EVAL_TIES = ("realistic", "optimistic", "pessimistic")
-MOST_PARTITIONS, MOST_DIM = 256, 4096
+MOST_PARTITIONS, MOST_REPARTITIONS, MOST_DIM = 256, 1000, 4096
 DEFAULT_EVAL_EDGES = 10_000
 
 _POSITIVE: Rule = (lambda value: math.isfinite(value) and value > 0, "more than 0")
@@ -34,7 +34,8 @@ class EmbedConfig:
     edge of the training set do not count. epochs; patience: end after so many validations in a row that are no
     better than the best so far, 0: never. warm_start: a run whose embeddings nodes and relations of the same names
     begin with; '': draws. partitions; buffer: how many are in memory at once; partition_order: how they pass
-    through; assignment: of nodes to them, random or by input. commit_states: from one commit to the next, besides
+    through; assignment: of nodes to them, random or by input; repartitions: how often an epoch deals nodes to them
+    anew, each time for a pass with a share of the edges, 0: never. commit_states: from one commit to the next, besides
     the end of an epoch; 0 for none. evaluate: on validation edges after every `eval_every` epochs, and on test
     edges at the end: at most eval_edges of each (0: all) against eval_candidates drawn nodes (0: all nodes),
     eval_filtered: without those that make an edge of any part; eval_sides: which end is looked for; eval_ties: see
@@ -57,6 +58,7 @@ class EmbedConfig:
         **dict.fromkeys(("valid_share", "test_share"), FRACTION),
         "partitions": between(1, MOST_PARTITIONS),
         "buffer": between(2, MOST_PARTITIONS),
+        "repartitions": between(0, MOST_REPARTITIONS),
         "lr_schedule": one_of(LR_SCHEDULES),
         "adagrad": one_of(ADAGRAD),
         "assignment": one_of(ASSIGNMENTS),
@@ -90,6 +92,7 @@ class EmbedConfig:
     buffer: int
     partition_order: str
     assignment: str = "random"
+    repartitions: int = 0
     commit_states: int = 0
     evaluate: bool = True
     eval_every: int = 1
@@ -116,6 +119,19 @@ class EmbedConfig:
             raise ConfigError(
                 f"buffer must be at most the {self.partitions} partitions, got {self.buffer}; take --buffer less"
             )
+
+        if self.repartitions and self.assignment == "input":
+            raise ConfigError("--repartitions deals nodes at random: leave it out, or take --assignment random")
+
+    @property
+    def deals(self) -> bool:
+        """Whether nodes change partitions; those that are all in memory at once need not."""
+        return self.repartitions > 0 and self.partitions > self.buffer
+
+    @property
+    def passes(self) -> int:
+        """Of an epoch through the order of partitions."""
+        return self.repartitions if self.deals else 1
 
     def step_options(self) -> dict[str, Any]:
         """Those of a step, by the names of embedding.gradients.StepOptions."""

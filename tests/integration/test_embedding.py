@@ -16,7 +16,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.step import Step, Table
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, ReadError, TrainingError
 from diskhop.io.faults import CrashInjector, Lost
-from diskhop.training import embed
+from diskhop.training import embed, evaluate_run
 from diskhop.training.embedding import train_embeddings
 from tests.embedding import NUM_NODES, committed_bytes, embed_config, small_triples
 from tests.graphs import memory_folder
@@ -45,12 +45,12 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     ],
     ids=["no overlap", "another engine", "more memory", "more commits", "two threads"],
 )
-@pytest.mark.parametrize("buffer", [2, 3])
+@pytest.mark.parametrize("options", [{"buffer": 2}, {"buffer": 3}, {"buffer": 3, "repartitions": 2}], ids=str)
 def test_how_partitions_move_changes_no_bit(
-    dataset: Dataset, folder: Path, buffer: int, changes: dict[str, Any]
+    dataset: Dataset, folder: Path, options: dict[str, Any], changes: dict[str, Any]
 ) -> None:
-    train_embeddings(dataset, embed_config(partitions=6, buffer=buffer), folder / "one")
-    train_embeddings(dataset, embed_config(partitions=6, buffer=buffer, **changes), folder / "other")
+    train_embeddings(dataset, embed_config(partitions=6, **options), folder / "one")
+    train_embeddings(dataset, embed_config(partitions=6, **options, **changes), folder / "other")
     assert committed_bytes(folder / "one") == committed_bytes(folder / "other")
 
 
@@ -76,6 +76,19 @@ def test_partitions_are_moved_as_often_as_the_order_says(dataset: Dataset, folde
     assert [epoch["partitions_written"] for epoch in epochs] == [plan["loads"] + 3] * 3
 
 
+def test_nodes_that_are_dealt_anew_are_trained_and_ranked_as_before(dataset: Dataset, folder: Path) -> None:
+    """A ring is learnt by nodes that change partitions as it is by nodes that stay, and a run is read as it ended."""
+    found = {}
+    for repartitions in (0, 3):
+        config = embed_config(partitions=6, epochs=30, dim=16, eval_every=30, repartitions=repartitions)
+        done = train_embeddings(dataset, config, folder / f"{repartitions}")
+        found[repartitions] = done.result
+        assert evaluate_run(folder / f"{repartitions}")["mrr"] == done.result["test"]["mrr"]
+        assert done.result["epochs"][0]["partitions_read"] > 14 * max(1, repartitions) - 8
+    assert found[0]["epochs"][-1]["loss"] == pytest.approx(found[3]["epochs"][-1]["loss"], rel=0.3)
+    assert ["nodes are dealt" in " ".join(each["plan"]["reasons"]) for each in found.values()] == [False, True]
+
+
 def test_a_buffer_of_four_takes_cover(dataset: Dataset, folder: Path) -> None:
     config = embed_config(partitions=16, buffer=4, partition_order="cover", epochs=1)
     done = train_embeddings(dataset, config, folder / "run")
@@ -97,8 +110,11 @@ def test_models_learn_a_ring(dataset: Dataset, folder: Path, model: str) -> None
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lost", ["names", "data"])
-def test_a_crash_at_any_change_is_gone_on_from(dataset: Dataset, folder: Path, every: int, lost: Lost) -> None:
-    config = embed_config(commit_states=2)
+@pytest.mark.parametrize("repartitions", [0, 2])
+def test_a_crash_at_any_change_is_gone_on_from(
+    dataset: Dataset, folder: Path, every: int, lost: Lost, repartitions: int
+) -> None:
+    config = embed_config(commit_states=2, repartitions=repartitions, epochs=1 if repartitions else 2)
 
     def run(root: Path, nth: int, resume: bool = False) -> CrashInjector:
         injector = CrashInjector(root, nth)

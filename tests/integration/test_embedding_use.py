@@ -44,7 +44,9 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source / "valid.txt").write_text(lines[14] + "\n")
     (source / "test.txt").write_text(lines[15] + "\n")
     dataset = import_graph(source, folder / "graph", engine=open_engine("threads").engine)
-    config = embed_config(epochs=60, partitions=4, batch_size=4, chunk_size=4, lr=0.3, eval_candidates=0)
+    config = embed_config(
+        epochs=60, partitions=4, batch_size=4, chunk_size=4, lr=0.3, eval_candidates=0, repartitions=1
+    )
     train_embeddings(dataset, config, folder / "run")
     return folder / "run"
 
@@ -63,7 +65,7 @@ def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def vectors(run: Path) -> NDArray[np.float32]:
     """By the ids that users see."""
     opened = open_run(run)
-    places = Places(opened.dataset, opened.config).of(np.arange(opened.reader.layout.num_nodes))
+    places = Places(opened.dataset, opened.dealing).of(np.arange(opened.reader.layout.num_nodes))
     return opened.reader.gather(places).numpy()
 
 
@@ -90,7 +92,7 @@ def test_every_format_has_the_same_values(of: str, request: pytest.FixtureReques
 def test_ids_and_places_belong_together(numbered: Path) -> None:
     opened = open_run(numbered)
     ids = np.random.default_rng(0).permutation(NUM_NODES)[:50]
-    places = Places(opened.dataset, opened.config)
+    places = Places(opened.dataset, opened.dealing)
     np.testing.assert_array_equal(places.ids(places.of(ids)), ids)
 
 

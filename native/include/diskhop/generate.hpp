@@ -16,6 +16,9 @@ namespace diskhop {
 /// What a draw is for: part of its key. The numbers are part of every generated graph.
 enum class GraphPart : std::uint64_t { edges = 0, ids = 1, classes = 2, noise = 3, splits = 4 };
 
+/// Whether ids become their images, or images the ids that they are of.
+enum class Direction { forward, inverse };
+
 [[nodiscard]] constexpr std::uint64_t make_part_key(std::uint64_t seed, GraphPart part) noexcept {
   return absorb(absorb(0, seed), static_cast<std::uint64_t>(part));
 }
@@ -46,9 +49,9 @@ void block_model_edges(std::uint64_t num_nodes, std::uint64_t num_classes, doubl
                        std::uint64_t first, std::span<Id> sources, std::span<Id> destinations);
 
 /// Replaces ids by their images under a bijection of 0 .. num_nodes - 1: rounds of adding, multiplying and shifting in
-/// as many bits as the ids have, repeated for what falls outside.
+/// as many bits as the ids have, repeated for what falls outside. The inverse undoes each, the last one first.
 template <typename Id>
-void permute_ids(std::uint64_t num_nodes, std::uint64_t seed, GraphPart part, std::span<Id> ids);
+void permute_ids(std::uint64_t num_nodes, std::uint64_t seed, GraphPart part, Direction direction, std::span<Id> ids);
 
 /// A class for each node, uniform over 0 .. num_classes - 1.
 void node_classes(std::uint64_t seed, std::uint64_t num_classes, std::span<const std::int64_t> nodes,

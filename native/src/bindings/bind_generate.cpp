@@ -41,10 +41,12 @@ void block_model(std::uint64_t num_nodes, std::uint64_t num_classes, double homo
 }
 
 template <typename Id>
-void permute(std::uint64_t num_nodes, std::uint64_t seed, const std::string& part, const InOutArray<Id>& ids) {
+void permute(std::uint64_t num_nodes, std::uint64_t seed, const std::string& part, const InOutArray<Id>& ids,
+             bool is_inverse) {
   if (part != "ids" && part != "splits") throw std::invalid_argument("part '" + part + "' is not 'ids' or 'splits'");
   const nb::gil_scoped_release unlocked;
-  permute_ids(num_nodes, seed, part == "ids" ? GraphPart::ids : GraphPart::splits, as_span(ids));
+  permute_ids(num_nodes, seed, part == "ids" ? GraphPart::ids : GraphPart::splits,
+              is_inverse ? Direction::inverse : Direction::forward, as_span(ids));
 }
 
 void classes(std::uint64_t seed, std::uint64_t num_classes, const InputArray<std::int64_t>& nodes,
@@ -70,7 +72,9 @@ void bind_edges(nb::module_& module) {
              "sources"_a.noconvert(), "destinations"_a.noconvert(),
              "Fill in edges first, first + 1, ... of a stochastic block model; node v is of class v mod num_classes.");
   module.def("permute_ids", &permute<Id>, "num_nodes"_a, "seed"_a, "part"_a, "ids"_a.noconvert(),
-             "Replace ids by their images under a bijection that the seed and the part ('ids', 'splits') choose.");
+             "is_inverse"_a = false,
+             "Replace ids by their images under a bijection that the seed and the part ('ids', 'splits') choose, or "
+             "images by their ids.");
 }
 
 }  // namespace

@@ -106,9 +106,7 @@ void bind_propagate(nb::module_& module) {
           [](Block* self, const MemoryArray& memory, std::uint64_t num_rows, std::uint64_t num_columns) {
             new (self) Block(block_in({memory.data(), memory.size()}, num_rows, num_columns));
           },
-          "memory"_a.noconvert(), "num_rows"_a, "num_columns"_a, nb::keep_alive<1, 2>())
-      .def_ro("num_rows", &Block::num_rows)
-      .def_ro("num_padded", &Block::num_padded);
+          "memory"_a.noconvert(), "num_rows"_a, "num_columns"_a, nb::keep_alive<1, 2>());
 
   nb::class_<BoundPass>(module, "PropagationPass")
       .def(

@@ -57,8 +57,8 @@ void rmat_edges(std::uint64_t num_nodes, const std::array<double, 4>& chances, b
     rmat_block(instructions, rmat, first + begin, as_words(sources) + begin, as_words(destinations) + begin, count);
   });
   if (!is_permuted) return;
-  permute_ids(num_nodes, seed, GraphPart::ids, sources);
-  permute_ids(num_nodes, seed, GraphPart::ids, destinations);
+  permute_ids(num_nodes, seed, GraphPart::ids, Direction::forward, sources);
+  permute_ids(num_nodes, seed, GraphPart::ids, Direction::forward, destinations);
 }
 
 template <typename Id>
@@ -106,7 +106,7 @@ void block_model_edges(std::uint64_t num_nodes, std::uint64_t num_classes, doubl
 }
 
 template <typename Id>
-void permute_ids(std::uint64_t num_nodes, std::uint64_t seed, GraphPart part, std::span<Id> ids) {
+void permute_ids(std::uint64_t num_nodes, std::uint64_t seed, GraphPart part, Direction direction, std::span<Id> ids) {
   using Word = std::make_unsigned_t<Id>;
   require_pairs(num_nodes, ids, ids);
   if (std::ranges::any_of(ids, [&](Id id) { return static_cast<std::uint64_t>(id) >= num_nodes; })) {
@@ -115,7 +115,7 @@ void permute_ids(std::uint64_t num_nodes, std::uint64_t seed, GraphPart part, st
   const InstructionSet instructions = best_instruction_set();
   const IdPermutation<Word> permutation(num_nodes, make_part_key(seed, part));
   for_each_block(ids, [&](std::size_t begin, std::size_t count) {
-    permute_block(instructions, permutation, as_words(ids) + begin, count);
+    permute_block(instructions, permutation, direction, as_words(ids) + begin, count);
   });
 }
 
@@ -173,7 +173,7 @@ template void block_model_edges(std::uint64_t, std::uint64_t, double, std::uint6
                                 std::span<std::uint32_t>, std::span<std::uint32_t>);
 template void block_model_edges(std::uint64_t, std::uint64_t, double, std::uint64_t, std::uint64_t,
                                 std::span<std::int64_t>, std::span<std::int64_t>);
-template void permute_ids(std::uint64_t, std::uint64_t, GraphPart, std::span<std::uint32_t>);
-template void permute_ids(std::uint64_t, std::uint64_t, GraphPart, std::span<std::int64_t>);
+template void permute_ids(std::uint64_t, std::uint64_t, GraphPart, Direction, std::span<std::uint32_t>);
+template void permute_ids(std::uint64_t, std::uint64_t, GraphPart, Direction, std::span<std::int64_t>);
 
 }  // namespace diskhop

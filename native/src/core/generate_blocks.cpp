@@ -19,6 +19,10 @@ IdPermutation<Word>::IdPermutation(std::uint64_t num_nodes, std::uint64_t key)
   for (std::size_t round = 0; round < num_rounds; ++round) {
     addends[round] = static_cast<Word>(draw64(key, 2 * round)) & mask;
     factors[round] = static_cast<Word>(draw64(key, 2 * round + 1)) | 1;
+    // Newton's step doubles the low bits that are right; an odd number is its own inverse in the lowest three.
+    Word inverse = factors[round];
+    for (unsigned bits = 3; bits < 8 * sizeof(Word); bits *= 2) inverse *= 2 - factors[round] * inverse;
+    inverse_factors[round] = inverse;
   }
 }
 
@@ -27,21 +31,28 @@ namespace {
 constexpr std::size_t num_lanes = 64;
 static_assert(block_edges % num_lanes == 0);
 
-template <typename Word>
+template <Direction direction, typename Word>
 [[gnu::always_inline]] inline Word permute_once(const IdPermutation<Word>& permutation, Word id) {
-  for (std::size_t round = 0; round < IdPermutation<Word>::num_rounds; ++round) {
-    id = ((id + permutation.addends[round]) * permutation.factors[round]) & permutation.mask;
-    id ^= id >> permutation.shift;
+  constexpr std::size_t num_rounds = IdPermutation<Word>::num_rounds;
+  for (std::size_t i = 0; i < num_rounds; ++i) {
+    if constexpr (direction == Direction::forward) {
+      id = ((id + permutation.addends[i]) * permutation.factors[i]) & permutation.mask;
+      id ^= id >> permutation.shift;  // by half of the bits at least: done again, it is undone
+    } else {
+      const std::size_t round = num_rounds - 1 - i;
+      id ^= id >> permutation.shift;
+      id = (id * permutation.inverse_factors[round] - permutation.addends[round]) & permutation.mask;
+    }
   }
   return id;
 }
 
-template <typename Word>
+template <Direction direction, typename Word>
 [[gnu::always_inline]] inline void permute_all(const IdPermutation<Word>& given, Word* ids, std::size_t num_ids) {
   const IdPermutation<Word> permutation = given;  // a copy: ids cannot alias it
   std::array<std::uint32_t, block_edges> outside;
   std::array<Word, block_edges> walking;
-  for (std::size_t i = 0; i < num_ids; ++i) ids[i] = permute_once(permutation, ids[i]);
+  for (std::size_t i = 0; i < num_ids; ++i) ids[i] = permute_once<direction>(permutation, ids[i]);
   std::size_t num_outside = 0;
   for (std::size_t i = 0; i < num_ids; ++i) {
     outside[num_outside] = static_cast<std::uint32_t>(i);
@@ -50,7 +61,7 @@ template <typename Word>
   // A walk along the cycle of the larger bijection meets an id that is inside before it returns to where it started.
   while (num_outside > 0) {
     for (std::size_t i = 0; i < num_outside; ++i) walking[i] = ids[outside[i]];
-    for (std::size_t i = 0; i < num_outside; ++i) walking[i] = permute_once(permutation, walking[i]);
+    for (std::size_t i = 0; i < num_outside; ++i) walking[i] = permute_once<direction>(permutation, walking[i]);
     std::size_t num_left = 0;
     for (std::size_t i = 0; i < num_outside; ++i) {
       const std::uint32_t place = outside[i];
@@ -172,10 +183,15 @@ template <std::size_t count>
 }  // namespace
 
 template <typename Word>
-void permute_block(InstructionSet instructions, const IdPermutation<Word>& permutation, Word* ids,
+void permute_block(InstructionSet instructions, const IdPermutation<Word>& permutation, Direction direction, Word* ids,
                    std::size_t num_ids) {
-  const auto task = [&] [[gnu::always_inline]] () { permute_all(permutation, ids, num_ids); };
-  run_with(instructions, task);
+  if (direction == Direction::forward) {
+    const auto task = [&] [[gnu::always_inline]] () { permute_all<Direction::forward>(permutation, ids, num_ids); };
+    run_with(instructions, task);
+  } else {
+    const auto task = [&] [[gnu::always_inline]] () { permute_all<Direction::inverse>(permutation, ids, num_ids); };
+    run_with(instructions, task);
+  }
 }
 
 template <typename Word>
@@ -193,8 +209,10 @@ void normal_block(InstructionSet instructions, std::uint64_t node_key, std::uint
 
 template struct IdPermutation<std::uint32_t>;
 template struct IdPermutation<std::uint64_t>;
-template void permute_block(InstructionSet, const IdPermutation<std::uint32_t>&, std::uint32_t*, std::size_t);
-template void permute_block(InstructionSet, const IdPermutation<std::uint64_t>&, std::uint64_t*, std::size_t);
+template void permute_block(InstructionSet, const IdPermutation<std::uint32_t>&, Direction, std::uint32_t*,
+                            std::size_t);
+template void permute_block(InstructionSet, const IdPermutation<std::uint64_t>&, Direction, std::uint64_t*,
+                            std::size_t);
 template void rmat_block(InstructionSet, const Rmat&, std::uint64_t, std::uint32_t*, std::uint32_t*, std::size_t);
 template void rmat_block(InstructionSet, const Rmat&, std::uint64_t, std::uint64_t*, std::uint64_t*, std::size_t);
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "diskhop/aggregate.hpp"
+#include "diskhop/generate.hpp"
 
 namespace diskhop {
 
@@ -22,13 +23,15 @@ struct IdPermutation {
   unsigned shift;
   std::array<Word, num_rounds> addends;
   std::array<Word, num_rounds> factors;  // odd: products by them can be undone
+  std::array<Word, num_rounds> inverse_factors;
 
   IdPermutation(std::uint64_t num_nodes, std::uint64_t key);
 };
 
 /// Permutes at most block_edges ids.
 template <typename Word>
-void permute_block(InstructionSet instructions, const IdPermutation<Word>& permutation, Word* ids, std::size_t num_ids);
+void permute_block(InstructionSet instructions, const IdPermutation<Word>& permutation, Direction direction, Word* ids,
+                   std::size_t num_ids);
 
 struct Rmat {
   std::uint64_t key;

@@ -66,6 +66,9 @@ def embed(
     buffer: Annotated[int | None, typer.Option(help="Partitions that are trained at once.")] = None,
     partition_order: Annotated[str | None, typer.Option(help="auto, searched, legend, beta or cover.")] = None,
     assignment: Annotated[str | None, typer.Option(help="Of nodes to partitions: random, or by input.")] = None,
+    repartitions: Annotated[
+        int | None, typer.Option(help="Times an epoch that nodes are dealt to partitions anew; 0: never.")
+    ] = None,
     commit_states: Annotated[int | None, typer.Option(help="Commit after so many states, too; 0: epochs only.")] = None,
     overlap: Annotated[
         bool | None, typer.Option(help="Move partitions while others are trained.", show_default=False)
@@ -118,6 +121,7 @@ def embed(
         "buffer": buffer,
         "partition_order": partition_order,
         "assignment": assignment,
+        "repartitions": repartitions,
         "commit_states": commit_states,
         "overlap": overlap,
         "evaluate": False if no_eval else None,

@@ -10,7 +10,7 @@ what is trained.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
@@ -21,6 +21,8 @@ from diskhop._native import BufferPool
 from diskhop.embedding.partitions import PartitionLayout
 from diskhop.embedding.store import Held, PartitionStore
 from diskhop.io.memory import buffer_bytes
+
+_ROWS_AT_ONCE = 1 << 14
 
 
 class PartitionBuffer:
@@ -110,6 +112,49 @@ class PartitionBuffer:
         for partition, slot in self._slots.items():
             self._writes.append(self._mover.submit(self._store.write, partition, self._held(slot)))
         self._wait(self._writes)
+
+    def deal(self, moved: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> None:
+        """Move every node to another place; moved: the new places of old ones. What is held has been written before.
+
+        New partitions are put together in all slots but one, through which the old ones pass, over and over. Of all
+        partitions the newest version must be committed: the old ones are read while new ones are written.
+        """
+        started = time.perf_counter()
+        versions = self._store.record()
+        self._free += self._slots.values()
+        self._slots.clear()
+        *slots, passing = range(len(self.values) // self._layout.stride_rows)
+        num_partitions = self._layout.num_partitions
+        for first in range(0, num_partitions, len(slots)):
+            made = dict(zip(range(first, num_partitions), slots, strict=False))
+            for slot in made.values():
+                for part in self._held(slot):
+                    part[:] = 0
+            for partition in range(num_partitions):
+                self._store.read(partition, self._held(passing), versions[partition])
+                self._move_rows(partition, passing, made, moved)
+            for partition, slot in made.items():
+                self._store.write(partition, self._held(slot))
+        self.stall_seconds += time.perf_counter() - started
+
+    def _move_rows(
+        self,
+        partition: int,
+        passing: int,
+        made: Mapping[int, int],
+        moved: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+    ) -> None:
+        """Copy those of a partition's rows, which pass through a slot, that go to partitions made in other slots."""
+        layout = self._layout
+        first, num_rows, stride = layout.start(partition), layout.num_rows(partition), layout.stride_rows
+        for start in range(0, num_rows, _ROWS_AT_ONCE):
+            old = np.arange(start, min(start + _ROWS_AT_ONCE, num_rows))
+            partitions, rows = layout.locate(moved(first + old))
+            for target, slot in made.items():
+                chosen = partitions == target
+                to, origin = slot * stride + rows[chosen], passing * stride + old[chosen]
+                self.values[to] = self.values[origin]
+                self.squares[to] = self.squares[origin]
 
     def _read_ahead(self) -> None:
         while self._to_load and self._free:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -75,6 +75,10 @@ class MeasuredEdges:
         relations = None if self.relations is None else self.relations[numbers]
         return MeasuredEdges(self.sources[numbers], relations, self.destinations[numbers], self.total)
 
+    def moved(self, moved: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> MeasuredEdges:
+        """The same edges, their ends at other places. moved: the new places of old ones."""
+        return MeasuredEdges(moved(self.sources), self.relations, moved(self.destinations), self.total)
+
 
 @dataclass(frozen=True, slots=True)
 class KnownEdgeBlocks:
@@ -111,7 +115,7 @@ def evaluate(
         candidates = [NodePiece(places, reader.gather(places))] if protocol.candidates else None
         for group in asked.groups(reader.layout.dim, memory_bytes):
             pieces = _cut(reader.pieces() if candidates is None else candidates)
-            standings.append(_rank_group(reader, edges.take(group), side, asked.left_out(group), pieces))
+            standings.append(_rank_group(reader, edges.take(group.numbers), side, group.left_out, pieces))
             progress(sum(len(each.above) for each in standings), len(sides) * len(edges))
     return {**summarize_ranks(standings, protocol.ties), "protocol": protocol.to_dict(len(edges), edges.total)}
 
@@ -142,12 +146,22 @@ class _Asked:
         self._own = edges.asked(1 - side)
         self._keys, self._numbers = np.unique(self._keys_of(edges.asked(side), edges.relations), return_inverse=True)
 
-    def groups(self, dim: int, memory_bytes: int) -> Iterator[NDArray[np.int64]]:
-        """Numbers of edges, by what they ask for, as many as memory holds with the known answers; at least one."""
+    def groups(self, dim: int, memory_bytes: int) -> Iterator[_Group]:
+        """Edges by what they ask for, as many as memory holds with the known answers; at least one."""
         num_answers = np.zeros(len(self._keys), np.int64)
-        for numbers, _ in self._answers(self._keys):
+        # Known edges are read once where the answers to all that is asked fit; else to count them, and for each group.
+        room = (memory_bytes - len(self._numbers) * _edge_bytes(dim)) // _ANSWER_BYTES
+        found: list[NDArray[np.int64]] = []
+        for numbers, answers in self._answers(self._keys):
             num_answers += np.bincount(numbers, minlength=len(num_answers))
+            if num_answers.sum() <= room:
+                found.append(numbers * self._num_nodes + answers)
+            else:
+                found.clear()
         order = np.argsort(self._numbers, kind="stable")
+        if num_answers.sum() <= room:
+            yield self._group(order, found)
+            return
         asked = self._numbers[order]
         is_new = np.diff(asked, prepend=-1) > 0
         ends = np.cumsum(_edge_bytes(dim) + _ANSWER_BYTES * np.where(is_new, num_answers[asked], 0))
@@ -156,15 +170,17 @@ class _Asked:
             again = 0 if is_new[start] else _ANSWER_BYTES * num_answers[asked[start]]
             taken = (ends[start - 1] if start else 0) - again
             stop = max(start + 1, int(np.searchsorted(ends, taken + memory_bytes, side="right")))
-            yield order[start:stop]
+            keys = np.unique(self._numbers[order[start:stop]])
+            answers_of_keys = self._answers(self._keys[keys])
+            yield self._group(
+                order[start:stop], [keys[each] * self._num_nodes + answers for each, answers in answers_of_keys]
+            )
             start = stop
 
-    def left_out(self, group: NDArray[np.int64]) -> _LeftOut:
-        """What does not count for the edges of a group."""
-        keys, numbers = np.unique(self._numbers[group], return_inverse=True)
-        found = [each * self._num_nodes + answers for each, answers in self._answers(self._keys[keys])]
+    def _group(self, numbers: NDArray[np.int64], found: list[NDArray[np.int64]]) -> _Group:
+        """found: answers, each with what it is asked by."""
         known = np.unique(np.concatenate([*found, np.empty(0, np.int64)]))
-        return _LeftOut(numbers * self._num_nodes, self._own[group], known)
+        return _Group(numbers, _LeftOut(self._numbers[numbers] * self._num_nodes, self._own[numbers], known))
 
     def _answers(self, keys: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Of each block of known edges those that answer one of these keys: its number, and the answer's place."""
@@ -178,6 +194,13 @@ class _Asked:
     def _keys_of(self, nodes: NDArray[np.int64], relations: NDArray[np.int64] | None) -> NDArray[np.int64]:
         keys = nodes * self._num_relations
         return keys if relations is None else keys + relations
+
+
+class _Group(NamedTuple):
+    """Edges that are ranked together, by their numbers, and what does not count for them."""
+
+    numbers: NDArray[np.int64]
+    left_out: _LeftOut
 
 
 class _LeftOut:

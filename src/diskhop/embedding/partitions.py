@@ -1,13 +1,13 @@
 """Which partition a node's embedding lies in, and where in it.
 
-A node's *place* is its number after assignment: partitions are ranges of places, as equal as can be. In memory and on
+A node's *place* is its number after it is dealt: partitions are ranges of places, as equal as can be. In memory and on
 disk a partition is all its embeddings, float32 (rows, dim), then Adagrad's sums of squares, float32 (rows, state_dim),
 with rows up to a whole number of pages at the end of each.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from diskhop.errors import ConfigError
 _ITEM_BYTES = 4
 # So many rows of any width are whole pages of 4 KiB.
 ROWS_STEP = 1024
+# An odd number without a pattern: what is dealt next has a seed unlike all that are near.
+_SEED_STEP = 0x9E37_79B9_7F4A_7C15
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,37 @@ class PartitionLayout:
         return partitions, places - partitions * self.num_nodes // self.num_partitions
 
 
-def assign_places(nodes: NDArray[np.int64], num_nodes: int, assignment: str, seed: int) -> NDArray[np.int64]:
-    """The place of each node: 'input' keeps ids, 'random' spreads them, by a bijection that takes no memory."""
-    places = np.array(nodes, np.int64)
-    if assignment == "random":
-        permute_ids(num_nodes, seed, "ids", places)
-    return places
+@dataclass(frozen=True, slots=True)
+class Dealing:
+    """Which place each of num_nodes nodes has: 'input' keeps ids, 'random' spreads them, without a table.
+
+    number: how often they have been dealt anew, each time all of them, wherever they were.
+    """
+
+    num_nodes: int
+    assignment: str
+    seed: int
+    number: int = 0
+
+    def places(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of nodes, an array of any shape."""
+        return self._permuted(nodes, is_inverse=False)
+
+    def nodes(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """That have these places."""
+        return self._permuted(places, is_inverse=True)
+
+    def anew(self, number: int) -> Dealing:
+        """The same nodes, dealt so often."""
+        return replace(self, number=number)
+
+    def _permuted(self, ids: NDArray[np.int64], *, is_inverse: bool) -> NDArray[np.int64]:
+        permuted = np.array(ids, np.int64, order="C")
+        if self.assignment == "random":
+            permute_ids(self.num_nodes, step_seed(self.seed, self.number), "ids", permuted.reshape(-1), is_inverse)
+        return permuted
+
+
+def step_seed(seed: int, number: int) -> int:
+    """A seed for each number; that of 0 is the seed itself."""
+    return (seed + number * _SEED_STEP) % (1 << 64)

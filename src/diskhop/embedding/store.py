@@ -99,12 +99,12 @@ class PartitionStore:
         self._committed = [Version(1, 0, 0)] * layout.num_partitions
         self._current = list(self._committed)
 
-    def read(self, partition: int, held: Held) -> None:
-        """Read the newest version. Raises ReadError, also for what is not as it was written."""
-        path = self._path(partition, self._current[partition].file)
-        self._transfer(self._engine.submit_read, File(str(path), "read"), held)
+    def read(self, partition: int, held: Held, version: Version | None = None) -> None:
+        """Read a version, the newest by default. Raises ReadError, also for what is not as it was written."""
+        version = version or self._current[partition]
+        self._transfer(self._engine.submit_read, File(str(self._path(partition, version.file)), "read"), held)
         self.partitions_read += 1
-        self._require_sums(partition, _content_sums(held))
+        self._require_sums(partition, version, _content_sums(held))
 
     def write(self, partition: int, held: Held) -> None:
         """Write a new version where the committed one is not. Raises DestinationError, WriteError."""
@@ -123,7 +123,8 @@ class PartitionStore:
         """
         layout = self._layout
         step_rows = min(layout.stride_rows, max(1, PIECE_BYTES // (4 * layout.dim * ROWS_STEP)) * ROWS_STEP)
-        file = File(str(self._path(partition, self._current[partition].file)), "read")
+        version = self._current[partition]
+        file = File(str(self._path(partition, version.file)), "read")
         buffer = BufferPool(0).take(4 * step_rows * layout.dim)
         values_sum = 0
         for start in range(0, layout.stride_rows, step_rows):
@@ -132,7 +133,7 @@ class PartitionStore:
             self._transfer(self._engine.submit_read, file, [piece], offset)
             values_sum = (values_sum + page_sums(piece, offset // _PAGE_BYTES)) % _WORD
             yield start, piece.view(np.float32).reshape(-1, layout.dim)
-        self._require_sums(partition, (values_sum, self._current[partition].squares_sum))
+        self._require_sums(partition, version, (values_sum, version.squares_sum))
 
     def read_rows(self, partition: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Embeddings of some rows, (rows, dim), of the newest version, which is read once. See read_pieces()."""
@@ -159,8 +160,7 @@ class PartitionStore:
     def _path(self, partition: int, file: int) -> Path:
         return self._folder / f"{partition:05}-{'ab'[file]}.bin"
 
-    def _require_sums(self, partition: int, sums: tuple[int, int]) -> None:
-        version = self._current[partition]
+    def _require_sums(self, partition: int, version: Version, sums: tuple[int, int]) -> None:
         if sums != (version.values_sum, version.squares_sum):
             raise ReadError(
                 f"{self._path(partition, version.file)}: is not what was written: check the disk, then go on with "

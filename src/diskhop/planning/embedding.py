@@ -15,7 +15,7 @@ from diskhop.embedding.buffer import slots_bytes
 from diskhop.embedding.edges import edges_bytes, phase_bytes
 from diskhop.embedding.gradients import StepOptions
 from diskhop.embedding.known import known_bytes
-from diskhop.embedding.partitions import PartitionLayout
+from diskhop.embedding.partitions import Dealing, PartitionLayout
 from diskhop.embedding.scores import SCORES
 from diskhop.embedding.step import step_bytes
 from diskhop.errors import BudgetError
@@ -42,6 +42,11 @@ class EmbedSize:
 def layout_of(config: EmbedConfig, num_nodes: int) -> PartitionLayout:
     """Of a configuration's partitions. Raises ConfigError for more partitions than nodes."""
     return PartitionLayout(num_nodes, config.partitions, config.dim, 1 if config.adagrad == "row" else config.dim)
+
+
+def dealing_of(config: EmbedConfig, num_nodes: int, number: int = 0) -> Dealing:
+    """Of a configuration's nodes to their places, after they have been dealt anew so often."""
+    return Dealing(num_nodes, config.assignment, config.seed, number)
 
 
 def choose_partitions(config: EmbedConfig, size: EmbedSize) -> EmbedConfig:
@@ -113,6 +118,12 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget) -> Embe
             if config.overlap
             else f"order {order}: {len(states)} states; nothing is trained while partitions move, as asked"
         )
+        if config.deals:
+            times = "once" if config.repartitions == 1 else f"{config.repartitions} times"
+            reasons.append(
+                f"nodes are dealt to partitions anew {times} an epoch, each time for a pass over all of them with "
+                "a share of the edges, as asked: what is read and written is as much more"
+            )
         if room.slots == fewest and config.overlap:
             enough = sum(_wanted(config, size, _Room(most, True)).values())
             reasons.append(

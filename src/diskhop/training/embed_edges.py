@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +15,7 @@ from diskhop.dataset.dataset import Dataset, NodeSet
 from diskhop.embed_config import EmbedConfig
 from diskhop.embedding.edges import EdgeBlocks
 from diskhop.embedding.evaluation import KnownEdgeBlocks, MeasuredEdges
-from diskhop.embedding.partitions import assign_places
+from diskhop.embedding.partitions import Dealing, step_seed
 from diskhop.errors import ConfigError, FormatError, ReadError
 
 _BLOCK_EDGES = 1 << 18
@@ -24,17 +26,55 @@ Block = tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EdgeParts:
-    """train: blocks of places, num_train edges in all; valid, test: a sample of those parts, None where they are empty.
+    """Edges by the places that a dealing gives; num_train to train. num_relations: 0 without relations.
 
-    known: blocks of all parts. num_relations: 0 without relations.
+    valid, test: a sample of those parts, None where they are empty.
     """
 
-    train: EdgeBlocks
+    dealing: Dealing
     num_train: int
     num_relations: int
-    known: KnownEdgeBlocks
     valid: MeasuredEdges | None
     test: MeasuredEdges | None
+    _edges: _Edges
+
+    @property
+    def known(self) -> KnownEdgeBlocks:
+        """Blocks of all parts."""
+        parts = (_TRAIN, _VALID, _TEST)
+
+        def blocks() -> Iterator[Block]:
+            return chain.from_iterable(self._edges.blocks(part, self.dealing) for part in parts)
+
+        return KnownEdgeBlocks(blocks, self.num_relations)
+
+    def train(self) -> Iterator[Block]:
+        """Blocks of those to train."""
+        return self._edges.blocks(_TRAIN, self.dealing)
+
+    def train_share(self, epoch: int, number: int, num_shares: int) -> tuple[EdgeBlocks, int]:
+        """Blocks of share `number` of those to train, by an epoch's own draws, and how many these are."""
+        if num_shares == 1:
+            return self.train, self.num_train
+        bounds = self.num_train * number // num_shares, self.num_train * (number + 1) // num_shares
+
+        def blocks() -> Iterator[Block]:
+            start = 0
+            for block in self.train():
+                numbers = np.arange(start, start + len(block[0]))
+                start += len(numbers)
+                permute_ids(self.num_train, step_seed(self.dealing.seed, epoch), "splits", numbers)
+                yield _take(block, (numbers >= bounds[0]) & (numbers < bounds[1]))
+
+        return blocks, bounds[1] - bounds[0]
+
+    def dealt(self, dealing: Dealing) -> EdgeParts:
+        """The same edges, by the places of another dealing of the same nodes."""
+        valid, test = (
+            None if edges is None else edges.moved(lambda places: dealing.places(self.dealing.nodes(places)))
+            for edges in (self.valid, self.test)
+        )
+        return replace(self, dealing=dealing, valid=valid, test=test)
 
 
 def embedded_nodes(dataset: Dataset) -> NodeSet:
@@ -53,10 +93,11 @@ def block_bytes(num_edges: int) -> int:
     return min(num_edges, _BLOCK_EDGES) * 12 * 8
 
 
-def read_edge_parts(dataset: Dataset, config: EmbedConfig) -> EdgeParts:
+def read_edge_parts(dataset: Dataset, config: EmbedConfig, dealing: Dealing) -> EdgeParts:
     """Triples as they are split; else edges split by draws, of which none depends on another.
 
-    Raises ConfigError for a dataset without edges, FormatError for ids out of range.
+    dealing: of the dataset's embedded nodes. Raises ConfigError for a dataset without edges, FormatError for ids out of
+    range.
     """
     reader = _TripleReader(dataset) if dataset.manifest.triples is not None else _ListReader(dataset)
     edges = _Edges(reader, dataset, config)
@@ -64,12 +105,12 @@ def read_edge_parts(dataset: Dataset, config: EmbedConfig) -> EdgeParts:
     if num_edges[_TRAIN] == 0:
         raise ConfigError(f"{dataset.path}: has no edges to train on; import a graph with edges")
     return EdgeParts(
-        train=lambda: edges.blocks(_TRAIN),
-        num_train=num_edges[_TRAIN],
-        num_relations=dataset.num_relations,
-        known=KnownEdgeBlocks(edges.all_blocks, dataset.num_relations),
-        valid=edges.sample(_VALID, num_edges[_VALID]),
-        test=edges.sample(_TEST, num_edges[_TEST]),
+        dealing,
+        num_edges[_TRAIN],
+        dataset.num_relations,
+        edges.sample(_VALID, num_edges[_VALID], dealing),
+        edges.sample(_TEST, num_edges[_TEST], dealing),
+        edges,
     )
 
 
@@ -132,13 +173,12 @@ class _ListReader:
 
 
 class _Edges:
-    """A reader's edges by places, in parts."""
+    """A reader's edges in parts, by the places that a dealing gives."""
 
     def __init__(self, reader: _TripleReader | _ListReader, dataset: Dataset, config: EmbedConfig) -> None:
         self._reader = reader
         self._path = str(dataset.path)
         self._config = config
-        self._num_nodes = embedded_nodes(dataset).num_nodes
         num_edges = reader.count(_TRAIN)
         is_drawn = not reader.is_split and config.evaluate
         self._num_valid = int(num_edges * config.valid_share) if is_drawn else 0
@@ -152,26 +192,19 @@ class _Edges:
             return (num_train, self._num_valid, self._num_test)[part]
         return self._reader.count(part) if part == _TRAIN or self._config.evaluate else 0
 
-    def blocks(self, part: int) -> Iterator[Block]:
-        """Of places."""
+    def blocks(self, part: int, dealing: Dealing) -> Iterator[Block]:
+        """Of a part."""
         start = 0
-        for sources, relations, destinations in self._reader.blocks(_TRAIN if self._draws_parts else part):
-            count = len(sources)
-            for ids in (sources, destinations):
-                _require_ids(self._path, ids, self._num_nodes, "node")
+        for block in self._reader.blocks(_TRAIN if self._draws_parts else part):
+            count = len(block[0])
+            for ids in (block[0], block[2]):
+                _require_ids(self._path, ids, dealing.num_nodes, "node")
             if self._draws_parts:
-                chosen = self._parts(start, count) == part
-                sources, destinations = sources[chosen], destinations[chosen]
-                relations = None if relations is None else relations[chosen]
+                block = _take(block, self._parts(start, count) == part)
             start += count
-            yield self._place(sources), relations, self._place(destinations)
+            yield dealing.places(block[0]), block[1], dealing.places(block[2])
 
-    def all_blocks(self) -> Iterator[Block]:
-        """Of places, of every part."""
-        for part in (_TRAIN, _VALID, _TEST):
-            yield from self.blocks(part)
-
-    def sample(self, part: int, num_edges: int) -> MeasuredEdges | None:
+    def sample(self, part: int, num_edges: int, dealing: Dealing) -> MeasuredEdges | None:
         """At most config.eval_edges of a part, spread over it."""
         if num_edges == 0:
             return None
@@ -179,10 +212,10 @@ class _Edges:
         wanted = np.arange(num_wanted) * num_edges // num_wanted
         taken: list[Block] = []
         start = 0
-        for sources, relations, destinations in self.blocks(part):
-            chosen = wanted[(wanted >= start) & (wanted < start + len(sources))] - start
-            taken.append((sources[chosen], None if relations is None else relations[chosen], destinations[chosen]))
-            start += len(sources)
+        for block in self.blocks(part, dealing):
+            stop = start + len(block[0])
+            taken.append(_take(block, wanted[(wanted >= start) & (wanted < stop)] - start))
+            start = stop
         of_relations = [each for _, each, _ in taken if each is not None]
         return MeasuredEdges(
             np.concatenate([each for each, _, _ in taken]),
@@ -198,8 +231,11 @@ class _Edges:
         is_valid, is_held = places < self._num_valid, places < self._num_valid + self._num_test
         return np.where(is_valid, _VALID, np.where(is_held, _TEST, _TRAIN)).astype(np.uint8)
 
-    def _place(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        return assign_places(nodes, self._num_nodes, self._config.assignment, self._config.seed)
+
+def _take(block: Block, chosen: NDArray[Any]) -> Block:
+    """Some edges of a block, by a mask or their numbers."""
+    sources, relations, destinations = block
+    return sources[chosen], None if relations is None else relations[chosen], destinations[chosen]
 
 
 def _require_ids(where: str, ids: NDArray[np.int64], limit: int, what: str) -> None:

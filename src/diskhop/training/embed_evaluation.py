@@ -12,11 +12,11 @@ from diskhop.budget import Budget, parse_sizes
 from diskhop.config import check_options, require_known
 from diskhop.embed_config import EmbedConfig
 from diskhop.embedding.draws import draw_candidates
-from diskhop.embedding.evaluation import KnownEdgeBlocks, MeasuredEdges, Protocol, evaluate, group_bytes
+from diskhop.embedding.evaluation import MeasuredEdges, Protocol, evaluate, group_bytes
 from diskhop.embedding.reader import EmbeddingReader
 from diskhop.errors import ConfigError
 from diskhop.training.embed_defaults import embed_size
-from diskhop.training.embed_edges import read_edge_parts
+from diskhop.training.embed_edges import EdgeParts, read_edge_parts
 from diskhop.training.embed_reading import open_run
 from diskhop.training.process import describe_run, measure_memory, reproducible, resident_bytes
 
@@ -26,11 +26,11 @@ PARTS = ("test", "valid")
 def evaluate_by(
     config: EmbedConfig,
     reader: EmbeddingReader,
+    parts: EdgeParts,
     edges: MeasuredEdges,
-    known: KnownEdgeBlocks,
     progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
-    """Rank edges by a configuration's protocol. See embedding.evaluation.evaluate()."""
+    """Rank edges, some of these parts, by a configuration's protocol. See embedding.evaluation.evaluate()."""
     protocol = Protocol(
         filtered=config.eval_filtered,
         candidates=config.eval_candidates,
@@ -38,7 +38,9 @@ def evaluate_by(
         ties=config.eval_ties,
     )
     drawn = draw_candidates(reader.layout.num_nodes, config.eval_candidates, config.seed)
-    return evaluate(reader, edges, protocol, known, drawn, group_bytes(config.memory_bytes), progress)
+    # By nodes' first places, so that they are the same nodes wherever these have been dealt since.
+    at = parts.dealing.places(parts.dealing.anew(0).nodes(drawn))
+    return evaluate(reader, edges, protocol, parts.known, at, group_bytes(config.memory_bytes), progress)
 
 
 def evaluate_run(
@@ -67,10 +69,10 @@ def evaluate_run(
             held.enter_context(budget.reserve(name, num_bytes))
         held.enter_context(reproducible(config.threads))
         before_bytes = resident_bytes("VmRSS")
-        parts = read_edge_parts(opened.dataset, config)
+        parts = read_edge_parts(opened.dataset, config, opened.dealing)
         edges = parts.test if part == "test" else parts.valid
         if edges is None:
             raise ConfigError(f"{opened.dataset.path}: has no {part} edges, and the run left none out of training")
-        measured = evaluate_by(config, opened.reader, edges, parts.known, progress)
+        measured = evaluate_by(config, opened.reader, parts, edges, progress)
     described = describe_run(opened.dataset, config.model, config.seed)
     return {**described, "run": str(opened.path), "part": part, **measured, **measure_memory(before_bytes, budget)}

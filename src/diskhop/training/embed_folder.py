@@ -33,13 +33,16 @@ COMMIT_FILE = "commit.json"
 
 @dataclass(slots=True, eq=False)
 class Commit:
-    """Where a run stands: `states` states of epoch `epoch` are trained; sums: of what the epoch found so far.
+    """Where a run stands: of epoch `epoch` `passes` passes and `states` states of the next are trained.
 
-    partitions: the version of each. relations: which of two files has them. history: a record for each epoch done.
+    sums: of what the epoch found so far. dealt: how often nodes were dealt to partitions anew. partitions: the version
+    of each. relations: which of two files has them. history: a record for each epoch done.
     """
 
     epoch: int
+    passes: int
     states: int
+    dealt: int
     sums: dict[str, Any]
     partitions: list[Version]
     relations: int

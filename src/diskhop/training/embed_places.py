@@ -8,20 +8,17 @@ from numpy.typing import NDArray
 from diskhop._native import invert_order
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.names import Names
-from diskhop.embed_config import EmbedConfig
-from diskhop.embedding.partitions import assign_places
+from diskhop.embedding.partitions import Dealing
 from diskhop.training.embed_edges import embedded_nodes
-
-_BLOCK_NODES = 1 << 20
 
 
 class Places:
-    """Of a dataset's nodes in a run with this configuration."""
+    """Of a dataset's nodes by how they are dealt."""
 
-    def __init__(self, dataset: Dataset, config: EmbedConfig) -> None:
+    def __init__(self, dataset: Dataset, dealing: Dealing) -> None:
         nodes = embedded_nodes(dataset)
         self.num_nodes = nodes.num_nodes
-        self._config = config
+        self._dealing = dealing
         self._original_ids = nodes.original_ids()
         self._internal = None if self._original_ids is None else invert_order(self._original_ids)
 
@@ -31,22 +28,12 @@ class Places:
 
     def of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The places of nodes by the ids that users see."""
-        return self._assign(self.rows(ids))
+        return self._dealing.places(self.rows(ids))
 
     def ids(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The ids of nodes by their places: looked for among all, a block at a time."""
-        found = np.zeros(len(places), np.int64)
-        for start in range(0, self.num_nodes, _BLOCK_NODES):
-            nodes = np.arange(start, min(start + _BLOCK_NODES, self.num_nodes))
-            at = self._assign(nodes)
-            order = np.argsort(at)
-            rows = order[np.minimum(np.searchsorted(at, places, sorter=order), len(at) - 1)]
-            is_here = at[rows] == places
-            found[is_here] = nodes[rows[is_here]]
-        return found if self._original_ids is None else self._original_ids[found]
-
-    def _assign(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        return assign_places(nodes, self.num_nodes, self._config.assignment, self._config.seed)
+        """The ids that users see of nodes by their places."""
+        nodes = self._dealing.nodes(places)
+        return nodes if self._original_ids is None else self._original_ids[nodes]
 
 
 def node_names(dataset: Dataset) -> Names:

@@ -108,7 +108,7 @@ class _Asked:
         self._top = top
         self.reader: EmbeddingReader = self._run.reader
         self._names = node_names(self._run.dataset)
-        self._places = Places(self._run.dataset, self._run.config)
+        self._places = Places(self._run.dataset, self._run.dealing)
         self.group_bytes = group_bytes(self._run.config.memory_bytes)
 
     def place(self, node: str) -> int:
@@ -135,7 +135,7 @@ class _Asked:
     @cached_property
     def known(self) -> KnownEdgeBlocks:
         """All edges of the dataset."""
-        return read_edge_parts(self._run.dataset, self._run.config).known
+        return read_edge_parts(self._run.dataset, self._run.config, self._run.dealing).known
 
     def known_answers(self, side: int, given: int, relation: NDArray[np.int64] | None) -> set[int]:
         """Places that make a known edge with the given end."""

@@ -10,12 +10,13 @@ import torch
 from diskhop.config import load_config
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.embed_config import EmbedConfig
+from diskhop.embedding.partitions import Dealing
 from diskhop.embedding.reader import EmbeddingReader
 from diskhop.embedding.scores import SCORES
 from diskhop.embedding.store import PartitionStore
 from diskhop.errors import ConfigError, TrainingError
 from diskhop.io.engine import open_engine
-from diskhop.planning.embedding import layout_of
+from diskhop.planning.embedding import dealing_of, layout_of
 from diskhop.training.embed_edges import embedded_nodes
 from diskhop.training.embed_folder import EmbedFolder
 from diskhop.training.run_folder import require_same_dataset
@@ -23,12 +24,13 @@ from diskhop.training.run_folder import require_same_dataset
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenRun:
-    """reader: of the last commit."""
+    """reader: of the last commit; dealing: of nodes to the places that it has them at."""
 
     path: Path
     dataset: Dataset
     config: EmbedConfig
     reader: EmbeddingReader
+    dealing: Dealing
 
 
 def open_run(run: Path | str, dataset: Dataset | None = None) -> OpenRun:
@@ -50,7 +52,9 @@ def open_run(run: Path | str, dataset: Dataset | None = None) -> OpenRun:
     commit = folder.read_commit()
     if commit is None:
         raise TrainingError(f"{path}: has no commit yet; go on with the run: diskhop embed --resume --out {path}")
-    layout, score = layout_of(config, embedded_nodes(opened).num_nodes), SCORES[config.model]
+    num_nodes = embedded_nodes(opened).num_nodes
+    layout, score = layout_of(config, num_nodes), SCORES[config.model]
     store = PartitionStore(folder.partitions, layout, open_engine(config.engine).engine, commit.partitions)
     relations = folder.load_relations(commit.relations)["values"] if score.uses_relations else torch.empty(0)
-    return OpenRun(path, opened, config, EmbeddingReader(store, layout, score, relations, config.reciprocal))
+    reader = EmbeddingReader(store, layout, score, relations, config.reciprocal)
+    return OpenRun(path, opened, config, reader, dealing_of(config, num_nodes, commit.dealt))

@@ -3,6 +3,9 @@
 A *phase* of a state is the buckets that touch partitions which leave after it, or those that do not. What a batch has,
 edges, negatives and dropout, depends on the configuration and the batch's number alone, not on what is in memory when:
 a run that goes on from a commit, and one whose partitions do not move beside training, end with the same bits.
+
+A *pass* goes through all states. An epoch is one, or several with a share of the edges each, before each of which nodes
+are dealt to partitions anew: no edge then meets the same few nodes only, nor are the same ones trained last together.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,16 +65,15 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Parts:
-    """What a run is put together from. known: edges that negatives must not make, if any."""
+    """What a run is put together from. edges: as first dealt. columns: the folder of edges that are not in memory."""
 
     config: EmbedConfig
     layout: PartitionLayout
     states: list[State]
     store: PartitionStore
     buffer: PartitionBuffer
-    buckets: EdgeBuckets
-    known: KnownEdges | None
     edges: EdgeParts
+    columns: Path | None
     folder: EmbedFolder
     watcher: Watcher
 
@@ -87,7 +90,10 @@ class EmbeddingRun:
         relations = torch.empty(0) if self._relations is None else torch.from_numpy(self._relations.values)
         score, is_reciprocal = _score(self._config), self._config.reciprocal
         self._reader = EmbeddingReader(parts.store, parts.layout, score, relations, is_reciprocal)
-        self._epoch, self._states_done, self._sums = 0, 0, _Sums()
+        self._edges = parts.edges
+        self._buckets: EdgeBuckets | None = None
+        self._known: KnownEdges | None = None  # that negatives must not make
+        self._epoch, self._passes_done, self._states_done, self._sums = 0, 0, 0, _Sums()
         self._relations_file = 0
         self._first_epoch, self._begun = 0, time.perf_counter()
         self.history: list[dict[str, Any]] = []
@@ -119,7 +125,9 @@ class EmbeddingRun:
                 self._relations.squares[:] = tensors["squares"].numpy()
             except (KeyError, ValueError) as error:
                 raise TrainingError(f"{self._parts.folder.path}: relations do not fit the run: {error}") from error
-        self._epoch, self._states_done, self._relations_file = commit.epoch, commit.states, commit.relations
+        self._epoch, self._passes_done, self._states_done = commit.epoch, commit.passes, commit.states
+        self._relations_file = commit.relations
+        self._edges = self._edges.dealt(self._edges.dealing.anew(commit.dealt))
         self._first_epoch = commit.epoch
         self._sums = _Sums(**commit.sums)
         self.history = commit.history
@@ -135,15 +143,53 @@ class EmbeddingRun:
         patience, measured = self._config.patience, [each["valid"] for each in self.history if "valid" in each]
         return 0 < patience < len(measured) and max(measured[-patience:]) <= max(measured[:-patience])
 
-    def measure(self, edges: MeasuredEdges) -> dict[str, Any]:
+    def test(self) -> dict[str, Any] | None:
+        """How test edges are ranked, where there are some."""
+        return None if self._edges.test is None else self._measure(self._edges.test)
+
+    def _measure(self, edges: MeasuredEdges) -> dict[str, Any]:
         """Ranks of edges by the configuration's protocol, by the names of result.json."""
-        parts = self._parts
-        progress = partial(parts.watcher.prepared, "ranking edges")
-        return evaluate_by(self._config, self._reader, edges, parts.edges.known, progress)
+        progress = partial(self._parts.watcher.prepared, "ranking edges")
+        return evaluate_by(self._config, self._reader, self._edges, edges, progress)
+
+    @property
+    def _pass(self) -> int:
+        """Of all passes of the run the one that is trained."""
+        return self._epoch * self._config.passes + self._passes_done
 
     def _train_epoch(self) -> None:
+        num_passes = self._config.passes
+        while self._passes_done < num_passes:
+            self._begin_pass()
+            self._train_pass()
+            self._passes_done, self._states_done = self._passes_done + 1, 0
+            if self._passes_done < num_passes:
+                self._commit(is_epoch=False)
+        self._finish_epoch()
+
+    def _begin_pass(self) -> None:
+        """Deal nodes anew, where they are to be, and sort the edges of the pass into buckets."""
+        parts, config, dealing = self._parts, self._config, self._edges.dealing
+        if self._buckets is not None and not config.deals:
+            return
+        self._buckets = self._known = None
+        if config.deals and dealing.number != self._pass:
+            counted = self._counters()
+            dealt = dealing.anew(self._pass)
+            parts.buffer.deal(lambda places: dealt.places(dealing.nodes(places)))
+            self._count(counted)
+            self._edges = self._edges.dealt(dealt)
+            self._commit(is_epoch=False)
+        edges, has_relations = self._edges, self._edges.num_relations > 0
+        blocks, num_edges = edges.train_share(self._epoch, self._passes_done, config.passes)
+        progress = partial(parts.watcher.prepared, "sorting edges into buckets")
+        self._buckets = EdgeBuckets(parts.layout, num_edges, has_relations, blocks, parts.columns, progress)
+        if config.mask_known:
+            self._known = KnownEdges(edges.num_train, edges.num_relations, edges.train)
+
+    def _train_pass(self) -> None:
         parts, config = self._parts, self._config
-        states = states_of_epoch(parts.states, self._epoch, config.seed)
+        states = states_of_epoch(parts.states, self._pass, config.seed)
         phases = _phases(states)
         counted = self._counters()
         parts.buffer.load(states[self._states_done])
@@ -169,7 +215,6 @@ class EmbeddingRun:
                 self._commit(is_epoch=False)
         parts.buffer.flush()
         self._count(counted)
-        self._finish_epoch()
 
     def _counters(self) -> tuple[float, float, int, int]:
         """Seconds, of them stalled, partitions read and written, since anything began."""
@@ -199,10 +244,10 @@ class EmbeddingRun:
             "bytes_read": sums.partitions_read * partition_bytes,
             "bytes_written": sums.partitions_written * partition_bytes,
         }
-        self._epoch, self._states_done, self._sums = self._epoch + 1, 0, _Sums()
+        self._epoch, self._passes_done, self._sums = self._epoch + 1, 0, _Sums()
         is_due = self._epoch % config.eval_every == 0 or self._epoch == config.epochs
-        if parts.edges.valid is not None and is_due:
-            measured = self.measure(parts.edges.valid)
+        if self._edges.valid is not None and is_due:
+            measured = self._measure(self._edges.valid)
             record |= {"valid": measured["mrr"], "validation": measured}
         self.history.append(record)
         self._commit(is_epoch=True)
@@ -210,10 +255,11 @@ class EmbeddingRun:
 
     def _train_phase(self, phase: _Phase) -> None:
         parts, config = self._parts, self._config
-        if not parts.buckets.count(phase.buckets):
+        assert self._buckets is not None, "a pass begins with them"
+        if not self._buckets.count(phase.buckets):
             return
-        edges = parts.buckets.rows(phase.buckets, parts.buffer.base)
-        order = shuffled(len(edges), config.seed, self._epoch, phase.number)
+        edges = self._buckets.rows(phase.buckets, parts.buffer.base)
+        order = shuffled(len(edges), config.seed, self._pass, phase.number)
         sampler = NegativeSampler(parts.layout, phase.partitions, config.degree_negatives, config.seed)
         bases = [parts.buffer.base(partition) for partition in phase.gone]
         fixed = [range(base, base + parts.layout.stride_rows) for base in bases]
@@ -224,12 +270,12 @@ class EmbeddingRun:
     def _train_batch(self, batch: EdgeRows, sampler: NegativeSampler, number: int, fixed: list[range]) -> None:
         parts, config = self._parts, self._config
         shape = 2, -(-len(batch) // config.chunk_size), config.negatives
-        negatives = sampler.draw(shape, batch, (self._epoch, number), parts.buffer.base)
-        draws = partial(generator, config.seed, Draw.DROPOUT, self._epoch, number)
+        negatives = sampler.draw(shape, batch, (self._pass, number), parts.buffer.base)
+        draws = partial(generator, config.seed, Draw.DROPOUT, self._pass, number)
         known = None
-        if parts.known is not None:
+        if self._known is not None:
             rows = np.concatenate([batch.sources, batch.destinations, negatives.reshape(-1)])
-            known = parts.known.of_batch(parts.buffer.places(rows), batch.relations, len(batch))
+            known = self._known.of_batch(parts.buffer.places(rows), batch.relations, len(batch))
         loss = self._step.run(batch, negatives, draws, fixed, known, self._lr_share())
         if not np.isfinite(loss):
             raise TrainingError(
@@ -259,7 +305,16 @@ class EmbeddingRun:
             parts.folder.save_relations(self._relations_file, tensors)
         sums = {name: getattr(self._sums, name) for name in _Sums.__slots__}
         versions = parts.store.record()
-        commit = Commit(self._epoch, self._states_done, sums, versions, self._relations_file, self.history)
+        commit = Commit(
+            self._epoch,
+            self._passes_done,
+            self._states_done,
+            self._edges.dealing.number,
+            sums,
+            versions,
+            self._relations_file,
+            self.history,
+        )
         parts.folder.commit(commit, is_epoch=is_epoch)
         parts.store.committed()
 

@@ -13,6 +13,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.names import Names
 from diskhop.embed_config import EmbedConfig
 from diskhop.errors import ConfigError
+from diskhop.planning.embedding import dealing_of
 from diskhop.training.embed_edges import embedded_nodes
 from diskhop.training.embed_places import Places, node_names, relation_names
 from diskhop.training.embed_reading import OpenRun, open_run
@@ -37,7 +38,8 @@ class WarmStart:
         self.num_kept = int((old_ids >= 0).sum())
         # By place in the new run.
         self._old_places = np.full(num_nodes, -1, np.int64)
-        new, old = Places(dataset, config), Places(self._run.dataset, self._run.config)
+        new = Places(dataset, dealing_of(config, num_nodes))
+        old = Places(self._run.dataset, self._run.dealing)
         for start in range(0, num_nodes, _BLOCK_NODES):
             ids = np.arange(start, min(start + _BLOCK_NODES, num_nodes))
             ids = ids[old_ids[ids] >= 0]

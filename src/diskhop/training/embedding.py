@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,11 @@ from diskhop.budget import Budget, parse_sizes
 from diskhop.dataset.dataset import Dataset
 from diskhop.embed_config import EmbedConfig
 from diskhop.embedding.buffer import PartitionBuffer
-from diskhop.embedding.edges import EdgeBuckets, edges_bytes
-from diskhop.embedding.known import KnownEdges
+from diskhop.embedding.edges import edges_bytes
 from diskhop.embedding.store import PartitionStore
 from diskhop.io.atomic import Injector
 from diskhop.io.engine import open_engine
-from diskhop.planning.embedding import choose_order, layout_of, plan_embedding
+from diskhop.planning.embedding import choose_order, dealing_of, layout_of, plan_embedding
 from diskhop.training.embed_defaults import embed_size, resolve_embed_config
 from diskhop.training.embed_edges import embedded_nodes, read_edge_parts
 from diskhop.training.embed_export import export_embeddings
@@ -98,7 +96,7 @@ def train_embeddings(
             held.enter_context(budget.reserve(name, num_bytes))
         held.enter_context(reproducible(config.threads))
         before_bytes = resident_bytes("VmRSS")
-        edges = read_edge_parts(dataset, config)
+        edges = read_edge_parts(dataset, config, dealing_of(config, layout.num_nodes))
         commit = folder.resume(config, dataset) if resume else None
         moves = engine or open_engine(config.engine).engine
         store = PartitionStore(folder.partitions, layout, moves, commit.partitions if commit else (), injector)
@@ -114,9 +112,6 @@ def train_embeddings(
             folder.start(config, dataset)
         watcher.planned(plan)
         columns = held.enter_context(folder.edges()) if plan.edges_on_disk else None
-        progress = partial(watcher.prepared, "sorting edges into buckets")
-        buckets = EdgeBuckets(layout, edges.num_train, edges.num_relations > 0, edges.train, columns, progress)
-        known = KnownEdges(edges.num_train, edges.num_relations, edges.train) if config.mask_known else None
         buffer = held.enter_context(PartitionBuffer(store, layout, plan.num_slots))
         run = EmbeddingRun(
             Parts(
@@ -125,9 +120,8 @@ def train_embeddings(
                 states=choose_order(config).states,
                 store=store,
                 buffer=buffer,
-                buckets=buckets,
-                known=known,
                 edges=edges,
+                columns=columns,
                 folder=folder,
                 watcher=watcher,
             )
@@ -137,7 +131,7 @@ def train_embeddings(
         else:
             run.restore(commit)
         run.train()
-        tested = {} if edges.test is None else {"test": run.measure(edges.test)}
+        tested = run.test()
     result = {
         **describe_run(dataset, config.model, config.seed),
         "num_nodes": layout.num_nodes,
@@ -148,7 +142,7 @@ def train_embeddings(
         "epochs": run.history,
         "stopped_early": run.has_stopped,
         "metric": "mrr",
-        **tested,
+        **({} if tested is None else {"test": tested}),
     }
     folder.write_result(run.history, result)
     return Embedded(dataset, out, config, result)

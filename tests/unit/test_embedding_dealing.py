@@ -1,0 +1,125 @@
+"""Claims about dealing nodes to partitions anew: all are moved, with what they have learnt, and edges go with them."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diskhop._native import BufferPool, Engine
+from diskhop.embedding.buffer import PartitionBuffer
+from diskhop.embedding.partitions import Dealing, PartitionLayout
+from diskhop.embedding.store import Held, PartitionStore
+from diskhop.errors import ConfigError
+from diskhop.planning.embedding import dealing_of
+from diskhop.training.embed_edges import read_edge_parts
+from tests.embedding import NUM_NODES, embed_config, small_triples
+
+numbers = st.integers(0, 2**64 - 1)
+
+
+@given(num_nodes=st.integers(1, 3000), seed=numbers, number=st.integers(0, 1000))
+def test_every_node_has_a_place_and_every_place_a_node(num_nodes: int, seed: int, number: int) -> None:
+    dealing = Dealing(num_nodes, "random", seed, number)
+    nodes = np.arange(num_nodes)
+    places = dealing.places(nodes)
+    np.testing.assert_array_equal(np.sort(places), nodes)
+    np.testing.assert_array_equal(dealing.nodes(places), nodes)
+    np.testing.assert_array_equal(Dealing(num_nodes, "input", seed, number).places(nodes), nodes)
+
+
+def test_nodes_dealt_anew_meet_others() -> None:
+    """Of 1000 nodes in 8 partitions about an eighth stay, whichever of many dealings they come from."""
+    dealing = Dealing(1000, "random", 0)
+    found = [dealing.anew(number).places(np.arange(1000)) * 8 // 1000 for number in range(20)]
+    for one in range(20):
+        for other in range(one):
+            assert 80 < np.count_nonzero(found[one] == found[other]) < 175
+
+
+def _rows(held: Held, layout: PartitionLayout) -> tuple[np.ndarray, np.ndarray]:
+    values = held.values.view(np.float32).reshape(-1, layout.dim)
+    return values, held.squares.view(np.float32).reshape(-1, layout.state_dim)
+
+
+@pytest.mark.parametrize("num_slots", [2, 3, 4])
+@pytest.mark.parametrize(("num_nodes", "num_partitions", "state_dim"), [(37, 5, 1), (5000, 4, 6), (1, 1, 1)])
+def test_rows_and_their_sums_of_squares_move_together(
+    tmp_path: Path, num_nodes: int, num_partitions: int, state_dim: int, num_slots: int
+) -> None:
+    layout = PartitionLayout(num_nodes, num_partitions, 6, state_dim)
+    store = PartitionStore(tmp_path / "partitions", layout, Engine("threads", 4))
+    store.create()
+    before, after = Dealing(num_nodes, "random", 3, 1), Dealing(num_nodes, "random", 3, 2)
+    squares_bytes = layout.partition_bytes - layout.values_bytes
+    held = Held(BufferPool(0).take(layout.values_bytes), BufferPool(0).take(squares_bytes))
+    values, squares = _rows(held, layout)
+
+    def nodes_of(dealing: Dealing, partition: int) -> np.ndarray:
+        return dealing.nodes(np.arange(layout.start(partition), layout.start(partition + 1)))
+
+    for partition in range(num_partitions):
+        nodes = nodes_of(before, partition)
+        values[:], squares[:] = 0, 0
+        values[: len(nodes)], squares[: len(nodes)] = 1 + nodes[:, None], -1 - nodes[:, None]
+        store.write(partition, held)
+    store.committed()
+    kept = store.record()
+    with PartitionBuffer(store, layout, num_slots) as buffer:
+        buffer.load(range(min(num_slots, num_partitions)))
+        buffer.flush()
+        store.committed()
+        kept = store.record()
+        buffer.deal(lambda places: after.places(before.nodes(places)))
+    for partition in range(num_partitions):
+        nodes = nodes_of(after, partition)
+        store.read(partition, held)
+        expected = np.zeros(layout.stride_rows)
+        expected[: len(nodes)] = 1 + nodes
+        np.testing.assert_array_equal(values, np.tile(expected[:, None], (1, layout.dim)))
+        np.testing.assert_array_equal(squares, np.tile(-expected[:, None], (1, state_dim)))
+        store.read(partition, held, kept[partition])  # what is committed is still there
+        np.testing.assert_array_equal(np.sort(values[: len(nodes_of(before, partition)), 0]),
+                                      np.sort(1 + nodes_of(before, partition)))  # fmt: skip
+
+
+@pytest.mark.parametrize("num_shares", [1, 2, 5])
+def test_shares_of_an_epoch_have_every_edge_once(tmp_path: Path, num_shares: int) -> None:
+    dataset, config = small_triples(tmp_path), embed_config()
+    parts = read_edge_parts(dataset, config, dealing_of(config, NUM_NODES, 4))
+    expected = sorted(tuple(row) for row in dataset.triples("train").tolist())
+
+    def share(epoch: int, number: int) -> list[tuple[int, ...]]:
+        blocks, num_edges = parts.train_share(epoch, number, num_shares)
+        found = []
+        for sources, relations, destinations in blocks():
+            assert relations is not None
+            found += list(zip(parts.dealing.nodes(sources), relations, parts.dealing.nodes(destinations), strict=True))
+        assert len(found) == num_edges
+        return found
+
+    for epoch in (0, 1):
+        assert sorted(chain.from_iterable(share(epoch, number) for number in range(num_shares))) == expected
+    if num_shares > 1:
+        assert sorted(share(0, 0)) != sorted(share(1, 0))
+
+
+def test_measured_edges_are_the_same_wherever_nodes_are(tmp_path: Path) -> None:
+    dataset, config = small_triples(tmp_path), embed_config()
+    first = dealing_of(config, NUM_NODES)
+    parts = read_edge_parts(dataset, config, first)
+    moved = parts.dealt(first.anew(7))
+    assert parts.test is not None
+    assert moved.test is not None
+    np.testing.assert_array_equal(moved.dealing.nodes(moved.test.sources), first.nodes(parts.test.sources))
+    np.testing.assert_array_equal(moved.dealing.nodes(moved.test.destinations), first.nodes(parts.test.destinations))
+    assert moved.test.total == parts.test.total
+
+
+def test_what_is_assigned_by_input_is_not_dealt() -> None:
+    with pytest.raises(ConfigError, match="--repartitions deals nodes at random: leave it out"):
+        embed_config(repartitions=1, assignment="input")
