@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,9 +94,9 @@ def test_shares_of_an_epoch_have_every_edge_once(tmp_path: Path, num_shares: int
     parts = read_edge_parts(dataset, config, dealing_of(config, NUM_NODES, 4))
     expected = sorted(tuple(row) for row in dataset.triples("train").tolist())
 
-    def share(epoch: int, number: int) -> list[tuple[int, ...]]:
+    def share(epoch: int, number: int) -> list[tuple[Any, ...]]:
         blocks, num_edges = parts.train_share(epoch, number, num_shares)
-        found = []
+        found: list[tuple[Any, ...]] = []
         for sources, relations, destinations in blocks():
             assert relations is not None
             found += list(zip(parts.dealing.nodes(sources), relations, parts.dealing.nodes(destinations), strict=True))
