@@ -92,7 +92,9 @@ def test_rows_and_their_sums_of_squares_move_together(
 def test_shares_of_an_epoch_have_every_edge_once(tmp_path: Path, num_shares: int) -> None:
     dataset, config = small_triples(tmp_path), embed_config()
     parts = read_edge_parts(dataset, config, dealing_of(config, NUM_NODES, 4))
-    expected = sorted(tuple(row) for row in dataset.triples("train").tolist())
+    triples = dataset.triples("train")
+    assert triples is not None
+    expected = sorted(tuple(row) for row in triples.tolist())
 
     def share(epoch: int, number: int) -> list[tuple[Any, ...]]:
         blocks, num_edges = parts.train_share(epoch, number, num_shares)
