@@ -27,7 +27,7 @@ _EDGES_AT_ONCE, _NODES_AT_ONCE = 512, 1024
 _OWN_AT_ONCE = 64
 # Of a group: each known answer, while they are sorted; an edge's keys, numbers and standings.
 _ANSWER_BYTES, _EDGE_BYTES = 32, 128
-_SCORES_BYTES = _EDGES_AT_ONCE * _NODES_AT_ONCE * (4 + 1 + 1)
+_SCORES_BYTES = _EDGES_AT_ONCE * _NODES_AT_ONCE * (4 + 4)
 _GROUPS_SHARE = 8
 
 
@@ -251,13 +251,14 @@ def _rank_group(
     own = _own_scores(reader, queries, ends[len(edges) :])
     parts = [slice(start, start + _EDGES_AT_ONCE) for start in range(0, len(edges), _EDGES_AT_ONCE)]
     standings = Standings.of_none(len(edges))
-    memory = torch.empty(_EDGES_AT_ONCE * _NODES_AT_ONCE)
+    # Allocated once: what comes and goes by the megabyte leaves holes that nothing fits in.
+    memory, scratch = torch.empty(2, _EDGES_AT_ONCE * _NODES_AT_ONCE)
     for places, values in pieces:
         for part in parts:
             asking = queries[part]
             scores = memory[: len(asking) * len(places)].view(len(asking), len(places))
             kind.matrix(asking, values, scores)
-            standings.add(part, scores, own[part], left_out.mask(scores, part, places))
+            standings.add(part, scores, own[part], left_out.mask(scores, part, places), scratch)
     return standings
 
 

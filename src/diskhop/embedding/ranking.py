@@ -33,10 +33,14 @@ class Standings:
         """Before any candidate."""
         return Standings(*(torch.zeros(num_edges, dtype=torch.int64) for _ in range(3)))
 
-    def add(self, rows: slice, scores: Tensor, own: Tensor, num_left_out: Tensor) -> None:
-        """Count more candidates of some edges: scores (edges, candidates), own (edges); num_left_out: that are -inf."""
-        self.above[rows] += (scores > own[:, None]).sum(1)
-        self.ties[rows] += (scores == own[:, None]).sum(1)
+    def add(self, rows: slice, scores: Tensor, own: Tensor, num_left_out: Tensor, scratch: Tensor) -> None:
+        """Count more candidates of some edges: scores (edges, candidates), own (edges); num_left_out: that are -inf.
+
+        scratch: float32, as large as scores at least; sums of ones in it are exact, and sums of booleans copy them.
+        """
+        ones = scratch[: scores.numel()].view(scores.shape)
+        self.above[rows] += torch.gt(scores, own[:, None], out=ones).sum(1).long()
+        self.ties[rows] += torch.eq(scores, own[:, None], out=ones).sum(1).long()
         self.candidates[rows] += scores.shape[1] - num_left_out
 
 

@@ -18,7 +18,7 @@ from diskhop.embedding.evaluation import KnownEdgeBlocks, MeasuredEdges
 from diskhop.embedding.partitions import Dealing, step_seed
 from diskhop.errors import ConfigError, FormatError, ReadError
 
-_BLOCK_EDGES = 1 << 18
+_BLOCK_EDGES = 1 << 16
 _TRAIN, _VALID, _TEST = range(3)
 
 Block = tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64]]
