@@ -42,7 +42,7 @@ test: $(STAMP) ## the tests; under 10 minutes on 2 cores
 
 test-all: $(STAMP) ## every test, the slow ones and the thread sanitizer included
 	sh tools/native_tests.sh thread
-	$(PYTEST)
+	$(PYTEST) --hypothesis-profile thorough
 
 demo: $(STAMP) ## make a graph with 1 GB of features and train on it from disk
 	$(BIN)/python examples/demo.py

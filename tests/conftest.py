@@ -11,7 +11,8 @@ import pytest
 from hypothesis import settings
 
 # Two tests at a time, each slows the other: how long an example takes says nothing.
-settings.register_profile("house", deadline=None)
+settings.register_profile("house", deadline=None, max_examples=60)
+settings.register_profile("thorough", deadline=None)
 settings.load_profile("house")
 
 

@@ -71,7 +71,7 @@ def test_scores_that_do_not_count_are_masked(
 
 
 @needs_products
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(
     score=st.sampled_from(["dot", "distmult", "complex"]),
     num_edges=st.integers(1, 70),

@@ -130,9 +130,9 @@ def test_every_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
     meaning = {*range(4096)}
     for start, length in zip(starts[:-1], records, strict=True):
         meaning |= {*range(start, start + length)}
-    # Every bit where most of the words are, then one bit of every seventh byte, padding included.
+    # Every bit where most of the words are, then one bit of every nineteenth byte, padding included.
     flips = [(place, bit) for start in starts[:-1] for place in range(start, start + 72) for bit in range(8)]
-    flips += [(place, place % 8) for place in range(0, len(intact), 7)]
+    flips += [(place, place % 8) for place in range(0, len(intact), 19)]
     engine, pool = threads_engine(), BufferPool(1 << 24)
     for place, bit in flips:
         damaged = bytearray(intact)
