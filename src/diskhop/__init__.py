@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from diskhop.loader import NeighborLoader
     from diskhop.propagation.propagate import propagate
     from diskhop.propagation.spec import PropagationSpec
+    from diskhop.report import write_report
     from diskhop.training import complete, embed, evaluate_run, export_embeddings, neighbors, pack, score, train
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ __all__ = [
     "propagate",
     "score",
     "train",
+    "write_report",
 ]
 
 # Loaded when first asked for, since they bring PyTorch or DuckDB: importing a graph should not take seconds to start.
@@ -52,6 +54,7 @@ _LAZY = {
     "propagate": "diskhop.propagation.propagate",
     "score": "diskhop.training",
     "train": "diskhop.training",
+    "write_report": "diskhop.report",
 }
 
 

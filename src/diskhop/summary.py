@@ -103,15 +103,16 @@ def summarize(result: Mapping[str, Any], out: Path | None) -> list[tuple[str, st
 
 def summarize_ranking(part: str, found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Name and text of each line: ranks of a part's edges, and the protocol that they go by."""
-    protocol = found["protocol"]
     hits = ", ".join(f"{found[f'hits_at_{k}']:.3f} at {k}" for k in (1, 3, 10))
     ranks = f"MRR {found['mrr']:.4f}, mean rank {found['mean_rank']:.1f}, hits {hits}, AUC {found['auc']:.4f}"
+    return [(part, ranks), ("protocol", describe_protocol(found["protocol"]))]
+
+
+def describe_protocol(protocol: Mapping[str, Any]) -> str:
+    """How edges were ranked, in a line: figures with different ones are not to be compared."""
     candidates = f"{'filtered' if protocol['filtered'] else 'raw'}, {protocol['candidates']} candidates"
     sides = "both sides" if protocol["sides"] == "both" else f"the {protocol['sides']}"
-    return [
-        (part, ranks),
-        ("protocol", f"{protocol['edges']} edges, {sides}, {candidates}, ties {protocol['ties']}"),
-    ]
+    return f"{protocol['edges']} edges, {sides}, {candidates}, ties {protocol['ties']}"
 
 
 def summarize_embedding(result: Mapping[str, Any], out: Path) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "diskhop"
 
 # A module belongs to the layer of the longest prefix that matches its dotted name below diskhop.
 LAYERS = {
-    0: ["errors", "config", "embed_config", "counters", "budget", "plan"],
+    0: ["errors", "config", "embed_config", "counters", "budget", "plan", "run_files"],
     1: ["_native", "io", "tasks", "workers", "channels"],
     2: ["protocols", "policies", "dataset", "sampled_record", "trace"],
     3: ["sampling", "features", "propagation", "device"],

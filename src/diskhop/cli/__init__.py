@@ -15,6 +15,7 @@ import diskhop.cli.embeddings
 import diskhop.cli.export
 import diskhop.cli.generate
 import diskhop.cli.propagate
+import diskhop.cli.report
 import diskhop.cli.train  # noqa: F401
 from diskhop.cli.app import main, run
 

@@ -38,6 +38,7 @@ from diskhop.training.embed_edges import EdgeParts
 from diskhop.training.embed_evaluation import evaluate_by
 from diskhop.training.embed_folder import Commit, EmbedFolder
 from diskhop.training.embed_warm_start import WarmStart
+from diskhop.training.memory_log import MemoryLog
 from diskhop.training.watch import Progress, Watcher
 
 
@@ -75,6 +76,7 @@ class Parts:
     edges: EdgeParts
     columns: Path | None
     folder: EmbedFolder
+    memory: MemoryLog
     watcher: Watcher
 
 
@@ -249,6 +251,7 @@ class EmbeddingRun:
         if self._edges.valid is not None and is_due:
             measured = self._measure(self._edges.valid)
             record |= {"valid": measured["mrr"], "validation": measured}
+        record["memory"] = parts.memory.take()
         self.history.append(record)
         self._commit(is_epoch=True)
         parts.watcher.epoch_done(record)

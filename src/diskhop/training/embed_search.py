@@ -19,9 +19,9 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.embed_config import EmbedConfig
 from diskhop.embedding.scores import SCORES
 from diskhop.errors import ConfigError, TrainingError
+from diskhop.run_files import CONFIG_FILE, RESULT_FILE
 from diskhop.training.embed_defaults import resolve_embed_config
 from diskhop.training.embedding import embed
-from diskhop.training.run_folder import CONFIG_FILE, RESULT_FILE
 from diskhop.training.run_source import find_run_source
 from diskhop.training.watch import Watcher
 

@@ -24,6 +24,7 @@ from diskhop.training.embed_folder import EmbedFolder
 from diskhop.training.embed_reading import open_run
 from diskhop.training.embed_run import EmbeddingRun, Parts
 from diskhop.training.embed_warm_start import WarmStart
+from diskhop.training.memory_log import MemoryLog
 from diskhop.training.process import describe_run, measure_memory, reproducible, resident_bytes
 from diskhop.training.run_folder import require_new_folder
 from diskhop.training.run_source import find_run_source
@@ -110,8 +111,10 @@ def train_embeddings(
             store.require_room(kept_bytes)
         if not resume:
             folder.start(config, dataset)
+        folder.write_plan(plan)
         watcher.planned(plan)
         columns = held.enter_context(folder.edges()) if plan.edges_on_disk else None
+        memory = held.enter_context(MemoryLog())
         buffer = held.enter_context(PartitionBuffer(store, layout, plan.num_slots))
         run = EmbeddingRun(
             Parts(
@@ -123,6 +126,7 @@ def train_embeddings(
                 edges=edges,
                 columns=columns,
                 folder=folder,
+                memory=memory,
                 watcher=watcher,
             )
         )

@@ -20,6 +20,7 @@ from diskhop.io.atomic import Injector
 from diskhop.protocols import Purpose
 from diskhop.training.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
 from diskhop.training.hops import prepare_hops
+from diskhop.training.memory_log import MemoryLog
 from diskhop.training.metrics import require_measurable, require_metric
 from diskhop.training.process import describe_run, measure_memory, reproducible, resident_bytes
 from diskhop.training.run_folder import RunFolder, require_new_folder
@@ -94,15 +95,18 @@ def train_node_classifier(
             state = TrainingState(0, trainer.parameters(), {}, trainer.parameters(), None, 0)
         else:
             _restore(trainer, state, out)
+        if run is not None:
+            run.write_plan(plan)
         watcher.planned(plan)
 
-        with prepared.open(trainer.model) as feed:
+        with MemoryLog() as memory, prepared.open(trainer.model) as feed:
             while state.epoch < config.epochs and not _is_out_of_patience(state, config):
                 record = trainer.train_pass(feed, state.epoch)
                 is_due = (state.epoch + 1) % config.eval_every == 0 or state.epoch + 1 == config.epochs
                 if seeds.valid is not None and is_due:
                     measured = trainer.evaluate(feed, Purpose.VALID, state.epoch)
                     record["valid"], record["validation"] = measured
+                record["memory"] = memory.take()
                 state = _advance(state, trainer, record)
                 if run is not None:
                     run.commit(state)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
 import torch
 
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import TrainingError
+from diskhop.io.memory import default_threads
 
 
 @contextmanager
@@ -50,6 +53,21 @@ def describe_run(dataset: Dataset, model: str, seed: int) -> dict[str, Any]:
         "dataset_hash": dataset.hash,
         "model": model,
         "seed": seed,
+    }
+
+
+def describe_machine() -> dict[str, Any]:
+    """The machine and the versions that figures depend on."""
+    info = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    names = [line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")]
+    return {
+        "processor": names[0] if names else platform.machine(),
+        "cores": default_threads(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "diskhop": _version(),
     }
 
 

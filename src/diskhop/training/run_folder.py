@@ -1,8 +1,8 @@
-"""The RUN folder: config.toml, metrics.jsonl, checkpoint.safetensors, model.safetensors, result.json.
+"""The RUN folder: config.toml, plan.json, metrics.jsonl, checkpoint.safetensors, model.safetensors, result.json.
 
-config.toml is there before the first batch. checkpoint.safetensors is replaced after every epoch and is the truth:
-metrics.jsonl, to which a line is added without waiting for the disk, is written anew from it on resuming and at the
-end. model.safetensors (the best model) and result.json end a run.
+config.toml is there before the first batch, and plan.json, with the machine. checkpoint.safetensors is replaced after
+every epoch and is the truth: metrics.jsonl, to which a line is added without waiting for the disk, is written anew from
+it on resuming and at the end. model.safetensors (the best model) and result.json end a run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.embed_config import EmbedConfig
 from diskhop.errors import ConfigError, DestinationError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, write_file
+from diskhop.plan import AnyPlan
+from diskhop.run_files import CONFIG_FILE, METRICS_FILE, PLAN_FILE, RESULT_FILE
 from diskhop.training.checkpoint import TrainingState, load_state, save_state, save_tensors
-
-CONFIG_FILE = "config.toml"
-RESULT_FILE = "result.json"
+from diskhop.training.process import describe_machine
 
 
 class AnyRunFolder:
@@ -42,15 +42,20 @@ class AnyRunFolder:
         content = dump_config(config, str(dataset.path.resolve()), dataset.hash)
         write_file(self.config_path, content.encode(), self._injector)
 
+    def write_plan(self, plan: AnyPlan) -> None:
+        """Write what will run, and on which machine."""
+        content = {"plan": plan.to_dict(), "machine": describe_machine()}
+        write_file(self.path / PLAN_FILE, (json.dumps(content, indent=1) + "\n").encode(), self._injector)
+
     def add_metrics(self, record: Mapping[str, Any]) -> None:
         """Add an epoch's line, without waiting for the disk."""
-        metrics = self.path / "metrics.jsonl"
+        metrics = self.path / METRICS_FILE
         with destination_errors(metrics), metrics.open("a", encoding="utf-8") as file:
             file.write(_to_line(record))
 
     def write_metrics(self, history: Sequence[Mapping[str, Any]]) -> None:
         """Write all lines anew."""
-        write_file(self.path / "metrics.jsonl", "".join(map(_to_line, history)).encode(), self._injector)
+        write_file(self.path / METRICS_FILE, "".join(map(_to_line, history)).encode(), self._injector)
 
     def write_result(self, history: Sequence[Mapping[str, Any]], result: Mapping[str, Any]) -> None:
         """Write what was found; nothing is added after it."""

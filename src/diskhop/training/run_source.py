@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from diskhop.config import KINDS, SavedRun, load_config
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
-from diskhop.training.run_folder import CONFIG_FILE, require_same_dataset
+from diskhop.run_files import CONFIG_FILE
+from diskhop.training.run_folder import require_same_dataset
 
 
 class RunSource(NamedTuple):

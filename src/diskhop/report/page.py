@@ -1,0 +1,141 @@
+"""Runs as one page of HTML that needs nothing else: no network, no other file."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from diskhop.budget import format_bytes
+from diskhop.errors import ConfigError, DiskhopError
+from diskhop.io.atomic import require_parent, write_file
+from diskhop.report.figures import Figure, course_figures, map_figure, run_figures, time_figure
+from diskhop.report.records import RunRecord, read_run
+
+_MAP_NODES = 2000
+
+
+def write_report(runs: Sequence[Path | str], out: Path | str | None = None) -> Path:
+    """Write a page that shows runs, beside each other where they can be; return where it is.
+
+    runs: folders of runs, also of such as go on or were killed. out: by default report.html in the folder of the one
+    run, or here. Raises ConfigError for a folder without a run, DestinationError.
+    """
+    if not runs:
+        raise ConfigError("a report is of at least one run; name its folder")
+    records = [read_run(run) for run in runs]
+    path = Path(out) if out is not None else (records[0].path if len(records) == 1 else Path()) / "report.html"
+    if path.suffix != ".html":
+        raise ConfigError(f"{path}: a report is an .html file; name one")
+    require_parent(path)
+    write_file(path, render(records).encode())
+    return path
+
+
+def render(records: Sequence[RunRecord]) -> str:
+    """The page of some runs."""
+    names = _names(records)
+    environment = Environment(
+        loader=PackageLoader("diskhop.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["bytes"] = format_bytes
+    environment.filters["json"] = _script_json
+    compared = time_figure(records, names)
+    courses = course_figures(records, names) + ([] if compared is None else [compared])
+    return environment.get_template("page.html").render(
+        title=", ".join(names),
+        overview=[_overview(record, name) for record, name in zip(records, names, strict=True)],
+        courses=courses,
+        runs=[_details(record, name) for record, name in zip(records, names, strict=True)],
+        plotly=_plotly(),
+    )
+
+
+def _names(records: Sequence[RunRecord]) -> list[str]:
+    """Folders' names, with as much of what is before them as tells them apart."""
+    paths = [record.path.resolve() for record in records]
+    depth = 1
+    while depth < max(len(path.parts) for path in paths):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(set(paths)):
+            return names
+        depth += 1
+    return [str(path) for path in paths]
+
+
+def _overview(record: RunRecord, name: str) -> dict[str, str]:
+    """A run's line in the table at the top."""
+    wanted, done = record.config["epochs"], len(record.epochs)
+    state = f"{done} of {wanted} epochs" + ("" if record.result else ", not done")
+    if record.result and record.result.get("stopped_early"):
+        state += ", stopped early"
+    seconds = sum(epoch["seconds"] for epoch in record.epochs)
+    test = "" if record.test is None else f"{record.test[1]:.4f} {record.test[0]}"
+    valid = "" if record.best_valid is None else f"{record.best_valid:.4f} {record.valid_metric}"
+    peak = format_bytes(record.result["peak_rss_bytes"]) if record.result else ""
+    return {
+        "run": name,
+        "dataset": record.dataset,
+        "model": str(record.config["model"]),
+        "epochs": state,
+        "time": f"{seconds:.1f} s" + (f", {seconds / done:.2f} s an epoch" if done else ""),
+        "best validation": valid,
+        "test": test,
+        "peak memory": peak,
+    }
+
+
+def _details(record: RunRecord, name: str) -> dict[str, Any]:
+    plan = record.plan or {}
+    drawn, note = _map(record)
+    return {
+        "name": name,
+        "figures": run_figures(record) + drawn,
+        "note": note,
+        "reasons": list(plan.get("reasons", [])),
+        "reserved": {what: num_bytes for what, num_bytes in plan.get("reserved", {}).items() if num_bytes},
+        "memory_bytes": plan.get("memory_bytes", record.config["memory_bytes"]),
+        "preparation": (record.result or {}).get("preparation", []),
+        "config": _shown(record.config),
+        "machine": _shown(record.machine or {}),
+    }
+
+
+def _map(record: RunRecord) -> tuple[list[Figure], str]:
+    """A map of embeddings, where there are some and their dataset is still there; else why there is none."""
+    if not record.is_embedding:
+        return [], ""
+    from diskhop.training.embed_map import make_map  # brings PyTorch, which other reports do without
+
+    try:
+        found = make_map(record.path, nodes=_MAP_NODES)
+    except DiskhopError as error:
+        return [], f"No map of the embeddings: {error}."
+    return [map_figure(found.title, found.axes.tolist(), found.names, found.colors.of_nodes)], ""
+
+
+def _shown(facts: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: format_bytes(fact) if name.endswith("_bytes") and isinstance(fact, int) else str(fact)
+        for name, fact in facts.items()
+    }
+
+
+def _script_json(figure: Figure) -> str:
+    """JSON that may stand in a script element, whatever names are in it."""
+    text = json.dumps({"data": figure.data, "layout": figure.layout}, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+@cache
+def _plotly() -> str:
+    """plotly.js, which browsers unpack: a page then has 2 MB and not 5."""
+    source = files("plotly") / "package_data" / "plotly.min.js"
+    return base64.b64encode(gzip.compress(source.read_bytes(), mtime=0)).decode()
