@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from diskhop.budget import format_bytes
 from diskhop.config import TrainConfig
 from diskhop.embed_config import EmbedConfig
 from diskhop.plan import AnyPlan
 from diskhop.stages import StageProgress
+from diskhop.training.process import resident_bytes
 from diskhop.training.watch import Progress as RunProgress
 from diskhop.training.watch import Watcher
 
@@ -31,6 +34,7 @@ class TerminalWatcher(Watcher):
         self._task: TaskID | None = None
         self._num_epochs = 1
         self._reasons: list[str] = []
+        self._memory_bytes = 0
 
     def __enter__(self) -> TerminalWatcher:
         return self
@@ -48,6 +52,7 @@ class TerminalWatcher(Watcher):
     def planned(self, plan: AnyPlan) -> None:
         """See Watcher. Only now: what cannot be planned ends with one line, and nothing before it."""
         self._print([*self._reasons, *plan.reasons])
+        self._memory_bytes = plan.memory_bytes
 
     def announced(self, text: str) -> None:
         """See Watcher."""
@@ -62,15 +67,29 @@ class TerminalWatcher(Watcher):
         if self._task is None:
             self._bars.start()
             self._task = self._bars.add_task("", status="")
-        loss = "" if progress.loss is None else f"loss {progress.loss:.4f}  "
-        left = "" if progress.seconds_left is None else f"{max(0, progress.seconds_left):.0f} s left"
         self._bars.update(
             self._task,
             description=f"epoch {progress.epoch}/{progress.num_epochs} {progress.stage}",
             completed=progress.batch,
             total=progress.num_batches,
-            status=loss + left,
+            status="  ".join(self._status(progress)),
         )
+
+    def _status(self, progress: RunProgress) -> Iterator[str]:
+        """What is told beside the bar."""
+        if progress.loss is not None:
+            yield f"loss {progress.loss:.4f}"
+        yield (
+            f"{progress.rate:,.0f} {progress.unit}/s"
+            if progress.rate >= 10
+            else f"{progress.rate:.1f} {progress.unit}/s"
+        )
+        yield f"waiting {progress.stall_share:.0%}"
+        if progress.hit_rate is not None:
+            yield f"hits {progress.hit_rate:.0%}"
+        yield f"{format_bytes(resident_bytes('VmRSS'))} resident, budget {format_bytes(self._memory_bytes)}"
+        if progress.seconds_left is not None:
+            yield f"{max(0, progress.seconds_left):.0f} s left"
 
     def epoch_done(self, record: dict[str, Any]) -> None:
         """See Watcher."""

@@ -118,7 +118,8 @@ def _map(record: RunRecord) -> tuple[list[Figure], str]:
         found = make_map(record.path, nodes=_MAP_NODES)
     except DiskhopError as error:
         return [], f"No map of the embeddings: {error}."
-    return [map_figure(found.title, found.axes.tolist(), found.names, found.colors.of_nodes)], ""
+    title = f"{found.title}; dark nodes have few edges, bright ones many"
+    return [map_figure(title, found.axes.tolist(), found.names, found.colors.of_nodes)], ""
 
 
 def _shown(facts: Mapping[str, Any]) -> dict[str, str]:

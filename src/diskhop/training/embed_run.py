@@ -98,6 +98,7 @@ class EmbeddingRun:
         self._epoch, self._passes_done, self._states_done, self._sums = 0, 0, 0, _Sums()
         self._relations_file = 0
         self._first_epoch, self._begun = 0, time.perf_counter()
+        self._since = self._counters()
         self.history: list[dict[str, Any]] = []
 
     def initialise(self, warm_start: WarmStart | None) -> None:
@@ -176,10 +177,10 @@ class EmbeddingRun:
             return
         self._buckets = self._known = None
         if config.deals and dealing.number != self._pass:
-            counted = self._counters()
+            self._since = self._counters()
             dealt = dealing.anew(self._pass)
             parts.buffer.deal(lambda places: dealt.places(dealing.nodes(places)))
-            self._count(counted)
+            self._count()
             self._edges = self._edges.dealt(dealt)
             self._commit(is_epoch=False)
         edges, has_relations = self._edges, self._edges.num_relations > 0
@@ -193,7 +194,7 @@ class EmbeddingRun:
         parts, config = self._parts, self._config
         states = states_of_epoch(parts.states, self._pass, config.seed)
         phases = _phases(states)
-        counted = self._counters()
+        self._since = self._counters()
         parts.buffer.load(states[self._states_done])
         for number in range(self._states_done, len(states)):
             next_state = states[number + 1] if number + 1 < len(states) else states[number]
@@ -213,24 +214,24 @@ class EmbeddingRun:
             if config.commit_states and not is_last and (number + 1) % config.commit_states == 0:
                 self._states_done = number + 1
                 parts.buffer.flush()
-                counted = self._count(counted)
+                self._count()
                 self._commit(is_epoch=False)
         parts.buffer.flush()
-        self._count(counted)
+        self._count()
 
     def _counters(self) -> tuple[float, float, int, int]:
         """Seconds, of them stalled, partitions read and written, since anything began."""
         store = self._parts.store
         return time.perf_counter(), self._parts.buffer.stall_seconds, store.partitions_read, store.partitions_written
 
-    def _count(self, since: tuple[float, float, int, int]) -> tuple[float, float, int, int]:
-        """Add what was counted since then to the epoch's sums; what is counted now."""
-        now, sums = self._counters(), self._sums
+    def _count(self) -> None:
+        """Add what was counted since the last time to the epoch's sums."""
+        since, now, sums = self._since, self._counters(), self._sums
         sums.seconds += now[0] - since[0]
         sums.stall_seconds += now[1] - since[1]
         sums.partitions_read += now[2] - since[2]
         sums.partitions_written += now[3] - since[3]
-        return now
+        self._since = now
 
     def _finish_epoch(self) -> None:
         parts, config, sums = self._parts, self._config, self._sums
@@ -326,6 +327,8 @@ class EmbeddingRun:
         done = self._epoch - self._first_epoch + self._sums.edges / num_edges
         seconds = time.perf_counter() - self._begun
         seconds_left = seconds * (num_epochs - self._first_epoch - done) / done if seconds > 1 else None
+        now, since = self._counters(), self._since
+        epoch_seconds = self._sums.seconds + now[0] - since[0]
         self._parts.watcher.progressed(
             Progress(
                 stage="train",
@@ -335,6 +338,10 @@ class EmbeddingRun:
                 num_batches=num_edges,
                 loss=loss,
                 seconds_left=seconds_left,
+                rate=self._sums.edges / epoch_seconds,
+                unit="edges",
+                stall_share=(self._sums.stall_seconds + now[1] - since[1]) / epoch_seconds,
+                hit_rate=None,
             )
         )
 

@@ -58,7 +58,7 @@ class NodeTrainer:
                 loss_sum += loss * len(batch.nodes)
                 num_nodes += len(batch.nodes)
                 del batch  # The plan counts on it: a batch that is held while the next comes is one more than reserved.
-                self._report("train", epoch, passed.num_batches, batches, loss)
+                self._report("train", epoch, passed, batches, loss)
         return {"epoch": epoch, "loss": loss_sum / num_nodes, **passed.record()}
 
     @torch.no_grad()
@@ -72,7 +72,7 @@ class NodeTrainer:
                 with passed.computing(batch):
                     metric.update(feed.forward(self.model, batch).numpy(), self._labels[batch.nodes])
                 del batch  # As in training.
-                self._report(purpose.name.lower(), epoch, passed.num_batches, batches, None)
+                self._report(purpose.name.lower(), epoch, passed, batches, None)
         return metric.value(), passed.record()
 
     def parameters(self) -> dict[str, Tensor]:
@@ -102,7 +102,8 @@ class NodeTrainer:
         is_known = ~labels.isnan()
         return functional.binary_cross_entropy_with_logits(scores[is_known], labels[is_known])
 
-    def _report(self, stage: str, epoch: int, batch: int, batches: Batches, loss: float | None) -> None:
+    def _report(self, stage: str, epoch: int, passed: _Pass, batches: Batches, loss: float | None) -> None:
+        batch = passed.num_batches
         num_epochs = self._config.epochs
         if self._first_epoch is None:
             self._first_epoch, self._started = epoch, time.perf_counter()
@@ -118,6 +119,7 @@ class NodeTrainer:
                 num_batches=len(batches),
                 loss=loss,
                 seconds_left=seconds_left,
+                **passed.rates(),
             )
         )
 
@@ -147,6 +149,17 @@ class _Pass:
 
     def __exit__(self, *_: object) -> None:
         self._compute_seconds += time.perf_counter() - self._computing_since
+
+    def rates(self) -> dict[str, Any]:
+        """By the names of Progress."""
+        seconds, counts = time.perf_counter() - self._started, self._counts
+        in_memory = counts.rows_hit + counts.rows_shared
+        return {
+            "rate": self.num_batches / seconds,
+            "unit": "batches",
+            "stall_share": self._stall_seconds / seconds,
+            "hit_rate": in_memory / counts.rows_requested if counts.rows_requested else None,
+        }
 
     def record(self) -> dict[str, Any]:
         """By the names of result.json."""

@@ -15,7 +15,9 @@ class Progress:
     """Where a run is, after a batch.
 
     stage: train, valid or test. epoch: counted from 0; of at most num_epochs. batch: done, of num_batches of this pass.
-    loss: of the batch, in training. seconds_left: until the last epoch is done; None: nothing to go by yet.
+    loss: of the batch, in training. seconds_left: until the last epoch is done; None: nothing to go by yet. rate: of
+    this pass so far, a second, of `unit`; stall_share: of its time, waited for data; hit_rate: of the rows that it
+    asked for those from memory, None where it asks for none.
     """
 
     stage: str
@@ -25,6 +27,10 @@ class Progress:
     num_batches: int
     loss: float | None
     seconds_left: float | None
+    rate: float
+    unit: str
+    stall_share: float
+    hit_rate: float | None
 
 
 class Watcher:

@@ -1,0 +1,50 @@
+"""What a run shows while it goes on: how fast it is, what it waits for, what memory it has."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from diskhop.terminal import TerminalWatcher
+from diskhop.training.watch import Progress
+
+PROGRESS = Progress(
+    stage="train", epoch=1, num_epochs=3, batch=4, num_batches=10, loss=0.25, seconds_left=12.4, rate=3.26,
+    unit="batches", stall_share=0.04, hit_rate=0.5,
+)  # fmt: skip
+
+
+def shown(progress: Progress, *, is_terminal: bool = True) -> str:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=is_terminal, width=200, no_color=True)
+    with TerminalWatcher(console) as watcher:
+        watcher.progressed(progress)
+    return out.getvalue()
+
+
+def test_a_batch_shows_rate_waiting_hits_and_memory() -> None:
+    line = shown(PROGRESS)
+    for text in ("epoch 1/3 train", "loss 0.2500", "3.3 batches/s", "waiting 4%", "hits 50%", "resident", "12 s left"):
+        assert text in line
+
+
+@pytest.mark.parametrize(
+    ("change", "there", "missing"),
+    [
+        ({"hit_rate": None}, "waiting 4%", "hits"),
+        ({"loss": None}, "3.3 batches/s", "loss"),
+        ({"seconds_left": None}, "resident", "left"),
+        ({"rate": 120_345.6, "unit": "edges"}, "120,346 edges/s", "batches"),
+    ],
+)
+def test_what_there_is_not_is_not_shown(change: dict[str, object], there: str, missing: str) -> None:
+    line = shown(replace(PROGRESS, **change))  # type: ignore[arg-type]
+    assert there in line
+    assert missing not in line
+
+
+def test_off_a_terminal_nothing_moves() -> None:
+    assert shown(PROGRESS, is_terminal=False) == ""
