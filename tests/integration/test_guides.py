@@ -39,3 +39,14 @@ def test_python_blocks_run(page: Path, folder: Path, monkeypatch: pytest.MonkeyP
     names: dict[str, object] = {"model": lambda x, edge_index: x}
     for block in blocks:
         exec(compile(block, str(page), "exec"), names)
+
+
+def test_messages_that_are_explained_are_said() -> None:
+    """What stands in the first column of the troubleshooting guide is in the source, in one string or the next."""
+    guide = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text()
+    messages = re.findall(r"^\| `([^`]+)` \|", guide, re.M)
+    assert len(messages) > 15
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "native").rglob("*.[ch]pp")]
+    # Strings that follow each other are one.
+    said = "\n".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text()) for path in sources)
+    assert [message for message in messages if message not in said] == []
