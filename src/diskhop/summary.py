@@ -92,7 +92,9 @@ def summarize(result: Mapping[str, Any], out: Path | None) -> list[tuple[str, st
             rows.append(("rows", f"{requested:,} requested, {from_disk:.0%} from disk"))
             reads = f"{total('reads'):,} reads"
             rows.append(("bytes", f"{format_bytes(needed)} needed, {format_bytes(read)} read in {reads}"))
-    reserved = ", ".join(f"{name} {format_bytes(num_bytes)}" for name, num_bytes in plan["reserved"].items())
+    reserved = ", ".join(
+        f"{name} {format_bytes(num_bytes)}" for name, num_bytes in plan["reserved"].items() if num_bytes
+    )
     rows.append(("budget", f"{format_bytes(plan['memory_bytes'])}: {reserved}"))
     peak, overhead = format_bytes(result["peak_rss_bytes"]), format_bytes(result["overhead_bytes"])
     rows.append(("peak memory", f"{peak}, of it {overhead} for the program, parameters and activations"))
@@ -126,7 +128,9 @@ def summarize_embedding(result: Mapping[str, Any], out: Path) -> list[tuple[str,
     rows.append(("epochs", f"{len(epochs)} in {seconds:.1f} s, {rate:,.0f} edges/s, waiting for data {stalled:.1f} s"))
     read, written = (sum(epoch[name] for epoch in epochs) for name in ("bytes_read", "bytes_written"))
     rows.append(("bytes", f"{format_bytes(read)} of partitions read, {format_bytes(written)} written"))
-    reserved = ", ".join(f"{name} {format_bytes(num_bytes)}" for name, num_bytes in plan["reserved"].items())
+    reserved = ", ".join(
+        f"{name} {format_bytes(num_bytes)}" for name, num_bytes in plan["reserved"].items() if num_bytes
+    )
     rows.append(("budget", f"{format_bytes(plan['memory_bytes'])}: {reserved}"))
     peak, overhead = format_bytes(result["peak_rss_bytes"]), format_bytes(result["overhead_bytes"])
     rows.append(("peak memory", f"{peak}, of it {overhead} for the program"))
