@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -12,11 +14,13 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from diskhop.budget import format_bytes
 from diskhop.config import TrainConfig
 from diskhop.embed_config import EmbedConfig
+from diskhop.errors import ConfigError
 from diskhop.plan import AnyPlan
 from diskhop.stages import StageProgress
+from diskhop.tensorboard import TensorBoardWatcher
 from diskhop.training.process import resident_bytes
 from diskhop.training.watch import Progress as RunProgress
-from diskhop.training.watch import Watcher
+from diskhop.training.watch import Watcher, Watchers
 
 # A line for every epoch of a few; of hundreds, about so many.
 _EPOCH_LINES = 20
@@ -105,3 +109,15 @@ class TerminalWatcher(Watcher):
     def _print(self, lines: list[str] | tuple[str, ...]) -> None:
         for line in lines:
             self._console.print(line, markup=False)
+
+
+@contextmanager
+def watching(console: Console, out: Path | None, *, tensorboard: bool) -> Iterator[Watcher]:
+    """What the command line shows of a run, and TensorBoard's events where they are asked for."""
+    with ExitStack() as stack:
+        watchers: list[Watcher] = [stack.enter_context(TerminalWatcher(console))]
+        if tensorboard:
+            if out is None:
+                raise ConfigError("--tensorboard writes to the run's folder: name one with --out")
+            watchers.append(stack.enter_context(TensorBoardWatcher(out)))
+        yield Watchers(watchers)

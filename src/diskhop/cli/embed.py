@@ -85,13 +85,14 @@ def embed(
     ] = None,
     engine: Annotated[str | None, typer.Option(help="How the disk is read: auto, uring, threads.")] = None,
     threads: Annotated[int | None, typer.Option(help="For computing.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events to RUN, too.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train embeddings of a graph's nodes, a few partitions in memory at a time; what was chosen is printed."""
     if out is None:
         raise ConfigError("--out is missing: name a new folder for the run, where the embeddings are going to be")
     # Here, not above: these bring PyTorch, which the other commands do without.
-    from diskhop.terminal import TerminalWatcher
+    from diskhop.terminal import watching
     from diskhop.training import embed as train_embeddings
 
     options: dict[str, Any] = {
@@ -140,7 +141,7 @@ def embed(
             raise ConfigError("--search goes on by itself: leave out --resume and --config")
         _search(search, dataset, out, preset, given, as_json=as_json)
         return
-    with TerminalWatcher(stderr) as watcher:
+    with watching(stderr, out, tensorboard=tensorboard) as watcher:
         embedded = train_embeddings(
             dataset, out=out, resume=resume, preset=preset, config=config, watcher=watcher, **given
         )

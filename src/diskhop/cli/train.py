@@ -81,11 +81,12 @@ def train(
     placement: Annotated[str | None, typer.Option(help="Where hops are trained from: auto, memory, disk.")] = None,
     engine: Annotated[str | None, typer.Option(help="How the disk is read: auto, uring, threads.")] = None,
     threads: Annotated[int | None, typer.Option(help="For sampling and computing together.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events to RUN, too.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model for node classification from disk; what was chosen is printed, with the reason."""
     # Here, not above: these bring PyTorch, which the other commands do without.
-    from diskhop.terminal import TerminalWatcher
+    from diskhop.terminal import watching
     from diskhop.training import train as train_model
 
     options: dict[str, Any] = {
@@ -133,7 +134,7 @@ def train(
         "threads": threads,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    with TerminalWatcher(stderr) as watcher:
+    with watching(stderr, out, tensorboard=tensorboard) as watcher:
         trained = train_model(dataset, out=out, resume=resume, preset=preset, config=config, watcher=watcher, **given)
     if as_json:
         print_json(trained.result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,3 +54,40 @@ class Watcher:
 
     def epoch_done(self, record: dict[str, Any]) -> None:
         """An epoch is done and kept; the record is the one in result.json."""
+
+
+class Watchers(Watcher):
+    """Several, each told everything."""
+
+    def __init__(self, watchers: Sequence[Watcher]) -> None:
+        self._watchers = watchers
+
+    def configured(self, config: TrainConfig | EmbedConfig, reasons: list[str]) -> None:
+        """See Watcher."""
+        for watcher in self._watchers:
+            watcher.configured(config, reasons)
+
+    def planned(self, plan: AnyPlan) -> None:
+        """See Watcher."""
+        for watcher in self._watchers:
+            watcher.planned(plan)
+
+    def announced(self, text: str) -> None:
+        """See Watcher."""
+        for watcher in self._watchers:
+            watcher.announced(text)
+
+    def prepared(self, stage: str, done: int, total: int) -> None:
+        """See Watcher."""
+        for watcher in self._watchers:
+            watcher.prepared(stage, done, total)
+
+    def progressed(self, progress: Progress) -> None:
+        """See Watcher."""
+        for watcher in self._watchers:
+            watcher.progressed(progress)
+
+    def epoch_done(self, record: dict[str, Any]) -> None:
+        """See Watcher."""
+        for watcher in self._watchers:
+            watcher.epoch_done(record)
