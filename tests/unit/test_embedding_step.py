@@ -286,3 +286,16 @@ def test_rows_that_are_fixed_are_negatives_and_stay(model: str) -> None:
     np.testing.assert_array_equal(found[1][1].squares[:10], before[1])
     assert not np.array_equal(found[0][1].values[:10], before[0])
     np.testing.assert_array_equal(found[0][1].values[10:], found[1][1].values[10:])
+
+
+def test_rotations_begin_anywhere_on_the_circle() -> None:
+    """Not near none, where every node would be its own best answer; what else begins, begins small."""
+    drawn = {}
+    for name in ("rotate", "complex", "distmult", "transe"):
+        drawn[name] = torch.empty(500, 8)
+        SCORES[name].draw_relations(drawn[name], 0.1, torch.Generator().manual_seed(0))
+    phases = drawn.pop("rotate")
+    assert float(phases.abs().max()) <= np.pi
+    quarters = torch.histc(phases, 4, -np.pi, np.pi) / phases.numel()
+    assert torch.allclose(quarters, torch.tensor(0.25), atol=0.03)
+    assert all(float(values.std()) == pytest.approx(0.1, rel=0.1) for values in drawn.values())

@@ -7,6 +7,7 @@ is used again (Legend, section 6).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -38,6 +39,9 @@ class Score(Protocol):
     def relation_dim(self, dim: int) -> int:
         """Values of a relation's embedding; raises ConfigError for a dim that nodes cannot have."""
 
+    def draw_relations(self, values: Tensor, scale: float, generator: torch.Generator) -> None:
+        """Fill in what relations begin with; scale: of embeddings' standard deviation."""
+
     def tail_query(self, asked: Tensor, relation: Tensor) -> Tensor:
         """(edges, dim) that destinations are scored against."""
 
@@ -51,7 +55,15 @@ class Score(Protocol):
         """Gradients of destination and relation, given the query's."""
 
 
-class Dot:
+class _NormalRelations:
+    """Relations that begin as nodes do."""
+
+    def draw_relations(self, values: Tensor, scale: float, generator: torch.Generator) -> None:
+        """See Score."""
+        values.normal_(0, scale, generator=generator)
+
+
+class Dot(_NormalRelations):
     """s . t, without relations."""
 
     against: Against = "dot"
@@ -73,7 +85,7 @@ class Dot:
     head_query, head_query_backward = tail_query, tail_query_backward
 
 
-class DistMult:
+class DistMult(_NormalRelations):
     """The sum of s r t (Yang et al., 2015)."""
 
     against: Against = "dot"
@@ -95,7 +107,7 @@ class DistMult:
     head_query, head_query_backward = tail_query, tail_query_backward
 
 
-class ComplEx:
+class ComplEx(_NormalRelations):
     """The real part of the sum of s r conj(t) (Trouillon et al., 2016); real parts lie before imaginary ones."""
 
     against: Against = "dot"
@@ -124,7 +136,7 @@ class ComplEx:
 
 
 @dataclass(frozen=True, slots=True)
-class TransE:
+class TransE(_NormalRelations):
     """-|s + r - t| in L1 or L2 (Bordes et al., 2013)."""
 
     against: Against
@@ -162,6 +174,10 @@ class RotatE:
     def relation_dim(self, dim: int) -> int:
         """A phase for each complex number."""
         return _even("rotate", dim) // 2
+
+    def draw_relations(self, values: Tensor, scale: float, generator: torch.Generator) -> None:
+        """Any phase alike: near 0 all relations would stay close to none, and every node its own best answer."""
+        values.uniform_(-math.pi, math.pi, generator=generator)
 
     def tail_query(self, asked: Tensor, relation: Tensor) -> Tensor:
         """s r"""

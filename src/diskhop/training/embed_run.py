@@ -357,7 +357,7 @@ def _make_relations(parts: Parts) -> Table | None:
     num_rows = parts.edges.num_relations * (2 if config.reciprocal else 1)
     dim = score.relation_dim(config.dim)
     values = np.empty((num_rows, dim), np.float32)
-    torch.from_numpy(values).normal_(0, config.init_scale, generator=generator(config.seed, Draw.RELATION))
+    score.draw_relations(torch.from_numpy(values), config.init_scale, generator(config.seed, Draw.RELATION))
     return Table(values, np.zeros((num_rows, 1 if config.adagrad == "row" else dim), np.float32))
 
 
