@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_demo_trains_from_disk_and_beats_the_features_alone(tmp_path: Path) -> None:
     script = str(ROOT / "examples" / "demo.py")
-    command = [sys.executable, script, "--folder", str(tmp_path / "demo"), "--nodes", "300000"]
+    command = [sys.executable, script, "--folder", str(tmp_path / "demo"), "--nodes", "600000"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "demo" / "run-sage" / "result.json").read_text())

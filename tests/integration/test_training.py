@@ -65,7 +65,7 @@ def test_a_run_learns_and_leaves_what_it_found(dataset: Dataset, tmp_path: Path)
         # Batches on their way share reads: less may be read than they need together.
         assert epoch["bytes_read"] > 0
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
-        *("config.toml", "metrics.jsonl", "checkpoint.safetensors", "model.safetensors", "result.json")
+        *("config.toml", "plan.json", "metrics.jsonl", "checkpoint.safetensors", "model.safetensors", "result.json")
     }
 
 
