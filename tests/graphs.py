@@ -52,6 +52,16 @@ def random_pairs(num_nodes: int, num_edges: int, seed: int = 0) -> NDArray[np.in
     return np.random.default_rng(seed).integers(0, num_nodes, (2, num_edges))
 
 
+def skewed_pairs(num_nodes: int, num_edges: int, seed: int = 0) -> NDArray[np.int64]:
+    """Edges (2, num_edges) from low nodes mostly, as in a hot order: one in a hundred is from any node."""
+    generator = np.random.default_rng(seed)
+    sources = (num_nodes * generator.random(num_edges) ** 4).astype(np.int64)
+    sources[sources > num_nodes // 3] %= 64
+    anywhere = generator.random(num_edges) < 0.01
+    sources[anywhere] = generator.integers(0, num_nodes, anywhere.sum())
+    return np.stack([sources, generator.integers(0, num_nodes, num_edges)])
+
+
 class SlowEdges:
     """Edges of node 0 alone that take a while to read, and the most that were being read at once."""
 

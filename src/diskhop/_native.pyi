@@ -760,8 +760,14 @@ class PropagationPass:
         first_tile: int,
         block: ColumnBlock,
         scale: File | None,
+        first_row: int = 0,
     ) -> StreamCounts:
-        """Fill the block from a hop table, row i times scale[i]."""
+        """Fill the block from a hop table, from first_row on, a multiple of 4096; each row times its scale."""
+
+    def write_cold_values(
+        self, sources: File, offset: int, num_edges: int, rows: ColumnBlock, first_row: int, values: File
+    ) -> StreamCounts:
+        """Write the rows of cold edges' sources, which lie in a block from first_row on; filled up to a page."""
 
     def run(
         self,
@@ -777,6 +783,8 @@ class PropagationPass:
         addend: File | None = None,
         addend_scale: float = 0.0,
         addend_dtype: ValueDtype = "float32",
+        cold_values: File | None = None,
+        cold_before: NDArray[np.uint64] | None = None,
     ) -> PassCounts:
         """Write the block's columns of the next hop, of all nodes. The block has the rows that lists name.
 

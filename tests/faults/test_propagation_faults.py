@@ -19,14 +19,15 @@ from diskhop._native import CrashError, Engine, FaultInjector, FaultRule
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import DestinationError, DiskhopError
 from diskhop.io.faults import CrashInjector, Lost
-from tests.graphs import folder_bytes, make_dataset, memory_folder
-from tests.propagation import propagate_small
+from tests.graphs import folder_bytes, make_dataset, memory_folder, skewed_pairs
+from tests.propagation import build, propagate_small
 
-# With the first budget a block is 4 of 9 columns; the lists of the second are sorted first.
+# With the first budget a block is 4 of 9 columns; the lists of the second are sorted first; the last has cold edges.
 CASES: dict[str, dict[str, Any]] = {
     "rows": {"num_nodes": 5000, "memory_bytes": 320_000, "operators": ("sign", "heat"), "hops": 2, "rows": "labelled"},
     "lists": {"num_nodes": 60, "memory_bytes": 3_000_000, "operators": ("sgc", "ppr"), "hops": 2, "direction": "both"},
     "all": {"num_nodes": 5000, "memory_bytes": 320_000, "operators": ("heat",), "hops": 2},
+    "cold": {"num_nodes": 16_000, "memory_bytes": 520_000, "operators": ("heat",), "hops": 2},
 }
 KILLED = """
 import sys
@@ -50,6 +51,9 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     options = dict(CASES[request.param])
     path = tmp_path_factory.mktemp("graphs") / "graph"
     num_nodes = options.pop("num_nodes")
+    if request.param == "cold":
+        features = np.random.default_rng(0).normal(size=(num_nodes, 9)).astype(np.float32)
+        return build(path, skewed_pairs(num_nodes, 4 * num_nodes), features), options
     return make_dataset(path, num_nodes=num_nodes, num_edges=4 * num_nodes, dim=9), options
 
 
@@ -62,6 +66,13 @@ def propagate_at(root: Path, dataset: Dataset, options: dict[str, Any], nth: int
     except CrashError:
         return injector, None
     return injector, done.tables.path
+
+
+def test_one_case_has_cold_edges(tmp_path: Path, case: tuple[Dataset, dict[str, Any]]) -> None:
+    dataset, options = case
+    plan = propagate_small(dataset, tmp_path / "s", **options).plan
+    assert plan is not None
+    assert (plan.cold is not None) == (dataset.num_nodes == CASES["cold"]["num_nodes"])
 
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])

@@ -18,11 +18,15 @@ from diskhop._native import BufferPool, ColumnBlock, Engine, File, PropagationPa
 
 GROUP_ROWS = 4096
 TILE_COLUMNS = 4
+PIECE_EDGES = 16_384
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """index_bytes and the rest as PropagationPass takes them; tiles: how many at a time; num_padded: rows."""
+    """index_bytes and the rest as PropagationPass takes them; tiles: how many at a time; num_padded: rows.
+
+    num_resident: rows in the block; edges from later ones are cold.
+    """
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int64]
@@ -33,6 +37,7 @@ class Case:
     addend_scale: float
     tiles: int
     num_padded: int
+    num_resident: int
     num_threads: int
     staging_bytes: int
 
@@ -46,16 +51,23 @@ def cases(draw: st.DrawFn) -> Case:
         lengths[rng.integers(num_nodes)] = rng.integers(60_000)
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     dim = draw(st.integers(1, 30))
+    self_weight = draw(st.sampled_from([0.0, 1.0]))
+    tiles = draw(st.integers(1, 8))
+    num_resident = num_nodes
+    if self_weight == 0 and num_nodes > GROUP_ROWS and draw(st.booleans()):
+        num_resident = GROUP_ROWS
+        dim, tiles = draw(st.sampled_from([(4, 1), (16, 1), (16, 2), (16, 4), (32, 8)]))
     return Case(
         indptr=indptr,
         indices=rng.integers(0, num_nodes, indptr[-1]),
         features=rng.standard_normal((num_nodes, dim), np.float32),
         scales=rng.random(num_nodes, np.float32),
         index_bytes=draw(st.sampled_from([4, 8])),
-        self_weight=draw(st.sampled_from([0.0, 1.0])),
+        self_weight=self_weight,
         addend_scale=draw(st.sampled_from([0.0, 0.1])),
-        tiles=draw(st.integers(1, 8)),
+        tiles=tiles,
         num_padded=draw(st.one_of(st.just(0), st.integers(0, 9000))),
+        num_resident=num_resident,
         num_threads=draw(st.integers(1, 3)),
         staging_bytes=draw(st.sampled_from([1 << 20, 4 << 20])),
     )
@@ -98,11 +110,24 @@ def propagate(case: Case, folder: Path) -> NDArray[np.float32]:
     )
     pool = BufferPool(0)
     num_sources = int(case.indices.max(initial=-1)) + 1
+    is_cold = case.indices >= case.num_resident
+    case.indices[is_cold].astype(np.uint32 if case.index_bytes == 4 else np.int64).tofile(folder / "cold-sources")
+    piece_starts = np.append(np.arange(0, len(is_cold), PIECE_EDGES), len(is_cold))
+    cold_before = np.concatenate([[0], np.cumsum(is_cold)]).astype(np.uint64)[piece_starts]
     num_tiles = -(-dim // TILE_COLUMNS)
     for first in range(0, num_tiles, case.tiles):
         columns = TILE_COLUMNS * min(case.tiles, num_tiles - first)
-        memory = pool.take(4 * (num_nodes * columns + 4 * case.num_padded)).view(np.float32)
-        block = ColumnBlock(memory, num_nodes if case.self_weight else num_sources, columns)
+        num_spare = 3 * PIECE_EDGES if is_cold.any() else 0
+        num_values = (num_nodes + num_spare) * columns + 4 * case.num_padded
+        memory = pool.take(4 * num_values).view(np.float32)
+        num_rows = num_nodes if case.self_weight else num_sources
+        if is_cold.any():
+            rows = ColumnBlock(memory, num_nodes - case.num_resident, columns)
+            product.load(files["features"], "float32", num_tiles, first, rows, files["scales"], case.num_resident)
+            sources, values = File(str(folder / "cold-sources"), "read"), File(str(folder / "cold-values"), "write")
+            product.write_cold_values(sources, 0, int(is_cold.sum()), rows, case.num_resident, values)
+            num_rows = case.num_resident
+        block = ColumnBlock(memory, num_rows, columns)
         product.load(files["features"], "float32", num_tiles, first, block, files["scales"])
         counts = product.run(
             block,
@@ -115,6 +140,8 @@ def propagate(case: Case, folder: Path) -> NDArray[np.float32]:
             self_weight=case.self_weight,
             addend=files["features"] if case.addend_scale else None,
             addend_scale=case.addend_scale,
+            cold_values=File(str(folder / "cold-values"), "read") if is_cold.any() else None,
+            cold_before=cold_before if is_cold.any() else None,
         )
         assert (counts.num_sources, counts.num_bad_rows) == (num_sources, 0)
     return from_tiles(folder / "out", num_nodes, dim)

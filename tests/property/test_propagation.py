@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskhop.propagation.operators import DIRECTIONS, OPERATORS
-from tests.graphs import folder_bytes, memory_folder, random_pairs
+from tests.graphs import folder_bytes, memory_folder, random_pairs, skewed_pairs
 from tests.propagation import build, dense_tables, propagate_small, table_values
 
 ALL = (*OPERATORS, "ppr:alpha=0.5", "heat:t=0.5")
@@ -87,3 +88,33 @@ def test_the_same_bytes_at_any_budget_and_with_any_threads(tmp_path: Path, num_n
         found = folder_bytes(done.tables.path)
         expected = expected or found
         assert found == expected
+
+
+@pytest.mark.parametrize("operator", ["sign", "row", "ppr", "heat"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_cold_edges_change_no_byte(tmp_path: Path, operator: str, dtype: str) -> None:
+    num_nodes, dim = 20_000, 30
+    features = np.random.default_rng(0).normal(size=(num_nodes, dim)).astype(np.float32)
+    dataset = build(tmp_path / "graph", skewed_pairs(num_nodes, 150_000), features)
+    options: dict[str, Any] = {"operators": (operator,), "hops": 2, "dtype": dtype, "rows": "all"}
+    whole = propagate_small(dataset, tmp_path / "whole", **options)
+    assert whole.plan is not None
+    assert whole.plan.cold is None
+    expected = folder_bytes(whole.tables.path)
+    num_cold = 0
+    for memory_bytes in range(700_000, 2_400_000, 100_000):
+        scratch = tmp_path / f"{memory_bytes}"
+        done = propagate_small(dataset, scratch, memory_bytes=memory_bytes, threads=2, **options)
+        assert done.plan is not None
+        num_cold += done.plan.cold is not None
+        assert sum(done.plan.reserved.values()) <= memory_bytes
+        assert folder_bytes(done.tables.path) == expected
+        planned = {stage.name: stage for stage in done.plan.stages}
+        assert {step["step"] for step in done.steps} == set(planned)
+        for step in done.steps:
+            # Scalings make the difference, and a row's end in lists.
+            stage = planned[step["step"]]
+            assert 0.8 * stage.bytes_read <= step["bytes_read"] <= stage.bytes_read
+            assert step["bytes_written"] == stage.bytes_written
+        shutil.rmtree(scratch)
+    assert 3 < num_cold < 17

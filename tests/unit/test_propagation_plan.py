@@ -21,11 +21,14 @@ from diskhop.dataset.files import read_manifest
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.io.device_model import assumed_device_model
 from diskhop.io.engine import open_engine
+from diskhop.propagation.blocks import first_cold_row
+from diskhop.propagation.cold import SourceCounts
 from diskhop.propagation.hop_table import TableShape, open_hop_tables
 from diskhop.propagation.operators import OPERATORS, parse_operator
-from diskhop.propagation.plan import PropagationPlan, Task, plan_propagation
+from diskhop.propagation.plan import PropagationPlan, plan_propagation
 from diskhop.propagation.propagate import find_hop_tables, propagate
 from diskhop.propagation.spec import PropagationSpec
+from diskhop.propagation.task import Task
 from diskhop.protocols import Table
 from tests.graphs import make_dataset, random_pairs
 from tests.propagation import build, propagate_small, table_values
@@ -66,6 +69,67 @@ def test_a_tenth_of_a_large_table_holds_twelve_columns() -> None:
     scales_bytes = 4 * 4_000_000
     assert plan.bytes_read == TABLE_BYTES + 3 * (SHAPE.num_bytes + 11 * (lists_bytes + 2 * scales_bytes))
     assert plan.work_bytes < 4 * SHAPE.num_bytes + 100_000_000
+
+
+def with_sources(memory_bytes: int, *, num_cold: int, most_a_piece: int) -> Task:
+    """Lists that name five nodes of six, and so many edges from what a wider block does not hold."""
+    first_cold = first_cold_row(LARGE, memory_bytes, 2)
+    assert first_cold is not None
+    sources = SourceCounts(num_sources=3_330_000, first_cold=first_cold, num_cold=num_cold, most_a_piece=most_a_piece)
+    return replace(LARGE, sources=sources)
+
+
+def test_few_cold_edges_make_a_block_of_whole_lines() -> None:
+    memory_bytes = TABLE_BYTES // 10
+    task = with_sources(memory_bytes, num_cold=300_000, most_a_piece=120)
+    plan = plan_of(task, memory_bytes)
+    assert (plan.columns, plan.num_passes) == (16, 3 * 8)
+    assert sum(plan.reserved.values()) <= memory_bytes
+    assert plan.cold is not None
+    # The rows, and what pieces on their way take: two, each at the worst place in its pages.
+    assert 64 * (plan.cold.first_row + 2 * (120 + 128)) <= plan.block_bytes
+    assert plan.cold.first_row % 4096 == 0
+    lists_bytes = 4 * 60_000_000 + 8 * 4_000_001
+    scales_bytes = 4 * 4_000_000
+    values_bytes = 300_000 * 64
+    hop_bytes = SHAPE.num_bytes + 8 * (lists_bytes + 2 * scales_bytes + values_bytes + 4 * 300_000)
+    assert plan.bytes_read == TABLE_BYTES + 4 * 60_000_000 + 3 * hop_bytes
+    found_bytes = plan.bytes_written - 4 * SHAPE.num_bytes - 3 * 8 * values_bytes
+    assert 4 * 300_000 + 8 * 3663 <= found_bytes <= 4 * 300_000 + 8 * 3663 + 2 * 4096
+    assert plan.work_bytes - LARGE.work_bytes >= found_bytes + values_bytes
+    assert "16 columns at a time, of rows before 3,0" in str(plan)
+
+
+@pytest.mark.parametrize(("num_cold", "most_a_piece"), [(3_000_000, 1000), (300_000, 16_384), (60_000_000, 16_384)])
+def test_where_cold_edges_are_many_a_block_holds_all_rows(num_cold: int, most_a_piece: int) -> None:
+    task = with_sources(TABLE_BYTES // 10, num_cold=num_cold, most_a_piece=most_a_piece)
+    plan = plan_of(task, TABLE_BYTES // 10)
+    assert (plan.columns, plan.cold) == (12, None)
+    assert plan.bytes_read == plan_of(LARGE, TABLE_BYTES // 10).bytes_read
+
+
+@pytest.mark.parametrize("share", [40, 30, 20, 13, 10, 7, 5, 4, 3])
+def test_a_block_with_cold_edges_keeps_to_its_memory(share: int) -> None:
+    memory_bytes = TABLE_BYTES // share
+    if first_cold_row(LARGE, memory_bytes, 2) is None:
+        return
+    task = with_sources(memory_bytes, num_cold=300_000, most_a_piece=120)
+    plan = plan_of(task, memory_bytes)
+    assert sum(plan.reserved.values()) <= memory_bytes
+    if plan.cold is not None:
+        assert 4 * plan.columns * (3_330_000 - plan.cold.first_row) <= plan.block_bytes
+        assert plan.cold.resident_tiles * 4 < plan.columns <= plan.cold.resident_tiles * 8
+        assert plan.num_blocks < plan_of(LARGE, memory_bytes).num_blocks
+
+
+def test_lists_are_looked_at_only_where_that_may_pay() -> None:
+    tenth = TABLE_BYTES // 10
+    assert first_cold_row(LARGE, tenth, 2) is not None
+    assert first_cold_row(LARGE, 2 * TABLE_BYTES, 2) is None  # all is in memory
+    assert first_cold_row(LARGE, 100_000, 2) is None
+    # Own rows count; lists that are not there yet cannot be looked at.
+    assert first_cold_row(replace(LARGE, operators=(parse_operator("sign"), parse_operator("sgc"))), tenth, 2) is None
+    assert first_cold_row(replace(LARGE, sorted_edges=60_000_000), tenth, 2) is None
 
 
 @pytest.mark.parametrize("share", [20, 10, 5, 2, 1])

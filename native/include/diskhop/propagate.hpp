@@ -45,6 +45,7 @@ struct Block {
   std::uint64_t num_rows = 0;
   std::uint64_t num_columns = 0;
   std::uint64_t num_padded = 0;
+  std::uint64_t num_spare = 0;  // rows that its memory has room for behind these; none where some are padded
 
   [[nodiscard]] float* row(std::uint64_t number) const noexcept { return data + place(number); }
   /// Where a row begins, in values; of a row that is not there, it is only a number.
@@ -78,6 +79,22 @@ struct PassFormula {
   float addend_scale = 0;
 };
 
+/// Edges of some lists whose source is `first_row` or a later one, and has no row in the block (*cold* edges): those
+/// sources, uint32 or int64, in the order of the edge array, from an offset of a file.
+struct ColdSources {
+  const File* file = nullptr;
+  std::uint64_t offset = 0;
+  std::uint64_t num_edges = 0;
+  unsigned index_bytes = 4;
+};
+
+/// What a pass takes cold edges from. values: rows (edges, columns of the block) as the block would have them, in the
+/// order of the edge array. before: of each piece the number of cold edges ahead of it, and at last of all.
+struct ColdEdges {
+  const File* values = nullptr;
+  std::span<const std::uint64_t> before;
+};
+
 /// What moves the bytes and how much memory that takes. Staging is aligned to 4096.
 struct Streaming {
   Engine& engine;
@@ -106,18 +123,26 @@ class DamagedListsError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Fills a block, row i times scale[i] (float32 (rows); no file: 1), from a table that has at least its rows.
+/// Fills a block, row i with row first_row + i, a group's first, of a table that has at least these, times its scale
+/// (float32 (rows); no file: 1).
 ///
-/// Both read and write in large pieces, several in flight, while up to num_threads threads compute. They throw
+/// All three read and write in large pieces, several in flight, while up to num_threads threads compute. They throw
 /// std::invalid_argument for sizes that do not fit together and for too little staging, naming the least, before
 /// anything is read; IoError or CrashError for a transfer that failed. Nothing is in flight once they have returned or
 /// thrown; what was to be filled is then not to be used. Files that are written are complete, not yet on the disk.
-StreamCounts load_block(const Streaming& streaming, const TableColumns& table, const File* scale, const Block& block);
+StreamCounts load_block(const Streaming& streaming, const TableColumns& table, const File* scale, const Block& block,
+                        std::uint64_t first_row = 0);
+
+/// Writes the values of cold edges, whose sources' rows are in a block from first_row on, filled up to a whole page.
+/// Throws also DamagedListsError.
+StreamCounts write_cold_values(const Streaming& streaming, const ColdSources& sources, const Block& rows,
+                               std::uint64_t first_row, const File& values);
 
 /// Writes the block's columns of the next hop; see PassFormula. Adds in float, a list's parts in order (see
 /// piece_edges), rounds to nearest even: bits depend neither on threads nor on staging. The block may end with the last
-/// row that a list names, unless a row's own counts. Throws also DamagedListsError.
+/// row that a list names, unless a row's own counts; with cold edges, anywhere: spare rows of the block are then
+/// written to. Throws also DamagedListsError.
 PassCounts run_pass(const Streaming& streaming, const ListFiles& lists, const Block& block, const PassFormula& formula,
-                    const TableColumns& out);
+                    const TableColumns& out, const std::optional<ColdEdges>& cold = std::nullopt);
 
 }  // namespace diskhop

@@ -36,16 +36,25 @@ class BoundPass {
       : engine_(engine), lists_(lists), num_threads_(num_threads), staging_(staging_bytes) {}
 
   StreamCounts load(const File& file, const std::string& dtype, std::uint64_t num_tiles, std::uint64_t first_tile,
-                    const Block& block, const File* scale) {
+                    const Block& block, const File* scale, std::uint64_t first_row) {
     const TableColumns table{
         .file = &file, .format = parse_format(dtype), .num_tiles = num_tiles, .first_tile = first_tile};
     const nb::gil_scoped_release unlocked;
-    return load_block(streaming(), table, scale, block);
+    return load_block(streaming(), table, scale, block, first_row);
+  }
+
+  StreamCounts write_cold_values(const File& sources, std::uint64_t offset, std::uint64_t num_edges, const Block& rows,
+                                 std::uint64_t first_row, const File& values) {
+    const ColdSources cold{
+        .file = &sources, .offset = offset, .num_edges = num_edges, .index_bytes = lists_.index_bytes};
+    const nb::gil_scoped_release unlocked;
+    return diskhop::write_cold_values(streaming(), cold, rows, first_row, values);
   }
 
   PassCounts run(const Block& block, const File& out, const std::string& dtype, std::uint64_t num_tiles,
                  std::uint64_t first_tile, const File* row_scale, float product_scale, float self_weight,
-                 const File* addend, float addend_scale, const std::string& addend_dtype) {
+                 const File* addend, float addend_scale, const std::string& addend_dtype, const File* cold_values,
+                 const std::optional<InputArray<std::uint64_t>>& cold_before) {
     const TableColumns to{
         .file = &out, .format = parse_format(dtype), .num_tiles = num_tiles, .first_tile = first_tile};
     PassFormula formula;
@@ -57,8 +66,10 @@ class BoundPass {
           .file = addend, .format = parse_format(addend_dtype), .num_tiles = num_tiles, .first_tile = first_tile};
       formula.addend_scale = addend_scale;
     }
+    std::optional<ColdEdges> cold;
+    if (cold_values != nullptr && cold_before) cold = {.values = cold_values, .before = as_span(*cold_before)};
     const nb::gil_scoped_release unlocked;
-    return run_pass(streaming(), lists_, block, formula, to);
+    return run_pass(streaming(), lists_, block, formula, to, cold);
   }
 
  private:
@@ -126,10 +137,14 @@ void bind_propagate(nb::module_& module) {
           "engine"_a, "indptr"_a, "indptr_offset"_a, "indices"_a, "indices_offset"_a, "index_bytes"_a, "num_nodes"_a,
           "num_edges"_a, "num_threads"_a, "staging_bytes"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
           nb::keep_alive<1, 5>())
-      .def("load", &BoundPass::load, "file"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a, "block"_a, "scale"_a.none())
+      .def("load", &BoundPass::load, "file"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a, "block"_a, "scale"_a.none(),
+           "first_row"_a = 0)
+      .def("write_cold_values", &BoundPass::write_cold_values, "sources"_a, "offset"_a, "num_edges"_a, "rows"_a,
+           "first_row"_a, "values"_a)
       .def("run", &BoundPass::run, "block"_a, "out"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a, nb::kw_only(),
            "row_scale"_a.none(), "product_scale"_a, "self_weight"_a, "addend"_a.none() = nb::none(),
-           "addend_scale"_a = 0.0F, "addend_dtype"_a = "float32");
+           "addend_scale"_a = 0.0F, "addend_dtype"_a = "float32", "cold_values"_a.none() = nb::none(),
+           "cold_before"_a.none() = nb::none());
 }
 
 }  // namespace diskhop

@@ -49,13 +49,17 @@ Block block_in(std::span<float> memory, std::uint64_t num_rows, std::uint64_t nu
   }
   const bool straddles = num_columns * sizeof(float) % line_bytes == line_bytes - tile_columns * sizeof(float);
   const std::uint64_t room = (memory.size() - num_values) / tile_columns;
+  const std::uint64_t row_tiles = std::max<std::uint64_t>(num_columns / tile_columns, 1);
   return {.data = memory.data(),
           .num_rows = num_rows,
           .num_columns = num_columns,
-          .num_padded = straddles ? std::min(num_rows, room) : 0};
+          .num_padded = straddles ? std::min(num_rows, room) : 0,
+          .num_spare = straddles ? 0 : room / row_tiles};
 }
 
-StreamCounts load_block(const Streaming& streaming, const TableColumns& table, const File* scale, const Block& block) {
+StreamCounts load_block(const Streaming& streaming, const TableColumns& table, const File* scale, const Block& block,
+                        std::uint64_t first_row) {
+  if (first_row % group_rows != 0) throw std::invalid_argument("loading begins with a group's first row");
   check_columns("block", table, block.num_columns);
   const std::uint64_t num_tiles = block.num_columns / tile_columns;
   const auto slot_bytes = [&](std::uint64_t strip_rows) {
@@ -71,12 +75,12 @@ StreamCounts load_block(const Streaming& streaming, const TableColumns& table, c
     return std::min<std::uint64_t>(sizes.num_rows, block.num_rows - strip * sizes.num_rows);
   };
   const auto scales_read = [&](std::uint64_t strip, std::uint64_t slot) {
-    return aligned_read(*scale, strip * sizes.num_rows * sizeof(float), rows_of(strip) * sizeof(float),
+    return aligned_read(*scale, (first_row + strip * sizes.num_rows) * sizeof(float), rows_of(strip) * sizeof(float),
                         memory_of(slot) + tiles_bytes(table, num_tiles, sizes.num_rows));
   };
   const auto make_reads = [&](std::uint64_t strip, std::uint64_t slot) {
-    std::vector<Op> ops =
-        tile_ops(OperationKind::read, table, num_tiles, strip * sizes.num_rows, sizes.num_rows, memory_of(slot));
+    std::vector<Op> ops = tile_ops(OperationKind::read, table, num_tiles, first_row + strip * sizes.num_rows,
+                                   sizes.num_rows, memory_of(slot));
     if (scale != nullptr) ops.push_back(scales_read(strip, slot).op);
     return ops;
   };

@@ -28,7 +28,7 @@ StripPlaces places_in_strip(std::uint64_t strip_rows, std::uint64_t num_tiles, c
 }  // namespace
 
 PassStaging::PassStaging(const Streaming& streaming, const ListFiles& lists, std::uint64_t num_columns,
-                         const PassFormula& formula, const TableColumns& out)
+                         const PassFormula& formula, const TableColumns& out, const ColdWindow& window)
     : num_columns_(num_columns) {
   const std::uint64_t num_tiles = num_columns / tile_columns;
   const std::uint64_t row_bytes = num_columns * sizeof(float);
@@ -61,10 +61,11 @@ PassStaging::PassStaging(const Streaming& streaming, const ListFiles& lists, std
   const std::uint64_t for_loads = shared_bytes - strips_.num_slots * places_.num_bytes;
   load_pieces_ = max_load_pieces;
   const auto slots_of = [&](std::uint64_t num_pieces) {
-    return for_loads / (load_bytes(num_pieces) + partial_bytes(num_pieces));
+    return std::min(for_loads / (load_bytes(num_pieces) + partial_bytes(num_pieces)), window.slots_of(num_pieces));
   };
   while (load_pieces_ > 1 && slots_of(load_pieces_) < 4) load_pieces_ /= 2;
   load_slots_ = slots_of(load_pieces_);
+  if (load_slots_ == 0) throw std::invalid_argument("a pass: the block has no room for the cold edges of a piece");
   load_bytes_ = load_bytes(load_pieces_);
 
   first_strip_ = streaming.staging.data();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "cold_edges.hpp"
 #include "diskhop/propagate.hpp"
 #include "slot_ring.hpp"
 #include "table_strips.hpp"
@@ -24,9 +25,9 @@ struct StripPlaces {
 
 class PassStaging {
  public:
-  /// Throws std::invalid_argument where staging is too little.
+  /// Throws std::invalid_argument where staging, or the window, is too little.
   PassStaging(const Streaming& streaming, const ListFiles& lists, std::uint64_t num_columns, const PassFormula& formula,
-              const TableColumns& out);
+              const TableColumns& out, const ColdWindow& window);
 
   [[nodiscard]] std::uint64_t strip_rows() const noexcept { return strips_.num_rows; }
   [[nodiscard]] std::uint64_t strip_slots() const noexcept { return strips_.num_slots; }

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "cold_edges.hpp"
 #include "diskhop/content_sum.hpp"
 #include "finish_rows.hpp"
 #include "neighbor_sums.hpp"
@@ -35,7 +36,7 @@ struct Turn {
 class Pass {
  public:
   Pass(const Streaming& streaming, const ListFiles& lists, const Block& block, const PassFormula& formula,
-       const TableColumns& out)
+       const TableColumns& out, const std::optional<ColdEdges>& cold)
       : streaming_(streaming),
         lists_(lists),
         formula_(formula),
@@ -46,7 +47,8 @@ class Pass {
                      .addend_format = formula.addend ? formula.addend->format : ValueFormat::float32,
                      .addend_scale = formula.addend_scale,
                      .output_format = out.format},
-        staging_(streaming, lists, block.num_columns, formula, out),
+        window_(cold, lists, row_formula_.block),
+        staging_(streaming, lists, block.num_columns, formula, out, window_),
         num_strips_((lists.num_nodes + group_rows - 1) / group_rows * (group_rows / staging_.strip_rows())),
         load_edges_(staging_.load_pieces() * piece_edges),
         strips_(staging_.strip_slots()),
@@ -54,9 +56,10 @@ class Pass {
                   [this](std::uint64_t row, const float* sum) { finish_spanning(row, sum); }),
         strip_ring_(streaming.engine, num_strips_, staging_.strip_slots(),
                     [this](std::uint64_t strip, std::uint64_t slot) { return strip_reads(strip, slot); }),
-        load_ring_(
-            streaming.engine, (lists.num_edges + load_edges_ - 1) / load_edges_, staging_.load_slots(),
-            [this](std::uint64_t load, std::uint64_t slot) { return std::vector<Op>{load_read(load, slot).op}; }) {}
+        load_ring_(streaming.engine, (lists.num_edges + load_edges_ - 1) / load_edges_, staging_.load_slots(),
+                   [this](std::uint64_t load, std::uint64_t slot) { return load_reads(load, slot); }) {
+    window_.share_out(staging_.load_pieces());
+  }
 
   PassCounts run() {
     std::atomic<std::uint64_t> num_lanes = 0;
@@ -109,10 +112,16 @@ class Pass {
                         rows_of(strip) * sizeof(float), staging_.strip(slot) + staging_.places().scales);
   }
   [[nodiscard]] AlignedRead load_read(std::uint64_t load, std::uint64_t slot) const {
-    const std::uint64_t first_edge = load * load_edges_;
-    const std::uint64_t num_edges = std::min(load_edges_, lists_.num_edges - first_edge);
-    return aligned_read(*lists_.indices, lists_.indices_offset + first_edge * lists_.index_bytes,
-                        num_edges * lists_.index_bytes, staging_.load(slot));
+    return aligned_read(*lists_.indices, lists_.indices_offset + load * load_edges_ * lists_.index_bytes,
+                        edges_of(load) * lists_.index_bytes, staging_.load(slot));
+  }
+  [[nodiscard]] std::uint64_t edges_of(std::uint64_t load) const {
+    return std::min(load_edges_, lists_.num_edges - load * load_edges_);
+  }
+  [[nodiscard]] std::vector<Op> load_reads(std::uint64_t load, std::uint64_t slot) const {
+    std::vector<Op> ops{load_read(load, slot).op};
+    if (const std::optional<Op> cold = window_.read(load, slot)) ops.push_back(*cold);
+    return ops;
   }
   [[nodiscard]] std::uint64_t num_tiles() const { return row_formula_.block.num_columns / tile_columns; }
 
@@ -142,7 +151,11 @@ class Pass {
     const std::uint64_t limit = std::min((next_edge_ / piece_edges + 1) * piece_edges, lists_.num_edges);
     turn = {.strip = next_strip_};
     const bool is_strip_over = rows_of(next_strip_) == 0 || take_rows(turn, limit);
-    if (turn.has_edges() && !load_ring_.bring(turn.first_edge / load_edges_)) return false;
+    if (turn.has_edges()) {
+      const std::uint64_t load = turn.first_edge / load_edges_;
+      if (!load_ring_.bring(load)) return false;
+      if (window_.is_used() && load == num_loads_begun_) begin_load(load);
+    }
     if (is_strip_over) {
       ++next_strip_;
       is_strip_begun_ = false;
@@ -172,6 +185,16 @@ class Pass {
     next_row_ = cut_row;
     next_edge_ = turn.end_edge;
     return cut_row == end_row;
+  }
+
+  /// With cold edges indices are looked at here, while nobody reads them: some of them change.
+  void begin_load(std::uint64_t load) {
+    const std::uint64_t slot = load_ring_.slot_of(load);
+    const AlignedRead read = load_read(load, slot);
+    const std::uint64_t largest =
+        window_.redirect(load, slot, read.op.buffer + read.skipped, edges_of(load), streaming_.instructions);
+    check_source(largest, lists_.num_nodes, load * load_edges_, load * load_edges_ + edges_of(load));
+    ++num_loads_begun_;
   }
 
   void begin_strip() {
@@ -226,7 +249,10 @@ class Pass {
                   .end_edge = static_cast<std::int64_t>(turn.end_edge)};
     if (turn.has_edges()) {
       part.indices = indices_of(turn);
-      check_indices(turn, part);
+      if (!window_.is_used()) {
+        check_source(largest_index(part, streaming_.instructions), row_formula_.block.num_rows, turn.first_edge,
+                     turn.end_edge);
+      }
     }
     for (std::uint64_t row = turn.begin_row; row < turn.end_row; row += part.num_rows) {
       part.ends = rows.indptr + 1 + (row - rows.first_row);
@@ -258,13 +284,13 @@ class Pass {
     return read.op.buffer + read.skipped + (turn.first_edge - load * load_edges_) * lists_.index_bytes;
   }
 
-  void check_indices(const Turn& turn, const ListPart& part) {
-    const std::uint64_t largest = largest_index(part, streaming_.instructions);
-    if (largest < row_formula_.block.num_rows) return note_source(largest);
+  void check_source(std::uint64_t largest, std::uint64_t num_sources, std::uint64_t first_edge,
+                    std::uint64_t end_edge) {
+    if (largest < num_sources) return note_source(largest);
     throw DamagedListsError(lists_.indices->path() + ": topology is damaged: one of edges " +
-                            std::to_string(turn.first_edge) + " to " + std::to_string(turn.end_edge - 1) +
-                            " comes from node " + std::to_string(static_cast<std::int64_t>(largest)) +
-                            ", must be less than " + std::to_string(row_formula_.block.num_rows));
+                            std::to_string(first_edge) + " to " + std::to_string(end_edge - 1) + " comes from node " +
+                            std::to_string(static_cast<std::int64_t>(largest)) + ", must be less than " +
+                            std::to_string(num_sources));
   }
 
   void note_source(std::uint64_t largest) {
@@ -332,6 +358,7 @@ class Pass {
   const PassFormula& formula_;
   const TableColumns& out_;
   RowFormula row_formula_;
+  ColdWindow window_;
   PassStaging staging_;
   std::uint64_t num_strips_;
   std::uint64_t load_edges_;
@@ -341,6 +368,7 @@ class Pass {
   std::uint64_t next_row_ = 0;
   std::uint64_t next_edge_ = 0;
   bool is_strip_begun_ = false;
+  std::uint64_t num_loads_begun_ = 0;
 
   std::mutex mutex_;           // guards what follows, but for the rows of strips begun
   std::vector<Strip> strips_;  // by slot
@@ -363,7 +391,7 @@ void require(bool holds, const char* rule) {
 }  // namespace
 
 PassCounts run_pass(const Streaming& streaming, const ListFiles& lists, const Block& block, const PassFormula& formula,
-                    const TableColumns& out) {
+                    const TableColumns& out, const std::optional<ColdEdges>& cold) {
   require(streaming.num_threads > 0, "a pass takes at least one thread");
   require(lists.index_bytes == 4 || lists.index_bytes == 8, "a pass: indices have 4 or 8 bytes");
   require(lists.indptr_offset % sizeof(std::int64_t) == 0 && lists.indices_offset % lists.index_bytes == 0,
@@ -372,7 +400,7 @@ PassCounts run_pass(const Streaming& streaming, const ListFiles& lists, const Bl
           "a pass: the block must have a row for each node whose own counts");
   check_columns("a pass writes", out, block.num_columns);
   if (formula.addend) check_columns("a pass adds", *formula.addend, block.num_columns);
-  Pass pass(streaming, lists, block, formula, out);
+  Pass pass(streaming, lists, block, formula, out, cold);
   return pass.run();
 }
 

@@ -26,9 +26,10 @@ from diskhop.dataset.progress import Progress, row_ranges
 from diskhop.dataset.tidy import Tidying, TidyLists
 from diskhop.io.atomic import remove_tree
 from diskhop.io.stream import SequentialWriter
+from diskhop.propagation.cold import VALUES_FILE, open_cold_edges, write_cold_sources, writing_bytes
 from diskhop.propagation.hop_table import PAGE_BYTES
 from diskhop.propagation.operators import Scaling
-from diskhop.propagation.passes import Lists
+from diskhop.propagation.passes import ColdEdges, Lists
 from diskhop.propagation.plan import sort_limits
 from diskhop.tasks import Tools, WorkFolder, run_tasks
 
@@ -172,6 +173,17 @@ class ListMaker:
                 threads=1,
             )
         return self._folder / name
+
+    def cold_edges(self, lists: Lists, first_cold: int) -> ColdEdges:
+        """Of lists, those from first_cold on or a later node."""
+        name, memory_bytes = f"cold-{first_cold}-{lists.indptr_path.stem}", self._budget.available_bytes
+
+        def make(path: Path, tools: Tools) -> None:
+            write_cold_sources(lists, first_cold, memory_bytes, path, tools)
+
+        with self._budget.reserve("finding cold edges", writing_bytes(lists, memory_bytes)):
+            run_tasks([_Step(name, make)], self._folder, self._tools, threads=1)
+        return open_cold_edges(lists, first_cold, self._folder / name, self._folder / VALUES_FILE)
 
     def _write_lists(self, wanted: ListsWanted, path: Path, tools: Tools) -> None:
         edges: EdgeSource = self._edges

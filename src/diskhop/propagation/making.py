@@ -21,11 +21,13 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.progress import Progress, row_ranges
 from diskhop.errors import ConfigError
+from diskhop.propagation.cold import make_values_file
 from diskhop.propagation.hop_table import ROWS_FILE, TILE_COLUMNS
 from diskhop.propagation.lists import ListMaker
 from diskhop.propagation.operators import FEATURES, Hop, Step
-from diskhop.propagation.passes import Columns, Lists, Product, aligned_memory
-from diskhop.propagation.plan import PropagationPlan, Task
+from diskhop.propagation.passes import ColdEdges, Columns, Lists, Product, aligned_memory
+from diskhop.propagation.plan import PropagationPlan
+from diskhop.propagation.task import Task
 from diskhop.propagation.tiles import BadRowsError, TileCutter, extract_rows, tell_ids
 from diskhop.propagation.work import Part, WorkTables
 from diskhop.protocols import NodeIds
@@ -58,9 +60,12 @@ class Making:
     steps: list[dict[str, Any]] = field(default_factory=list)
     _block_memory: NDArray[np.float32] | None = None  # from one hop to the next, unless rows are extracted between them
     _num_sources: dict[Lists, int] = field(default_factory=dict)  # of lists that a pass has been over
+    _cold: ColdEdges | None = None  # of all hops, where the plan has some
 
     def make(self) -> None:
         """Make everything that is missing of the tables that are kept."""
+        if self.task.sources is not None:  # then there is one kind of lists
+            self._num_sources = dict.fromkeys(self.lists.values(), self.task.sources.num_sources)
         hops = [hop for operator in self.task.operators for hop in operator.hops(self.task.hops)]
         wanted = self._wanted(hops)
         if FEATURES in wanted:
@@ -118,6 +123,16 @@ class Making:
         if num_bytes:
             self._note("cut features", started, num_bytes, num_bytes)
 
+    def _find_cold(self, lists: Lists) -> None:
+        """Find the cold edges of the plan's blocks, and make room for the values of one of these."""
+        if self.plan.cold is None or self._cold is not None:
+            return
+        started = time.perf_counter()
+        self._cold = self.maker.cold_edges(lists, self.plan.cold.first_row)
+        make_values_file(self._cold.values_path, 4 * self.plan.columns * self._cold.num_edges, self.tools)
+        num_written = self._cold.sources_path.stat().st_size
+        self._note("find cold edges", started, lists.num_edges * lists.index_bytes, num_written)
+
     def _propagate(self, hop: Hop, outputs: list[str], num_before: int, num_hops: int) -> None:
         """Write what is missing of the tables that a hop makes, block after block."""
         shape, operator, started = self.whole.shape, hop.operator.info, time.perf_counter()
@@ -126,6 +141,8 @@ class Making:
         missing = {output: set(self.whole.missing_columns(output)) for output in outputs}
         tiles = sorted(set().union(*missing.values()))
         wanted = {tile: frozenset(output for output in outputs if tile in missing[output]) for tile in tiles}
+        if tiles:
+            self._find_cold(lists)
         num_read = num_written = 0
         reserved = self.plan.reserved
         with ExitStack() as stack:
@@ -137,13 +154,20 @@ class Making:
             product = Product(
                 self.tools.engine, lists, self.threads, reserved["staging"], self._block_memory, num_sources
             )
-            for first, end in _runs(wanted, self.plan.columns // TILE_COLUMNS):
+            for first, end in _blocks(wanted, self.plan):
                 source = Columns(path=self.whole.path(hop.source), shape=shape, first_tile=first)
+                cold = self._cold if TILE_COLUMNS * (end - first) == self.plan.columns else None
                 product.load(
-                    source, end - first, scale if operator.is_symmetric else None, all_rows=operator.self_weight != 0
+                    source,
+                    end - first,
+                    scale if operator.is_symmetric else None,
+                    all_rows=operator.self_weight != 0,
+                    cold=cold,
                 )
                 block_bytes = (end - first) * shape.num_groups * shape.tile_bytes
-                num_read += block_bytes
+                cold_bytes = 0 if cold is None else 4 * self.plan.columns * cold.num_edges
+                num_read += block_bytes + (0 if cold is None else lists.index_bytes * cold.num_edges)
+                num_written += cold_bytes
                 for step in hop.steps:
                     if step.output not in wanted[first]:
                         continue
@@ -152,7 +176,7 @@ class Making:
                     one_pass = _Pass(product, part, hop, step, scale, addend, self)
                     self.whole.write(step.output, part, one_pass.run)
                     lists_bytes = lists.num_edges * lists.index_bytes + 8 * lists.num_nodes
-                    num_read += lists_bytes + block_bytes * bool(addend)
+                    num_read += lists_bytes + block_bytes * bool(addend) + cold_bytes
                     num_written += block_bytes
                 self._num_sources[lists] = product.num_sources
                 self.progress(_PROPAGATING, num_before * shape.num_tiles + end, num_hops * shape.num_tiles)
@@ -241,6 +265,16 @@ def shown_ids(dataset: Dataset, rows: NodeIds) -> NodeIds:
     """The ids of nodes as the source has them."""
     original = dataset.original_ids()
     return rows if original is None else original[rows]
+
+
+def _blocks(wanted: dict[int, frozenset[str]], plan: PropagationPlan) -> Iterator[tuple[int, int]]:
+    """(first, end) of tiles that are a block: as wide as the plan has them, or narrower, such that hold all rows."""
+    widest = plan.columns // TILE_COLUMNS
+    for first, end in _runs(wanted, widest):
+        narrower = widest if plan.cold is None else plan.cold.resident_tiles
+        step = widest if end - first == widest else narrower
+        for start in range(first, end, step):
+            yield start, min(start + step, end)
 
 
 def _runs(wanted: dict[int, frozenset[str]], most: int) -> Iterator[tuple[int, int]]:

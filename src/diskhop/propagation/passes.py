@@ -1,7 +1,8 @@
 """The core's product as propagation uses it: lists and tables by their paths.
 
 A *block* is some adjacent tiles of rows, in memory as float32: of all rows, or of those that lists name; where memory
-is left, rows are padded, so that they do not straddle cache lines. See propagate.hpp.
+is left, rows are padded, so that they do not straddle cache lines. Or of the first rows only: what *cold* edges, those
+from later rows, take comes with the lists. See propagate.hpp.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from diskhop.propagation.hop_table import TILE_COLUMNS, TableShape
 
 _PAGE_BYTES = 4096
 # What the core moves at once at least (pass_staging.cpp): rows of a strip, edges of a piece, sums of rows a thread.
-_STRIP_ROWS, _PIECE_EDGES, _SUM_BYTES, _FEWEST_SUMS, _MOST_SUMS = 512, 16 << 10, 16 << 10, 4, 256
+_STRIP_ROWS, PIECE_EDGES, _SUM_BYTES, _FEWEST_SUMS, _MOST_SUMS = 512, 16 << 10, 16 << 10, 4, 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,24 @@ class Columns:
     path: Path
     shape: TableShape
     first_tile: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ColdEdges:
+    """Edges from first_row on or a later one. sources_path: of these, in the order of the edge array.
+
+    before: uint64 (pieces + 1), how many there are ahead of each piece, and in all. values_path: for a block's values.
+    """
+
+    first_row: int
+    sources_path: Path
+    before: NDArray[np.uint64]
+    values_path: Path
+
+    @property
+    def num_edges(self) -> int:
+        """How many there are."""
+        return int(self.before[-1])
 
 
 class Written(NamedTuple):
@@ -72,6 +91,7 @@ class Product:
         self._num_nodes = lists.num_nodes
         self.num_sources = num_sources
         self._block = ColumnBlock(memory, 0, TILE_COLUMNS)
+        self._cold: ColdEdges | None = None
         self._pass = PropagationPass(
             engine,
             File(str(lists.indptr_path), "read"),
@@ -85,13 +105,32 @@ class Product:
             staging_bytes,
         )
 
-    def load(self, source: Columns, num_tiles: int, scale: Path | None, *, all_rows: bool) -> None:
-        """Fill the block with columns, each row times its scale. all_rows: also those that no list names."""
+    def load(
+        self, source: Columns, num_tiles: int, scale: Path | None, *, all_rows: bool, cold: ColdEdges | None = None
+    ) -> None:
+        """Fill the block with columns, each row times its scale. all_rows: also those that no list names.
+
+        cold: only rows before its first_row; of the others, which are in the block for a moment, its values are made.
+        Raises DestinationError, ReadError, WriteError.
+        """
+        self._cold, columns = cold, TILE_COLUMNS * num_tiles
         num_rows = self._num_nodes if all_rows else self.num_sources
-        self._block = ColumnBlock(self._memory, num_rows, TILE_COLUMNS * num_tiles)
+        if cold is not None:
+            rows = ColumnBlock(self._memory, num_rows - cold.first_row, columns)
+            self._load(source, rows, scale, cold.first_row)
+            with destination_errors(cold.values_path):
+                self._pass.write_cold_values(
+                    File(str(cold.sources_path), "read"), 0, cold.num_edges, rows, cold.first_row,
+                    File(str(cold.values_path), "write"),
+                )  # fmt: skip
+            num_rows = cold.first_row
+        self._block = ColumnBlock(self._memory, num_rows, columns)
+        self._load(source, self._block, scale, 0)
+
+    def _load(self, source: Columns, block: ColumnBlock, scale: Path | None, first_row: int) -> None:
         self._pass.load(
             File(str(source.path), "read"), _dtype(source.shape), source.shape.num_tiles, source.first_tile,
-            self._block, _opened(scale),
+            block, _opened(scale), first_row,
         )  # fmt: skip
 
     def run(
@@ -122,6 +161,8 @@ class Product:
                 addend=_opened(addend),
                 addend_scale=addend_scale,
                 addend_dtype=_dtype(out.shape),
+                cold_values=None if self._cold is None else File(str(self._cold.values_path), "read"),
+                cold_before=None if self._cold is None else self._cold.before,
             )
         self.num_sources = counts.num_sources
         return Written(counts.stream.written_sum, counts.bad_rows)
@@ -136,7 +177,7 @@ def least_staging_bytes(columns: int, item_bytes: int, index_bytes: int, threads
     row_bytes = 4 * columns
     num_sums = min(max(_SUM_BYTES // row_bytes, _FEWEST_SUMS), _MOST_SUMS)
     # Reads that begin anywhere take pages more: those of lists' ends, scales and a piece of edges.
-    reads = (8 * (_STRIP_ROWS + 1), 4 * _STRIP_ROWS, _PIECE_EDGES * index_bytes)
+    reads = (8 * (_STRIP_ROWS + 1), 4 * _STRIP_ROWS, PIECE_EDGES * index_bytes)
     read_bytes = sum(_whole_pages(num_bytes) + 2 * _PAGE_BYTES for num_bytes in reads)
     strip_bytes = 2 * _STRIP_ROWS * columns * item_bytes
     return read_bytes + strip_bytes + _whole_pages(threads * num_sums * row_bytes + 2 * row_bytes) + _PAGE_BYTES

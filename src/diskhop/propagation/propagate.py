@@ -31,6 +31,8 @@ from diskhop.io.engine import open_engine
 from diskhop.io.memory import default_memory_bytes, default_threads
 from diskhop.io.probe import remembered_model
 from diskhop.io.scratch import free_bytes
+from diskhop.propagation.blocks import first_cold_row
+from diskhop.propagation.cold import count_sources, looking_bytes
 from diskhop.propagation.hop_table import (
     ROWS_FILE,
     TILE_COLUMNS,
@@ -44,8 +46,9 @@ from diskhop.propagation.hop_table import (
 )
 from diskhop.propagation.lists import ListedEdges, ListMaker, ListsWanted, dataset_lists, num_sorted_edges
 from diskhop.propagation.making import Making
-from diskhop.propagation.plan import PropagationPlan, Task, plan_propagation, require_disk
+from diskhop.propagation.plan import PropagationPlan, plan_propagation
 from diskhop.propagation.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec, find_rows, folder_name
+from diskhop.propagation.task import Task, require_disk
 from diskhop.propagation.tiles import sum_pages
 from diskhop.propagation.work import WorkTables
 from diskhop.protocols import NodeIds
@@ -110,12 +113,12 @@ def propagate(
         tell(f"{stale} is not used: it was made from another state of the dataset; 'diskhop clean' removes it")
     edges = ListedEdges(opened.topology, f"lists of dataset {opened.hash}")
     wanted = _wanted_lists(edges, spec, progress)
-    task = _task_of(opened, spec, rows, wanted)
+    task = _look_at_sources(_task_of(opened, spec, rows, wanted), opened, budget, threads, progress)
     device = remembered_model(folder if folder.exists() else opened.path, own_engine.name)
     plan = plan_propagation(task, memory_bytes=budget.available_bytes, threads=threads, device=device)
     make_directories(folder, injector)
     with WorkFolder(destination, injector) as work, ExitStack() as held:
-        _require_disk(task, opened, spec, None if disk is None else _bytes(disk), folder, work)
+        _require_disk(task, plan, opened, spec, None if disk is None else _bytes(disk), folder, work)
         if told is not None:
             told(plan)
         tools = Tools(own_engine, injector)
@@ -211,15 +214,32 @@ def _task_of(dataset: Dataset, spec: PropagationSpec, rows: NodeIds | None, want
     )
 
 
+def _look_at_sources(task: Task, dataset: Dataset, budget: Budget, threads: int, progress: Progress) -> Task:
+    """The task, with what its lists name where that may make blocks wider."""
+    memory_bytes = budget.available_bytes
+    first_cold = first_cold_row(task, memory_bytes, threads)
+    if first_cold is None:
+        return task
+    with budget.reserve("looking at sources", looking_bytes(task.index_bytes, memory_bytes)):
+        sources = count_sources(dataset_lists(dataset.topology), first_cold, memory_bytes, progress)
+    return replace(task, sources=sources)
+
+
 def _lists(wanted: ListsWanted, edges: ListedEdges, maker: ListMaker) -> Any:
     return maker.sort(wanted) if num_sorted_edges(edges.num_edges, wanted) else dataset_lists(edges.topology)
 
 
 def _require_disk(
-    task: Task, dataset: Dataset, spec: PropagationSpec, disk_bytes: int | None, folder: Path, work: WorkFolder
+    task: Task,
+    plan: PropagationPlan,
+    dataset: Dataset,
+    spec: PropagationSpec,
+    disk_bytes: int | None,
+    folder: Path,
+    work: WorkFolder,
 ) -> None:
     """Refuse a disk that is too small: the one that --disk names, or what is free."""
-    remedies = []
+    remedies, cold_bytes = [], plan.work_bytes - task.work_bytes
     files = dataset.manifest.files.items()
     num_labelled = sum(entry.num_bytes // 8 for name, entry in files if "/splits/" in name)
     if spec.rows == ALL_ROWS and num_labelled:
@@ -227,8 +247,9 @@ def _require_disk(
     if spec.dtype == "float32":
         remedies.append(("--dtype float16", replace(task, shape=replace(task.shape, dtype="float16"))))
     if disk_bytes is not None:
-        require_disk(task, disk_bytes, "--disk is", remedies)
-    require_disk(task, free_bytes(folder) + work.kept_bytes(), f"{folder} has free", remedies)
+        require_disk(task, disk_bytes, "--disk is", remedies, cold_bytes=cold_bytes)
+    free = free_bytes(folder) + work.kept_bytes()
+    require_disk(task, free, f"{folder} has free", remedies, cold_bytes=cold_bytes)
 
 
 def _table_operators(spec: PropagationSpec) -> tuple[TableOperator, ...]:
