@@ -99,12 +99,20 @@ struct SumColumns {
   [[gnu::always_inline]] static void ask_for(std::uintptr_t row) {
     constexpr std::size_t num_bytes = num_quads * sizeof(Quad);
     for (std::size_t byte = 0; byte < num_bytes; byte += line_bytes) {
-      __builtin_prefetch(reinterpret_cast<const void*>(row + byte));
+      prefetch(row + byte);
     }
     // Rows begin at multiples of a quad and of their own length: only such may reach into one line more.
     if constexpr (num_bytes % line_bytes == 3 * sizeof(Quad)) {
-      __builtin_prefetch(reinterpret_cast<const void*>(row + num_bytes - 1));
+      prefetch(row + num_bytes - 1);
     }
+  }
+
+  // To the second-level cache: the first has room for far fewer lines that are on their way, and waiting for one of
+  // these was most of a pass.
+  [[gnu::always_inline]] static void prefetch(std::uintptr_t place) {
+    constexpr int for_reading = 0;
+    constexpr int second_level = 2;
+    __builtin_prefetch(reinterpret_cast<const void*>(place), for_reading, second_level);
   }
 };
 
