@@ -118,3 +118,14 @@ def test_cold_edges_change_no_byte(tmp_path: Path, operator: str, dtype: str) ->
             assert step["bytes_written"] == stage.bytes_written
         shutil.rmtree(scratch)
     assert 3 < num_cold < 17
+
+
+@pytest.mark.parametrize("sources", [[], [0], [11_999]])
+def test_few_sources_in_little_memory(tmp_path: Path, sources: list[int]) -> None:
+    features = np.random.default_rng(0).normal(size=(12_000, 9)).astype(np.float32)
+    pairs = np.array([sources, [5] * len(sources)], np.int64)
+    dataset = build(tmp_path / "graph", pairs, features)
+    whole = propagate_small(dataset, tmp_path / "whole", hops=1).tables
+    for memory_bytes in (400_000, 500_000, 600_000):
+        tables = propagate_small(dataset, tmp_path / f"{memory_bytes}", memory_bytes=memory_bytes, hops=1).tables
+        assert folder_bytes(tables.path) == folder_bytes(whole.path)

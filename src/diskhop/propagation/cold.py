@@ -32,9 +32,9 @@ VALUES_FILE = ".cold-values"  # no task's output: it is another one for each blo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceCounts:
-    """What lists name. num_sources: one more than the last node; num_cold: of edges from first_cold on or a later one.
+    """What lists name. num_sources: one more than the last node; num_cold: edges from first_cold or a later node.
 
-    most_a_piece: of these the most in a piece.
+    most_a_piece: the most of these in a piece.
     """
 
     num_sources: int

@@ -48,7 +48,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ColdEdges:
-    """Edges from first_row on or a later one. sources_path: of these, in the order of the edge array.
+    """Edges from first_row or a later row. sources_path: their sources, in the order of the edge array.
 
     before: uint64 (pieces + 1), how many there are ahead of each piece, and in all. values_path: for a block's values.
     """

@@ -37,8 +37,8 @@ class Task:
 
     @property
     def num_block_rows(self) -> int:
-        """Rows that some edge's sum takes, as far as it is known."""
-        return self.shape.num_rows if self.sources is None else self.sources.num_sources
+        """Rows that some sum takes, as far as it is known; one at least, so that there is a block."""
+        return self.shape.num_rows if self.sources is None else max(1, self.sources.num_sources)
 
     @property
     def kept_shape(self) -> TableShape:
