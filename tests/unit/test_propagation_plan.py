@@ -97,7 +97,7 @@ def test_few_cold_edges_make_a_block_of_whole_lines() -> None:
     found_bytes = plan.bytes_written - 4 * SHAPE.num_bytes - 3 * 8 * values_bytes
     assert 4 * 300_000 + 8 * 3663 <= found_bytes <= 4 * 300_000 + 8 * 3663 + 2 * 4096
     assert plan.work_bytes - LARGE.work_bytes >= found_bytes + values_bytes
-    assert "16 columns at a time, of rows before 2,9" in str(plan)
+    assert "16 columns at a time, of rows before 2,899,968, 24 passes" in str(plan)
 
 
 @pytest.mark.parametrize(("num_cold", "most_a_piece"), [(3_000_000, 1000), (300_000, 16_384), (60_000_000, 16_384)])
