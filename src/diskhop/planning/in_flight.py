@@ -13,7 +13,7 @@ from diskhop.io.memory import buffer_bytes
 from diskhop.pipeline import batch_bytes
 
 # What they ask for is read together: the more, the fewer bytes for each.
-_MOST_ON_THEIR_WAY = 4
+MOST_ON_THEIR_WAY = 4
 # Of which none waits for another's rows to be put together.
 LEAST_EXTRACTORS = 2
 
@@ -77,7 +77,7 @@ class BatchesInFlight:
         held_bytes = self.batch_bytes if self.holds_while_waiting else 0
         return self.bytes_on_their_way + self.bytes_assembled + held_bytes
 
-    def grow(self, left_bytes: int, most_on_their_way: int = _MOST_ON_THEIR_WAY) -> Self:
+    def grow(self, left_bytes: int, most_on_their_way: int = MOST_ON_THEIR_WAY) -> Self:
         """More on their way, and then room to assemble one while the model has another."""
         wanted_bytes = most_on_their_way * self.bytes_on_its_way - self.bytes_on_their_way
         more_bytes = min(max(wanted_bytes, 0), left_bytes)
