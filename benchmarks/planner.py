@@ -41,7 +41,7 @@ MOST_ERROR, LEAST_SHARE = 0.20, 0.90
 REPEATS, MEASURED_EPOCHS, SLOW_BATCHES = 3, 2, 5
 SLOW = ("mapped", "pread")
 # Beside the table's part in the cache: lists, batches on their way, and room to spare.
-BESIDE_BYTES = 260_000_000
+BESIDE_BYTES = 700_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +59,10 @@ class Graph:
 
 
 GRAPHS = {
-    "skewed, 128 B": Graph(kind="kronecker", num_nodes=1_500_000, num_edges=22_500_000, dim=32),
-    "skewed, 2 KB": Graph(kind="kronecker", num_nodes=400_000, num_edges=6_000_000, dim=512),
-    "uniform, 128 B": Graph(kind="uniform", num_nodes=1_500_000, num_edges=22_500_000, dim=32),
-    "uniform, 2 KB": Graph(kind="uniform", num_nodes=400_000, num_edges=6_000_000, dim=512),
+    "skewed, 128 B": Graph(kind="kronecker", num_nodes=2_000_000, num_edges=30_000_000, dim=32),
+    "skewed, 1 KB": Graph(kind="kronecker", num_nodes=600_000, num_edges=9_000_000, dim=256),
+    "uniform, 128 B": Graph(kind="uniform", num_nodes=2_000_000, num_edges=30_000_000, dim=32),
+    "uniform, 1 KB": Graph(kind="uniform", num_nodes=600_000, num_edges=9_000_000, dim=256),
 }
 # Of each graph: share of the rows in --cache, epochs, --reuse.
 SETTINGS = ((0.02, 1, False), (0.1, 20, False), (0.3, 20, True), (0.6, 1, False))
@@ -88,15 +88,15 @@ class BenchCase:
         cache_bytes = int(table_bytes * self.cache_share)
         return {
             "model": "sage",
-            "layers": 2,
-            "hidden": 64,
-            "fanout": (10, 10),
-            "batch_size": 500 if is_large else 1500,
+            "layers": 3,
+            "hidden": 128,
+            "fanout": (10, 10, 5),
+            "batch_size": 500 if is_large else 1000,
             "epochs": self.epochs,
             "max_batches": max_batches,
             "reuse": self.reuse,
             "evaluate": False,
-            "memory_bytes": cache_bytes + BESIDE_BYTES + (400_000_000 if is_large else 0),
+            "memory_bytes": cache_bytes + BESIDE_BYTES + (250_000_000 if is_large else 0),
             "cache_bytes": cache_bytes,
             "seed": 0,
         }
@@ -107,7 +107,7 @@ CASES = [
     for share, epochs, reuse in SETTINGS
     for graph in GRAPHS
 ]
-NUM_BATCHES = 40
+NUM_BATCHES = 30
 
 
 def find_graph(folder: Path, name: str) -> Dataset:

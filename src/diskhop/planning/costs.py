@@ -20,7 +20,7 @@ from diskhop.features.scanning import BYTES_A_ROW_ON_ITS_WAY
 from diskhop.io.device_model import DeviceModel
 from diskhop.io.memory import buffer_bytes
 from diskhop.plan import Plan, Prediction
-from diskhop.planning.short_trace import ShortTrace
+from diskhop.planning.short_trace import ListsRead, ShortTrace
 from diskhop.policies.belady import belady_misses
 from diskhop.policies.coalesce import plan_reads
 from diskhop.policies.lru import lru_misses
@@ -33,14 +33,19 @@ _MOST_TOGETHER = 16  # whatever the memory, see batch_stream.py
 _MOST_GROUPS = 6
 # Two things that hide each other take a little more than the longer one, the more alike they are: x and y together
 # (x^p + y^p)^(1/p).
-_HIDING = 6.0
-# Of one core, measured on several machines: to find a row among those held; to sort it among those that are read; to
-# look it up in a buffer that is shared; to look a batch ahead; to write it to a trace and read it back; of a read, and
-# of a page that is brought by a fault.
-_FIND_SECONDS, _JOIN_SECONDS, _SHARE_SECONDS = 8e-9, 60e-9, 60e-9
+_HIDING = 4.0
+# What other threads take of the cores holds the model up by more than its share of them: threads that share a product
+# wait for the last one. Measured on two cores: by the work over 2^0.3, not over 2.
+_INTERFERENCE = 0.3
+# Of one core, measured: to find a row among those held; to sort it among those that are read; to look it up in a buffer
+# that is shared; to look it over ahead; of a byte, to write it to a trace and read it back; of a read, and of a page
+# that a fault brings.
+_FIND_SECONDS, _JOIN_SECONDS, _SHARE_SECONDS = 8e-9, 40e-9, 60e-9
 _LOOK_AHEAD_SECONDS, _TRACE_SECONDS_A_BYTE = 60e-9, 0.4e-9
-_READ_SECONDS, _FAULT_SECONDS = 3e-6, 6e-6
+_READ_SECONDS, _FAULT_SECONDS = 4e-6, 20e-6
 _PACK_SECONDS = 80e-9
+# Of a batch that is looked ahead, spent waiting for the disk: one after the other.
+_LOOK_AHEAD_WAIT_SECONDS = 10e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +66,8 @@ class Machine:
 class Case:
     """A store's plan on a trace. pinned: the rows that are held, of stores that pin; None: the first ones.
 
-    num_batches: of an epoch. page_cache_bytes: for pages of a map. sample_reads, sample_bytes_read: of lists on the
-    disk, for a batch. is_counted: rows to be pinned are found by a pass over all lists.
+    num_batches: of an epoch. counting_bytes: of lists that are read to choose those to be pinned. page_cache_bytes: for
+    pages of a map. lists: what sampling reads; None: all lists are in memory.
     """
 
     trace: ShortTrace
@@ -74,8 +79,7 @@ class Case:
     pinned: NodeIds | None
     counting_bytes: int
     page_cache_bytes: int
-    lists_reads: float
-    lists_bytes_read: float
+    lists: ListsRead | None
 
     @property
     def is_lent(self) -> bool:
@@ -104,6 +108,7 @@ class _Ahead:
     io_seconds: float = 0.0
     cores_seconds_a_batch: float = 0.0
     bytes_written_a_batch: float = 0.0
+    wait_seconds_a_batch: float = 0.0
 
     def io_of(self, num_batches: int) -> float:
         return self.io_seconds_a_batch * num_batches + (self.io_seconds if num_batches else 0)
@@ -174,6 +179,7 @@ def _simulate_belady(case: Case) -> Prediction:
         io_seconds_a_batch=2 * case.trace.record_bytes / _sequential(case),
         cores_seconds_a_batch=case.trace.num_rows * _LOOK_AHEAD_SECONDS
         + case.trace.record_bytes * _TRACE_SECONDS_A_BYTE,
+        wait_seconds_a_batch=_LOOK_AHEAD_WAIT_SECONDS,
     )
     fetching = replace(fetching, cores_seconds=fetching.cores_seconds + copied)
     predicted = _epoch(case, fetching, ahead=ahead)
@@ -181,7 +187,10 @@ def _simulate_belady(case: Case) -> Prediction:
 
 
 def _simulate_shared(case: Case) -> Prediction:
-    misses = list(lru_misses(case.trace.node_ids, case.table.num_rows, case.plan.buffer_rows))
+    plan, trace = case.plan, case.trace.node_ids
+    # Rows that a batch has stay, and so many that none has any more.
+    num_used = len(np.unique(np.concatenate(trace[: plan.most_extracting])))
+    misses = list(lru_misses(trace, case.table.num_rows, min(plan.buffer_rows, num_used + plan.cache_rows)))
     # Of a buffer that was empty at first.
     steady = misses[len(misses) // 2 :]
     return _epoch(case, _scan(case, steady, looked_up_seconds=_SHARE_SECONDS))
@@ -260,15 +269,16 @@ SIMULATIONS: dict[str, Callable[[Case], Prediction]] = {
 def _epoch(case: Case, fetching: _Fetching, open_seconds: float = 0.0, ahead: _Ahead | None = None) -> Prediction:
     """An epoch of such batches. What is not hidden: the first batches' way, and the last ones' through the model."""
     machine, plan, count = case.machine, case.plan, case.num_batches
-    lists_seconds = 0.0
-    if case.lists_reads:
-        mean_bytes = round(case.lists_bytes_read / case.lists_reads)
-        one_seconds = case.lists_reads * machine.device.predict_seconds(mean_bytes, plan.engine_depth)
+    lists_seconds, sample_seconds = 0.0, case.trace.sample_seconds
+    if case.lists is not None and case.lists.reads:
+        mean_bytes = round(case.lists.bytes_read / case.lists.reads)
+        one_seconds = case.lists.reads * machine.device.predict_seconds(mean_bytes, plan.engine_depth)
         # Measured: threads that sample at the same time share what they read, by the root of their number.
         lists_seconds = one_seconds / plan.sampling_threads**0.5
-    sample_seconds = case.trace.sample_seconds
+        sample_seconds = case.lists.cores_seconds
     io_seconds = fetching.io_seconds + lists_seconds
-    cores_seconds = machine.step_seconds + (sample_seconds + fetching.cores_seconds) / machine.threads
+    shared_by = machine.threads**_INTERFERENCE
+    cores_seconds = machine.step_seconds + (sample_seconds + fetching.cores_seconds) / shared_by
     together = min(fetching.together, count)
     lead_seconds = sample_seconds + lists_seconds
     seconds = 0.0
@@ -280,14 +290,14 @@ def _epoch(case: Case, fetching: _Fetching, open_seconds: float = 0.0, ahead: _A
     else:
         written = ahead.bytes_written_a_batch * count
         first = ahead.lengths[0]
-        lead_seconds += first * sample_seconds / plan.sampling_threads
-        lead_seconds += _hide(ahead.io_of(first), first * ahead.cores_seconds_a_batch)
-        lead_seconds += fetching.io_seconds
+        one_seconds = sample_seconds / plan.sampling_threads + ahead.cores_seconds_a_batch + ahead.wait_seconds_a_batch
+        lead_seconds += _hide(ahead.io_of(first), first * one_seconds) + fetching.io_seconds
         for length, following in zip(ahead.lengths, [*ahead.lengths[1:], 0], strict=True):
-            seconds += _hide(
+            beside = _hide(
                 length * io_seconds + ahead.io_of(following),
-                length * cores_seconds + following * ahead.cores_seconds_a_batch / machine.threads,
+                length * cores_seconds + following * ahead.cores_seconds_a_batch / shared_by,
             )
+            seconds += max(beside, following * one_seconds)
     return Prediction(
         epoch_seconds=lead_seconds + seconds,
         io_seconds=count * io_seconds + (0 if ahead is None else sum(map(ahead.io_of, ahead.lengths))),

@@ -93,12 +93,13 @@ def rank(found: Sequence[Option[PlanT]], refused: Mapping[str, str], epochs: int
     best = min(as_good, key=lambda option: option.simplicity)
     others = [option for option in bounded if option is not best]
     unbounded = [option for option in found if not option.is_bounded]
+    cannot_run: list[Option[PlanT]] = [Option(name=name, reason=reason) for name, reason in refused.items()]
     return Ranking(
         options=(
             replace(best, reason=f"{what} {_why(best, others, epochs)}"),
             *(replace(option, reason=_why_not(option, best, epochs)) for option in others),
             *unbounded,
-            *(Option[PlanT](name=name, reason=reason) for name, reason in refused.items()),
+            *cannot_run,
         ),
         epochs=epochs,
     )

@@ -27,10 +27,10 @@ from diskhop.pipeline import batch_bytes, counts_accesses
 from diskhop.plan import Plan, Prediction
 from diskhop.planning.batch_sizes import BatchSizes, measure_batches
 from diskhop.planning.costs import Case, Machine, predict_packed_ahead, simulate
-from diskhop.planning.in_flight import MOST_ON_THEIR_WAY
+from diskhop.planning.in_flight import FEW_ON_THEIR_WAY, MOST_ON_THEIR_WAY
 from diskhop.planning.options import Option, Ranking, rank
-from diskhop.planning.short_trace import ShortTrace, measure_lists, sample_short_trace
-from diskhop.planning.store_plan import plan_store
+from diskhop.planning.short_trace import ListsRead, ShortTrace, measure_lists, sample_short_trace
+from diskhop.planning.store_plan import divides_memory, plan_store
 from diskhop.planning.workload import Workload, device_model, require_served, why_not
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import NodeIds
@@ -40,14 +40,11 @@ from diskhop.sampling.cached_topology import count_neighbors, list_bytes
 PACKED, AHEAD = "packed", "packed ahead"
 # With fewer epochs, nobody gets back what waiting for the first batch costs.
 _FEWEST_EPOCHS_AHEAD = 3
-# More batches together read less each; what they take is not there for rows that are kept.
-_TOGETHER = (MOST_ON_THEIR_WAY, 3 * MOST_ON_THEIR_WAY)
-_SCANNING = ("direct", "static", "belady")
 # Of options that are as good as each other the first here is taken.
 _SIMPLEST = ("memory", "static", "direct", "shared", "belady", "packed", "mapped", "pread")
 # A row of the table's bitmap, when it was used last, and what Belady's rule keeps of it.
 _SIMULATION_BYTES_A_ROW = 12
-_COPIED_BYTES = 48 << 20
+_COPIED_BYTES = 128 << 20
 _LEAST_COPIES = 3
 
 
@@ -115,7 +112,8 @@ def rank_options(
                 refused[store] = reason
                 continue
             options: list[Option[Plan]] = []
-            for together in _TOGETHER if store in _SCANNING else _TOGETHER[:1]:
+            divides = divides_memory(_for_store(workload, store), store) and not STORES[store].extracts
+            for together in (FEW_ON_THEIR_WAY, MOST_ON_THEIR_WAY) if divides else (None,):
                 try:
                     options.append(simulation.plan(store, together))
                 except BudgetError as error:
@@ -177,7 +175,7 @@ class _Simulation:
         device = device or device_model(dataset, engine_name)
         self._max_gap_bytes = device.break_even_gap_bytes
         self._counts: NDArray[Any] | None = None
-        self._lists: dict[int, tuple[float, float]] = {}
+        self._lists: dict[int, ListsRead] = {}
         try:
             self._reserve("labels and seeds", sum(workload.also_held.values()))
             self._reserve("simulating", _SIMULATION_BYTES_A_ROW * table.num_rows)
@@ -209,7 +207,7 @@ class _Simulation:
     def __exit__(self, *_: object) -> None:
         self._held.close()
 
-    def plan(self, store: str, together: int) -> Option[Plan]:
+    def plan(self, store: str, together: int | None) -> Option[Plan]:
         """A store with memory for so many batches on their way. Raises as plan_store()."""
         workload = _for_store(self._workload, store)
         device = self.machine.device
@@ -227,7 +225,6 @@ class _Simulation:
 
     def predict(self, plan: Plan, workload: Workload) -> Prediction:
         """What an epoch by a plan takes. workload: that the plan was made for."""
-        lists_reads, lists_bytes_read = self._lists_read(plan)
         counts = counts_accesses(self._dataset, plan.store, plan.pinned)
         case = Case(
             trace=self.trace,
@@ -239,8 +236,7 @@ class _Simulation:
             pinned=self._pinned(plan) if counts else None,
             counting_bytes=list_bytes(self._dataset.topology) if counts else 0,
             page_cache_bytes=max(0, free_memory_bytes() - sum(plan.reserved.values())),
-            lists_reads=lists_reads,
-            lists_bytes_read=lists_bytes_read,
+            lists=self._lists_read(plan),
         )
         if plan.store == PACKED and (plan.layout or packs_ahead(workload, plan)):
             epochs = 1 if workload.reuse else workload.epochs
@@ -262,14 +258,14 @@ class _Simulation:
                     self._counts = count_neighbors(self._dataset.topology, self._engine, BufferPool(0))
         return most_accessed(self._counts, plan.cache_rows)
 
-    def _lists_read(self, plan: Plan) -> tuple[float, float]:
-        """Reads of lists on the disk, and their bytes, of a batch."""
+    def _lists_read(self, plan: Plan) -> ListsRead | None:
+        """What sampling reads of lists that are on the disk."""
         if plan.topology == "memory":
-            return 0.0, 0.0
+            return None
         if plan.topology == "mapped":
-            # A page for each list, and nothing is known of those that are in the page cache.
+            # A page for each list: nothing is known of those that are in the page cache.
             num_lists = float(sum(self.trace.middle.num_sampled_nodes[:-1]))
-            return num_lists, 4096 * num_lists
+            return ListsRead(num_lists, 4096 * num_lists, self.trace.sample_seconds)
         cache_bytes = plan.topology_cache_bytes
         if cache_bytes not in self._lists:
             self._lists[cache_bytes] = measure_lists(
@@ -282,7 +278,7 @@ def measure_copy_seconds(row_bytes: int, room_bytes: int) -> float:
     """What one core takes to copy a row from anywhere in memory to its place."""
     num_rows = max(16, min(_COPIED_BYTES, room_bytes // 4) // row_bytes)
     rows = np.ones((num_rows, row_bytes), np.uint8)
-    out = np.ones((max(8, num_rows // 4), row_bytes), np.uint8)
+    out = np.ones((max(8, num_rows // 2), row_bytes), np.uint8)
     places = np.random.default_rng(0).integers(0, num_rows, len(out))
     best = float("inf")
     for _ in range(_LEAST_COPIES):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,23 +36,27 @@ _MOST_BATCHES, _MOST_SECONDS, _LISTS_BATCHES = 96, 6.0, 2
 _MOST_SHARE = 0.25
 
 
+class ListsRead(NamedTuple):
+    """Of sampling a batch, on the mean: reads of lists on the disk and their bytes; seconds of one core, in all."""
+
+    reads: float
+    bytes_read: float
+    cores_seconds: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ShortTrace:
     """Batches as they follow each other in an epoch.
 
     node_ids: of each its rows, ascending; uint32 where that is enough. block_bytes, record_bytes: of a batch, on the
-    mean, in memory and in a trace. sample_seconds: of one core, for one batch, lists in memory. lists_reads,
-    lists_bytes_read: of a batch, of lists that were on the disk while it was sampled; cache_bytes: of lists that were
-    not, None where all were in memory. middle: one of them whole.
+    mean, in memory and in a trace. sample_seconds: of one thread, for one batch, as it was sampled. middle: one of them
+    whole.
     """
 
     node_ids: tuple[NDArray[np.uint32] | NodeIds, ...]
     block_bytes: float
     record_bytes: float
     sample_seconds: float
-    lists_reads: float
-    lists_bytes_read: float
-    cache_bytes: int | None
     middle: SampledBatch
 
     @property
@@ -70,12 +75,10 @@ def sample_short_trace(
     most_batches = max(2, min(_MOST_BATCHES, trace_bytes // max(1, sizes.num_nodes * id_dtype.itemsize)))
     node_ids: list[NDArray[np.uint32] | NodeIds] = []
     seconds: list[float] = []
-    block_bytes = record_bytes = reads = bytes_read = 0
+    block_bytes = record_bytes = 0
     middle: SampledBatch | None = None
-    with _open_lists(dataset, budget, sizes, engine, max_gap_bytes, budget.available_bytes - trace_bytes) as (
-        lists,
-        cache_bytes,
-    ):
+    room_bytes = budget.available_bytes - trace_bytes
+    with _open_lists(dataset, budget, sizes, engine, max_gap_bytes, room_bytes) as lists:
         sampler = NeighborSampler(lists, seed_set.fanouts, workload.seed)
         began = time.perf_counter()
         for number, seeds in _batches(seed_set, min(most_batches, workload.num_batches)):
@@ -85,8 +88,6 @@ def sample_short_trace(
             node_ids.append(np.sort(batch.node_ids).astype(id_dtype))
             block_bytes += batch.num_bytes
             record_bytes += describe_batch(batch, dataset.num_nodes).num_bytes
-            reads += batch.topology_reads
-            bytes_read += batch.topology_bytes_read
             if middle is None or number == 1:
                 middle = batch
             if number > 0 and time.perf_counter() - began > _MOST_SECONDS:
@@ -99,9 +100,6 @@ def sample_short_trace(
         record_bytes=record_bytes / count,
         # The first one makes room for what it works in.
         sample_seconds=float(np.median(seconds[1:] or seconds)),
-        lists_reads=reads / count,
-        lists_bytes_read=bytes_read / count,
-        cache_bytes=cache_bytes,
         middle=middle,
     )
 
@@ -119,7 +117,7 @@ def _batches(seed_set: SeedSet, count: int) -> Iterator[tuple[int, NodeIds]]:
 @contextmanager
 def _open_lists(
     dataset: Dataset, budget: Budget, sizes: BatchSizes, engine: Engine, max_gap_bytes: int, room_bytes: int
-) -> Iterator[tuple[Topology | CachedTopology, int | None]]:
+) -> Iterator[Topology | CachedTopology]:
     """The lists, in memory where there is room; else as many of them as a run would hold; mapped in less than that."""
     files = dataset.topology
     sampling_bytes = sizes.workspace_bytes + buffer_bytes(sizes.block_bytes)
@@ -127,30 +125,35 @@ def _open_lists(
     with budget.reserve("sampling", max(0, min(sampling_bytes, budget.available_bytes))):
         if topology_bytes(files, "memory") <= room_bytes:
             with open_topology(files, "memory", engine, budget) as topology:
-                yield topology, None
+                yield topology
             return
         cache_bytes = min(room_for_lists(files, room_bytes - sizes.hop_read_bytes), list_bytes(files))
         if cache_bytes < 0:
             with open_topology(files, "mapped", engine, budget) as topology:
-                yield topology, None
+                yield topology
             return
         assert cached_topology_bytes(files, cache_bytes) <= room_bytes
         options = NeighborCacheOptions(cache_bytes=cache_bytes, max_gap_bytes=max_gap_bytes)
         with open_cached_topology(files, options, engine, budget, BufferPool(0)) as cached:
-            yield cached, cache_bytes
+            yield cached
 
 
 def measure_lists(
     dataset: Dataset, workload: Workload, cache_bytes: int, budget: Budget, engine: Engine, max_gap_bytes: int
-) -> tuple[float, float]:
-    """Reads of lists that a neighbour cache of so many bytes does not hold, and their bytes: a batch's, on the mean."""
+) -> ListsRead:
+    """What sampling a batch takes where a neighbour cache of so many bytes holds some of the lists."""
     seed_set = workload.seed_sets[0]
     options = NeighborCacheOptions(cache_bytes=cache_bytes, max_gap_bytes=max_gap_bytes)
     with open_cached_topology(dataset.topology, options, engine, budget, BufferPool(0)) as lists:
         sampler = NeighborSampler(lists, seed_set.fanouts, workload.seed)
+        started = time.process_time()
         batches = [
             sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
             for number, seeds in _batches(seed_set, min(_LISTS_BATCHES, workload.num_batches))
         ]
-    reads = sum(batch.topology_reads for batch in batches)
-    return reads / len(batches), sum(batch.topology_bytes_read for batch in batches) / len(batches)
+        cores_seconds = time.process_time() - started
+    return ListsRead(
+        reads=sum(batch.topology_reads for batch in batches) / len(batches),
+        bytes_read=sum(batch.topology_bytes_read for batch in batches) / len(batches),
+        cores_seconds=cores_seconds / len(batches),
+    )

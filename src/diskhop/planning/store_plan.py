@@ -28,7 +28,7 @@ from diskhop.io.scratch import free_bytes
 from diskhop.pipeline import counts_accesses
 from diskhop.plan import Plan
 from diskhop.planning.batch_sizes import HEADROOM, BatchSizes, measure_batches
-from diskhop.planning.in_flight import LEAST_EXTRACTORS, MOST_ON_THEIR_WAY, BatchesInFlight
+from diskhop.planning.in_flight import FEW_ON_THEIR_WAY, LEAST_EXTRACTORS, MOST_ON_THEIR_WAY, BatchesInFlight
 from diskhop.planning.workload import Workload, device_model, scratch_path
 from diskhop.protocols import Table
 from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE
@@ -81,12 +81,12 @@ def plan_store(
     budget: Budget,
     device: DeviceModel | None = None,
     sizes: BatchSizes | None = None,
-    most_on_their_way: int = MOST_ON_THEIR_WAY,
+    most_on_their_way: int | None = None,
 ) -> Plan:
     """Fill in a plan for a store. The workload's options are of use with it.
 
     device, sizes: default: what is measured of the disk that the features lie on, and of a few batches.
-    most_on_their_way: batches that get memory for that before rows do that are kept.
+    most_on_their_way: batches that get memory for that before rows that are kept do; default: few, if both want it.
 
     Raises ConfigError for an unknown engine, BudgetError, naming the smallest budget that would do, before anything is
     opened or measured.
@@ -164,6 +164,8 @@ def plan_store(
         draft.reasons.append(f"batches are delivered {how}")
         more_in_flight = in_flight.grow(draft.left_bytes, most_extracting + in_flight.is_lent)
     else:
+        if most_on_their_way is None:
+            most_on_their_way = FEW_ON_THEIR_WAY if divides_memory(workload, store) else MOST_ON_THEIR_WAY
         more_in_flight = in_flight.grow(draft.left_bytes, most_on_their_way)
     draft.take("mini-batches in flight", more_in_flight.num_bytes - in_flight.num_bytes)
     in_flight = more_in_flight
@@ -226,6 +228,11 @@ def plan_store(
         reserved=draft.reserved,
         reasons=tuple(reasons),
     )
+
+
+def divides_memory(workload: Workload, store: str) -> bool:
+    """Whether batches on their way and rows that are kept want the same memory."""
+    return STORES[store].keeps_rows and workload.cache_bytes is None and workload.layout is None
 
 
 def _choose_topology(
