@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import sys
 import time
@@ -209,6 +210,7 @@ def run_option(case: BenchCase, dataset: Dataset, store: str) -> dict[str, Any]:
 
 
 def turn(case: int, folder: Path, what: str, limit_bytes: int | None) -> dict[str, Any] | None:
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line has it
     command = [sys.executable, __file__, "--dir", str(folder), "--turn", what, "--case", str(case)]
     done = run_limited(command, limit_bytes)
     if done.returncode != 0:

@@ -29,11 +29,16 @@ from diskhop.sampling.superbatch import superbatch_lengths
 
 _PAGE_BYTES = 4096
 _MOST_TOGETHER = 16  # whatever the memory, see batch_stream.py
+# Share of the cores' time that the disk may take before more batches join the scan.
+_KEEPS_UP = 0.85
+_TOGETHER = (1, 2, 3, 4, 6, 8, 12, 16)
 # Groups of batches that are simulated, spread over the trace.
-_MOST_GROUPS = 6
+_MOST_GROUPS = 4
 # Two things that hide each other take a little more than the longer one, the more alike they are: x and y together
 # (x^p + y^p)^(1/p).
 _HIDING = 4.0
+# A step in a run takes longer than by itself: its batch comes from other memory, and is given back.
+_IN_A_RUN = 1.06
 # What other threads take of the cores holds the model up by more than its share of them: threads that share a product
 # wait for the last one. Measured on two cores: by the work over 2^0.3, not over 2.
 _INTERFERENCE = 0.3
@@ -172,7 +177,7 @@ def _simulate_belady(case: Case) -> Prediction:
     fills = [filled for filled, _ in spanned]
     fetching = _scan(case, spanned[-1][1])
     fill_seconds = _reads_of(case, [fills[0]]).io_seconds
-    copied = case.trace.num_rows * (1 - fetching.hit_rate) * case.machine.copy_seconds
+    num_kept = min(plan.cache_rows, case.trace.num_rows * (1 - fetching.hit_rate))
     ahead = _Ahead(
         lengths=lengths,
         io_seconds=_reads_of(case, fills[1:]).io_seconds if len(fills) > 1 else 0.0,
@@ -181,15 +186,15 @@ def _simulate_belady(case: Case) -> Prediction:
         + case.trace.record_bytes * _TRACE_SECONDS_A_BYTE,
         wait_seconds_a_batch=_LOOK_AHEAD_WAIT_SECONDS,
     )
-    fetching = replace(fetching, cores_seconds=fetching.cores_seconds + copied)
+    fetching = replace(fetching, cores_seconds=fetching.cores_seconds + num_kept * case.machine.copy_seconds)
     predicted = _epoch(case, fetching, ahead=ahead)
     return replace(predicted, epoch_seconds=predicted.epoch_seconds + fill_seconds)
 
 
 def _simulate_shared(case: Case) -> Prediction:
     plan, trace = case.plan, case.trace.node_ids
-    # Rows that a batch has stay, and so many that none has any more.
-    num_used = len(np.unique(np.concatenate(trace[: plan.most_extracting])))
+    # Rows that a batch has stay, and so many that none has any more. Of the batches that there may be about half are.
+    num_used = len(np.unique(np.concatenate(trace[: 1 + plan.most_extracting // 2])))
     misses = list(lru_misses(trace, case.table.num_rows, min(plan.buffer_rows, num_used + plan.cache_rows)))
     # Of a buffer that was empty at first.
     steady = misses[len(misses) // 2 :]
@@ -218,6 +223,7 @@ def _simulate_packed(case: Case) -> Prediction:
         io_seconds=table_seconds,
         io_seconds_a_batch=(chunk_bytes + case.trace.record_bytes) / device.sequential_write_bytes_per_second,
         cores_seconds_a_batch=pack_cores_seconds,
+        wait_seconds_a_batch=_LOOK_AHEAD_WAIT_SECONDS,
         bytes_written_a_batch=chunk_bytes + case.trace.record_bytes,
     )
     return _epoch(case, fetching, _pinning_seconds(case), ahead=ahead)
@@ -278,7 +284,7 @@ def _epoch(case: Case, fetching: _Fetching, open_seconds: float = 0.0, ahead: _A
         sample_seconds = case.lists.cores_seconds
     io_seconds = fetching.io_seconds + lists_seconds
     shared_by = machine.threads**_INTERFERENCE
-    cores_seconds = machine.step_seconds + (sample_seconds + fetching.cores_seconds) / shared_by
+    cores_seconds = _cores_seconds(case, fetching)
     together = min(fetching.together, count)
     lead_seconds = sample_seconds + lists_seconds
     seconds = 0.0
@@ -290,18 +296,19 @@ def _epoch(case: Case, fetching: _Fetching, open_seconds: float = 0.0, ahead: _A
     else:
         written = ahead.bytes_written_a_batch * count
         first = ahead.lengths[0]
+        # One thread does all of it, and what it reads and writes with it.
         one_seconds = sample_seconds / plan.sampling_threads + ahead.cores_seconds_a_batch + ahead.wait_seconds_a_batch
-        lead_seconds += _hide(ahead.io_of(first), first * one_seconds) + fetching.io_seconds
+        lead_seconds += ahead.io_of(first) + first * one_seconds + fetching.io_seconds
         for length, following in zip(ahead.lengths, [*ahead.lengths[1:], 0], strict=True):
             beside = _hide(
                 length * io_seconds + ahead.io_of(following),
                 length * cores_seconds + following * ahead.cores_seconds_a_batch / shared_by,
             )
-            seconds += max(beside, following * one_seconds)
+            seconds += max(beside, ahead.io_of(following) + following * one_seconds)
     return Prediction(
         epoch_seconds=lead_seconds + seconds,
         io_seconds=count * io_seconds + (0 if ahead is None else sum(map(ahead.io_of, ahead.lengths))),
-        compute_seconds=count * machine.step_seconds,
+        compute_seconds=count * _IN_A_RUN * machine.step_seconds,
         cores_seconds=count * cores_seconds,
         open_seconds=open_seconds,
         preparation_seconds=0.0,
@@ -313,6 +320,14 @@ def _epoch(case: Case, fetching: _Fetching, open_seconds: float = 0.0, ahead: _A
     )
 
 
+def _cores_seconds(case: Case, fetching: _Fetching) -> float:
+    """That all cores are busy for a batch: with the model, and with what goes on beside it."""
+    sample_seconds = case.trace.sample_seconds if case.lists is None else case.lists.cores_seconds
+    beside_seconds = sample_seconds + fetching.cores_seconds
+    shared_by: float = case.machine.threads**_INTERFERENCE
+    return _IN_A_RUN * case.machine.step_seconds + beside_seconds / shared_by
+
+
 def _hide(x: float, y: float) -> float:
     """Seconds of two things at once."""
     longer, shorter = max(x, y), min(x, y)
@@ -320,23 +335,30 @@ def _hide(x: float, y: float) -> float:
 
 
 def _scan(case: Case, misses: Sequence[NDArray[Any]], looked_up_seconds: float = 0.0) -> _Fetching:
-    """Rows that one scan brings for all batches that are on their way together."""
+    """Rows that one scan brings for all batches that are on their way together.
+
+    Where the cores set the pace no more batches are in the scan than it takes to keep up with them (Little's law): its
+    round takes as long as so many batches.
+    """
     num_rows, num_missed = case.trace.num_rows, sum(map(len, misses)) / len(misses)
-    together = _together(case, num_missed)
-    starts = np.linspace(0, max(0, len(misses) - together), min(_MOST_GROUPS, len(misses))).astype(int)
-    groups = [misses[start : start + together] for start in dict.fromkeys(starts.tolist())]
-    read = _reads_of(case, groups)
+    most = min(_most_together(case, num_missed), len(misses))
     copy_seconds = case.machine.copy_seconds
-    is_assembled = case.plan.bytes_assembled > 0
-    cores_seconds = (
-        num_rows * (looked_up_seconds or _FIND_SECONDS)
-        + num_missed * (_JOIN_SECONDS + copy_seconds)
-        + (num_rows * copy_seconds if is_assembled else 0)
-        + read.reads * _READ_SECONDS
-    )
-    return replace(
-        read, hit_rate=1 - num_missed / num_rows, cores_seconds=cores_seconds, together=min(together, len(misses))
-    )
+    row_seconds = num_rows * (looked_up_seconds or _FIND_SECONDS) + num_missed * (_JOIN_SECONDS + copy_seconds)
+    if case.plan.bytes_assembled:
+        row_seconds += num_rows * copy_seconds
+    fetching = _Fetching()
+    for together in (count for count in _TOGETHER if count <= most):
+        starts = np.linspace(0, len(misses) - together, _MOST_GROUPS).astype(int)
+        read = _reads_of(case, [misses[start : start + together] for start in dict.fromkeys(starts.tolist())])
+        fetching = replace(
+            read,
+            hit_rate=1 - num_missed / num_rows,
+            cores_seconds=row_seconds + read.reads * _READ_SECONDS,
+            together=together,
+        )
+        if fetching.io_seconds <= _KEEPS_UP * _cores_seconds(case, fetching):
+            break
+    return fetching
 
 
 def _reads_of(case: Case, groups: Iterable[Any]) -> _Fetching:
@@ -371,7 +393,7 @@ def _reads_of(case: Case, groups: Iterable[Any]) -> _Fetching:
     return _Fetching(reads=num_reads / count, bytes_read=num_bytes / count, io_seconds=seconds / count)
 
 
-def _together(case: Case, num_missed: float) -> int:
+def _most_together(case: Case, num_missed: float) -> int:
     """Batches for which there is memory while their rows are on their way."""
     plan, row_bytes = case.plan, case.table.row_bytes
     block_bytes = buffer_bytes(int(case.trace.block_bytes))

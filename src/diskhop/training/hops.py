@@ -19,6 +19,7 @@ from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
 from diskhop.hop_loader import HopBatches, HopLoader
 from diskhop.io.engine import OpenedEngine, open_engine
+from diskhop.io.probe import remembered_model
 from diskhop.models import HopNetwork, build_hop_model, hops_read
 from diskhop.plan import HopPlan
 from diskhop.propagation.hop_table import TableShape
@@ -29,6 +30,7 @@ from diskhop.propagation.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec
 from diskhop.protocols import NodeIds, Purpose
 from diskhop.training.dry_run import measure_step
 from diskhop.training.feeds import Feed, PreparedRun
+from diskhop.training.hop_costs import hop_step_seconds, predict_hops
 from diskhop.training.seeds import NodeTask, SplitSeeds
 from diskhop.training.watch import Watcher
 
@@ -78,6 +80,11 @@ def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Bu
             model_bytes = measure_step(partial(build_hop_model, config, tables.dim, len(which), num_outputs), batch)
         reserved, placement = place_hops(config, task.seeds, tables.shape, len(which), model_bytes, budget)
     plan = hop_plan(config, str(tables.path), tables.shape, len(which), placement, {**task.held, **reserved}, engine)
+    model_seconds = hop_step_seconds(dataset, config, tables.shape, len(which))
+    device = remembered_model(tables.path, engine.engine.name)
+    num_train = len(task.seeds.train)
+    predicted = predict_hops(config, tables.shape, len(which), placement, num_train, model_seconds, device, budget)
+    plan = replace(plan, predicted=predicted)
     planned = replace(config, engine=plan.engine, placement=plan.placement, shuffle=plan.shuffle)
 
     def make_model() -> HopNetwork:

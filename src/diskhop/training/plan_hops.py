@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Literal
-
-import torch
 
 from diskhop.budget import Budget
 from diskhop.config import AUTO, HopConfig
@@ -15,16 +12,12 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError
 from diskhop.io.device_model import DeviceModel
 from diskhop.io.engine import open_engine
-from diskhop.models import build_hop_model, hops_read
-from diskhop.plan import HopPlan, Prediction
+from diskhop.models import hops_read
+from diskhop.plan import HopPlan
 from diskhop.planning.options import Option, Ranking, rank
-from diskhop.planning.planner import measure_copy_seconds
-from diskhop.propagation.hop_table import TableShape
-from diskhop.propagation.placement import Placement
 from diskhop.propagation.propagate import find_hop_tables, plan_tables, scratch_folder_of
-from diskhop.training.dry_run import measure_step_seconds
+from diskhop.training.hop_costs import hop_step_seconds, predict_hops
 from diskhop.training.hops import hop_plan, place_hops, propagation_spec
-from diskhop.training.process import reproducible
 from diskhop.training.seeds import NodeTask
 
 Place = Literal["memory", "disk"]
@@ -46,7 +39,7 @@ def rank_placements(
     else:
         shape, num_tables, path = tables.shape, tables.num_tables, tables.path
     num_read = len(hops_read(config.model, num_tables))
-    step_seconds = _step_seconds(dataset, config, shape, num_read)
+    step_seconds = hop_step_seconds(dataset, config, shape, num_read)
     engine = open_engine(config.engine)
     refused: dict[str, str] = {}
     found: list[Option[HopPlan]] = []
@@ -61,7 +54,9 @@ def rank_placements(
             refused[place], smallest = str(error), error
             continue
         held = {**task.held, **reserved}
-        predicted = _predict(config, shape, num_read, placement, len(task.seeds.train), step_seconds, device, budget)
+        predicted = predict_hops(
+            config, shape, num_read, placement, len(task.seeds.train), step_seconds, device, budget
+        )
         predicted = replace(predicted, preparation_seconds=preparation_seconds, disk_bytes=work_bytes)
         hops = hop_plan(config, str(path), shape, num_read, placement, held, engine)
         found.append(Option(name=place, plan=hops, predicted=predicted, simplicity=_PLACES.index(place)))
@@ -69,51 +64,3 @@ def rank_placements(
         assert smallest is not None, "only a budget keeps tables from both places"
         raise smallest
     return rank(found, refused, config.epochs, "hop tables in")
-
-
-def _step_seconds(dataset: Dataset, config: HopConfig, shape: TableShape, num_tables: int) -> float:
-    x = torch.full((num_tables, min(config.batch_size, shape.num_rows), shape.dim), 0.01)
-    num_outputs = dataset.num_tasks or dataset.num_classes
-    with reproducible(config.threads):
-        make_model = partial(build_hop_model, config, shape.dim, num_tables, num_outputs)
-        return measure_step_seconds(make_model, config.lr, (x,))
-
-
-def _predict(
-    config: HopConfig,
-    shape: TableShape,
-    num_tables: int,
-    placement: Placement,
-    num_train: int,
-    step_seconds: float,
-    device: DeviceModel,
-    budget: Budget,
-) -> Prediction:
-    num_batches = -(-num_train // config.batch_size)
-    num_batches = min(num_batches, config.max_batches or num_batches)
-    num_rows = min(num_batches * config.batch_size, num_train)
-    num_bytes = num_rows * num_tables * shape.row_bytes
-    copy_seconds = measure_copy_seconds(shape.row_bytes, budget.available_bytes) * num_rows * num_tables
-    compute_seconds = num_batches * step_seconds
-    cores_seconds = compute_seconds + copy_seconds / config.threads
-    rate = device.sequential_read_bytes_per_second
-    if placement.place == "memory":
-        return Prediction(
-            epoch_seconds=cores_seconds,
-            io_seconds=0.0,
-            cores_seconds=cores_seconds,
-            compute_seconds=compute_seconds,
-            open_seconds=num_tables * shape.num_bytes / rate,
-            hit_rate=1.0,
-        )
-    io_seconds = num_bytes / rate
-    # The first batch is waited for, then one is read while the model has another (double buffering).
-    first_seconds = io_seconds / max(1, num_batches)
-    return Prediction(
-        epoch_seconds=first_seconds + max(io_seconds, cores_seconds),
-        io_seconds=io_seconds,
-        cores_seconds=cores_seconds,
-        compute_seconds=compute_seconds,
-        reads=num_tables * -(-num_rows // config.chunk_rows),
-        bytes_read=num_bytes,
-    )
