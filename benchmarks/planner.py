@@ -35,6 +35,7 @@ from diskhop.plan import AnyPlan
 from diskhop.planning.planner import AHEAD, rank_options
 from diskhop.training import Watcher, resolve_config, train
 from diskhop.training.sampled import sampled_workload
+from planner_docs import update_docs
 from workloads import DEFAULT_FOLDER, evict, measure_device
 
 MOST_REGRET, MOST_MEDIAN_REGRET, TIE = 1.10, 1.05, 1.05
@@ -65,8 +66,13 @@ GRAPHS = {
     "uniform, 128 B": Graph(kind="uniform", num_nodes=2_000_000, num_edges=30_000_000, dim=32),
     "uniform, 1 KB": Graph(kind="uniform", num_nodes=600_000, num_edges=9_000_000, dim=256),
 }
-# Of each graph: share of the rows in --cache, epochs, --reuse.
-SETTINGS = ((0.02, 1, False), (0.1, 20, False), (0.3, 20, True), (0.6, 1, False))
+# Share of the rows in --cache, epochs, --reuse, and the graphs.
+SETTINGS = (
+    (0.02, 1, False, tuple(GRAPHS)),
+    (0.1, 20, False, tuple(GRAPHS)),
+    (0.3, 20, True, ("skewed, 1 KB", "uniform, 128 B")),
+    (0.6, 1, False, ("skewed, 128 B", "uniform, 1 KB")),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +98,7 @@ class BenchCase:
             "layers": 3,
             "hidden": 128,
             "fanout": (10, 10, 5),
-            "batch_size": 500 if is_large else 1000,
+            "batch_size": 500,
             "epochs": self.epochs,
             "max_batches": max_batches,
             "reuse": self.reuse,
@@ -105,10 +111,10 @@ class BenchCase:
 
 CASES = [
     BenchCase(graph=graph, cache_share=share, epochs=epochs, reuse=reuse)
-    for share, epochs, reuse in SETTINGS
-    for graph in GRAPHS
+    for share, epochs, reuse, graphs in SETTINGS
+    for graph in graphs
 ]
-NUM_BATCHES = 30
+NUM_BATCHES = 20
 
 
 def find_graph(folder: Path, name: str) -> Dataset:
@@ -284,6 +290,7 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where graphs are kept: 2 GB")
     parser.add_argument("--cases", help="numbers with commas between them; default: all")
     parser.add_argument("--stores", help="names with commas between them; default: all")
+    parser.add_argument("--docs", action="store_true", help="write README's table and the guide's picture")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
     parser.add_argument("--turn", help=argparse.SUPPRESS)
     parser.add_argument("--case", type=int, help=argparse.SUPPRESS)
@@ -319,6 +326,8 @@ def main() -> int:
     }
     for claim, is_met in claims.items():
         out(f"{claim}: {'met' if is_met else 'MISSED'}")
+    if arguments.docs:
+        update_docs(done)
     if arguments.json:
         print(json.dumps({"benchmark": "planner", "claims": claims, "cases": done}, indent=1))
     return 0 if all(claims.values()) else 1

@@ -36,21 +36,22 @@ _TOGETHER = (1, 2, 3, 4, 6, 8, 12, 16)
 _MOST_GROUPS = 4
 # Two things that hide each other take a little more than the longer one, the more alike they are: x and y together
 # (x^p + y^p)^(1/p).
-_HIDING = 4.0
-# A step in a run takes longer than by itself: its batch comes from other memory, and is given back.
-_IN_A_RUN = 1.06
+_HIDING = 6.0
+# A step in a run takes longer than by itself: its batch comes from other memory, and is given back; and where the model
+# reads rows where they lie, so much of what copying them would take.
+_IN_A_RUN, _LENT_SHARE = 1.03, 0.5
 # What other threads take of the cores holds the model up by more than its share of them: threads that share a product
 # wait for the last one. Measured on two cores: by the work over 2^0.3, not over 2.
 _INTERFERENCE = 0.3
 # Of one core, measured: to find a row among those held; to sort it among those that are read; to look it up in a buffer
-# that is shared; to look it over ahead; of a byte, to write it to a trace and read it back; of a read, and of a page
-# that a fault brings.
+# that is shared; to look it over ahead; of a byte, to write it to a trace and read it back; of a read; of a page that a
+# fault brings, beside what its thread waits longer than for a read; of a row that is packed.
 _FIND_SECONDS, _JOIN_SECONDS, _SHARE_SECONDS = 8e-9, 40e-9, 60e-9
 _LOOK_AHEAD_SECONDS, _TRACE_SECONDS_A_BYTE = 60e-9, 0.4e-9
-_READ_SECONDS, _FAULT_SECONDS = 4e-6, 20e-6
-_PACK_SECONDS = 80e-9
+_READ_SECONDS, _FAULT_SECONDS, _FAULT_WAIT_SECONDS = 4e-6, 8e-6, 4e-6
+_PACK_SECONDS = 50e-9
 # Of a batch that is looked ahead, spent waiting for the disk: one after the other.
-_LOOK_AHEAD_WAIT_SECONDS = 10e-3
+_LOOK_AHEAD_WAIT_SECONDS = 6e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,7 @@ def simulate(store: str, case: Case) -> Prediction:
 
 def _simulate_memory(case: Case) -> Prediction:
     table = case.table
-    cores_seconds = 0.0 if case.is_lent else case.trace.num_rows * case.machine.copy_seconds
+    cores_seconds = case.trace.num_rows * case.machine.copy_seconds * (_LENT_SHARE if case.is_lent else 1)
     open_seconds = table.num_rows * table.row_stride / case.machine.device.sequential_read_bytes_per_second
     return _epoch(case, _Fetching(hit_rate=1.0, cores_seconds=cores_seconds), open_seconds)
 
@@ -134,26 +135,40 @@ def _simulate_memory(case: Case) -> Prediction:
 def _simulate_mapped(case: Case) -> Prediction:
     pages = [_pages(ids, case.table) for ids in case.trace.node_ids]
     num_pages = -(-case.table.num_rows * case.table.row_stride // _PAGE_BYTES)
-    misses = list(lru_misses(pages, num_pages, case.page_cache_bytes // _PAGE_BYTES))[: case.num_batches]
-    faults = sum(map(len, misses)) / len(misses)
+    misses = lru_misses(pages, num_pages, case.page_cache_bytes // _PAGE_BYTES)
+    faults = [len(missed) for missed in misses][: case.num_batches]
     threads = THREADS_PER_CORE * case.machine.threads
+    fault_seconds = case.machine.device.predict_seconds(_PAGE_BYTES, threads) + _FAULT_WAIT_SECONDS
+    later = faults[len(faults) // 2 :]
+    faults += [sum(later) // len(later)] * (case.num_batches - len(faults))
+    mean_faults = sum(faults) / len(faults)
     fetching = _Fetching(
-        hit_rate=1 - faults / max(1.0, sum(map(len, pages)) / len(pages)),
-        reads=faults,
-        bytes_read=faults * _PAGE_BYTES,
-        io_seconds=faults * case.machine.device.predict_seconds(_PAGE_BYTES, threads),
-        cores_seconds=faults * _FAULT_SECONDS + case.trace.num_rows * case.machine.copy_seconds,
+        hit_rate=1 - mean_faults / max(1.0, sum(map(len, pages)) / len(pages)),
+        reads=mean_faults,
+        bytes_read=mean_faults * _PAGE_BYTES,
+        io_seconds=mean_faults * fault_seconds,
+        cores_seconds=mean_faults * _FAULT_SECONDS + case.trace.num_rows * case.machine.copy_seconds,
     )
-    return _epoch(case, fetching)
+    # The first batches find no page in memory: nothing hides what they wait for.
+    cores_seconds = _cores_seconds(case, fetching)
+    arrived = done = case.trace.sample_seconds
+    for count in faults:
+        arrived += count * fault_seconds
+        done = max(done, arrived) + cores_seconds
+    return replace(_epoch(case, fetching), epoch_seconds=done)
 
 
 def _simulate_pread(case: Case) -> Prediction:
-    num_rows, alignment = case.trace.num_rows, case.table_alignment
-    read_bytes = -(-case.table.row_bytes // alignment) * alignment
+    table, num_rows, alignment = case.table, case.trace.num_rows, case.table_alignment
+    read_bytes = -(-table.row_bytes // alignment) * alignment
+    # Rows come in order: what lies in the block of the one before is there, what follows it at once is one request.
+    starts = [ids.astype(np.int64) * table.row_stride // alignment for ids in case.trace.node_ids]
+    steps = 1 if table.row_stride < alignment else -(-table.row_stride // alignment) + 1
+    requests = sum(1 + int(np.count_nonzero(np.diff(blocks) >= steps)) for blocks in starts) / len(starts)
     fetching = _Fetching(
         reads=num_rows,
         bytes_read=num_rows * read_bytes,
-        io_seconds=num_rows * case.machine.device.predict_seconds(read_bytes, case.plan.engine_depth),
+        io_seconds=requests * case.machine.device.predict_seconds(read_bytes, case.plan.engine_depth),
         cores_seconds=num_rows * (_READ_SECONDS + _JOIN_SECONDS + case.machine.copy_seconds),
     )
     return _epoch(case, fetching)
@@ -198,7 +213,11 @@ def _simulate_shared(case: Case) -> Prediction:
     misses = list(lru_misses(trace, case.table.num_rows, min(plan.buffer_rows, num_used + plan.cache_rows)))
     # Of a buffer that was empty at first.
     steady = misses[len(misses) // 2 :]
-    return _epoch(case, _scan(case, steady, looked_up_seconds=_SHARE_SECONDS))
+    fetching = _scan(case, steady, looked_up_seconds=_SHARE_SECONDS)
+    if case.is_lent:
+        lent_seconds = _LENT_SHARE * case.trace.num_rows * case.machine.copy_seconds
+        fetching = replace(fetching, cores_seconds=fetching.cores_seconds + lent_seconds)
+    return _epoch(case, fetching)
 
 
 def _simulate_packed(case: Case) -> Prediction:

@@ -197,7 +197,7 @@ class _Simulation:
             device=device,
             threads=workload.threads or default_threads(),
             step_seconds=step_seconds,
-            copy_seconds=measure_copy_seconds(table.row_bytes, budget.available_bytes),
+            copy_seconds=measure_copy_seconds(table.row_bytes, table.num_rows, budget),
         )
         self._alignment = File(str(table.path), "read").offset_alignment
 
@@ -274,15 +274,17 @@ class _Simulation:
         return self._lists[cache_bytes]
 
 
-def measure_copy_seconds(row_bytes: int, room_bytes: int) -> float:
-    """What one core takes to copy a row from anywhere in memory to its place."""
-    num_rows = max(16, min(_COPIED_BYTES, room_bytes // 4) // row_bytes)
-    rows = np.ones((num_rows, row_bytes), np.uint8)
-    out = np.ones((max(8, num_rows // 2), row_bytes), np.uint8)
-    places = np.random.default_rng(0).integers(0, num_rows, len(out))
-    best = float("inf")
-    for _ in range(_LEAST_COPIES):
-        started = time.perf_counter()
-        copy_rows(rows, places, out, None, 1)
-        best = min(best, time.perf_counter() - started)
+def measure_copy_seconds(row_bytes: int, num_rows: int, budget: Budget) -> float:
+    """What one core takes to copy a row from anywhere among so many to its place."""
+    # No more than caches do not hold.
+    num_rows = max(16, min(num_rows, min(_COPIED_BYTES, budget.available_bytes // 4) // row_bytes))
+    with budget.reserve("measuring", min(2 * num_rows * row_bytes, budget.available_bytes)):
+        rows = np.ones((num_rows, row_bytes), np.uint8)
+        out = np.ones((max(8, num_rows // 2), row_bytes), np.uint8)
+        places = np.random.default_rng(0).integers(0, num_rows, len(out))
+        best = float("inf")
+        for _ in range(_LEAST_COPIES):
+            started = time.perf_counter()
+            copy_rows(rows, places, out, None, 1)
+            best = min(best, time.perf_counter() - started)
     return best / len(out)

@@ -43,7 +43,7 @@ def predict_hops(
     num_batches = min(num_batches, config.max_batches or num_batches)
     num_rows = min(num_batches * config.batch_size, num_train)
     num_bytes = num_rows * num_tables * shape.row_bytes
-    copy_seconds = measure_copy_seconds(shape.row_bytes, budget.available_bytes) * num_rows * num_tables
+    copy_seconds = measure_copy_seconds(shape.row_bytes, num_rows, budget) * num_rows * num_tables
     compute_seconds = num_batches * step_seconds
     cores_seconds = compute_seconds + copy_seconds / config.threads
     rate = device.sequential_read_bytes_per_second
