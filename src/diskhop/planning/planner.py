@@ -7,6 +7,7 @@ disk, a step of the model, what copying a row takes. The rest is arithmetic, see
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -40,6 +41,7 @@ from diskhop.sampling.cached_topology import count_neighbors, list_bytes
 PACKED, AHEAD = "packed", "packed ahead"
 # With fewer epochs, nobody gets back what waiting for the first batch costs.
 _FEWEST_EPOCHS_AHEAD = 3
+_UNBOUNDED = "mapped"
 # Of options that are as good as each other the first here is taken.
 _SIMPLEST = ("memory", "static", "direct", "shared", "belady", "packed", "mapped", "pread")
 # A row of the table's bitmap, when it was used last, and what Belady's rule keeps of it.
@@ -75,12 +77,33 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     try:
         return rank_options(dataset, workload, budget, device).best
     except _NoRoomError as error:
-        plan = plan_store(dataset, _for_store(workload, "direct"), "direct", budget, device)
-        return replace(plan, reasons=(f"store direct: {error}", *plan.reasons))
+        return _first_that_fits(dataset, workload, budget, device, str(error))
 
 
 class _NoRoomError(BudgetError):
     """Nothing can be simulated in this budget."""
+
+
+def _first_that_fits(
+    dataset: Dataset, workload: Workload, budget: Budget, device: DeviceModel | None, why: str
+) -> Plan:
+    """The simplest store that the budget holds, where nothing can be compared. Raises BudgetError."""
+    too_small: list[BudgetError] = []
+    for store in _SIMPLEST:
+        if store == _UNBOUNDED or _refusal(dataset, workload, store):
+            continue
+        try:
+            plan = plan_store(dataset, _for_store(workload, store), store, budget, device)
+        except BudgetError as error:
+            too_small.append(error)
+            continue
+        return replace(plan, reasons=(f"store {store}: {why}", *plan.reasons))
+    raise _of_least(too_small)
+
+
+def _of_least(errors: Sequence[BudgetError]) -> BudgetError:
+    """The one that asks for the fewest bytes."""
+    return min(errors, key=lambda error: error.smallest_bytes or 0)
 
 
 def predict_plan(
@@ -125,7 +148,7 @@ def rank_options(
                 refused.pop(store, None)
                 found.append(min(options, key=lambda option: option.seconds(workload.epochs)))
     if not any(option.is_bounded for option in found):
-        raise min(too_small, key=lambda error: error.smallest_bytes or 0)
+        raise _of_least(too_small) if too_small else ConfigError(next(iter(refused.values())))
     return rank(found, refused, workload.epochs, "store")
 
 
@@ -164,8 +187,9 @@ class _Simulation:
         self.sizes: BatchSizes = measure_batches(dataset, workload.seed_sets, workload.seed)
         self._dataset = dataset
         self._workload = workload
-        self._budget = budget
-        self._whole = Budget(budget.available_bytes)  # what a run would have, beside nothing of this
+        # Of its own: what a run reserves is to be told without this, which is gone before.
+        self._budget = Budget(max(1, budget.available_bytes))
+        self._whole = budget
         self._held = ExitStack()
         table = dataset.features()
         assert table is not None
@@ -180,13 +204,13 @@ class _Simulation:
             self._reserve("labels and seeds", sum(workload.also_held.values()))
             self._reserve("simulating", _SIMULATION_BYTES_A_ROW * table.num_rows)
             self.trace: ShortTrace = sample_short_trace(
-                dataset, workload, self.sizes, budget, self._engine, self._max_gap_bytes
+                dataset, workload, self.sizes, self._budget, self._engine, self._max_gap_bytes
             )
             self._reserve("short trace", sum(ids.nbytes for ids in self.trace.node_ids))
             step_seconds = 0.0
             if workload.measure_step is not None:
                 num_bytes = batch_bytes(dataset, self.trace.middle.num_bytes, self.trace.middle.num_nodes)
-                with budget.reserve("measuring", num_bytes):
+                with self._budget.reserve("measuring", num_bytes):
                     step_seconds = workload.measure_step(self.trace.middle)
         except BudgetError as error:
             self._held.close()
@@ -197,7 +221,7 @@ class _Simulation:
             device=device,
             threads=workload.threads or default_threads(),
             step_seconds=step_seconds,
-            copy_seconds=measure_copy_seconds(table.row_bytes, table.num_rows, budget),
+            copy_seconds=measure_copy_seconds(table.row_bytes, table.num_rows, self._budget),
         )
         self._alignment = File(str(table.path), "read").offset_alignment
 
@@ -213,7 +237,7 @@ class _Simulation:
         device = self.machine.device
         plan = plan_store(self._dataset, workload, store, self._whole, device, self.sizes, together)
         name = AHEAD if store == PACKED and (plan.layout or packs_ahead(workload, plan)) else store
-        is_bounded = store != "mapped"
+        is_bounded = store != _UNBOUNDED
         return Option(
             name=name,
             plan=plan,
