@@ -27,7 +27,8 @@ from diskhop.io.memory import default_threads, free_memory_bytes
 from diskhop.pipeline import batch_bytes, counts_accesses
 from diskhop.plan import Plan, Prediction
 from diskhop.planning.batch_sizes import BatchSizes, measure_batches
-from diskhop.planning.costs import Case, Machine, predict_packed_ahead, simulate
+from diskhop.planning.costs import predict_packed_ahead, simulate
+from diskhop.planning.epoch_cost import Case, Machine
 from diskhop.planning.in_flight import FEW_ON_THEIR_WAY, MOST_ON_THEIR_WAY
 from diskhop.planning.options import Option, Ranking, rank
 from diskhop.planning.short_trace import ListsRead, ShortTrace, measure_lists, sample_short_trace
