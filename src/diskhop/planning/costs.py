@@ -21,14 +21,16 @@ from diskhop.sampling.superbatch import superbatch_lengths
 
 _PAGE_BYTES = 4096
 # Where the model reads rows where they lie, so much of what copying them would take.
-_LENT_SHARE = 0.5
+_LENT_SHARE = 0.3
+# Of small rows in blocks that follow each other, those that are one request: where rows share blocks few are.
+_MERGED_SHARE = 0.3
 # Of one core, measured: to bring a row on its own, beside copying it; to look one up in a buffer that is shared; to
 # look it over ahead; of a byte, to write it to a trace and read it back; of a page that a fault brings, beside what its
 # thread waits longer than for a read; of a row that is packed.
 _ROW_SECONDS, _SHARE_SECONDS, _LOOK_AHEAD_SECONDS, _TRACE_SECONDS_A_BYTE = 4e-6, 60e-9, 60e-9, 0.4e-9
-_FAULT_SECONDS, _FAULT_WAIT_SECONDS, _PACK_SECONDS = 8e-6, 4e-6, 50e-9
+_FAULT_SECONDS, _FAULT_WAIT_SECONDS, _PACK_SECONDS = 8e-6, 4e-6, 30e-9
 # Of a batch that is looked ahead, spent waiting for the disk: one after the other.
-_LOOK_AHEAD_WAIT_SECONDS = 6e-3
+_LOOK_AHEAD_WAIT_SECONDS = 5e-3
 
 
 def simulate(store: str, case: Case) -> Prediction:
@@ -74,8 +76,12 @@ def _simulate_pread(case: Case) -> Prediction:
     read_bytes = -(-table.row_bytes // alignment) * alignment
     # Rows come in order: what lies in the block of the one before is there, what follows it at once is one request.
     starts = [ids.astype(np.int64) * table.row_stride // alignment for ids in case.trace.node_ids]
-    steps = 1 if table.row_stride < alignment else -(-table.row_stride // alignment) + 1
-    requests = sum(1 + int(np.count_nonzero(np.diff(blocks) >= steps)) for blocks in starts) / len(starts)
+    blocks_a_row = -(-table.row_stride // alignment)
+    merged = 1.0 if table.row_stride >= alignment else _MERGED_SHARE
+    distances = [np.diff(blocks) for blocks in starts]
+    requests = sum(
+        1 + np.count_nonzero(each) - merged * np.count_nonzero(each == blocks_a_row) for each in distances
+    ) / len(starts)
     fetching = Fetching(
         reads=num_rows,
         bytes_read=num_rows * read_bytes,

@@ -34,6 +34,8 @@ _IN_A_RUN = 1.03
 # What other threads take of the cores holds the model up by more than its share of them: threads that share a product
 # wait for the last one. Measured on two cores: by the work over 2^0.3, not over 2.
 _INTERFERENCE = 0.3
+# To copy what a device has just written to memory takes longer than what a core has.
+_FROM_DEVICE = 1.3
 # Of one core, measured: to find a row among those held; to sort it among those that are read; of a read.
 _FIND_SECONDS, _JOIN_SECONDS, _READ_SECONDS = 8e-9, 40e-9, 4e-6
 
@@ -176,11 +178,14 @@ def scan(case: Case, misses: Sequence[NDArray[Any]], looked_up_seconds: float = 
     num_rows, num_missed = case.trace.num_rows, sum(map(len, misses)) / len(misses)
     most = min(_most_together(case, num_missed), len(misses))
     copy_seconds = case.machine.copy_seconds
-    row_seconds = num_rows * (looked_up_seconds or _FIND_SECONDS) + num_missed * (_JOIN_SECONDS + copy_seconds)
+    row_seconds = num_rows * (looked_up_seconds or _FIND_SECONDS)
+    row_seconds += num_missed * (_JOIN_SECONDS + _FROM_DEVICE * copy_seconds)
     if case.plan.bytes_assembled:
         row_seconds += num_rows * copy_seconds
     fetching = Fetching()
-    for together in (count for count in _TOGETHER if count <= most):
+    # A buffer that batches share begins with several, which then are done together.
+    fewest = min(2, most) if case.plan.extractors else 1
+    for together in (count for count in _TOGETHER if fewest <= count <= most):
         starts = np.linspace(0, len(misses) - together, _MOST_GROUPS).astype(int)
         read = reads_of(case, [misses[start : start + together] for start in dict.fromkeys(starts.tolist())])
         fetching = replace(
