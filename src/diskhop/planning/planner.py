@@ -44,7 +44,7 @@ PACKED, AHEAD = "packed", "packed ahead"
 _FEWEST_EPOCHS_AHEAD = 3
 _UNBOUNDED = "mapped"
 # Of options that are as good as each other the first here is taken.
-_SIMPLEST = ("memory", "static", "direct", "shared", "belady", "packed", "mapped", "pread")
+_SIMPLEST = ("memory", "direct", "static", "shared", "belady", "packed", "mapped", "pread")
 # A row of the table's bitmap, when it was used last, and what Belady's rule keeps of it.
 _SIMULATION_BYTES_A_ROW = 12
 _COPIED_BYTES = 128 << 20
