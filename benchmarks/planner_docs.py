@@ -32,7 +32,7 @@ def comparison_table(cases: Sequence[dict[str, Any]]) -> str:
     machine = describe_machine()
     stores = [store for store in _STORES if any(store in _runs(case) for case in cases)]
     lines = [
-        f"Seconds of a whole run of SAGE (3 layers, 30 batches an epoch) on {machine['cores']} cores "
+        f"Seconds of a whole run of SAGE (3 layers, 20 batches an epoch) on {machine['cores']} cores "
         f"({machine['processor']}, {time.strftime('%Y-%m-%d')}), the planner's choice in bold; every store within "
         "the same budget, `mapped` in a memory control group of it:",
         "",

@@ -31,6 +31,8 @@ _MOST_GROUPS = 4
 _HIDING = 6.0
 # A step in a run takes longer than by itself: its batch comes from other memory, and is given back.
 _IN_A_RUN = 1.03
+# Of any batch, however small: threads that hand it on, and what keeps count.
+_BATCH_SECONDS = 3e-3
 # What other threads take of the cores holds the model up by more than its share of them: threads that share a product
 # wait for the last one. Measured on two cores: by the work over 2^0.3, not over 2.
 _INTERFERENCE = 0.3
@@ -160,7 +162,7 @@ def busy_seconds(case: Case, fetching: Fetching) -> float:
     sample_seconds = case.trace.sample_seconds if case.lists is None else case.lists.cores_seconds
     beside_seconds = sample_seconds + fetching.cores_seconds
     shared_by: float = case.machine.threads**_INTERFERENCE
-    return _IN_A_RUN * case.machine.step_seconds + beside_seconds / shared_by
+    return _BATCH_SECONDS + _IN_A_RUN * case.machine.step_seconds + beside_seconds / shared_by
 
 
 def hide(x: float, y: float) -> float:
