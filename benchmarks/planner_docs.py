@@ -62,26 +62,26 @@ def picture(cases: Sequence[dict[str, Any]]) -> str:
     parts: list[str] = []
     y = 10
     for case in cases:
-        rows = sorted(case["options"], key=lambda row: float(row["measured"]))
+        rows = sorted(case["options"], key=lambda row: float(row["epoch"]))
         # What is far slower than the rest would press the others flat.
-        longest = 1.15 * max(row["measured"] for row in rows if row["store"] not in ("pread", "mapped"))
+        longest = 1.15 * max(row["epoch"] for row in rows if row["store"] not in ("pread", "mapped"))
         parts.append(_text(0, y + 14, case["case"], "font-weight='600'"))
         y += _HEAD - 10
         for row in rows:
             scale = (_WIDTH - _NAME_WIDTH - 60) / longest
-            width = min(row["measured"], longest) * scale
+            width = min(row["epoch"], longest) * scale
             color = _TAKEN if row["store"] == case["choice"] else _OTHER
             parts.append(_text(0, y + 11, row["store"]))
             parts.append(f"<rect x='{_NAME_WIDTH}' y='{y}' width='{width:.1f}' height='{_BAR_HEIGHT}' fill='{color}'/>")
-            told = row["predicted"]["epoch_seconds"]
+            told = row["predicted_epoch"]
             if told <= longest:
                 x = _NAME_WIDTH + told * scale
                 parts.append(
                     f"<line x1='{x:.1f}' y1='{y - 1}' x2='{x:.1f}' y2='{y + _BAR_HEIGHT + 1}' stroke='{_PREDICTED}' "
                     "stroke-width='2'/>"
                 )
-            more = " →" if row["measured"] > longest else ""
-            parts.append(_text(_NAME_WIDTH + width + 6, y + 11, f"{row['measured']:.2f} s{more}"))
+            more = " →" if row["epoch"] > longest else ""
+            parts.append(_text(_NAME_WIDTH + width + 6, y + 11, f"{row['epoch']:.2f} s{more}"))
             y += _BAR_HEIGHT + _GAP
         y += 12
     legend = "seconds of an epoch; blue: the planner's choice; orange: what it predicted"
