@@ -24,7 +24,8 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.features.resources import StoreResources, empty_rows, open_reader
 from diskhop.io.device_model import DeviceModel
 from diskhop.io.engine import open_engine
-from diskhop.planning.defaults import Workload, choose_plan
+from diskhop.planning.planner import choose_plan
+from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.neighbor import NeighborSampler

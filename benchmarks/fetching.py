@@ -26,7 +26,8 @@ from diskhop.features import STORES, StoreKind
 from diskhop.features.gathering import GatheringStore
 from diskhop.features.resources import StoreResources
 from diskhop.pipeline import open_pipeline
-from diskhop.planning.defaults import Workload, choose_plan
+from diskhop.planning.planner import choose_plan
+from diskhop.planning.workload import Workload
 from diskhop.protocols import Bytes, MakeRoom, NodeIds, SampledBatch, Table
 from switches import switch_off
 from turns import peak_rss_bytes

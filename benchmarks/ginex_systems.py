@@ -29,13 +29,10 @@ from diskhop.io.device_model import DeviceModel
 from diskhop.io.memory import default_threads
 from diskhop.pipeline import open_pipeline
 from diskhop.plan import Plan
-from diskhop.planning.defaults import (
-    SMALLEST_STAGING_BYTES,
-    STAGING_BYTES,
-    Workload,
-    choose_plan,
-    measure_batches,
-)
+from diskhop.planning.batch_sizes import measure_batches
+from diskhop.planning.planner import choose_plan
+from diskhop.planning.store_plan import SMALLEST_STAGING_BYTES, STAGING_BYTES
+from diskhop.planning.workload import Workload
 from diskhop.protocols import AccessTrace, NodeIds, Purpose, Table
 from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.cached_topology import cached_topology_bytes
@@ -120,7 +117,7 @@ def caches_bytes(dataset: Dataset, case: Case) -> int:
         choose_plan(dataset, wanted, Budget(1))
     except BudgetError as error:
         smallest_bytes = error.smallest_bytes or 0
-    reading_bytes = measure_batches(dataset, wanted).hop_read_bytes
+    reading_bytes = measure_batches(dataset, wanted.seed_sets, wanted.seed).hop_read_bytes
     empty_bytes = cached_topology_bytes(dataset.topology, 0)
     # The planner prefers wide staging to lists.
     staging_bytes = STAGING_BYTES - SMALLEST_STAGING_BYTES

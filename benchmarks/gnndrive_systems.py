@@ -38,8 +38,8 @@ from diskhop.io.memory import default_threads
 from diskhop.models import build_model
 from diskhop.pipeline import open_pipeline
 from diskhop.plan import Plan
-from diskhop.planning.defaults import choose_plan
 from diskhop.planning.in_flight import LEAST_EXTRACTORS
+from diskhop.planning.planner import choose_plan
 from diskhop.protocols import NodeIds, Purpose
 from diskhop.training.feeds import Batch, Feed
 from diskhop.training.sampled import STRUCTURE_DIM, SampledFeed

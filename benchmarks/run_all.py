@@ -9,8 +9,21 @@ from pathlib import Path
 HERE = Path(__file__).parent
 NO_BENCHMARKS = {
     *("run_all", "cgroups", "diskgnn_systems", "fetching", "ginex_systems", "gnndrive_systems", "graphs"),
-    *("hop_runs", "individual_packing", "papers", "steps", "switches", "training", "turns", "workloads"),
+    *(
+        "hop_runs",
+        "individual_packing",
+        "papers",
+        "planner_docs",
+        "steps",
+        "switches",
+        "training",
+        "turns",
+        "workloads",
+    ),
 }
+
+# What is shown elsewhere, too.
+OPTIONS = {"planner": ["--docs"]}
 
 
 def main() -> None:
@@ -21,7 +34,9 @@ def main() -> None:
         if script.stem in NO_BENCHMARKS:
             continue
         print(f"== {script.name}", flush=True)
-        done = subprocess.run([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, str(script), *OPTIONS.get(script.stem, [])], stdout=subprocess.PIPE, text=True, check=False
+        )
         sys.stdout.write(done.stdout)
         (results / f"{script.stem}.txt").write_text(done.stdout)
         if done.returncode != 0:

@@ -12,7 +12,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.io.atomic import Injector
 from diskhop.io.engine import open_engine
 from diskhop.packing import Packed, pack_epochs
-from diskhop.planning.defaults import choose_plan
+from diskhop.planning.planner import choose_plan
 from diskhop.training import resolve_config
 from diskhop.training.packing import run_samples
 from diskhop.training.workload import training_workload

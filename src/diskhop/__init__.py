@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from diskhop.propagation.spec import PropagationSpec
     from diskhop.report import write_report
     from diskhop.training import complete, embed, evaluate_run, export_embeddings, neighbors, pack, score, train
+    from diskhop.training.plan_run import plan_run
 
 __version__ = "0.1.0"
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "neighbors",
     "open_dataset",
     "pack",
+    "plan_run",
     "propagate",
     "score",
     "train",
@@ -51,6 +53,7 @@ _LAZY = {
     "from_pyg": "diskhop.dataset.convert.pyg",
     "neighbors": "diskhop.training",
     "pack": "diskhop.training",
+    "plan_run": "diskhop.training.plan_run",
     "propagate": "diskhop.propagation.propagate",
     "score": "diskhop.training",
     "train": "diskhop.training",

@@ -25,7 +25,8 @@ from diskhop.errors import ConfigError
 from diskhop.io.memory import default_memory_bytes
 from diskhop.models.aggregate import Block
 from diskhop.pipeline import Pipeline, open_pipeline
-from diskhop.planning.defaults import Workload, choose_plan
+from diskhop.planning.planner import choose_plan
+from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeIds, Purpose, SampledBatch
 from diskhop.sampling.accesses import SeedSet
 

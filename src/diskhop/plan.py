@@ -8,18 +8,73 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What an option would cost, before it is tried.
+
+    epoch_seconds: of one pass of training. Of these, if nothing hid anything: io_seconds the disk's, cores_seconds
+    those in which all cores are busy, compute_seconds the model's part of them. open_seconds: before the first epoch,
+    in every run; preparation_seconds: once, for what later runs find on the disk. reads, bytes_read, bytes_written: of
+    an epoch. hit_rate: of its rows, from memory. disk_bytes: of what is kept on the disk, beside the dataset.
+    """
+
+    epoch_seconds: float
+    io_seconds: float
+    cores_seconds: float
+    compute_seconds: float
+    open_seconds: float = 0.0
+    preparation_seconds: float = 0.0
+    hit_rate: float = 0.0
+    reads: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    disk_bytes: int = 0
+
+    @property
+    def seconds_before(self) -> float:
+        """The first epoch."""
+        return self.preparation_seconds + self.open_seconds
+
+    def run_seconds(self, epochs: int) -> float:
+        """Of a run of so many epochs, all that is done for it included."""
+        return self.seconds_before + epochs * self.epoch_seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """An option that was not taken, and why, in a line; predicted: None where it cannot run."""
+
+    option: str
+    reason: str
+    predicted: Prediction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnyPlan:
-    """What every plan has. threads: cores that all of the run shares. reserved: bytes by name."""
+    """What every plan has. threads: cores that all of the run shares. reserved: bytes by name.
+
+    predicted: what it costs; None where nobody asked. rejected: the other options, the best first.
+    """
 
     engine: str
     threads: int
     memory_bytes: int
     reserved: Mapping[str, int]
     reasons: tuple[str, ...]
+    predicted: Prediction | None = None
+    rejected: tuple[Rejected, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for result.json."""
-        return {**asdict(self), "reserved": dict(self.reserved), "reasons": list(self.reasons)}
+        """Plain data for result.json; what is not known is absent."""
+        stored = {**asdict(self), "reserved": dict(self.reserved), "reasons": list(self.reasons)}
+        if self.predicted is None:
+            del stored["predicted"], stored["rejected"]
+        else:
+            stored["predicted_epoch_seconds"] = self.predicted.epoch_seconds
+        return stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

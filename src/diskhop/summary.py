@@ -79,6 +79,9 @@ def summarize(result: Mapping[str, Any], out: Path | None) -> list[tuple[str, st
     ]
     seconds = total("seconds")
     rows.append(("epochs", f"{len(epochs)} in {seconds:.1f} s, waiting for data {total('stall_seconds'):.1f} s"))
+    if epochs and "predicted_epoch_seconds" in plan:
+        took = f"{seconds / len(epochs):.3g} s, predicted {plan['predicted_epoch_seconds']:.3g} s"
+        rows.append(("an epoch", f"{took} ({plan.get('store') or plan['placement']})"))
     requested = total("rows_requested")
     if requested:
         needed, read = total("bytes_needed"), total("bytes_read")
@@ -126,6 +129,9 @@ def summarize_embedding(result: Mapping[str, Any], out: Path) -> list[tuple[str,
     stalled = sum(epoch["stall_seconds"] for epoch in epochs)
     rate = result["num_edges"] * len(epochs) / seconds if seconds else 0
     rows.append(("epochs", f"{len(epochs)} in {seconds:.1f} s, {rate:,.0f} edges/s, waiting for data {stalled:.1f} s"))
+    if epochs and "predicted_epoch_seconds" in plan:
+        took = f"{seconds / len(epochs):.3g} s, predicted {plan['predicted_epoch_seconds']:.3g} s"
+        rows.append(("an epoch", f"{took} ({plan['num_partitions']} partitions)"))
     read, written = (sum(epoch[name] for epoch in epochs) for name in ("bytes_read", "bytes_written"))
     rows.append(("bytes", f"{format_bytes(read)} of partitions read, {format_bytes(written)} written"))
     reserved = ", ".join(

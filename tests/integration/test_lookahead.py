@@ -19,7 +19,8 @@ from diskhop.features import STORES
 from diskhop.io.device_model import assumed_device_model
 from diskhop.pipeline import open_pipeline
 from diskhop.plan import Plan
-from diskhop.planning.defaults import Workload, choose_plan
+from diskhop.planning.planner import choose_plan
+from diskhop.planning.workload import Workload
 from diskhop.protocols import Purpose
 from diskhop.sampling.accesses import SeedSet
 from tests.runs import small_graph

@@ -26,7 +26,8 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import open_dataset
 from diskhop.io.device_model import assumed_device_model
 from diskhop.pipeline import open_pipeline
-from diskhop.planning.defaults import Workload, choose_plan
+from diskhop.planning.planner import choose_plan
+from diskhop.planning.workload import Workload
 from diskhop.sampling.accesses import SeedSet
 from diskhop.protocols import Purpose
 

@@ -18,7 +18,7 @@ from diskhop.errors import ConfigError, FormatError
 from diskhop.features.packed.layout import open_layout
 from diskhop.features.packed.pack_file import open_pack_file
 from diskhop.pipeline import open_pipeline
-from diskhop.planning.defaults import choose_plan
+from diskhop.planning.planner import choose_plan
 from diskhop.protocols import Purpose
 from diskhop.training import Watcher, pack, resolve_config, train
 from diskhop.training.packing import run_samples

@@ -25,7 +25,8 @@ from diskhop.features.packed.sizes import own_rows
 from diskhop.io.device_model import assumed_device_model
 from diskhop.pipeline import Pipeline, open_pipeline
 from diskhop.plan import Plan
-from diskhop.planning.defaults import Workload, choose_plan
+from diskhop.planning.planner import choose_plan
+from diskhop.planning.workload import Workload
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.sampling.accesses import SeedSet
 from tests.graphs import make_dataset, open_paths

@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     graph: Dataset = small_graph(folder / "graph")
     options: dict[str, Any] = {"model": "sage", "epochs": 3, "memory": "100MB", "seed": 0}
-    train(graph, out=folder / "sage", **options)
+    train(graph, out=folder / "sage", store="direct", **options)
     train(graph, out=folder / "static", store="static", cache="4KB", **options)
     triples = small_triples(folder / "triples")
     train_embeddings(triples, embed_config(), folder / "raw")

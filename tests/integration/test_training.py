@@ -48,7 +48,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def test_a_run_learns_and_leaves_what_it_found(dataset: Dataset, tmp_path: Path) -> None:
-    trained = train(dataset, out=tmp_path / "run", **{**OPTIONS, "epochs": 20, "lr": 0.01})
+    trained = train(dataset, out=tmp_path / "run", store="direct", **{**OPTIONS, "epochs": 20, "lr": 0.01})
     result = json.loads((tmp_path / "run/result.json").read_text())
     assert result == json.loads(json.dumps(trained.result))
     assert result.keys() >= RESULT_NAMES

@@ -14,6 +14,7 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr std::size_t turn_values = 1 << 15;
+constexpr std::size_t run_floats = 64 * vector_floats;
 
 // What is not a number is no maximum: it reaches the result by way of the sum.
 template <typename Values>
@@ -52,8 +53,14 @@ struct Softmax {
     if (with_positive) raise(base, positive);
     if (base == -infinity) base = 0;  // no number could be subtracted from what is left out
 
+    // In runs: of many values that are alike, each added to all before it rounds to the same side.
     Values sums[parts]{};
-    for (std::size_t first = 0; first < whole; first += vector_floats) add_powers(base, of_row + first, sums);
+    for (std::size_t first = 0; first < whole; first += run_floats) {
+      Values run[parts]{};
+      const std::size_t end = std::min(whole, first + run_floats);
+      for (std::size_t place = first; place < end; place += vector_floats) add_powers(base, of_row + place, run);
+      for (std::size_t part = 0; part < parts; ++part) sums[part] += run[part];
+    }
     add_powers(base, tail, sums);
     Floats all;
     std::memcpy(&all, sums, sizeof all);

@@ -17,6 +17,8 @@ namespace diskhop {
 namespace {
 
 // Scores of a block stay in a core's second cache from the first product to the third, and so do its rows.
+constexpr std::size_t most_summed = 4096;
+constexpr std::size_t run_summed = 256;
 constexpr std::size_t block_scores = std::size_t{1} << 18;
 constexpr std::size_t least_rows = 16;
 constexpr std::size_t most_rows = 256;
@@ -292,7 +294,7 @@ class Batch {
         dim_(batch.nodes.num_columns),
         layer_(products, dim_, batch.num_negatives),
         block_rows_(std::clamp(block_scores / batch.num_negatives / least_rows * least_rows, least_rows, most_rows)),
-        lane_floats_(block_rows_ * (4 * dim_ + batch.num_negatives + 3) + 2 * batch.num_negatives * dim_),
+        lane_floats_(block_rows_ * (5 * dim_ + batch.num_negatives + 3) + 2 * batch.num_negatives * dim_),
         scratch_(take_scratch(lane_floats_ * num_lanes)),
         losses_(batch.num_chunks()) {
     for (std::size_t chunk = 0; chunk < batch.num_chunks(); ++chunk) {
@@ -332,6 +334,7 @@ class Batch {
     std::array<float*, 2> ends;       // (block_rows, dim): sources, destinations
     float* queries;                   // (block_rows, dim)
     float* query_grads;               // (block_rows, dim)
+    float* part_grads;                // (block_rows, dim): of some negatives
     float* scores;                    // (block_rows, num_negatives)
     float* positives;                 // (block_rows)
     float* positive_grads;            // (block_rows)
@@ -347,6 +350,7 @@ class Batch {
     return {.ends = {take(rows), take(rows)},
             .queries = take(rows),
             .query_grads = take(rows),
+            .part_grads = take(rows),
             .scores = take(block_rows_ * batch_.num_negatives),
             .positives = take(block_rows_),
             .positive_grads = take(block_rows_),
@@ -374,6 +378,18 @@ class Batch {
     return {of_chunk, count, batch_.num_negatives};
   }
 
+  /// Gradients of queries: their grads of scores times negatives. Of very many these are summed in runs: libraries add
+  /// one to all before it, and values that are alike then round to the same side.
+  void sum_negatives(const Memory& memory, const float* negatives, std::size_t num_rows) const {
+    const std::size_t run = batch_.num_negatives > most_summed ? run_summed : batch_.num_negatives;
+    layer_.of_x(memory.scores, negatives, num_rows, 0, run, memory.query_grads);
+    for (std::size_t first = run; first < batch_.num_negatives; first += run) {
+      const std::size_t count = std::min(run, batch_.num_negatives - first);
+      layer_.of_x(memory.scores, negatives, num_rows, first, count, memory.part_grads);
+      for (std::size_t i = 0; i < num_rows * dim_; ++i) memory.query_grads[i] += memory.part_grads[i];
+    }
+  }
+
   /// The block's edges at a side, whose other end is what is asked from. Returns the sum of the losses.
   double run_side(std::size_t number, std::size_t chunk, std::size_t begin, std::size_t num_rows,
                   const Memory& memory) {
@@ -399,7 +415,7 @@ class Batch {
     run_with(instructions_, PairProducts{queries, side.wanted, dim_, memory.positives}, num_rows);
     contrastive_softmax(scores, {memory.positives, num_rows}, {memory.positive_grads, num_rows},
                         {memory.losses, num_rows}, batch_.with_positive, 1, instructions_);
-    layer_.of_x(memory.scores, negatives, num_rows, memory.query_grads);
+    sum_negatives(memory, negatives, num_rows);
     layer_.of_weight(memory.scores, queries, num_rows, first_edge == 0 ? 0.0F : 1.0F,
                      batch_.grads.data + first_negative(chunk, number) * dim_);
     run_with(instructions_,

@@ -14,6 +14,7 @@ import diskhop.cli.embed
 import diskhop.cli.embeddings
 import diskhop.cli.export
 import diskhop.cli.generate
+import diskhop.cli.plan
 import diskhop.cli.propagate
 import diskhop.cli.report
 import diskhop.cli.train  # noqa: F401

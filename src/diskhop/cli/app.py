@@ -66,6 +66,9 @@ def options(
 
 def main() -> None:
     """Run the command line; the console script's entry."""
+    # Before torch brings OpenMP: its threads wait for each other in a busy loop, which takes the cores from those that
+    # sample and read, and, where anything else runs, makes a step take ten times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     ended = []
 
     def end(number: int, frame: object) -> None:

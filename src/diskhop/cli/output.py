@@ -33,7 +33,10 @@ def print_pairs(rows: list[tuple[str, str]]) -> None:
 
 def print_table(names: list[str], rows: list[list[str]]) -> None:
     """Print rows below the names of their columns."""
-    table = TextTable(*names, box=None, pad_edge=False)
+    table = TextTable(box=None, pad_edge=False)
+    # Wider than the terminal rather than cut: numbers are of no use in part.
+    for column, name in enumerate(names):
+        table.add_column(name, no_wrap=True, min_width=max([len(name), *(len(row[column]) for row in rows)]))
     for row in rows:
         table.add_row(*map(Text, row))
     stdout.print(table)

@@ -53,7 +53,9 @@ def train(
     matmul: Annotated[str | None, typer.Option(help="What multiplies matrices: mkl, blas, onednn or mixed.")] = None,
     store: Annotated[
         str | None,
-        typer.Option(help="How rows come to the model: memory, mapped, pread, direct, static, belady, shared, packed."),
+        typer.Option(
+            help="How rows come to the model: auto, memory, mapped, pread, direct, static, belady, shared, packed."
+        ),
     ] = None,
     ordered: Annotated[
         bool, typer.Option("--ordered", help="Batches in their order, not as they are finished (shared).")

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from diskhop.embedding.against import Kind
 from diskhop.embedding.edges import EdgeBlocks
 from diskhop.embedding.ranking import Standings, summarize_ranks
 from diskhop.embedding.reader import EmbeddingReader, NodePiece
@@ -25,6 +26,8 @@ SIDES = {"both": (0, 1), "tail": (0,), "head": (1,)}
 _EDGES_AT_ONCE, _NODES_AT_ONCE = 512, 1024
 # Own scores are taken from products of so many edges with as many nodes, so that they round as candidates' do.
 _OWN_AT_ONCE = 64
+# Of a matrix product, for rows and columns alike; the numbers above are multiples.
+_BLOCK_ROWS = 16
 # Of a group: each known answer, while they are sorted; an edge's keys, numbers and standings.
 _ANSWER_BYTES, _EDGE_BYTES = 32, 128
 _SCORES_BYTES = _EDGES_AT_ONCE * _NODES_AT_ONCE * (4 + 4)
@@ -256,21 +259,37 @@ def _rank_group(
     for places, values in pieces:
         for part in parts:
             asking = queries[part]
-            scores = memory[: len(asking) * len(places)].view(len(asking), len(places))
-            kind.matrix(asking, values, scores)
+            scores = _scores(kind, asking, values, memory)
             standings.add(part, scores, own[part], left_out.mask(scores, part, places), scratch)
     return standings
 
 
 def _own_scores(reader: EmbeddingReader, queries: Tensor, nodes: Tensor) -> Tensor:
     """(edges): each query's with its own node."""
-    own = torch.empty(len(queries))
+    own, memory = torch.empty(len(queries)), torch.empty(_OWN_AT_ONCE * _OWN_AT_ONCE)
     for start in range(0, len(queries), _OWN_AT_ONCE):
-        asking = queries[start : start + _OWN_AT_ONCE]
-        scores = torch.empty(len(asking), len(asking))
-        reader.kind.matrix(asking, nodes[start : start + _OWN_AT_ONCE], scores)
-        own[start : start + _OWN_AT_ONCE] = scores.diagonal()
+        part = slice(start, start + _OWN_AT_ONCE)
+        own[part] = _scores(reader.kind, queries[part], nodes[part], memory).diagonal()
     return own
+
+
+def _scores(kind: Kind, queries: Tensor, nodes: Tensor, memory: Tensor) -> Tensor:
+    """(queries, nodes), in the memory: a pair's score has the same bits wherever it stands.
+
+    Libraries multiply what is left of a matrix after whole blocks by other loops, which round otherwise; so there is
+    nothing left.
+    """
+    queries_in_blocks, nodes_in_blocks = _in_blocks(queries), _in_blocks(nodes)
+    shape = len(queries_in_blocks), len(nodes_in_blocks)
+    scores = memory[: shape[0] * shape[1]].view(shape)
+    kind.matrix(queries_in_blocks, nodes_in_blocks, scores)
+    return scores[: len(queries), : len(nodes)]
+
+
+def _in_blocks(rows: Tensor) -> Tensor:
+    """Rows, and as many of zeros as make whole blocks of them."""
+    num_missing = -len(rows) % _BLOCK_ROWS
+    return torch.cat([rows, rows.new_zeros(num_missing, rows.shape[1])]) if num_missing else rows
 
 
 def _cut(pieces: Iterable[NodePiece]) -> Iterator[NodePiece]:

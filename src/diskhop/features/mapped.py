@@ -14,7 +14,7 @@ from diskhop.io.mapping import map_file
 from diskhop.protocols import Bytes, NodeIds, Table
 
 # A page fault waits for the disk: more threads than cores keep more reads in flight (measured: 4 to 16 times).
-_THREADS_PER_CORE = 4
+THREADS_PER_CORE = 4
 
 
 def open_mapped(table: Table, resources: StoreResources) -> GatheringStore:
@@ -23,7 +23,7 @@ def open_mapped(table: Table, resources: StoreResources) -> GatheringStore:
     rows = pages.reshape(table.num_rows, table.row_stride)[:, : table.row_bytes]
 
     def read_into(ids: NodeIds, out: Bytes) -> FetchCounts:
-        bytes_copied = copy_rows(rows, ids, out, None, _THREADS_PER_CORE * resources.threads)
+        bytes_copied = copy_rows(rows, ids, out, None, THREADS_PER_CORE * resources.threads)
         bytes_needed = len(ids) * table.row_bytes
         return FetchCounts(rows_requested=len(ids), bytes_needed=bytes_needed, bytes_copied=bytes_copied)
 

@@ -25,7 +25,7 @@ from diskhop.policies.orderings import ORDERS, State, buckets_by_state, prefetch
 # While a run begins with another's: the place that a node had; two words of its name's hash in either run, their order.
 _WARM_START_BYTES_A_NODE = 56
 # Few partitions are few swaps; of so many there is an order that is known to be short.
-_NUMBERS_OF_PARTITIONS = (1, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+NUMBERS_OF_PARTITIONS = (1, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def dealing_of(config: EmbedConfig, num_nodes: int, number: int = 0) -> Dealing:
 
 def choose_partitions(config: EmbedConfig, size: EmbedSize) -> EmbedConfig:
     """The configuration with the fewest partitions that fit the budget, the next one on its way among them."""
-    for number in _NUMBERS_OF_PARTITIONS:
+    for number in NUMBERS_OF_PARTITIONS:
         if number <= size.num_nodes:
             tried = replace(config, partitions=number, buffer=min(config.buffer, max(2, number)))
             if _fits(tried, size, _Room(_most_slots(tried), True)):

@@ -12,8 +12,9 @@ from diskhop.features.scanning import BYTES_A_ROW_ON_ITS_WAY
 from diskhop.io.memory import buffer_bytes
 from diskhop.pipeline import batch_bytes
 
-# What they ask for is read together: the more, the fewer bytes for each.
-_MOST_ON_THEIR_WAY = 4
+# What they ask for is read together: the more, the fewer bytes for each. So many where rows that are kept want the same
+# memory, and as many as pay where none do.
+FEW_ON_THEIR_WAY, MOST_ON_THEIR_WAY = 4, 12
 # Of which none waits for another's rows to be put together.
 LEAST_EXTRACTORS = 2
 
@@ -77,17 +78,18 @@ class BatchesInFlight:
         held_bytes = self.batch_bytes if self.holds_while_waiting else 0
         return self.bytes_on_their_way + self.bytes_assembled + held_bytes
 
-    def grow(self, left_bytes: int, most_on_their_way: int = _MOST_ON_THEIR_WAY) -> Self:
-        """More on their way, and then room to assemble one while the model has another."""
-        wanted_bytes = most_on_their_way * self.bytes_on_its_way - self.bytes_on_their_way
-        more_bytes = min(max(wanted_bytes, 0), left_bytes)
-        has_room = self.bytes_assembled > 0 and left_bytes - more_bytes >= self.batch_bytes
-        assembles_more = has_room and not self.holds_while_waiting
-        return replace(
-            self,
-            bytes_on_their_way=self.bytes_on_their_way + more_bytes,
-            bytes_assembled=self.bytes_assembled + (self.batch_bytes if assembles_more else 0),
-        )
+    def grow(self, left_bytes: int, most_on_their_way: int) -> Self:
+        """A few more on their way, then room to assemble one while the model has another, then up to most."""
+        grown = self._with_on_their_way(left_bytes, min(FEW_ON_THEIR_WAY, most_on_their_way))
+        left_bytes -= grown.num_bytes - self.num_bytes
+        if grown.bytes_assembled > 0 and left_bytes >= self.batch_bytes and not self.holds_while_waiting:
+            grown = replace(grown, bytes_assembled=grown.bytes_assembled + self.batch_bytes)
+            left_bytes -= self.batch_bytes
+        return grown._with_on_their_way(left_bytes, most_on_their_way)
+
+    def _with_on_their_way(self, left_bytes: int, count: int) -> Self:
+        wanted_bytes = count * self.bytes_on_its_way - self.bytes_on_their_way
+        return replace(self, bytes_on_their_way=self.bytes_on_their_way + min(max(wanted_bytes, 0), left_bytes))
 
     def describe(self) -> str:
         """For people."""

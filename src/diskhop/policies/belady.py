@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,31 @@ def plan_span(
     yield CacheChanges(*cache.begin(uses, num_batches, fills))
     for number in range(num_batches):
         yield CacheChanges(*cache.step(node_ids(number), next_uses.pop()))
+
+
+def belady_misses(
+    trace: Sequence[NDArray[Any]], num_rows: int, capacity: int, *, spans: Sequence[int]
+) -> Iterator[tuple[NodeIds, list[NodeIds]]]:
+    """Of each span the rows that are read before its first batch, and those that each of its batches misses.
+
+    spans: how many batches each has whose future is known together. Holds 7 bytes a row of the table.
+    """
+    cache = BeladyCache(num_rows, capacity)
+    is_held = np.zeros(num_rows, np.bool_)
+    first = 0
+    for span in spans:
+        batches = [ids.astype(np.int64) for ids in trace[first : first + span]]
+        first += span
+        changes = plan_span(cache, batches.__getitem__, len(batches), num_rows, fills=True, next_uses=[])
+        begin = next(changes)
+        is_held[begin.out_ids] = False
+        is_held[begin.in_positions] = True
+        misses = []
+        for ids, change in zip(batches, changes, strict=True):
+            misses.append(ids[~is_held[ids]])
+            is_held[change.out_ids] = False
+            is_held[ids[change.in_positions]] = True
+        yield begin.in_positions, misses
 
 
 def replay_belady(trace: Sequence[NodeIds], num_rows: int, capacity: int, *, span: int, fills: bool) -> CacheCounts:

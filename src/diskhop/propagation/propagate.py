@@ -27,6 +27,7 @@ from diskhop.io.atomic import (
     write_file,
 )
 from diskhop.io.derived import TABLES_FILE
+from diskhop.io.device_model import DeviceModel
 from diskhop.io.engine import open_engine
 from diskhop.io.memory import default_memory_bytes, default_threads
 from diskhop.io.probe import remembered_model
@@ -149,6 +150,15 @@ def propagate(
             sync_directory(folder, injector)
         work.remove()
     return Propagated(open_hop_tables(destination, opened.hash), plan, making.steps, budget.table())
+
+
+def plan_tables(
+    dataset: Dataset, spec: PropagationSpec, budget: Budget, *, threads: int, device: DeviceModel
+) -> tuple[Task, PropagationPlan]:
+    """What propagate() would make, and how; nothing is made. Raises ConfigError, BudgetError."""
+    edges = ListedEdges(dataset.topology, f"lists of dataset {dataset.hash}")
+    task = _task_of(dataset, spec, find_rows(dataset, spec.rows, budget), _wanted_lists(edges, spec, silent))
+    return task, plan_propagation(task, memory_bytes=budget.available_bytes, threads=threads, device=device)
 
 
 def _bytes(size: int | str) -> int:

@@ -100,12 +100,33 @@ def _details(record: RunRecord, name: str) -> dict[str, Any]:
         "figures": run_figures(record) + drawn,
         "note": note,
         "reasons": list(plan.get("reasons", [])),
+        "options": _options(record, plan),
         "reserved": {what: num_bytes for what, num_bytes in plan.get("reserved", {}).items() if num_bytes},
         "memory_bytes": plan.get("memory_bytes", record.config["memory_bytes"]),
         "preparation": (record.result or {}).get("preparation", []),
         "config": _shown(record.config),
         "machine": _shown(record.machine or {}),
     }
+
+
+def _options(record: RunRecord, plan: Mapping[str, Any]) -> list[list[str]]:
+    """Ways to run that were compared, the one that was taken first, with what its epochs took."""
+    predicted = plan.get("predicted")
+    if predicted is None:
+        return []
+    # The first epoch of several begins with nothing in memory.
+    seconds = [epoch["seconds"] for epoch in record.epochs[1:] or record.epochs]
+    measured = f"{sum(seconds) / len(seconds):.3g} s" if seconds else ""
+    name = plan.get("store") or plan.get("placement") or f"{plan.get('num_partitions')} partitions"
+    rows = [_option(name, predicted, measured, "taken")]
+    rows += [_option(each["option"], each["predicted"], "", each["reason"]) for each in plan.get("rejected", [])]
+    return rows
+
+
+def _option(name: str, predicted: Mapping[str, Any] | None, measured: str, reason: str) -> list[str]:
+    columns = ("epoch_seconds", "io_seconds", "cores_seconds")
+    told = ["", "", ""] if predicted is None else [f"{predicted[column]:.3g} s" for column in columns]
+    return [name, *told, measured, reason]
 
 
 def _map(record: RunRecord) -> tuple[list[Figure], str]:

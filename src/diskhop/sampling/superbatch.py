@@ -23,6 +23,22 @@ from diskhop.trace import TraceReader, TraceSettings, TraceWriter
 SUPERBATCHES_ON_DISK = 2
 _FIRST_LENGTH = 16
 
+
+def superbatch_lengths(num_batches: int, most_batches: int, growth: float) -> list[int]:
+    """Batches of each superbatch of a pass, where the disk is never full."""
+    lengths: list[int] = []
+    length = min(_FIRST_LENGTH, most_batches)
+    while num_batches > 0:
+        lengths.append(min(length, num_batches))
+        num_batches -= lengths[-1]
+        length = _next_length(length, most_batches, growth)
+    return lengths
+
+
+def _next_length(length: int, most_batches: int, growth: float) -> int:
+    return min(int(growth * length), most_batches)
+
+
 # A batch and the seconds that sampling it took.
 Sampled = tuple[SampledBatch, float]
 
@@ -138,7 +154,7 @@ class SuperbatchMaker:
             raise NoRoomError(full)
         self._num_made += num_written
         self._most_batches = num_written if full else self._most_batches
-        self._length = min(int(self._store.growth * self._length), self._most_batches)
+        self._length = _next_length(self._length, self._most_batches, self._store.growth)
         trace = TraceReader(path, self._settings, self._engine, self._pool, numbers)
         self._num_with_room = 0
         self._store.look_ahead(trace, self._keep_on)

@@ -25,7 +25,6 @@ from diskhop.io.memory import default_memory_bytes, default_threads
 from diskhop.models import HOP_MODELS, LAYERS, config_kind
 from diskhop.models.matmul import bfloat16_ratio, choose_matmul
 from diskhop.models.products import PRECISIONS
-from diskhop.planning.defaults import DEFAULT_STORE
 from diskhop.propagation.spec import DEFAULT_HOPS
 from diskhop.training.choices import Choices, read_preset
 from diskhop.training.chunk_length import longest_mixed_chunk
@@ -144,7 +143,7 @@ def _choose_sampling(dataset: Dataset, choices: Choices) -> None:
         if len(choices.complete[name]) == 1:
             choices.complete[name] *= layers
     choose("eval_batch_size", 1000, "as many as keep a batch small")
-    choose("store", DEFAULT_STORE, "reads what a batch needs, works within any memory")
+    choose("store", AUTO, "the one with the fewest predicted seconds; the planner says which, and why")
 
 
 def _choose_hops(dataset: Dataset, model: str, choices: Choices) -> None:

@@ -1,9 +1,11 @@
-"""What a step of training takes of memory, measured before any (PP-GNN, section 5)."""
+"""What a step of training takes, measured before any: memory (PP-GNN, section 5) and time."""
 
 from __future__ import annotations
 
+import statistics
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 # Adam keeps two values for each parameter, and one is the gradient.
 _TENSORS_A_PARAMETER, _PARAMETER_BYTES = 4, 4
+# The first step makes memory and code ready; then enough to tell, of large batches few.
+_MOST_STEPS, _ENOUGH_SECONDS = 8, 1.5
 
 
 def measure_step(make_model: Callable[[], nn.Module], x: Tensor) -> int:
@@ -31,6 +35,28 @@ def measure_step(make_model: Callable[[], nn.Module], x: Tensor) -> int:
             labels = torch.zeros(len(scores), dtype=torch.int64)
             torch.autograd.backward(functional.cross_entropy(scores, labels))
     return _TENSORS_A_PARAMETER * _PARAMETER_BYTES * num_parameters + live.peak_bytes
+
+
+def measure_step_seconds(make_model: Callable[[], nn.Module], lr: float, inputs: Sequence[Any]) -> float:
+    """Seconds of a step of Adam on one batch, of some the one in the middle: forward, backward and update.
+
+    inputs: of the model, which gives scores, float32 (nodes, outputs). By as many threads as torch has now; its
+    generator is left as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        model = make_model().train()
+        optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=True)
+        seconds: list[float] = []
+        began = time.perf_counter()
+        while len(seconds) < 2 or (len(seconds) < _MOST_STEPS and time.perf_counter() - began < _ENOUGH_SECONDS):
+            started = time.perf_counter()
+            optimizer.zero_grad()
+            scores = model(*inputs)
+            loss = functional.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.int64))
+            torch.autograd.backward(loss)
+            optimizer.step()
+            seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds[1:])
 
 
 class _LiveTensors(TorchDispatchMode):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from diskhop.embedding.buffer import PartitionBuffer
 from diskhop.embedding.edges import edges_bytes
 from diskhop.embedding.store import PartitionStore
 from diskhop.io.atomic import Injector
-from diskhop.io.engine import open_engine
+from diskhop.io.engine import choose_engine, open_engine
+from diskhop.io.probe import remembered_model
 from diskhop.planning.embedding import choose_order, dealing_of, layout_of, plan_embedding
+from diskhop.training.embed_costs import measure_edges_per_second, predict_embedding
 from diskhop.training.embed_defaults import embed_size, resolve_embed_config
 from diskhop.training.embed_edges import embedded_nodes, read_edge_parts
 from diskhop.training.embed_export import export_embeddings
@@ -92,6 +94,10 @@ def train_embeddings(
     folder, layout = EmbedFolder(out, injector), layout_of(config, embedded_nodes(dataset).num_nodes)
     budget = Budget(config.memory_bytes)
     plan = plan_embedding(config, embed_size(dataset, config), budget)
+    device = remembered_model(dataset.path, choose_engine(config.engine)[0])
+    edges_per_second = measure_edges_per_second(dataset, config, plan.reserved["partitions"])
+    num_edges = embed_size(dataset, config).num_edges
+    plan = replace(plan, predicted=predict_embedding(plan, config, num_edges, edges_per_second, device))
     with ExitStack() as held:
         for name, num_bytes in plan.reserved.items():
             held.enter_context(budget.reserve(name, num_bytes))

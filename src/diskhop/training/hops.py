@@ -18,10 +18,11 @@ from diskhop.config import AUTO, HopConfig
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
 from diskhop.hop_loader import HopBatches, HopLoader
-from diskhop.io.engine import open_engine
+from diskhop.io.engine import OpenedEngine, open_engine
+from diskhop.io.probe import remembered_model
 from diskhop.models import HopNetwork, build_hop_model, hops_read
 from diskhop.plan import HopPlan
-from diskhop.propagation.hop_table import HopTables
+from diskhop.propagation.hop_table import TableShape
 from diskhop.propagation.placement import Place, Placement, loader_bytes, place_tables
 from diskhop.propagation.propagate import find_hop_tables, propagate
 from diskhop.propagation.row_order import Shuffle, order_bytes
@@ -29,6 +30,7 @@ from diskhop.propagation.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec
 from diskhop.protocols import NodeIds, Purpose
 from diskhop.training.dry_run import measure_step
 from diskhop.training.feeds import Feed, PreparedRun
+from diskhop.training.hop_costs import hop_step_seconds, predict_hops
 from diskhop.training.seeds import NodeTask, SplitSeeds
 from diskhop.training.watch import Watcher
 
@@ -76,22 +78,13 @@ def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Bu
         if config.placement == AUTO:
             batch = torch.zeros(len(which), min(config.batch_size, tables.num_rows), tables.dim)
             model_bytes = measure_step(partial(build_hop_model, config, tables.dim, len(which), num_outputs), batch)
-        reserved, placement = _place(config, task.seeds, tables, len(which), model_bytes, budget)
-    chunks = f", {config.chunk_rows} rows each" if placement.shuffle == "chunks" else ""
-    plan = HopPlan(
-        tables=str(tables.path),
-        num_tables=len(which),
-        num_rows=tables.num_rows,
-        table_bytes=tables.num_bytes,
-        placement=placement.place,
-        shuffle=placement.shuffle,
-        chunk_rows=config.chunk_rows,
-        engine=engine.engine.name,
-        threads=config.threads,
-        memory_bytes=config.memory_bytes,
-        reserved={**task.held, **reserved},
-        reasons=(f"engine {engine.engine.name}: {engine.reason}", placement.reason + chunks),
-    )
+        reserved, placement = place_hops(config, task.seeds, tables.shape, len(which), model_bytes, budget)
+    plan = hop_plan(config, str(tables.path), tables.shape, len(which), placement, {**task.held, **reserved}, engine)
+    model_seconds = hop_step_seconds(dataset, config, tables.shape, len(which))
+    device = remembered_model(tables.path, engine.engine.name)
+    num_train = len(task.seeds.train)
+    predicted = predict_hops(config, tables.shape, len(which), placement, num_train, model_seconds, device, budget)
+    plan = replace(plan, predicted=predicted)
     planned = replace(config, engine=plan.engine, placement=plan.placement, shuffle=plan.shuffle)
 
     def make_model() -> HopNetwork:
@@ -128,8 +121,35 @@ def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Bu
     )
 
 
-def _place(
-    config: HopConfig, seeds: SplitSeeds, tables: HopTables, num_tables: int, model_bytes: int, budget: Budget
+def hop_plan(
+    config: HopConfig,
+    path: str,
+    shape: TableShape,
+    num_tables: int,
+    placement: Placement,
+    reserved: dict[str, int],
+    engine: OpenedEngine,
+) -> HopPlan:
+    """The plan of a run on tables of this shape, in the folder `path`."""
+    chunks = f", {config.chunk_rows} rows each" if placement.shuffle == "chunks" else ""
+    return HopPlan(
+        tables=path,
+        num_tables=num_tables,
+        num_rows=shape.num_rows,
+        table_bytes=num_tables * shape.num_bytes,
+        placement=placement.place,
+        shuffle=placement.shuffle,
+        chunk_rows=config.chunk_rows,
+        engine=engine.engine.name,
+        threads=config.threads,
+        memory_bytes=config.memory_bytes,
+        reserved=reserved,
+        reasons=(f"engine {engine.engine.name}: {engine.reason}", placement.reason + chunks),
+    )
+
+
+def place_hops(
+    config: HopConfig, seeds: SplitSeeds, shape: TableShape, num_tables: int, model_bytes: int, budget: Budget
 ) -> tuple[dict[str, int], Placement]:
     """Where the tables will be, and what of the budget that will take, by name. model_bytes: of a step, measured."""
     num_train = len(seeds.train)
@@ -138,7 +158,7 @@ def _place(
 
     def held(place: Literal["memory", "disk"], shuffle: Shuffle) -> dict[str, int]:
         return {
-            **loader_bytes(tables.shape, num_tables, config.batch_size, place),
+            **loader_bytes(shape, num_tables, config.batch_size, place),
             "hop rows": 8 * num_train,
             "row order": order_bytes(num_train, shuffle, config.chunk_rows),
             **measured,

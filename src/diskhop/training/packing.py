@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.budget import Budget, format_bytes, parse_sizes
-from diskhop.config import SampledConfig, SavedRun, load_config
+from diskhop.config import AUTO, SampledConfig, SavedRun, load_config
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
 from diskhop.features.packed.layout import Layout, open_layout
@@ -16,7 +16,8 @@ from diskhop.io.derived import LAYOUT_FILE
 from diskhop.io.engine import open_engine
 from diskhop.packing import Packed, Samples, pack_epochs
 from diskhop.plan import Plan
-from diskhop.planning.defaults import Workload, choose_plan, scratch_path
+from diskhop.planning.planner import PACKED, choose_plan, packs_ahead, predict_plan
+from diskhop.planning.workload import Workload, scratch_path
 from diskhop.protocols import NodeIds
 from diskhop.trace import TraceSettings
 from diskhop.training.defaults import resolve_config
@@ -24,10 +25,6 @@ from diskhop.training.run_folder import require_same_dataset
 from diskhop.training.seeds import shuffled_seeds
 from diskhop.training.watch import Watcher
 from diskhop.training.workload import training_workload
-
-STORE = "packed"
-# With fewer, nobody gets back what waiting for the first batch costs.
-_FEWEST_EPOCHS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,23 +67,45 @@ def prepare(
     It does where one epoch's samples are reused, or the disk that was named has room for all epochs. Raises as
     choose_plan() and pack_epochs().
     """
-    if config.store != STORE or dataset.features() is None:
-        return Preparation(choose_plan(dataset, workload, budget))
     samples = run_samples(config, train_ids)
-    layout, reasons = _find_layout(dataset, config, samples)
-    if layout is None:
-        plan = choose_plan(dataset, workload, budget)
-        if _pays(config, plan, samples):
-            layout = _pack(dataset, config, workload, plan, budget, samples, watcher).layout
+    layout: Layout | None = None
+    reasons: list[str] = []
+    if config.store in (AUTO, PACKED) and dataset.features() is not None:
+        layout, reasons = _find_layout(dataset, config, samples)
+    plan, layout = _plan_with(dataset, workload, budget, layout, reasons)
+    if plan.store != PACKED or dataset.features() is None:
+        return Preparation(plan)
+    chosen, workload = plan, replace(workload, store=PACKED)
+    if layout is None and packs_ahead(workload, plan):
+        layout = _pack(dataset, config, workload, plan, budget, samples, watcher).layout
+        plan, layout = _plan_with(dataset, workload, budget, layout, reasons)
+        # What packing takes is known by now; what was compared is what it was chosen by.
+        plan = replace(plan, predicted=chosen.predicted, rejected=chosen.rejected)
     if layout is not None:
-        try:
-            plan = choose_plan(dataset, replace(workload, layout=layout), budget)
-            return Preparation(plan, layout.steps(), config.epochs if config.reuse else len(layout.epochs))
-        except BudgetError as error:
-            reasons.append(f"{layout.path} is not used: {error}")
-            plan = choose_plan(dataset, workload, budget)
+        return Preparation(plan, layout.steps(), config.epochs if config.reuse else len(layout.epochs))
     reasons.append("packed as it trains: a superbatch is packed while the one before is trained on")
     return Preparation(replace(plan, reasons=(*plan.reasons, *reasons)))
+
+
+def find_packed(dataset: Dataset, config: SampledConfig, workload: Workload, train_ids: NodeIds) -> Workload:
+    """A run's workload with the epochs that were packed ahead of it, if any were."""
+    return replace(workload, layout=_find_layout(dataset, config, run_samples(config, train_ids))[0])
+
+
+def _plan_with(
+    dataset: Dataset, workload: Workload, budget: Budget, layout: Layout | None, reasons: list[str]
+) -> tuple[Plan, Layout | None]:
+    """A plan with its prediction, and the layout that it uses; where that does not fit, the reasons say so."""
+    try:
+        plan = choose_plan(dataset, replace(workload, layout=layout), budget)
+    except BudgetError as error:
+        if layout is None:
+            raise
+        reasons.append(f"{layout.path} is not used: {error}")
+        return _plan_with(dataset, workload, budget, None, reasons)
+    if plan.predicted is None:
+        plan = predict_plan(dataset, workload, plan, budget)
+    return plan, layout if plan.layout else None
 
 
 def pack(
@@ -112,8 +131,8 @@ def pack(
     if config is not None:
         saved = load_config(Path(config))
         require_same_dataset(Path(config), saved.dataset_hash, opened)
-    if options.setdefault("store", STORE) != STORE:
-        raise ConfigError(f"packing is for the store '{STORE}', not '{options['store']}': leave --store out")
+    if options.setdefault("store", PACKED) != PACKED:
+        raise ConfigError(f"packing is for the store '{PACKED}', not '{options['store']}': leave --store out")
     resolved, reasons, task = resolve_config(opened, {**saved.options, **options}, preset)
     assert isinstance(resolved, SampledConfig), "models of the other kind have no store"
     watcher.configured(resolved, reasons)
@@ -151,16 +170,6 @@ def _pack(
             progress=watcher.prepared,
             tell=watcher.announced,
         )
-
-
-def _pays(config: SampledConfig, plan: Plan, samples: Samples) -> bool:
-    """Whether all that a run trains on is packed before it begins."""
-    if config.reuse:
-        return True
-    if config.disk_bytes == 0 or config.epochs < _FEWEST_EPOCHS:
-        return False
-    # The plan's superbatches are so long that two of them take all of it.
-    return 2 * plan.superbatch >= samples.num_batches * len(samples.epochs)
 
 
 def _has(layout: Layout, settings: TraceSettings, num_batches: int) -> bool:

@@ -13,13 +13,17 @@ from torch import Tensor
 from diskhop._native import keyed_permutation
 from diskhop.batch_stream import BatchStream, MiniBatch
 from diskhop.budget import Budget
-from diskhop.config import ALL_NEIGHBORS, SampledConfig
+from diskhop.config import ALL_NEIGHBORS, AUTO, SampledConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.features import STORES
 from diskhop.models import Block, Network, build_model
 from diskhop.pipeline import Pipeline, open_pipeline
-from diskhop.protocols import Purpose
+from diskhop.planning.workload import Workload
+from diskhop.protocols import Purpose, SampledBatch
+from diskhop.training.dry_run import measure_step_seconds
 from diskhop.training.feeds import Feed, PreparedRun
 from diskhop.training.packing import prepare
+from diskhop.training.process import reproducible
 from diskhop.training.seeds import NodeTask, SplitSeeds, shuffled_seeds
 from diskhop.training.watch import Watcher
 from diskhop.training.workload import training_workload
@@ -36,29 +40,46 @@ def prepare_sampled(
     dataset: Dataset, config: SampledConfig, task: NodeTask, budget: Budget, watcher: Watcher
 ) -> PreparedRun:
     """Plan, and pack ahead where that pays. Raises as packing's prepare()."""
-    workload = training_workload(config, task.seeds, task.held)
+    workload = sampled_workload(dataset, config, task)
     preparation = prepare(dataset, config, workload, task.seeds.train, budget, watcher)
     plan = preparation.plan
     if config.reuse:
         plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))
-    planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads)
+    # A store that was chosen must not change what is trained, and so its batches come in their order.
+    ordered = config.ordered or (config.store == AUTO and plan.ordered and STORES[plan.store].extracts)
+    planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
 
     @contextmanager
     def open_feed(model: Network) -> Iterator[Feed]:
         with open_pipeline(dataset, plan, budget, expected=workload.seed_sets[0]) as pipeline:
             yield SampledFeed(pipeline, task.seeds, planned, model.uses_degrees)
 
-    def make_model() -> Network:
-        return build_model(planned, dataset.feature_dim or STRUCTURE_DIM, dataset.num_tasks or dataset.num_classes)
-
     return PreparedRun(
         config=planned,
         plan=plan,
-        make_model=make_model,
+        make_model=lambda: _make_model(dataset, planned),
         open=open_feed,
         facts={"reuse": config.reuse},
         preparation=preparation.to_dict(),
     )
+
+
+def sampled_workload(dataset: Dataset, config: SampledConfig, task: NodeTask) -> Workload:
+    """What is asked of the planner, which may measure a step of the model on a batch."""
+
+    def measure_step(batch: SampledBatch) -> float:
+        dtype = torch.float32 if dataset.feature_dtype == "int8" else getattr(torch, dataset.feature_dtype)
+        x = torch.full((batch.num_nodes, dataset.feature_dim), 0.01, dtype=dtype)
+        in_degrees = torch.full((batch.num_nodes,), 2, dtype=torch.int64)
+        with reproducible(config.threads):
+            inputs = x, Block.of(batch, in_degrees)
+            return measure_step_seconds(lambda: _make_model(dataset, config), config.lr, inputs)
+
+    return training_workload(config, task.seeds, task.held, measure_step if dataset.feature_dim else None)
+
+
+def _make_model(dataset: Dataset, config: SampledConfig) -> Network:
+    return build_model(config, dataset.feature_dim or STRUCTURE_DIM, dataset.num_tasks or dataset.num_classes)
 
 
 class SampledFeed:

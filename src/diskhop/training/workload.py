@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from diskhop.config import AUTO, SampledConfig
-from diskhop.planning.defaults import Workload
-from diskhop.protocols import NodeIds, Purpose
+from diskhop.planning.workload import Workload
+from diskhop.protocols import NodeIds, Purpose, SampledBatch
 from diskhop.sampling.accesses import SeedSet
 from diskhop.training.seeds import SplitSeeds
 
 
-def training_workload(config: SampledConfig, seeds: SplitSeeds, held: dict[str, int]) -> Workload:
-    """Seeds of all parts, by the configuration's options; held: bytes kept besides, by name."""
+def training_workload(
+    config: SampledConfig,
+    seeds: SplitSeeds,
+    held: dict[str, int],
+    measure_step: Callable[[SampledBatch], float] | None = None,
+) -> Workload:
+    """Seeds of all parts, by the configuration's options. held: bytes kept besides, by name."""
 
     def seed_set(purpose: Purpose, ids: NodeIds) -> SeedSet:
         is_training = purpose == Purpose.TRAIN
@@ -33,7 +40,11 @@ def training_workload(config: SampledConfig, seeds: SplitSeeds, held: dict[str, 
         disk_bytes=config.disk_bytes or None,
         scratch=config.scratch or None,
         pinned=config.pinned or None,
+        epochs=config.epochs,
+        max_batches=config.max_batches,
+        reuse=config.reuse,
         ordered=config.ordered,
         reads_lent_rows=True,
         also_held=held,
+        measure_step=measure_step,
     )

@@ -1,4 +1,4 @@
-"""The plan that is used where the user leaves choices open: `direct` reads, topology in memory where it fits.
+"""How a store divides the budget: topology in memory where it fits, batches on their way, rows that are kept.
 
 Batches in flight are reserved by the measured size of a few real batches, with headroom, not by the worst case of the
 fan-outs, which would eat any budget.
@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from diskhop.batch_stream import SAMPLED_AHEAD
 from diskhop.budget import Budget, format_bytes
-from diskhop.config import PINNED, require_known
+from diskhop.config import PINNED
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.features import STORES, StoreKind
@@ -24,24 +21,22 @@ from diskhop.features.packed.layout import Layout
 from diskhop.features.packed.packer import packing_bytes
 from diskhop.features.packed.sizes import chunk_bytes, head_bytes, own_rows, packed_batch_bytes, require_packable
 from diskhop.features.scanning import BYTES_A_ROW_TO_JOIN
-from diskhop.io.device_model import DeviceModel, assumed_device_model
-from diskhop.io.engine import DEFAULT_DEPTH, choose_engine, open_engine
+from diskhop.io.device_model import DeviceModel
+from diskhop.io.engine import DEFAULT_DEPTH, choose_engine
 from diskhop.io.memory import buffer_bytes, default_threads
-from diskhop.io.probe import probe
 from diskhop.io.scratch import free_bytes
 from diskhop.pipeline import counts_accesses
 from diskhop.plan import Plan
-from diskhop.planning.in_flight import LEAST_EXTRACTORS, BatchesInFlight
-from diskhop.protocols import NodeIds, Table
-from diskhop.sampled_record import describe_batch
-from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet
-from diskhop.sampling.cached_topology import cached_topology_bytes, hop_read_bytes, list_bytes, room_for_lists
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.planning.batch_sizes import HEADROOM, BatchSizes, measure_batches
+from diskhop.planning.in_flight import FEW_ON_THEIR_WAY, LEAST_EXTRACTORS, MOST_ON_THEIR_WAY, BatchesInFlight
+from diskhop.planning.workload import Workload, device_model, scratch_path
+from diskhop.protocols import Table
+from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE
+from diskhop.sampling.cached_topology import cached_topology_bytes, list_bytes, room_for_lists
 from diskhop.sampling.superbatch import SUPERBATCHES_ON_DISK
-from diskhop.sampling.topology import open_topology, topology_bytes
+from diskhop.sampling.topology import topology_bytes
 from diskhop.trace import reader_bytes, writer_bytes
 
-DEFAULT_STORE = "direct"
 _MAX_READ_BYTES = 1 << 20
 # In eighths: enough reads on their way, small enough to be in the caches when rows are copied from there (32 MiB is a
 # quarter slower; see docs/log.md).
@@ -56,106 +51,12 @@ _PARTITION_BYTES, _SMALLEST_PARTITION_BYTES = 64 << 20, 8 << 20
 _MOST_PACKED, _LEAST_PACKED = 4, 2
 # Where batches share rows on the disk, what several ask for is read once.
 _MOST_SHARING_SCAN = 8
-_MEASURED_BATCHES = 5
-_HEADROOM = 1.1
 # Threads that sample from lists on the disk: they wait for it most of the time, however few cores there are.
 _MOST_SHARING_READS = 12
 # Batches extracted at the same time, where the budget has room: their reads are shared, ever less is saved.
 _MOST_EXTRACTORS = 8
 # In the room of one that shares nothing.
 _MOST_SHARING_ROWS = 2
-# Below this a whole table is read in a fraction of the seconds that measuring takes.
-_WORTH_MEASURING_BYTES = 256 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Workload:
-    """What the choice depends on. None leaves it open.
-
-    cache_bytes: of rows kept between batches. disk_bytes: of what is sampled ahead. scratch: the folder for that.
-    layout: epochs that were packed ahead. pinned, holds_while_waiting: see Plan. ordered: batches are to come in their
-    order, also from a store that would deliver them as they are finished. reads_lent_rows: the consumer takes rows
-    where the store has them, see MiniBatch. also_held: bytes of graph data that the caller keeps besides, by name (of
-    labels).
-    """
-
-    seed_sets: tuple[SeedSet, ...]
-    seed: int
-    store: str | None = None
-    engine: str | None = None
-    threads: int | None = None
-    cache_bytes: int | None = None
-    disk_bytes: int | None = None
-    scratch: str | None = None
-    pinned: str | None = None
-    holds_while_waiting: bool = False
-    ordered: bool = False
-    reads_lent_rows: bool = False
-    layout: Layout | None = None
-    also_held: Mapping[str, int] = field(default_factory=dict)
-
-
-def scratch_path(dataset: Dataset, given: str | None) -> Path:
-    """The folder for derived files: the one given, or the dataset's own."""
-    return Path(given) if given else dataset.path / "derived"
-
-
-def device_model(dataset: Dataset, engine: str) -> DeviceModel:
-    """The cost of reads from the disk that the features lie on: measured once per device, where it matters."""
-    table = dataset.features()
-    if table is None or table.num_rows * table.row_stride < _WORTH_MEASURING_BYTES:
-        return assumed_device_model(engine, "the feature table is small")
-    return probe(dataset.path, engine=engine, existing_file=table.path)
-
-
-@dataclass(frozen=True, slots=True)
-class BatchSizes:
-    """The largest of some sampled batches, with headroom.
-
-    block_bytes: in memory; record_bytes: in a trace. num_nodes: its rows; node_ids: which, ascending, without headroom.
-    hop_read_bytes: what a sampling thread takes to read a hop of lists that are on the disk. workspace_bytes: what it
-    works in besides.
-    """
-
-    block_bytes: int
-    record_bytes: int
-    num_nodes: int
-    node_ids: NodeIds
-    hop_read_bytes: int
-    workspace_bytes: int
-
-    def num_misses(self, first_rows: int) -> int:
-        """Rows of a batch that are not among the first ones of the table."""
-        num_hits = int(np.searchsorted(self.node_ids, first_rows))
-        return int((len(self.node_ids) - num_hits) * _HEADROOM)
-
-
-def measure_batches(dataset: Dataset, workload: Workload) -> BatchSizes:
-    """Sample a few batches of every seed set and see how large they are."""
-    most_block_bytes = most_record_bytes = most_hop_bytes = workspace_bytes = 0
-    most_ids: NodeIds = np.empty(0, np.int64)
-    # Mapped, since nothing is reserved yet; the pages it touches are the kernel's to keep.
-    engine = open_engine("threads", 1).engine
-    with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
-        for seed_set in workload.seed_sets:
-            sampler = NeighborSampler(topology, seed_set.fanouts, workload.seed)
-            for number, seeds in seed_set.some_batches(_MEASURED_BATCHES):
-                batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
-                most_block_bytes = max(most_block_bytes, batch.num_bytes)
-                record = describe_batch(batch, topology.num_nodes)
-                most_record_bytes = max(most_record_bytes, record.num_bytes)
-                most_ids = max(most_ids, batch.node_ids, key=len)
-                hops = zip(batch.num_sampled_nodes[:-1], batch.num_sampled_edges, strict=True)
-                most_hop_bytes = max(most_hop_bytes, *(hop_read_bytes(*hop) for hop in hops))
-            workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)
-    return BatchSizes(
-        block_bytes=int(most_block_bytes * _HEADROOM),
-        record_bytes=int(most_record_bytes * _HEADROOM),
-        num_nodes=int(len(most_ids) * _HEADROOM),
-        node_ids=np.sort(most_ids),
-        hop_read_bytes=int(most_hop_bytes * _HEADROOM),
-        workspace_bytes=int(workspace_bytes * _HEADROOM),
-    )
 
 
 class _Draft:
@@ -173,22 +74,26 @@ class _Draft:
         self.left_bytes -= num_bytes
 
 
-def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: DeviceModel | None = None) -> Plan:
-    """Fill in a plan. device: default: what is measured of the disk that the features lie on.
+def plan_store(
+    dataset: Dataset,
+    workload: Workload,
+    store: str,
+    budget: Budget,
+    device: DeviceModel | None = None,
+    sizes: BatchSizes | None = None,
+    most_on_their_way: int | None = None,
+) -> Plan:
+    """Fill in a plan for a store. The workload's options are of use with it.
 
-    Raises ConfigError for an unknown store or engine, BudgetError, naming the smallest budget that would do, before
-    anything is opened or measured.
+    device, sizes: default: what is measured of the disk that the features lie on, and of a few batches.
+    most_on_their_way: batches that get memory for that before rows that are kept do; default: few, if both want it.
+
+    Raises ConfigError for an unknown engine, BudgetError, naming the smallest budget that would do, before anything is
+    opened or measured.
     """
-    store = workload.store or DEFAULT_STORE
-    require_known("store", store, STORES)
     kind = STORES[store]
-    _require_use(workload, store, kind)
-    if workload.pinned is not None:
-        require_known("way to pin rows", workload.pinned, PINNED)
     engine, reason = choose_engine(workload.engine or "auto")
     reasons = [] if workload.engine else [f"engine {engine}: {reason}"]
-    if workload.store is None:
-        reasons.append(f"store {store}: reads only what a batch needs, keeps nothing")
     threads = default_threads() if workload.threads is None else workload.threads
     if threads < 1:
         raise ConfigError(f"threads must be at least 1, got {threads}")
@@ -199,7 +104,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
     # As they come, a batch that is slow to sample must not be in the way of the others.
     sampling_threads = max(1 if ordered else 2, threads // 2)
 
-    sizes = measure_batches(dataset, workload)
+    sizes = sizes or measure_batches(dataset, workload.seed_sets, workload.seed)
     block_bytes = buffer_bytes(sizes.block_bytes)
     in_flight = BatchesInFlight.choose(
         dataset,
@@ -259,7 +164,9 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         draft.reasons.append(f"batches are delivered {how}")
         more_in_flight = in_flight.grow(draft.left_bytes, most_extracting + in_flight.is_lent)
     else:
-        more_in_flight = in_flight.grow(draft.left_bytes)
+        if most_on_their_way is None:
+            most_on_their_way = FEW_ON_THEIR_WAY if divides_memory(workload, store) else MOST_ON_THEIR_WAY
+        more_in_flight = in_flight.grow(draft.left_bytes, most_on_their_way)
     draft.take("mini-batches in flight", more_in_flight.num_bytes - in_flight.num_bytes)
     in_flight = more_in_flight
     if kind.packs and table is not None:
@@ -286,7 +193,7 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
             planned_bytes = chunk_bytes(table, sizes.num_nodes, batch_own_rows)
         bytes_a_batch = sizes.record_bytes + planned_bytes
         superbatch = _choose_superbatch(draft, workload, scratch, bytes_a_batch)
-    measured = f"measured with {_HEADROOM - 1:.0%} headroom"
+    measured = f"measured with {HEADROOM - 1:.0%} headroom"
     reasons.append(f"{in_flight.describe()}, {measured}")
     device = device or device_model(dataset, engine)
     max_gap_bytes = device.break_even_gap_bytes
@@ -321,6 +228,11 @@ def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: De
         reserved=draft.reserved,
         reasons=tuple(reasons),
     )
+
+
+def divides_memory(workload: Workload, store: str) -> bool:
+    """Whether batches on their way and rows that are kept want the same memory."""
+    return STORES[store].keeps_rows and workload.cache_bytes is None and workload.layout is None
 
 
 def _choose_topology(
@@ -457,17 +369,3 @@ def _choose_superbatch(draft: _Draft, workload: Workload, scratch: str, bytes_a_
     of_disk = f"{format_bytes(disk_bytes)} of disk{whose or ', as asked'}"
     draft.reasons.append(f"up to {superbatch} batches sampled ahead together: two such superbatches in {of_disk}")
     return superbatch
-
-
-def _require_use(workload: Workload, store: str, kind: StoreKind) -> None:
-    """Refuse options that would do nothing with this store."""
-    for option, value, is_of_use, users in (
-        ("--cache", workload.cache_bytes, kind.keeps_rows, [name for name, each in STORES.items() if each.keeps_rows]),
-        ("--disk", workload.disk_bytes, kind.looks_ahead, [name for name, each in STORES.items() if each.looks_ahead]),
-        ("--scratch", workload.scratch, kind.looks_ahead, [name for name, each in STORES.items() if each.looks_ahead]),
-        ("--pinned", workload.pinned, kind.pins, [name for name, each in STORES.items() if each.pins]),
-    ):
-        if value is not None and not is_of_use:
-            raise ConfigError(
-                f"{option} has no use with the store '{store}': leave it out, or name {' or '.join(users)}"
-            )

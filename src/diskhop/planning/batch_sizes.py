@@ -1,0 +1,71 @@
+"""How large mini-batches will be: measured on a few, since the worst case of the fan-outs would eat any budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import Dataset
+from diskhop.io.engine import open_engine
+from diskhop.protocols import NodeIds
+from diskhop.sampled_record import describe_batch
+from diskhop.sampling.accesses import SeedSet
+from diskhop.sampling.cached_topology import hop_read_bytes
+from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.topology import open_topology
+
+HEADROOM = 1.1
+_MEASURED_BATCHES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSizes:
+    """The largest of some sampled batches, with headroom.
+
+    block_bytes: in memory; record_bytes: in a trace. num_nodes: its rows; node_ids: which, ascending, without headroom.
+    hop_read_bytes: what a sampling thread takes to read a hop of lists that are on the disk. workspace_bytes: what it
+    works in besides.
+    """
+
+    block_bytes: int
+    record_bytes: int
+    num_nodes: int
+    node_ids: NodeIds
+    hop_read_bytes: int
+    workspace_bytes: int
+
+    def num_misses(self, first_rows: int) -> int:
+        """Rows of a batch that are not among the first ones of the table."""
+        num_hits = int(np.searchsorted(self.node_ids, first_rows))
+        return int((len(self.node_ids) - num_hits) * HEADROOM)
+
+
+def measure_batches(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int) -> BatchSizes:
+    """Sample a few batches of every seed set and see how large they are."""
+    most_block_bytes = most_record_bytes = most_hop_bytes = workspace_bytes = 0
+    most_ids: NodeIds = np.empty(0, np.int64)
+    # Mapped, since nothing is reserved yet; the pages it touches are the kernel's to keep.
+    engine = open_engine("threads", 1).engine
+    with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
+        for seed_set in seed_sets:
+            sampler = NeighborSampler(topology, seed_set.fanouts, seed)
+            for number, seeds in seed_set.some_batches(_MEASURED_BATCHES):
+                batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
+                most_block_bytes = max(most_block_bytes, batch.num_bytes)
+                record = describe_batch(batch, topology.num_nodes)
+                most_record_bytes = max(most_record_bytes, record.num_bytes)
+                most_ids = max(most_ids, batch.node_ids, key=len)
+                hops = zip(batch.num_sampled_nodes[:-1], batch.num_sampled_edges, strict=True)
+                most_hop_bytes = max(most_hop_bytes, *(hop_read_bytes(*hop) for hop in hops))
+            workspace_bytes = max(workspace_bytes, sampler.workspace_bytes)
+    return BatchSizes(
+        block_bytes=int(most_block_bytes * HEADROOM),
+        record_bytes=int(most_record_bytes * HEADROOM),
+        num_nodes=int(len(most_ids) * HEADROOM),
+        node_ids=np.sort(most_ids),
+        hop_read_bytes=int(most_hop_bytes * HEADROOM),
+        workspace_bytes=int(workspace_bytes * HEADROOM),
+    )

@@ -1,0 +1,159 @@
+"""A few batches of an epoch, sampled before it: what options are simulated on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, Engine
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import Dataset
+from diskhop.io.memory import buffer_bytes
+from diskhop.planning.batch_sizes import BatchSizes
+from diskhop.planning.workload import Workload
+from diskhop.protocols import NodeIds, SampledBatch
+from diskhop.sampled_record import describe_batch
+from diskhop.sampling.accesses import SeedSet
+from diskhop.sampling.cached_topology import (
+    CachedTopology,
+    NeighborCacheOptions,
+    cached_topology_bytes,
+    list_bytes,
+    open_cached_topology,
+    room_for_lists,
+)
+from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.topology import Topology, open_topology, topology_bytes
+
+_MOST_BATCHES, _MOST_SECONDS, _LISTS_BATCHES = 96, 6.0, 2
+# Of the budget, for the trace; the rest is for lists, and for the batch that the model is measured on.
+_MOST_SHARE = 0.25
+
+
+class ListsRead(NamedTuple):
+    """Of sampling a batch, on the mean: reads of lists on the disk and their bytes; seconds of one core, in all."""
+
+    reads: float
+    bytes_read: float
+    cores_seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShortTrace:
+    """Batches as they follow each other in an epoch.
+
+    node_ids: of each its rows, ascending; uint32 where that is enough. block_bytes, record_bytes: of a batch, on the
+    mean, in memory and in a trace. sample_seconds: of one thread, for one batch, as it was sampled. middle: one of them
+    whole.
+    """
+
+    node_ids: tuple[NDArray[np.uint32] | NodeIds, ...]
+    block_bytes: float
+    record_bytes: float
+    sample_seconds: float
+    middle: SampledBatch
+
+    @property
+    def num_rows(self) -> float:
+        """Of a batch, on the mean."""
+        return sum(map(len, self.node_ids)) / len(self.node_ids)
+
+
+def sample_short_trace(
+    dataset: Dataset, workload: Workload, sizes: BatchSizes, budget: Budget, engine: Engine, max_gap_bytes: int
+) -> ShortTrace:
+    """Sample the first batches of a pass, as many as a quarter of the budget or some seconds allow."""
+    seed_set = workload.seed_sets[0]
+    id_dtype = np.dtype(np.uint32 if dataset.num_nodes < 2**32 else np.int64)
+    trace_bytes = int(budget.available_bytes * _MOST_SHARE)
+    most_batches = max(2, min(_MOST_BATCHES, trace_bytes // max(1, sizes.num_nodes * id_dtype.itemsize)))
+    node_ids: list[NDArray[np.uint32] | NodeIds] = []
+    seconds: list[float] = []
+    block_bytes = record_bytes = 0
+    middle: SampledBatch | None = None
+    room_bytes = budget.available_bytes - trace_bytes
+    with _open_lists(dataset, budget, sizes, engine, max_gap_bytes, room_bytes) as lists:
+        sampler = NeighborSampler(lists, seed_set.fanouts, workload.seed)
+        began = time.perf_counter()
+        for number, seeds in _batches(seed_set, min(most_batches, workload.num_batches)):
+            started = time.perf_counter()
+            batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
+            seconds.append(time.perf_counter() - started)
+            node_ids.append(np.sort(batch.node_ids).astype(id_dtype))
+            block_bytes += batch.num_bytes
+            record_bytes += describe_batch(batch, dataset.num_nodes).num_bytes
+            if middle is None or number == 1:
+                middle = batch
+            if number > 0 and time.perf_counter() - began > _MOST_SECONDS:
+                break
+    assert middle is not None, "an epoch has a batch"
+    count = len(node_ids)
+    return ShortTrace(
+        node_ids=tuple(node_ids),
+        block_bytes=block_bytes / count,
+        record_bytes=record_bytes / count,
+        # The first one makes room for what it works in.
+        sample_seconds=float(np.median(seconds[1:] or seconds)),
+        middle=middle,
+    )
+
+
+def _batches(seed_set: SeedSet, count: int) -> Iterator[tuple[int, NodeIds]]:
+    """Seeds of the first so many batches; where they are shuffled, of any: one order is as good as another."""
+    num_batches = -(-len(seed_set.seeds) // seed_set.batch_size)
+    for number in range(count):
+        if seed_set.is_shuffled:
+            yield number, seed_set.seeds[number::num_batches]
+        else:
+            yield number, seed_set.seeds[number * seed_set.batch_size :][: seed_set.batch_size]
+
+
+@contextmanager
+def _open_lists(
+    dataset: Dataset, budget: Budget, sizes: BatchSizes, engine: Engine, max_gap_bytes: int, room_bytes: int
+) -> Iterator[Topology | CachedTopology]:
+    """The lists, in memory where there is room; else as many of them as a run would hold; mapped in less than that."""
+    files = dataset.topology
+    sampling_bytes = sizes.workspace_bytes + buffer_bytes(sizes.block_bytes)
+    room_bytes -= sampling_bytes
+    with budget.reserve("sampling", max(0, min(sampling_bytes, budget.available_bytes))):
+        if topology_bytes(files, "memory") <= room_bytes:
+            with open_topology(files, "memory", engine, budget) as topology:
+                yield topology
+            return
+        cache_bytes = min(room_for_lists(files, room_bytes - sizes.hop_read_bytes), list_bytes(files))
+        if cache_bytes < 0:
+            with open_topology(files, "mapped", engine, budget) as topology:
+                yield topology
+            return
+        assert cached_topology_bytes(files, cache_bytes) <= room_bytes
+        options = NeighborCacheOptions(cache_bytes=cache_bytes, max_gap_bytes=max_gap_bytes)
+        with open_cached_topology(files, options, engine, budget, BufferPool(0)) as cached:
+            yield cached
+
+
+def measure_lists(
+    dataset: Dataset, workload: Workload, cache_bytes: int, budget: Budget, engine: Engine, max_gap_bytes: int
+) -> ListsRead:
+    """What sampling a batch takes where a neighbour cache of so many bytes holds some of the lists."""
+    seed_set = workload.seed_sets[0]
+    options = NeighborCacheOptions(cache_bytes=cache_bytes, max_gap_bytes=max_gap_bytes)
+    with open_cached_topology(dataset.topology, options, engine, budget, BufferPool(0)) as lists:
+        sampler = NeighborSampler(lists, seed_set.fanouts, workload.seed)
+        started = time.process_time()
+        batches = [
+            sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
+            for number, seeds in _batches(seed_set, min(_LISTS_BATCHES, workload.num_batches))
+        ]
+        cores_seconds = time.process_time() - started
+    return ListsRead(
+        reads=sum(batch.topology_reads for batch in batches) / len(batches),
+        bytes_read=sum(batch.topology_bytes_read for batch in batches) / len(batches),
+        cores_seconds=cores_seconds / len(batches),
+    )

@@ -1,0 +1,133 @@
+"""`diskhop plan`, and runs whose store the planner chose: what is told and kept; no value depends on it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diskhop.cli import run
+from diskhop.dataset.dataset import Dataset
+from diskhop.features import STORES
+from diskhop.training import embed, train
+from diskhop.training.plan_run import plan_run
+from tests.runs import OPTIONS, assert_same_run, small_graph
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return small_graph(tmp_path_factory.mktemp("graphs") / "sbm")
+
+
+def planned(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    capsys.readouterr()
+    assert run(["plan", *map(str, arguments), "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_every_store_is_told_with_what_it_costs_or_why_it_cannot_run(
+    graph: Dataset, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = planned(capsys, graph.path, "--memory", "200MB", "--epochs", "20")
+    options = {option["option"]: option for option in document["options"]}
+    assert options.keys() == STORES.keys()
+    assert document["epochs"] == 20
+    assert all(option["reason"] for option in options.values())
+    first = document["options"][0]
+    assert first["option"] == "memory", "the table fits"
+    assert first["predicted"]["epoch_seconds"] > 0
+    assert not (graph.path / "derived").exists(), "nothing is left behind"
+
+
+def test_people_get_a_table_and_a_line_for_each_option(graph: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", str(graph.path), "--memory", "200MB"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("option")
+    for store in STORES.keys() - {"memory"}:
+        assert f"not {store}" in told
+    assert f"diskhop train {graph.path}" in " ".join(told.split())
+
+
+def test_one_option_is_explained(graph: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", str(graph.path), "--memory", "200MB", "--explain", "static"]) == 0
+    told = capsys.readouterr().out
+    for word in ("epoch seconds", "memory for", "hit rate", "plan"):
+        assert word in told
+    assert run(["plan", str(graph.path), "--explain", "magic"]) == 2
+    assert "unknown option 'magic'" in capsys.readouterr().err
+
+
+def test_hop_tables_are_planned_with_their_propagation(graph: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
+    options = planned(capsys, graph.path, "--model", "sign", "--memory", "200MB")["options"]
+    assert {option["option"] for option in options} == {"memory", "disk"}
+    assert all(option["predicted"]["preparation_seconds"] > 0 for option in options)
+
+
+def test_partitions_of_embeddings_are_planned(graph: Dataset, tmp_path: Path) -> None:
+    ranking = plan_run(graph, model="dot", dim=8, memory="200MB")
+    assert ranking.options[0].name == "1 partition"
+    # 32 MB of embeddings.
+    large = small_graph(tmp_path / "large", num_nodes=20_000, dim=0)
+    options: dict[str, Any] = {"dim": 400, "batch_size": 50, "negatives": 10, "evaluate": False}
+    small = plan_run(large, model="dot", memory="28MB", **options)
+    assert small.options[0].plan is not None
+    assert small.options[0].plan.num_partitions > 1
+    assert "too small" in {option.name: option.reason for option in small.options}["1 partition"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--memory", "1MB"], ("is too small", "the smallest that works is")),
+        (["--model", "magic"], ("unknown model 'magic'",)),
+        (["--memory", "much"], ("size 'much' is not a number",)),
+        (["--model", "complex"], ("is for edges with relations",)),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(
+    graph: Dataset, arguments: list[str], words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", str(graph.path), *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    for word in words:
+        assert word in line
+
+
+def test_a_graph_without_features_has_nothing_to_choose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = small_graph(tmp_path / "plain", dim=0)
+    assert run(["plan", str(plain.path)]) == 2
+    assert "every store is alike" in capsys.readouterr().err
+    assert train(plain, **{**OPTIONS, "epochs": 1}).result["plan"]["store"] == "direct"
+
+
+def test_a_store_that_was_chosen_gives_the_bits_of_one_that_was_named(graph: Dataset, tmp_path: Path) -> None:
+    chosen = train(graph, out=tmp_path / "auto", **OPTIONS)
+    train(graph, out=tmp_path / "named", store="direct", **OPTIONS)
+    assert_same_run(tmp_path / "auto", tmp_path / "named")
+    assert chosen.config.store == "memory"  # type: ignore[attr-defined]
+    assert 'store = "memory"' in (tmp_path / "auto" / "config.toml").read_text()
+
+
+def test_a_run_keeps_what_was_predicted_beside_what_it_took(graph: Dataset, tmp_path: Path) -> None:
+    plan = train(graph, out=tmp_path / "auto", **OPTIONS).result["plan"]
+    assert plan["predicted_epoch_seconds"] == plan["predicted"]["epoch_seconds"] > 0
+    assert {each["option"] for each in plan["rejected"]} == STORES.keys() - {"memory"}
+    named = train(graph, store="static", **OPTIONS).result["plan"]
+    assert named["predicted_epoch_seconds"] > 0
+    hops = train(graph, model="sign", hops=1, epochs=1, memory="200MB", scratch=str(tmp_path)).result["plan"]
+    assert hops["predicted_epoch_seconds"] > 0
+    dots = embed(graph, out=tmp_path / "dots", model="dot", dim=8, epochs=1, memory="200MB").result["plan"]
+    assert dots["predicted_epoch_seconds"] > 0
+
+
+def test_epochs_that_are_packed_ahead_count_once_they_are_there(graph: Dataset, tmp_path: Path) -> None:
+    options = {**OPTIONS, "scratch": str(tmp_path), "reuse": True}
+    names = [option.name for option in plan_run(graph, **options).options]
+    assert "packed ahead" in names
+    train(graph, store="packed", **options)
+    there = {option.name: option for option in plan_run(graph, **options).options}["packed ahead"]
+    assert there.predicted is not None
+    assert there.predicted.preparation_seconds == 0

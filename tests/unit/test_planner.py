@@ -1,0 +1,183 @@
+"""The planner: pure rankings, simulations against counting by hand, and choices that runs take."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import BudgetError, ConfigError
+from diskhop.features import STORES
+from diskhop.io.device_model import assumed_device_model
+from diskhop.plan import AnyPlan, Prediction
+from diskhop.planning.costs import SIMULATIONS
+from diskhop.planning.options import AS_GOOD, Option, rank
+from diskhop.planning.planner import choose_plan, packs_ahead, rank_options
+from diskhop.planning.workload import Workload
+from diskhop.policies.belady import belady_misses, replay_belady
+from diskhop.policies.lru import lru_misses
+from diskhop.protocols import Purpose
+from diskhop.sampling.accesses import SeedSet
+from diskhop.sampling.superbatch import superbatch_lengths
+from tests.runs import small_graph
+
+PLAN = AnyPlan(engine="threads", threads=1, memory_bytes=1, reserved={}, reasons=("why",))
+DEVICE = assumed_device_model()
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return small_graph(
+        tmp_path_factory.mktemp("graphs") / "sbm", num_nodes=20_000, dim=256, num_edges=100_000, train_fraction=0.5
+    )
+
+
+def workload_of(dataset: Dataset, **changes: Any) -> Workload:
+    train = dataset.split("train")
+    assert train is not None
+    seeds = SeedSet(purpose=Purpose.TRAIN, seeds=train, batch_size=200, fanouts=(5, 5), is_shuffled=True)
+    return replace(Workload(seed_sets=(seeds,), seed=0, reads_lent_rows=True), **changes)
+
+
+def option(name: str, seconds: float, simplicity: int = 0, before: float = 0.0) -> Option[AnyPlan]:
+    predicted = Prediction(
+        epoch_seconds=seconds, io_seconds=seconds, cores_seconds=0, compute_seconds=0, open_seconds=before
+    )
+    return Option(name=name, plan=PLAN, predicted=predicted, simplicity=simplicity)
+
+
+def test_every_store_can_be_simulated() -> None:
+    assert SIMULATIONS.keys() == STORES.keys()
+
+
+def test_the_fewest_seconds_of_the_whole_run_are_taken() -> None:
+    once, often = option("prepared", 1, before=10), option("plain", 2)
+    assert rank([once, often], {}, 1, "store").options[0].name == "plain"
+    assert rank([once, often], {}, 20, "store").options[0].name == "prepared"
+
+
+def test_of_options_that_are_as_good_the_simpler_one_is_taken() -> None:
+    simple, quick = option("simple", AS_GOOD - 0.001, 0), option("quick", 1, 1)
+    ranking = rank([quick, simple], {"none": "too large"}, 3, "store")
+    assert [each.name for each in ranking.options] == ["simple", "quick", "none"]
+    best = ranking.best
+    assert best.predicted == simple.predicted
+    assert [each.option for each in best.rejected] == ["quick", "none"]
+    assert best.reasons[0].startswith("store simple: 1.03 s an epoch predicted")
+    assert best.to_dict()["predicted_epoch_seconds"] == simple.predicted.epoch_seconds  # type: ignore[union-attr]
+
+
+def test_an_option_that_no_budget_bounds_is_shown_and_not_taken() -> None:
+    ranking = rank([replace(option("map", 1), is_bounded=False, reason="unbounded"), option("slow", 9)], {}, 1, "store")
+    assert [each.name for each in ranking.options] == ["slow", "map"]
+
+
+@given(
+    trace=st.lists(st.lists(st.integers(0, 30), min_size=1, unique=True), min_size=1, max_size=12),
+    capacity=st.integers(0, 31),
+)
+def test_lru_by_batches_agrees_with_lru_by_rows_where_whole_batches_are_held(
+    trace: list[list[int]], capacity: int
+) -> None:
+    held: OrderedDict[int, int] = OrderedDict()
+    for number, (ids, misses) in enumerate(
+        zip(trace, lru_misses([np.array(ids, np.uint32) for ids in trace], 31, capacity), strict=True)
+    ):
+        # Of the batches before, the last ones are held whole, and one of them in part.
+        whole, num_held = number, 0
+        for batch in reversed(range(number)):
+            last = [row for row, last_batch in held.items() if last_batch == batch]
+            if num_held + len(last) > capacity:
+                break
+            whole, num_held = batch, num_held + len(last)
+        surely = {row for row, batch in held.items() if batch >= whole}
+        maybe = {row for row, batch in held.items() if batch == whole - 1}
+        missed = set(misses.tolist())
+        assert missed.isdisjoint(surely & set(ids))
+        assert missed >= set(ids) - surely - maybe
+        held |= dict.fromkeys(ids, number)
+
+
+def test_rows_that_belady_misses_are_as_many_as_its_replay_counts() -> None:
+    draws = np.random.default_rng(0)
+    trace = [np.sort(draws.choice(200, 40, replace=False)).astype(np.uint32) for _ in range(12)]
+    spans = list(belady_misses(trace, 200, 50, spans=[4, 4, 4]))
+    counts = replay_belady([ids.astype(np.int64) for ids in trace], 200, 50, span=4, fills=True)
+    assert sum(len(missed) for _, misses in spans for missed in misses) == counts.misses
+    assert sum(len(filled) for filled, _ in spans) == counts.filled
+
+
+def test_superbatches_grow_up_to_what_the_disk_takes() -> None:
+    assert superbatch_lengths(100, 50, 4.0) == [16, 50, 34]
+    assert superbatch_lengths(5, 50, 4.0) == [5]
+    assert superbatch_lengths(9, 4, 1.5) == [4, 4, 1]
+
+
+def test_a_table_that_fits_is_read_once(dataset: Dataset) -> None:
+    plan = choose_plan(dataset, workload_of(dataset, store="auto"), Budget(500_000_000), DEVICE)
+    assert plan.store == "memory"
+    assert plan.predicted is not None
+    assert {each.option for each in plan.rejected} == STORES.keys() - {"memory"}
+    assert all(each.reason for each in plan.rejected)
+
+
+def test_a_small_budget_takes_a_store_that_reads(dataset: Dataset) -> None:
+    budget = Budget(24_000_000)
+    plan = choose_plan(dataset, workload_of(dataset), budget, DEVICE)
+    assert plan.store != "memory"
+    assert sum(plan.reserved.values()) <= budget.total_bytes
+    assert budget.available_bytes == budget.total_bytes, "what is compared by is given back"
+
+
+def test_options_of_some_stores_do_not_keep_others_from_being_taken(dataset: Dataset) -> None:
+    workload = workload_of(dataset, cache_bytes=1_000_000, disk_bytes=10**9, pinned="degree")
+    ranking = rank_options(dataset, workload, Budget(500_000_000), DEVICE)
+    reasons = {each.name: each.reason for each in ranking.options}
+    assert "holds a part of the table only" in reasons["memory"]
+    assert {each.name for each in ranking.options if each.plan is not None} >= {"direct", "static", "belady"}
+
+
+def test_what_is_chosen_keeps_the_order_of_batches(dataset: Dataset) -> None:
+    ranking = rank_options(dataset, workload_of(dataset), Budget(500_000_000), DEVICE)
+    assert all(each.plan.ordered for each in ranking.options if each.plan is not None)
+
+
+def test_a_budget_in_which_nothing_runs_names_the_smallest_that_does(dataset: Dataset) -> None:
+    with pytest.raises(BudgetError, match="the smallest that works is"):
+        choose_plan(dataset, workload_of(dataset), Budget(2_000_000), DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"store": "nearby"}, "unknown store 'nearby'; the known ones are auto, memory"),
+        ({"store": "direct", "cache_bytes": 10}, "--cache has no use with the store 'direct'"),
+        ({"pinned": "luck"}, "unknown way to pin rows 'luck'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(dataset: Dataset, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        choose_plan(dataset, workload_of(dataset, **changes), Budget(500_000_000), DEVICE)
+
+
+def test_epochs_are_packed_ahead_where_that_pays(dataset: Dataset) -> None:
+    plan = choose_plan(dataset, workload_of(dataset, store="packed"), Budget(500_000_000), DEVICE)
+    assert not packs_ahead(workload_of(dataset), plan)
+    assert packs_ahead(workload_of(dataset, reuse=True), plan)
+    assert not packs_ahead(workload_of(dataset, epochs=2, disk_bytes=10**9), plan)
+    assert packs_ahead(workload_of(dataset, epochs=3, disk_bytes=10**9), replace(plan, superbatch=10**6))
+
+
+def test_a_dataset_without_features_needs_no_choice(tmp_path: Path) -> None:
+    plain = small_graph(tmp_path / "plain", num_nodes=200, dim=0, num_edges=1000, train_fraction=0.5)
+    plan = choose_plan(plain, workload_of(plain), Budget(500_000_000), DEVICE)
+    assert plan.store == "direct"
+    assert "no features" in plan.reasons[0]
