@@ -42,6 +42,13 @@ def test_every_store_is_told_with_what_it_costs_or_why_it_cannot_run(
     assert not (graph.path / "derived").exists(), "nothing is left behind"
 
 
+def test_a_run_that_measures_nothing_needs_no_room_for_it(graph: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
+    large = ("--eval-batch-size", "600", "--fanout", "2,2", "--batch-size", "10")
+    with_eval = planned(capsys, graph.path, "--memory", "200MB", *large)["options"][0]
+    without = planned(capsys, graph.path, "--memory", "200MB", "--no-eval", *large)["options"][0]
+    assert sum(without["plan"]["reserved"].values()) < sum(with_eval["plan"]["reserved"].values())
+
+
 def test_people_get_a_table_and_a_line_for_each_option(graph: Dataset, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", str(graph.path), "--memory", "200MB"]) == 0
     told = capsys.readouterr().out
