@@ -181,3 +181,10 @@ def test_a_dataset_without_features_needs_no_choice(tmp_path: Path) -> None:
     plan = choose_plan(plain, workload_of(plain), Budget(500_000_000), DEVICE)
     assert plan.store == "direct"
     assert "no features" in plan.reasons[0]
+
+
+def test_a_budget_in_which_nothing_can_be_compared_names_what_to_take(dataset: Dataset) -> None:
+    with pytest.raises(BudgetError, match=r"too small to compare stores; take at least \d+MB") as caught:
+        rank_options(dataset, workload_of(dataset), Budget(100_000), DEVICE)
+    assert caught.value.smallest_bytes is not None
+    assert caught.value.smallest_bytes > 100_000

@@ -215,8 +215,12 @@ class _Simulation:
                     step_seconds = workload.measure_step(self.trace.middle)
         except BudgetError as error:
             self._held.close()
+            # What is named is held by this budget: the smallest for all that is as much more as it lacks.
+            enough_bytes = budget.total_bytes + (error.smallest_bytes or 0) - self._budget.total_bytes
             raise _NoRoomError(
-                f"--memory {format_bytes(budget.total_bytes)} is too small to compare stores", error.smallest_bytes
+                f"--memory {format_bytes(budget.total_bytes)} is too small to compare stores; "
+                f"take at least {-(-enough_bytes // 1_000_000)}MB",
+                enough_bytes,
             ) from error
         self.machine = Machine(
             device=device,

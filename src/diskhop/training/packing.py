@@ -73,6 +73,8 @@ def prepare(
     if config.store in (AUTO, PACKED) and dataset.features() is not None:
         layout, reasons = _find_layout(dataset, config, samples)
     plan, layout = _plan_with(dataset, workload, budget, layout, reasons)
+    if plan.predicted is None:
+        plan = predict_plan(dataset, workload, plan, budget)
     if plan.store != PACKED or dataset.features() is None:
         return Preparation(plan)
     chosen, workload = plan, replace(workload, store=PACKED)
@@ -95,7 +97,7 @@ def find_packed(dataset: Dataset, config: SampledConfig, workload: Workload, tra
 def _plan_with(
     dataset: Dataset, workload: Workload, budget: Budget, layout: Layout | None, reasons: list[str]
 ) -> tuple[Plan, Layout | None]:
-    """A plan with its prediction, and the layout that it uses; where that does not fit, the reasons say so."""
+    """A plan, and the layout that it uses; where that does not fit, the reasons say so."""
     try:
         plan = choose_plan(dataset, replace(workload, layout=layout), budget)
     except BudgetError as error:
@@ -103,8 +105,6 @@ def _plan_with(
             raise
         reasons.append(f"{layout.path} is not used: {error}")
         return _plan_with(dataset, workload, budget, None, reasons)
-    if plan.predicted is None:
-        plan = predict_plan(dataset, workload, plan, budget)
     return plan, layout if plan.layout else None
 
 
