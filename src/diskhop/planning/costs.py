@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,14 +21,14 @@ from diskhop.sampling.superbatch import superbatch_lengths
 
 _PAGE_BYTES = 4096
 # Where the model reads rows where they lie, so much of what copying them would take.
-_LENT_SHARE = 0.3
+_LENT_SHARE = 0.5
 # Of small rows in blocks that follow each other, those that are one request: where rows share blocks few are.
 _MERGED_SHARE = 0.3
 # Of one core, measured: to bring a row on its own, beside copying it; to look one up in a buffer that is shared; to
 # look it over ahead; of a byte, to write it to a trace and read it back; of a page that a fault brings, beside what its
 # thread waits longer than for a read; of a row that is packed.
 _ROW_SECONDS, _SHARE_SECONDS, _LOOK_AHEAD_SECONDS, _TRACE_SECONDS_A_BYTE = 4e-6, 60e-9, 60e-9, 0.4e-9
-_FAULT_SECONDS, _FAULT_WAIT_SECONDS, _PACK_SECONDS = 8e-6, 4e-6, 30e-9
+_FAULT_SECONDS, _FAULT_WAIT_SECONDS, _PACK_SECONDS = 8e-6, 1.5e-6, 30e-9
 # Of a batch that is looked ahead, spent waiting for the disk: one after the other.
 _LOOK_AHEAD_WAIT_SECONDS = 5e-3
 
@@ -40,7 +40,8 @@ def simulate(store: str, case: Case) -> Prediction:
 
 def _simulate_memory(case: Case) -> Prediction:
     table = case.table
-    cores_seconds = case.trace.num_rows * case.machine.copy_seconds * (_LENT_SHARE if case.is_lent else 1)
+    copied_seconds = 0 if case.is_lent else case.trace.num_rows * case.machine.copy_seconds
+    cores_seconds = copied_seconds + _lent_seconds(case)
     open_seconds = table.num_rows * table.row_stride / case.machine.device.sequential_read_bytes_per_second
     return predict_epoch(case, Fetching(hit_rate=1.0, cores_seconds=cores_seconds), open_seconds)
 
@@ -48,12 +49,10 @@ def _simulate_memory(case: Case) -> Prediction:
 def _simulate_mapped(case: Case) -> Prediction:
     pages = [_pages(ids, case.table) for ids in case.trace.node_ids]
     num_pages = -(-case.table.num_rows * case.table.row_stride // _PAGE_BYTES)
-    misses = lru_misses(pages, num_pages, case.page_cache_bytes // _PAGE_BYTES)
-    faults = [len(missed) for missed in misses][: case.num_batches]
+    misses = _least_recently_used(case, pages, num_pages, case.page_cache_bytes // _PAGE_BYTES)
+    faults = [len(missed) for missed in misses]
     threads = THREADS_PER_CORE * case.machine.threads
     fault_seconds = case.machine.device.predict_seconds(_PAGE_BYTES, threads) + _FAULT_WAIT_SECONDS
-    later = faults[len(faults) // 2 :]
-    faults += [sum(later) // len(later)] * (case.num_batches - len(faults))
     mean_faults = sum(faults) / len(faults)
     fetching = Fetching(
         hit_rate=1 - mean_faults / max(1.0, sum(map(len, pages)) / len(pages)),
@@ -101,7 +100,7 @@ def _simulate_static(case: Case) -> Prediction:
 
 
 def _simulate_belady(case: Case) -> Prediction:
-    plan, trace = case.plan, case.trace.node_ids
+    plan, trace = case.plan, case.trace.node_ids[: case.num_batches]
     lengths = superbatch_lengths(case.num_batches, plan.superbatch, BeladyStore.growth)
     # The short superbatch at the start, and what is left of the trace as one of the later ones.
     spans = [length for length in (min(lengths[0], len(trace)), len(trace) - lengths[0]) if length > 0]
@@ -127,13 +126,10 @@ def _simulate_shared(case: Case) -> Prediction:
     plan, trace = case.plan, case.trace.node_ids
     # Rows that a batch has stay, and so many that none has any more. Of the batches that there may be about half are.
     num_used = len(np.unique(np.concatenate(trace[: 1 + plan.most_extracting // 2])))
-    misses = list(lru_misses(trace, case.table.num_rows, min(plan.buffer_rows, num_used + plan.cache_rows)))
-    # Of a buffer that was empty at first.
-    steady = misses[len(misses) // 2 :]
-    fetching = scan(case, steady, looked_up_seconds=_SHARE_SECONDS)
-    if case.is_lent:
-        lent_seconds = _LENT_SHARE * case.trace.num_rows * case.machine.copy_seconds
-        fetching = replace(fetching, cores_seconds=fetching.cores_seconds + lent_seconds)
+    capacity = min(plan.buffer_rows, num_used + plan.cache_rows)
+    missed = _least_recently_used(case, trace, case.table.num_rows, capacity)
+    fetching = scan(case, missed, looked_up_seconds=_SHARE_SECONDS)
+    fetching = replace(fetching, cores_seconds=fetching.cores_seconds + _lent_seconds(case))
     return predict_epoch(case, fetching)
 
 
@@ -156,7 +152,7 @@ def _chunks(case: Case) -> _Chunks:
         reads=2.0,
         bytes_read=num_bytes,
         io_seconds=num_bytes / device.sequential_read_bytes_per_second,
-        cores_seconds=body_bytes * _TRACE_SECONDS_A_BYTE,
+        cores_seconds=body_bytes * _TRACE_SECONDS_A_BYTE + _lent_seconds(case),
     )
     return _Chunks(fetching, num_bytes, num_rows * _PACK_SECONDS + num_packed * 2 * case.machine.copy_seconds)
 
@@ -201,10 +197,27 @@ SIMULATIONS: dict[str, Callable[[Case], Prediction]] = {
 }
 
 
+def _least_recently_used(case: Case, trace: Sequence[NDArray[Any]], num_rows: int, capacity: int) -> list[NDArray[Any]]:
+    """Of each batch of an epoch what misses, where what was used last is held: nothing before the only epoch."""
+    count = case.num_batches
+    if case.is_reused:
+        trace = [*trace, *trace]
+    misses = list(lru_misses(trace, num_rows, capacity))
+    # A longer epoch than the trace, and one after others, is like the trace's second half.
+    steady = misses[len(misses) // 2 :]
+    first = misses[:count] if case.is_only else []
+    return [*first, *(steady[number % len(steady)] for number in range(count - len(first)))]
+
+
 def _held(case: Case) -> NodeIds:
     if case.pinned is not None:
         return case.pinned[: case.plan.cache_rows]
     return np.arange(min(case.plan.cache_rows, case.table.num_rows), dtype=np.int64)
+
+
+def _lent_seconds(case: Case) -> float:
+    """Of one core, for a batch whose rows the model reads where they lie; 0 where they are put together."""
+    return _LENT_SHARE * case.trace.num_rows * case.machine.copy_seconds if case.is_lent else 0.0
 
 
 def _not_pinned(case: Case) -> Iterator[NDArray[Any]]:

@@ -23,7 +23,7 @@ from diskhop.protocols import NodeIds, Table
 _MOST_TOGETHER = 16  # whatever the memory, see batch_stream.py
 _TOGETHER = (1, 2, 3, 4, 6, 8, 12, 16)
 # Share of the cores' time that the disk may take before more batches join the scan.
-_KEEPS_UP = 0.85
+_KEEPS_UP = 0.6
 # Groups of batches that are simulated, spread over the trace.
 _MOST_GROUPS = 4
 # Two things that hide each other take a little more than the longer one, the more alike they are: x and y together
@@ -32,14 +32,14 @@ _HIDING = 6.0
 # A step in a run takes longer than by itself: its batch comes from other memory, and is given back.
 _IN_A_RUN = 1.03
 # Of any batch, however small: threads that hand it on, and what keeps count.
-_BATCH_SECONDS = 3e-3
+_BATCH_SECONDS = 1.5e-3
 # What other threads take of the cores holds the model up by more than its share of them: threads that share a product
 # wait for the last one. Measured on two cores: by the work over 2^0.3, not over 2.
 _INTERFERENCE = 0.3
 # To copy what a device has just written to memory takes longer than what a core has.
 _FROM_DEVICE = 1.3
-# Of one core, measured: to find a row among those held; to sort it among those that are read; of a read.
-_FIND_SECONDS, _JOIN_SECONDS, _READ_SECONDS = 8e-9, 40e-9, 4e-6
+# Of one core, measured: to find a row among those held, if any are; to sort it among those that are read; of a read.
+_FIND_SECONDS, _JOIN_SECONDS, _READ_SECONDS = 25e-9, 15e-9, 4e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,9 @@ class Machine:
 class Case:
     """A store's plan on a trace. pinned: the rows that are held, of stores that pin; None: the first ones.
 
-    num_batches: of an epoch. counting_bytes: of lists that are read to choose those to be pinned. page_cache_bytes: for
-    pages of a map. lists: what sampling reads; None: all lists are in memory.
+    num_batches: of an epoch. is_only: it is the only one of a run and begins with nothing held; else one in the middle.
+    is_reused: all epochs have the same batches. counting_bytes: of lists that are read to choose those to be pinned.
+    page_cache_bytes: for pages of a map. lists: what sampling reads; None: all lists are in memory.
     """
 
     trace: ShortTrace
@@ -70,6 +71,8 @@ class Case:
     plan: Plan
     machine: Machine
     num_batches: int
+    is_only: bool
+    is_reused: bool
     pinned: NodeIds | None
     counting_bytes: int
     page_cache_bytes: int
@@ -133,15 +136,16 @@ def predict_epoch(case: Case, fetching: Fetching, open_seconds: float = 0.0, ahe
     else:
         written = ahead.bytes_written_a_batch * count
         first = ahead.lengths[0]
-        # One thread does all of it, and what it reads and writes with it.
-        one_seconds = sample_seconds / plan.sampling_threads + ahead.cores_seconds_a_batch + ahead.wait_seconds_a_batch
-        lead_seconds += ahead.io_of(first) + first * one_seconds + fetching.io_seconds
+        # One thread does all of it, while batches are sampled and what it reads and writes is on its way.
+        one_seconds = ahead.cores_seconds_a_batch + ahead.wait_seconds_a_batch
+        one_seconds = max(sample_seconds / plan.sampling_threads, one_seconds)
+        lead_seconds += hide(ahead.io_of(first), first * one_seconds) + fetching.io_seconds
         for length, following in zip(ahead.lengths, [*ahead.lengths[1:], 0], strict=True):
             beside = hide(
                 length * io_seconds + ahead.io_of(following),
                 length * cores_seconds + following * ahead.cores_seconds_a_batch / shared_by,
             )
-            seconds += max(beside, ahead.io_of(following) + following * one_seconds)
+            seconds += max(beside, hide(ahead.io_of(following), following * one_seconds))
     return Prediction(
         epoch_seconds=lead_seconds + seconds,
         io_seconds=count * io_seconds + (0 if ahead is None else sum(map(ahead.io_of, ahead.lengths))),
@@ -180,7 +184,7 @@ def scan(case: Case, misses: Sequence[NDArray[Any]], looked_up_seconds: float = 
     num_rows, num_missed = case.trace.num_rows, sum(map(len, misses)) / len(misses)
     most = min(_most_together(case, num_missed), len(misses))
     copy_seconds = case.machine.copy_seconds
-    row_seconds = num_rows * (looked_up_seconds or _FIND_SECONDS)
+    row_seconds = num_rows * (looked_up_seconds or (_FIND_SECONDS if case.plan.cache_rows else 0))
     row_seconds += num_missed * (_JOIN_SECONDS + _FROM_DEVICE * copy_seconds)
     if case.plan.bytes_assembled:
         row_seconds += num_rows * copy_seconds
@@ -188,8 +192,10 @@ def scan(case: Case, misses: Sequence[NDArray[Any]], looked_up_seconds: float = 
     # A buffer that batches share begins with several, which then are done together.
     fewest = min(2, most) if case.plan.extractors else 1
     for together in (count for count in _TOGETHER if fewest <= count <= most):
-        starts = np.linspace(0, len(misses) - together, _MOST_GROUPS).astype(int)
-        read = reads_of(case, [misses[start : start + together] for start in dict.fromkeys(starts.tolist())])
+        starts = (len(misses) - together) * (np.arange(_MOST_GROUPS) + 0.5) // _MOST_GROUPS
+        read = reads_of(
+            case, [misses[start : start + together] for start in dict.fromkeys(starts.astype(int).tolist())]
+        )
         fetching = replace(
             read,
             hit_rate=1 - num_missed / num_rows,

@@ -262,6 +262,8 @@ class _Simulation:
             plan=plan,
             machine=self.machine,
             num_batches=workload.num_batches,
+            is_only=workload.epochs == 1,
+            is_reused=workload.reuse,
             pinned=self._pinned(plan) if counts else None,
             counting_bytes=list_bytes(self._dataset.topology) if counts else 0,
             page_cache_bytes=max(0, free_memory_bytes() - sum(plan.reserved.values())),

@@ -46,7 +46,7 @@ class ListsRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShortTrace:
-    """Batches as they follow each other in an epoch.
+    """Batches as they follow each other in a run.
 
     node_ids: of each its rows, ascending; uint32 where that is enough. block_bytes, record_bytes: of a batch, on the
     mean, in memory and in a trace. sample_seconds: of one thread, for one batch, as it was sampled. middle: one of them
@@ -68,7 +68,7 @@ class ShortTrace:
 def sample_short_trace(
     dataset: Dataset, workload: Workload, sizes: BatchSizes, budget: Budget, engine: Engine, max_gap_bytes: int
 ) -> ShortTrace:
-    """Sample the first batches of a pass, as many as a quarter of the budget or some seconds allow."""
+    """Sample the first batches of a run, as many as a quarter of the budget or some seconds allow."""
     seed_set = workload.seed_sets[0]
     id_dtype = np.dtype(np.uint32 if dataset.num_nodes < 2**32 else np.int64)
     trace_bytes = int(budget.available_bytes * _MOST_SHARE)
@@ -81,9 +81,11 @@ def sample_short_trace(
     with _open_lists(dataset, budget, sizes, engine, max_gap_bytes, room_bytes) as lists:
         sampler = NeighborSampler(lists, seed_set.fanouts, workload.seed)
         began = time.perf_counter()
-        for number, seeds in _batches(seed_set, min(most_batches, workload.num_batches)):
+        # Of short epochs two, if there are more than one: the second finds what the first has left.
+        num_batches = workload.num_batches * (1 if workload.epochs == 1 or workload.reuse else 2)
+        for number, seeds in _batches(seed_set, min(most_batches, num_batches)):
             started = time.perf_counter()
-            batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
+            batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=number // workload.num_batches, number=number)
             seconds.append(time.perf_counter() - started)
             node_ids.append(np.sort(batch.node_ids).astype(id_dtype))
             block_bytes += batch.num_bytes
@@ -108,10 +110,11 @@ def _batches(seed_set: SeedSet, count: int) -> Iterator[tuple[int, NodeIds]]:
     """Seeds of the first so many batches; where they are shuffled, of any: one order is as good as another."""
     num_batches = -(-len(seed_set.seeds) // seed_set.batch_size)
     for number in range(count):
+        place = number % num_batches
         if seed_set.is_shuffled:
-            yield number, seed_set.seeds[number::num_batches]
+            yield number, seed_set.seeds[place::num_batches]
         else:
-            yield number, seed_set.seeds[number * seed_set.batch_size :][: seed_set.batch_size]
+            yield number, seed_set.seeds[place * seed_set.batch_size :][: seed_set.batch_size]
 
 
 @contextmanager
