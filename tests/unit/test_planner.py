@@ -121,6 +121,21 @@ def test_superbatches_grow_up_to_what_the_disk_takes() -> None:
     assert superbatch_lengths(9, 4, 1.5) == [4, 4, 1]
 
 
+@pytest.mark.parametrize(
+    ("epochs", "reuse", "least_share", "most_share"),
+    [(1, False, 0.9, 1.0), (5, False, 0.0, 0.1), (5, True, 0.0, 0.0)],
+    ids=["the only one", "one of several", "with the same batches"],
+)
+def test_an_epoch_finds_what_the_one_before_left(
+    dataset: Dataset, epochs: int, reuse: bool, least_share: float, most_share: float
+) -> None:
+    """Of a map, whose pages all stay: an epoch's batches name nearly all of the table's rows."""
+    ranking = rank_options(dataset, workload_of(dataset, epochs=epochs, reuse=reuse), Budget(500_000_000), DEVICE)
+    reads = next(each.predicted.reads for each in ranking.options if each.name == "mapped" and each.predicted)
+    num_pages = dataset.num_nodes * 256 * 4 // 4096
+    assert least_share * num_pages <= reads <= most_share * num_pages
+
+
 def test_a_table_that_fits_is_read_once(dataset: Dataset) -> None:
     plan = choose_plan(dataset, workload_of(dataset, store="auto"), Budget(500_000_000), DEVICE)
     assert plan.store == "memory"
