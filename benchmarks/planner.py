@@ -7,9 +7,8 @@ case, at most 1.05 in the median; the predicted seconds of an epoch are within 2
 
 In three turns a case is predicted, then every option is run in a process of its own, in a memory control group of
 budget and overhead, its files evicted before. The fastest turn counts, of predictions that in which the machine was
-found the fastest; `mapped`, whose page cache is in no budget, is measured but not to be chosen. A run of 20 epochs is
-extrapolated from two: what is done before the first one, the first, and 19 times the second. `mapped` and `pread` run
-over 5 batches, which are predicted as such.
+found the fastest. A run of 20 epochs is extrapolated from two: what is done before the first one, the first, and 19
+times the second. `mapped` and `pread` run over 5 batches, which are predicted as such.
 """
 
 from __future__ import annotations
@@ -281,8 +280,7 @@ def bench_case(
         (each for each in predictions if each), key=lambda each: each["predicted"]["direct"]["compute_seconds"]
     )
     runs = {store: run_seconds(case, each, store) for store, each in measured.items()}
-    # No budget bounds a map's page cache: it is not for the planner to choose.
-    best = min(runs.keys() - {"mapped"}, key=lambda store: runs[store])
+    best = min(runs, key=lambda store: runs[store])
     choice = "packed" if predicted["choice"] == AHEAD else predicted["choice"]
     regret = runs[choice] / runs[best] if choice in runs else math.nan
     regret = 1.0 if regret <= TIE else regret
