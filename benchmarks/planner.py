@@ -148,7 +148,7 @@ def find_graph(folder: Path, name: str) -> Dataset:
 def predict(case: BenchCase, dataset: Dataset, measures_disk: bool) -> dict[str, Any]:
     """By store, what the planner says of whole epochs, and of the slow stores' few batches; and its choice."""
     device = measure_device(dataset) if measures_disk else device_model(dataset, choose_engine(AUTO)[0])
-    found: dict[str, Any] = {"overhead": {"bytes_per_second": device.bytes_per_second}}
+    found: dict[str, Any] = {}
     began = time.perf_counter()
     ranking = None
     for max_batches in (SLOW_BATCHES, NUM_BATCHES):
@@ -162,7 +162,7 @@ def predict(case: BenchCase, dataset: Dataset, measures_disk: bool) -> dict[str,
     assert ranking is not None
     return {
         "choice": ranking.options[0].name,
-        "predicted": {name: each for name, each in found.items() if name in (*STORES, AHEAD)},
+        "predicted": found,
         "reasons": {option.name: option.reason for option in ranking.options},
         "device": {"overhead_seconds": device.overhead_seconds, "bytes_per_second": device.bytes_per_second},
         "seconds": time.perf_counter() - began,

@@ -116,8 +116,7 @@ def in_memory(dataset: Dataset, size: Size, is_ours: bool) -> Run:
     scales = np.divide(1, np.sqrt(degrees), where=degrees > 0, out=np.zeros(len(degrees))).astype(np.float32)
     weights = np.repeat(scales, degrees) * scales[indices]
     # Neither side is to pay for memory that the machine gave back to its host.
-    out = np.zeros_like(x) if is_ours else x
-    out[:] = x
+    out = x.copy() if is_ours else x
     back_memory(x.nbytes)
     indptr32 = indptr.astype(np.int32)
     matrix = scipy.sparse.csr_matrix((weights, indices, indptr32), shape=(size.num_nodes, size.num_nodes))

@@ -177,7 +177,7 @@ inline Hop run_hop(const Case& graph, const Ways& ways) {
       const std::string path = graph.folder.file("cold-values");
       const File sources(graph.folder.file("cold-sources"), FileMode::read, true);
       const ColdSources cold_sources{
-          .file = &sources, .offset = 0, .num_edges = cold_before.back(), .index_bytes = ways.index_bytes};
+          .file = &sources, .num_edges = cold_before.back(), .index_bytes = ways.index_bytes};
       static_cast<void>(
           write_cold_values(streaming, cold_sources, rows, num_resident, File(path, FileMode::write, true)));
       cold_values.emplace(path, FileMode::read, true);
@@ -201,6 +201,22 @@ inline std::vector<std::byte> propagated(const Case& graph, const Ways& ways) {
   Hop hop = run_hop(graph, ways);
   check(hop.counts.num_bad_rows == 0, "all values are finite");
   return std::move(hop.table);
+}
+
+/// A hop whose nth transfer fails in each way: short ones resume, all others are thrown.
+inline void check_failures(const Case& graph, const Ways& ways, std::uint64_t nth,
+                           const std::vector<std::byte>& expected) {
+  const auto with = [&](FaultKind kind, Counted counted) {
+    Ways faulty = ways;
+    faulty.faults = {{.kind = kind, .counted = counted, .nth = nth}};
+    return propagated(graph, faulty);
+  };
+  check(with(FaultKind::short_transfer, Counted::all) == expected, "short ones resume");
+  check_throws<IoError>([&] { static_cast<void>(with(FaultKind::io_error, Counted::reads)); }, "a failed read");
+  check_throws<IoError>([&] { static_cast<void>(with(FaultKind::truncated, Counted::reads)); },
+                        "a file that is too short");
+  check_throws<IoError>([&] { static_cast<void>(with(FaultKind::no_space, Counted::writes)); }, "a full disk");
+  check_throws<CrashError>([&] { static_cast<void>(with(FaultKind::crash, Counted::all)); }, "a crash");
 }
 
 inline std::vector<std::int64_t> drawn_lengths(std::uint64_t num_nodes, std::int64_t most, unsigned seed) {

@@ -122,20 +122,10 @@ void test_a_failed_transfer_fails_the_hop() {
   const std::vector<std::byte> expected = propagated(graph, ways);
   for (const std::string& engine : engine_names()) {
     for (const std::uint64_t nth : {1, 3, 6, 10, 15, 21, 28}) {
-      const auto with = [&](FaultKind kind, Counted counted) {
-        Ways faulty = ways;
-        faulty.engine = engine;
-        faulty.num_threads = nth % 2 == 0 ? 1 : 3;
-        faulty.faults = {{.kind = kind, .counted = counted, .nth = nth}};
-        return faulty;
-      };
-      check(propagated(graph, with(FaultKind::short_transfer, Counted::all)) == expected, "short ones resume");
-      check_throws<IoError>([&] { static_cast<void>(propagated(graph, with(FaultKind::io_error, Counted::reads))); },
-                            "a failed read");
-      check_throws<IoError>([&] { static_cast<void>(propagated(graph, with(FaultKind::truncated, Counted::reads))); },
-                            "a file that is too short");
-      check_throws<IoError>([&] { static_cast<void>(propagated(graph, with(FaultKind::no_space, Counted::writes))); },
-                            "a full disk");
+      Ways failing = ways;
+      failing.engine = engine;
+      failing.num_threads = nth % 2 == 0 ? 1 : 3;
+      check_failures(graph, failing, nth, expected);
     }
   }
 }

@@ -218,21 +218,8 @@ void test_a_failed_transfer_fails_the_pass() {
   for (const std::string& engine : engine_names()) {
     for (const unsigned num_threads : {1U, 3U}) {
       for (const std::uint64_t nth : {1, 2, 5, 9, 14, 20}) {
-        const auto with = [&](FaultKind kind, Counted counted) {
-          return Ways{.engine = engine,
-                      .staging_bytes = 512 << 10,
-                      .num_threads = num_threads,
-                      .faults = {{.kind = kind, .counted = counted, .nth = nth}}};
-        };
-        check(propagated(graph, with(FaultKind::short_transfer, Counted::all)) == expected, "short ones resume");
-        check_throws<IoError>([&] { static_cast<void>(propagated(graph, with(FaultKind::io_error, Counted::reads))); },
-                              "a failed read");
-        check_throws<IoError>([&] { static_cast<void>(propagated(graph, with(FaultKind::truncated, Counted::reads))); },
-                              "a file that is too short");
-        check_throws<IoError>([&] { static_cast<void>(propagated(graph, with(FaultKind::no_space, Counted::writes))); },
-                              "a full disk");
-        check_throws<CrashError>([&] { static_cast<void>(propagated(graph, with(FaultKind::crash, Counted::all))); },
-                                 "a crash");
+        const Ways ways{.engine = engine, .staging_bytes = 512 << 10, .num_threads = num_threads};
+        check_failures(graph, ways, nth, expected);
       }
     }
   }

@@ -765,7 +765,7 @@ class PropagationPass:
         """Fill the block from a hop table, from first_row on, a multiple of 4096; each row times its scale."""
 
     def write_cold_values(
-        self, sources: File, offset: int, num_edges: int, rows: ColumnBlock, first_row: int, values: File
+        self, sources: File, num_edges: int, rows: ColumnBlock, first_row: int, values: File
     ) -> StreamCounts:
         """Write the rows of cold edges' sources, which lie in a block from first_row on; filled up to a page."""
 

@@ -125,7 +125,7 @@ def propagate(case: Case, folder: Path) -> NDArray[np.float32]:
             rows = ColumnBlock(memory, num_nodes - case.num_resident, columns)
             product.load(files["features"], "float32", num_tiles, first, rows, files["scales"], case.num_resident)
             sources, values = File(str(folder / "cold-sources"), "read"), File(str(folder / "cold-values"), "write")
-            product.write_cold_values(sources, 0, int(is_cold.sum()), rows, case.num_resident, values)
+            product.write_cold_values(sources, int(is_cold.sum()), rows, case.num_resident, values)
             num_rows = case.num_resident
         block = ColumnBlock(memory, num_rows, columns)
         product.load(files["features"], "float32", num_tiles, first, block, files["scales"])

@@ -80,10 +80,9 @@ struct PassFormula {
 };
 
 /// Edges of some lists whose source is `first_row` or a later one, and has no row in the block (*cold* edges): those
-/// sources, uint32 or int64, in the order of the edge array, from an offset of a file.
+/// sources, uint32 or int64, in the order of the edge array, from the start of a file.
 struct ColdSources {
   const File* file = nullptr;
-  std::uint64_t offset = 0;
   std::uint64_t num_edges = 0;
   unsigned index_bytes = 4;
 };

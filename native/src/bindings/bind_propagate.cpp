@@ -43,10 +43,9 @@ class BoundPass {
     return load_block(streaming(), table, scale, block, first_row);
   }
 
-  StreamCounts write_cold_values(const File& sources, std::uint64_t offset, std::uint64_t num_edges, const Block& rows,
+  StreamCounts write_cold_values(const File& sources, std::uint64_t num_edges, const Block& rows,
                                  std::uint64_t first_row, const File& values) {
-    const ColdSources cold{
-        .file = &sources, .offset = offset, .num_edges = num_edges, .index_bytes = lists_.index_bytes};
+    const ColdSources cold{.file = &sources, .num_edges = num_edges, .index_bytes = lists_.index_bytes};
     const nb::gil_scoped_release unlocked;
     return diskhop::write_cold_values(streaming(), cold, rows, first_row, values);
   }
@@ -139,8 +138,8 @@ void bind_propagate(nb::module_& module) {
           nb::keep_alive<1, 5>())
       .def("load", &BoundPass::load, "file"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a, "block"_a, "scale"_a.none(),
            "first_row"_a = 0)
-      .def("write_cold_values", &BoundPass::write_cold_values, "sources"_a, "offset"_a, "num_edges"_a, "rows"_a,
-           "first_row"_a, "values"_a)
+      .def("write_cold_values", &BoundPass::write_cold_values, "sources"_a, "num_edges"_a, "rows"_a, "first_row"_a,
+           "values"_a)
       .def("run", &BoundPass::run, "block"_a, "out"_a, "dtype"_a, "num_tiles"_a, "first_tile"_a, nb::kw_only(),
            "row_scale"_a.none(), "product_scale"_a, "self_weight"_a, "addend"_a.none() = nb::none(),
            "addend_scale"_a = 0.0F, "addend_dtype"_a = "float32", "cold_values"_a.none() = nb::none(),

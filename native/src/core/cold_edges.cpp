@@ -162,7 +162,7 @@ StreamCounts write_cold_values(const Streaming& streaming, const ColdSources& so
     return std::min(sizes.num_rows, sources.num_edges - item * sizes.num_rows);
   };
   const auto sources_read = [&](std::uint64_t item, std::uint64_t slot) {
-    return aligned_read(*sources.file, sources.offset + item * sizes.num_rows * sources.index_bytes,
+    return aligned_read(*sources.file, item * sizes.num_rows * sources.index_bytes,
                         edges_of(item) * sources.index_bytes, memory_of(slot));
   };
   const auto values_of = [&](std::uint64_t slot) { return memory_of(slot) + sources_bytes(sizes.num_rows); };

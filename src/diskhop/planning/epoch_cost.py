@@ -137,8 +137,9 @@ def predict_epoch(case: Case, fetching: Fetching, open_seconds: float = 0.0, ahe
         written = ahead.bytes_written_a_batch * count
         first = ahead.lengths[0]
         # One thread does all of it, while batches are sampled and what it reads and writes is on its way.
-        one_seconds = ahead.cores_seconds_a_batch + ahead.wait_seconds_a_batch
-        one_seconds = max(sample_seconds / plan.sampling_threads, one_seconds)
+        one_seconds = max(
+            sample_seconds / plan.sampling_threads, ahead.cores_seconds_a_batch + ahead.wait_seconds_a_batch
+        )
         lead_seconds += hide(ahead.io_of(first), first * one_seconds) + fetching.io_seconds
         for length, following in zip(ahead.lengths, [*ahead.lengths[1:], 0], strict=True):
             beside = hide(
@@ -192,10 +193,9 @@ def scan(case: Case, misses: Sequence[NDArray[Any]], looked_up_seconds: float = 
     # A buffer that batches share begins with several, which then are done together.
     fewest = min(2, most) if case.plan.extractors else 1
     for together in (count for count in _TOGETHER if fewest <= count <= most):
-        starts = (len(misses) - together) * (np.arange(_MOST_GROUPS) + 0.5) // _MOST_GROUPS
-        read = reads_of(
-            case, [misses[start : start + together] for start in dict.fromkeys(starts.astype(int).tolist())]
-        )
+        room = len(misses) - together
+        starts = dict.fromkeys(int(room * (group + 0.5) / _MOST_GROUPS) for group in range(_MOST_GROUPS))
+        read = reads_of(case, [misses[start : start + together] for start in starts])
         fetching = replace(
             read,
             hit_rate=1 - num_missed / num_rows,

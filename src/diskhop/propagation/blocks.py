@@ -102,7 +102,7 @@ def _resident_block(task: Task, memory_bytes: int, threads: int) -> Block:
     num_bytes = block_bytes(tiles)
     left_bytes = memory_bytes - aligned_bytes(num_bytes)
     least_bytes = _least_staging_bytes(task, tiles, threads)
-    staging_bytes = max(least_bytes, _whole_pages(min(left_bytes, MOST_STAGING_BYTES)))
+    staging_bytes = max(least_bytes, _largest_buffer(min(left_bytes, MOST_STAGING_BYTES)))
     if tiles % _LINE_TILES == _LINE_TILES - 1:  # rows that straddle lines: see ColumnBlock
         room = (memory_bytes - staging_bytes) // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES
         num_bytes = max(num_bytes, min(room, num_bytes + num_rows * TILE_ROW_BYTES))
@@ -119,7 +119,7 @@ def _widen(task: Task, memory_bytes: int, threads: int) -> _Wider | None:
     row_bytes = tiles * TILE_ROW_BYTES
     # A cold row costs little: of staging there may be enough.
     good_bytes = min(memory_bytes // _STAGING_SHARE, MOST_STAGING_BYTES)
-    staging_bytes = max(_least_staging_bytes(task, tiles, threads), _whole_pages(good_bytes))
+    staging_bytes = max(_least_staging_bytes(task, tiles, threads), _largest_buffer(good_bytes))
     num_bytes = _largest_memory(memory_bytes - staging_bytes - counts_bytes(task.num_edges))
     window_bytes = max(memory_bytes // _WINDOW_SHARE, _LEAST_WINDOW_BYTES)
     first_row = (num_bytes - window_bytes) // row_bytes // TILE_ROWS * TILE_ROWS
@@ -160,7 +160,7 @@ def _largest_memory(num_bytes: int) -> int:
     return small if aligned_bytes(small) <= num_bytes else huge
 
 
-def _whole_pages(num_bytes: int) -> int:
+def _largest_buffer(num_bytes: int) -> int:
     """The most that a buffer takes of so many bytes without being rounded up."""
     if num_bytes >= _HUGE_PAGE_BYTES:
         return num_bytes // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES

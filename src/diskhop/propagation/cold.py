@@ -19,7 +19,7 @@ from diskhop.dataset.progress import Progress, silent
 from diskhop.errors import ReadError
 from diskhop.io.atomic import allocate, announce, destination_errors
 from diskhop.io.stream import SequentialWriter
-from diskhop.propagation.hop_table import PAGE_BYTES
+from diskhop.propagation.hop_table import PAGE_BYTES, whole_pages
 from diskhop.propagation.passes import PIECE_EDGES, ColdEdges, Lists
 from diskhop.tasks import Tools
 
@@ -50,7 +50,7 @@ def looking_bytes(index_bytes: int, memory_bytes: int) -> int:
 
 def cold_file_bytes(num_edges: int, num_cold: int, index_bytes: int) -> int:
     """On the disk."""
-    return _whole_pages(num_cold * index_bytes) + _whole_pages(counts_bytes(num_edges))
+    return whole_pages(num_cold * index_bytes) + whole_pages(counts_bytes(num_edges))
 
 
 def counts_bytes(num_edges: int) -> int:
@@ -92,7 +92,7 @@ def write_cold_sources(lists: Lists, first_cold: int, memory_bytes: int, path: P
 def open_cold_edges(lists: Lists, first_cold: int, path: Path, values: Path) -> ColdEdges:
     """What write_cold_sources() made. values: the file that each block's go to."""
     num_bytes = counts_bytes(lists.num_edges)
-    before = np.fromfile(path, "<u8", num_bytes // 8, offset=path.stat().st_size - _whole_pages(num_bytes))
+    before = np.fromfile(path, "<u8", num_bytes // 8, offset=path.stat().st_size - whole_pages(num_bytes))
     return ColdEdges(first_row=first_cold, sources_path=path, before=before, values_path=values)
 
 
@@ -101,7 +101,7 @@ def make_values_file(path: Path, num_bytes: int, tools: Tools) -> None:
     with destination_errors(path):
         announce(tools.injector, "write", path)
         path.touch()
-        allocate(path, 0, _whole_pages(num_bytes))
+        allocate(path, 0, whole_pages(num_bytes))
 
 
 def writing_bytes(lists: Lists, memory_bytes: int) -> int:
@@ -132,7 +132,3 @@ def _some_pieces(lists: Lists, memory_bytes: int) -> Iterator[NDArray[np.uint32 
 def _count_pieces(is_cold: NDArray[np.bool_]) -> NDArray[np.uint64]:
     starts = range(0, len(is_cold), PIECE_EDGES)
     return np.array([np.count_nonzero(is_cold[start : start + PIECE_EDGES]) for start in starts], np.uint64)
-
-
-def _whole_pages(num_bytes: int) -> int:
-    return -(-num_bytes // PAGE_BYTES) * PAGE_BYTES

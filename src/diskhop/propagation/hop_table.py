@@ -41,6 +41,11 @@ ROWS_FILE = "rows.bin"
 _REMEDY = "remove its folder and run 'diskhop propagate' again"
 
 
+def whole_pages(num_bytes: int) -> int:
+    """The fewest bytes of whole pages that are so many."""
+    return -(-num_bytes // PAGE_BYTES) * PAGE_BYTES
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShape:
     """How a table's rows lie in its file. dim: values of a row, of a dtype of TABLE_DTYPES."""
@@ -89,7 +94,7 @@ class TableShape:
     def num_bytes(self) -> int:
         """Bytes of the file: whole tiles; of rows that lie whole, whole pages."""
         if self.is_row_major:
-            return -(-self.num_rows * self.row_bytes // PAGE_BYTES) * PAGE_BYTES
+            return whole_pages(self.num_rows * self.row_bytes)
         return self.num_groups * self.num_tiles * self.tile_bytes
 
     def tile_offset(self, group: int, tile: int) -> int:

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, ColumnBlock, Engine, File, PropagationPass
 from diskhop.io.atomic import destination_errors
 from diskhop.io.memory import buffer_bytes
-from diskhop.propagation.hop_table import TILE_COLUMNS, TableShape
+from diskhop.propagation.hop_table import PAGE_BYTES, TILE_COLUMNS, TableShape, whole_pages
 
-_PAGE_BYTES = 4096
 # What the core moves at once at least (pass_staging.cpp): rows of a strip, edges of a piece, sums of rows a thread.
 _STRIP_ROWS, PIECE_EDGES, _SUM_BYTES, _FEWEST_SUMS, _MOST_SUMS = 512, 16 << 10, 16 << 10, 4, 256
 
@@ -120,7 +119,7 @@ class Product:
             self._load(source, rows, scale, cold.first_row)
             with destination_errors(cold.values_path):
                 self._pass.write_cold_values(
-                    File(str(cold.sources_path), "read"), 0, cold.num_edges, rows, cold.first_row,
+                    File(str(cold.sources_path), "read"), cold.num_edges, rows, cold.first_row,
                     File(str(cold.values_path), "write"),
                 )  # fmt: skip
             num_rows = cold.first_row
@@ -178,26 +177,22 @@ def least_staging_bytes(columns: int, item_bytes: int, index_bytes: int, threads
     num_sums = min(max(_SUM_BYTES // row_bytes, _FEWEST_SUMS), _MOST_SUMS)
     # Reads that begin anywhere take pages more: those of lists' ends, scales and a piece of edges.
     reads = (8 * (_STRIP_ROWS + 1), 4 * _STRIP_ROWS, PIECE_EDGES * index_bytes)
-    read_bytes = sum(_whole_pages(num_bytes) + 2 * _PAGE_BYTES for num_bytes in reads)
+    read_bytes = sum(whole_pages(num_bytes) + 2 * PAGE_BYTES for num_bytes in reads)
     strip_bytes = 2 * _STRIP_ROWS * columns * item_bytes
-    return read_bytes + strip_bytes + _whole_pages(threads * num_sums * row_bytes + 2 * row_bytes) + _PAGE_BYTES
-
-
-def _whole_pages(num_bytes: int) -> int:
-    return -(-num_bytes // _PAGE_BYTES) * _PAGE_BYTES
+    return read_bytes + strip_bytes + whole_pages(threads * num_sums * row_bytes + 2 * row_bytes) + PAGE_BYTES
 
 
 def aligned_bytes(num_bytes: int) -> int:
     """What aligned_memory() takes."""
-    return buffer_bytes(num_bytes) if _takes_huge_pages(num_bytes) else num_bytes + _PAGE_BYTES
+    return buffer_bytes(num_bytes) if _takes_huge_pages(num_bytes) else num_bytes + PAGE_BYTES
 
 
 def aligned_memory(num_bytes: int) -> NDArray[np.uint8]:
     """Memory from the start of a page on: huge pages, unless to fill the last would take much more. Not zeros."""
     if _takes_huge_pages(num_bytes):
         return BufferPool(0).take(num_bytes)
-    memory = np.empty(num_bytes + _PAGE_BYTES, np.uint8)
-    return memory[-memory.ctypes.data % _PAGE_BYTES :][:num_bytes]
+    memory = np.empty(num_bytes + PAGE_BYTES, np.uint8)
+    return memory[-memory.ctypes.data % PAGE_BYTES :][:num_bytes]
 
 
 def _takes_huge_pages(num_bytes: int) -> bool:

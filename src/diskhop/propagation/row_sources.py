@@ -21,7 +21,7 @@ from diskhop._native import BufferPool, Engine, File, copy_rows, untile_rows
 from diskhop.counters import FetchCounts
 from diskhop.errors import FormatError, PipelineError
 from diskhop.io.memory import buffer_bytes
-from diskhop.propagation.hop_table import PAGE_BYTES, TILE_ROWS, HopTables, TableShape, TableSum
+from diskhop.propagation.hop_table import TILE_ROWS, HopTables, TableShape, TableSum, whole_pages
 from diskhop.propagation.strips import Reads, Strip, cut_reads, plan_strips, reads_in_place, slot_bytes
 from diskhop.protocols import Bytes
 
@@ -60,7 +60,7 @@ class BatchBuffer:
 
 def table_bytes(num_rows: int, shape: TableShape) -> int:
     """Memory of so many rows of a table: direct reads end on pages."""
-    return -(-num_rows * shape.row_bytes // PAGE_BYTES) * PAGE_BYTES
+    return whole_pages(num_rows * shape.row_bytes)
 
 
 class RowSource(Protocol):

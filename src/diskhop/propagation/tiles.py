@@ -21,7 +21,7 @@ from diskhop.errors import ConfigError, DiskhopError
 from diskhop.io.atomic import destination_errors
 from diskhop.io.memory import buffer_bytes
 from diskhop.io.stream import SequentialWriter, in_pieces
-from diskhop.propagation.hop_table import PAGE_BYTES, TILE_ROWS, TableShape, TableSum
+from diskhop.propagation.hop_table import PAGE_BYTES, TILE_ROWS, TableShape, TableSum, whole_pages
 from diskhop.protocols import Bytes, NodeIds, Table
 
 # A part of fewer rows is not of whole pages in each tile: it goes through the page cache. Only where memory is short.
@@ -305,4 +305,4 @@ def _rows_buffer_bytes(table: Table, part_rows: int) -> int:
 
 def _writer_bytes(part_bytes: int) -> int:
     """Of each of a writer's two buffers: whole pages."""
-    return -(-min(_WRITER_BYTES, part_bytes) // PAGE_BYTES) * PAGE_BYTES
+    return whole_pages(min(_WRITER_BYTES, part_bytes))
