@@ -51,15 +51,8 @@ class LayerProducts {
   }
   /// grad_x (rows, in_dim) = grad (rows, out_dim) weight
   void of_x(const Value* grad, const Value* weight, std::size_t num_rows, float* grad_x) const {
-    of_x(grad, weight, num_rows, 0, static_cast<std::size_t>(out_dim_), grad_x);
-  }
-  /// The part of that sum which `count` outputs from `first` on make.
-  void of_x(const Value* grad, const Value* weight, std::size_t num_rows, std::size_t first, std::size_t count,
-            float* grad_x) const {
     const int rows = static_cast<int>(num_rows);
-    const int summed = static_cast<int>(count);
-    gemm_("N", "N", &in_dim_, &rows, &summed, &one, weight + first * static_cast<std::size_t>(in_dim_), &in_dim_,
-          grad + first, &out_dim_, &zero, grad_x, &in_dim_);
+    gemm_("N", "N", &in_dim_, &rows, &out_dim_, &one, weight, &in_dim_, grad, &out_dim_, &zero, grad_x, &in_dim_);
   }
   /// sums (out_dim, in_dim) = grad^T x + beta sums
   void of_weight(const Value* grad, const Value* x, std::size_t num_rows, float beta, float* sums) const {
