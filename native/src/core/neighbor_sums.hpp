@@ -9,7 +9,7 @@
 namespace diskhop {
 
 /// How many indices past the last edge are looked at, to ask for rows ahead of their turn; any values will do.
-inline constexpr std::size_t edges_ahead = 32;
+inline constexpr std::size_t edges_ahead = 96;
 
 /// Rows that follow each other, and their edges from first_edge, whose index is the first of `indices`, up to end_edge.
 /// Row r's edges end at ends[r], or at end_edge where that comes first.
