@@ -242,4 +242,14 @@ inline std::vector<std::int64_t> hub_lengths() {
   return lengths;
 }
 
+/// Many edges for the first rows, few for the others, but for one; the last have none.
+inline std::vector<std::int64_t> falling_lengths(std::uint64_t num_empty) {
+  std::vector<std::int64_t> lengths = drawn_lengths(8192, 60, 3);
+  const std::vector<std::int64_t> few = drawn_lengths(30'001, 4, 4);
+  lengths.insert(lengths.end(), few.begin(), few.end());
+  lengths[20'000] = static_cast<std::int64_t>(3 * piece_edges);
+  lengths.resize(lengths.size() + num_empty);
+  return lengths;
+}
+
 }  // namespace diskhop::testing

@@ -44,6 +44,16 @@ void test_cold_edges_change_no_bit() {
       }
     }
   }
+  const Case falling(falling_lengths(100), 16, 7);
+  const std::vector<std::byte> of_falling = propagated(falling, {.self_weight = 0});
+  for (const unsigned num_threads : {1U, 3U}) {
+    for (const std::uint64_t num_spare : {17'000, 200'000}) {
+      check(propagated(falling,
+                       {.num_threads = num_threads, .self_weight = 0, .num_resident = 8192, .num_spare = num_spare}) ==
+                of_falling,
+            "same bits");
+    }
+  }
   const Case wide(drawn_lengths(6000, 30, 3), 64, 2);
   for (const std::string& engine : engine_names()) {
     for (const std::uint64_t tiles_at_once : {4, 8, 16}) {

@@ -79,6 +79,23 @@ void test_neither_threads_nor_memory_nor_columns_change_a_bit() {
   }
 }
 
+/// Rows with few edges are a stretch of their own where there is memory for two; its rows are made beside the others'.
+void test_a_stretch_of_rows_with_few_edges_changes_no_bit() {
+  for (const std::uint64_t num_empty : {0, 9000}) {
+    const Case graph(falling_lengths(num_empty), 12, 8);
+    const std::vector<std::byte> expected = propagated(graph, {.staging_bytes = 1 << 20});
+    check_product(graph, expected);
+    for (const std::string& engine : engine_names()) {
+      for (const unsigned num_threads : {1U, 2U, 3U}) {
+        for (const std::uint64_t staging_bytes : {4 << 20, 16 << 20}) {
+          const Ways ways{.engine = engine, .staging_bytes = staging_bytes, .num_threads = num_threads};
+          check(propagated(graph, ways) == expected, "same bits");
+        }
+      }
+    }
+  }
+}
+
 void test_graphs_of_almost_nothing() {
   for (const std::uint64_t num_nodes : {1, 511, 512, 4096, 4097}) {
     for (const unsigned num_threads : {1U, 3U}) {
@@ -250,6 +267,7 @@ void test_damaged_lists_are_refused() {
 int main() {
   test_a_pass_equals_the_dense_product();
   test_neither_threads_nor_memory_nor_columns_change_a_bit();
+  test_a_stretch_of_rows_with_few_edges_changes_no_bit();
   test_graphs_of_almost_nothing();
   test_one_slot_of_each_kind_is_enough();
   test_float16_is_rounded_to_nearest_even();

@@ -77,7 +77,8 @@ void gather_rows(const std::byte* sources, std::uint64_t count, const Block& row
 
 }  // namespace
 
-ColdWindow::ColdWindow(const std::optional<ColdEdges>& cold, const ListFiles& lists, const Block& block)
+ColdWindow::ColdWindow(const std::optional<ColdEdges>& cold, const ListFiles& lists, const Block& block,
+                       std::uint64_t number, std::uint64_t num_parts)
     : cold_(cold), lists_(lists), block_(block), row_bytes_(block.num_columns * sizeof(float)) {
   if (!cold_) return;
   const std::span<const std::uint64_t> before = cold_->before;
@@ -89,6 +90,9 @@ ColdWindow::ColdWindow(const std::optional<ColdEdges>& cold, const ListFiles& li
   require(reinterpret_cast<std::uintptr_t>(block.data) % io_alignment == 0, "cold edges: the block begins with a page");
   require(lists.index_bytes == 8 || block.num_rows + block.num_spare <= std::numeric_limits<std::uint32_t>::max(),
           "cold edges: indices must reach the window's last row");
+  const std::uint64_t page_rows = io_alignment / row_bytes_;
+  num_rows_ = block.num_spare / num_parts / page_rows * page_rows;
+  first_row_ = block.num_rows + number * num_rows_;
 }
 
 std::uint64_t ColdWindow::slot_rows(std::uint64_t load_pieces) const {
@@ -101,7 +105,7 @@ std::uint64_t ColdWindow::slot_rows(std::uint64_t load_pieces) const {
 }
 
 std::uint64_t ColdWindow::slots_of(std::uint64_t load_pieces) const {
-  return cold_ ? block_.num_spare / slot_rows(load_pieces) : std::numeric_limits<std::uint64_t>::max();
+  return cold_ ? num_rows_ / slot_rows(load_pieces) : std::numeric_limits<std::uint64_t>::max();
 }
 
 void ColdWindow::share_out(std::uint64_t load_pieces) {
@@ -115,7 +119,7 @@ std::uint64_t ColdWindow::first_cold(std::uint64_t load) const {
 
 AlignedRead ColdWindow::aligned(std::uint64_t load, std::uint64_t slot) const {
   const std::uint64_t first = first_cold(load);
-  auto* const memory = reinterpret_cast<std::byte*>(block_.row(block_.num_rows + slot * slot_rows_));
+  auto* const memory = reinterpret_cast<std::byte*>(block_.row(first_row_ + slot * slot_rows_));
   return aligned_read(*cold_->values, first * row_bytes_, (first_cold(load + 1) - first) * row_bytes_, memory);
 }
 
@@ -126,7 +130,7 @@ std::optional<Op> ColdWindow::read(std::uint64_t load, std::uint64_t slot) const
 
 std::uint64_t ColdWindow::redirect(std::uint64_t load, std::uint64_t slot, std::byte* indices, std::uint64_t num_edges,
                                    InstructionSet instructions) const {
-  const std::uint64_t next_row = block_.num_rows + slot * slot_rows_ + aligned(load, slot).skipped / row_bytes_;
+  const std::uint64_t next_row = first_row_ + slot * slot_rows_ + aligned(load, slot).skipped / row_bytes_;
   std::uint64_t largest = 0;
   std::uint64_t num_cold = 0;
   if (lists_.index_bytes == 4) {

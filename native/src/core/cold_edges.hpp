@@ -14,9 +14,10 @@ namespace diskhop {
 
 class ColdWindow {
  public:
-  /// No cold edges: nothing is read and nothing redirected. Throws std::invalid_argument where they do not fit
-  /// together.
-  ColdWindow(const std::optional<ColdEdges>& cold, const ListFiles& lists, const Block& block);
+  /// No cold edges: nothing is read and nothing redirected. Of the room, part `number` of num_parts is this window's.
+  /// Throws std::invalid_argument where they do not fit together.
+  ColdWindow(const std::optional<ColdEdges>& cold, const ListFiles& lists, const Block& block, std::uint64_t number,
+             std::uint64_t num_parts);
 
   [[nodiscard]] bool is_used() const noexcept { return cold_.has_value(); }
   /// How many loads of so many pieces it has room for, from the one that has the most cold edges.
@@ -40,6 +41,8 @@ class ColdWindow {
   const ListFiles& lists_;
   const Block& block_;
   std::uint64_t row_bytes_;
+  std::uint64_t num_rows_ = 0;
+  std::uint64_t first_row_ = 0;  // in the block
   std::uint64_t load_pieces_ = 1;
   std::uint64_t slot_rows_ = 0;
 };

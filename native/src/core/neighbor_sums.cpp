@@ -86,6 +86,7 @@ struct SumColumns {
     // Not by reference: of what is read there, the compiler must think that sums change it.
     const Block rows = block;
     const float* const columns = rows.data + column;
+    const std::size_t edges_ahead = part.edges_ahead;
     Sums sums_of_run;
     for (; next < end; ++next) {
       ask_for(reinterpret_cast<std::uintptr_t>(columns) +

@@ -8,11 +8,9 @@
 
 namespace diskhop {
 
-/// How many indices past the last edge are looked at, to ask for rows ahead of their turn; any values will do.
-inline constexpr std::size_t edges_ahead = 96;
-
 /// Rows that follow each other, and their edges from first_edge, whose index is the first of `indices`, up to end_edge.
-/// Row r's edges end at ends[r], or at end_edge where that comes first.
+/// Row r's edges end at ends[r], or at end_edge where that comes first. So many indices past the last edge are looked
+/// at, to ask for rows ahead of their turn; any values will do.
 struct ListPart {
   const std::byte* indices = nullptr;
   unsigned index_bytes = 4;
@@ -20,6 +18,7 @@ struct ListPart {
   std::size_t num_rows = 0;
   std::int64_t first_edge = 0;
   std::int64_t end_edge = 0;
+  std::size_t edges_ahead = 32;
 };
 
 /// sums (rows, columns of the block): of each row's edges, in order, by runs of 128.

@@ -4,12 +4,15 @@
 #include <stdexcept>
 #include <string>
 
+#include "edges_ahead.hpp"
+
 namespace diskhop {
 namespace {
 
 // A thread's sums stay in its caches.
 constexpr std::uint64_t max_scratch_bytes = 16 << 10;
 constexpr std::uint64_t max_chunk_rows = 256;
+static_assert(most_edges_ahead * sizeof(std::int64_t) <= io_alignment);
 // Of edges at a time: 1 MiB of indices of 32 bits.
 constexpr std::uint64_t max_load_pieces = 16;
 

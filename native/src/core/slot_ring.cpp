@@ -51,8 +51,13 @@ void Transfer::wait() {
   if (engine_ != nullptr) std::exchange(engine_, nullptr)->wait(ticket_);
 }
 
-SlotRing::SlotRing(Engine& engine, std::uint64_t num_items, std::uint64_t num_slots, MakeReads make_reads)
-    : engine_(engine), num_items_(num_items), make_reads_(std::move(make_reads)), slots_(num_slots) {}
+SlotRing::SlotRing(Engine& engine, std::uint64_t first_item, std::uint64_t end_item, std::uint64_t num_slots,
+                   MakeReads make_reads)
+    : engine_(engine),
+      end_item_(end_item),
+      make_reads_(std::move(make_reads)),
+      next_item_(first_item),
+      slots_(num_slots) {}
 
 SlotRing::Admission SlotRing::admit(Slot& slot, bool waits) {
   {
@@ -67,22 +72,31 @@ SlotRing::Admission SlotRing::admit(Slot& slot, bool waits) {
   return Admission::free;
 }
 
-bool SlotRing::bring(std::uint64_t item) {
-  const Clock::time_point begin = Clock::now();
-  while (num_submitted_ < num_items_ && num_submitted_ < item + slots_.size()) {
-    Slot& slot = slots_[slot_of(num_submitted_)];
-    const Admission admission = admit(slot, num_submitted_ <= item);
+bool SlotRing::send(std::uint64_t item, std::uint64_t end_waiting) {
+  while (next_item_ < end_item_ && next_item_ < item + slots_.size()) {
+    Slot& slot = slots_[slot_of(next_item_)];
+    const Admission admission = admit(slot, next_item_ < end_waiting);
     if (admission == Admission::stopped) return false;
     if (admission == Admission::busy) break;
-    const std::vector<Op> ops = make_reads_(num_submitted_, slot_of(num_submitted_));
+    const std::vector<Op> ops = make_reads_(next_item_, slot_of(next_item_));
     slot.reading.begin(engine_, ops);
     slot.is_released = false;
     counts_.bytes_read += total_bytes(ops);
-    ++num_submitted_;
+    ++next_item_;
   }
+  return true;
+}
+
+bool SlotRing::bring(std::uint64_t item) {
+  const Clock::time_point begin = Clock::now();
+  if (!send(item, item + 1)) return false;
   slots_[slot_of(item)].reading.wait();
   counts_.seconds_waiting += seconds_since(begin);
   return true;
+}
+
+bool SlotRing::is_there(std::uint64_t item) {
+  return send(item, 0) && item < next_item_ && slots_[slot_of(item)].reading.is_over();
 }
 
 void SlotRing::release(std::uint64_t item, std::span<const Op> writes) {
@@ -138,7 +152,7 @@ StreamCounts stream_items(const Streaming& streaming, std::uint64_t num_items, s
                           const SlotRing::MakeReads& make_reads,
                           const std::function<void(std::uint64_t item, std::uint64_t slot)>& work,
                           const SlotRing::MakeReads& make_writes) {
-  SlotRing ring(streaming.engine, num_items, num_slots, make_reads);
+  SlotRing ring(streaming.engine, 0, num_items, num_slots, make_reads);
   std::mutex mutex;  // whose holder brings
   std::uint64_t next_item = 0;
   run_guarded(

@@ -53,18 +53,22 @@ class Transfer {
   Ticket ticket_ = 0;
 };
 
-/// Item n lies in slot n % num_slots, from when it is brought until it is released. Threading: bring() and finish()
-/// from one thread at a time, release() and stop() from any. The memory behind the slots must outlive it.
+/// Items from first_item on, before end_item. Item n lies in slot n % num_slots, from when it is brought until it is
+/// released. Threading: bring(), is_there() and finish() from one thread at a time, release() and stop() from any. The
+/// memory behind the slots must outlive it.
 class SlotRing {
  public:
   using MakeReads = std::function<std::vector<Op>(std::uint64_t item, std::uint64_t slot)>;
 
-  SlotRing(Engine& engine, std::uint64_t num_items, std::uint64_t num_slots, MakeReads make_reads);
+  SlotRing(Engine& engine, std::uint64_t first_item, std::uint64_t end_item, std::uint64_t num_slots,
+           MakeReads make_reads);
 
   [[nodiscard]] std::uint64_t slot_of(std::uint64_t item) const noexcept { return item % slots_.size(); }
   /// Returns once an item is read, and sends the reads of those after it as far as there are free slots. Items ascend;
   /// all before item + 1 - num_slots are released, or about to be by other threads. False after stop().
   [[nodiscard]] bool bring(std::uint64_t item);
+  /// Whether bring() would return at once. Sends reads as it does, but waits for nothing.
+  [[nodiscard]] bool is_there(std::uint64_t item);
   /// Nobody uses an item's memory any more but these writes.
   void release(std::uint64_t item, std::span<const Op> writes);
   /// Nothing more will be released: whoever waits for that is to give up.
@@ -83,14 +87,16 @@ class SlotRing {
   enum class Admission { free, busy, stopped };
 
   [[nodiscard]] Admission admit(Slot& slot, bool waits);
+  /// Sends reads of items as far as there are free slots, waiting for those up to end_waiting. False after stop().
+  [[nodiscard]] bool send(std::uint64_t item, std::uint64_t end_waiting);
 
   Engine& engine_;
-  std::uint64_t num_items_;
+  std::uint64_t end_item_;
   MakeReads make_reads_;
   std::mutex mutex_;
   std::condition_variable released_;
   bool is_stopped_ = false;
-  std::uint64_t num_submitted_ = 0;
+  std::uint64_t next_item_;  // to be sent
   StreamCounts counts_;
   std::vector<Slot> slots_;
 };

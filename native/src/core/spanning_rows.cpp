@@ -5,10 +5,12 @@
 
 namespace diskhop {
 
-SpanningRows::SpanningRows(const PassStaging& staging, std::uint64_t num_columns, Finish finish)
+SpanningRows::SpanningRows(const PassStaging& staging, std::uint64_t num_columns, std::uint64_t first_piece,
+                           Finish finish)
     : staging_(staging),
       num_columns_(num_columns),
       finish_(std::move(finish)),
+      next_piece_(first_piece),
       pieces_(staging.load_pieces() * staging.load_slots()),
       sum_(num_columns) {}
 
@@ -36,13 +38,13 @@ void SpanningRows::add_head(std::uint64_t number, Piece& piece) {
 
 std::uint64_t SpanningRows::advance() {
   while (true) {
-    Piece& piece = at(num_added_);
+    Piece& piece = at(next_piece_);
     // At once: a row's strip may have to be written before the rest of the piece can be handed out.
-    if (piece.has_head) add_head(num_added_, piece);
-    if (!piece.is_handed_out || piece.num_parts > 0) return num_added_;
-    if (piece.has_tail) std::copy_n(staging_.partial_sums(num_added_) + num_columns_, num_columns_, sum_.begin());
+    if (piece.has_head) add_head(next_piece_, piece);
+    if (!piece.is_handed_out || piece.num_parts > 0) return next_piece_;
+    if (piece.has_tail) std::copy_n(staging_.partial_sums(next_piece_) + num_columns_, num_columns_, sum_.begin());
     piece = {};
-    ++num_added_;
+    ++next_piece_;
   }
 }
 

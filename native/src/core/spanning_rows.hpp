@@ -17,7 +17,8 @@ class SpanningRows {
   /// Gets a row and its sum once that is complete.
   using Finish = std::function<void(std::uint64_t row, const float* sum)>;
 
-  SpanningRows(const PassStaging& staging, std::uint64_t num_columns, Finish finish);
+  /// Pieces from first_piece on.
+  SpanningRows(const PassStaging& staging, std::uint64_t num_columns, std::uint64_t first_piece, Finish finish);
 
   /// Edges of a piece are handed out, in the order of the edges; is_last: those at its end.
   void begin_part(std::uint64_t piece, bool is_last);
@@ -26,7 +27,7 @@ class SpanningRows {
   /// The piece has a head, summed. The row, where it ends within the piece.
   void end_head(std::uint64_t piece, bool ends, std::uint64_t row);
   void end_tail(std::uint64_t piece);
-  /// Adds up what is there to be added. The number of pieces, from the first, that nobody needs any more.
+  /// Adds up what is there to be added. The first piece that is still needed.
   [[nodiscard]] std::uint64_t advance();
 
  private:
@@ -45,7 +46,7 @@ class SpanningRows {
   const PassStaging& staging_;
   std::uint64_t num_columns_;
   Finish finish_;
-  std::uint64_t num_added_ = 0;  // pieces
+  std::uint64_t next_piece_;  // to be added
   std::vector<Piece> pieces_;
   std::vector<float> sum_;  // of the row that the last piece added goes on with
 };
