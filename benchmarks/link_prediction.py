@@ -20,13 +20,13 @@ from typing import Any
 from diskhop.dataset.convert import import_graph
 from diskhop.io.engine import open_engine
 
-# Of filtered MRR; 0: reported.
+# Of filtered MRR. The issue has RotatE reported; this is what it has reached.
 BARS = {
     ("fb15k-237", "complex"): 0.33,
     ("fb15k-237", "distmult"): 0.33,
     ("fb15k-237", "transe"): 0.30,
     ("wn18rr", "complex"): 0.44,
-    ("wn18rr", "rotate"): 0.0,
+    ("wn18rr", "rotate"): 0.45,
     ("codex-s", "complex"): 0.44,
 }
 MOST_MINUTES, MOST_APART, MOST_RANKING_SECONDS = 30, 0.01, 60
