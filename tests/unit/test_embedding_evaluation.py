@@ -11,6 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.draws import draw_candidates
 from diskhop.embedding.evaluation import KnownEdgeBlocks, MeasuredEdges, Protocol, evaluate
@@ -20,7 +21,10 @@ from diskhop.embedding.reader import EmbeddingReader
 from diskhop.embedding.scores import SCORES
 from diskhop.embedding.store import PartitionStore
 from diskhop.errors import ConfigError
+from diskhop.io.engine import open_engine
 from diskhop.training import embed, evaluate_run
+from diskhop.training.embed_places import Places
+from diskhop.training.embed_reading import open_run
 from tests.embedding import OPTIONS, small_triples
 
 NUM_NODES, NUM_RELATIONS, NUM_EDGES, DIM = 83, 3, 40, 8
@@ -204,3 +208,30 @@ def test_a_run_is_measured_again_by_any_protocol(dataset: Dataset, tmp_path: Pat
         evaluate_run(tmp_path / "run", part="train")
     with pytest.raises(ConfigError, match="is no run of embeddings"):
         evaluate_run(tmp_path)
+
+
+def test_nodes_that_no_edge_trained_are_ranked_like_any_other(tmp_path: Path) -> None:
+    num_trained, num_nodes = 50, 60
+    rng = np.random.default_rng(9)
+    trained = rng.integers(0, [num_trained, 2, num_trained], (200, 3))
+    # Every second one has an end that is new, every fourth two.
+    test = rng.integers(0, [num_trained, 2, num_trained], (20, 3))
+    test[::2, 0], test[::4, 2] = np.arange(num_trained, num_nodes), np.arange(num_nodes - 5, num_nodes)
+    (tmp_path / "source").mkdir()
+    file = tmp_path / "source" / "data.npz"
+    np.savez(file, train=trained, valid=test, test=test, num_entities=num_nodes, num_relations=2)
+    dataset = import_graph(tmp_path / "source", tmp_path / "graph", engine=open_engine("threads").engine)
+    embed(dataset, out=tmp_path / "run", **{**OPTIONS, "eval_candidates": 0, "eval_edges": 0})
+    found = evaluate_run(tmp_path / "run")
+    assert found["protocol"]["edges"] == "20 of 20"
+
+    opened = open_run(tmp_path / "run")
+    nodes = opened.reader.gather(Places(opened.dataset, opened.dealing).of(np.arange(num_nodes)))
+    ranks = []
+    for side, asked, wanted in ((0, 0, 2), (1, 2, 0)):
+        queries = opened.reader.queries(side, nodes[test[:, asked]], test[:, 1])
+        scores = torch.empty(len(test), num_nodes)
+        opened.reader.kind.matrix(queries, nodes, scores)
+        own = scores.gather(1, torch.from_numpy(test[:, wanted, None]))
+        ranks.append(1 + (scores > own).sum(1))
+    assert found["mean_rank"] == torch.cat(ranks).double().mean()
