@@ -211,27 +211,31 @@ def test_a_run_is_measured_again_by_any_protocol(dataset: Dataset, tmp_path: Pat
 
 
 def test_nodes_that_no_edge_trained_are_ranked_like_any_other(tmp_path: Path) -> None:
-    num_trained, num_nodes = 50, 60
+    num_trained = NUM_NODES - 10
     rng = np.random.default_rng(9)
-    trained = rng.integers(0, [num_trained, 2, num_trained], (200, 3))
-    # Every second one has an end that is new, every fourth two.
-    test = rng.integers(0, [num_trained, 2, num_trained], (20, 3))
-    test[::2, 0], test[::4, 2] = np.arange(num_trained, num_nodes), np.arange(num_nodes - 5, num_nodes)
+    trained, test = (rng.integers(0, [num_trained, NUM_RELATIONS, num_trained], (number, 3)) for number in (200, 20))
+    # Every second one begins with a new node, every fourth ends with one, too.
+    test[::2, 0], test[::4, 2] = np.arange(num_trained, NUM_NODES), np.arange(num_trained, NUM_NODES - 5)
     (tmp_path / "source").mkdir()
     file = tmp_path / "source" / "data.npz"
-    np.savez(file, train=trained, valid=test, test=test, num_entities=num_nodes, num_relations=2)
+    np.savez(file, train=trained, valid=test, test=test, num_entities=NUM_NODES, num_relations=NUM_RELATIONS)
     dataset = import_graph(tmp_path / "source", tmp_path / "graph", engine=open_engine("threads").engine)
-    embed(dataset, out=tmp_path / "run", **{**OPTIONS, "eval_candidates": 0, "eval_edges": 0})
+    embed(dataset, out=tmp_path / "run", **{**OPTIONS, "eval_candidates": 0, "eval_filtered": True})
     found = evaluate_run(tmp_path / "run")
     assert found["protocol"]["edges"] == "20 of 20"
 
     opened = open_run(tmp_path / "run")
-    nodes = opened.reader.gather(Places(opened.dataset, opened.dealing).of(np.arange(num_nodes)))
-    ranks = []
-    for side, asked, wanted in ((0, 0, 2), (1, 2, 0)):
-        queries = opened.reader.queries(side, nodes[test[:, asked]], test[:, 1])
-        scores = torch.empty(len(test), num_nodes)
-        opened.reader.kind.matrix(queries, nodes, scores)
-        own = scores.gather(1, torch.from_numpy(test[:, wanted, None]))
-        ranks.append(1 + (scores > own).sum(1))
-    assert found["mean_rank"] == torch.cat(ranks).double().mean()
+    places = Places(opened.dataset, opened.dealing)
+    all_edges = np.concatenate([trained, test])
+    known = KnownEdgeBlocks(lambda: iter([placed(all_edges, places)]), NUM_RELATIONS)
+    protocol = Protocol(filtered=True, candidates=0, sides="both", ties="realistic")
+    edges = MeasuredEdges(*placed(test, places), len(test))
+    expected = by_a_loop(opened.reader, edges, known, protocol, draw_candidates(NUM_NODES, 0, 0))
+    assert {figure: found[figure] for figure in expected} == pytest.approx(expected, rel=1e-12)
+
+
+def placed(
+    triples: NDArray[np.int64], places: Places
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    sources, relations, destinations = triples.T
+    return places.of(sources), relations, places.of(destinations)

@@ -102,7 +102,7 @@ class PartitionStore:
     def read(self, partition: int, held: Held, version: Version | None = None) -> None:
         """Read a version, the newest by default. Raises ReadError, also for what is not as it was written."""
         version = version or self._current[partition]
-        self._transfer(self._engine.submit_read, File(str(self._path(partition, version.file)), "read"), held)
+        self._transfer(self._engine.submit_read, self._open(partition, version), held)
         self.partitions_read += 1
         self._require_sums(partition, version, _content_sums(held))
 
@@ -124,7 +124,7 @@ class PartitionStore:
         layout = self._layout
         step_rows = min(layout.stride_rows, max(1, PIECE_BYTES // (4 * layout.dim * ROWS_STEP)) * ROWS_STEP)
         version = self._current[partition]
-        file = File(str(self._path(partition, version.file)), "read")
+        file = self._open(partition, version)
         buffer = BufferPool(0).take(4 * step_rows * layout.dim)
         values_sum = 0
         for start in range(0, layout.stride_rows, step_rows):
@@ -160,12 +160,16 @@ class PartitionStore:
     def _path(self, partition: int, file: int) -> Path:
         return self._folder / f"{partition:05}-{'ab'[file]}.bin"
 
+    def _open(self, partition: int, version: Version) -> File:
+        path = self._path(partition, version.file)
+        file = File(str(path), "read")
+        if file.num_bytes != self._layout.partition_bytes:
+            raise _damage(path)
+        return file
+
     def _require_sums(self, partition: int, version: Version, sums: tuple[int, int]) -> None:
         if sums != (version.values_sum, version.squares_sum):
-            raise ReadError(
-                f"{self._path(partition, version.file)}: is not what was written: check the disk, then go on with "
-                "--resume from the last commit, or train again in a new folder"
-            )
+            raise _damage(self._path(partition, version.file))
 
     def _transfer(
         self, submit: Callable[..., int], file: File, parts: Iterable[NDArray[np.uint8]], offset: int = 0
@@ -187,6 +191,13 @@ class PartitionStore:
                 error = error or failure
         if error is not None:
             raise error
+
+
+def _damage(path: Path) -> ReadError:
+    return ReadError(
+        f"{path}: is not what was written: check the disk, then go on with --resume from the last commit, or train "
+        "again in a new folder"
+    )
 
 
 def _content_sums(held: Held) -> tuple[int, int]:
