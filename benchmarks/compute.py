@@ -74,7 +74,7 @@ class Measured:
         return self.wanted_seconds is None or self.median <= self.wanted_seconds
 
 
-def make_step(side: Side, threads: int) -> tuple[Step, str]:
+def make_step(side: Side) -> tuple[Step, str]:
     """What a side does with features, sampled batch and labels; and which library multiplies."""
     import torch
     from torch.nn import functional
@@ -85,7 +85,7 @@ def make_step(side: Side, threads: int) -> tuple[Step, str]:
     from diskhop.models.products import Products
     from diskhop.models.sage import SageLayer
 
-    matmul = choose_matmul(side.precision, threads).backend if side.kind in ("ours", "products") else "blas"
+    matmul = choose_matmul(side.precision).backend if side.kind in ("ours", "products") else "blas"
     products = Products(matmul, side.precision)
     if side.kind == "products":
         return multiply_only(products), matmul
@@ -181,7 +181,7 @@ def run_side(side: Side, folder: Path, num_batches: int, threads: int) -> Measur
 
     def make() -> Step:
         nonlocal chosen
-        step, chosen = make_step(side, threads)
+        step, chosen = make_step(side)
         return step
 
     steps = run_steps(make, folder, FANOUT, num_batches + WARM_UP_BATCHES)

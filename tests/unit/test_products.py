@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ from diskhop.io.machine_cache import machine_cache_path
 from diskhop.models import matmul
 from diskhop.models.activation import relu
 from diskhop.models.backends import BACKENDS, Blas
-from diskhop.models.matmul import bfloat16_ratio, choose_matmul
+from diskhop.models.matmul import PREFERENCE, MatmulChoice, bfloat16_ratio, choose_matmul, fastest_products, prefer
 from diskhop.models.products import PRECISIONS, Linear, Products, require_products
 from diskhop.models.rectifier import Rectifier
 
@@ -173,33 +177,171 @@ def test_what_is_not_a_number_stays_one() -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_choice_is_measured_once_and_remembered(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    choice = choose_matmul(precision, 1)
-    assert choice.seconds[choice.backend] == min(choice.seconds.values())
-    monkeypatch.setattr(matmul, "_measure", lambda *_: pytest.fail("measured again"))
-    assert choose_matmul(precision, 1) == choice
+    choice = choose_matmul(precision)
+    assert choice.backend in choice.seconds
+    monkeypatch.setattr(matmul, "_measure", lambda _: pytest.fail("measured again"))
+    assert choose_matmul(precision) == choice
 
 
-def test_each_number_of_threads_has_its_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured: list[int] = []
-
-    def measure(_: str, threads: int) -> dict[str, float]:
-        measured.append(threads)
-        return {"blas": 1.0}
-
-    monkeypatch.setattr(matmul, "_measure", measure)
-    monkeypatch.setattr(matmul, "default_threads", lambda: 4)
-    for threads in (1, 2, 1, 1000, 4):
-        choose_matmul("float32", threads)
-    assert measured == [1, 2, 4]
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, float]]]:
+    """Seconds that the next measurements give, the first first; all must be asked for."""
+    given: list[dict[str, float]] = []
+    monkeypatch.setattr(matmul, "_time", lambda *_: given.pop(0))
+    yield given
+    assert not given
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"format": 1}', '{"format": 1, "seconds": {"a": {"warp": 1}}}'])
+def forget() -> None:
+    for path in machine_cache_path("products.json").parent.iterdir():
+        path.unlink()
+
+
+# What made one choice by one thread and another by two.
+NEAR = {"mkl": 0.14531, "onednn": 0.14503, "mixed": 0.15, "blas": 0.16}
+FLIPPED = {"mkl": 0.14503, "onednn": 0.14531, "mixed": 0.16, "blas": 0.15}
+
+
+def test_timings_that_flip_never_change_the_choice(measured: list[dict[str, float]]) -> None:
+    for first, second in ((NEAR, FLIPPED), (FLIPPED, NEAR), (NEAR, NEAR), (FLIPPED, FLIPPED)):
+        assert prefer(first, second) == "mkl"
+        measured += [first, second]
+        choice = choose_matmul("float32")
+        assert choice.backend == "mkl"
+        assert choice.seconds == {name: min(first[name], second[name]) for name in first}
+        forget()
+
+
+@pytest.mark.parametrize("fastest", ["onednn", "mixed", "blas"])
+@pytest.mark.parametrize(
+    ("gains", "is_left"),
+    [((1.14, 1.14), False), ((1.16, 1.16), True), ((9.0, 1.14), False), ((1.14, 9.0), False), ((9.0, 0.5), False)],
+)
+def test_the_preferred_is_left_for_over_15_percent_measured_twice(
+    fastest: str, gains: tuple[float, float], is_left: bool, measured: list[dict[str, float]]
+) -> None:
+    first, second = ({**dict.fromkeys(PREFERENCE, 1.0), fastest: 1 / gain} for gain in gains)
+    assert prefer(first, second) == (fastest if is_left else "mkl")
+    measured += [first, second]
+    assert choose_matmul("float32").backend == (fastest if is_left else "mkl")
+
+
+def test_of_two_that_are_faster_the_order_decides_too() -> None:
+    onednn, mixed = ({"mkl": 1.0, "onednn": 0.5, "mixed": 0.51}, {"mkl": 1.0, "onednn": 0.51, "mixed": 0.5})
+    for first, second in ((onednn, mixed), (mixed, onednn), (mixed, mixed)):
+        assert prefer(first, second) == "onednn"
+    assert prefer(*[{"mkl": 1.0, "onednn": 0.5, "mixed": 0.3}] * 2) == "mixed"
+
+
+def test_the_order_of_timings_is_no_order() -> None:
+    assert sorted(PREFERENCE) == sorted(BACKENDS)
+    for names in itertools.permutations(PREFERENCE):
+        assert prefer(dict.fromkeys(names, 1.0), dict.fromkeys(reversed(names), 1.0)) == "mkl"
+    assert prefer({"blas": 1.0, "mixed": 1.1}, {"blas": 1.0, "mixed": 1.1}) == "mixed"
+
+
+def test_one_choice_holds_for_any_number_of_threads(
+    measured: list[dict[str, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = torch.get_num_threads()
+    used: list[int] = []
+
+    def sound_ones(_: object) -> list[str]:
+        used.append(torch.get_num_threads())
+        return list(PREFERENCE)
+
+    monkeypatch.setattr(matmul, "_sound_ones", sound_ones)
+    monkeypatch.setattr(matmul, "default_threads", lambda: 3)
+    measured += [{**NEAR, "onednn": 0.1}, {**NEAR, "onednn": 0.1}]
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            assert choose_matmul("float32").backend == fastest_products().backend == "onednn"
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert used == [3]
+
+
+def test_the_second_process_to_write_takes_the_choice_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, fast = ({**dict.fromkeys(PREFERENCE, 1.0), "onednn": seconds} for seconds in (1.0, 0.5))
+    inner: list[MatmulChoice] = []
+
+    def measure(*_: object) -> dict[str, float]:
+        if inner:
+            return fast
+        # Another process begins later, measures otherwise, and is done before.
+        monkeypatch.setattr(matmul, "_time", lambda *_: slow)
+        inner.append(choose_matmul("float32"))
+        monkeypatch.setattr(matmul, "_time", measure)
+        return fast
+
+    monkeypatch.setattr(matmul, "_time", measure)
+    assert choose_matmul("float32") == inner[0] == MatmulChoice("mkl", slow)
+
+
+def test_processes_that_measure_at_once_end_with_one_choice(tmp_path: Path) -> None:
+    program = """
+import random, sys, time
+from pathlib import Path
+from diskhop.models import matmul
+seconds = {name: 2.0 for name in matmul.PREFERENCE} | {sys.argv[1]: 1.0}
+matmul._time = lambda *_: time.sleep(random.random() / 50) or seconds
+Path(sys.argv[2], sys.argv[1]).touch()
+while len(list(Path(sys.argv[2]).iterdir())) < len(seconds):
+    time.sleep(0.001)
+print(matmul.choose_matmul("float32").backend)
+"""
+    (tmp_path / "begun").mkdir()
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program, name, str(tmp_path / "begun")], stdout=subprocess.PIPE)
+        for name in PREFERENCE
+    ]
+    found = [process.communicate()[0] for process in processes]
+    assert len(set(found)) == 1
+    assert found[0].decode().strip() in BACKENDS
+    assert len(list(machine_cache_path("products.json").parent.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{",
+        '{"seconds": {"blas": 1}}',
+        '{"key": "KEY", "backend": "warp", "seconds": {"warp": 1}}',
+        '{"key": "KEY", "backend": "mkl", "seconds": {"blas": 1}}',
+        '{"key": "other", "backend": "blas", "seconds": {"blas": 1}}',
+    ],
+)
 def test_a_damaged_memory_is_measured_again(content: str) -> None:
-    path = machine_cache_path("products.json")
-    path.parent.mkdir(parents=True)
-    path.write_text(content)
-    choose_matmul("float32", 1)
-    assert json.loads(path.read_text())["seconds"]
+    choose_matmul("float32")
+    (path,) = machine_cache_path("products.json").parent.iterdir()
+    whole = json.loads(path.read_text())
+    path.write_text(content.replace("KEY", whole["key"]))
+    choice = choose_matmul("float32")
+    assert json.loads(path.read_text()) == {"key": whole["key"], "backend": choice.backend, "seconds": choice.seconds}
+
+
+def test_a_memory_that_cannot_be_written_costs_measuring_only(
+    measured: list[dict[str, float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    measured += [NEAR] * 4
+    assert choose_matmul("float32") == choose_matmul("float32") == MatmulChoice("mkl", NEAR)
+
+
+def test_without_hard_links_the_choice_is_remembered(
+    measured: list[dict[str, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("no hard links here")
+
+    monkeypatch.setattr("os.link", refuse)
+    measured += [NEAR, NEAR]
+    assert choose_matmul("float32") == choose_matmul("float32")
 
 
 class Shortened(Blas):
@@ -228,7 +370,7 @@ class Missing(Blas):
 @pytest.mark.parametrize("backend", [Shortened(), Unsteady(), Missing()])
 def test_a_backend_that_is_not_sound_is_no_choice(backend: Blas, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BACKENDS, "onednn", backend)
-    assert "onednn" not in choose_matmul("float32", 1).seconds
+    assert "onednn" not in choose_matmul("float32").seconds
 
 
 def test_what_does_not_work_here_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,6 +388,9 @@ def test_what_does_not_work_here_is_told_in_one_line(monkeypatch: pytest.MonkeyP
 
 
 def test_bfloat16_is_compared_with_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = {"float32": {"blas": 2.0, "onednn": 1.0}, "bfloat16": {"blas": 3.0, "onednn": 4.0}}
-    monkeypatch.setattr(matmul, "_measure", lambda precision, _: seconds[precision])
-    assert bfloat16_ratio(1) == 3.0
+    choices = {
+        "float32": MatmulChoice("onednn", {"blas": 2.0, "onednn": 1.0}),
+        "bfloat16": MatmulChoice("blas", {"blas": 3.0, "onednn": 4.0}),
+    }
+    monkeypatch.setattr(matmul, "_measure", choices.__getitem__)
+    assert bfloat16_ratio() == 3.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +38,26 @@ def write_machine_cache(name: str, content: Any) -> None:
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def create_machine_cache(name: str, content: Any) -> None:
+    """Remember something unless something is remembered: of processes that try at the same time, the first wins."""
+    path = machine_cache_path(name)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.") as partial:
+            partial.write(json.dumps(content))
+            partial.flush()
+            try:
+                # Unlike a rename, a link never replaces what is there.
+                os.link(partial.name, path)
+            except FileExistsError:
+                pass
+            except OSError:  # the file system has no hard links
+                write_machine_cache(name, content)
+
+
+def discard_machine_cache(name: str) -> None:
+    """Forget what is remembered, if anything is."""
+    with contextlib.suppress(OSError):
+        machine_cache_path(name).unlink()

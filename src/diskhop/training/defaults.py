@@ -106,14 +106,18 @@ def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | N
     if kind is HopConfig:
         _choose_chunks(task, batch_size, choices)
     choose("engine", AUTO, "the best that works here")
-    threads = choose("threads", default_threads(), "the cores that this process may use")
+    choose("threads", default_threads(), "the cores that this process may use")
     precision = given.get("precision", "float32")
     require_known("precision", precision, PRECISIONS)
     if "matmul" not in given:
-        matmul = choose_matmul(precision, threads)
+        matmul = choose_matmul(precision)
         rates = ", ".join(f"{name} {rate:.0f}" for name, rate in matmul.gflops.items())
-        choose("matmul", matmul.backend, f"the fastest product here; measured GFLOP/s in {precision}: {rates}")
-    if precision == "bfloat16" and (ratio := bfloat16_ratio(threads)) > 1:
+        choose(
+            "matmul",
+            matmul.backend,
+            f"the preferred, unless another is over 15 % faster; GFLOP/s in {precision}: {rates}",
+        )
+    if precision == "bfloat16" and (ratio := bfloat16_ratio()) > 1:
         reasons.append(
             f"precision bfloat16: as asked, but its products take {ratio:.1f} times as long here as float32's"
         )
