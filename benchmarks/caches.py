@@ -22,7 +22,7 @@ import numpy as np
 from diskhop._native import NEVER_USED, BeladyCache, NextUses, keyed_permutation
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.dataset.generate import GraphConfig, generate_graph
+from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
 from diskhop.policies.static import most_accessed, replay_static
 from diskhop.protocols import NodeIds, Purpose

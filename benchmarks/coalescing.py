@@ -21,8 +21,7 @@ from pathlib import Path
 from diskhop._native import BufferPool, File, RowReader
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
-from diskhop.features.resources import StoreResources, empty_rows, open_reader
-from diskhop.io.device_model import DeviceModel
+from diskhop.disk.model import DeviceModel
 from diskhop.io.engine import open_engine
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
@@ -30,6 +29,7 @@ from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import open_topology
+from diskhop.stores.resources import StoreResources, empty_rows, open_reader
 from turns import peak_rss_bytes
 from workloads import BATCH_SIZE, DEFAULT_FOLDER, SEED, WORKLOADS, evict, find_dataset, measure_device
 

@@ -79,11 +79,11 @@ def make_step(side: Side) -> tuple[Step, str]:
     import torch
     from torch.nn import functional
 
-    from diskhop.models import Block, Network
-    from diskhop.models.gcn import GcnLayer
-    from diskhop.models.matmul import choose_matmul
-    from diskhop.models.products import Products
-    from diskhop.models.sage import SageLayer
+    from diskhop.nn.layers.gcn import GcnLayer
+    from diskhop.nn.layers.sage import SageLayer
+    from diskhop.nn.matmul.choice import choose_matmul
+    from diskhop.nn.matmul.products import Products
+    from diskhop.nn.models import Block, Network
 
     matmul = choose_matmul(side.precision).backend if side.kind in ("ours", "products") else "blas"
     products = Products(matmul, side.precision)
@@ -158,7 +158,7 @@ def bag_layer() -> Any:
     from torch.nn import functional
     from torch_geometric.nn import SAGEConv
 
-    from diskhop.models.aggregate import LayerBlock
+    from diskhop.nn.layers.aggregate import LayerBlock
 
     class BagLayer(SAGEConv):  # type: ignore[misc]  # PyG has no types
         def __init__(self, in_dim: int, out_dim: int, _products: Any) -> None:

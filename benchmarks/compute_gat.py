@@ -56,8 +56,8 @@ def make_step(side: str) -> Step:
     import torch
     from torch.nn import functional
 
-    from diskhop.models import Block, GatLayer, Network
-    from diskhop.models.activation import elu
+    from diskhop.nn.activation import elu
+    from diskhop.nn.models import Block, GatLayer, Network
 
     def make_layer(in_dim: int, out_dim: int, is_last: bool) -> GatLayer:
         return GatLayer(in_dim, out_dim, heads=1 if is_last else HEADS, dropout=0.0)

@@ -19,8 +19,8 @@ import numpy as np
 
 from diskhop.dataset.dataset import open_dataset
 from diskhop.errors import ConfigError
-from diskhop.features import STORES
-from diskhop.training import Progress, Watcher, pack, train
+from diskhop.runs import Progress, Watcher, pack, train
+from diskhop.stores.stores import STORES
 from fetching import kernel_bytes_read
 from switches import switch_off
 from turns import peak_rss_bytes

@@ -22,8 +22,8 @@ import duckdb
 import numpy as np
 
 from diskhop.budget import Budget, parse_bytes
-from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.options import ImportOptions
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
 from turns import stage_clock, take_turn
 

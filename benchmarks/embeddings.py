@@ -31,14 +31,14 @@ from torch.nn import functional
 
 from cgroups import run_limited, why_no_limit
 from diskhop.budget import format_bytes
-from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.dataset.generate import GraphConfig, generate_graph
-from diskhop.embedding.edges import EdgeRows
-from diskhop.embedding.gradients import StepOptions
-from diskhop.embedding.step import Step, Table
+from diskhop.embedding.partitions.edges import EdgeRows
+from diskhop.embedding.step.gradients import StepOptions
+from diskhop.embedding.step.step import Step, Table
+from diskhop.generating import GraphConfig, generate_graph
+from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.training import embed
+from diskhop.runs import embed
 from turns import measure_disk, peak_rss_bytes
 from workloads import DEFAULT_FOLDER, evict
 

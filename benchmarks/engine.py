@@ -25,9 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File
-from diskhop.io.device_model import GRID_BYTES, GRID_DEPTHS, DeviceModel
-from diskhop.io.engine import open_engine
-from diskhop.io.measure import (
+from diskhop.disk.measure import (
     SEQUENTIAL_BYTES,
     SEQUENTIAL_DEPTH,
     Offsets,
@@ -37,7 +35,9 @@ from diskhop.io.measure import (
     sequential_offsets,
     write_file,
 )
-from diskhop.io.probe import probe
+from diskhop.disk.model import GRID_BYTES, GRID_DEPTHS, DeviceModel
+from diskhop.disk.probe import probe
+from diskhop.io.engine import open_engine
 
 HELD_OUT_BYTES = (2 << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10)
 HELD_OUT_DEPTHS = (3, 6, 12, 24, 48, 96)

@@ -22,13 +22,13 @@ from diskhop._native import copy_rows
 from diskhop.budget import Budget, parse_bytes
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import open_dataset
-from diskhop.features import STORES, StoreKind
-from diskhop.features.gathering import GatheringStore
-from diskhop.features.resources import StoreResources
-from diskhop.pipeline import open_pipeline
+from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.protocols import Bytes, MakeRoom, NodeIds, SampledBatch, Table
+from diskhop.stores.gathering import GatheringStore
+from diskhop.stores.resources import StoreResources
+from diskhop.stores.stores import STORES, StoreKind
 from switches import switch_off
 from turns import peak_rss_bytes
 from workloads import BATCH_SIZE, PLAIN_MAP, SEED, WORKLOADS

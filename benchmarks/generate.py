@@ -26,10 +26,10 @@ import numpy as np
 
 from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import open_dataset
-from diskhop.dataset.generate import GraphConfig, generate_graph
-from diskhop.dataset.generate.config import DEFAULT_RMAT
-from diskhop.dataset.generate.edges import generated_edges
-from diskhop.dataset.generate.nodes import GeneratedNodes
+from diskhop.generating import GraphConfig, generate_graph
+from diskhop.generating.config import DEFAULT_RMAT
+from diskhop.generating.edges import generated_edges
+from diskhop.generating.nodes import GeneratedNodes
 from diskhop.io.engine import open_engine
 from turns import stage_clock, take_turn
 

@@ -20,22 +20,22 @@ from diskhop._native import keyed_permutation
 from diskhop.budget import Budget
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.dataset.generate import GraphConfig
+from diskhop.disk.model import DeviceModel
 from diskhop.errors import BudgetError
-from diskhop.features import STORES
-from diskhop.features.resources import StoreResources
-from diskhop.features.static import open_static
-from diskhop.io.device_model import DeviceModel
-from diskhop.io.memory import default_threads
-from diskhop.pipeline import open_pipeline
-from diskhop.plan import Plan
+from diskhop.generating import GraphConfig
+from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.store_plan import SMALLEST_STAGING_BYTES, STAGING_BYTES
 from diskhop.planning.workload import Workload
+from diskhop.plans import Plan
 from diskhop.protocols import AccessTrace, NodeIds, Purpose, Table
 from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.cached_topology import cached_topology_bytes
+from diskhop.stores.resources import StoreResources
+from diskhop.stores.static import open_static
+from diskhop.stores.stores import STORES
+from diskhop.system.memory import default_threads
 from fetching import kernel_bytes_read, resident_bytes
 from papers import narrow
 from turns import peak_rss_bytes

@@ -22,11 +22,9 @@ import torch
 import ginex_systems
 from diskhop._native import BufferPool, Engine, File, keyed_permutation
 from diskhop.budget import Budget
-from diskhop.config import SampledConfig
+from diskhop.config.options import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.features.shared import shared_reserves
-from diskhop.io.device_model import DeviceModel
-from diskhop.io.measure import (
+from diskhop.disk.measure import (
     SEQUENTIAL_BYTES,
     SEQUENTIAL_DEPTH,
     group_of,
@@ -34,18 +32,20 @@ from diskhop.io.measure import (
     random_offsets,
     write_file,
 )
-from diskhop.io.memory import default_threads
-from diskhop.models import build_model
-from diskhop.pipeline import open_pipeline
-from diskhop.plan import Plan
+from diskhop.disk.model import DeviceModel
+from diskhop.nn.models import build_model
+from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.in_flight import LEAST_EXTRACTORS
 from diskhop.planning.planner import choose_plan
+from diskhop.plans import Plan
 from diskhop.protocols import NodeIds, Purpose
-from diskhop.training.feeds import Batch, Feed
-from diskhop.training.sampled import STRUCTURE_DIM, SampledFeed
-from diskhop.training.seeds import read_task
-from diskhop.training.trainer import NodeTrainer
-from diskhop.training.watch import Watcher
+from diskhop.runs.callbacks import Watcher
+from diskhop.runs.nodes.feeds import Batch, Feed
+from diskhop.runs.nodes.sampled import STRUCTURE_DIM, SampledFeed
+from diskhop.runs.nodes.task import read_task
+from diskhop.runs.nodes.trainer import NodeTrainer
+from diskhop.stores.shared import shared_reserves
+from diskhop.system.memory import default_threads
 from fetching import kernel_bytes_read
 from ginex_systems import FANOUTS, workload_of
 from papers import cache_lists, narrow

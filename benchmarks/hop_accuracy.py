@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import Dataset
+from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.training import train
+from diskhop.runs import train
 
 SHUFFLES = ("rows", "chunks")
 MOST_APART = 0.5

@@ -17,12 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from diskhop._native import BufferPool, File
-from diskhop.hop_loader import HopLoader
-from diskhop.io.derived import TABLES_FILE
-from diskhop.io.engine import open_engine
-from diskhop.models import Hoga, Sgc, Sign, fastest_products
-from diskhop.models.products import Products
-from diskhop.propagation.hop_table import (
+from diskhop.derived.clean import TABLES_FILE
+from diskhop.hops.read.order import Shuffle
+from diskhop.hops.read.placement import Place
+from diskhop.hops.read.strips import REQUEST_BYTES
+from diskhop.hops.tables import (
     HopTables,
     TableFile,
     TableOperator,
@@ -32,9 +31,10 @@ from diskhop.propagation.hop_table import (
     open_hop_tables,
     table_names,
 )
-from diskhop.propagation.placement import Place
-from diskhop.propagation.row_order import Shuffle
-from diskhop.propagation.strips import REQUEST_BYTES
+from diskhop.io.engine import open_engine
+from diskhop.loaders.hops import HopLoader
+from diskhop.nn.matmul.products import Products
+from diskhop.nn.models import Hoga, Sgc, Sign, fastest_products
 
 DIM, HOPS, NUM_CLASSES, HIDDEN, BATCH_SIZE = 128, 3, 47, 256, 8000
 _ROWS_AT_ONCE = 1 << 16

@@ -25,9 +25,9 @@ import numpy as np
 
 from cgroups import run_limited, why_no_limit
 from diskhop.budget import Budget, parse_bytes
-from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import open_dataset
-from diskhop.dataset.generate import GraphConfig, generate_graph
+from diskhop.generating import GraphConfig, generate_graph
+from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
 from turns import peak_rss_bytes, stage_clock
 

@@ -20,24 +20,24 @@ from typing import Any, Literal
 import numpy as np
 
 from diskhop._native import BufferPool, File, RowReader, keyed_permutation
+from diskhop.batches.trace import TraceReader, TraceSettings, TraceWriter, hash_seeds
 from diskhop.budget import Budget
 from diskhop.counters import PackingCounts
-from diskhop.dataset.checksums import digest_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.features.packed.chunk import BLOCK_BYTES, Chunk, encode_head
-from diskhop.features.packed.held import hold_listed
-from diskhop.features.packed.packer import Packer
-from diskhop.features.packed.segments import SharedRows
 from diskhop.io.atomic import destination_errors
+from diskhop.io.checksums import digest_bytes
 from diskhop.io.engine import open_engine
-from diskhop.io.memory import default_threads
-from diskhop.io.stream import in_pieces
-from diskhop.packing import checksum_of, lay_out_chunks
+from diskhop.io.streams import in_pieces
+from diskhop.pipeline.pack_ahead import checksum_of, lay_out_chunks
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import Purpose
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import open_topology
-from diskhop.trace import TraceReader, TraceSettings, TraceWriter, hash_seeds
+from diskhop.stores.packed.chunk import BLOCK_BYTES, Chunk, encode_head
+from diskhop.stores.packed.packer import Packer
+from diskhop.stores.packed.resident import hold_listed
+from diskhop.stores.packed.segments import SharedRows
+from diskhop.system.memory import default_threads
 from turns import peak_rss_bytes
 from workloads import SEED
 

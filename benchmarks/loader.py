@@ -49,7 +49,7 @@ def run_ours(path: Path, num_batches: int, threads: int, precision: str = "float
     from torch.nn import functional
 
     import diskhop
-    from diskhop.models import Network, SageLayer, fastest_products
+    from diskhop.nn.models import Network, SageLayer, fastest_products
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)

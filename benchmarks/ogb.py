@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.budget import Budget, parse_bytes
-from diskhop.dataset.convert import import_graph
-from diskhop.dataset.progress import row_ranges
+from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
+from diskhop.runtime.progress import row_ranges
 from turns import Disk, Turn, drop_from_page_cache, measure_disk, stage_clock, take_turn
 
 NUM_NODES, NUM_EDGES, DIM, NUM_CLASSES = 111_059_956, 1_615_685_872, 128, 172

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from diskhop.dataset.dataset import open_dataset
-from diskhop.features import STORES
-from diskhop.features.packed import segments
-from diskhop.training import Watcher, pack, train
+from diskhop.runs import Watcher, pack, train
+from diskhop.stores.packed import segments
+from diskhop.stores.stores import STORES
 from switches import switch_off
 from training import AfterBatches
 from workloads import BATCH_SIZE, HIDDEN, SEED, WORKLOADS

@@ -40,7 +40,7 @@ from cgroups import why_no_limit
 from diskgnn_systems import FANOUTS, Case
 from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.generate import GraphConfig
+from diskhop.generating import GraphConfig
 from diskhop.policies.segments import count_rows
 from diskhop.policies.static import most_accessed
 from diskhop.sampling.topology import topology_bytes

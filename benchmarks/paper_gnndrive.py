@@ -36,8 +36,8 @@ from cgroups import why_no_limit
 from diskhop._native import why_no_uring
 from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.generate import GraphConfig
 from diskhop.errors import BudgetError
+from diskhop.generating import GraphConfig
 from ginex_systems import FANOUTS
 from gnndrive_systems import Case, ReadTimes, Work, make_file, plan_case, time_reads
 from papers import CpuClock, cache_lists, dataset_bytes, find_graph, narrow, print_table, run_planned, sparkline

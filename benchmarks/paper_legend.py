@@ -27,14 +27,14 @@ import torch
 
 from diskhop._native import RowUpdater
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.generate import GraphConfig
-from diskhop.embedding.edges import EdgeRows
-from diskhop.embedding.gradients import StepOptions
-from diskhop.embedding.negatives import NegativeSampler
-from diskhop.embedding.partitions import PartitionLayout
-from diskhop.embedding.step import Step, Table
+from diskhop.embedding.partitions.edges import EdgeRows
+from diskhop.embedding.partitions.layout import PartitionLayout
+from diskhop.embedding.step.gradients import StepOptions
+from diskhop.embedding.step.negatives import NegativeSampler
+from diskhop.embedding.step.step import Step, Table
+from diskhop.generating import GraphConfig
 from diskhop.policies.orderings import ORDERS, prefetchable_share
-from diskhop.training import embed
+from diskhop.runs import embed
 from embeddings import Autograd
 from papers import CpuClock, find_graph, print_table, sparkline
 from workloads import DEFAULT_FOLDER, evict

@@ -22,13 +22,13 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any, NamedTuple
 
-from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import Dataset
+from diskhop.hops.read.placement import loader_bytes
+from diskhop.hops.tables import HopTables
+from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.io.memory import default_threads
-from diskhop.propagation.hop_table import HopTables
-from diskhop.propagation.placement import loader_bytes
-from diskhop.training import train
+from diskhop.runs import train
+from diskhop.system.memory import default_threads
 from hop_runs import BATCH_SIZE, Way, make_tables, run_items, run_loader
 from papers import print_table
 from turns import take_turn

@@ -16,9 +16,9 @@ import numpy as np
 
 from cgroups import run_limited
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.dataset.generate import GraphConfig, generate_graph
+from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
-from diskhop.plan import Plan
+from diskhop.plans import Plan
 from workloads import evict
 
 HERE = Path(__file__).parent

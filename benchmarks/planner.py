@@ -27,16 +27,16 @@ from typing import Any
 
 from cgroups import run_limited, why_no_limit
 from diskhop.budget import Budget, format_bytes
-from diskhop.config import AUTO, SampledConfig
+from diskhop.config.options import AUTO, SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.dataset.generate import GraphConfig, generate_graph
-from diskhop.features import STORES
+from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import choose_engine, open_engine
-from diskhop.plan import AnyPlan
 from diskhop.planning.planner import AHEAD, rank_options
 from diskhop.planning.workload import device_model
-from diskhop.training import Watcher, resolve_config, train
-from diskhop.training.sampled import sampled_workload
+from diskhop.plans import AnyPlan
+from diskhop.runs import Watcher, resolve_config, train
+from diskhop.runs.nodes.sampled import sampled_workload
+from diskhop.stores.stores import STORES
 from planner_docs import update_docs
 from turns import back_memory
 from workloads import DEFAULT_FOLDER, evict, measure_device

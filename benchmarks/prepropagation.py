@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from diskhop.io.memory import default_threads
-from diskhop.propagation.hop_table import HopTables
-from diskhop.propagation.placement import loader_bytes
+from diskhop.hops.read.placement import loader_bytes
+from diskhop.hops.tables import HopTables
+from diskhop.system.memory import default_threads
 from hop_runs import BATCH_SIZE, Way, make_tables, read_files, run_items, run_loader
 from turns import Turn, drop_from_page_cache, take_turn
 from workloads import DEFAULT_FOLDER

@@ -24,11 +24,11 @@ from cgroups import run_limited, why_no_limit
 from diskhop._native import aggregate
 from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.dataset.generate import GraphConfig, generate_graph
+from diskhop.generating import GraphConfig, generate_graph
+from diskhop.hops.make.plan import PropagationPlan
+from diskhop.hops.make.propagate import propagate
+from diskhop.hops.spec import PropagationSpec
 from diskhop.io.engine import open_engine
-from diskhop.propagation.plan import PropagationPlan
-from diskhop.propagation.propagate import propagate
-from diskhop.propagation.spec import PropagationSpec
 from turns import Disk, back_memory, measure_disk, peak_rss_bytes
 from workloads import DEFAULT_FOLDER, evict
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from cgroups import run_limited, why_no_limit
-from diskhop.features import STORES
-from diskhop.features.resources import StoreResources
-from diskhop.features.shared import SharedStore
 from diskhop.protocols import Rows, Table
+from diskhop.stores.resources import StoreResources
+from diskhop.stores.shared import SharedStore
+from diskhop.stores.stores import STORES
 from fetching import run_fetching
 from workloads import DEFAULT_FOLDER, WORKLOADS, evict, find_dataset
 

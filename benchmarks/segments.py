@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from diskhop._native import keyed_permutation
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import open_dataset
-from diskhop.dataset.generate import GraphConfig, generate_graph
+from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
 from diskhop.policies.minhash import min_hashes, minhash_order
 from diskhop.policies.segments import OrderRows, SegmentReads, SegmentSize, choose_segment_size, simulate_segments

@@ -39,10 +39,10 @@ from cgroups import run_limited, why_no_limit
 from diskhop._native import BufferPool, File
 from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.features import STORES
-from diskhop.io.device_model import DeviceModel
+from diskhop.disk.measure import group_of, measure_read_seconds, random_offsets
+from diskhop.disk.model import DeviceModel
 from diskhop.io.engine import DEFAULT_DEPTH, open_engine
-from diskhop.io.measure import group_of, measure_read_seconds, random_offsets
+from diskhop.stores.stores import STORES
 from switches import IDEAS, IDEAS_OF
 from workloads import DEFAULT_FOLDER, PLAIN_MAP, WORKLOADS, evict, find_dataset, measure_device, require_workload
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from diskhop.features import STORES
-from diskhop.features.packed.pack_file import PackFile
-from diskhop.features.resources import StoreResources
 from diskhop.io.engine import open_engine
 from diskhop.protocols import MakeRoom, NodeIds, Rows, SampledBatch, Table
+from diskhop.stores.packed.pack_file import PackFile
+from diskhop.stores.resources import StoreResources
+from diskhop.stores.stores import STORES
 
 # A consumer that was broken off asks no more, and its pipeline waits for the batch on its way in.
 _LONGEST_WAIT_SECONDS = 60

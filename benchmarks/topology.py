@@ -26,9 +26,9 @@ from caches import BATCH_SIZE, FANOUT, make_graph
 from diskhop._native import BufferPool, keyed_permutation
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import TopologyFiles, open_dataset
-from diskhop.io.device_model import DeviceModel
+from diskhop.disk.model import DeviceModel
+from diskhop.disk.probe import probe
 from diskhop.io.engine import open_engine
-from diskhop.io.probe import probe
 from diskhop.protocols import NodeIds, Purpose, SampledBatch
 from diskhop.sampling.cached_topology import (
     STAGING_BYTES,

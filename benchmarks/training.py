@@ -14,8 +14,8 @@ from typing import Any
 
 from diskhop.budget import parse_bytes
 from diskhop.dataset.dataset import open_dataset
-from diskhop.features import STORES
-from diskhop.training import Progress, Watcher, train
+from diskhop.runs import Progress, Watcher, train
+from diskhop.stores.stores import STORES
 from switches import switch_off
 from workloads import BATCH_SIZE, HIDDEN, SEED, WORKLOADS
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from diskhop._native import BufferPool, File
-from diskhop.dataset.progress import Progress
 from diskhop.io.engine import open_engine
+from diskhop.runtime.progress import Progress
 
 _DISK_BLOCK_BYTES, _DISK_DEPTH = 1 << 20, 16
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from diskhop._native import keyed_permutation
 from diskhop.budget import parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.dataset.generate import GraphConfig, generate_graph
-from diskhop.io.device_model import DeviceModel
+from diskhop.disk.model import DeviceModel
+from diskhop.disk.probe import probe
+from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
-from diskhop.io.probe import probe
 from diskhop.protocols import Purpose
 from diskhop.sampling.accesses import SeedSet
 

@@ -24,11 +24,11 @@ from rich.text import Text
 
 import diskhop
 from diskhop.budget import format_bytes
-from diskhop.dataset.generate import GraphConfig, features_alone_accuracy, generate_graph
-from diskhop.dataset.progress import Progress
+from diskhop.generating import GraphConfig, features_alone_accuracy, generate_graph
 from diskhop.io.engine import open_engine
-from diskhop.stages import stage_progress
-from diskhop.terminal import TerminalWatcher
+from diskhop.runtime.progress import Progress
+from diskhop.ui.progress import stage_progress
+from diskhop.ui.terminal import TerminalWatcher
 
 NUM_NODES = 2_200_000
 DIM = 128

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from diskhop.dataset.convert import import_graph
+from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset
-from diskhop.embed_config import EmbedConfig
+from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
 
 NUM_NODES, NUM_RELATIONS = 60, 3

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import Engine, FaultInjector
 from diskhop.budget import Budget
-from diskhop.dataset.builder import DatasetBuilder
+from diskhop.dataset.build.builder import DatasetBuilder
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edges import ArrayEdges
 from diskhop.io.atomic import Injector

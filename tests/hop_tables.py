@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.encoding import encode_rows
-from diskhop.io.derived import TABLES_FILE
-from diskhop.propagation.hop_table import (
+from diskhop.derived.clean import TABLES_FILE
+from diskhop.hops.tables import (
     ROWS_FILE,
     TILE_ROWS,
     HopTables,

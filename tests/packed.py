@@ -7,15 +7,15 @@ from typing import Any
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.config import SampledConfig
+from diskhop.config.options import SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.atomic import Injector
 from diskhop.io.engine import open_engine
-from diskhop.packing import Packed, pack_epochs
+from diskhop.pipeline.pack_ahead import Packed, pack_epochs
 from diskhop.planning.planner import choose_plan
-from diskhop.training import resolve_config
-from diskhop.training.packing import run_samples
-from diskhop.training.workload import training_workload
+from diskhop.runs import resolve_config
+from diskhop.runs.nodes.packing import run_samples
+from diskhop.runs.nodes.workload import training_workload
 
 # Of a small graph: most rows are read, a segment has several batches.
 OPTIONS: dict[str, Any] = {

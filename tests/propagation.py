@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from diskhop._native import Engine, untile_rows
 from diskhop.budget import Budget
-from diskhop.dataset.builder import DatasetBuilder
+from diskhop.dataset.build.builder import DatasetBuilder
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edges import ArrayEdges
 from diskhop.dataset.encoding import decode_rows
+from diskhop.hops.make.propagate import Propagated, propagate
+from diskhop.hops.operators import parse_operator
+from diskhop.hops.spec import PropagationSpec
+from diskhop.hops.tables import HopTables
 from diskhop.io.atomic import Injector
 from diskhop.io.engine import open_engine
-from diskhop.propagation.hop_table import HopTables
-from diskhop.propagation.operators import parse_operator
-from diskhop.propagation.propagate import Propagated, propagate
-from diskhop.propagation.spec import PropagationSpec
 
 
 def build(path: Path, pairs: NDArray[np.int64], features: NDArray[Any], dtype: str = "float32") -> Dataset:

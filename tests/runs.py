@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.generate import GraphConfig, generate_graph
+from diskhop.generating import GraphConfig, generate_graph
+from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.training import Progress, Watcher
+from diskhop.runs import Progress, Watcher
 
 OPTIONS: dict[str, Any] = {
     "hidden": 16,

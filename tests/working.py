@@ -11,8 +11,8 @@ from pathlib import Path
 
 from diskhop.errors import BudgetError
 from diskhop.io.engine import open_engine
-from diskhop.tasks import Tools, run_tasks
-from diskhop.workers import Workers
+from diskhop.runtime.tasks import Tools, run_tasks
+from diskhop.runtime.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "diskhop/buffer.hpp"
-#include "diskhop/propagate.hpp"
+#include "diskhop/io/buffer.hpp"
+#include "diskhop/hops/propagate.hpp"
 #include "io_testing.hpp"
 
 namespace diskhop::testing {

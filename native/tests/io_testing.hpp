@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "diskhop/engine.hpp"
+#include "diskhop/io/engine.hpp"
 
 namespace diskhop::testing {
 

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstddef>
 
-#include "diskhop/linear.hpp"
+#include "diskhop/nn/linear.hpp"
 #include "values.hpp"
 
 namespace diskhop::testing {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "diskhop/aggregate.hpp"
+#include "diskhop/nn/aggregate.hpp"
 
 namespace diskhop::testing {
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "check.hpp"
-#include "diskhop/engine.hpp"
-#include "diskhop/random.hpp"
-#include "diskhop/rows.hpp"
+#include "diskhop/io/engine.hpp"
+#include "diskhop/base/random.hpp"
+#include "diskhop/rows/rows.hpp"
 
 namespace diskhop::testing {
 

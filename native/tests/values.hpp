@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "diskhop/aggregate.hpp"
+#include "diskhop/nn/aggregate.hpp"
 
 namespace diskhop::testing {
 

@@ -9,14 +9,14 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import DiskhopError
 
 if TYPE_CHECKING:
-    from diskhop.dataset.convert.pyg import from_pyg
-    from diskhop.hop_loader import HopLoader
-    from diskhop.loader import NeighborLoader
-    from diskhop.propagation.propagate import propagate
-    from diskhop.propagation.spec import PropagationSpec
+    from diskhop.hops.make.propagate import propagate
+    from diskhop.hops.spec import PropagationSpec
+    from diskhop.importing.pyg import from_pyg
+    from diskhop.loaders.hops import HopLoader
+    from diskhop.loaders.neighbor import NeighborLoader
     from diskhop.report import write_report
-    from diskhop.training import complete, embed, evaluate_run, export_embeddings, neighbors, pack, score, train
-    from diskhop.training.plan_run import plan_run
+    from diskhop.runs import complete, embed, evaluate_run, export_embeddings, neighbors, pack, score, train
+    from diskhop.runs.plan import plan_run
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,20 +43,20 @@ __all__ = [
 
 # Loaded when first asked for, since they bring PyTorch or DuckDB: importing a graph should not take seconds to start.
 _LAZY = {
-    "HopLoader": "diskhop.hop_loader",
-    "NeighborLoader": "diskhop.loader",
-    "PropagationSpec": "diskhop.propagation.spec",
-    "complete": "diskhop.training",
-    "embed": "diskhop.training",
-    "evaluate_run": "diskhop.training",
-    "export_embeddings": "diskhop.training",
-    "from_pyg": "diskhop.dataset.convert.pyg",
-    "neighbors": "diskhop.training",
-    "pack": "diskhop.training",
-    "plan_run": "diskhop.training.plan_run",
-    "propagate": "diskhop.propagation.propagate",
-    "score": "diskhop.training",
-    "train": "diskhop.training",
+    "HopLoader": "diskhop.loaders.hops",
+    "NeighborLoader": "diskhop.loaders.neighbor",
+    "PropagationSpec": "diskhop.hops.spec",
+    "complete": "diskhop.runs",
+    "embed": "diskhop.runs",
+    "evaluate_run": "diskhop.runs",
+    "export_embeddings": "diskhop.runs",
+    "from_pyg": "diskhop.importing.pyg",
+    "neighbors": "diskhop.runs",
+    "pack": "diskhop.runs",
+    "plan_run": "diskhop.runs.plan",
+    "propagate": "diskhop.hops.make.propagate",
+    "score": "diskhop.runs",
+    "train": "diskhop.runs",
     "write_report": "diskhop.report",
 }
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from diskhop._native import CrashError, Engine, FaultInjector, FaultRule
-from diskhop.dataset import builder
-from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.options import ImportOptions
+from diskhop.dataset.build import builder
 from diskhop.dataset.dataset import open_dataset
-from diskhop.dataset.moved_rows import RowMover
-from diskhop.dataset.sort_plan import SortLimits
+from diskhop.dataset.sort.moved_rows import RowMover
+from diskhop.dataset.sort.plan import SortLimits
 from diskhop.dataset.verify import verify
 from diskhop.errors import DestinationError, DiskhopError, FormatError
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
 from diskhop.io.atomic import sync_directory, write_file
 from diskhop.io.faults import CrashInjector, Lost
 from tests.crashes import EVERY, Crashes

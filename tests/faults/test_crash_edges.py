@@ -17,11 +17,13 @@ import pytest
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.dataset import builder
-from diskhop.dataset.convert import edge_tasks, edge_work, import_graph
-from diskhop.dataset.convert.options import ImportOptions
-from diskhop.dataset.sort_plan import SortLimits
+from diskhop.dataset.build import builder
+from diskhop.dataset.sort.plan import SortLimits
 from diskhop.errors import SourceError
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
+from diskhop.importing.text import edge_work
+from diskhop.importing.text import tasks as edge_tasks
 from diskhop.io.faults import CrashInjector, Lost
 from tests.crashes import EVERY, Crashes
 from tests.graphs import folder_bytes, memory_folder, threads_engine

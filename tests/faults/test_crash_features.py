@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from diskhop._native import Engine
-from diskhop.dataset import feature_ranges
-from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.options import ImportOptions
-from diskhop.dataset.feature_ranges import STAGE
-from diskhop.dataset.progress import Progress
+from diskhop.dataset.build import feature_ranges
+from diskhop.dataset.build.feature_ranges import STAGE
 from diskhop.errors import DestinationError
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
 from diskhop.io.faults import CrashInjector, Lost
+from diskhop.runtime.progress import Progress
 from tests.crashes import EVERY, Crashes
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 

@@ -17,9 +17,11 @@ import pytest
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.dataset.convert import import_graph, table_tasks, table_work
-from diskhop.dataset.convert.options import ImportOptions
 from diskhop.errors import SourceError
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
+from diskhop.importing.tables import tasks as table_tasks
+from diskhop.importing.tables import work as table_work
 from diskhop.io.faults import CrashInjector, Lost
 from tests.crashes import EVERY, Crashes
 from tests.graphs import folder_bytes, memory_folder, threads_engine

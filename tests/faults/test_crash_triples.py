@@ -12,8 +12,10 @@ import pytest
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.dataset.convert import import_graph, triple_tasks, triples
 from diskhop.errors import SourceError
+from diskhop.importing.sources import import_graph
+from diskhop.importing.triples import source as triples
+from diskhop.importing.triples import tasks as triple_tasks
 from diskhop.io.faults import CrashInjector, Lost
 from tests.crashes import EVERY, Crashes
 from tests.graphs import folder_bytes, memory_folder, threads_engine

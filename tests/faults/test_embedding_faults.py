@@ -19,8 +19,8 @@ import pytest
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import DestinationError
-from diskhop.training.embedding import train_embeddings
-from diskhop.training.watch import Watcher
+from diskhop.runs.callbacks import Watcher
+from diskhop.runs.embedding.run import train_embeddings
 from tests.embedding import committed_bytes, embed_config, small_triples
 from tests.graphs import memory_folder
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, CrashError, Engine, FaultInjector, FaultRule, File, why_no_uring
 from diskhop.errors import DestinationError, ReadError, WriteError
-from diskhop.io.stream import TRANSFER_BYTES, SequentialWriter
+from diskhop.io.streams import TRANSFER_BYTES, SequentialWriter
 
 ENGINES = [
     pytest.param("uring", marks=pytest.mark.skipif(bool(why_no_uring()), reason=f"no io_uring: {why_no_uring()}")),

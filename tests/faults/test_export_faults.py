@@ -9,11 +9,11 @@ import pytest
 
 from diskhop._native import CrashError, Engine, FaultInjector, FaultRule
 from diskhop.budget import Budget
-from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.export import EXPORTS, export_dataset
 from diskhop.errors import DestinationError, DiskhopError
+from diskhop.exporting.formats import EXPORTS, export_dataset
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
 from diskhop.io.faults import CrashInjector, Lost
 from tests.graphs import folder_bytes, make_dataset, memory_folder, threads_engine
 

@@ -14,11 +14,11 @@ import pytest
 import tomli_w
 
 from diskhop._native import CrashError
-from diskhop.config import TrainConfig
+from diskhop.config.options import TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, TrainingError
 from diskhop.io.faults import CrashInjector, Lost
-from diskhop.training import resolve_config, train, train_node_classifier
+from diskhop.runs import resolve_config, train, train_node_classifier
 from tests.runs import (
     OPTIONS,
     StageCounter,

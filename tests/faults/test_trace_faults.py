@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from diskhop._native import BufferPool, CrashError, Engine, FaultInjector, FaultRule, why_no_uring
+from diskhop.batches.trace import TraceReader, TraceSettings, TraceWriter
 from diskhop.errors import DestinationError, ReadError, WriteError
 from diskhop.protocols import Purpose, SampledBatch
-from diskhop.trace import TraceReader, TraceSettings, TraceWriter
 from tests.graphs import threads_engine
 from tests.unit.batches import large_batch
 from tests.unit.sampling_oracle import assert_same_batch

@@ -9,10 +9,10 @@ import numpy as np
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.dataset.builder import DatasetBuilder
+from diskhop.dataset.build.builder import DatasetBuilder
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edges import ArrayEdges
-from diskhop.dataset.progress import in_blocks
+from diskhop.runtime.progress import in_blocks
 
 
 def make_plain(destination: Path, engine: Engine) -> Dataset:

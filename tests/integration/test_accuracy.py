@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import Dataset
+from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.training import train
+from diskhop.runs import train
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 

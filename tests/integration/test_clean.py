@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from diskhop.cli import run
+from diskhop.derived.clean import list_derived, remove_unused
+from diskhop.derived.scratch import scratch_folder
 from diskhop.errors import DestinationError
-from diskhop.io.derived import list_derived, remove_unused
-from diskhop.io.scratch import scratch_folder
-from diskhop.tasks import WorkFolder
+from diskhop.runtime.tasks import WorkFolder
 from tests.runs import folder_bytes, small_graph
 
 PACKED = "packed-0123456789abcdef"

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from diskhop._native import CrashError, Engine
 from diskhop.dataset.dataset import Dataset
-from diskhop.embedding.step import Step, Table
+from diskhop.embedding.step.step import Step, Table
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, ReadError, TrainingError
 from diskhop.io.faults import CrashInjector, Lost
-from diskhop.training import embed, evaluate_run
-from diskhop.training.embedding import train_embeddings
+from diskhop.runs import embed, evaluate_run
+from diskhop.runs.embedding.run import train_embeddings
 from tests.embedding import NUM_NODES, committed_bytes, embed_config, small_triples
 from tests.graphs import memory_folder
 from tests.runs import small_graph
@@ -170,7 +170,7 @@ def test_a_linear_schedule_ends_with_no_steps(dataset: Dataset, folder: Path) ->
             super()._update(table, rows, grads, lr_share)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("diskhop.training.embed_run.Step", Noting)
+        patched.setattr("diskhop.runs.embedding.loop.Step", Noting)
         config = embed_config(model="dot", epochs=2, lr_schedule="linear", evaluate=False)
         done = train_embeddings(dataset, config, folder / "run")
     wanted = 1 - np.arange(0, 2 * done.result["num_edges"], 1) / (2 * done.result["num_edges"])

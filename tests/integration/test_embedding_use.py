@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 import diskhop
 from diskhop.cli import run as run_command
-from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
+from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.training import search
-from diskhop.training.embed_map import draw_map, principal_axes
-from diskhop.training.embed_places import Places
-from diskhop.training.embed_reading import open_run
-from diskhop.training.embedding import train_embeddings
+from diskhop.runs import search
+from diskhop.runs.embedding.map import draw_map, principal_axes
+from diskhop.runs.embedding.opened import open_run
+from diskhop.runs.embedding.places import Places
+from diskhop.runs.embedding.run import train_embeddings
 from tests.embedding import OPTIONS, embed_config
 
 NUM_NODES = 2000

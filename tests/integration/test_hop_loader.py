@@ -14,12 +14,12 @@ import torch
 import diskhop
 from diskhop._native import FaultInjector, FaultRule
 from diskhop.budget import Budget
+from diskhop.derived.clean import list_derived, remove_unused
 from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
-from diskhop.hop_loader import HopLoader
-from diskhop.io.derived import list_derived, remove_unused
+from diskhop.hops.read.order import SHUFFLES, row_order
+from diskhop.hops.tables import TILE_ROWS, HopTables
 from diskhop.io.engine import open_engine
-from diskhop.propagation.hop_table import TILE_ROWS, HopTables
-from diskhop.propagation.row_order import SHUFFLES, row_order
+from diskhop.loaders.hops import HopLoader
 from tests.hop_tables import write_hop_tables
 
 PLACES = ("memory", "disk")

@@ -10,10 +10,10 @@ import pytest
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError
-from diskhop.models import HOP_MODELS
-from diskhop.propagation.propagate import propagate
-from diskhop.propagation.spec import PropagationSpec
-from diskhop.training import pack, resolve_config, train
+from diskhop.hops.make.propagate import propagate
+from diskhop.hops.spec import PropagationSpec
+from diskhop.nn.models import HOP_MODELS
+from diskhop.runs import pack, resolve_config, train
 from tests.runs import StageCounter, assert_same_run, import_arrays, losses, random_arrays, small_graph
 
 OPTIONS: dict[str, Any] = {

@@ -15,7 +15,7 @@ from torch_geometric.nn import GraphSAGE, SAGEConv
 from diskhop import NeighborLoader, open_dataset
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError
-from diskhop.models import Network, SageLayer
+from diskhop.nn.models import Network, SageLayer
 from tests.runs import small_graph
 
 GRAPH: dict[str, Any] = {

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from diskhop._native import FaultInjector, FaultRule
-from diskhop.batch_stream import MiniBatch
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.disk.model import assumed_device_model
 from diskhop.errors import BudgetError, ConfigError, DestinationError
-from diskhop.features import STORES
-from diskhop.io.device_model import assumed_device_model
-from diskhop.pipeline import open_pipeline
-from diskhop.plan import Plan
+from diskhop.pipeline.pipeline import open_pipeline
+from diskhop.pipeline.stream import MiniBatch
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
+from diskhop.plans import Plan
 from diskhop.protocols import Purpose
 from diskhop.sampling.accesses import SeedSet
+from diskhop.stores.stores import STORES
 from tests.runs import small_graph
 
 FANOUTS = (5, 4)

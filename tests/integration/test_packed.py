@@ -13,9 +13,9 @@ import pytest
 
 from diskhop._native import FaultInjector, FaultRule
 from diskhop.errors import ConfigError, FormatError, PipelineError, ReadError
-from diskhop.features.packed.sizes import own_rows
-from diskhop.features.resources import assemble
 from diskhop.protocols import NodeIds, Table
+from diskhop.stores.packed.sizes import own_rows
+from diskhop.stores.resources import assemble
 from tests.integration.test_stores import batch_of, look_ahead, no_limit, opened, write_table
 
 

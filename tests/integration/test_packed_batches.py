@@ -14,10 +14,10 @@ import torch
 from diskhop import NeighborLoader, train
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError, FormatError
-from diskhop.features.packed.packer import Packer
-from diskhop.features.packed.store import PackedStore
 from diskhop.protocols import Table
-from diskhop.training import Progress, Watcher
+from diskhop.runs import Progress, Watcher
+from diskhop.stores.packed.packer import Packer
+from diskhop.stores.packed.store import PackedStore
 from tests.graphs import make_dataset, open_paths
 from tests.runs import OPTIONS, assert_same_run, small_graph
 

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from diskhop.budget import Budget
-from diskhop.config import SampledConfig
+from diskhop.config.options import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError, FormatError
-from diskhop.features.packed.layout import open_layout
-from diskhop.features.packed.pack_file import open_pack_file
-from diskhop.pipeline import open_pipeline
+from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.protocols import Purpose
-from diskhop.training import Watcher, pack, resolve_config, train
-from diskhop.training.packing import run_samples
-from diskhop.training.workload import training_workload
+from diskhop.runs import Watcher, pack, resolve_config, train
+from diskhop.runs.nodes.packing import run_samples
+from diskhop.runs.nodes.workload import training_workload
+from diskhop.stores.packed.layout import open_layout
+from diskhop.stores.packed.pack_file import open_pack_file
 from tests.packed import OPTIONS, pack_small
 from tests.runs import small_graph
 

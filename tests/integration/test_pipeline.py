@@ -16,19 +16,19 @@ import pytest
 import torch
 
 from diskhop._native import FaultInjector, FaultRule, why_no_uring
-from diskhop.batch_stream import BatchStream, InFlight, MiniBatch
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.disk.model import assumed_device_model
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
-from diskhop.features import STORES
-from diskhop.features.packed.sizes import own_rows
-from diskhop.io.device_model import assumed_device_model
-from diskhop.pipeline import Pipeline, open_pipeline
-from diskhop.plan import Plan
+from diskhop.pipeline.pipeline import Pipeline, open_pipeline
+from diskhop.pipeline.stream import BatchStream, InFlight, MiniBatch
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
+from diskhop.plans import Plan
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.sampling.accesses import SeedSet
+from diskhop.stores.packed.sizes import own_rows
+from diskhop.stores.stores import STORES
 from tests.graphs import make_dataset, open_paths
 from tests.runs import small_graph
 

@@ -10,9 +10,9 @@ import pytest
 
 from diskhop.cli import run
 from diskhop.dataset.dataset import Dataset
-from diskhop.features import STORES
-from diskhop.training import embed, train
-from diskhop.training.plan_run import plan_run
+from diskhop.runs import embed, train
+from diskhop.runs.plan import plan_run
+from diskhop.stores.stores import STORES
 from tests.runs import OPTIONS, assert_same_run, small_graph
 
 

@@ -18,8 +18,8 @@ from diskhop.errors import ConfigError
 from diskhop.report.figures import course_figures, run_figures, time_figure
 from diskhop.report.page import render
 from diskhop.report.records import read_run
-from diskhop.training import train
-from diskhop.training.embedding import train_embeddings
+from diskhop.runs import train
+from diskhop.runs.embedding.run import train_embeddings
 from tests.embedding import embed_config, small_triples
 from tests.runs import small_graph
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from diskhop._native import keyed_permutation
-from diskhop.batch_stream import BatchStream, MiniBatch
-from diskhop.config import dump_config, load_config
+from diskhop.config.options import dump_config, load_config
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
-from diskhop.features import STORES
+from diskhop.pipeline.stream import BatchStream, MiniBatch
 from diskhop.protocols import Purpose
-from diskhop.training import Trained, Watcher, train
+from diskhop.runs import Trained, Watcher, train
+from diskhop.stores.stores import STORES
 from tests.runs import OPTIONS, assert_same_run, losses, small_graph
 
 EPOCHS, NUM_BATCHES = 4, 50

@@ -13,11 +13,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diskhop.batch_stream import BatchStream, MiniBatch
-from diskhop.config import KINDS, SampledConfig
+from diskhop.config.options import KINDS, SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopError, TrainingError
-from diskhop.training import resolve_config, train, train_node_classifier
+from diskhop.pipeline.stream import BatchStream, MiniBatch
+from diskhop.runs import resolve_config, train, train_node_classifier
 from tests.runs import OPTIONS, StageCounter, assert_same_run, import_arrays, losses, random_arrays, small_graph
 
 RESULT_NAMES = {"version", "dataset", "seed", "peak_rss_bytes", "overhead_bytes", "plan", "epochs", "metric", "test"}

@@ -21,14 +21,17 @@ import pytest
 
 from diskhop.budget import Budget
 from diskhop.cli import run
-from diskhop.dataset import builder, feature_ranges
-from diskhop.dataset.convert import edge_work, import_graph, table_work, triples
-from diskhop.dataset.convert.options import ImportOptions
+from diskhop.dataset.build import builder, feature_ranges
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.sort_plan import SortLimits
+from diskhop.dataset.sort.plan import SortLimits
 from diskhop.errors import BudgetError, SourceError, WorkerError
-from diskhop.tasks import Tools, WorkFolder, run_tasks
-from diskhop.workers import Lane, Workers
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
+from diskhop.importing.tables import work as table_work
+from diskhop.importing.text import edge_work
+from diskhop.importing.triples import source as triples
+from diskhop.runtime.tasks import Tools, WorkFolder, run_tasks
+from diskhop.runtime.workers import Lane, Workers
 from tests.graphs import folder_bytes, memory_folder, random_pairs, threads_engine
 from tests.working import Sleeps
 
@@ -61,7 +64,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_work, "_EDGES_A_GROUP", 1 << 7)
     monkeypatch.setattr(table_work, "_MOST_EDGES_A_GROUP", 1 << 9)
     monkeypatch.setattr(triples, "SLICE_BYTES", 1 << 10)
-    monkeypatch.setattr("diskhop.workers._MOST_COPIED_BYTES", 1 << 14)
+    monkeypatch.setattr("diskhop.runtime.workers._MOST_COPIED_BYTES", 1 << 14)
     monkeypatch.setattr(triples, "_GROUP_SHARE", 1 << 17)
 
 
@@ -360,7 +363,7 @@ def test_what_has_too_little_memory_to_be_divided_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The package has functions by the names of some of its modules.
-    found = importlib.import_module(f"diskhop.dataset.convert.{module}")
+    found = importlib.import_module(f"diskhop.importing.sources.{module}")
     monkeypatch.setattr(found, share, 1 << 14 if name == "names" else 1 << 40)
     source = source_of(CASES[name], tmp_path)
     imported(source, tmp_path / "one", 1, CASES[name].options, memory_bytes=100 << 20)
@@ -457,5 +460,5 @@ def test_a_count_that_cannot_be_is_one_line(tmp_path: Path, workers: int, capsys
 
 
 def test_a_worker_needs_no_torch() -> None:
-    code = "import diskhop.workers, diskhop.dataset.convert, sys; sys.exit('torch' in sys.modules)"
+    code = "import diskhop.runtime.workers, diskhop.importing.sources, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 
 from diskhop.budget import Budget
-from diskhop.dataset import external_sort
-from diskhop.dataset.csc import highest_id_to_sort, sorted_lists
-from diskhop.dataset.edge_keys import EdgeShape
 from diskhop.dataset.edges import ArrayEdges, highest_ids
-from diskhop.dataset.external_sort import Sorting
-from diskhop.dataset.lists import ListBlock
-from diskhop.dataset.progress import silent
-from diskhop.dataset.sort_plan import SortLimits, bytes_in_memory, plan_crew, plan_cut
+from diskhop.dataset.sort import external_sort
+from diskhop.dataset.sort.csc import highest_id_to_sort, sorted_lists
+from diskhop.dataset.sort.external_sort import Sorting
+from diskhop.dataset.sort.keys import EdgeShape
+from diskhop.dataset.sort.lists import ListBlock
+from diskhop.dataset.sort.plan import SortLimits, bytes_in_memory, plan_crew, plan_cut
 from diskhop.errors import BudgetError, SourceError
-from diskhop.tasks import Tools, WorkFolder
+from diskhop.runtime.progress import silent
+from diskhop.runtime.tasks import Tools, WorkFolder
 from tests.graphs import SlowEdges, memory_folder, threads_engine
 
 # Blocks of a page and buckets of a few edges: many spills, buckets and blocks for graphs that tests can afford.

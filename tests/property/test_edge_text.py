@@ -18,9 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diskhop.budget import Budget
-from diskhop.dataset.convert import edge_work, import_graph
-from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
+from diskhop.importing.text import edge_work
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 
 Edge = tuple[str, str]

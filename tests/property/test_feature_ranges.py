@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 
 from diskhop._native import FaultInjector, FaultRule
 from diskhop.budget import Budget
-from diskhop.dataset import feature_ranges
-from diskhop.dataset.builder import DatasetBuilder
-from diskhop.dataset.checks import encoded_rows
-from diskhop.dataset.convert.npy import file_array
+from diskhop.dataset.build import feature_ranges
+from diskhop.dataset.build.builder import DatasetBuilder
+from diskhop.dataset.build.checks import encoded_rows
+from diskhop.dataset.build.feature_ranges import STAGE, Values
+from diskhop.dataset.build.files import WRITER_BYTES
 from diskhop.dataset.encoding import row_bytes
-from diskhop.dataset.feature_ranges import STAGE, Values
-from diskhop.dataset.progress import Progress
 from diskhop.dataset.verify import verify
-from diskhop.dataset.writer import WRITER_BYTES
 from diskhop.errors import DestinationError, DiskhopError, SourceError
+from diskhop.importing.arrays.npy import file_array
+from diskhop.runtime.progress import Progress
 from tests.graphs import folder_bytes, threads_engine
 
 MIB = 1 << 20
@@ -196,7 +196,7 @@ def test_a_stream_is_read_once_and_what_was_finished_is_not_converted_again(
             converted.append(len(block))
             yield block
 
-    monkeypatch.setattr("diskhop.dataset.feature_ranges.encoded_rows", counted)
+    monkeypatch.setattr("diskhop.dataset.build.feature_ranges.encoded_rows", counted)
     again = Streamed(rows)
     assert build_in_ranges(tmp_path / "graph", again) == build_whole(tmp_path / "whole", rows)
     assert (again.opened_at, again.num_read) == ([0], NUM_ROWS)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop.budget import Budget
-from diskhop.dataset.moved_rows import RowMover, plan_deal
-from diskhop.dataset.progress import silent
+from diskhop.dataset.sort.moved_rows import RowMover, plan_deal
 from diskhop.errors import BudgetError
-from diskhop.tasks import Tools, WorkFolder
+from diskhop.runtime.progress import silent
+from diskhop.runtime.tasks import Tools, WorkFolder
 from tests.graphs import threads_engine
 
 MIB = 1 << 20

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, Engine, FaultInjector, FaultRule, why_no_uring
 from diskhop.counters import PackingCounts
 from diskhop.errors import DestinationError, DiskhopError, ReadError, WriteError
-from diskhop.features.packed.chunk import Chunk
-from diskhop.features.packed.held import hold_listed
-from diskhop.features.packed.packer import Packer, packing_bytes
 from diskhop.protocols import NodeIds, Table
+from diskhop.stores.packed.chunk import Chunk
+from diskhop.stores.packed.packer import Packer, packing_bytes
+from diskhop.stores.packed.resident import hold_listed
 from tests.graphs import memory_folder, open_paths
 
 ENGINES = ["threads"] if why_no_uring() else ["threads", "uring"]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from diskhop._native import untile_rows
 from diskhop.errors import ConfigError
-from diskhop.propagation.hop_table import PAGE_BYTES, TILE_ROWS, TableShape
-from diskhop.propagation.row_order import SHUFFLES, order_bytes, row_order
-from diskhop.propagation.strips import plan_strips, reads_in_place, runs_of, slot_bytes
+from diskhop.hops.read.order import SHUFFLES, order_bytes, row_order
+from diskhop.hops.read.strips import plan_strips, reads_in_place, runs_of, slot_bytes
+from diskhop.hops.tables import PAGE_BYTES, TILE_ROWS, TableShape
 from tests.hop_tables import table_bytes
 
 ORDERS = {

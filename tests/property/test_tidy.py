@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diskhop.budget import Budget
-from diskhop.dataset.builder import DatasetBuilder
+from diskhop.dataset.build.builder import DatasetBuilder
 from diskhop.dataset.edges import ArrayEdges, UndirectedEdges
-from diskhop.dataset.lists import ListBlock
-from diskhop.dataset.sort_plan import SortLimits
-from diskhop.dataset.tidy import Tidying, TidyLists
+from diskhop.dataset.sort.lists import ListBlock
+from diskhop.dataset.sort.plan import SortLimits
+from diskhop.dataset.sort.tidy import Tidying, TidyLists
 from tests.graphs import folder_bytes, random_pairs, threads_engine
 
 

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diskhop.budget import Budget
-from diskhop.dataset.convert import import_graph, triples
+from diskhop.importing.sources import import_graph
+from diskhop.importing.triples import source as triples
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 
 Triple = tuple[str, str, str]

@@ -16,10 +16,10 @@ from torch.nn import functional
 from torch_geometric.nn import GATConv
 
 from diskhop import _native
-from diskhop.models import gat
-from diskhop.models.aggregate import LayerBlock
-from diskhop.models.attention import Dropout, attend, attend_then_map, attention, saves_to_attend_first
-from diskhop.models.gat import GatLayer
+from diskhop.nn.layers import gat
+from diskhop.nn.layers.aggregate import LayerBlock
+from diskhop.nn.layers.attention import Dropout, attend, attend_then_map, attention, saves_to_attend_first
+from diskhop.nn.layers.gat import GatLayer
 
 SLOPE = 0.2
 # Float32 against float64: sums of up to some hundred terms of size 1.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from diskhop.channels import ByteGate, ClosedError, OrderedChannel
+from diskhop.runtime.channels import ByteGate, ClosedError, OrderedChannel
 
 SECONDS = 10
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from diskhop._native import CrashError, FaultInjector, FaultRule
 from diskhop.errors import DiskhopError, TrainingError
-from diskhop.training.checkpoint import (
+from diskhop.runs.checkpoint import (
     TrainingState,
     load_state,
     load_tensors,

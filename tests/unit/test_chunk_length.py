@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskhop.training.chunk_length import longest_mixed_chunk
+from diskhop.runs.nodes.chunk_length import longest_mixed_chunk
 
 
 @settings(max_examples=30, deadline=None)

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from diskhop.errors import ReadError
-from diskhop.io.engine import open_engine
-from diskhop.propagation.cold import (
+from diskhop.hops.make.cold_edges import (
     SourceCounts,
     cold_file_bytes,
     count_sources,
     open_cold_edges,
     write_cold_sources,
 )
-from diskhop.propagation.passes import Lists
-from diskhop.tasks import Tools
+from diskhop.hops.make.passes import Lists
+from diskhop.io.engine import open_engine
+from diskhop.runtime.tasks import Tools
 
 PIECE_EDGES = 16_384
 

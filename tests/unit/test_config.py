@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from diskhop.config import (
+from diskhop.config.options import (
     HopConfig,
     SampledConfig,
     TrainConfig,
@@ -20,10 +20,10 @@ from diskhop.config import (
     options_of,
 )
 from diskhop.errors import ConfigError
-from diskhop.models import HOP_MODELS, LAYERS, config_kind
-from diskhop.training import defaults
-from diskhop.training.choices import list_presets
-from diskhop.training.defaults import PRESETS, load_preset
+from diskhop.nn.models import HOP_MODELS, LAYERS, config_kind
+from diskhop.runs.choices import list_presets
+from diskhop.runs.nodes import defaults
+from diskhop.runs.nodes.defaults import PRESETS, load_preset
 
 WHOLE = SampledConfig(
     model="sage",

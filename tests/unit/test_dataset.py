@@ -15,7 +15,7 @@ import pytest
 import xxhash
 
 from diskhop.budget import Budget
-from diskhop.dataset.builder import DatasetBuilder
+from diskhop.dataset.build.builder import DatasetBuilder
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.edges import ArrayEdges
 from diskhop.dataset.encoding import encode_rows
@@ -357,7 +357,7 @@ def test_what_is_no_dataset_is_said(tmp_path: Path) -> None:
 
 def test_neither_datasets_nor_imports_load_torch() -> None:
     script = (
-        "import sys, diskhop, diskhop.dataset.convert, diskhop.dataset.verify, diskhop.dataset.generate\n"
+        "import sys, diskhop, diskhop.importing.sources, diskhop.dataset.verify, diskhop.generating\n"
         "assert not [name for name in sys.modules if name.split('.')[0] in ('torch', 'torch_geometric')]"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from diskhop.dataset.checksums import BLOCK_BYTES, sum_file
 from diskhop.dataset.dataset import open_dataset
 from diskhop.dataset.files import SMALL_FILE_BYTES, read_manifest
 from diskhop.dataset.manifest import CHECKSUMS_NAME, EdgeType, FileEntry, Manifest, NodeType
 from diskhop.dataset.verify import describe, verify
 from diskhop.errors import DiskhopError, FormatError
+from diskhop.io.checksums import BLOCK_BYTES, sum_file
 from tests.graphs import folder_bytes, make_dataset
 
 GOLDEN = Path(__file__).parents[1] / "golden"

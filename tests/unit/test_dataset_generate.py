@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from diskhop._native import FaultInjector, FaultRule, permute_ids, rmat_edges
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
-from diskhop.dataset.generate import GraphConfig, features_alone_accuracy, generate_graph, result_bytes
-from diskhop.dataset.generate.edges import generated_edges
-from diskhop.dataset.generate.nodes import GeneratedNodes, class_means
 from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DestinationError
+from diskhop.generating import GraphConfig, features_alone_accuracy, generate_graph, result_bytes
+from diskhop.generating.edges import generated_edges
+from diskhop.generating.nodes import GeneratedNodes, class_means
 from tests.graphs import folder_bytes, threads_engine
 
 KINDS = ["kronecker", "uniform", "sbm"]

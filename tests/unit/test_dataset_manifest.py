@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskhop.dataset.checksums import digest_bytes
 from diskhop.dataset.manifest import parse_manifest
 from diskhop.errors import FormatError
+from diskhop.io.checksums import digest_bytes
 
 GOLDEN = [Path(__file__).parents[1] / "golden" / name / "manifest.json" for name in ("plain", "typed")]
 DOCUMENTS = [json.loads(path.read_bytes()) for path in GOLDEN]

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from diskhop._native import invert_order, order_by_count_int64, order_by_count_uint32
 from diskhop.budget import Budget
-from diskhop.dataset import order as order_module
 from diskhop.dataset.edges import ArrayEdges, UndirectedEdges
-from diskhop.dataset.order import RenumberedEdges, find_hot_order, hot_order_bytes
+from diskhop.dataset.sort import hot_order as order_module
+from diskhop.dataset.sort.hot_order import RenumberedEdges, find_hot_order, hot_order_bytes
 from diskhop.errors import BudgetError, SourceError
 from tests.graphs import random_pairs
 

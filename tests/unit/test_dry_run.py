@@ -7,8 +7,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from diskhop.models import Hoga, Sign, fastest_products
-from diskhop.training.dry_run import measure_step
+from diskhop.nn.dry_run import measure_step
+from diskhop.nn.models import Hoga, Sign, fastest_products
 
 FLOAT_BYTES = 4
 

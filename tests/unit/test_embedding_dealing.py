@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diskhop._native import BufferPool, Engine
-from diskhop.embedding.buffer import PartitionBuffer
-from diskhop.embedding.partitions import Dealing, PartitionLayout
-from diskhop.embedding.store import Held, PartitionStore
+from diskhop.embedding.graph_edges import read_edge_parts
+from diskhop.embedding.partitions.buffer import PartitionBuffer
+from diskhop.embedding.partitions.layout import Dealing, PartitionLayout
+from diskhop.embedding.partitions.store import Held, PartitionStore
 from diskhop.errors import ConfigError
-from diskhop.planning.embedding import dealing_of
-from diskhop.training.embed_edges import read_edge_parts
+from diskhop.planning.embeddings.partitions import dealing_of
 from tests.embedding import NUM_NODES, embed_config, small_triples
 
 numbers = st.integers(0, 2**64 - 1)

@@ -11,20 +11,20 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from diskhop.dataset.convert import import_graph
 from diskhop.dataset.dataset import Dataset
-from diskhop.embedding.draws import draw_candidates
-from diskhop.embedding.evaluation import KnownEdgeBlocks, MeasuredEdges, Protocol, evaluate
-from diskhop.embedding.partitions import PartitionLayout
-from diskhop.embedding.ranking import TIES
-from diskhop.embedding.reader import EmbeddingReader
-from diskhop.embedding.scores import SCORES
-from diskhop.embedding.store import PartitionStore
+from diskhop.embedding.partitions.layout import PartitionLayout
+from diskhop.embedding.partitions.store import PartitionStore
+from diskhop.embedding.ranking.evaluate import KnownEdgeBlocks, MeasuredEdges, Protocol, evaluate
+from diskhop.embedding.ranking.ranks import TIES
+from diskhop.embedding.ranking.reader import EmbeddingReader
+from diskhop.embedding.scoring.scores import SCORES
+from diskhop.embedding.step.draws import draw_candidates
 from diskhop.errors import ConfigError
+from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.training import embed, evaluate_run
-from diskhop.training.embed_places import Places
-from diskhop.training.embed_reading import open_run
+from diskhop.runs import embed, evaluate_run
+from diskhop.runs.embedding.opened import open_run
+from diskhop.runs.embedding.places import Places
 from tests.embedding import OPTIONS, small_triples
 
 NUM_NODES, NUM_RELATIONS, NUM_EDGES, DIM = 83, 3, 40, 8

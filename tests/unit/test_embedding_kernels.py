@@ -12,12 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from diskhop._native import (
-    RowUpdater,
-    contrastive_softmax,
-    distance_scores,
-    distance_scores_backward,
-)
+from diskhop._native import RowUpdater, contrastive_softmax, distance_scores, distance_scores_backward
 from tests.embedding import assert_close
 
 Floats = NDArray[np.float32]

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from diskhop.embedding.edges import EdgeRows
-from diskhop.embedding.gradients import StepOptions
-from diskhop.embedding.known import KnownEdges
-from diskhop.embedding.losses import LOSSES
-from diskhop.embedding.scores import SCORES
-from diskhop.embedding.step import Step, Table
+from diskhop.embedding.partitions.edges import EdgeRows
+from diskhop.embedding.scoring.losses import LOSSES
+from diskhop.embedding.scoring.scores import SCORES
+from diskhop.embedding.step.gradients import StepOptions
+from diskhop.embedding.step.known_edges import KnownEdges
+from diskhop.embedding.step.step import Step, Table
 
 NUM_NODES, NUM_RELATIONS, DIM, NUM_EDGES, NUM_NEGATIVES, CHUNK = 30, 3, 8, 17, 6, 5
 EPSILON = 1e-10
@@ -170,7 +170,7 @@ def test_a_step_is_what_autograd_and_adagrad_do(model: str, loss: str, state_dim
 @pytest.mark.parametrize("loss", ["contrastive", "softmax"])
 @pytest.mark.parametrize("model", ["dot", "distmult", "complex"])
 def test_without_the_cores_products_it_is_the_same(monkeypatch: pytest.MonkeyPatch, loss: str, model: str) -> None:
-    monkeypatch.setattr("diskhop.embedding.gradients.has_product_gradients", lambda: False)
+    monkeypatch.setattr("diskhop.embedding.step.gradients.has_product_gradients", lambda: False)
     check(make_options(loss=loss, model=model, n3=0.1, l2=0.05), 1)
 
 

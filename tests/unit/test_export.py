@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from diskhop.budget import Budget
 from diskhop.cli import run
-from diskhop.dataset.builder import DatasetBuilder
-from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.options import ImportOptions
+from diskhop.dataset.build.builder import DatasetBuilder
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.edges import ArrayEdges
 from diskhop.dataset.encoding import FEATURE_DTYPES, decode_rows, encode_rows
-from diskhop.dataset.export import EXPORTS, export_dataset
 from diskhop.errors import ConfigError, DestinationError, FormatError
+from diskhop.exporting.formats import EXPORTS, export_dataset
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
 from tests.graphs import SHARED_DATA, folder_bytes, make_dataset, memory_folder, threads_engine
 
 Arrays = dict[str, Any]

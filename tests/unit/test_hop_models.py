@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from diskhop.models.backends import BACKENDS
-from diskhop.models.hoga import Hoga
-from diskhop.models.hop_layers import HiddenLayer
-from diskhop.models.norms import NORMS
-from diskhop.models.products import DEFAULT_PRODUCTS, Products
-from diskhop.models.sgc import Sgc
-from diskhop.models.sign import Sign
+from diskhop.nn.hop.hoga import Hoga
+from diskhop.nn.hop.layers import HiddenLayer
+from diskhop.nn.hop.sgc import Sgc
+from diskhop.nn.hop.sign import Sign
+from diskhop.nn.matmul.backends import BACKENDS
+from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
+from diskhop.nn.norms import NORMS
 
 IN_DIM, HIDDEN, OUT_DIM, TABLES, ROWS = 5, 8, 3, 4, 7
 MODELS: dict[str, Callable[[Products], nn.Module]] = {

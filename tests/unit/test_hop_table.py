@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diskhop._native import tile_rows, untile_rows
+from diskhop.derived.clean import TABLES_FILE
 from diskhop.errors import ConfigError, FormatError, ReadError
-from diskhop.io.derived import TABLES_FILE
-from diskhop.propagation.hop_table import TILE_ROWS, TableOperator, TableShape, TableSum, open_hop_tables
+from diskhop.hops.tables import TILE_ROWS, TableOperator, TableShape, TableSum, open_hop_tables
 from tests.hop_tables import table_bytes, write_hop_tables
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from diskhop.budget import Budget
-from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.columns import RandomFeatures
-from diskhop.dataset.convert.options import ImportOptions
+from diskhop.dataset.build.files import WRITER_BYTES
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.verify import verify
-from diskhop.dataset.writer import WRITER_BYTES
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, SourceError
+from diskhop.importing.columns import RandomFeatures
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
 from tests.graphs import SHARED_DATA, edges_of, folder_bytes, threads_engine
 
 Arrays = dict[str, Any]

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from diskhop.dataset.convert.edge_pairs import PairFile, PairFiles
-from diskhop.dataset.convert.file_edges import FileEdges
-from diskhop.dataset.convert.npy import file_array
-from diskhop.dataset.edge_keys import EdgeShape
 from diskhop.dataset.edges import UndirectedEdges
-from diskhop.dataset.order import hot_order_bytes
-from diskhop.dataset.progress import row_ranges
-from diskhop.dataset.sort_plan import SortLimits, plan_crew, plan_cut, smallest_sort_bytes
+from diskhop.dataset.sort.hot_order import hot_order_bytes
+from diskhop.dataset.sort.keys import EdgeShape
+from diskhop.dataset.sort.plan import SortLimits, plan_crew, plan_cut, smallest_sort_bytes
+from diskhop.importing.arrays.edges import FileEdges
+from diskhop.importing.arrays.npy import file_array
+from diskhop.importing.numbering.pairs import PairFile, PairFiles
+from diskhop.runtime.progress import row_ranges
 from tests.graphs import threads_engine
 
 AROUND = [2**31 - 1, 2**31, 2**31 + 1, 2**32 - 1, 2**32, 2**32 + 1]

@@ -16,16 +16,18 @@ import pytest
 
 from diskhop.budget import Budget
 from diskhop.cli import run
-from diskhop.dataset.convert import edge_ids, edge_work, import_graph
-from diskhop.dataset.convert.duck import Duck, QueryError
-from diskhop.dataset.convert.edge_tasks import ListIds, read_parquet
-from diskhop.dataset.convert.edge_text import look_at, row_bytes
-from diskhop.dataset.convert.options import ImportOptions
+from diskhop.dataset.build.files import WRITER_BYTES
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
-from diskhop.dataset.writer import WRITER_BYTES
 from diskhop.errors import BudgetError, ConfigError, DestinationError, SourceError
-from diskhop.tasks import Tools
+from diskhop.importing.numbering import ids as edge_ids
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
+from diskhop.importing.text import edge_work
+from diskhop.importing.text.layout import look_at, row_bytes
+from diskhop.importing.text.tasks import ListIds, read_parquet
+from diskhop.runtime.duck import Duck, QueryError
+from diskhop.runtime.tasks import Tools
 from tests.graphs import SHARED_DATA, edges_of, folder_bytes, threads_engine
 
 

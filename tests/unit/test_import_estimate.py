@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from diskhop.budget import Budget, format_bytes
 from diskhop.cli import run
-from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.estimate import Estimate, Load, estimate_import, format_seconds
-from diskhop.dataset.convert.options import ImportOptions
+from diskhop.disk.model import assumed_device_model
 from diskhop.errors import DestinationError, SourceError
-from diskhop.io.device_model import assumed_device_model
+from diskhop.importing.estimate import Estimate, Load, estimate_import, format_seconds
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
 from tests.graphs import folder_bytes, threads_engine
 
 FIELDS = [field.name for field in fields(Load)]
@@ -237,7 +237,7 @@ def test_what_an_earlier_run_left_is_not_asked_for_again(tmp_path: Path, monkeyp
             source, tmp_path / "graph", engine=threads_engine(), budget=Budget(1 << 29), threads=1, told=told.append
         )
 
-    monkeypatch.setattr("diskhop.dataset.convert.edge_work.PAIRS_SLICE_BYTES", 1 << 16)
+    monkeypatch.setattr("diskhop.importing.text.edge_work.PAIRS_SLICE_BYTES", 1 << 16)
     with pytest.raises(SourceError, match="'x'"):
         bring()
     kept_bytes = sum(path.stat().st_size for path in (tmp_path / ".graph.work").rglob("*") if path.is_file())

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from diskhop.cli import run
-from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, SourceError
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
 from tests.graphs import edges_of, threads_engine
 
 GENERATOR = np.random.default_rng(0)

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib import format as npy_format
 
-from diskhop.dataset.convert.npy import file_array, list_arrays
-from diskhop.dataset.feature_ranges import Seekable
+from diskhop.dataset.build.feature_ranges import Seekable
 from diskhop.errors import SourceError
+from diskhop.importing.arrays.npy import file_array, list_arrays
 
 
 def npy_bytes(array: np.ndarray, **header: object) -> bytes:

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskhop.budget import Budget, parse_bytes
-from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.columns import ClassColumn
-from diskhop.dataset.convert.npy import file_array
-from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, SourceError
+from diskhop.importing.arrays.npy import file_array
+from diskhop.importing.columns import ClassColumn
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
 from tests.graphs import edges_of, folder_bytes, memory_folder, threads_engine
 
 Graph = dict[str, Any]

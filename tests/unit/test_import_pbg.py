@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from diskhop.budget import Budget
 from diskhop.cli import run
-from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.json_names import json_lines
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, SourceError
+from diskhop.importing.pbg.json_names import json_lines
+from diskhop.importing.sources import import_graph
 from tests.graphs import folder_bytes, threads_engine
 
 # Two types, of which users have two partitions; (lhs, rel, rhs) of each bucket, by ids within partitions.
@@ -386,7 +386,7 @@ def test_names_of_any_characters_come_out_as_lines(
     path = tmp_path_factory.mktemp("names") / "names.json"
     path.write_text(json.dumps(names, indent=indent, ensure_ascii=is_ascii), newline="")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("diskhop.dataset.convert.json_names._BLOCK_BYTES", block_bytes)
+        patched.setattr("diskhop.importing.pbg.json_names._BLOCK_BYTES", block_bytes)
         content = b"".join(block.tobytes() for block in json_lines(path, len(names)))
     assert content.decode().split("\n")[:-1] == names
 
@@ -423,7 +423,7 @@ def test_names_of_any_characters_come_out_as_lines(
 def test_what_is_no_list_of_names_is_one_line(
     tmp_path: Path, content: str, block_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diskhop.dataset.convert.json_names._BLOCK_BYTES", max(block_bytes, len(content) // 20))
+    monkeypatch.setattr("diskhop.importing.pbg.json_names._BLOCK_BYTES", max(block_bytes, len(content) // 20))
     path = tmp_path / "names.json"
     path.write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(SourceError, match=r"names\.json: ") as caught:

@@ -18,12 +18,14 @@ from hypothesis import strategies as st
 
 from diskhop.budget import Budget
 from diskhop.cli import run
-from diskhop.dataset.convert import import_graph, table_files, table_work
-from diskhop.dataset.convert.duck import quoted
-from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, SourceError
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
+from diskhop.importing.tables import files as table_files
+from diskhop.importing.tables import work as table_work
+from diskhop.runtime.duck import quoted
 from tests.graphs import edges_of, folder_bytes, threads_engine
 
 Row = Sequence[Any]

@@ -13,11 +13,12 @@ import pytest
 
 from diskhop.budget import Budget
 from diskhop.cli import run
-from diskhop.dataset.convert import import_graph, triples
+from diskhop.dataset.build.files import WRITER_BYTES
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
-from diskhop.dataset.writer import WRITER_BYTES
 from diskhop.errors import BudgetError, ConfigError, DestinationError, SourceError
+from diskhop.importing.sources import import_graph
+from diskhop.importing.triples import source as triples
 from tests.graphs import SHARED_DATA, edges_of, folder_bytes, threads_engine
 
 Files = dict[str, str | bytes]
@@ -257,7 +258,7 @@ def test_ids_alone_in_a_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_options_of_other_formats_are_refused(tmp_path: Path) -> None:
-    from diskhop.dataset.convert.options import ImportOptions
+    from diskhop.importing.options import ImportOptions
 
     with pytest.raises(ConfigError, match="--undirected does not apply to a folder with train, valid and test"):
         imported(write(tmp_path, NAMES), options=ImportOptions(undirected=True))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, DiskhopError
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
 from tests.graphs import edges_of, threads_engine
 from tests.unit.test_import_ogb import typed_edges, values
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from diskhop.errors import ConfigError
-from diskhop.training.metrics import METRICS, Accuracy, RocAuc, require_measurable, require_metric
+from diskhop.runs.nodes.metrics import METRICS, Accuracy, RocAuc, require_measurable, require_metric
 
 
 def measure(name: str, scores: NDArray[np.float32], labels: NDArray[Any], cut: int) -> float:

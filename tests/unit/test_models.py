@@ -14,12 +14,12 @@ from torch import Tensor
 from torch_geometric.nn import GAT, GCN, GATConv, GraphSAGE
 
 from diskhop._native import BufferPool, make_neighbor_sampler
-from diskhop.config import SampledConfig
+from diskhop.config.options import SampledConfig
 from diskhop.errors import ConfigError
-from diskhop.models import LAYERS, Block, Network, build_model
-from diskhop.models.aggregate import LayerBlock, mean_beside_self, weighted_sum
-from diskhop.models.backends import BACKENDS
-from diskhop.models.gcn import GcnLayer
+from diskhop.nn.layers.aggregate import LayerBlock, mean_beside_self, weighted_sum
+from diskhop.nn.layers.gcn import GcnLayer
+from diskhop.nn.matmul.backends import BACKENDS
+from diskhop.nn.models import LAYERS, Block, Network, build_model
 from diskhop.protocols import SampledBatch
 
 IN_DIM, HIDDEN, OUT_DIM = 5, 8, 3

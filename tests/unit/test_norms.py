@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from diskhop.models.norms import LayerNorm
-from diskhop.models.products import DEFAULT_PRODUCTS
-from diskhop.models.rectifier import Rectifier
+from diskhop.nn.matmul.products import DEFAULT_PRODUCTS
+from diskhop.nn.matmul.rectifier import Rectifier
+from diskhop.nn.norms import LayerNorm
 
 
 @pytest.mark.parametrize("rectifies", [False, True])

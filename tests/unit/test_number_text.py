@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from diskhop.dataset.convert import number_text
-from diskhop.dataset.convert.number_text import HELD_BYTES, NumberText
 from diskhop.errors import SourceError
+from diskhop.importing.text import numbers as number_text
+from diskhop.importing.text.numbers import HELD_BYTES, NumberText
 from tests.graphs import memory_folder
 
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from diskhop.dataset.checksums import digest_bytes
 from diskhop.errors import FormatError
-from diskhop.features.packed.chunk import (
+from diskhop.io.checksums import digest_bytes
+from diskhop.stores.packed.chunk import (
     BLOCK_BYTES,
     Chunk,
     aligned,

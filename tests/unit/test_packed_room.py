@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskhop.features.packed.room import Room
+from diskhop.stores.packed.buffer_space import Room
 
 
 class MarkedRows:

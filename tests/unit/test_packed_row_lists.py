@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, FaultInjector, FaultRule, why_no_uring
 from diskhop.errors import DestinationError, ReadError, WriteError
-from diskhop.features.packed.row_lists import ListsOfPartition, RowLists, ids_of, list_bytes
+from diskhop.stores.packed.row_lists import ListsOfPartition, RowLists, ids_of, list_bytes
 from tests.graphs import memory_folder, open_paths
 
 ENGINES = ["threads"] if why_no_uring() else ["threads", "uring"]

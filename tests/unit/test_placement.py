@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diskhop.propagation.placement import place_tables
+from diskhop.hops.read.placement import place_tables
 
 
 @pytest.mark.parametrize(

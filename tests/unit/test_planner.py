@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
+from diskhop.disk.model import assumed_device_model
 from diskhop.errors import BudgetError, ConfigError
-from diskhop.features import STORES
-from diskhop.io.device_model import assumed_device_model
-from diskhop.plan import AnyPlan, Prediction
-from diskhop.planning.costs import SIMULATIONS
+from diskhop.pipeline.superbatch import superbatch_lengths
 from diskhop.planning.options import AS_GOOD, Option, rank
 from diskhop.planning.planner import choose_plan, packs_ahead, rank_options
 from diskhop.planning.workload import Workload
+from diskhop.plans import AnyPlan, Prediction
 from diskhop.policies.belady import belady_misses, replay_belady
 from diskhop.policies.lru import lru_misses
 from diskhop.protocols import Purpose
 from diskhop.sampling.accesses import SeedSet
-from diskhop.sampling.superbatch import superbatch_lengths
+from diskhop.stores.misses import SIMULATIONS
+from diskhop.stores.stores import STORES
 from tests.runs import small_graph
 
 PLAN = AnyPlan(engine="threads", threads=1, memory_bytes=1, reserved={}, reasons=("why",))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import diskhop.io.probe as probe_module
-from diskhop.errors import ConfigError, FormatError, ReadError
-from diskhop.io.device_model import (
+import diskhop.disk.probe as probe_module
+from diskhop.disk.measure import sequential_offsets
+from diskhop.disk.model import (
     GRID_BYTES,
     GRID_DEPTHS,
     DeviceModel,
@@ -21,8 +21,8 @@ from diskhop.io.device_model import (
     fit_additive_law,
     fit_device_model,
 )
-from diskhop.io.measure import sequential_offsets
-from diskhop.io.probe import cache_path, probe, remembered_model, report_device
+from diskhop.disk.probe import cache_path, probe, remembered_model, report_device
+from diskhop.errors import ConfigError, FormatError, ReadError
 
 overheads = st.floats(1e-6, 1e-2)
 bandwidths = st.floats(1e7, 1e11)

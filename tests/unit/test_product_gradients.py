@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from diskhop._native import has_product_gradients, mask_scores, product_gradients
-from diskhop.embedding.contrast import LeftOut
-from diskhop.embedding.scores import ProductScore
+from diskhop.embedding.scoring.scores import ProductScore
+from diskhop.embedding.step.contrast import LeftOut
 from tests.embedding import assert_close
 
 NO_ROWS = torch.empty(0, dtype=torch.int64)

@@ -18,13 +18,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from diskhop.errors import ConfigError
-from diskhop.io.machine_cache import machine_cache_path
-from diskhop.models import matmul
-from diskhop.models.activation import relu
-from diskhop.models.backends import BACKENDS, Blas
-from diskhop.models.matmul import PREFERENCE, MatmulChoice, bfloat16_ratio, choose_matmul, fastest_products, prefer
-from diskhop.models.products import PRECISIONS, Linear, Products, require_products
-from diskhop.models.rectifier import Rectifier
+from diskhop.nn.activation import relu
+from diskhop.nn.matmul import choice as matmul
+from diskhop.nn.matmul.backends import BACKENDS, Blas
+from diskhop.nn.matmul.choice import PREFERENCE, MatmulChoice, bfloat16_ratio, choose_matmul, fastest_products, prefer
+from diskhop.nn.matmul.products import PRECISIONS, Linear, Products, require_products
+from diskhop.nn.matmul.rectifier import Rectifier
+from diskhop.system.machine_cache import machine_cache_path
 
 SHAPES = [(1, 1, 1), (3, 5, 7), (200, 47, 16), (3000, 256, 256), (5, 1433, 16)]
 

@@ -14,21 +14,21 @@ import numpy as np
 import pytest
 
 from diskhop.cli import run
-from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.files import read_manifest
+from diskhop.disk.model import assumed_device_model
 from diskhop.errors import BudgetError, ConfigError
-from diskhop.io.device_model import assumed_device_model
+from diskhop.hops.make.blocks import first_cold_row
+from diskhop.hops.make.cold_edges import SourceCounts
+from diskhop.hops.make.plan import PropagationPlan, plan_propagation
+from diskhop.hops.make.propagate import find_hop_tables, propagate
+from diskhop.hops.make.task import Task
+from diskhop.hops.operators import OPERATORS, parse_operator
+from diskhop.hops.spec import PropagationSpec
+from diskhop.hops.tables import TableShape, open_hop_tables
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.propagation.blocks import first_cold_row
-from diskhop.propagation.cold import SourceCounts
-from diskhop.propagation.hop_table import TableShape, open_hop_tables
-from diskhop.propagation.operators import OPERATORS, parse_operator
-from diskhop.propagation.plan import PropagationPlan, plan_propagation
-from diskhop.propagation.propagate import find_hop_tables, propagate
-from diskhop.propagation.spec import PropagationSpec
-from diskhop.propagation.task import Task
 from diskhop.protocols import Table
 from tests.graphs import make_dataset, random_pairs
 from tests.propagation import build, propagate_small, table_values
@@ -229,7 +229,7 @@ def test_a_disk_that_is_too_small_is_told_with_what_would_do(
     with pytest.raises(ConfigError, match=expected.format("--disk is 10 KB")):
         propagate(dataset, spec, memory="50MB", disk="10KB", scratch=tmp_path / "s")
     usage = shutil.disk_usage(tmp_path)._replace(free=30_000)
-    monkeypatch.setattr("diskhop.io.scratch.shutil", SimpleNamespace(disk_usage=lambda _path: usage))
+    monkeypatch.setattr("diskhop.derived.scratch.shutil", SimpleNamespace(disk_usage=lambda _path: usage))
     with pytest.raises(ConfigError, match=expected.format(r".* has free 30 KB")):
         propagate(dataset, spec, memory="50MB", scratch=tmp_path / "s")
     assert list((tmp_path / "s").iterdir()) == []

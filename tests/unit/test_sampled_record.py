@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diskhop._native import BufferPool
+from diskhop.batches.record import decode_batch, decode_header, decode_node_ids, encode_batch
 from diskhop.errors import FormatError
 from diskhop.protocols import SampledBatch
-from diskhop.sampled_record import decode_batch, decode_header, decode_node_ids, encode_batch
 from tests.unit.batches import batches, large_batch, small_batch
 from tests.unit.sampling_oracle import assert_same_batch
 

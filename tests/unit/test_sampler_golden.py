@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from diskhop._native import keyed_permutation
+from diskhop.batches.record import decode_batch, encode_batch
 from diskhop.protocols import Purpose
-from diskhop.sampled_record import decode_batch, encode_batch
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import Topology
 from tests.unit.sampling_oracle import assert_same_batch

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from diskhop.stages import stage_progress
+from diskhop.ui.progress import stage_progress
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

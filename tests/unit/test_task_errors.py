@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diskhop.errors import SourceError
-from diskhop.tasks import Task, Tools, run_tasks
+from diskhop.runtime.tasks import Task, Tools, run_tasks
 from tests.graphs import threads_engine
 
 

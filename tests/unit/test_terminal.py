@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from diskhop.terminal import TerminalWatcher
-from diskhop.training.watch import Progress
+from diskhop.runs.callbacks import Progress
+from diskhop.ui.terminal import TerminalWatcher
 
 PROGRESS = Progress(
     stage="train", epoch=1, num_epochs=3, batch=4, num_batches=10, loss=0.25, seconds_left=12.4, rate=3.26,

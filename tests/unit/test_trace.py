@@ -20,10 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskhop._native import BufferPool, Engine, FaultInjector, FaultRule, File, why_no_uring
+from diskhop.batches.record import describe_batch, encode_batch
+from diskhop.batches.trace import TraceReader, TraceSettings, TraceWriter, hash_seeds, reader_bytes, writer_bytes
 from diskhop.errors import ConfigError, DestinationError, FormatError, ReadError
 from diskhop.protocols import Purpose, SampledBatch
-from diskhop.sampled_record import describe_batch, encode_batch
-from diskhop.trace import TraceReader, TraceSettings, TraceWriter, hash_seeds, reader_bytes, writer_bytes
 from tests.graphs import memory_folder, threads_engine
 from tests.unit.batches import batches, large_batch, small_batch
 from tests.unit.sampling_oracle import assert_same_batch

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "diskhop/buffer.hpp"
+#include "diskhop/io/buffer.hpp"
 
 namespace diskhop {
 

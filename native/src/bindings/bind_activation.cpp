@@ -5,8 +5,8 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/activation.hpp"
-#include "diskhop/layer_norm.hpp"
+#include "diskhop/nn/activation.hpp"
+#include "diskhop/nn/layer_norm.hpp"
 #include "tensors.hpp"
 
 namespace nb = nanobind;

@@ -7,7 +7,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/aggregate.hpp"
+#include "diskhop/nn/aggregate.hpp"
 #include "tensors.hpp"
 
 namespace nb = nanobind;

@@ -5,7 +5,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/attention.hpp"
+#include "diskhop/nn/attention.hpp"
 
 namespace nb = nanobind;
 

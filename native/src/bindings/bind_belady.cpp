@@ -7,7 +7,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/belady.hpp"
+#include "diskhop/cache/belady.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

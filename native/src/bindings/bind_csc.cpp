@@ -16,8 +16,8 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/csc.hpp"
-#include "diskhop/stream_file.hpp"
+#include "diskhop/graph/csc.hpp"
+#include "diskhop/io/stream_file.hpp"
 
 namespace nb = nanobind;
 

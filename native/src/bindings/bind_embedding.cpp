@@ -9,7 +9,7 @@
 #include <string>
 
 #include "bindings.hpp"
-#include "diskhop/embedding.hpp"
+#include "diskhop/embedding/embedding.hpp"
 #include "tensors.hpp"
 
 namespace nb = nanobind;

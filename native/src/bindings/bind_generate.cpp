@@ -11,7 +11,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/generate.hpp"
+#include "diskhop/generate/generate.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

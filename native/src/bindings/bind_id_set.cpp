@@ -8,7 +8,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/id_set.hpp"
+#include "diskhop/graph/id_set.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -20,10 +20,10 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/buffer.hpp"
-#include "diskhop/engine.hpp"
-#include "diskhop/faults.hpp"
-#include "diskhop/file.hpp"
+#include "diskhop/io/buffer.hpp"
+#include "diskhop/io/engine.hpp"
+#include "diskhop/io/faults.hpp"
+#include "diskhop/io/file.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

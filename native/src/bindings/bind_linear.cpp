@@ -9,7 +9,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/linear.hpp"
+#include "diskhop/nn/linear.hpp"
 #include "tensors.hpp"
 
 namespace nb = nanobind;

@@ -8,7 +8,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/order.hpp"
+#include "diskhop/graph/order.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

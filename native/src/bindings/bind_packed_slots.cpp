@@ -9,7 +9,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/packed_slots.hpp"
+#include "diskhop/cache/packed_slots.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -12,8 +12,8 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/buffer.hpp"
-#include "diskhop/propagate.hpp"
+#include "diskhop/io/buffer.hpp"
+#include "diskhop/hops/propagate.hpp"
 
 namespace nb = nanobind;
 

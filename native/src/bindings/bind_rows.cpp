@@ -17,9 +17,9 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/feature_buffer.hpp"
-#include "diskhop/rows.hpp"
-#include "diskhop/shared_scan.hpp"
+#include "diskhop/cache/feature_buffer.hpp"
+#include "diskhop/rows/rows.hpp"
+#include "diskhop/rows/shared_scan.hpp"
 
 namespace nb = nanobind;
 

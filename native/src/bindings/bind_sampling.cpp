@@ -9,7 +9,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/sampler.hpp"
+#include "diskhop/sampling/sampler.hpp"
 
 namespace nb = nanobind;
 

@@ -11,8 +11,8 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/content_sum.hpp"
-#include "diskhop/tiles.hpp"
+#include "diskhop/io/content_sum.hpp"
+#include "diskhop/hops/tiles.hpp"
 
 namespace nb = nanobind;
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <type_traits>
 
-#include "diskhop/aggregate.hpp"
+#include "diskhop/nn/aggregate.hpp"
 
 namespace diskhop {
 

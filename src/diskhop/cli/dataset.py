@@ -11,15 +11,15 @@ import typer
 from diskhop.budget import Budget, parse_bytes
 from diskhop.cli.app import DatasetPath, Json, Memory, Threads, app
 from diskhop.cli.output import print_description, print_json, print_pairs, stderr, stdout
-from diskhop.dataset.convert import import_graph
-from diskhop.dataset.convert.estimate import Estimate
-from diskhop.dataset.convert.options import ImportOptions
 from diskhop.dataset.dataset import open_dataset
 from diskhop.dataset.verify import describe, verify
 from diskhop.errors import FormatError
+from diskhop.importing.estimate import Estimate
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.stages import stage_progress
-from diskhop.summary import summarize_dataset
+from diskhop.ui.progress import stage_progress
+from diskhop.ui.summary import summarize_dataset
 
 
 @app.command("import")

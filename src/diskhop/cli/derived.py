@@ -13,8 +13,8 @@ from diskhop.budget import format_bytes
 from diskhop.cli.app import DatasetPath, Json, Memory, Threads, app
 from diskhop.cli.output import parse_counts, print_json, print_pairs, stderr, stdout
 from diskhop.dataset.files import read_manifest
+from diskhop.derived.clean import DerivedEntry, list_derived, remove_unused
 from diskhop.errors import ConfigError
-from diskhop.io.derived import DerivedEntry, list_derived, remove_unused
 
 
 @app.command()
@@ -45,8 +45,8 @@ def pack(
 ) -> None:
     """Sample the epochs of a training run ahead and pack their rows; `train` with the same options finds them."""
     # Here, not above: these bring PyTorch, which the other commands do without.
-    from diskhop.terminal import TerminalWatcher
-    from diskhop.training import pack as pack_epochs
+    from diskhop.runs import pack as pack_epochs
+    from diskhop.ui.terminal import TerminalWatcher
 
     options: dict[str, Any] = {
         "model": model,

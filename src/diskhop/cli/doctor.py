@@ -9,7 +9,7 @@ import typer
 
 from diskhop.cli.app import Json, app
 from diskhop.cli.output import print_json, print_pairs, stderr
-from diskhop.io.probe import report_device
+from diskhop.disk.probe import report_device
 
 
 @app.command()

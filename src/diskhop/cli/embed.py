@@ -14,7 +14,7 @@ from diskhop.cli.app import Json, app
 from diskhop.cli.embeddings import EvalCandidates, EvalEdges, EvalFiltered, EvalSides, EvalTies
 from diskhop.cli.output import print_json, print_pairs, print_table, stderr
 from diskhop.errors import ConfigError
-from diskhop.summary import summarize_embedding
+from diskhop.ui.summary import summarize_embedding
 
 
 @app.command()
@@ -92,8 +92,8 @@ def embed(
     if out is None:
         raise ConfigError("--out is missing: name a new folder for the run, where the embeddings are going to be")
     # Here, not above: these bring PyTorch, which the other commands do without.
-    from diskhop.terminal import watching
-    from diskhop.training import embed as train_embeddings
+    from diskhop.runs import embed as train_embeddings
+    from diskhop.ui.terminal import watching
 
     options: dict[str, Any] = {
         "model": model,
@@ -155,8 +155,8 @@ def _search(
     trials: int, dataset: Path | None, out: Path, preset: str | None, given: dict[str, Any], *, as_json: bool
 ) -> None:
     """Run a search, a line for each trial as it is done, and print all of them, the best first."""
-    from diskhop.training import Trial
-    from diskhop.training import search as search_options
+    from diskhop.runs import Trial
+    from diskhop.runs import search as search_options
 
     def tell(number: int, trial: Trial) -> None:
         stderr.print(f"trial {number}/{trials}  {_valid_of(trial.valid)}  {trial.seconds:.1f} s  {trial.path}")

@@ -12,8 +12,8 @@ import typer
 from diskhop.cli.app import Json, Memory, Threads, app
 from diskhop.cli.output import print_json, print_pairs, stderr
 from diskhop.errors import ConfigError
-from diskhop.stages import stage_progress
-from diskhop.summary import summarize_ranking
+from diskhop.ui.progress import stage_progress
+from diskhop.ui.summary import summarize_ranking
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run of 'diskhop embed'.", show_default=False)]
 Top = Annotated[int, typer.Option(help="How many are printed.")]
@@ -43,7 +43,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Rank edges by trained embeddings; options that are left out are the run's."""
-    from diskhop.training import evaluate_run
+    from diskhop.runs import evaluate_run
 
     options = {
         "eval_edges": eval_edges,
@@ -71,7 +71,7 @@ def neighbors(
     as_json: Json = False,
 ) -> None:
     """Print the nodes whose embeddings are nearest to one's, among all there are."""
-    from diskhop.training import neighbors as find_neighbors
+    from diskhop.runs import neighbors as find_neighbors
 
     found = find_neighbors(run, node, top=top, by=by)
     if as_json:
@@ -91,8 +91,8 @@ def score(
     as_json: Json = False,
 ) -> None:
     """Print how likely an edge is, or the likeliest ends of one whose HEAD or TAIL is '?'."""
-    from diskhop.training import complete
-    from diskhop.training import score as score_edge
+    from diskhop.runs import complete
+    from diskhop.runs import score as score_edge
 
     if len(edge) not in (2, 3):
         raise ConfigError(f"an edge is HEAD TAIL, or HEAD RELATION TAIL where edges have relations, got {len(edge)}")
@@ -128,7 +128,7 @@ def draw(
     as_json: Json = False,
 ) -> None:
     """Draw a map of a sample of embeddings: the plane in which they differ most."""
-    from diskhop.training import draw_map
+    from diskhop.runs import draw_map
 
     share = draw_map(run, file, by=by, nodes=nodes, seed=seed)
     if as_json:

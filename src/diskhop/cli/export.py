@@ -12,9 +12,9 @@ from diskhop.budget import Budget, format_bytes, parse_bytes
 from diskhop.cli.app import Json, Memory, Threads, app
 from diskhop.cli.output import print_json, print_pairs, stderr
 from diskhop.dataset.dataset import open_dataset
-from diskhop.dataset.export import export_dataset
+from diskhop.exporting.formats import export_dataset
 from diskhop.io.engine import open_engine
-from diskhop.stages import stage_progress
+from diskhop.ui.progress import stage_progress
 
 
 @app.command()
@@ -52,7 +52,7 @@ def export(
 
 def _export_embeddings(run: Path, destination: Path, *, as_json: bool) -> None:
     # Here, not above: it brings PyTorch, which the other commands do without.
-    from diskhop.training import export_embeddings
+    from diskhop.runs import export_embeddings
 
     with stage_progress(stderr) as progress:
         export_embeddings(run, destination, partial(progress, "writing embeddings"))

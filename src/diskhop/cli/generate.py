@@ -10,13 +10,13 @@ import typer
 from diskhop.budget import Budget, format_bytes, parse_bytes
 from diskhop.cli.app import Json, Memory, Threads, app
 from diskhop.cli.output import print_json, print_pairs, stderr
-from diskhop.dataset.generate import GraphConfig, generate_graph, result_bytes
-from diskhop.dataset.progress import Progress
 from diskhop.dataset.verify import describe
 from diskhop.errors import ConfigError
+from diskhop.generating import GraphConfig, generate_graph, result_bytes
 from diskhop.io.engine import open_engine
-from diskhop.stages import stage_progress
-from diskhop.summary import summarize_dataset
+from diskhop.runtime.progress import Progress
+from diskhop.ui.progress import stage_progress
+from diskhop.ui.summary import summarize_dataset
 
 _EDGES_A_NODE = 10
 

@@ -11,7 +11,7 @@ import typer
 from diskhop.budget import format_bytes
 from diskhop.cli.app import DatasetPath, Json, Memory, Threads, app
 from diskhop.cli.output import parse_counts, print_json, print_pairs, print_table, stdout
-from diskhop.config import require_known
+from diskhop.config.options import require_known
 
 if TYPE_CHECKING:
     from diskhop.planning.options import Option, Ranking
@@ -59,7 +59,7 @@ def plan(
     """Say what would run and why: every way to run, with its predicted cost; nothing is trained."""
     # Here, not above: this brings PyTorch, which the other commands do without.
     from diskhop.planning.options import OPTION_COLUMNS
-    from diskhop.training.plan_run import plan_run
+    from diskhop.runs.plan import plan_run
 
     options: dict[str, Any] = {
         "model": model,

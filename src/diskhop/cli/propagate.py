@@ -13,11 +13,11 @@ import typer
 from diskhop.budget import format_bytes
 from diskhop.cli.app import DatasetPath, Json, Memory, Threads, app
 from diskhop.cli.output import print_json, print_pairs, stderr
-from diskhop.propagation.plan import PropagationPlan
-from diskhop.propagation.propagate import Propagated
-from diskhop.propagation.propagate import propagate as make_hop_tables
-from diskhop.propagation.spec import DEFAULT_HOPS, PropagationSpec
-from diskhop.stages import stage_progress
+from diskhop.hops.make.plan import PropagationPlan
+from diskhop.hops.make.propagate import Propagated
+from diskhop.hops.make.propagate import propagate as make_hop_tables
+from diskhop.hops.spec import DEFAULT_HOPS, PropagationSpec
+from diskhop.ui.progress import stage_progress
 
 
 @app.command()

@@ -10,7 +10,7 @@ import typer
 from diskhop.budget import parse_bytes
 from diskhop.cli.app import Json, app
 from diskhop.cli.output import parse_counts, print_json, print_pairs, stderr
-from diskhop.summary import summarize
+from diskhop.ui.summary import summarize
 
 
 @app.command()
@@ -88,8 +88,8 @@ def train(
 ) -> None:
     """Train a model for node classification from disk; what was chosen is printed, with the reason."""
     # Here, not above: these bring PyTorch, which the other commands do without.
-    from diskhop.terminal import watching
-    from diskhop.training import train as train_model
+    from diskhop.runs import train as train_model
+    from diskhop.ui.terminal import watching
 
     options: dict[str, Any] = {
         "model": model,

@@ -18,14 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.files import (
-    SMALL_FILE_BYTES,
-    check_length,
-    dataset_files,
-    map_array,
-    read_manifest,
-    read_whole,
-)
+from diskhop.dataset.files import SMALL_FILE_BYTES, check_length, dataset_files, map_array, read_manifest, read_whole
 from diskhop.dataset.manifest import SPLIT_NAMES, EdgeType, Manifest, NodeType, split_file
 from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import Table
@@ -61,7 +54,7 @@ class NodeSet:
 
     @property
     def order(self) -> str:
-        """Of the nodes: original, or hot (dataset/order.py)."""
+        """Of the nodes: original, or hot (dataset/sort/hot_order.py)."""
         return self._info.order
 
     @property

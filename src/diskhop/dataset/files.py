@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.checksums import BLOCK_BYTES, sum_file
 from diskhop.dataset.manifest import (
     CHECKSUMS_NAME,
     MANIFEST_NAME,
@@ -22,6 +21,7 @@ from diskhop.dataset.manifest import (
     parse_manifest,
 )
 from diskhop.errors import FormatError, ReadError
+from diskhop.io.checksums import BLOCK_BYTES, sum_file
 from diskhop.io.mapping import map_file
 
 # Files below this length are checked whole whenever a dataset is opened.

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from diskhop.dataset.checksums import digest_bytes, num_blocks
 from diskhop.dataset.encoding import FEATURE_DTYPES, row_bytes
 from diskhop.dataset.fields import FILE_NAME, TYPE_NAME, Fields
 from diskhop.errors import FormatError
+from diskhop.io.checksums import digest_bytes, num_blocks
 
 MANIFEST_NAME = "manifest.json"
 CHECKSUMS_NAME = "checksums.bin"

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.checksums import BLOCK_BYTES, BlockHasher, num_blocks
 from diskhop.dataset.dataset import Dataset, EdgeSet, NodeSet
 from diskhop.dataset.files import check_length, dataset_files, drop_cached_pages, read_blocks, read_manifest, read_whole
 from diskhop.dataset.manifest import CHECKSUMS_NAME, FileEntry
-from diskhop.dataset.progress import Progress, silent
 from diskhop.errors import FormatError, ReadError
+from diskhop.io.checksums import BLOCK_BYTES, BlockHasher, num_blocks
+from diskhop.runtime.progress import Progress, silent
 
 _MOST_CLASSES_SHOWN = 64
 

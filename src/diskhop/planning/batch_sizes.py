@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diskhop.batches.record import describe_batch
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.engine import open_engine
 from diskhop.protocols import NodeIds
-from diskhop.sampled_record import describe_batch
 from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.cached_topology import hop_read_bytes
 from diskhop.sampling.neighbor import NeighborSampler

@@ -7,10 +7,10 @@ from typing import Self
 
 from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
-from diskhop.features import StoreKind
-from diskhop.features.scanning import BYTES_A_ROW_ON_ITS_WAY
-from diskhop.io.memory import buffer_bytes
-from diskhop.pipeline import batch_bytes
+from diskhop.pipeline.pipeline import batch_bytes
+from diskhop.stores.scanning import BYTES_A_ROW_ON_ITS_WAY
+from diskhop.stores.stores import StoreKind
+from diskhop.system.memory import buffer_bytes
 
 # What they ask for is read together: the more, the fewer bytes for each. So many where rows that are kept want the same
 # memory, and as many as pay where none do.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from diskhop.budget import format_bytes
-from diskhop.plan import AnyPlan, Prediction, Rejected
+from diskhop.plans import AnyPlan, Prediction, Rejected
 
 PlanT = TypeVar("PlanT", bound=AnyPlan)
 

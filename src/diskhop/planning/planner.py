@@ -17,27 +17,27 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File, copy_rows
 from diskhop.budget import Budget, format_bytes
-from diskhop.config import AUTO
+from diskhop.config.options import AUTO
 from diskhop.dataset.dataset import Dataset
+from diskhop.disk.model import DeviceModel
 from diskhop.errors import BudgetError, ConfigError
-from diskhop.features import STORES
-from diskhop.io.device_model import DeviceModel
 from diskhop.io.engine import choose_engine, open_engine
-from diskhop.io.memory import default_threads, free_memory_bytes
-from diskhop.pipeline import batch_bytes, counts_accesses
-from diskhop.plan import Plan, Prediction
+from diskhop.pipeline.pipeline import batch_bytes, counts_accesses
 from diskhop.planning.batch_sizes import BatchSizes, measure_batches
-from diskhop.planning.costs import predict_packed_ahead, simulate
-from diskhop.planning.epoch_cost import Case, Machine
 from diskhop.planning.in_flight import FEW_ON_THEIR_WAY, MOST_ON_THEIR_WAY
 from diskhop.planning.options import Option, Ranking, rank
 from diskhop.planning.short_trace import ListsRead, ShortTrace, measure_lists, sample_short_trace
 from diskhop.planning.store_plan import divides_memory, plan_store
 from diskhop.planning.workload import Workload, device_model, require_served, why_not
+from diskhop.plans import Plan, Prediction
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE
 from diskhop.sampling.cached_topology import count_neighbors, list_bytes
+from diskhop.stores.costs import Case, Machine
+from diskhop.stores.misses import predict_packed_ahead, simulate
+from diskhop.stores.stores import STORES
+from diskhop.system.memory import default_threads, free_memory_bytes
 
 PACKED, AHEAD = "packed", "packed ahead"
 # With fewer epochs, nobody gets back what waiting for the first batch costs.

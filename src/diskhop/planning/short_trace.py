@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine
+from diskhop.batches.record import describe_batch
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
-from diskhop.io.memory import buffer_bytes
 from diskhop.planning.batch_sizes import BatchSizes
 from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeIds, SampledBatch
-from diskhop.sampled_record import describe_batch
 from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.cached_topology import (
     CachedTopology,
@@ -30,6 +29,7 @@ from diskhop.sampling.cached_topology import (
 )
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.sampling.topology import Topology, open_topology, topology_bytes
+from diskhop.system.memory import buffer_bytes
 
 _MOST_BATCHES, _MOST_SECONDS, _LISTS_BATCHES = 96, 6.0, 2
 # Of the budget, for the trace; the rest is for lists, and for the batch that the model is measured on.

@@ -11,31 +11,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from diskhop.batch_stream import SAMPLED_AHEAD
+from diskhop.batches.trace import reader_bytes, writer_bytes
 from diskhop.budget import Budget, format_bytes
-from diskhop.config import PINNED
+from diskhop.config.options import PINNED
 from diskhop.dataset.dataset import Dataset
+from diskhop.derived.scratch import free_bytes
+from diskhop.disk.model import DeviceModel
 from diskhop.errors import ConfigError
-from diskhop.features import STORES, StoreKind
-from diskhop.features.packed.layout import Layout
-from diskhop.features.packed.packer import packing_bytes
-from diskhop.features.packed.sizes import chunk_bytes, head_bytes, own_rows, packed_batch_bytes, require_packable
-from diskhop.features.scanning import BYTES_A_ROW_TO_JOIN
-from diskhop.io.device_model import DeviceModel
 from diskhop.io.engine import DEFAULT_DEPTH, choose_engine
-from diskhop.io.memory import buffer_bytes, default_threads
-from diskhop.io.scratch import free_bytes
-from diskhop.pipeline import counts_accesses
-from diskhop.plan import Plan
+from diskhop.pipeline.pipeline import counts_accesses
+from diskhop.pipeline.stream import SAMPLED_AHEAD
+from diskhop.pipeline.superbatch import SUPERBATCHES_ON_DISK
 from diskhop.planning.batch_sizes import HEADROOM, BatchSizes, measure_batches
 from diskhop.planning.in_flight import FEW_ON_THEIR_WAY, LEAST_EXTRACTORS, MOST_ON_THEIR_WAY, BatchesInFlight
 from diskhop.planning.workload import Workload, device_model, scratch_path
+from diskhop.plans import Plan
 from diskhop.protocols import Table
 from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE
 from diskhop.sampling.cached_topology import cached_topology_bytes, list_bytes, room_for_lists
-from diskhop.sampling.superbatch import SUPERBATCHES_ON_DISK
 from diskhop.sampling.topology import topology_bytes
-from diskhop.trace import reader_bytes, writer_bytes
+from diskhop.stores.packed.layout import Layout
+from diskhop.stores.packed.packer import packing_bytes
+from diskhop.stores.packed.sizes import chunk_bytes, head_bytes, own_rows, packed_batch_bytes, require_packable
+from diskhop.stores.scanning import BYTES_A_ROW_TO_JOIN
+from diskhop.stores.stores import STORES, StoreKind
+from diskhop.system.memory import buffer_bytes, default_threads
 
 _MAX_READ_BYTES = 1 << 20
 # In eighths: enough reads on their way, small enough to be in the caches when rows are copied from there (32 MiB is a

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from diskhop.config import AUTO, PINNED, require_known
+from diskhop.config.options import AUTO, PINNED, require_known
 from diskhop.dataset.dataset import Dataset
+from diskhop.disk.model import DeviceModel
+from diskhop.disk.probe import probe, remembered_model
 from diskhop.errors import ConfigError
-from diskhop.features import STORES, StoreKind
-from diskhop.features.packed.layout import Layout
-from diskhop.features.packed.sizes import require_packable
-from diskhop.io.device_model import DeviceModel
-from diskhop.io.probe import probe, remembered_model
 from diskhop.protocols import SampledBatch
 from diskhop.sampling.accesses import SeedSet
+from diskhop.stores.packed.layout import Layout
+from diskhop.stores.packed.sizes import require_packable
+from diskhop.stores.stores import STORES, StoreKind
 
 # Below this a whole table is read in a fraction of the seconds that measuring the disk takes.
 _WORTH_MEASURING_BYTES = 256 << 20

@@ -133,7 +133,7 @@ def _map(record: RunRecord) -> tuple[list[Figure], str]:
     """A map of embeddings, where there are some and their dataset is still there; else why there is none."""
     if not record.is_embedding:
         return [], ""
-    from diskhop.training.embed_map import make_map  # brings PyTorch, which other reports do without
+    from diskhop.runs.embedding.map import make_map  # brings PyTorch, which other reports do without
 
     try:
         found = make_map(record.path, nodes=_MAP_NODES)

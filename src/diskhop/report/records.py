@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from diskhop.config import read_toml
+from diskhop.config.options import read_toml
 from diskhop.errors import ConfigError
 from diskhop.run_files import CONFIG_FILE, METRICS_FILE, PLAN_FILE, RESULT_FILE
-from diskhop.summary import describe_protocol
+from diskhop.ui.summary import describe_protocol
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,10 +22,10 @@ from diskhop._native import BufferPool, Engine, File, SharedScan, count_ids
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import TopologyFiles
 from diskhop.errors import FormatError
-from diskhop.io.memory import buffer_bytes
-from diskhop.io.stream import TRANSFER_BYTES, read_in_order
+from diskhop.io.streams import TRANSFER_BYTES, read_in_order
 from diskhop.policies.neighbor_cache import NODES_A_BLOCK, PICK_LISTS_BYTES, is_picked, pick_lists
 from diskhop.sampling.topology import Indices, check_length, index_dtype_of, open_indptr
+from diskhop.system.memory import buffer_bytes
 
 # Where reads land. Measured: four times as much makes no difference, a quarter of it leaves the device idle.
 STAGING_BYTES = 4 << 20

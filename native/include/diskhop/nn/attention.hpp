@@ -1,0 +1,89 @@
+// Attention over neighbour lists (Velickovic et al., 2018): softmax over each target's in-edges, and weighted sums of
+// rows by it, forward and backward. Nothing of the size of (edges, columns) is ever made.
+//
+// A *slot* is an edge or the self-loop that every target gets: target t has the slots indptr[t] + t .. indptr[t + 1] +
+// t, its edges in order and then the loop. An edge of the graph from a target to itself gives way to the loop: its
+// attention is 0.
+//
+// No result depends on num_threads or on the instruction set: sums are added up in the order of the slots, in float.
+// All functions throw std::invalid_argument for sizes that do not fit together and std::out_of_range for a source that
+// is outside the rows it is looked up in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "diskhop/nn/aggregate.hpp"
+
+namespace diskhop {
+
+/// Neighbour lists of the targets, which are the first of the rows that are read.
+struct NeighborLists {
+  std::span<const std::int32_t> indptr;   // targets + 1
+  std::span<const std::int32_t> sources;  // at least indptr.back()
+
+  [[nodiscard]] std::size_t num_targets() const noexcept { return indptr.size() - 1; }
+  [[nodiscard]] std::size_t num_slots() const noexcept { return num_targets() + indptr.back(); }
+};
+
+/// Dropout of attention after the softmax. probability: from 0 to 1. Which slots it drops depends on the seed, the
+/// target, the place of the slot in its list and the head.
+struct AttentionDropout {
+  double probability = 0;
+  std::uint64_t seed = 0;
+
+  /// What the attention of a kept slot is multiplied with.
+  [[nodiscard]] float scale() const noexcept {
+    return probability < 1 ? static_cast<float>(1 / (1 - probability)) : 0.0F;
+  }
+};
+
+/// Scores before the softmax are leaky_relu(source score + target score).
+struct AttentionScores {
+  Matrix<const float> of_sources;  // (rows, heads)
+  Matrix<const float> of_targets;  // (targets, heads)
+  float negative_slope = 0;
+};
+
+/// attention (slots, heads) = the softmax of the scores over each target's slots; where dropout drops a slot, its
+/// attention has the sign bit set.
+void attention(const NeighborLists& lists, const AttentionScores& scores, const AttentionDropout& dropout,
+               const Matrix<float>& attention, unsigned num_threads,
+               InstructionSet instructions = best_instruction_set());
+
+/// Gradients of the scores, where grad_attention (slots, heads) is that of the attention without its signs. Sources
+/// that no slot reads get 0. Threads share the sources.
+void attention_backward(const NeighborLists& lists, const AttentionScores& scores, const Matrix<const float>& attention,
+                        const Matrix<const float>& grad_attention, const Matrix<float>& grad_of_sources,
+                        const Matrix<float>& grad_of_targets, unsigned num_threads,
+                        InstructionSet instructions = best_instruction_set());
+
+/// A range of targets, all of them in rows of a matrix of their own.
+struct TargetRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+/// out (targets of the range, heads * dim) = for every head the sum of its slots' rows, each times attention times
+/// scale. rows: (sources, heads * dim), of which each head reads its own columns, or (sources, dim), which all read.
+/// Value: float or Bfloat16.
+template <typename Value>
+void attend(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention, float scale,
+            const Matrix<const Value>& rows, const Matrix<float>& out, unsigned num_threads,
+            InstructionSet instructions = best_instruction_set());
+
+/// The gradient of the attention (of the range's slots; others stay) where grad_out is that of attend()'s out: for
+/// slots that are kept the product of the row and the gradient times scale, for others 0.
+template <typename Value>
+void attend_backward_attention(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention,
+                               float scale, const Matrix<const Value>& rows, const Matrix<const float>& grad_out,
+                               const Matrix<float>& grad_attention, unsigned num_threads,
+                               InstructionSet instructions = best_instruction_set());
+
+/// Adds the gradient of the rows to grad_rows. Threads share the rows.
+void attend_backward_rows(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention,
+                          float scale, const Matrix<const float>& grad_out, const Matrix<float>& grad_rows,
+                          unsigned num_threads, InstructionSet instructions = best_instruction_set());
+
+}  // namespace diskhop

@@ -1,0 +1,139 @@
+// Some rows of a pass, as strips and lists come and go: which turn is next, what it makes, and what can go after it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "hops/bad_rows.hpp"
+#include "hops/cold_edges.hpp"
+#include "hops/edges_ahead.hpp"
+#include "hops/finish_rows.hpp"
+#include "hops/pass_staging.hpp"
+#include "hops/slot_ring.hpp"
+#include "hops/spanning_rows.hpp"
+
+namespace diskhop {
+
+/// What all stretches of a pass share.
+struct PassWork {
+  const ListFiles& lists;
+  const PassFormula& formula;
+  const TableColumns& out;
+  RowFormula row_formula;
+  const std::optional<ColdEdges>& cold;
+  // Added to in any order, read when all threads have ended.
+  std::atomic<std::uint64_t> written_sum = 0;
+  std::atomic<std::uint64_t> num_sources = 0;
+  BadRows bad_rows;
+  EdgesAhead edges_ahead;
+};
+
+/// Rows [first_row, end_row) and all their edges, [first_edge, end_edge). first_row is a group's first.
+struct RowRange {
+  std::uint64_t first_row = 0;
+  std::uint64_t end_row = 0;
+  std::uint64_t first_edge = 0;
+  std::uint64_t end_edge = 0;
+};
+
+/// What a thread does at a time: rows of one strip and edges of one piece.
+struct Turn {
+  std::uint64_t strip = 0;
+  std::uint64_t begin_row = 0;
+  std::uint64_t end_row = 0;  // the first and the last may have only some of their edges here
+  std::uint64_t first_edge = 0;
+  std::uint64_t end_edge = 0;
+  bool has_head = false;  // the first row began in an earlier piece
+  bool has_tail = false;  // the last row goes on in a later one
+
+  [[nodiscard]] bool has_edges() const noexcept { return end_edge > first_edge; }
+  [[nodiscard]] std::uint64_t piece() const noexcept { return first_edge / piece_edges; }
+  [[nodiscard]] bool is_within_one_row() const noexcept { return has_head && has_tail && end_row - begin_row == 1; }
+};
+
+/// Turns are handed out in the order of the files, to one thread at a time; any thread carries them out.
+class PassStretch {
+ public:
+  /// streaming: its staging is this stretch's alone. The window for cold edges is part `number` of num_parts.
+  PassStretch(const Streaming& streaming, PassWork& work, const RowRange& range, std::uint64_t number,
+              std::uint64_t num_parts);
+
+  // One thread at a time:
+  [[nodiscard]] bool is_over() const noexcept { return next_strip_ == end_strip_; }
+  /// Whether hand_out() would have to wait for nothing.
+  [[nodiscard]] bool is_ready();
+  /// The next turn, its rows and edges in memory. False when there is none, or after stop().
+  [[nodiscard]] bool hand_out(Turn& turn);
+
+  // Any thread. lane: each thread's own number.
+  void carry_out(const Turn& turn, std::uint64_t lane);
+
+  void stop() noexcept;
+  /// Waits for all writes, once all threads have ended. What was read, and waited for.
+  [[nodiscard]] StreamCounts finish();
+
+ private:
+  struct Strip {
+    StripRows rows;
+    std::uint64_t num_open = 0;  // turns, and rows that span pieces, not ended
+    bool is_handed_out = false;  // to its end
+  };
+
+  // What is read.
+  [[nodiscard]] std::uint64_t rows_of(std::uint64_t strip) const;
+  [[nodiscard]] std::uint64_t edges_of(std::uint64_t load) const;
+  [[nodiscard]] AlignedRead indptr_read(std::uint64_t strip, std::uint64_t slot) const;
+  [[nodiscard]] AlignedRead scales_read(std::uint64_t strip, std::uint64_t slot) const;
+  [[nodiscard]] AlignedRead load_read(std::uint64_t load, std::uint64_t slot) const;
+  [[nodiscard]] std::vector<Op> load_reads(std::uint64_t load, std::uint64_t slot) const;
+  [[nodiscard]] std::vector<Op> strip_reads(std::uint64_t strip, std::uint64_t slot) const;
+  [[nodiscard]] std::uint64_t num_tiles() const { return work_.row_formula.block.num_columns / tile_columns; }
+
+  // One thread at a time.
+  [[nodiscard]] bool take_rows(Turn& turn, std::uint64_t limit);
+  void begin_load(std::uint64_t load);
+  void begin_strip();
+  void check_indptr(const StripRows& rows, std::uint64_t num_rows) const;
+  void note_begun(const Turn& turn, bool is_strip_over, bool is_piece_over);
+
+  // All threads.
+  void sum_rows(const Turn& turn, float* scratch);
+  [[nodiscard]] const std::byte* indices_of(const Turn& turn) const;
+  void check_source(std::uint64_t largest, std::uint64_t num_sources, std::uint64_t first_edge, std::uint64_t end_edge);
+  void note_source(std::uint64_t largest);
+  void end(const Turn& turn);
+  [[nodiscard]] std::uint64_t loads_before(std::uint64_t piece) const;
+
+  // Under the lock.
+  void finish_spanning(std::uint64_t row, const float* sum);
+  void close_one(std::uint64_t number);
+
+  PassWork& work_;
+  const ListFiles& lists_;
+  InstructionSet instructions_;
+  ColdWindow window_;
+  PassStaging staging_;
+  std::uint64_t load_edges_;
+  std::uint64_t end_strip_;
+  std::uint64_t end_edge_;
+
+  std::uint64_t next_strip_;  // from here on: of the one thread
+  std::uint64_t next_row_;
+  std::uint64_t next_edge_;
+  std::uint64_t next_load_;  // to be looked at
+  bool is_strip_begun_ = false;
+
+  std::mutex mutex_;           // guards what follows, but for the rows of strips begun
+  std::vector<Strip> strips_;  // by slot
+  std::vector<std::uint64_t> strips_done_;
+  SpanningRows spanning_;
+  std::uint64_t next_released_;  // load
+
+  SlotRing strip_ring_;  // last: they wait for what is in flight
+  SlotRing load_ring_;
+};
+
+}  // namespace diskhop

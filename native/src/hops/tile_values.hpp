@@ -1,0 +1,68 @@
+// Values of a hop table, of any format, as floats and back: some that lie together.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "diskhop/hops/propagate.hpp"
+#include "simd/vectors.hpp"
+
+namespace diskhop {
+
+using Quad [[gnu::vector_size(16)]] = float;  // a tile's row
+
+[[gnu::always_inline]] inline Quad load_quad(const float* from) {
+  Quad quad;
+  std::memcpy(&quad, from, sizeof quad);
+  return quad;
+}
+
+[[gnu::always_inline]] inline void store_quad(float* to, const Quad& quad) { std::memcpy(to, &quad, sizeof quad); }
+
+template <typename Value>
+[[gnu::always_inline]] inline void widen_values(const std::byte* from, std::size_t count, float* to) {
+  const auto* values = reinterpret_cast<const Value*>(from);
+  for (std::size_t first = 0; first < count; first += vector_floats) {
+    const std::size_t part = std::min(count - first, vector_floats);
+    Floats floats;
+    load(values + first, part, floats);
+    store(to + first, part, floats);
+  }
+}
+
+template <typename Value>
+[[gnu::always_inline]] inline void narrow_values(const float* from, std::size_t count, std::byte* to) {
+  auto* values = reinterpret_cast<Value*>(to);
+  for (std::size_t first = 0; first < count; first += vector_floats) {
+    const std::size_t part = std::min(count - first, vector_floats);
+    Floats floats;
+    load(from + first, part, floats);
+    store(values + first, part, floats);
+  }
+}
+
+/// `to` = `count` values of a format.
+[[gnu::always_inline]] inline void widen(ValueFormat format, const std::byte* from, std::size_t count, float* to) {
+  if (format == ValueFormat::float32) {
+    std::memcpy(to, from, count * sizeof(float));
+  } else if (format == ValueFormat::float16) {
+    widen_values<Float16>(from, count, to);
+  } else {
+    widen_values<Bfloat16>(from, count, to);
+  }
+}
+
+/// `to` = `count` values in a format, rounded to nearest even.
+[[gnu::always_inline]] inline void narrow(ValueFormat format, const float* from, std::size_t count, std::byte* to) {
+  if (format == ValueFormat::float32) {
+    std::memcpy(to, from, count * sizeof(float));
+  } else if (format == ValueFormat::float16) {
+    narrow_values<Float16>(from, count, to);
+  } else {
+    narrow_values<Bfloat16>(from, count, to);
+  }
+}
+
+}  // namespace diskhop

@@ -1,0 +1,162 @@
+#include "diskhop/io/buffer.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <limits>
+#include <new>
+#include <utility>
+
+namespace diskhop {
+namespace {
+
+constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+constexpr std::size_t small_page_bytes = std::size_t{4} << 10;
+// Above this, sizes rounded up could overflow.
+constexpr std::size_t max_buffer_bytes = std::numeric_limits<std::size_t>::max() / 2;
+
+std::size_t whole_pages(std::size_t num_bytes) {
+  const std::size_t page_bytes = num_bytes <= huge_page_bytes / 2 ? small_page_bytes : huge_page_bytes;
+  return (num_bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+
+// A range of whole pages that starts at a huge one.
+std::byte* map_aligned(std::size_t num_bytes, int protection) {
+  // One page more than needed is mapped, so that an aligned range lies in it; what sticks out is given back.
+  const std::size_t mapped_bytes = num_bytes + huge_page_bytes;
+  void* mapping = ::mmap(nullptr, mapped_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) throw std::bad_alloc();
+  auto* const begin = static_cast<std::byte*>(mapping);
+  const std::size_t misalignment = reinterpret_cast<std::uintptr_t>(begin) % huge_page_bytes;
+  const std::size_t head_bytes = misalignment == 0 ? 0 : huge_page_bytes - misalignment;
+  const std::size_t tail_bytes = mapped_bytes - head_bytes - num_bytes;
+  std::byte* const aligned = begin + head_bytes;
+  if (head_bytes > 0) ::munmap(begin, head_bytes);
+  if (tail_bytes > 0) ::munmap(aligned + num_bytes, tail_bytes);
+  return aligned;
+}
+
+}  // namespace
+
+Buffer::Buffer(std::size_t num_bytes) {
+  if (num_bytes == 0) return;
+  if (num_bytes > max_buffer_bytes) throw std::bad_alloc();
+  const std::size_t usable_bytes = whole_pages(num_bytes);
+  data_ = map_aligned(usable_bytes, PROT_READ | PROT_WRITE);
+  num_bytes_ = usable_bytes;
+  ::madvise(data_, num_bytes_, MADV_HUGEPAGE);  // only advice: without huge pages it is slower, not wrong
+}
+
+void Buffer::grow(std::size_t num_bytes) {
+  if (num_bytes > max_buffer_bytes) throw std::bad_alloc();
+  const std::size_t usable_bytes = whole_pages(num_bytes);
+  if (usable_bytes <= num_bytes_) return;
+  if (data_ == nullptr) {
+    *this = Buffer(num_bytes);
+    return;
+  }
+  std::byte* const place = map_aligned(usable_bytes, PROT_NONE);
+  if (::mremap(data_, num_bytes_, usable_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED) {
+    // The place may be unmapped by now, and another thread's: it is left as it is, addresses without memory.
+    throw std::bad_alloc();
+  }
+  data_ = place;
+  num_bytes_ = usable_bytes;
+}
+
+Buffer::~Buffer() {
+  if (data_ != nullptr) ::munmap(data_, num_bytes_);
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), num_bytes_(std::exchange(other.num_bytes_, 0)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(num_bytes_, other.num_bytes_);
+  return *this;
+}
+
+BufferPool::Free::iterator BufferPool::find_fitting(std::size_t num_bytes) {
+  // Little to spare: what a caller did not ask for is missing in a budget all the same.
+  const std::size_t most_bytes = std::max(num_bytes + num_bytes / 8, whole_pages(num_bytes));
+  auto best = free_.end();
+  for (auto candidate = free_.begin(); candidate != free_.end(); ++candidate) {
+    if (candidate->num_bytes() < num_bytes || candidate->num_bytes() > most_bytes) continue;
+    if (best == free_.end() || candidate->num_bytes() < best->num_bytes()) best = candidate;
+  }
+  return best;
+}
+
+BufferPool::Free::iterator BufferPool::find_growing(std::size_t num_bytes) {
+  auto best = free_.end();
+  for (auto candidate = free_.begin(); candidate != free_.end(); ++candidate) {
+    // Less than a huge page may be made of small ones, and stays so.
+    if (candidate->num_bytes() < std::max(num_bytes / 2, huge_page_bytes) || candidate->num_bytes() > num_bytes) {
+      continue;
+    }
+    if (best == free_.end() || candidate->num_bytes() > best->num_bytes()) best = candidate;
+  }
+  return best;
+}
+
+Buffer BufferPool::take(std::size_t num_bytes) {
+  if (num_bytes == 0) return Buffer(0);
+  if (num_bytes > max_buffer_bytes) throw std::bad_alloc();
+  const std::size_t buffer_bytes = whole_pages(num_bytes);
+  Buffer buffer(0);
+  {
+    const std::lock_guard lock(mutex_);
+    free_.reserve(free_.size() + num_used_ + 1);
+    auto found = find_fitting(num_bytes);
+    if (found == free_.end()) found = find_growing(num_bytes);
+    ++num_used_;
+    if (found != free_.end()) {
+      buffer = std::move(*found);
+      free_.erase(found);
+      free_bytes_ -= buffer.num_bytes();
+    }
+    used_bytes_ += std::max(buffer.num_bytes(), buffer_bytes);
+    if (buffer.num_bytes() >= buffer_bytes) return buffer;
+  }
+  make_room();  // before more is mapped
+  try {
+    buffer.grow(num_bytes);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    --num_used_;
+    used_bytes_ -= buffer_bytes;
+    throw;
+  }
+  return buffer;
+}
+
+void BufferPool::give_back(Buffer buffer) noexcept {
+  if (buffer.num_bytes() == 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    --num_used_;
+    used_bytes_ -= buffer.num_bytes();
+    free_bytes_ += buffer.num_bytes();
+    free_.push_back(std::move(buffer));  // take() made room for it
+  }
+  make_room();
+}
+
+void BufferPool::make_room() noexcept {
+  while (true) {
+    Buffer oldest(0);  // unmapped after the lock is released: it takes a while
+    const std::lock_guard lock(mutex_);
+    if (free_.empty() || used_bytes_ + free_bytes_ <= max_bytes_) return;
+    oldest = std::move(free_.front());
+    free_.erase(free_.begin());
+    free_bytes_ -= oldest.num_bytes();
+  }
+}
+
+std::size_t BufferPool::free_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return free_bytes_;
+}
+
+}  // namespace diskhop

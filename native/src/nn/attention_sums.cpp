@@ -1,0 +1,263 @@
+#include <cmath>
+
+#include "nn/attention_lists.hpp"
+#include "simd/instruction_sets.hpp"
+#include "simd/vectors.hpp"
+
+namespace diskhop {
+namespace {
+
+// Rows asked for ahead of their turn: enough to hide the memory's latency, few enough to stay in the cache.
+constexpr std::size_t edges_ahead = 12;
+constexpr std::size_t line_bytes = 64;
+// Sums that stay in registers, in columns.
+constexpr std::size_t block_vectors = 8;
+
+/// How the columns of rows and of sums belong to heads: head h reads the `dim` columns from h * row_step on, and writes
+/// those from h * dim on.
+struct HeadColumns {
+  std::size_t num_heads = 0;
+  std::size_t dim = 0;
+  std::size_t row_step = 0;
+};
+
+template <typename Value>
+[[gnu::always_inline]] inline void prefetch_row(const Value* row, std::size_t num_columns) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(row);
+  for (std::size_t byte = 0; byte < num_columns * sizeof(Value); byte += line_bytes) __builtin_prefetch(bytes + byte);
+}
+
+/// What the three kernels know of a target: its edges, and where its slots begin.
+struct TargetList {
+  std::size_t edge;
+  std::size_t end_edge;
+  std::size_t slot;
+
+  [[gnu::always_inline]] TargetList(const NeighborLists& lists, std::size_t target)
+      : edge(lists.indptr[target]), end_edge(lists.indptr[target + 1]), slot(edge + target) {}
+};
+
+template <typename Value>
+struct SumTask {
+  const NeighborLists& lists;
+  const Matrix<const float>& attention;
+  float scale;
+  const Matrix<const Value>& rows;
+  const Matrix<float>& out;
+  std::size_t first_target;  // the one of out's first row
+  HeadColumns columns;
+
+  [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
+    const auto last_edge = static_cast<std::size_t>(lists.indptr[end]);
+    auto ahead = static_cast<std::size_t>(lists.indptr[begin]);
+    for (std::size_t target = begin; target < end; ++target) {
+      const std::size_t ready = std::min(last_edge, lists.indptr[target + 1] + edges_ahead);
+      for (; ahead < ready; ++ahead) prefetch_row(rows.data + lists.sources[ahead] * rows.stride, rows.num_columns);
+      for (std::size_t head = 0; head < columns.num_heads; ++head) sum_head(target, head);
+    }
+  }
+
+  [[gnu::always_inline]] void sum_head(std::size_t target, std::size_t head) const {
+    std::size_t column = 0;
+    const auto fits = [&](std::size_t num_vectors) { return columns.dim - column >= num_vectors * vector_floats; };
+    for (; fits(8); column += 8 * vector_floats) sum_columns<8>(target, head, column, vector_floats);
+    for (; fits(2); column += 2 * vector_floats) sum_columns<2>(target, head, column, vector_floats);
+    for (; column < columns.dim; column += vector_floats) {
+      sum_columns<1>(target, head, column, std::min(vector_floats, columns.dim - column));
+    }
+  }
+
+  template <std::size_t num_vectors>
+  [[gnu::always_inline]] void sum_columns(std::size_t target, std::size_t head, std::size_t column,
+                                          std::size_t count) const {
+    Floats sums[num_vectors] = {};
+    const TargetList list(lists, target);
+    const float* weight = attention.data + list.slot * attention.stride + head;
+    const Value* from = rows.data + head * columns.row_step + column;
+    for (std::size_t edge = list.edge; edge <= list.end_edge; ++edge, weight += attention.stride) {
+      const Value* row = from + row_of_slot(lists, target, edge, list.end_edge) * rows.stride;
+      const float factor = coefficient(*weight, scale);
+      for (std::size_t vector = 0; vector < num_vectors; ++vector) {
+        Floats values;
+        load(row + vector * vector_floats, count, values);
+        sums[vector] += values * factor;
+      }
+    }
+    float* to = out.data + (target - first_target) * out.stride + head * columns.dim + column;
+    for (std::size_t vector = 0; vector < num_vectors; ++vector)
+      store(to + vector * vector_floats, count, sums[vector]);
+  }
+};
+
+/// The sum of sixteen lanes, in one order: halves onto halves.
+[[gnu::always_inline]] inline float sum_lanes(Floats& values) {
+  values += __builtin_shufflevector(values, values, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+  values += __builtin_shufflevector(values, values, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+  values += __builtin_shufflevector(values, values, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  return values[0] + values[1];
+}
+
+template <typename Value>
+struct ProductTask {
+  const NeighborLists& lists;
+  const Matrix<const float>& attention;
+  float scale;
+  const Matrix<const Value>& rows;
+  const Matrix<const float>& grad_out;
+  const Matrix<float>& grad_attention;
+  std::size_t first_target;
+  HeadColumns columns;
+
+  [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
+    const auto last_edge = static_cast<std::size_t>(lists.indptr[end]);
+    auto ahead = static_cast<std::size_t>(lists.indptr[begin]);
+    for (std::size_t target = begin; target < end; ++target) {
+      const std::size_t ready = std::min(last_edge, lists.indptr[target + 1] + edges_ahead);
+      for (; ahead < ready; ++ahead) prefetch_row(rows.data + lists.sources[ahead] * rows.stride, rows.num_columns);
+      multiply(target);
+    }
+  }
+
+  [[gnu::always_inline]] void multiply(std::size_t target) const {
+    const TargetList list(lists, target);
+    const float* grad = grad_out.data + (target - first_target) * grad_out.stride;
+    std::size_t slot = list.slot * attention.stride;
+    for (std::size_t edge = list.edge; edge <= list.end_edge; ++edge) {
+      const Value* row = rows.data + row_of_slot(lists, target, edge, list.end_edge) * rows.stride;
+      for (std::size_t head = 0; head < columns.num_heads; ++head, ++slot) {
+        grad_attention.data[slot] = std::signbit(attention.data[slot])
+                                        ? 0.0F
+                                        : scale * product(row + head * columns.row_step, grad + head * columns.dim);
+      }
+    }
+  }
+
+  [[gnu::always_inline]] float product(const Value* row, const float* grad) const {
+    Floats sums{};
+    Floats left;
+    Floats right;
+    std::size_t column = 0;
+    for (; column + vector_floats <= columns.dim; column += vector_floats) {
+      load(row + column, vector_floats, left);
+      load(grad + column, vector_floats, right);
+      sums += left * right;
+    }
+    if (column < columns.dim) {
+      load(row + column, columns.dim - column, left);
+      load(grad + column, columns.dim - column, right);
+      sums += left * right;
+    }
+    return sum_lanes(sums);
+  }
+};
+
+struct SpreadTask {
+  const NeighborLists& lists;
+  TargetRange range;
+  const Matrix<const float>& attention;
+  float scale;
+  const Matrix<const float>& grad_out;
+  const Matrix<float>& grad_rows;
+  HeadColumns columns;
+  RowShare share;
+
+  [[gnu::always_inline]] void operator()() const {
+    const auto last_edge = static_cast<std::size_t>(lists.indptr[range.end]);
+    auto ahead = static_cast<std::size_t>(lists.indptr[range.begin]);
+    for (std::size_t target = range.begin; target < range.end; ++target) {
+      const TargetList list(lists, target);
+      const float* weights = attention.data + list.slot * attention.stride;
+      const float* grad = grad_out.data + (target - range.begin) * grad_out.stride;
+      const std::size_t ready = std::min(last_edge, list.end_edge + edges_ahead);
+      for (; ahead < ready; ++ahead) {
+        const auto row = static_cast<std::size_t>(lists.sources[ahead]);
+        if (share.owns(row)) prefetch_row(grad_rows.data + row * grad_rows.stride, grad_rows.num_columns);
+      }
+      for (std::size_t edge = list.edge; edge <= list.end_edge; ++edge, weights += attention.stride) {
+        const std::size_t row = row_of_slot(lists, target, edge, list.end_edge);
+        if (share.owns(row)) add(weights, grad, grad_rows.data + row * grad_rows.stride);
+      }
+    }
+  }
+
+  [[gnu::always_inline]] void add(const float* weights, const float* grad, float* to) const {
+    for (std::size_t head = 0; head < columns.num_heads; ++head) {
+      const float factor = coefficient(weights[head], scale);
+      for (std::size_t column = 0; column < columns.dim; column += vector_floats) {
+        const std::size_t count = std::min(vector_floats, columns.dim - column);
+        Floats sum;
+        Floats values;
+        load(to + head * columns.row_step + column, count, sum);
+        load(grad + head * columns.dim + column, count, values);
+        sum += values * factor;
+        store(to + head * columns.row_step + column, count, sum);
+      }
+    }
+  }
+};
+
+/// Checks the arguments of all three: rows of `row_columns`, sums of `sums`.
+HeadColumns check_sums(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention,
+                       std::size_t num_rows, std::size_t row_columns, const Matrix<const float>& sums) {
+  check_lists(lists, range, num_rows);
+  check_slots(lists, attention);
+  require_attention(sums.num_rows == range.end - range.begin, "sums must have a row for each target of the range");
+  const std::size_t num_heads = attention.num_columns;
+  require_attention(row_columns > 0 && sums.num_columns % num_heads == 0 &&
+                        (sums.num_columns == row_columns || sums.num_columns == row_columns * num_heads),
+                    "sums must have the columns of the rows, or as many for each head");
+  const std::size_t dim = sums.num_columns / num_heads;
+  return {.num_heads = num_heads, .dim = dim, .row_step = sums.num_columns == row_columns ? dim : 0};
+}
+
+std::size_t threads_for(const NeighborLists& lists, TargetRange range, std::size_t num_columns, unsigned num_threads) {
+  return useful_threads(num_threads, (first_slot(lists, range.end) - first_slot(lists, range.begin)) * num_columns);
+}
+
+}  // namespace
+
+template <typename Value>
+void attend(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention, float scale,
+            const Matrix<const Value>& rows, const Matrix<float>& out, unsigned num_threads,
+            InstructionSet instructions) {
+  const HeadColumns columns = check_sums(lists, range, attention, rows.num_rows, rows.num_columns, as_const(out));
+  const SumTask<Value> task{lists, attention, scale, rows, out, range.begin, columns};
+  share_targets(range, threads_for(lists, range, out.num_columns, num_threads),
+                [&](TargetRange turn) { run_with(instructions, task, turn.begin, turn.end); });
+}
+
+template <typename Value>
+void attend_backward_attention(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention,
+                               float scale, const Matrix<const Value>& rows, const Matrix<const float>& grad_out,
+                               const Matrix<float>& grad_attention, unsigned num_threads, InstructionSet instructions) {
+  const HeadColumns columns = check_sums(lists, range, attention, rows.num_rows, rows.num_columns, grad_out);
+  check_slots(lists, as_const(grad_attention));
+  require_attention(grad_attention.num_columns == attention.num_columns, "its gradient must have as many heads");
+  const ProductTask<Value> task{lists, attention, scale, rows, grad_out, grad_attention, range.begin, columns};
+  share_targets(range, threads_for(lists, range, grad_out.num_columns, num_threads),
+                [&](TargetRange turn) { run_with(instructions, task, turn.begin, turn.end); });
+}
+
+void attend_backward_rows(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention,
+                          float scale, const Matrix<const float>& grad_out, const Matrix<float>& grad_rows,
+                          unsigned num_threads, InstructionSet instructions) {
+  const HeadColumns columns = check_sums(lists, range, attention, grad_rows.num_rows, grad_rows.num_columns, grad_out);
+  const std::size_t num_shares = threads_for(lists, range, grad_out.num_columns, num_threads);
+  share_turns(num_shares, num_shares, [&](std::size_t turn, std::size_t) {
+    const SpreadTask task{lists, range, attention, scale, grad_out, grad_rows, columns, {turn, num_shares}};
+    run_with(instructions, task);
+  });
+}
+
+template void attend(const NeighborLists&, TargetRange, const Matrix<const float>&, float, const Matrix<const float>&,
+                     const Matrix<float>&, unsigned, InstructionSet);
+template void attend(const NeighborLists&, TargetRange, const Matrix<const float>&, float,
+                     const Matrix<const Bfloat16>&, const Matrix<float>&, unsigned, InstructionSet);
+template void attend_backward_attention(const NeighborLists&, TargetRange, const Matrix<const float>&, float,
+                                        const Matrix<const float>&, const Matrix<const float>&, const Matrix<float>&,
+                                        unsigned, InstructionSet);
+template void attend_backward_attention(const NeighborLists&, TargetRange, const Matrix<const float>&, float,
+                                        const Matrix<const Bfloat16>&, const Matrix<const float>&, const Matrix<float>&,
+                                        unsigned, InstructionSet);
+
+}  // namespace diskhop

@@ -1,0 +1,246 @@
+#include "diskhop/nn/linear.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <type_traits>
+
+#include "diskhop/io/buffer.hpp"
+#include "simd/instruction_sets.hpp"
+#include "nn/layer_products.hpp"
+#include "base/turns.hpp"
+#include "simd/vectors.hpp"
+
+namespace diskhop {
+namespace {
+
+// Rows of a turn: with what comes of them they stay in a core's second cache.
+constexpr std::size_t turn_rows = 256;
+// Gradients of parameters are summed up in so many parts at most, each of whole turns: whatever the threads, the same
+// sums in the same order.
+constexpr std::size_t most_parts = 32;
+constexpr std::size_t part_turns = 2;
+constexpr std::size_t line_floats = 16;
+// Columns of parameters that a thread adds up at a time.
+constexpr std::size_t turn_sums = 8192;
+
+std::size_t turns_of(std::size_t num_rows) { return (num_rows + turn_rows - 1) / turn_rows; }
+
+std::size_t parts_of(std::size_t num_rows) {
+  return std::clamp<std::size_t>((turns_of(num_rows) + part_turns - 1) / part_turns, 1, most_parts);
+}
+
+std::size_t whole_lines(std::size_t num_floats) { return (num_floats + line_floats - 1) / line_floats * line_floats; }
+
+// Parts of sums and blocks of rows: used again from call to call.
+PooledBuffer take_scratch(std::size_t num_floats) {
+  static BufferPool pool(std::size_t{64} << 20);
+  return {pool, num_floats * sizeof(float)};
+}
+
+void require(bool fits) {
+  if (!fits) throw std::invalid_argument("linear: rows, weight, bias and gradients must fit each other");
+}
+
+// to = from + bias, rounded; no bias: as it is.
+template <typename Value>
+struct Round {
+  const float* from;
+  const Value* bias;
+  std::size_t num_columns;
+  Value* to;
+
+  [[gnu::always_inline]] void operator()(std::size_t num_rows) const {
+    for (std::size_t row = 0; row < num_rows; ++row) {
+      for (std::size_t first = 0; first < num_columns; first += vector_floats) {
+        const std::size_t count = std::min(vector_floats, num_columns - first);
+        Floats sums;
+        load(from + row * num_columns + first, count, sums);
+        if (bias != nullptr) {
+          Floats biases;
+          load(bias + first, count, biases);
+          sums += biases;
+        }
+        store(to + row * num_columns + first, count, sums);
+      }
+    }
+  }
+};
+
+// sums += every row
+template <typename Value>
+struct AddRows {
+  const Value* rows;
+  std::size_t num_columns;
+  float* sums;
+
+  [[gnu::always_inline]] void operator()(std::size_t num_rows) const {
+    for (std::size_t first = 0; first < num_columns; first += vector_floats) {
+      const std::size_t count = std::min(vector_floats, num_columns - first);
+      Floats total;
+      load(sums + first, count, total);
+      for (std::size_t row = 0; row < num_rows; ++row) {
+        Floats values;
+        load(rows + row * num_columns + first, count, values);
+        total += values;
+      }
+      store(sums + first, count, total);
+    }
+  }
+};
+
+// out = the sum of parts that lie `stride` apart
+struct AddParts {
+  const float* parts;
+  std::size_t num_parts;
+  std::size_t stride;
+  float* out;
+
+  [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
+    for (std::size_t first = begin; first < end; first += vector_floats) {
+      const std::size_t count = std::min(vector_floats, end - first);
+      Floats total{};
+      for (std::size_t part = 0; part < num_parts; ++part) {
+        Floats values;
+        load(parts + part * stride + first, count, values);
+        total += values;
+      }
+      store(out + first, count, total);
+    }
+  }
+};
+
+void add_parts(const AddParts& task, std::size_t num_sums, std::size_t num_threads) {
+  share_turns((num_sums + turn_sums - 1) / turn_sums, num_threads, [&](std::size_t turn, std::size_t) {
+    run_with(best_instruction_set(), task, turn * turn_sums, std::min(num_sums, (turn + 1) * turn_sums));
+  });
+}
+
+}  // namespace
+
+std::optional<MatrixProducts> find_mkl() {
+  // Only where it is loaded already: its handle stays valid with it.
+  void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return std::nullopt;
+  const MatrixProducts found{
+      .of_floats = reinterpret_cast<Gemm<float>>(dlsym(library, "sgemm_")),
+      .of_bfloat16 = reinterpret_cast<Gemm<Bfloat16>>(dlsym(library, "gemm_bf16bf16f32_")),
+      .limit_threads = reinterpret_cast<int (*)(int)>(dlsym(library, "MKL_Set_Num_Threads_Local")),
+  };
+  dlclose(library);
+  if (found.of_floats == nullptr || found.of_bfloat16 == nullptr || found.limit_threads == nullptr) return std::nullopt;
+  return found;
+}
+
+template <typename Value>
+void linear(const MatrixProducts& products, std::span<const Value> x, std::span<const Value> weight,
+            std::span<const Value> bias, std::size_t in_dim, const std::optional<Dropout>& dropout,
+            std::span<Value> out, unsigned num_threads) {
+  require(in_dim > 0);
+  const std::size_t out_dim = weight.size() / in_dim;
+  const std::size_t num_rows = x.size() / in_dim;
+  require(x.size() == num_rows * in_dim && weight.size() == out_dim * in_dim && out.size() == num_rows * out_dim &&
+          (bias.empty() || bias.size() == out_dim));
+  if (dropout) rectify(std::span<Value>(), *dropout, 1);  // its complaint, before anything is written
+  const LayerProducts<Value> layer(products, in_dim, out_dim);
+  const std::size_t num_lanes = std::clamp<std::size_t>(num_threads, 1, std::max<std::size_t>(1, turns_of(num_rows)));
+  constexpr bool rounds = !std::is_same_v<Value, float>;
+  const std::size_t lane_floats = whole_lines(turn_rows * out_dim);
+  const PooledBuffer scratch = take_scratch(rounds ? num_lanes * lane_floats : 0);
+  share_turns(turns_of(num_rows), num_lanes, [&](std::size_t turn, std::size_t lane) {
+    const OneThread one(products);
+    const std::size_t first = turn * turn_rows;
+    const std::size_t count = std::min(turn_rows, num_rows - first);
+    const Value* rows = x.data() + first * in_dim;
+    const std::span<Value> results = out.subspan(first * out_dim, count * out_dim);
+    if constexpr (rounds) {
+      float* sums = reinterpret_cast<float*>(scratch.data()) + lane * lane_floats;
+      layer.forward(rows, weight.data(), count, 0, sums);
+      run_with(best_instruction_set(),
+               Round<Value>{sums, bias.empty() ? nullptr : bias.data(), out_dim, results.data()}, count);
+    } else {
+      for (std::size_t row = 0; row < count && !bias.empty(); ++row) {
+        std::copy(bias.begin(), bias.end(), results.data() + row * out_dim);
+      }
+      layer.forward(rows, weight.data(), count, bias.empty() ? 0.0F : 1.0F, results.data());
+    }
+    if (dropout) rectify(results, {.probability = dropout->probability, .seed = dropout->seed + first}, 1);
+  });
+}
+
+template <typename Value>
+void linear_backward(const MatrixProducts& products, std::span<const Value> grad, std::span<const Value> x,
+                     std::span<const Value> weight, std::size_t in_dim, std::span<const Value> left,
+                     const std::optional<Dropout>& dropout, std::span<Value> grad_x, std::span<float> grad_weight,
+                     std::span<float> grad_bias, unsigned num_threads) {
+  require(in_dim > 0);
+  const std::size_t out_dim = grad_bias.size();
+  const std::size_t num_rows = x.size() / in_dim;
+  require(x.size() == num_rows * in_dim && grad.size() == num_rows * out_dim &&
+          grad_weight.size() == out_dim * in_dim && (weight.empty() || weight.size() == grad_weight.size()) &&
+          grad_x.size() == (weight.empty() ? 0 : x.size()) && left.size() == (dropout ? grad.size() : 0));
+  if (dropout) rectify(std::span<Value>(), *dropout, 1);  // its complaint, before anything is written
+  const LayerProducts<Value> layer(products, in_dim, out_dim);
+  const std::size_t num_turns = turns_of(num_rows);
+  const std::size_t num_parts = parts_of(num_rows);
+  const std::size_t num_lanes = std::clamp<std::size_t>(num_threads, 1, num_parts);
+  constexpr bool rounds = !std::is_same_v<Value, float>;
+
+  // Of each part: sums of the weight, of the bias. Of each lane: gradients rectified, gradients of x not yet rounded.
+  const std::size_t weight_floats = whole_lines(grad_weight.size());
+  const std::size_t part_floats = weight_floats + whole_lines(out_dim);
+  const std::size_t rectified_floats = whole_lines(turn_rows * out_dim);
+  const std::size_t lane_floats = rectified_floats + whole_lines(rounds ? turn_rows * in_dim : 0);
+  const PooledBuffer scratch = take_scratch(num_parts * part_floats + num_lanes * lane_floats);
+  auto* parts = reinterpret_cast<float*>(scratch.data());
+  float* lanes = parts + num_parts * part_floats;
+
+  share_turns(num_parts, num_lanes, [&](std::size_t part, std::size_t lane) {
+    const OneThread one(products);
+    float* weight_sums = parts + part * part_floats;
+    float* bias_sums = weight_sums + weight_floats;
+    std::fill_n(weight_sums, part_floats, 0.0F);
+    float* of_lane = lanes + lane * lane_floats;
+    for (std::size_t turn = num_turns * part / num_parts; turn < num_turns * (part + 1) / num_parts; ++turn) {
+      const std::size_t first = turn * turn_rows;
+      const std::size_t count = std::min(turn_rows, num_rows - first);
+      std::span<const Value> grads = grad.subspan(first * out_dim, count * out_dim);
+      if (dropout) {
+        const std::span<Value> rectified(reinterpret_cast<Value*>(of_lane), grads.size());
+        rectify_backward(left.subspan(first * out_dim, grads.size()), grads, *dropout, rectified, 1);
+        grads = rectified;
+      }
+      const Value* rows = x.data() + first * in_dim;
+      layer.of_weight(grads.data(), rows, count, 1, weight_sums);
+      run_with(best_instruction_set(), AddRows<Value>{grads.data(), out_dim, bias_sums}, count);
+      if (weight.empty()) continue;
+      Value* of_x = grad_x.data() + first * in_dim;
+      if constexpr (rounds) {
+        float* sums = of_lane + rectified_floats;
+        layer.of_x(grads.data(), weight.data(), count, sums);
+        run_with(best_instruction_set(), Round<Value>{sums, nullptr, in_dim, of_x}, count);
+      } else {
+        layer.of_x(grads.data(), weight.data(), count, of_x);
+      }
+    }
+  });
+  add_parts({parts, num_parts, part_floats, grad_weight.data()}, grad_weight.size(), num_lanes);
+  add_parts({parts + weight_floats, num_parts, part_floats, grad_bias.data()}, grad_bias.size(), 1);
+}
+
+template void linear(const MatrixProducts&, std::span<const float>, std::span<const float>, std::span<const float>,
+                     std::size_t, const std::optional<Dropout>&, std::span<float>, unsigned);
+template void linear(const MatrixProducts&, std::span<const Bfloat16>, std::span<const Bfloat16>,
+                     std::span<const Bfloat16>, std::size_t, const std::optional<Dropout>&, std::span<Bfloat16>,
+                     unsigned);
+template void linear_backward(const MatrixProducts&, std::span<const float>, std::span<const float>,
+                              std::span<const float>, std::size_t, std::span<const float>,
+                              const std::optional<Dropout>&, std::span<float>, std::span<float>, std::span<float>,
+                              unsigned);
+template void linear_backward(const MatrixProducts&, std::span<const Bfloat16>, std::span<const Bfloat16>,
+                              std::span<const Bfloat16>, std::size_t, std::span<const Bfloat16>,
+                              const std::optional<Dropout>&, std::span<Bfloat16>, std::span<float>, std::span<float>,
+                              unsigned);
+
+}  // namespace diskhop

@@ -1,0 +1,339 @@
+#include "diskhop/rows/shared_scan.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <list>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rows/placed_ids.hpp"
+#include "rows/read_groups.hpp"
+#include "base/short_slices.hpp"
+#include "base/signals_blocked.hpp"
+
+namespace diskhop {
+
+/// Rows wanted, ascending by id. The thread's own until it has ended; has_left and has_ended are guarded by the mutex.
+class SharedScan::Request {
+ public:
+  Request(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::uint64_t num_rows,
+          std::byte* destination)
+      : out(destination), unplanned(ids.size()) {
+    sorted_ids.reserve(ids.size());
+    rows.reserve(ids.size());
+    if (std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>{}) == ids.end()) {
+      for (std::size_t place = 0; place < ids.size(); ++place) {
+        check_id(ids[place], num_rows);
+        add(static_cast<std::uint64_t>(ids[place]), place, to_rows);
+      }
+      return;
+    }
+    for (const auto& [id, place] : sort_by_id(ids, num_rows)) add(id, place, to_rows);
+  }
+
+  /// Whether rows ahead of the scan, in this round, are not planned yet.
+  [[nodiscard]] bool has_row_ahead() const { return unplanned > 0 && next < sorted_ids.size(); }
+  void fail(std::exception_ptr reason) {
+    if (!error) error = std::move(reason);
+    unplanned = 0;
+  }
+  void end() {
+    has_ended = true;
+    sorted_ids = {};
+    rows = {};
+  }
+
+  std::vector<std::int64_t> sorted_ids;
+  std::vector<std::uint32_t> rows;
+  std::byte* out;
+  std::size_t next = 0;
+  std::size_t unplanned;
+  std::size_t parts_in_flight = 0;
+  ScanCounts counts;
+  std::exception_ptr error;
+  bool has_left = false;
+  bool has_ended = false;
+
+ private:
+  void add(std::uint64_t id, std::uint64_t place, std::span<const std::int64_t> to_rows) {
+    const std::uint64_t to_row = to_rows.empty() ? place : static_cast<std::uint64_t>(to_rows[place]);
+    if (to_row > std::numeric_limits<std::uint32_t>::max()) {
+      throw std::length_error("rows go to one of 2^32 places, not to place " + std::to_string(to_row));
+    }
+    sorted_ids.push_back(static_cast<std::int64_t>(id));
+    rows.push_back(static_cast<std::uint32_t>(to_row));
+  }
+};
+
+/// The thread's own state: requests on their way, and groups of reads.
+class SharedScan::Sweep {
+ public:
+  explicit Sweep(SharedScan& scan)
+      : scan_(scan),
+        rule_{.layout = scan.layout_,
+              .max_gap_bytes = static_cast<std::uint64_t>(scan.options_.max_gap_bytes),
+              .alignment = scan.file_.offset_alignment(),
+              .max_read_bytes = scan.groups_.max_read_bytes},
+        staging_(scan.pool_, scan.groups_.num_groups * scan.groups_.group_bytes),
+        groups_(scan.groups_.num_groups),
+        window_(scan.engine_, Priority::demand) {}
+
+  void run() {
+    while (exchange_requests()) {
+      if (num_submitted_ - num_copied_ < groups_.size() - 1 && submit_group()) continue;
+      if (num_copied_ < num_submitted_) finish_oldest();
+    }
+  }
+
+ private:
+  /// Some rows of a request, by their places in sorted_ids, which lie within one of a group's reads.
+  struct Part {
+    Request* request;
+    std::size_t read;
+    std::size_t first;
+    std::size_t count;
+  };
+  struct Group {
+    ReadGroup reads;
+    std::vector<Part> parts;
+  };
+
+  /// Takes those in that have joined and lets those go that have ended; waits while there is nothing to do. False once
+  /// the scan is to end.
+  bool exchange_requests() {
+    std::unique_lock lock(scan_.mutex_);
+    share_seconds();
+    while (true) {
+      take_in();
+      const std::size_t num_ended = std::erase_if(active_, [&](const std::shared_ptr<Request>& request) {
+        const bool lacks_rows = request->unplanned > 0 || request->parts_in_flight > 0;
+        if (lacks_rows && scan_.is_closing_) {
+          request->fail(std::make_exception_ptr(std::runtime_error("the scan was closed before rows had arrived")));
+        }
+        if (lacks_rows && request->has_left) {
+          request->fail(std::make_exception_ptr(std::logic_error("rows were given up before they had arrived")));
+        }
+        if (request->unplanned > 0 || request->parts_in_flight > 0) return false;
+        request->end();
+        return true;
+      });
+      if (num_ended > 0) scan_.changed_.notify_all();
+      if (!active_.empty()) return true;
+      if (scan_.is_closing_) return false;
+      scan_.changed_.wait(lock);
+      since_ = std::chrono::steady_clock::now();
+    }
+  }
+
+  /// Takes those in that have joined. The mutex is held.
+  void take_in() {
+    for (const auto& request : scan_.joining_) {
+      const auto& ids = request->sorted_ids;
+      request->next = static_cast<std::size_t>(std::ranges::lower_bound(ids, position_) - ids.begin());
+    }
+    active_.splice(active_.end(), scan_.joining_);
+  }
+
+  /// False where no row is left to be planned.
+  bool submit_group() {
+    const std::size_t slot = num_submitted_ % groups_.size();
+    Group& group = groups_[slot];
+    group.reads.start(staging_.data() + slot * scan_.groups_.group_bytes, scan_.groups_);
+    group.parts.clear();
+    try {
+      fill_group(group);
+      if (group.parts.empty()) return false;
+      window_.submit(group.reads.ops());
+    } catch (...) {  // for want of memory or of threads
+      take_back(group, 0);
+      for (const auto& request : active_) request->fail(std::current_exception());
+      return false;
+    }
+    ++num_submitted_;
+    return true;
+  }
+
+  void fill_group(Group& group) {
+    const std::uint64_t table_bytes = scan_.layout_.num_rows * scan_.layout_.row_stride;
+    while (group.reads.ops().size() < scan_.groups_.most_reads && begin_round()) {
+      const std::size_t first_part = group.parts.size();
+      const Extent read = plan_read(group);
+      const std::uint64_t num_bytes = read.end - read.begin;
+      if (!group.reads.add(scan_.file_, read.begin, num_bytes, std::min(num_bytes, table_bytes - read.begin))) {
+        take_back(group, first_part);
+        return;
+      }
+      position_ = static_cast<std::int64_t>((read.end + scan_.layout_.row_stride - 1) / scan_.layout_.row_stride);
+      ReadCounts& counts = group.parts[first_part].request->counts.reads;
+      ++counts.reads;
+      counts.bytes_read += num_bytes;
+    }
+  }
+
+  /// Whether there are rows to be planned; goes back to the table's begin where none is ahead.
+  bool begin_round() {
+    if (std::ranges::any_of(active_, [](const auto& request) { return request->has_row_ahead(); })) return true;
+    position_ = 0;
+    for (const auto& request : active_) request->next = 0;
+    return std::ranges::any_of(active_, [](const auto& request) { return request->unplanned > 0; });
+  }
+
+  /// The next read, and its rows as the group's parts.
+  Extent plan_read(Group& group) {
+    const std::size_t index = group.reads.ops().size();
+    std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
+    for (const auto& request : active_) {
+      if (request->has_row_ahead()) lowest = std::min(lowest, request->sorted_ids[request->next]);
+    }
+    Extent read = rule_.blocks_of(lowest);
+    // Each request's rows take the read further until it ends for all of them.
+    for (bool has_grown = true; has_grown;) {
+      has_grown = false;
+      for (const auto& request : active_) {
+        const std::size_t first = request->next;
+        while (request->has_row_ahead()) {
+          const Extent row = rule_.blocks_of(request->sorted_ids[request->next]);
+          if (!rule_.may_take(read, row)) break;
+          read.end = std::max(read.end, row.end);
+          ++request->next;
+          --request->unplanned;
+        }
+        if (request->next == first) continue;
+        has_grown = true;
+        group.parts.push_back({request.get(), index, first, request->next - first});
+        ++request->parts_in_flight;
+      }
+    }
+    return read;
+  }
+
+  static void take_back(Group& group, std::size_t first_part) {
+    for (; group.parts.size() > first_part; group.parts.pop_back()) {
+      const Part& part = group.parts.back();
+      part.request->next -= part.count;
+      part.request->unplanned += part.count;
+      --part.request->parts_in_flight;
+    }
+  }
+
+  void finish_oldest() {
+    const Group& group = groups_[num_copied_ % groups_.size()];
+    std::exception_ptr error;
+    try {
+      window_.wait_oldest();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    // The disk goes on while these rows are copied: it may have come to an end of all that it was given.
+    {
+      const std::scoped_lock lock(scan_.mutex_);
+      take_in();
+    }
+    submit_group();
+    ++num_copied_;
+    for (const Part& part : group.parts) {
+      --part.request->parts_in_flight;
+      if (error) {
+        part.request->fail(error);
+      } else if (!part.request->error) {
+        copy_part(part, group.reads.ops()[part.read]);
+      }
+    }
+  }
+
+  void copy_part(const Part& part, const Op& op) const {
+    Request& request = *part.request;
+    const std::uint64_t row_bytes = scan_.layout_.row_bytes;
+    const std::uint64_t row_stride = scan_.layout_.row_stride;
+    const auto copy_rows = [&](std::size_t num_bytes) {
+      for (std::size_t index = part.first; index < part.first + part.count; ++index) {
+        const std::uint64_t offset = static_cast<std::uint64_t>(request.sorted_ids[index]) * row_stride;
+        std::memcpy(request.out + request.rows[index] * num_bytes, op.buffer + (offset - op.offset), num_bytes);
+      }
+    };
+    // To call for four bytes, as many times as there are neighbours, takes longer than to copy them.
+    if (row_bytes == sizeof(std::uint32_t)) {
+      copy_rows(sizeof(std::uint32_t));
+    } else {
+      copy_rows(row_bytes);
+    }
+    request.counts.reads.bytes_copied += part.count * row_bytes;
+  }
+
+  void share_seconds() {
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - since_).count();
+    for (const auto& request : active_) request->counts.seconds += seconds / static_cast<double>(active_.size());
+    since_ = now;
+  }
+
+  SharedScan& scan_;
+  CoalescingRule rule_;
+  PooledBuffer staging_;
+  std::vector<Group> groups_;
+  ReadWindow window_;
+  std::list<std::shared_ptr<Request>> active_;  // in the order in which they joined
+  std::int64_t position_ = 0;                   // rows from here on are not read yet in this round
+  std::uint64_t num_submitted_ = 0;
+  std::uint64_t num_copied_ = 0;
+  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+};
+
+SharedScan::SharedScan(Engine& engine, const File& file, TableLayout layout, ReadOptions options, BufferPool& pool)
+    : engine_(engine),
+      file_(file),
+      layout_(layout),
+      options_(options),
+      groups_(share_staging(engine, file, layout, options)),
+      pool_(pool) {
+  if (options.max_gap_bytes < 0) throw std::invalid_argument("a scan merges reads: max_gap_bytes must be at least 0");
+  auto sweep = std::make_unique<Sweep>(*this);
+  const SignalsBlocked blocked;
+  thread_ = std::thread([sweep = std::move(sweep)] {
+    ask_for_short_slices();
+    sweep->run();
+  });
+}
+
+void SharedScan::close() {
+  if (!thread_.joinable()) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    is_closing_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::shared_ptr<SharedScan::Request> SharedScan::join(std::span<const std::int64_t> ids,
+                                                      std::span<const std::int64_t> to_rows, std::byte* out) {
+  auto request = std::make_shared<Request>(ids, to_rows, layout_.num_rows, out);
+  {
+    const std::scoped_lock lock(mutex_);
+    if (is_closing_) throw std::logic_error("this scan was closed: open another");
+    joining_.push_back(request);
+  }
+  changed_.notify_all();
+  return request;
+}
+
+ScanCounts SharedScan::wait(const std::shared_ptr<Request>& request) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return request->has_ended; });
+  if (request->error) std::rethrow_exception(request->error);
+  return request->counts;
+}
+
+void SharedScan::leave(const std::shared_ptr<Request>& request) {
+  std::unique_lock lock(mutex_);
+  request->has_left = true;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return request->has_ended; });
+}
+
+}  // namespace diskhop

@@ -1,0 +1,327 @@
+// What one batch is sampled in: draws, the neighbours drawn, and their local ids.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "diskhop/sampling/sampler.hpp"
+#include "sampling/draws.hpp"
+#include "sampling/growing_array.hpp"
+#include "sampling/local_ids.hpp"
+#include "sampling/missing_neighbors.hpp"
+
+namespace diskhop {
+
+inline constexpr std::uint64_t max_batch_nodes = (std::uint64_t{1} << 31) - 1;  // local ids are int32
+// The pipeline, measured: indptr is asked for one step of lists ahead; neighbours, and then the places of their local
+// ids, so many edges ahead. Lists are drawn one by one in between: arithmetic mixed with waiting is worth a quarter
+// against drawing a whole step at once.
+inline constexpr std::size_t lists_a_step = 32;
+inline constexpr std::size_t edges_behind = 128;
+inline constexpr std::size_t edges_a_step = 16;
+inline constexpr std::size_t array_alignment = 64;
+// Of a hop that is numbered after all of it was read: room for new nodes is made for so many edges at a time.
+inline constexpr std::size_t edges_a_chunk = 4096;
+inline constexpr unsigned nodes_a_block = 16;  // of CachedTopology::blocks
+
+template <typename Lists>
+inline constexpr bool is_cached = requires(const Lists& lists) { lists.scan; };
+
+/// A list that is held: where in CachedTopology::lists it begins. Word as in NeighborList.
+template <typename Index>
+[[nodiscard]] std::uint64_t find_held_list(const CachedTopology<Index>& topology, std::uint64_t node) {
+  const std::uint64_t block = topology.blocks[node / nodes_a_block];
+  const std::int64_t* const indptr = topology.indptr.data() + node / nodes_a_block * nodes_a_block;
+  std::uint64_t place = block >> nodes_a_block;
+  // By runs of lists that are held: few, even where every other is.
+  for (std::uint64_t before = block & ((1U << node % nodes_a_block) - 1); before != 0;) {
+    const int first = std::countr_zero(before);
+    const int end = first + std::countr_one(before >> first);
+    place += static_cast<std::uint64_t>(indptr[end] - indptr[first]);
+    before = before >> end << end;
+  }
+  return place;
+}
+
+/// One batch, and the memory of the batches before it. Lists: Topology or CachedTopology. Word: see NeighborList.
+template <typename Lists, typename Word, typename LocalIds>
+class Workspace {
+  using Index = typename Lists::Id;
+
+ public:
+  Workspace(const Lists& topology, LocalIds local_ids)
+      : topology_(topology), num_nodes_(topology.indptr.size() - 1), local_ids_(std::move(local_ids)) {}
+
+  void start(std::span<const std::int64_t> seeds) {
+    if (seeds.size() > max_batch_nodes) throw std::length_error("a batch has at most 2^31 - 1 seeds");
+    local_ids_.next_batch();
+    num_expanded_ = num_edges_ = num_read_ = num_numbered_ = 0;
+    num_sampled_nodes_.clear();
+    num_sampled_edges_.clear();
+    read_counts_ = {};
+    reserve_nodes(seeds.size());
+    for (std::size_t place = 0; place < seeds.size(); ++place) {
+      const auto node = static_cast<std::uint64_t>(seeds[place]);
+      if (node >= num_nodes_) {
+        throw std::invalid_argument("seed " + std::to_string(seeds[place]) + " is not a node: the graph has " +
+                                    std::to_string(num_nodes_) + " nodes");
+      }
+      auto entry = static_cast<Word>(node);
+      local_ids_.number({&entry, 1}, node_ids_.data());
+      if (entry != place) {
+        throw std::invalid_argument("seed " + std::to_string(seeds[place]) + " is repeated: seeds must be unique");
+      }
+    }
+    list_ends_.reserve(1, 0);
+    list_ends_[0] = 0;
+    num_sampled_nodes_.push_back(static_cast<std::int64_t>(seeds.size()));
+  }
+
+  /// Expands the nodes that the hop before discovered.
+  void expand(std::uint64_t fanout, std::uint64_t hop_key) {
+    const std::size_t num_known = local_ids_.num_nodes();
+    const std::size_t first_edge = num_edges_;
+    list_ends_.reserve(num_known + 1, num_expanded_ + 1);
+    prefetch_lists(num_expanded_, std::min(num_expanded_ + lists_a_step, num_known));
+    while (num_expanded_ < num_known) {
+      const std::size_t end = std::min(num_expanded_ + lists_a_step, num_known);
+      prefetch_lists(end, std::min(end + lists_a_step, num_known));
+      expand_lists(end, fanout, hop_key);
+    }
+    if constexpr (is_cached<Lists>) {
+      read_missing(fanout, hop_key);
+    } else {
+      follow_edges(0);
+    }
+    num_sampled_nodes_.push_back(static_cast<std::int64_t>(local_ids_.num_nodes() - num_known));
+    num_sampled_edges_.push_back(static_cast<std::int64_t>(num_edges_ - first_edge));
+  }
+
+  /// Copies the batch to memory of its size.
+  [[nodiscard]] SampledBlocks finish(BufferPool& pool) {
+    const std::size_t num_nodes = local_ids_.num_nodes();
+    std::size_t num_bytes = 0;
+    const auto lay_out = [&num_bytes](std::size_t array_bytes) {
+      const std::size_t begin = num_bytes;
+      num_bytes += (array_bytes + array_alignment - 1) / array_alignment * array_alignment;
+      return begin;
+    };
+    const std::size_t nodes_begin = lay_out(num_nodes * sizeof(std::int64_t));
+    const std::size_t indptr_begin = lay_out((num_expanded_ + 1) * sizeof(std::int64_t));
+    const std::size_t positions_begin = lay_out(num_edges_ * sizeof(std::int64_t));
+    const std::size_t sources_begin = lay_out(num_edges_ * sizeof(std::int32_t));
+    SampledBlocks blocks;
+    blocks.num_sampled_nodes = num_sampled_nodes_;
+    blocks.num_sampled_edges = num_sampled_edges_;
+    blocks.read_counts = read_counts_;
+    blocks.memory = pool.take(num_bytes);
+    std::byte* const memory = blocks.memory.data();
+    blocks.node_ids = {reinterpret_cast<std::int64_t*>(memory + nodes_begin), num_nodes};
+    blocks.indptr = {reinterpret_cast<std::int64_t*>(memory + indptr_begin), num_expanded_ + 1};
+    blocks.edge_positions = {reinterpret_cast<std::int64_t*>(memory + positions_begin), num_edges_};
+    blocks.sources = {reinterpret_cast<std::int32_t*>(memory + sources_begin), num_edges_};
+    copy(node_ids_.data(), blocks.node_ids);
+    copy(list_ends_.data(), blocks.indptr);
+    copy(positions_.data(), blocks.edge_positions);
+    copy(neighbors_.data(), blocks.sources);
+    return blocks;
+  }
+
+  [[nodiscard]] std::size_t num_bytes() const {
+    return local_ids_.num_bytes() + node_ids_.num_bytes() + list_ends_.num_bytes() + positions_.num_bytes() +
+           neighbors_.num_bytes() + read_neighbors_.num_bytes() + missing_.num_bytes();
+  }
+
+ private:
+  template <typename From, typename To>
+  static void copy(const From* from, std::span<To> to) {
+    std::transform(from, from + to.size(), to.data(), [](From value) { return static_cast<To>(value); });
+  }
+
+  /// Makes room for so many edges in all.
+  void reserve_edges(std::size_t num_edges) {
+    positions_.reserve(num_edges + max_draw_overrun, num_edges_);
+    neighbors_.reserve(num_edges, is_cached<Lists> ? num_edges_ : num_read_);
+    if constexpr (is_cached<Lists>) read_neighbors_.reserve(num_edges - num_numbered_, num_read_ - num_numbered_);
+  }
+
+  /// Makes room for so many nodes more.
+  void reserve_nodes(std::size_t num_new) {
+    const std::size_t num_known = local_ids_.num_nodes();
+    const std::size_t max_nodes = std::min<std::size_t>(num_nodes_, num_known + num_new);
+    node_ids_.reserve(max_nodes + 1, num_known);  // one more than there are is written
+    local_ids_.reserve(max_nodes, node_ids_.data());
+  }
+
+  void prefetch_lists(std::size_t begin, std::size_t end) {
+    for (std::size_t local = begin; local < end; ++local) {
+      const Word node = node_ids_[local];
+      __builtin_prefetch(&topology_.indptr[node]);
+      if constexpr (is_cached<Lists>) {
+        __builtin_prefetch(&topology_.blocks[node / nodes_a_block]);
+        __builtin_prefetch(&topology_.indptr[node / nodes_a_block * nodes_a_block]);
+      }
+    }
+  }
+
+  /// Draws from the lists of the next nodes, up to `end`, and asks for the neighbours.
+  void expand_lists(std::size_t end, std::uint64_t fanout, std::uint64_t hop_key) {
+    std::array<NeighborList<Word>, lists_a_step> lists;
+    const std::size_t num_lists = end - num_expanded_;
+    const auto max_edges = static_cast<std::int64_t>(topology_.num_edges());
+    const std::int64_t* const indptr = topology_.indptr.data();
+    const auto num_seeds = static_cast<std::uint64_t>(num_sampled_nodes_.front());
+    std::uint64_t num_edges = num_edges_;
+    for (std::size_t place = 0; place < num_lists; ++place) {
+      const Word node = node_ids_[num_expanded_ + place];
+      const std::int64_t list_begin = indptr[node];
+      const std::int64_t list_end = indptr[node + 1];
+      if (list_begin < 0 || list_end < list_begin || list_end > max_edges) refuse_list(node);
+      const auto degree = static_cast<Word>(list_end - list_begin);
+      lists[place] = {node, static_cast<Word>(list_begin), degree};
+      num_edges += std::min<std::uint64_t>(fanout, degree);  // no overflow: max_batch_nodes and one list at most
+      if (num_edges > max_batch_nodes || std::min(num_nodes_, num_seeds + num_edges) > max_batch_nodes) {
+        throw std::length_error("a batch has 2^31 edges or nodes or more: make the batch or the fan-outs smaller");
+      }
+      list_ends_[num_expanded_ + place + 1] = static_cast<std::uint32_t>(num_edges);
+    }
+    reserve_edges(num_edges);
+    // What discovers nodes: a cached topology numbers the hop once all of it is there.
+    if constexpr (!is_cached<Lists>) reserve_nodes(num_edges - num_numbered_);
+    for (std::size_t place = 0; place < num_lists; ++place) {
+      const std::size_t count = std::min<std::uint64_t>(fanout, lists[place].degree);
+      if constexpr (is_cached<Lists>) {
+        find_neighbors(lists[place], fanout, hop_key, count);
+        num_edges_ += count;
+        copy_held(edges_behind);
+      } else {
+        Word* const positions = positions_.data() + num_edges_;
+        draw_list(lists[place], fanout, hop_key, positions);
+        for (std::size_t edge = 0; edge < count; ++edge) __builtin_prefetch(&topology_.indices[positions[edge]]);
+        num_edges_ += count;
+        follow_edges(edges_behind);
+      }
+    }
+    num_expanded_ = end;
+  }
+
+  /// Reads the neighbours of drawn edges and asks for the places of their local ids, then numbers neighbours read
+  /// before; both leave the last `num_behind` edges to later, which are on their way from memory.
+  void follow_edges(std::size_t num_behind) {
+    const Word* const positions = positions_.data();
+    Word* const neighbors = neighbors_.data();
+    while (num_read_ + num_behind < num_edges_) {
+      const std::size_t step_end = std::min(num_edges_ - num_behind, num_read_ + edges_a_step);
+      for (std::size_t edge = num_read_; edge < step_end; ++edge) {
+        const auto node = static_cast<std::uint64_t>(topology_.indices[positions[edge]]);
+        if (node >= num_nodes_) refuse_index(positions[edge], topology_.indices[positions[edge]]);
+        __builtin_prefetch(local_ids_.place_of(static_cast<Word>(node)), 1);
+        neighbors[edge] = static_cast<Word>(node);
+      }
+      num_read_ = step_end;
+      number_neighbors(num_read_ - std::min(num_behind, num_read_ - num_numbered_));
+    }
+    if (num_behind == 0) number_neighbors(num_read_);
+  }
+
+  /// Draws from a list that is held: until a neighbour is copied, an edge has its place among those held in its stead.
+  /// Of other lists, which are drawn from when all are known, the first place stands for all.
+  void find_neighbors(const NeighborList<Word>& list, std::uint64_t fanout, std::uint64_t hop_key, std::size_t count) {
+    Word* const places = neighbors_.data() + num_edges_;
+    if ((topology_.blocks[list.node / nodes_a_block] >> list.node % nodes_a_block & 1) == 0) {
+      missing_.add(list.node, num_edges_, count);
+      std::fill_n(places, count, Word{0});
+      return;
+    }
+    Word* const positions = positions_.data() + num_edges_;
+    draw_list(list, fanout, hop_key, positions);
+    const std::uint64_t begin = find_held_list(topology_, list.node);
+    if (begin > topology_.lists.size() || topology_.lists.size() - begin < list.degree) refuse_list(list.node);
+    for (std::size_t edge = 0; edge < count; ++edge) {
+      places[edge] = static_cast<Word>(begin + (positions[edge] - list.begin));
+      __builtin_prefetch(&topology_.lists[places[edge]]);
+    }
+  }
+
+  /// Copies neighbours that are held, but for the last `num_behind` edges', which are on their way from memory.
+  void copy_held(std::size_t num_behind) {
+    for (; num_read_ + num_behind < num_edges_; ++num_read_) {
+      read_neighbors_[num_read_ - num_numbered_] = topology_.lists[neighbors_[num_read_]];
+    }
+  }
+
+  /// Reads the neighbours of the hop that are not held, over what stands for them, then numbers all of them.
+  void read_missing(std::uint64_t fanout, std::uint64_t hop_key) {
+    copy_held(0);
+    const std::size_t hop_begin = num_numbered_;
+    const ReadCounts counts =
+        missing_.read(topology_, fanout, hop_key, hop_begin, positions_.data(), read_neighbors_.data());
+    read_counts_.reads += counts.reads;
+    read_counts_.bytes_read += counts.bytes_read;
+    read_counts_.bytes_copied += counts.bytes_copied;
+    std::size_t num_asked = hop_begin;
+    while (num_numbered_ < num_edges_) {
+      const std::size_t chunk_end = std::min(num_numbered_ + edges_a_chunk, num_edges_);
+      reserve_nodes(chunk_end - num_numbered_);
+      while (num_numbered_ < chunk_end) {
+        const std::size_t step_end = std::min(num_numbered_ + edges_a_step, chunk_end);
+        for (; num_asked < std::min(step_end + edges_behind, num_edges_); ++num_asked) {
+          set_neighbor(num_asked, read_neighbors_[num_asked - hop_begin]);
+          __builtin_prefetch(local_ids_.place_of(neighbors_[num_asked]), 1);
+        }
+        number_neighbors(step_end);
+      }
+    }
+  }
+
+  template <typename Value>
+  void set_neighbor(std::size_t edge, Value value) {
+    if (static_cast<std::uint64_t>(value) >= num_nodes_) refuse_index(positions_[edge], value);
+    neighbors_[edge] = static_cast<Word>(value);
+  }
+
+  void number_neighbors(std::size_t end) {
+    local_ids_.number({neighbors_.data() + num_numbered_, end - num_numbered_}, node_ids_.data());
+    num_numbered_ = end;
+  }
+
+  /// Out of line, as below: the loop that calls it runs for every node.
+  [[noreturn, gnu::noinline]] void refuse_list(Word node) const {
+    throw std::out_of_range("topology is damaged: the list of node " + std::to_string(node) + " is [" +
+                            std::to_string(topology_.indptr[node]) + ", " + std::to_string(topology_.indptr[node + 1]) +
+                            ") of " + std::to_string(topology_.num_edges()) + " edges");
+  }
+
+  template <typename Value>
+  [[noreturn, gnu::noinline]] void refuse_index(Word position, Value value) const {
+    throw std::out_of_range("topology is damaged: indices[" + std::to_string(position) + "] is " +
+                            std::to_string(value) + ", the graph has " + std::to_string(num_nodes_) + " nodes");
+  }
+
+  const Lists& topology_;
+  std::uint64_t num_nodes_;
+  LocalIds local_ids_;
+  GrowingArray<Word> node_ids_;
+  GrowingArray<std::uint32_t> list_ends_;  // of node i: list_ends_[i + 1]
+  GrowingArray<Word> positions_;
+  GrowingArray<Word> neighbors_;        // node ids up to num_read_, of which local ids up to num_numbered_
+  GrowingArray<Index> read_neighbors_;  // of a cached topology: the hop's
+  MissingNeighbors<Index, Word> missing_;
+  std::size_t num_expanded_ = 0;
+  std::size_t num_edges_ = 0;
+  std::size_t num_read_ = 0;
+  std::size_t num_numbered_ = 0;
+  std::vector<std::int64_t> num_sampled_nodes_;
+  std::vector<std::int64_t> num_sampled_edges_;
+  ReadCounts read_counts_;
+};
+
+}  // namespace diskhop

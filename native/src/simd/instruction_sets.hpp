@@ -1,0 +1,69 @@
+// One source for every instruction set: a task is inlined into a function for each, and the best is called.
+#pragma once
+
+#include <cstddef>
+
+#include "diskhop/nn/aggregate.hpp"
+
+namespace diskhop {
+
+/// Calls task(arguments...), compiled for `instructions`. Its operator() and what that calls must be always_inline.
+template <typename Task, typename... Arguments>
+struct Compiled {
+  static void portable(const Task& task, Arguments... arguments) { task(arguments...); }
+#if defined(__x86_64__)
+  [[gnu::target("avx2")]] static void avx2(const Task& task, Arguments... arguments) { task(arguments...); }
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] static void avx512(const Task& task, Arguments... arguments) {
+    task(arguments...);
+  }
+#endif
+};
+
+template <typename Task, typename... Arguments>
+void run_with(InstructionSet instructions, const Task& task, Arguments... arguments) {
+  using Versions = Compiled<Task, Arguments...>;
+#if defined(__x86_64__)
+  if (instructions == InstructionSet::avx512) return Versions::avx512(task, arguments...);
+  if (instructions == InstructionSet::avx2) return Versions::avx2(task, arguments...);
+#endif
+  static_cast<void>(instructions);
+  Versions::portable(task, arguments...);
+}
+
+/// Instruction sets as types. lanes: floats in a register. run(): run_with() for tasks that are made for these lanes.
+struct PortableSet {
+  static constexpr std::size_t lanes = 4;
+  template <typename Task, typename... Arguments>
+  static void run(const Task& task, Arguments... arguments) {
+    Compiled<Task, Arguments...>::portable(task, arguments...);
+  }
+};
+#if defined(__x86_64__)
+struct Avx2Set {
+  static constexpr std::size_t lanes = 8;
+  template <typename Task, typename... Arguments>
+  static void run(const Task& task, Arguments... arguments) {
+    Compiled<Task, Arguments...>::avx2(task, arguments...);
+  }
+};
+struct Avx512Set {
+  static constexpr std::size_t lanes = 16;
+  template <typename Task, typename... Arguments>
+  static void run(const Task& task, Arguments... arguments) {
+    Compiled<Task, Arguments...>::avx512(task, arguments...);
+  }
+};
+#endif
+
+/// Calls visit with one of these.
+template <typename Visit>
+void with_instructions(InstructionSet instructions, const Visit& visit) {
+#if defined(__x86_64__)
+  if (instructions == InstructionSet::avx512) return visit(Avx512Set());
+  if (instructions == InstructionSet::avx2) return visit(Avx2Set());
+#endif
+  static_cast<void>(instructions);
+  visit(PortableSet());
+}
+
+}  // namespace diskhop

@@ -1,0 +1,1 @@
+"""Configuration: options as fields with their rules, and the one place that validates them."""

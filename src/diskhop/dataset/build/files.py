@@ -1,0 +1,96 @@
+"""Files of a dataset under construction: written through the engine, hashed on the way, synced at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, Engine
+from diskhop.io.checksums import BlockHasher, FileSums
+from diskhop.dataset.manifest import CHECKSUMS_NAME, FileEntry
+from diskhop.io.atomic import Injector, destination_errors, link, sync_file
+from diskhop.io.streams import TRANSFER_BYTES, SequentialWriter
+
+# Held by DatasetFiles.
+WRITER_BYTES = 2 * TRANSFER_BYTES
+# Held by a file that is written beside another.
+SIDE_WRITER_BYTES = 2 << 20
+
+
+class DatasetFiles:
+    """Writes files below a folder and remembers their sums."""
+
+    def __init__(self, folder: Path, engine: Engine, injector: Injector | None) -> None:
+        self.folder = folder
+        self._engine = engine
+        self._injector = injector
+        self.pool = BufferPool(WRITER_BYTES)
+        self._sums: dict[str, FileSums] = {}
+
+    def write(self, relative: str, blocks: Iterable[NDArray[Any]]) -> int:
+        """Write the arrays' bytes to a new file and return their number; they are then on the disk."""
+        with self.open(relative) as file:
+            for block in blocks:
+                file.append(block)
+        return self._sums[relative].num_bytes
+
+    @contextmanager
+    def open(self, relative: str, memory_bytes: int = WRITER_BYTES) -> Iterator[DatasetFile]:
+        """A new file to append to: on the disk, and its sums known, when the context ends without an error."""
+        path = self._make_folder(relative)
+        with SequentialWriter(path, self._engine, self.pool, buffer_bytes=memory_bytes // 2) as writer:
+            file = DatasetFile(writer)
+            yield file
+            writer.finish()
+        sync_file(path, self._injector)
+        self._sums[relative] = file.sums()
+
+    def add(self, relative: str, path: Path, sums: FileSums) -> None:
+        """Take a file that is on the disk elsewhere; it keeps the name that it has, where the file system can do so."""
+        destination = self._make_folder(relative)
+        link(path, destination, self._injector)
+        self._sums[relative] = sums
+
+    def write_checksums(self) -> FileEntry:
+        """Write the block sums of all files so far: uint64 each, files in the order of their paths."""
+        self.write(CHECKSUMS_NAME, [self._sums[path].blocks for path in sorted(self._sums)])
+        return _entry(self._sums.pop(CHECKSUMS_NAME))
+
+    def entries(self) -> dict[str, FileEntry]:
+        """What the manifest says of the files so far."""
+        return {path: _entry(self._sums[path]) for path in sorted(self._sums)}
+
+    def _make_folder(self, relative: str) -> Path:
+        path = self.folder / relative
+        with destination_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+class DatasetFile:
+    """A file that grows."""
+
+    def __init__(self, writer: SequentialWriter) -> None:
+        self._writer = writer
+        self._hasher = BlockHasher()
+        self.num_bytes = 0
+
+    def append(self, block: NDArray[Any]) -> None:
+        """Add an array's bytes."""
+        content = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
+        self._hasher.update(content)
+        self._writer.append(content)
+        self.num_bytes += len(content)
+
+    def sums(self) -> FileSums:
+        """Of all that was added; nothing is added after it."""
+        return self._hasher.finish()
+
+
+def _entry(sums: FileSums) -> FileEntry:
+    return FileEntry(num_bytes=sums.num_bytes, xxh3_64=f"{sums.digest:016x}")

@@ -1,0 +1,1 @@
+"""In-neighbour lists from pairs of any number: sorting in memory and on disk, hot order."""

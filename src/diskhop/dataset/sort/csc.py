@@ -1,0 +1,80 @@
+"""From edge pairs to in-neighbour lists (CSC), in memory where they fit, else by way of the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from diskhop._native import EdgeTable, SortedEdges
+from diskhop.dataset.edges import EdgeSource, highest_ids
+from diskhop.dataset.sort.external_sort import EdgeSample, ExternalSort, Sorting, sample_bytes, shape_of_sample
+from diskhop.dataset.sort.keys import EdgeShape, add_edges
+from diskhop.dataset.sort.lists import ListBlock, list_blocks
+from diskhop.dataset.sort.plan import bytes_in_memory
+from diskhop.errors import SourceError
+from diskhop.runtime.blocks import map_in_order, threads_that_fit
+from diskhop.runtime.progress import row_ranges
+
+
+@contextmanager
+def sorted_lists(edges: EdgeSource, shape: EdgeShape, sorting: Sorting) -> Iterator[Iterator[ListBlock]]:
+    """Sort edges by destination, then source, then number; the lists can be taken once, within the context.
+
+    Edges that the budget does not hold go to a stage of the work folder. Raises SourceError for the first id out of
+    range, BudgetError, DestinationError where the disk is too small.
+    """
+    if _fits_memory(shape, sorting):
+        readers = threads_that_fit(sorting.threads, _most_bytes(sorting), partial(_bytes_in_memory, shape, sorting))
+        with sorting.budget.reserve("sorting edges", _bytes_in_memory(shape, sorting, readers)):
+            table = _sort_in_memory(edges, shape, sorting, readers)
+            yield list_blocks(iter([table] if shape.num_edges else []), shape, sorting.progress)
+        return
+    sorter = ExternalSort(edges, shape, sorting)
+    sorter.spill()
+    with sorter.sort() as pieces:
+        yield list_blocks(pieces, shape, sorting.progress)
+
+
+def highest_id_to_sort(edges: EdgeSource, is_numbered: bool, origin: str, sorting: Sorting) -> int:
+    """The highest id at either end of edges that sorted_lists will be asked for; -1 where there are none.
+
+    Edges that are to go by way of the disk are brought there for it: a large source is not read twice.
+    """
+    with sorting.budget.reserve("sampling edges", sample_bytes(edges)):
+        sample = EdgeSample.of(edges)
+    shape = shape_of_sample(sample, edges.num_edges, is_numbered, origin)
+    if not _fits_memory(shape, sorting):
+        sorter = ExternalSort(edges, shape, sorting, sample)
+        del sample
+        try:
+            sorter.spill()
+            return sorter.highest_id()
+        except SourceError:
+            pass  # one that is higher than the sample shows, or no id at all: told apart when all are known
+    return max(highest_ids(edges, sorting.budget, sorting.threads, sorting.progress))
+
+
+def _fits_memory(shape: EdgeShape, sorting: Sorting) -> bool:
+    return shape.num_edges == 0 or _bytes_in_memory(shape, sorting, 1) <= _most_bytes(sorting)
+
+
+def _most_bytes(sorting: Sorting) -> int:
+    return min(sorting.budget.available_bytes, sorting.limits.in_memory_bytes)
+
+
+def _bytes_in_memory(shape: EdgeShape, sorting: Sorting, readers: int) -> int:
+    return bytes_in_memory(shape.num_edges, shape.layout().key_bytes, readers, sorting.limits)
+
+
+def _sort_in_memory(edges: EdgeSource, shape: EdgeShape, sorting: Sorting, readers: int) -> SortedEdges:
+    table = EdgeTable(shape.layout(), shape.num_edges)
+
+    def read_block(block: tuple[int, int]) -> int:
+        start, stop = block
+        add_edges(table, shape, start, *edges.read(start, stop - start))
+        return stop
+
+    for done in map_in_order(read_block, row_ranges(shape.num_edges, sorting.limits.read_edges), readers):
+        sorting.progress("reading edges", done, shape.num_edges)
+    return table.sort(sorting.threads)

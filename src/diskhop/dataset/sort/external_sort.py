@@ -1,0 +1,283 @@
+"""Sorting edges by way of the disk: sample, cut, spill, then read the buckets back and sort them one after another.
+
+The core does the work (csc.hpp has the words); here is the order of things. Spills are a stage of the destination's
+work folder. What is sorted goes straight to who writes it, and is sorted again after a crash: that is the smaller half.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, EdgeSpill, KeyRange, SortedEdges, SpilledEdges
+from diskhop.budget import Budget
+from diskhop.dataset.edges import EdgeSource
+from diskhop.dataset.manifest import MOST_COUNT
+from diskhop.dataset.sort.keys import EdgeShape, spill_edges
+from diskhop.dataset.sort.plan import (
+    SPARE_BLOCKS,
+    WINDOW_BLOCKS,
+    Crew,
+    Cut,
+    SortLimits,
+    plan_crew,
+    plan_cut,
+    smallest_sort_bytes,
+)
+from diskhop.errors import BudgetError
+from diskhop.io.atomic import remove_tree, require_free_space, write_file
+from diskhop.runtime.blocks import map_in_order
+from diskhop.runtime.progress import Progress, row_ranges
+from diskhop.runtime.tasks import Tools, WorkFolder, run_tasks
+
+# Part of what is on the disk: a change of it makes earlier work useless.
+_WORK_FORMAT = 4
+_CUT_NAME = ".cut"
+_SAMPLED_PLACES = 1024
+_SAMPLED_EDGES_A_PLACE = 128
+_SAMPLE_BYTES_AN_EDGE = 64
+_SAMPLING_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorting:
+    """What edges are sorted with, and the stage of the work folder for those that memory does not hold."""
+
+    work: WorkFolder
+    stage: str
+    budget: Budget
+    threads: int
+    tools: Tools
+    progress: Progress
+    limits: SortLimits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EdgeSample:
+    """Sources, destinations and numbers of some edges: runs of them at evenly spread places."""
+
+    sources: NDArray[Any]
+    destinations: NDArray[Any]
+    numbers: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, edges: EdgeSource) -> EdgeSample:
+        """Reads few edges, whatever their number."""
+        num_places = min(_SAMPLED_PLACES, edges.num_edges)
+        places = [number * edges.num_edges // num_places for number in range(num_places)]
+        if not places:
+            return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        with ThreadPoolExecutor(_SAMPLING_THREADS) as readers:
+            runs = readers.map(partial(_copied_run, edges), places, [*places[1:], edges.num_edges])
+            return cls(*(np.concatenate(column) for column in zip(*runs, strict=True)))
+
+
+class ExternalSort:
+    """The stage of a work folder that holds the spills. sample: of these edges, where one was taken already."""
+
+    def __init__(self, edges: EdgeSource, shape: EdgeShape, sorting: Sorting, sample: EdgeSample | None = None) -> None:
+        self._edges = edges
+        self._shape = shape
+        self._sorting = sorting
+        self._budget, self._tools, self._limits = sorting.budget, sorting.tools, sorting.limits
+        layout = shape.layout()
+        self._key_bytes = layout.key_bytes
+        # Counts that are found do not change what is on the disk: only the bits that ids have.
+        counts = None if shape.counts_are_found else (shape.num_sources, shape.num_destinations)
+        bits = (layout.source_bits, layout.destination_bits, layout.number_bits)
+        told = {"counts": counts, "bits": bits, "edges": shape.num_edges, "source": edges.identity}
+        key = json.dumps({**told, "format": _WORK_FORMAT}, indent=1)
+        work, stage = sorting.work, sorting.stage
+        # Too small a budget is refused before anything is written.
+        wanted = self._plan_cut()
+        crew = self._plan_crew(wanted)
+        self._folder = work.stage(stage, key)
+        kept = self._read_cut()
+        if kept is not None:
+            self._cut, self._starts = kept
+            try:
+                self._crew = self._plan_crew(self._cut)
+            except BudgetError:  # begun with more memory than there is now
+                remove_tree(self._folder, self._tools.injector)
+                self._folder = work.stage(stage, key)
+            else:
+                return
+        self._cut, self._crew = wanted, crew
+        with self._budget.reserve("sampling edges", sample_bytes(edges)):
+            self._starts = _starts_of(sample or EdgeSample.of(edges), shape, wanted.num_buckets)
+        content = json.dumps({"cut": asdict(self._cut), "starts": self._starts}).encode()
+        write_file(self._folder / _CUT_NAME, content, self._tools.injector)
+
+    def spill(self) -> None:
+        """Bring to the disk what is not there yet. Raises SourceError for the first id out of range."""
+        starts = self._bucket_starts()
+        spills = [
+            _SpillTask(path.name, self._edges, self._shape, start, stop, starts, self._cut, self._limits)
+            for path, (start, stop) in zip(self._spill_paths(), self._spilled_edges(), strict=True)
+        ]
+        if not all((self._folder / spill.name).exists() for spill in spills):
+            self._require_space()
+        with self._budget.reserve("spilling edges", self._crew.spill_bytes):
+            run_tasks(
+                spills,
+                self._folder,
+                self._tools,
+                threads=self._crew.spill_threads,
+                pool_bytes=self._crew.spill_bytes,
+                progress=partial(self._sorting.progress, "spilling edges"),
+            )
+
+    def highest_id(self) -> int:
+        """At either end of any edge; counts are found by it."""
+        return max(int(_highest_path(path).read_bytes()) for path in self._spill_paths())
+
+    @contextmanager
+    def sort(self) -> Iterator[Iterator[SortedEdges]]:
+        """All edges in order, in pieces: one is with the caller while the next are read and sorted."""
+        with self._budget.reserve("sorting edges", self._crew.sort_bytes):
+            spilled = SpilledEdges(
+                self._tools.engine,
+                BufferPool(self._crew.sort_bytes),
+                self._shape.layout(),
+                [str(path) for path in self._spill_paths()],
+                self._bucket_starts(),
+                WINDOW_BLOCKS,
+            )
+            with closing(map_in_order(spilled.sort, self._ranges(spilled), self._crew.sort_threads)) as pieces:
+                yield pieces
+
+    def _ranges(self, spilled: SpilledEdges) -> Iterator[KeyRange]:
+        for bucket in range(len(self._starts)):
+            yield from spilled.cut(bucket, self._crew.sorted_keys)
+
+    def _spilled_edges(self) -> list[tuple[int, int]]:
+        return list(row_ranges(self._shape.num_edges, self._cut.spill_edges))
+
+    def _spill_paths(self) -> list[Path]:
+        return [self._folder / f"spill-{number:05}" for number in range(len(self._spilled_edges()))]
+
+    def _bucket_starts(self) -> NDArray[np.uint64]:
+        return np.array([(start >> 64, start & (2**64 - 1)) for start in self._starts], np.uint64)
+
+    def _plan_cut(self) -> Cut:
+        return plan_cut(
+            self._shape.num_edges, self._key_bytes, self._budget.available_bytes, self._sorting.threads, self._limits
+        )
+
+    def _plan_crew(self, cut: Cut) -> Crew:
+        try:
+            return plan_crew(
+                cut,
+                self._shape.num_edges,
+                self._key_bytes,
+                self._budget.available_bytes,
+                self._sorting.threads,
+                self._limits,
+            )
+        except BudgetError:
+            smallest_bytes = smallest_sort_bytes(self._shape.num_edges, self._key_bytes, self._limits)
+            self._budget.require({"sorting edges": smallest_bytes})
+            raise
+
+    def _read_cut(self) -> tuple[Cut, list[int]] | None:
+        path = self._folder / _CUT_NAME
+        if not path.exists():
+            return None
+        content = json.loads(path.read_bytes())
+        return Cut(**content["cut"]), content["starts"]
+
+    def _require_space(self) -> None:
+        """For spills, and what is made of them."""
+        layout = self._shape.layout()
+        ends = [*self._starts[1:], 1 << (layout.source_bits + layout.destination_bits + layout.number_bits)]
+        widest = max((end - 1 - start).bit_length() for start, end in zip(self._starts, ends, strict=True))
+        spilled_bytes = self._shape.num_edges * -(-widest // 8)
+        kept_bytes = sum(path.stat().st_size for path in self._folder.iterdir())
+        require_free_space(self._folder, spilled_bytes + self._shape.list_bytes - kept_bytes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SpillTask:
+    """Reads a run of the edges, checks and partitions them."""
+
+    name: str
+    edges: EdgeSource
+    shape: EdgeShape
+    first_edge: int
+    end_edge: int
+    starts: NDArray[np.uint64]
+    cut: Cut
+    limits: SortLimits
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See Task."""
+        spill = EdgeSpill(
+            tools.engine,
+            tools.pool,
+            str(path),
+            self.shape.layout(),
+            self.starts,
+            self.cut.block_bytes,
+            SPARE_BLOCKS,
+        )
+        highest = spill_edges(spill, self.edges, self.shape, self.first_edge, self.end_edge, self.limits.read_edges)
+        spill.finish()
+        if self.shape.counts_are_found:  # on the disk before the spill has its name
+            write_file(_highest_path(path.with_name(self.name)), b"%d" % highest, tools.injector)
+
+
+def shape_of_sample(sample: EdgeSample, num_edges: int, is_numbered: bool, origin: str) -> EdgeShape:
+    """Counts of nodes by the bits that a sample's ids have: those of all edges, unless very few ids are that high."""
+    highest = max(int(sample.sources.max(initial=0)), int(sample.destinations.max(initial=0)))
+    highest = min(highest, MOST_COUNT - 1)
+    # Indices change their dtype at 2^32, not above it.
+    most = 2**32 - 1 if highest.bit_length() == 32 else 1 << highest.bit_length()
+    return EdgeShape(
+        num_sources=most,
+        num_destinations=most,
+        num_edges=num_edges,
+        is_numbered=is_numbered,
+        origin=origin,
+        counts_are_found=True,
+    )
+
+
+def _highest_path(spill: Path) -> Path:
+    return spill.with_name(f".{spill.name}.highest")
+
+
+def _starts_of(sample: EdgeSample, shape: EdgeShape, num_buckets: int) -> list[int]:
+    """Keys that cut the edges into about equal shares, by a sample."""
+    sources, destinations, numbers = sample.sources, sample.destinations, sample.numbers
+    # What is out of range is refused when it is spilled.
+    is_good = (sources >= 0) & (sources < shape.num_sources)
+    is_good &= (destinations >= 0) & (destinations < shape.num_destinations)
+    sources, destinations, numbers = sources[is_good], destinations[is_good], numbers[is_good]
+    order = np.lexsort((numbers, sources, destinations))
+    layout = shape.layout()
+    starts = {0}
+    for bucket in range(1, num_buckets if len(order) else 0):
+        edge = order[bucket * len(order) // num_buckets]
+        key = (int(destinations[edge]) << layout.source_bits) | int(sources[edge])
+        starts.add((key << layout.number_bits) | (int(numbers[edge]) if shape.is_numbered else 0))
+    return sorted(starts)
+
+
+def sample_bytes(edges: EdgeSource) -> int:
+    """What a sample takes, and sorting it."""
+    return min(edges.num_edges, _SAMPLED_PLACES * _SAMPLED_EDGES_A_PLACE) * _SAMPLE_BYTES_AN_EDGE
+
+
+def _copied_run(edges: EdgeSource, first: int, end: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+    """Sources, destinations and numbers of a few edges. Copies: a view would keep all that was read along."""
+    sources, destinations = edges.read(first, min(_SAMPLED_EDGES_A_PLACE, end - first))
+    return sources.copy(), destinations.copy(), first + np.arange(len(sources))

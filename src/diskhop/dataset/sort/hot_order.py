@@ -1,0 +1,174 @@
+"""Hot order: nodes renumbered by how often they are somebody's neighbour, most first, ties to the lower original id.
+
+That number is a node's out-degree: how often it is the source of an edge, parallel edges counted. A static cache is
+then a prefix of the ids, and rows that are often wanted share disk blocks. An *original id* is a node's number before.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import count_ids, invert_order, order_by_count_int64, order_by_count_uint32, renumber_ids
+from diskhop.budget import Budget, Reservation
+from diskhop.dataset.edges import EdgeSource
+from diskhop.dataset.manifest import index_dtype
+from diskhop.dataset.sort.tidy import Tidying
+from diskhop.errors import SourceError
+from diskhop.runtime.blocks import map_in_order, threads_that_fit
+from diskhop.runtime.progress import Progress, row_ranges, silent
+from diskhop.runtime.workers import Share, SharedArray
+
+ORDERS = ("input", "hot")
+_EDGES_A_BLOCK = 1 << 18
+# Two ids of up to 8 bytes as they are read, and as the core takes them; numbers of edges twice.
+_BYTES_AN_EDGE = 48
+_NAME = "hot order"
+
+
+class HotOrder:
+    """new_ids[original id] for every node, uint32 or int64; a context that gives its reservation back."""
+
+    def __init__(self, new_ids: NDArray[Any], reservation: Reservation) -> None:
+        self.new_ids = new_ids
+        self._reservation = reservation
+
+    def original_ids(self) -> NDArray[Any]:
+        """The original id of every node, in the new order: as many bytes again, which the caller reserves."""
+        return invert_order(self.new_ids)
+
+    def __enter__(self) -> HotOrder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del self.new_ids
+        self._reservation.release()
+
+
+def hot_order_bytes(num_nodes: int, num_edges: int, threads: int) -> int:
+    """The most that find_hot_order holds at once: 12 bytes a node where ids and counts fit 32 bits, and its blocks."""
+    id_bytes = np.dtype(index_dtype(num_nodes)).itemsize
+    count_bytes = np.dtype(_count_dtype(num_edges)).itemsize
+    edges_at_once = min(num_edges, (threads + 1) * _EDGES_A_BLOCK)
+    return (count_bytes + 2 * id_bytes) * num_nodes + edges_at_once * _BYTES_AN_EDGE
+
+
+def find_hot_order(
+    edges: EdgeSource,
+    num_nodes: int,
+    *,
+    budget: Budget,
+    threads: int,
+    origin: str,
+    tidying: Tidying | None = None,
+    progress: Progress = silent,
+) -> HotOrder:
+    """Read all edges once, and rank the nodes. The result stays reserved, 4 or 8 bytes a node, until it is left.
+
+    Loops that tidying leaves out are not counted; duplicates always are. Threads for which the budget has no room are
+    not used.
+
+    Raises BudgetError, before anything is read, with the smallest budget that would do; SourceError, naming `origin`,
+    for an edge whose source is no node.
+    """
+    needed_bytes = partial(hot_order_bytes, num_nodes, edges.num_edges)
+    threads = threads_that_fit(threads, budget.available_bytes, needed_bytes)
+    with budget.reserve(_NAME, needed_bytes(threads)):
+        counts = np.zeros(num_nodes, _count_dtype(edges.num_edges))
+
+        def count_block(block: tuple[int, int]) -> int:
+            sources, destinations = edges.read(block[0], block[1] - block[0])
+            counted = None if tidying is None else _counted_edges(sources, destinations, block[0], tidying)
+            if counted is not None:
+                sources = sources[counted]
+            bad = count_ids(native_ids(sources), counts)
+            if bad < len(sources):
+                number = block[0] + (bad if counted is None else int(counted[bad]))
+                raise _no_node("source", number, sources[bad], num_nodes, origin)
+            return block[1]
+
+        for done in map_in_order(count_block, row_ranges(edges.num_edges, _EDGES_A_BLOCK), threads):
+            progress("counting neighbours", done, edges.num_edges)
+        fits_32_bits = index_dtype(num_nodes) == "uint32"
+        new_ids = invert_order(order_by_count_uint32(counts) if fits_32_bits else order_by_count_int64(counts))
+    return HotOrder(new_ids, budget.reserve(_NAME, new_ids.nbytes))
+
+
+class RenumberedEdges:
+    """Edges whose ids have become others: those of `new_ids`, by the ids that they had.
+
+    is_shared: workers may have new_ids too, which takes as much memory again, once for all of them.
+    """
+
+    def __init__(self, edges: EdgeSource, new_ids: NDArray[Any], origin: str, *, is_shared: bool = False) -> None:
+        self._edges = edges
+        self._new_ids = new_ids
+        self._origin = origin
+        self._is_shared = is_shared
+
+    @property
+    def num_edges(self) -> int:
+        """See EdgeSource."""
+        return self._edges.num_edges
+
+    @property
+    def identity(self) -> str:
+        """See EdgeSource. The order is a function of the edges, so that it needs no mark of its own."""
+        return f"{self._edges.identity}, in hot order"
+
+    def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """See EdgeSource."""
+        sources, destinations = self._edges.read(first, count)
+        return self._renumbered("source", first, sources), self._renumbered("destination", first, destinations)
+
+    def for_workers(self, share: Share) -> partial[RenumberedEdges]:
+        """See Workers."""
+        if not self._is_shared:
+            raise TypeError("there is no memory to share new ids")
+        return partial(_renumbered_by_shared, self._edges, SharedArray(self._new_ids), self._origin)
+
+    def _renumbered(self, end: str, first: int, ids: NDArray[Any]) -> NDArray[Any]:
+        renumbered = np.empty(len(ids), self._new_ids.dtype)
+        bad = renumber_ids(native_ids(ids), self._new_ids, renumbered)
+        if bad < len(ids):
+            raise _no_node(end, first + bad, ids[bad], len(self._new_ids), self._origin)
+        return renumbered
+
+
+def _renumbered_by_shared(edges: EdgeSource, new_ids: SharedArray, origin: str) -> RenumberedEdges:
+    return RenumberedEdges(edges, new_ids.array, origin)
+
+
+def native_ids(ids: NDArray[Any]) -> NDArray[Any]:
+    """Integers as the core takes them, uint32 or int64; what fits neither becomes an id that no node has."""
+    wanted = ids.dtype if ids.dtype == np.uint32 else np.dtype(np.int64)
+    return np.ascontiguousarray(ids, dtype=wanted)
+
+
+def _counted_edges(
+    sources: NDArray[Any], destinations: NDArray[Any], first: int, tidying: Tidying
+) -> NDArray[np.int64] | None:
+    """Which of edges first, first + 1, ... are no loops that are left out; None: all of them."""
+    if not (tidying.drop_loops or tidying.both_ways):
+        return None
+    is_left_out = sources == destinations
+    if not tidying.drop_loops:  # of a loop both ways, which UndirectedEdges puts side by side, one stays
+        is_left_out &= (first + np.arange(len(sources))) % 2 == 1
+    return np.flatnonzero(~is_left_out)
+
+
+def _count_dtype(num_edges: int) -> str:
+    return "uint32" if num_edges < 2**32 else "int64"
+
+
+def _no_node(end: str, edge: int, value: int, num_nodes: int, origin: str) -> SourceError:
+    return SourceError(
+        f"{origin}: edge {edge} has {end} {value}, but nodes are numbered 0 to {num_nodes - 1}; "
+        "mend the edge or give the right num_nodes"
+    )

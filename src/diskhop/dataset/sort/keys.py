@@ -1,0 +1,90 @@
+"""What the core's keys are made of, and edges on their way to it: ids checked, the next ones read ahead."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import EdgeSpill, EdgeTable, KeyLayout
+from diskhop.dataset.edges import EdgeSource
+from diskhop.errors import SourceError
+from diskhop.runtime.progress import row_ranges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeShape:
+    """What keys are made of: node counts, edge count, and whether edges keep their numbers. origin: for errors.
+
+    counts_are_found: by these edges themselves; before they are known they are what keys have bits for.
+    """
+
+    num_sources: int
+    num_destinations: int
+    num_edges: int
+    is_numbered: bool
+    origin: str
+    counts_are_found: bool = False
+
+    def layout(self) -> KeyLayout:
+        """How keys lie in memory."""
+        return KeyLayout(self.num_sources, self.num_destinations, max(1, self.num_edges) if self.is_numbered else 0)
+
+    @property
+    def index_dtype(self) -> np.dtype[Any]:
+        """Of `indices`."""
+        return np.dtype(np.uint32 if self.layout().index_bytes == 4 else np.int64)
+
+    @property
+    def list_bytes(self) -> int:
+        """What the lists take on the disk, as far as is known."""
+        edge_bytes = self.layout().index_bytes + 8 * self.is_numbered
+        indptr_bytes = 0 if self.counts_are_found else 8 * (self.num_destinations + 1)
+        return self.num_edges * edge_bytes + indptr_bytes
+
+
+def add_edges(
+    taker: EdgeSpill | EdgeTable, shape: EdgeShape, first: int, sources: NDArray[Any], destinations: NDArray[Any]
+) -> None:
+    """Bring edges number first and so on to the core. Raises SourceError for the first with an id out of range."""
+    bad = taker.add(first, _as_ids(sources), _as_ids(destinations))
+    if bad is None:
+        return
+    position, is_source = bad
+    what, ids = ("source", sources) if is_source else ("destination", destinations)
+    num_nodes = shape.num_sources if is_source else shape.num_destinations
+    raise SourceError(
+        f"{shape.origin}: edge {first + position} has {what} {ids[position]}, "
+        f"but nodes are numbered 0 to {num_nodes - 1}; mend the edge or give the right num_nodes"
+    )
+
+
+def spill_edges(
+    spill: EdgeSpill, edges: EdgeSource, shape: EdgeShape, first_edge: int, end_edge: int, read_edges: int
+) -> int:
+    """Bring edges first_edge .. end_edge to a spill; a thread of its own reads the next ones while some are taken.
+
+    Returns the highest id at either end, where counts are found by the edges; else -1.
+    """
+    highest = -1
+    blocks = [(first_edge + start, stop - start) for start, stop in row_ranges(end_edge - first_edge, read_edges)]
+    with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
+        ahead = deque(reader.submit(edges.read, *block) for block in blocks[:1])
+        for number, (first, _) in enumerate(blocks):
+            sources, destinations = ahead.popleft().result()
+            ahead.extend(reader.submit(edges.read, *block) for block in blocks[number + 1 : number + 2])
+            add_edges(spill, shape, first, sources, destinations)
+            if shape.counts_are_found:
+                highest = max(highest, int(sources.max()), int(destinations.max()))
+    return highest
+
+
+def _as_ids(ids: NDArray[Any]) -> NDArray[Any]:
+    """Integers as the core takes them: of 32 or 64 bits, in this machine's byte order."""
+    if ids.dtype.itemsize >= 4 and ids.dtype.isnative and ids.flags.aligned:
+        return ids
+    return ids.astype(np.uint64 if ids.dtype.kind == "u" else np.int64)

@@ -1,0 +1,77 @@
+"""In-neighbour lists on their way from sorted edges into files: blocks of them, from front to back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import SortedEdges
+from diskhop.dataset.sort.keys import EdgeShape
+from diskhop.runtime.progress import Progress, row_ranges
+
+# So many values of each column at most.
+BLOCK_VALUES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListBlock:
+    """Consecutive edges of the lists.
+
+    first: how many come before. starts: int64, values of indptr from `first` to `end`; each is in one block. indices:
+    sources, of the dtype that the format asks for. numbers: int64, by which the source knows the edges, if they were
+    sorted with them.
+    """
+
+    first: int
+    starts: NDArray[np.int64]
+    indices: NDArray[Any]
+    numbers: NDArray[np.int64] | None
+
+    @property
+    def end(self) -> int:
+        """How many edges there are up to the block's last."""
+        return self.first + len(self.indices)
+
+
+def list_blocks(pieces: Iterator[SortedEdges], shape: EdgeShape, progress: Progress) -> Iterator[ListBlock]:
+    """The lists of edges that come sorted in pieces. A piece is gone when the next one is asked for."""
+    first = next_node = 0
+    for piece in pieces:
+        for block in _piece_blocks(piece, shape, first, next_node):
+            yield block
+            progress("writing edges", block.end, shape.num_edges)
+        first += piece.num_edges
+        next_node = max(next_node, piece.last_destination + 1)
+        del piece
+    nothing = np.empty(0, np.int64)
+    for start, stop in row_ranges(shape.num_destinations + 1 - next_node, BLOCK_VALUES):
+        no_indices = nothing.astype(shape.index_dtype)
+        yield ListBlock(first, np.full(stop - start, first), no_indices, nothing if shape.is_numbered else None)
+
+
+def _piece_blocks(piece: SortedEdges, shape: EdgeShape, first: int, next_node: int) -> Iterator[ListBlock]:
+    """Lists up to the one that the last edge is in, which may go on in the next piece."""
+    end_node = piece.last_destination + 1
+    starts = np.empty(0, np.int64)
+    taken = 0
+    while taken < piece.num_edges:
+        if len(starts) == 0 and next_node < end_node:
+            count = min(BLOCK_VALUES, end_node - next_node)
+            starts = piece.indptr(next_node, count)
+            next_node += count
+        stop = min(taken + BLOCK_VALUES, piece.num_edges)
+        num_here = int(np.searchsorted(starts, stop))
+        here, starts = starts[:num_here], starts[num_here:]
+        if len(starts) == 0 and next_node < end_node:
+            stop = int(here[-1])  # where the next list begins is not known yet
+        yield ListBlock(
+            first + taken,
+            first + here,
+            piece.indices(taken, stop - taken),
+            piece.numbers(taken, stop - taken) if shape.is_numbered else None,
+        )
+        taken = stop

@@ -1,0 +1,196 @@
+"""Edges by the partitions of their ends: a *bucket* (i, j) has those from partition i to partition j.
+
+An edge is its source's row in partition i, its destination's in j and, where there are relations, its relation's
+number, each int32 in a *column* of its own, in memory or in a file; edges of a bucket lie together, in the order they
+came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import keyed_permutation
+from diskhop.embedding.partitions.layout import PartitionLayout
+from diskhop.errors import ReadError
+from diskhop.io.atomic import allocate, destination_errors
+from diskhop.policies.orderings import Bucket
+from diskhop.protocols import Purpose
+
+# Blocks of (places of sources, relations or None, places of destinations), in an order that is always the same.
+EdgeBlocks = Callable[[], Iterator[tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64]]]]
+
+_ITEM_BYTES = 4
+# Of a phase: rows of both ends and relations, and the order they are taken in.
+_PHASE_BYTES_AN_EDGE = 8 + 8 + _ITEM_BYTES + 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EdgeRows:
+    """Edges by the rows that their ends have in memory: int64 (edges); relations: int32, None where there are none."""
+
+    sources: NDArray[np.int64]
+    relations: NDArray[np.int32] | None
+    destinations: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def take(self, order: NDArray[np.int64]) -> EdgeRows:
+        """Those at these positions."""
+        relations = None if self.relations is None else self.relations[order]
+        return EdgeRows(self.sources[order], relations, self.destinations[order])
+
+
+class Column(Protocol):
+    """int32 values of all edges."""
+
+    def put(self, start: int, values: NDArray[np.int64]) -> None:
+        """Set those from `start` on."""
+
+    def get(self, start: int, stop: int) -> NDArray[np.int32]:
+        """Those from `start` on, before `stop`."""
+
+
+class MemoryColumn:
+    """In memory."""
+
+    def __init__(self, num_edges: int) -> None:
+        self._values = np.empty(num_edges, np.int32)
+
+    def put(self, start: int, values: NDArray[np.int64]) -> None:
+        """See Column."""
+        self._values[start : start + len(values)] = values
+
+    def get(self, start: int, stop: int) -> NDArray[np.int32]:
+        """See Column."""
+        return self._values[start:stop]
+
+
+class FileColumn:
+    """In a file, which is made anew: what is in it comes from the dataset. Raises DestinationError, ReadError."""
+
+    def __init__(self, path: Path, num_edges: int) -> None:
+        self._path = path
+        with destination_errors(path):
+            path.touch()
+            allocate(path, 0, num_edges * _ITEM_BYTES)
+
+    def put(self, start: int, values: NDArray[np.int64]) -> None:
+        """See Column."""
+        with destination_errors(self._path), self._path.open("r+b") as file:
+            file.seek(start * _ITEM_BYTES)
+            file.write(values.astype(np.int32).tobytes())
+
+    def get(self, start: int, stop: int) -> NDArray[np.int32]:
+        """See Column."""
+        values = np.fromfile(self._path, np.int32, stop - start, offset=start * _ITEM_BYTES)
+        if len(values) != stop - start:
+            raise ReadError(f"{self._path}: ended before edge {stop}; go on with --resume, which writes it anew")
+        return values
+
+
+class EdgeBuckets:
+    """All edges, bucket by bucket. folder: of columns that are files, which are made anew; None: they are in memory.
+
+    progress: is told how many of twice the edges have been read, since it reads them twice.
+    """
+
+    def __init__(
+        self,
+        layout: PartitionLayout,
+        num_edges: int,
+        has_relations: bool,
+        blocks: EdgeBlocks,
+        folder: Path | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
+        num_partitions = layout.num_partitions
+        self._num_partitions = num_partitions
+        counts = np.zeros(num_partitions**2, np.int64)
+        num_read = 0
+        for sources, _, destinations in blocks():
+            buckets = layout.locate(sources)[0] * num_partitions + layout.locate(destinations)[0]
+            counts += np.bincount(buckets, minlength=len(counts))
+            num_read += len(sources)
+            progress(num_read, 2 * num_edges)
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        assert self._starts[-1] == num_edges, "the blocks are all edges"
+
+        def column(name: str) -> Column:
+            return MemoryColumn(num_edges) if folder is None else FileColumn(folder / f"{name}.bin", num_edges)
+
+        self._sources, self._destinations = column("sources"), column("destinations")
+        self._relations = column("relations") if has_relations else None
+        filled = self._starts[:-1].copy()
+        for sources, relations, destinations in blocks():
+            self._place(layout, sources, relations, destinations, filled)
+            num_read += len(sources)
+            progress(num_read, 2 * num_edges)
+
+    def count(self, buckets: Sequence[Bucket]) -> int:
+        """Edges of these buckets."""
+        return sum(self._range(bucket)[1] - self._range(bucket)[0] for bucket in buckets)
+
+    def rows(self, buckets: Sequence[Bucket], base: Callable[[int], int]) -> EdgeRows:
+        """Edges of these buckets, one after the other; base: the row in memory that a partition begins at."""
+        num_edges = self.count(buckets)
+        sources, destinations = np.empty(num_edges, np.int64), np.empty(num_edges, np.int64)
+        relations = None if self._relations is None else np.empty(num_edges, np.int32)
+        end = 0
+        for bucket in buckets:
+            first, last = self._range(bucket)
+            start, end = end, end + last - first
+            np.add(self._sources.get(first, last), base(bucket[0]), out=sources[start:end])
+            np.add(self._destinations.get(first, last), base(bucket[1]), out=destinations[start:end])
+            if relations is not None and self._relations is not None:
+                relations[start:end] = self._relations.get(first, last)
+        return EdgeRows(sources, relations, destinations)
+
+    def _place(
+        self,
+        layout: PartitionLayout,
+        sources: NDArray[np.int64],
+        relations: NDArray[np.int64] | None,
+        destinations: NDArray[np.int64],
+        filled: NDArray[np.int64],
+    ) -> None:
+        """Put a block's edges where their buckets are filled up to."""
+        source_partitions, source_rows = layout.locate(sources)
+        destination_partitions, destination_rows = layout.locate(destinations)
+        # Numbers of up to 16 bits are sorted by counting.
+        buckets = (source_partitions * self._num_partitions + destination_partitions).astype(np.uint16)
+        order = np.argsort(buckets, kind="stable")
+        found, firsts, counts = np.unique(buckets[order], return_index=True, return_counts=True)
+        for bucket, first, count in zip(found, firsts, counts, strict=True):
+            taken = order[first : first + count]
+            start = int(filled[bucket])
+            self._sources.put(start, source_rows[taken])
+            self._destinations.put(start, destination_rows[taken])
+            if self._relations is not None and relations is not None:
+                self._relations.put(start, relations[taken])
+            filled[bucket] += count
+
+    def _range(self, bucket: Bucket) -> tuple[int, int]:
+        number = bucket[0] * self._num_partitions + bucket[1]
+        return int(self._starts[number]), int(self._starts[number + 1])
+
+
+def edges_bytes(num_edges: int, has_relations: bool) -> int:
+    """Memory of EdgeBuckets."""
+    return num_edges * _ITEM_BYTES * (3 if has_relations else 2)
+
+
+def phase_bytes(num_edges: int) -> int:
+    """Memory of EdgeRows and of their order, twice while they are shuffled."""
+    return 2 * num_edges * _PHASE_BYTES_AN_EDGE
+
+
+def shuffled(num_edges: int, seed: int, epoch: int, phase: int) -> NDArray[np.int64]:
+    """The order in which a phase of an epoch takes its edges."""
+    return keyed_permutation(num_edges, seed, Purpose.BATCH_ORDER, epoch << 32 | phase)

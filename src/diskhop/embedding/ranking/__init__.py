@@ -1,0 +1,1 @@
+"""Ranking test edges among all or sampled candidates."""

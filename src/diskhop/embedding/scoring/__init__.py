@@ -1,0 +1,1 @@
+"""Scores of edges (Dot, DistMult, ComplEx, TransE, RotatE) and the losses on them."""

@@ -1,0 +1,1 @@
+"""One step of training embeddings: negatives, scores, gradients, Adagrad."""

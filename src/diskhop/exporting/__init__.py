@@ -1,0 +1,1 @@
+"""Exporting datasets: one file for each format, and a line in EXPORTS."""

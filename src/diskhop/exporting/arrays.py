@@ -1,0 +1,110 @@
+"""Datasets as a folder of .npy files, which `diskhop import` takes: see convert/arrays for what each is."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.dataset.build.files import DatasetFiles
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.manifest import SPLIT_NAMES
+from diskhop.errors import ConfigError
+from diskhop.exporting.columns import EdgeColumns, NodeColumns, read_rows
+from diskhop.exporting.npy_files import write_names, write_npy, write_number
+from diskhop.importing.source import Workshop
+
+_PARTS = dict(zip(SPLIT_NAMES, ("train", "val", "test"), strict=True))
+
+
+def export_arrays(dataset: Dataset, files: DatasetFiles, shop: Workshop) -> None:
+    """See export_dataset. Splits are lists of ids, and masks where there are several."""
+    nodes, edges = only_types(dataset, "numpy", shop)
+    write_number(files, "num_nodes.npy", nodes.count)
+    if nodes.called is not None:
+        write_npy(files, "original_ids.npy", np.int64, (nodes.count,), nodes.called_blocks())
+    if nodes.nodes.feature_dim:
+        write_npy(files, "x.npy", nodes.feature_dtype, (nodes.count, nodes.nodes.feature_dim), nodes.features())
+    _write_labels(nodes, files)
+    _write_splits(nodes, files, shop)
+    if edges is not None:
+        ends = chain(edges.column("source"), edges.column("destination"))
+        write_npy(files, "edge_index.npy", np.int64, (2, edges.count), ends)
+        for name in ("weight", "time"):
+            if name in edges.dtypes:
+                write_npy(files, f"edge_{name}.npy", edges.dtypes[name], (edges.count,), edges.column(name))
+    _write_triples(dataset, nodes, files)
+    for what in dataset.manifest.names:
+        write_names(files, f"{what}.txt.gz", dataset.path / f"names/{what}.txt")
+
+
+def only_types(dataset: Dataset, format_name: str, shop: Workshop) -> tuple[NodeColumns, EdgeColumns | None]:
+    """The nodes and, if there are some, the edges of a graph with one type of each. Raises ConfigError for others."""
+    if len(dataset.nodes) > 1 or len(dataset.edges) > 1:
+        raise ConfigError(
+            f"{dataset.path}: has {len(dataset.nodes)} types of nodes and {len(dataset.edges)} of edges, and format "
+            f"'{format_name}' is for one of each; choose --format graphbolt"
+        )
+    (node_type,) = dataset.nodes
+    nodes = NodeColumns(dataset, node_type, shop)
+    edges = [EdgeColumns(dataset, edge_type, nodes, nodes, shop) for edge_type in dataset.edges]
+    return nodes, edges[0] if edges else None
+
+
+def _write_labels(nodes: NodeColumns, files: DatasetFiles) -> None:
+    info = nodes.nodes
+    if info.num_tasks:
+        write_npy(files, "y.npy", np.float32, (nodes.count, info.num_tasks), nodes.labels())
+    elif info.has_labels:
+        write_npy(files, "y.npy", np.int64, (nodes.count,), nodes.labels())
+        if info.num_classes:
+            write_number(files, "num_classes.npy", info.num_classes)
+
+
+def _write_splits(nodes: NodeColumns, files: DatasetFiles, shop: Workshop) -> None:
+    num_splits = nodes.nodes.num_splits
+    for part, key in _PARTS.items():
+        lengths = [nodes.split_length(part, number) for number in range(num_splits)]
+        if not any(lengths):
+            continue
+        if num_splits == 1:
+            ids = (places for places, _ in nodes.split(part, 0))
+            write_npy(files, f"{key}_idx.npy", np.int64, (lengths[0],), ids)
+        else:
+            with shop.budget.reserve("nodes of a split", nodes.count):
+                masks = (_mask(nodes, part, number) for number in range(num_splits))
+                write_npy(files, f"{key}_masks.npy", np.bool_, (num_splits, nodes.count), masks)
+
+
+def _mask(nodes: NodeColumns, part: str, number: int) -> NDArray[np.bool_]:
+    mask = np.zeros(nodes.count, np.bool_)
+    if nodes.split_length(part, number):
+        for places, _ in nodes.split(part, number):
+            mask[places] = True
+    return mask
+
+
+def _write_triples(dataset: Dataset, nodes: NodeColumns, files: DatasetFiles) -> None:
+    triples = dataset.manifest.triples
+    if triples is None:
+        return
+    write_number(files, "num_entities.npy", nodes.count)
+    write_number(files, "num_relations.npy", triples.num_relations)
+    for part, count in triples.parts.items():
+        path = dataset.path / f"triples/{part}.bin"
+        write_npy(
+            files,
+            f"{'triples' if part == 'all' else part}.npy",
+            np.int64,
+            (count, 3),
+            (_placed(block.view("<i8"), nodes, path) for block in read_rows(path, 24, count)),
+        )
+
+
+def _placed(triples: NDArray[np.int64], nodes: NodeColumns, path: Path) -> NDArray[np.int64]:
+    placed = triples.copy()
+    for column in (0, 2):
+        placed[:, column] = nodes.places(triples[:, column], path)
+    return placed

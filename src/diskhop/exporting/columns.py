@@ -1,0 +1,296 @@
+"""What nodes and edges of a dataset have, in blocks, by what users call them.
+
+A node's *place* is its rank by original id, and its *row* where it lies in the dataset; both are its id where nodes
+were not renumbered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.encoding import decode_rows, decoded_dtype
+from diskhop.dataset.files import check_length
+from diskhop.dataset.manifest import index_dtype, split_file
+from diskhop.dataset.sort.moved_rows import RowMover
+from diskhop.errors import FormatError, ReadError
+from diskhop.importing.source import Workshop
+from diskhop.runtime.progress import row_ranges, tracked
+
+_BLOCK_BYTES = 4 << 20
+EDGES_A_BLOCK = 1 << 18
+# Two ids of 8 bytes and more of each, several times over while they are looked up.
+EDGE_BLOCKS_BYTES = EDGES_A_BLOCK * 128
+# Of a renumbered node: its original id, its place, the row at a place, and what sorting takes.
+_BYTES_A_NODE = 32
+
+Blocks = Callable[[], Iterator[NDArray[np.uint8]]]
+
+
+class NodeColumns:
+    """Nodes of one type, in the order of their places. What it holds is reserved until the shop is left.
+
+    called: the original id of each place, ascending, where these are not simply the places.
+    """
+
+    def __init__(self, dataset: Dataset, node_type: str, shop: Workshop) -> None:
+        self.name = node_type
+        self.nodes = dataset.nodes[node_type]
+        self.count = self.nodes.num_nodes
+        self.called: NDArray[np.int64] | None = None
+        self._dataset = dataset
+        self._folder = dataset.path / "nodes" / node_type
+        self._shop = shop
+        self._places: NDArray[Any] | None = None
+        self._rows: RowMover | None = None
+        if dataset.manifest.node_types[node_type].original_ids:
+            shop.held.enter_context(shop.budget.reserve("original ids", _BYTES_A_NODE * self.count))
+            self._find_places()
+
+    @property
+    def feature_dtype(self) -> np.dtype[Any]:
+        """Of features()."""
+        return decoded_dtype(self.nodes.feature_dtype)
+
+    def features(self) -> Iterator[NDArray[Any]]:
+        """Values (rows, dim) in blocks; bfloat16 and int8 as float32."""
+        return tracked((block for (block,) in self.blocks(["features"])), self._shop.progress, "features", self.count)
+
+    def labels(self) -> Iterator[NDArray[Any]]:
+        """Classes int64 (rows), or tasks float32 (rows, tasks), in blocks."""
+        return (block for (block,) in self.blocks(["labels"]))
+
+    def blocks(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
+        """Features, labels or both, in blocks of as many rows of each."""
+        table = self.nodes.features()
+        widths = {
+            "features": 0 if table is None else table.row_stride,
+            "labels": 4 * self.nodes.num_tasks or 8,
+        }
+        at_once = max(1, _BLOCK_BYTES // sum(widths[name] for name in names))
+
+        def stored() -> Iterator[NDArray[np.uint8]]:
+            files = [read_rows(self._folder / f"{name}.bin", widths[name], self.count, at_once) for name in names]
+            return (np.concatenate(blocks, axis=1) for blocks in zip(*files, strict=True))
+
+        rows = stored() if self._rows is None else self._move(stored, sum(widths[name] for name in names), names)
+        for block in rows:
+            columns = np.split(block, np.cumsum([widths[name] for name in names])[:-1], axis=1)
+            yield [self._decode(name, column) for name, column in zip(names, columns, strict=True)]
+
+    def split(self, part: str, number: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Places and rows of the nodes of a part of a split, in its order, in blocks."""
+        num_splits = self.nodes.num_splits
+        path = self._dataset.path / split_file(self.name, part, number, num_splits)
+        for block in read_rows(path, 8, self.split_length(part, number)):
+            rows = block.view("<i8").reshape(-1)
+            yield self.places(rows, path), rows
+
+    def split_length(self, part: str, number: int) -> int:
+        """How many nodes a part of a split has; 0 where there is none."""
+        return self._dataset.manifest.node_types[self.name].splits[number].get(part, 0)
+
+    def places(self, rows: NDArray[Any], path: Path) -> NDArray[np.int64]:
+        """The places of nodes at some rows; path: where these are from, for errors."""
+        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.count:
+            raise damaged(path)
+        places: NDArray[np.int64] = (rows if self._places is None else self._places[rows]).astype(np.int64)
+        return places
+
+    def call(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The original ids of nodes at some places."""
+        called: NDArray[np.int64] = places if self.called is None else self.called[places]
+        return called
+
+    def called_blocks(self) -> Iterator[NDArray[np.int64]]:
+        """The original id of each place."""
+        for start, stop in row_ranges(self.count, EDGES_A_BLOCK):
+            yield self.call(np.arange(start, stop))
+
+    def _find_places(self) -> None:
+        original = self.nodes.original_ids()
+        assert original is not None, "the manifest says so"
+        row_at = None
+        ascending = original
+        if not _rises(original):
+            row_at = np.argsort(original)
+            ascending = original[row_at]
+            if not _rises(ascending):
+                raise damaged(self._folder / "original_ids.bin")
+        if self.count and (int(ascending[0]), int(ascending[-1])) != (0, self.count - 1):
+            self.called = ascending
+        if row_at is not None:
+            self._places = np.empty(self.count, index_dtype(self.count))
+            self._places[row_at] = np.arange(self.count)
+            self._rows = _mover(self._places, row_at, self._shop)
+
+    def _move(self, blocks: Blocks, row_bytes: int, names: Sequence[str]) -> Iterator[NDArray[np.uint8]]:
+        assert self._rows is not None, "the caller has asked"
+        stage = "-".join([self.name, *names])
+        return self._rows.move(blocks, row_bytes, stage=stage, key=stage)
+
+    def _decode(self, name: str, rows: NDArray[np.uint8]) -> NDArray[Any]:
+        if name == "features":
+            return decode_rows(rows, self.nodes.feature_dtype, self.nodes.feature_dim)
+        content = np.ascontiguousarray(rows)
+        return content.view("<f4") if self.nodes.num_tasks else content.view("<i8").reshape(-1)
+
+
+class EdgeColumns:
+    """Edges of one type; in the order of the source where their numbers tell it, else in that of the lists."""
+
+    def __init__(
+        self, dataset: Dataset, edge_type: str, sources: NodeColumns, destinations: NodeColumns, shop: Workshop
+    ) -> None:
+        edges = dataset.edges[edge_type]
+        self.name = edge_type
+        self.count = edges.num_edges
+        self._topology = edges.topology
+        self._folder = dataset.path / "edges" / edge_type
+        self._sources = sources
+        self._destinations = destinations
+        self._shop = shop
+        self._rows: RowMover | None = None
+        info = dataset.manifest.edge_types[edge_type]
+        self.dtypes: dict[str, np.dtype[Any]] = {
+            name: np.dtype(dtype)
+            for name, dtype, exists in (
+                ("source", "<i8", True),
+                ("destination", "<i8", True),
+                ("weight", "<f4", info.weights),
+                ("time", "<i8", info.times),
+            )
+            if exists
+        }
+        numbers = edges.edge_ids()
+        if numbers is not None and self.count:
+            self._find_order(numbers)
+
+    def blocks(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
+        """Some of the columns, in blocks of as many edges of each; ends are places."""
+        with self._shop.budget.reserve("edges in hand", EDGE_BLOCKS_BYTES):
+            yield from self._in_list_order(names) if self._rows is None else self._in_source_order(names)
+
+    def column(self, name: str) -> Iterator[NDArray[Any]]:
+        """One of the columns."""
+        return tracked((block for (block,) in self.blocks([name])), self._shop.progress, f"edges: {name}", self.count)
+
+    def _in_list_order(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
+        files = {
+            "source": (self._topology.indices_path, self._topology.index_dtype),
+            "weight": (self._folder / "weights.bin", np.dtype("<f4")),
+            "time": (self._folder / "times.bin", np.dtype("<i8")),
+        }
+        readers = {
+            name: (path, read_rows(path, dtype.itemsize, self.count, EDGES_A_BLOCK), dtype)
+            for name, (path, dtype) in files.items()
+            if name in names
+        }
+        destinations = self._list_ends() if "destination" in names else None
+        for _ in row_ranges(self.count, EDGES_A_BLOCK):
+            block: list[NDArray[Any]] = []
+            for name in names:
+                if name == "destination":
+                    assert destinations is not None, "it is among the names"
+                    block.append(next(destinations))
+                else:
+                    path, reader, dtype = readers[name]
+                    values = next(reader).view(dtype).reshape(-1)
+                    block.append(self._sources.places(values, path) if name == "source" else values)
+            yield block
+
+    def _in_source_order(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
+        assert self._rows is not None, "the caller has asked"
+        row = np.dtype([(name, self.dtypes[name]) for name in names])
+
+        def records() -> Iterator[NDArray[np.uint8]]:
+            for block in self._in_list_order(names):
+                rows = np.empty(len(block[0]), row)
+                for name, values in zip(names, block, strict=True):
+                    rows[name] = values
+                yield rows.view(np.uint8).reshape(-1, row.itemsize)
+
+        stage = f"edges-{self.name}-{'-'.join(names)}"
+        for rows in self._rows.move(records, row.itemsize, stage=stage, key=stage):
+            moved = np.ascontiguousarray(rows).view(row).reshape(-1)
+            yield [np.ascontiguousarray(moved[name]) for name in names]
+
+    def _list_ends(self) -> Iterator[NDArray[np.int64]]:
+        """The destination of each edge: whose list it is in, in blocks of EDGES_A_BLOCK."""
+        path = self._topology.indptr_path
+        waiting: list[NDArray[np.int64]] = []
+        num_waiting = first_node = begin = 0
+        last = np.zeros(1, np.int64)
+        for block in read_rows(path, 8, self._topology.num_nodes + 1):
+            starts = block.view("<i8").reshape(-1)
+            bounds = starts if first_node == 0 else np.concatenate([last, starts])
+            if bounds[0] != begin or (np.diff(bounds) < 0).any() or bounds[-1] > self.count:
+                raise damaged(path)
+            lists = first_node - (first_node > 0)
+            while begin < bounds[-1]:
+                end = min(int(bounds[-1]), begin + EDGES_A_BLOCK - num_waiting)
+                rows = lists + np.searchsorted(bounds, np.arange(begin, end), side="right") - 1
+                waiting.append(self._destinations.places(rows, path))
+                num_waiting += end - begin
+                begin = end
+                if num_waiting == EDGES_A_BLOCK:
+                    yield np.concatenate(waiting)
+                    waiting, num_waiting = [], 0
+            last = starts[-1:].copy()
+            first_node += len(starts)
+        if begin != self.count:
+            raise damaged(path)
+        if waiting:
+            yield np.concatenate(waiting)
+
+    def _find_order(self, numbers: NDArray[np.int64]) -> None:
+        """Hold where each number lies; not where numbers repeat or are missing, as edges both ways have them."""
+        held = self._shop.held
+        reservation = held.enter_context(self._shop.budget.reserve("edge numbers", 8 * self.count))
+        position_of = np.full(self.count, -1, np.int64)
+        for start, stop in row_ranges(self.count, EDGES_A_BLOCK):
+            block = numbers[start:stop]
+            if not 0 <= int(block.min()) <= int(block.max()) < self.count:
+                break
+            position_of[block] = np.arange(start, stop)
+        if position_of.min() < 0:
+            reservation.release()
+        else:
+            self._rows = _mover(numbers, position_of, self._shop)
+
+
+def read_rows(path: Path, row_bytes: int, num_rows: int, at_once: int | None = None) -> Iterator[NDArray[np.uint8]]:
+    """The bytes (rows, row_bytes) of a file, in blocks of a few MiB, or of at_once rows.
+
+    Raises FormatError for another length, ReadError.
+    """
+    check_length(path, num_rows * row_bytes)
+    try:
+        with path.open("rb", buffering=0) as file:
+            for start, stop in row_ranges(num_rows, at_once or max(1, _BLOCK_BYTES // row_bytes)):
+                block = np.fromfile(file, np.uint8, (stop - start) * row_bytes)
+                if len(block) < (stop - start) * row_bytes:
+                    raise damaged(path)
+                yield block.reshape(-1, row_bytes)
+    except OSError as error:
+        raise ReadError(
+            f"{path}: cannot be read: {error.strerror or error}; check its permissions and the disk"
+        ) from error
+
+
+def damaged(path: Path) -> FormatError:
+    """The error for a file that no builder writes."""
+    return FormatError(f"{path}: is damaged; 'diskhop verify' names the blocks: copy or import the dataset again")
+
+
+def _mover(places: NDArray[Any], row_at: NDArray[np.int64], shop: Workshop) -> RowMover:
+    return RowMover(places, row_at, work=shop.work, budget=shop.budget, tools=shop.tools, progress=shop.progress)
+
+
+def _rises(ids: NDArray[np.int64]) -> bool:
+    return len(ids) == 0 or bool(ids[0] >= 0 and (np.diff(ids) > 0).all())

@@ -1,0 +1,160 @@
+"""Datasets as two tables: `nodes.parquet` and `edges.parquet`, written by DuckDB from blocks of arrays.
+
+Blocks become files of their own first, which are then put together: DuckDB streams from files, not from arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.dataset.build.files import DatasetFiles
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.manifest import SPLIT_NAMES
+from diskhop.dataset.names import read_names
+from diskhop.errors import ConfigError, DestinationError
+from diskhop.exporting.arrays import only_types
+from diskhop.exporting.columns import EDGES_A_BLOCK, EdgeColumns, NodeColumns, damaged
+from diskhop.importing.source import Workshop
+from diskhop.io.atomic import announce, destination_errors, sync_file
+from diskhop.runtime.duck import Duck, quoted
+from diskhop.runtime.progress import row_ranges
+
+# DuckDB works on vectors of so many rows; a row group is several.
+_VECTOR_ROWS = 2048
+_MOST_GROUP_ROWS = 60 * _VECTOR_ROWS
+_GROUP_BYTES = 8 << 20
+# What DuckDB takes whatever it does, and for each byte of a row group: read, put together, encoded.
+_DUCK_BYTES = 64 << 20
+_DUCK_BYTES_A_BYTE = 6
+# Blocks in hand: as read, decoded, by column.
+_BLOCKS_BYTES = 48 << 20
+
+
+def export_parquet(dataset: Dataset, files: DatasetFiles, shop: Workshop) -> None:
+    """See export_dataset."""
+    if dataset.manifest.triples is not None:
+        raise ConfigError(
+            f"{dataset.path}: has triples, which format 'parquet' has no table for; choose --format numpy"
+        )
+    nodes, edges = only_types(dataset, "parquet", shop)
+    # All in one: lists of values that DuckDB makes of columns.
+    row_bytes = 4 * nodes.nodes.feature_dim + 4 * nodes.nodes.num_tasks + 32
+    with shop.budget.reserve("nodes of splits", nodes.nodes.num_splits * nodes.count):
+        _write_table(files.folder / "nodes.parquet", _nodes(dataset, nodes), _node_columns(dataset), row_bytes, shop)
+    if edges is not None:
+        _write_table(files.folder / "edges.parquet", _edges(nodes, edges), ", ".join(edges.dtypes), 28, shop)
+
+
+def _node_columns(dataset: Dataset) -> str:
+    """The columns of nodes.parquet, made of those of _nodes."""
+    columns = ["id"]
+    if "nodes" in dataset.manifest.names:
+        columns.append("name")
+    (nodes,) = dataset.nodes.values()
+    if nodes.feature_dim:
+        columns.append(f"{_list_of('feature', nodes.feature_dim)} AS feature")
+    if nodes.num_tasks:
+        columns.append(f"{_list_of('label', nodes.num_tasks)} AS label")
+    elif nodes.has_labels:
+        columns.append("nullif(label, -1) AS label")
+    for number in range(nodes.num_splits):
+        parts = {code: [part for bit, part in enumerate(SPLIT_NAMES) if code >> bit & 1] for code in range(1, 8)}
+        cases = " ".join(f"WHEN {code} THEN {quoted(','.join(names))}" for code, names in parts.items())
+        columns.append(f"CASE split_{number} {cases} END AS split{f'_{number}' if nodes.num_splits > 1 else ''}")
+    return ", ".join(columns)
+
+
+def _nodes(dataset: Dataset, nodes: NodeColumns) -> Iterator[Mapping[str, NDArray[Any]]]:
+    num_splits = nodes.nodes.num_splits
+    codes = [_split_codes(nodes, number) for number in range(num_splits)]
+    wanted = ["features"] * bool(nodes.nodes.feature_dim) + ["labels"] * nodes.nodes.has_labels
+    names_path = dataset.path / "names/nodes.txt"
+    names = read_names(names_path) if "nodes" in dataset.manifest.names else None
+    start = 0
+    for blocks in nodes.blocks(wanted) if wanted else _empty_blocks(nodes.count):
+        values = dict(zip(wanted, blocks, strict=False))
+        stop = start + len(blocks[0])
+        columns: dict[str, NDArray[Any]] = {"id": nodes.call(np.arange(start, stop))}
+        if names is not None:
+            columns["name"] = np.array(list(islice(names, stop - start)), object)
+            if len(columns["name"]) < stop - start:
+                raise damaged(names_path)
+        if "features" in values:
+            columns |= _by_column("feature", values["features"].astype(np.float32, copy=False))
+        if "labels" in values:
+            labels = values["labels"]
+            columns |= {"label": labels} if labels.ndim == 1 else _by_column("label", labels)
+        yield columns | {f"split_{number}": code[start:stop] for number, code in enumerate(codes)}
+        start = stop
+
+
+def _edges(nodes: NodeColumns, edges: EdgeColumns) -> Iterator[Mapping[str, NDArray[Any]]]:
+    names = list(edges.dtypes)
+    if edges.count == 0:
+        yield {name: np.zeros(0, dtype) for name, dtype in edges.dtypes.items()}
+    for block in edges.blocks(names):
+        columns = dict(zip(names, block, strict=True))
+        yield columns | {end: nodes.call(columns[end]) for end in ("source", "destination")}
+
+
+def _empty_blocks(num_rows: int) -> Iterator[list[NDArray[Any]]]:
+    for start, stop in row_ranges(num_rows, EDGES_A_BLOCK):
+        yield [np.empty(stop - start, np.uint8)]
+
+
+def _split_codes(nodes: NodeColumns, number: int) -> NDArray[np.uint8]:
+    """A bit for each part that a node is in, by place."""
+    codes = np.zeros(nodes.count, np.uint8)
+    for bit, part in enumerate(SPLIT_NAMES):
+        if nodes.split_length(part, number):
+            for places, _ in nodes.split(part, number):
+                codes[places] |= np.uint8(1 << bit)
+    return codes
+
+
+def _by_column(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    return {f"{name}_{number}": column for number, column in enumerate(np.ascontiguousarray(values.T))}
+
+
+def _list_of(name: str, count: int) -> str:
+    return f"list_value({', '.join(f'{name}_{number}' for number in range(count))})"
+
+
+def _write_table(
+    path: Path, blocks: Iterator[Mapping[str, NDArray[Any]]], columns: str, row_bytes: int, shop: Workshop
+) -> None:
+    """Write rows that are made of blocks of columns as Parquet. Raises BudgetError, DestinationError."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise DestinationError(f"{path}: must be a path in UTF-8, as DuckDB writes there; choose another") from None
+    vectors = max(1, _GROUP_BYTES // (_VECTOR_ROWS * row_bytes))
+    group_rows = min(_MOST_GROUP_ROWS, vectors * _VECTOR_ROWS)
+    duck_bytes = _DUCK_BYTES + _DUCK_BYTES_A_BYTE * group_rows * row_bytes
+    folder = shop.work.stage(path.stem, path.stem)
+    injector = shop.tools.injector
+    how = f"FORMAT parquet, ROW_GROUP_SIZE {group_rows}"
+    parts: list[str] = []
+    with (
+        shop.budget.reserve("writing Parquet", duck_bytes + _BLOCKS_BYTES),
+        Duck(duck_bytes, 1, shop.spill) as duck,
+    ):
+        num_rows = 0
+        for block in blocks:
+            part = folder / f"{len(parts)}.parquet"
+            announce(injector, "write", part)
+            duck.run_with(block, f"COPY (SELECT {columns} FROM columns) TO {quoted(part)} ({how})")
+            parts.append(quoted(part))
+            num_rows += len(next(iter(block.values())))
+            shop.progress(f"{path.stem}: blocks", num_rows, num_rows)
+        with destination_errors(path):
+            announce(injector, "write", path)
+        duck.run(f"COPY (SELECT * FROM read_parquet([{', '.join(parts)}])) TO {quoted(path)} ({how})")
+    with destination_errors(path):
+        sync_file(path, injector)

@@ -1,0 +1,290 @@
+"""Hop tables in the making: which tables are still needed, and passes, block after block, until they are there.
+
+With all rows kept, tables are written where they stay. Else they are *whole tables* beside it, whose rows are extracted
+and which go as soon as no hop needs them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import ConfigError
+from diskhop.hops.make.cold_edges import make_values_file
+from diskhop.hops.make.lists import ListMaker
+from diskhop.hops.make.passes import ColdEdges, Columns, Lists, Product, aligned_memory
+from diskhop.hops.make.plan import PropagationPlan
+from diskhop.hops.make.task import Task
+from diskhop.hops.make.tiles import BadRowsError, TileCutter, extract_rows, tell_ids
+from diskhop.hops.make.work_tables import Part, WorkTables
+from diskhop.hops.operators import FEATURES, Hop, Step
+from diskhop.hops.tables import ROWS_FILE, TILE_COLUMNS
+from diskhop.protocols import NodeIds
+from diskhop.runtime.progress import Progress, row_ranges
+from diskhop.runtime.tasks import Tools, run_tasks
+
+# Features are cut a range at a time: what a crash costs at most.
+_RANGE_BYTES = 256 << 20
+_PROPAGATING = "propagating"
+
+
+@dataclass(slots=True, eq=False)
+class Making:
+    """Tables in the making. kept: the folder that they get; whole: of tables that go again (kept, where all rows are).
+
+    lists: by whether they have loops. steps: what was done, as result.json has it.
+    """
+
+    dataset: Dataset
+    task: Task
+    plan: PropagationPlan
+    lists: dict[bool, Lists]
+    maker: ListMaker
+    kept: Path
+    whole: WorkTables
+    rows: NodeIds | None
+    budget: Budget
+    tools: Tools
+    threads: int
+    progress: Progress
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    _block_memory: NDArray[np.float32] | None = None  # from one hop to the next, unless rows are extracted between them
+    _num_sources: dict[Lists, int] = field(default_factory=dict)  # of lists that a pass has been over
+    _cold: ColdEdges | None = None  # of all hops, where the plan has some
+
+    def make(self) -> None:
+        """Make everything that is missing of the tables that are kept."""
+        if self.task.sources is not None:  # then there is one kind of lists
+            self._num_sources = dict.fromkeys(self.lists.values(), self.task.sources.num_sources)
+        hops = [hop for operator in self.task.operators for hop in operator.hops(self.task.hops)]
+        wanted = self._wanted(hops)
+        if FEATURES in wanted:
+            self._cut()
+        self._extract(FEATURES)
+        self._drop_unneeded([], hops)
+        for number, hop in enumerate(hops):
+            outputs = [step.output for step in hop.steps if step.output in wanted]
+            if outputs:
+                self._propagate(hop, outputs, number, len(hops))
+            for step in hop.steps:
+                if not step.is_power:
+                    self._extract(step.output)
+            self._drop_unneeded(hops[: number + 1], hops[number + 1 :])
+        self.whole.settle()
+
+    def _is_kept(self, table: str) -> bool:
+        """Whether a table that is to stay is where it stays."""
+        return self.whole.is_complete(table) if self.rows is None else (self.kept / f"{table}.bin").exists()
+
+    def _wanted(self, hops: list[Hop]) -> set[str]:
+        """Whole tables that what is missing is made of, or that are missing: found from the last hop to the first."""
+        wanted = set() if self._is_kept(FEATURES) else {FEATURES}
+        for hop in reversed(hops):
+            for step in hop.steps:
+                if (not step.is_power and not self._is_kept(step.output)) or step.output in wanted:
+                    wanted.add(step.output)
+                    if not self.whole.is_complete(step.output):
+                        wanted |= {hop.source, step.addend} - {""}
+        return wanted
+
+    def _drop_unneeded(self, made: list[Hop], left: list[Hop]) -> None:
+        """Remove whole tables that no hop that is left needs, and that are not to stay."""
+        needed = {name for hop in left for step in hop.steps for name in (hop.source, step.addend)}
+        going = {step.output for hop in made for step in hop.steps if step.is_power or self.rows is not None}
+        if self.rows is not None:
+            going.add(FEATURES)
+        for table in sorted(going - needed):
+            self.whole.drop(table)
+
+    def _cut(self) -> None:
+        shape, started = self.whole.shape, time.perf_counter()
+        groups = max(1, _RANGE_BYTES // (shape.num_tiles * shape.tile_bytes))
+        with self.budget.reserve("rows to be cut", self.plan.cut_slots.num_bytes):
+            cutter = TileCutter(
+                self.task.table, self.task.feature_dtype, shape, self.plan.cut_slots, self.tools.engine, self.threads
+            )
+            num_bytes = 0
+            for first, end in row_ranges(shape.num_groups, groups):
+                part = Part(0, shape.num_tiles, first, end)
+                if not self.whole.is_done(FEATURES, part):
+                    self._cut_range(cutter, part)
+                    num_bytes += (end - first) * shape.num_tiles * shape.tile_bytes
+                self.progress("cutting features", end, shape.num_groups)
+        if num_bytes:
+            self._note("cut features", started, num_bytes, num_bytes)
+
+    def _find_cold(self, lists: Lists) -> None:
+        """Find the cold edges of the plan's blocks, and make room for the values of one of these."""
+        if self.plan.cold is None or self._cold is not None:
+            return
+        started = time.perf_counter()
+        self._cold = self.maker.cold_edges(lists, self.plan.cold.first_row)
+        make_values_file(self._cold.values_path, 4 * self.plan.columns * self._cold.num_edges, self.tools)
+        num_written = self._cold.sources_path.stat().st_size
+        self._note("find cold edges", started, lists.num_edges * lists.index_bytes, num_written)
+
+    def _propagate(self, hop: Hop, outputs: list[str], num_before: int, num_hops: int) -> None:
+        """Write what is missing of the tables that a hop makes, block after block."""
+        shape, operator, started = self.whole.shape, hop.operator.info, time.perf_counter()
+        lists = self.lists[operator.self_weight == 0]
+        scale = self.maker.scale(operator.scaling, lists)
+        missing = {output: set(self.whole.missing_columns(output)) for output in outputs}
+        tiles = sorted(set().union(*missing.values()))
+        wanted = {tile: frozenset(output for output in outputs if tile in missing[output]) for tile in tiles}
+        if tiles:
+            self._find_cold(lists)
+        num_read = num_written = 0
+        reserved = self.plan.reserved
+        with ExitStack() as stack:
+            for name, num_bytes in reserved.items():
+                stack.enter_context(self.budget.reserve(name, num_bytes))
+            if self._block_memory is None:
+                self._block_memory = aligned_memory(self.plan.block_bytes).view(np.float32)
+            num_sources = self._num_sources.get(lists, shape.num_rows)
+            product = Product(
+                self.tools.engine, lists, self.threads, reserved["staging"], self._block_memory, num_sources
+            )
+            for first, end in _blocks(wanted, self.plan):
+                source = Columns(path=self.whole.path(hop.source), shape=shape, first_tile=first)
+                cold = self._cold if TILE_COLUMNS * (end - first) == self.plan.columns else None
+                product.load(
+                    source,
+                    end - first,
+                    scale if operator.is_symmetric else None,
+                    all_rows=operator.self_weight != 0,
+                    cold=cold,
+                )
+                block_bytes = (end - first) * shape.num_groups * shape.tile_bytes
+                cold_bytes = 0 if cold is None else 4 * self.plan.columns * cold.num_edges
+                num_read += block_bytes + (0 if cold is None else lists.index_bytes * cold.num_edges)
+                num_written += cold_bytes
+                for step in hop.steps:
+                    if step.output not in wanted[first]:
+                        continue
+                    part = Part(first, end, 0, shape.num_groups)
+                    addend = self.whole.path(step.addend) if step.addend else None
+                    one_pass = _Pass(product, part, hop, step, scale, addend, self)
+                    self.whole.write(step.output, part, one_pass.run)
+                    lists_bytes = lists.num_edges * lists.index_bytes + 8 * lists.num_nodes
+                    num_read += lists_bytes + block_bytes * bool(addend) + cold_bytes
+                    num_written += block_bytes
+                self._num_sources[lists] = product.num_sources
+                self.progress(_PROPAGATING, num_before * shape.num_tiles + end, num_hops * shape.num_tiles)
+        if tiles:
+            self._note(f"{hop.operator.name} hop {hop.number}", started, num_read, num_written)
+
+    def _extract(self, table: str) -> None:
+        """Write the rows of a table that are kept, if not all are and they are not there."""
+        if self.rows is None or self._is_kept(table):
+            return
+        started = time.perf_counter()
+        self._block_memory = None
+        with self.budget.reserve("rows kept", self.plan.extraction_slots.num_bytes):
+            step = _Extraction(f"{table}.bin", self, table, np.fromfile(self.kept / ROWS_FILE, "<i8"))
+            run_tasks([step], self.kept, self.tools, threads=1)
+        num_written = (self.kept / step.name).stat().st_size
+        self._note(f"extract {table}", started, self.whole.shape.num_bytes, num_written)
+
+    def _note(self, step: str, started: float, bytes_read: int, bytes_written: int) -> None:
+        seconds = time.perf_counter() - started
+        self.steps.append({"step": step, "seconds": seconds, "bytes_read": bytes_read, "bytes_written": bytes_written})
+
+    def _cut_range(self, cutter: TileCutter, part: Part) -> None:
+        make = partial(cutter.write_tiles, first_group=part.first_group, end_group=part.end_group)
+        try:
+            self.whole.write(FEATURES, part, make)
+        except BadRowsError as error:
+            nodes = tell_ids(shown_ids(self.dataset, error.rows))
+            raise ConfigError(
+                f"{self.dataset.path}: nodes {nodes} have {error.what}; {error.remedy}, then propagate again"
+            ) from error
+
+    def not_finite(self, hop: Hop, rows: NodeIds) -> ConfigError:
+        """Of a hop that made values of these nodes which are none."""
+        nodes = tell_ids(shown_ids(self.dataset, rows))
+        return ConfigError(
+            f"{self.dataset.path}: {hop.operator.name} has values that {self.whole.shape.dtype} cannot hold after hop "
+            f"{hop.number}, of nodes {nodes}; take --dtype float32 or bfloat16, or scale the features"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pass:
+    """A step for the columns of a part, whose source is in the block."""
+
+    product: Product
+    part: Part
+    hop: Hop
+    step: Step
+    scale: Path
+    addend: Path | None
+    making: Making
+
+    def run(self, path: Path) -> int:
+        """Write the part into a table; what its pages add to the checksum."""
+        written = self.product.run(
+            Columns(path=path, shape=self.making.whole.shape, first_tile=self.part.first_tile),
+            row_scale=self.scale,
+            product_scale=self.step.product_scale,
+            self_weight=self.hop.operator.info.self_weight,
+            addend=self.addend,
+            addend_scale=self.step.addend_scale,
+        )
+        if len(written.bad_rows):
+            raise self.making.not_finite(self.hop, written.bad_rows)
+        return written.sum
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Extraction:
+    """The task that makes a table of the rows that are kept."""
+
+    name: str
+    making: Making
+    table: str
+    rows: NodeIds
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See tasks.Task."""
+        making = self.making
+        source, slots = making.whole.path(self.table), making.plan.extraction_slots
+        extract_rows(source, making.whole.shape, self.rows, path, slots, tools.engine, making.threads)
+
+
+def shown_ids(dataset: Dataset, rows: NodeIds) -> NodeIds:
+    """The ids of nodes as the source has them."""
+    original = dataset.original_ids()
+    return rows if original is None else original[rows]
+
+
+def _blocks(wanted: dict[int, frozenset[str]], plan: PropagationPlan) -> Iterator[tuple[int, int]]:
+    """(first, end) of tiles that are a block: as wide as the plan has them, or narrower, such that hold all rows."""
+    widest = plan.columns // TILE_COLUMNS
+    for first, end in _runs(wanted, widest):
+        narrower = widest if plan.cold is None else plan.cold.resident_tiles
+        step = widest if end - first == widest else narrower
+        for start in range(first, end, step):
+            yield start, min(start + step, end)
+
+
+def _runs(wanted: dict[int, frozenset[str]], most: int) -> Iterator[tuple[int, int]]:
+    """(first, end) of consecutive tiles, at most so many at once, for which the same outputs are wanted."""
+    first = end = -1
+    for tile, outputs in wanted.items():
+        if tile != end or end - first == most or outputs != wanted[first]:
+            if end > first:
+                yield first, end
+            first = tile
+        end = tile + 1
+    if end > first:
+        yield first, end

@@ -1,0 +1,134 @@
+"""Cold edges: those whose source has no row in the block, since memory holds only the rows before it.
+
+In a hot order these are few, from many nodes: what they take comes with the lists, and the block is wider for it. First
+lists are looked at, for a plan to know how many there are; where they are worth it, their sources are a file, in the
+order of the edge array, from which each block's values are made (`propagate.hpp`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool
+from diskhop.errors import ReadError
+from diskhop.hops.make.passes import PIECE_EDGES, ColdEdges, Lists
+from diskhop.hops.tables import PAGE_BYTES, whole_pages
+from diskhop.io.atomic import allocate, announce, destination_errors
+from diskhop.io.streams import SequentialWriter
+from diskhop.runtime.progress import Progress, silent
+from diskhop.runtime.tasks import Tools
+
+# Pieces that are looked at together: 1 MiB of indices where memory is not short.
+_MOST_PIECES = 16
+_MEMORY_A_PIECE = 4 << 20
+_WRITER_BYTES = 128 << 10
+VALUES_FILE = ".cold-values"  # no task's output: it is another one for each block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceCounts:
+    """What lists name. num_sources: one more than the last node; num_cold: edges from first_cold or a later node.
+
+    most_a_piece: the most of these in a piece.
+    """
+
+    num_sources: int
+    first_cold: int
+    num_cold: int
+    most_a_piece: int
+
+
+def looking_bytes(index_bytes: int, memory_bytes: int) -> int:
+    """Memory that looking at lists takes: of a piece its indices, which are cold, and the cold ones."""
+    return _pieces_at_once(memory_bytes) * PIECE_EDGES * (2 * index_bytes + 2)
+
+
+def cold_file_bytes(num_edges: int, num_cold: int, index_bytes: int) -> int:
+    """On the disk."""
+    return whole_pages(num_cold * index_bytes) + whole_pages(counts_bytes(num_edges))
+
+
+def counts_bytes(num_edges: int) -> int:
+    """Of the numbers by piece that a pass holds."""
+    return 8 * (-(-num_edges // PIECE_EDGES) + 1)
+
+
+def count_sources(lists: Lists, first_cold: int, memory_bytes: int, progress: Progress = silent) -> SourceCounts:
+    """Look through lists. memory_bytes: of which looking_bytes() are taken."""
+    num_sources = num_cold = most = num_seen = 0
+    for indices in _some_pieces(lists, memory_bytes):
+        num_sources = max(num_sources, int(indices.max()) + 1)
+        counts = _count_pieces(indices >= first_cold)
+        num_cold += int(counts.sum())
+        most = max(most, int(counts.max()))
+        num_seen += len(indices)
+        progress("looking at sources", num_seen, lists.num_edges)
+    return SourceCounts(num_sources=num_sources, first_cold=first_cold, num_cold=num_cold, most_a_piece=most)
+
+
+def write_cold_sources(lists: Lists, first_cold: int, memory_bytes: int, path: Path, tools: Tools) -> None:
+    """Make the file: cold edges' sources, as lists have them, then uint64 counts (pieces + 1): of those before each."""
+    before = np.zeros(counts_bytes(lists.num_edges) // 8, np.uint64)
+    first_piece = 0
+    with SequentialWriter(path, tools.engine, BufferPool(0), buffer_bytes=_WRITER_BYTES) as writer:
+        for indices in _some_pieces(lists, memory_bytes):
+            is_cold = indices >= first_cold
+            counts = _count_pieces(is_cold)
+            before[first_piece + 1 : first_piece + 1 + len(counts)] = counts
+            first_piece += len(counts)
+            writer.append(indices[is_cold].view(np.uint8))
+        np.cumsum(before, out=before)
+        for content in (np.zeros(-int(before[-1]) * lists.index_bytes % PAGE_BYTES, np.uint8), before.view(np.uint8)):
+            writer.append(content)
+        writer.append(np.zeros(-before.nbytes % PAGE_BYTES, np.uint8))
+        writer.finish()
+
+
+def open_cold_edges(lists: Lists, first_cold: int, path: Path, values: Path) -> ColdEdges:
+    """What write_cold_sources() made. values: the file that each block's go to."""
+    num_bytes = counts_bytes(lists.num_edges)
+    before = np.fromfile(path, "<u8", num_bytes // 8, offset=path.stat().st_size - whole_pages(num_bytes))
+    return ColdEdges(first_row=first_cold, sources_path=path, before=before, values_path=values)
+
+
+def make_values_file(path: Path, num_bytes: int, tools: Tools) -> None:
+    """A file with room for values, so that a full disk is found at once. Raises DestinationError."""
+    with destination_errors(path):
+        announce(tools.injector, "write", path)
+        path.touch()
+        allocate(path, 0, whole_pages(num_bytes))
+
+
+def writing_bytes(lists: Lists, memory_bytes: int) -> int:
+    """Memory that write_cold_sources() takes."""
+    looking = looking_bytes(lists.index_bytes, memory_bytes)
+    return looking + 2 * _WRITER_BYTES + counts_bytes(lists.num_edges)
+
+
+def _pieces_at_once(memory_bytes: int) -> int:
+    return max(1, min(_MOST_PIECES, memory_bytes // _MEMORY_A_PIECE))
+
+
+def _some_pieces(lists: Lists, memory_bytes: int) -> Iterator[NDArray[np.uint32 | np.int64]]:
+    at_once = _pieces_at_once(memory_bytes) * PIECE_EDGES
+    dtype = np.dtype("<u4") if lists.index_bytes == 4 else np.dtype("<i8")
+    for first in range(0, lists.num_edges, at_once):
+        count = min(at_once, lists.num_edges - first)
+        offset = lists.indices_offset + first * lists.index_bytes
+        indices: NDArray[np.uint32 | np.int64] = np.fromfile(lists.indices_path, dtype, count, offset=offset)
+        if len(indices) < count:
+            raise ReadError(
+                f"{lists.indices_path}: has {first + len(indices)} of {lists.num_edges} edges; "
+                "the copy is incomplete: run 'diskhop verify' on the dataset"
+            )
+        yield indices
+
+
+def _count_pieces(is_cold: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    starts = range(0, len(is_cold), PIECE_EDGES)
+    return np.array([np.count_nonzero(is_cold[start : start + PIECE_EDGES]) for start in starts], np.uint64)

@@ -1,0 +1,245 @@
+"""Neighbour lists that a product takes: the dataset's own where they serve, else sorted once; and scalings of rows.
+
+Lists are sorted for another direction than the dataset's, and for operators that add a node's own row where the graph
+has loops. They are one file: indptr, padded, then indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import TopologyFiles
+from diskhop.dataset.edges import EdgeSource, UndirectedEdges
+from diskhop.dataset.files import map_array
+from diskhop.dataset.sort.csc import sorted_lists
+from diskhop.dataset.sort.external_sort import Sorting
+from diskhop.dataset.sort.keys import EdgeShape
+from diskhop.dataset.sort.tidy import Tidying, TidyLists
+from diskhop.hops.make.cold_edges import VALUES_FILE, open_cold_edges, write_cold_sources, writing_bytes
+from diskhop.hops.make.passes import ColdEdges, Lists
+from diskhop.hops.make.plan import sort_limits
+from diskhop.hops.operators import Scaling
+from diskhop.hops.tables import PAGE_BYTES
+from diskhop.io.atomic import remove_tree
+from diskhop.io.streams import SequentialWriter
+from diskhop.runtime.progress import Progress, row_ranges
+from diskhop.runtime.tasks import Tools, WorkFolder, run_tasks
+
+# Files of a stage are written in parts from places that are multiples of this.
+_PART_BYTES = 1 << 20
+_WRITER_BYTES = 128 << 10
+_EDGES_AT_ONCE = 16 << 10
+_SCALES_WRITER_BYTES = 32 << 10
+_NODES_AT_ONCE = 4 << 10
+LISTS_BYTES = 4 * _WRITER_BYTES + 64 * _EDGES_AT_ONCE
+SCALES_BYTES = 2 * _SCALES_WRITER_BYTES + 40 * _NODES_AT_ONCE
+
+
+class ListsWanted(NamedTuple):
+    """Which lists; has_loops: with the edges from a node to itself, if there are any."""
+
+    direction: str
+    has_loops: bool
+
+    @property
+    def name(self) -> str:
+        """Of their file."""
+        return f"lists-{self.direction}{'' if self.has_loops else '-without-loops'}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedEdges:
+    """The edges of a dataset's lists. identity: see EdgeSource. is_reversed: they lead the other way."""
+
+    topology: TopologyFiles
+    identity: str
+    is_reversed: bool = False
+
+    @property
+    def num_edges(self) -> int:
+        """See EdgeSource."""
+        return self.topology.num_edges
+
+    def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """See EdgeSource."""
+        topology = self.topology
+        indptr = map_array(topology.indptr_path, np.int64, topology.num_nodes + 1)
+        indices = map_array(topology.indices_path, topology.index_dtype, topology.num_edges)
+        begin = int(np.searchsorted(indptr, first, side="right")) - 1
+        end = int(np.searchsorted(indptr, first + count, side="left"))
+        lengths = np.diff(np.clip(indptr[begin : end + 1], first, first + count))
+        listed = np.array(indices[first : first + count])
+        nodes = np.repeat(np.arange(begin, end, dtype=topology.index_dtype), lengths)
+        return (nodes, listed) if self.is_reversed else (listed, nodes)
+
+    def have_loops(self, progress: Progress) -> bool:
+        """Whether there is an edge from a node to itself."""
+        for start, stop in row_ranges(self.num_edges, _EDGES_AT_ONCE):
+            sources, destinations = self.read(start, stop - start)
+            if (sources == destinations).any():
+                return True
+            progress("looking for loops", stop, self.num_edges)
+        return False
+
+
+def dataset_lists(topology: TopologyFiles) -> Lists:
+    """The dataset's own lists."""
+    return Lists(
+        indptr_path=topology.indptr_path,
+        indptr_offset=0,
+        indices_path=topology.indices_path,
+        indices_offset=0,
+        index_bytes=4 if topology.index_dtype.itemsize == 4 else 8,
+        num_nodes=topology.num_nodes,
+        num_edges=topology.num_edges,
+    )
+
+
+def num_sorted_edges(num_edges: int, wanted: ListsWanted) -> int:
+    """Edges that are sorted for some lists; 0 where the dataset's own serve."""
+    if wanted.direction == "in" and wanted.has_loops:
+        return 0
+    return 2 * num_edges if wanted.direction == "both" else num_edges
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A task that makes a file by a function."""
+
+    name: str
+    make: Callable[[Path, Tools], None]
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See tasks.Task."""
+        self.make(path, tools)
+
+
+class ListMaker:
+    """Makes lists and scalings in a stage of the work folder, where they are not there yet."""
+
+    def __init__(
+        self, edges: ListedEdges, folder: Path, work: WorkFolder, tools: Tools, budget: Budget, threads: int,
+        progress: Progress,
+    ) -> None:  # fmt: skip
+        self._edges = edges
+        self._folder = folder
+        self._work = work
+        self._tools = tools
+        self._budget = budget
+        self._threads = threads
+        self._progress = progress
+
+    def sort(self, wanted: ListsWanted) -> Lists:
+        """Lists that are not the dataset's own. Both: each pair that has an edge once. Raises BudgetError."""
+        # It takes what is left: writers must have theirs beside it.
+        with self._budget.reserve("writing lists", LISTS_BYTES):
+            run_tasks(
+                [_Step(wanted.name, lambda path, tools: self._write_lists(wanted, path, tools))],
+                self._folder,
+                self._tools,
+                threads=1,
+            )
+        if (self._work.path / "sort").exists():
+            remove_tree(self._work.path / "sort", self._tools.injector)
+        topology, path = self._edges.topology, self._folder / wanted.name
+        indices_offset = _indices_offset(topology.num_nodes)
+        num_edges = int(np.fromfile(path, "<i8", 1, offset=8 * topology.num_nodes)[0])
+        return Lists(
+            indptr_path=path,
+            indptr_offset=0,
+            indices_path=path,
+            indices_offset=indices_offset,
+            index_bytes=4 if topology.index_dtype.itemsize == 4 else 8,
+            num_nodes=topology.num_nodes,
+            num_edges=num_edges,
+        )
+
+    def scale(self, scaling: Scaling, lists: Lists) -> Path:
+        """float32 (num_nodes) and zeros to the end of the page: what rows are multiplied by; 0 for an empty list."""
+        name = f"scales-{scaling}-{lists.indptr_path.stem}"
+        with self._budget.reserve("scales", SCALES_BYTES):
+            run_tasks(
+                [_Step(name, lambda path, tools: _write_scales(scaling, lists, path, tools))],
+                self._folder,
+                self._tools,
+                threads=1,
+            )
+        return self._folder / name
+
+    def cold_edges(self, lists: Lists, first_cold: int) -> ColdEdges:
+        """Of lists, those from first_cold on or a later node."""
+        name, memory_bytes = f"cold-{first_cold}-{lists.indptr_path.stem}", self._budget.available_bytes
+
+        def make(path: Path, tools: Tools) -> None:
+            write_cold_sources(lists, first_cold, memory_bytes, path, tools)
+
+        with self._budget.reserve("finding cold edges", writing_bytes(lists, memory_bytes)):
+            run_tasks([_Step(name, make)], self._folder, self._tools, threads=1)
+        return open_cold_edges(lists, first_cold, self._folder / name, self._folder / VALUES_FILE)
+
+    def _write_lists(self, wanted: ListsWanted, path: Path, tools: Tools) -> None:
+        edges: EdgeSource = self._edges
+        if wanted.direction == "both":
+            edges = UndirectedEdges(edges)
+        elif wanted.direction == "out":
+            edges = replace(self._edges, identity=f"{self._edges.identity}, turned round", is_reversed=True)
+        num_nodes = self._edges.topology.num_nodes
+        shape = EdgeShape(
+            num_sources=num_nodes,
+            num_destinations=num_nodes,
+            num_edges=edges.num_edges,
+            is_numbered=False,
+            origin=str(self._edges.topology.indices_path),
+        )
+        sorting = Sorting(
+            work=self._work,
+            stage="sort",
+            budget=self._budget,
+            threads=self._threads,
+            tools=tools,
+            progress=self._progress,
+            limits=sort_limits(self._budget.available_bytes),
+        )
+        is_both = wanted.direction == "both"
+        tidying = Tidying(both_ways=is_both, drop_loops=not wanted.has_loops, drop_duplicates=is_both)
+        pool = BufferPool(0)
+        with (
+            sorted_lists(edges, shape, sorting) as blocks,
+            SequentialWriter(path, tools.engine, pool, buffer_bytes=_WRITER_BYTES) as indptr,
+            SequentialWriter(
+                path, tools.engine, pool, buffer_bytes=_WRITER_BYTES, offset=_indices_offset(num_nodes)
+            ) as indices,
+        ):
+            for block in TidyLists(blocks, tidying).blocks():
+                indptr.append(block.starts.view(np.uint8))
+                indices.append(np.ascontiguousarray(block.indices).view(np.uint8))
+            indptr.finish()
+            # At least a page: a file of no edges has a place for them, too.
+            indices.append(np.zeros(PAGE_BYTES, np.uint8))
+            indices.finish()
+
+
+def _write_scales(scaling: Scaling, lists: Lists, path: Path, tools: Tools) -> None:
+    with SequentialWriter(path, tools.engine, BufferPool(0), buffer_bytes=_SCALES_WRITER_BYTES) as writer:
+        for start, stop in row_ranges(lists.num_nodes, _NODES_AT_ONCE):
+            offset = lists.indptr_offset + 8 * start
+            degrees = np.diff(np.fromfile(lists.indptr_path, "<i8", stop - start + 1, offset=offset)).astype(np.float64)
+            if scaling == "loops":
+                degrees += 1
+            powers = 1.0 if scaling == "mean" else 0.5
+            scales = np.divide(1.0, degrees**powers, out=np.zeros_like(degrees), where=degrees > 0)
+            writer.append(scales.astype("<f4").view(np.uint8))
+        writer.append(np.zeros(-4 * lists.num_nodes % PAGE_BYTES, np.uint8))
+        writer.finish()
+
+
+def _indices_offset(num_nodes: int) -> int:
+    return -(-8 * (num_nodes + 1) // _PART_BYTES) * _PART_BYTES

@@ -1,0 +1,192 @@
+"""How hop tables are made within a budget: a pure function from counts to columns, passes, bytes and seconds.
+
+A *pass* is one step for one block of columns: the block is loaded, lists stream by, the next hop's columns stream out.
+The wider the block, the fewer times lists are read. *Cold* edges, from rows that a block does not hold, make it wider.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from diskhop.budget import Budget, format_bytes
+from diskhop.dataset.sort.plan import SortLimits, bytes_in_memory, smallest_sort_bytes
+from diskhop.disk.model import DeviceModel
+from diskhop.hops.make.blocks import TILE_ROW_BYTES, Block, ColdRows, choose_block, cold_disk_bytes, num_blocks_of
+from diskhop.hops.make.cold_edges import cold_file_bytes, counts_bytes
+from diskhop.hops.make.passes import aligned_bytes
+from diskhop.hops.make.task import KEY_BYTES, Task
+from diskhop.hops.make.tiles import Slots, plan_cut_slots, plan_extraction_slots
+from diskhop.hops.tables import PAGE_BYTES, TILE_COLUMNS
+
+# What one core does in a second: edges times columns of a product (12 columns, a block that no cache holds), and values
+# converted on their way.
+_PRODUCTS_A_SECOND = 0.6e9
+_VALUES_A_SECOND = 400e6
+_SORTED_EDGES_A_SECOND = 15e6
+_LEAST_SECONDS = 0.1
+_THREADS_POWER = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlan:
+    """What a stage moves, and about how long it takes."""
+
+    name: str
+    bytes_read: int
+    bytes_written: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropagationPlan:
+    """columns: of a block; num_blocks: that the table is cut into; block_bytes: a block's, with what pads its rows.
+
+    cold: None where a block holds all rows that are needed. reserved: bytes of memory by name, while passes run.
+    work_bytes: on the disk at most. seconds: predicted; disk: whether its speed was measured or assumed.
+    """
+
+    columns: int
+    num_blocks: int
+    block_bytes: int
+    cold: ColdRows | None
+    num_passes: int
+    reserved: dict[str, int]
+    cut_slots: Slots
+    extraction_slots: Slots
+    stages: tuple[StagePlan, ...]
+    num_tables: int
+    result_bytes: int
+    work_bytes: int
+    seconds: float
+    disk: str
+
+    @property
+    def bytes_read(self) -> int:
+        """By all stages."""
+        return sum(stage.bytes_read for stage in self.stages)
+
+    @property
+    def bytes_written(self) -> int:
+        """By all stages."""
+        return sum(stage.bytes_written for stage in self.stages)
+
+    def __str__(self) -> str:
+        assumed = " (the disk's speed is assumed)" if self.disk == "assumed" else ""
+        cold = "" if self.cold is None else f", of rows before {self.cold.first_row:,}"
+        return (
+            f"{self.num_tables} tables, {format_bytes(self.result_bytes)} on the disk and "
+            f"{format_bytes(self.work_bytes)} while it works; {self.columns} columns at a time{cold}, "
+            f"{self.num_passes} passes that read {format_bytes(self.bytes_read)} and write "
+            f"{format_bytes(self.bytes_written)}; about {self.seconds:.1f} s{assumed}"
+        )
+
+
+def sort_limits(memory_bytes: int) -> SortLimits:
+    """Sizes for sorting lists: the usual ones, smaller where memory is short."""
+    usual = SortLimits()
+    return replace(
+        usual,
+        least_block_bytes=usual.least_block_bytes if memory_bytes >= 64 << 20 else PAGE_BYTES,
+        read_edges=max(1024, min(usual.read_edges, memory_bytes >> 8)),
+        sorted_keys=usual.sorted_keys if memory_bytes >= 64 << 20 else max(1024, memory_bytes >> 8),
+    )
+
+
+def plan_propagation(task: Task, *, memory_bytes: int, threads: int, device: DeviceModel) -> PropagationPlan:
+    """Choose the widest block of columns that memory holds, and add up what follows. Raises BudgetError."""
+
+    def moved_bytes(block: Block) -> int:
+        return sum(stage.bytes_read + stage.bytes_written for stage in _plan_stages(task, block, threads, device))
+
+    block = choose_block(task, memory_bytes, threads, moved_bytes)
+    reserved = {"column block": aligned_bytes(block.num_bytes), "staging": block.staging_bytes}
+    if block.cold is not None:
+        reserved["cold edges"] = counts_bytes(task.num_edges)
+    cut_slots = plan_cut_slots(task.table, task.feature_dtype, task.shape, memory_bytes)
+    extraction_slots = plan_extraction_slots(task.shape, task.num_kept or 0, memory_bytes)
+    held = [reserved, {"rows to be cut": cut_slots.num_bytes}]
+    if task.num_kept is not None:
+        held.append({"rows kept": extraction_slots.num_bytes})
+    if task.sorted_edges:
+        held.append({"sorting edges": _least_sort_bytes(task.sorted_edges, memory_bytes)})
+    for wanted in sorted(held, key=lambda each: sum(each.values()), reverse=True):
+        Budget(memory_bytes).require(wanted)
+    num_blocks = num_blocks_of(task, block)
+    stages = _plan_stages(task, block, threads, device)
+    num_steps = sum(len(hop.steps) for operator in task.operators for hop in operator.hops(task.hops))
+    return PropagationPlan(
+        columns=TILE_COLUMNS * block.tiles,
+        num_blocks=num_blocks,
+        block_bytes=block.num_bytes,
+        cold=block.cold,
+        num_passes=num_steps * num_blocks,
+        reserved=reserved,
+        cut_slots=cut_slots,
+        extraction_slots=extraction_slots,
+        stages=stages,
+        num_tables=task.num_tables,
+        result_bytes=task.result_bytes,
+        work_bytes=task.work_bytes + cold_disk_bytes(task, block),
+        seconds=_LEAST_SECONDS + sum(stage.seconds for stage in stages),
+        disk=device.source,
+    )
+
+
+def _least_sort_bytes(num_edges: int, memory_bytes: int) -> int:
+    limits = sort_limits(memory_bytes)
+    return min(bytes_in_memory(num_edges, KEY_BYTES, 1, limits), smallest_sort_bytes(num_edges, KEY_BYTES, limits))
+
+
+def _plan_stages(task: Task, block: Block, threads: int, device: DeviceModel) -> tuple[StagePlan, ...]:
+    shape, together, num_blocks = task.shape, threads**_THREADS_POWER, num_blocks_of(task, block)
+    lists_bytes = task.index_bytes * task.num_edges + 8 * (shape.num_rows + 1)
+
+    def stage(name: str, bytes_read: int, bytes_written: int, cpu_seconds: float) -> StagePlan:
+        seconds = max(_disk_seconds(device, bytes_read, bytes_written), cpu_seconds)
+        return StagePlan(name=name, bytes_read=bytes_read, bytes_written=bytes_written, seconds=seconds)
+
+    stages = []
+    if task.sorted_edges:
+        spilled_bytes = task.sorted_edges * KEY_BYTES
+        written_bytes = task.sorted_edges * task.index_bytes + 8 * (shape.num_rows + 1)
+        seconds = task.sorted_edges / _SORTED_EDGES_A_SECOND / together
+        stages.append(stage("sort lists", lists_bytes + spilled_bytes, written_bytes + spilled_bytes, seconds))
+    # Values of cold edges, of the blocks that have such, all together; and how often their sources are read.
+    cold_bytes = num_cold_blocks = 0
+    if block.cold is not None:
+        num_cold_blocks = shape.num_tiles // block.tiles
+        cold_bytes = num_cold_blocks * block.cold.num_edges * block.tiles * TILE_ROW_BYTES
+        found_bytes = cold_file_bytes(task.num_edges, block.cold.num_edges, task.index_bytes)
+        stages.append(stage("find cold edges", task.index_bytes * task.num_edges, found_bytes, 0))
+    num_values = shape.num_rows * shape.dim
+    table_bytes = task.table.num_rows * task.table.row_stride
+    stages.append(stage("cut features", table_bytes, shape.num_bytes, num_values / _VALUES_A_SECOND))
+    for operator in task.operators:
+        for hop in operator.hops(task.hops):
+            name = f"{operator.name} hop {hop.number}"
+            # The source and its scales, and for each step lists and scales, and a table that is added.
+            scales_bytes = 4 * shape.num_rows * num_blocks
+            read_bytes = shape.num_bytes + scales_bytes * operator.info.is_symmetric
+            if block.cold is not None:
+                read_bytes += num_cold_blocks * block.cold.num_edges * task.index_bytes
+            seconds = _disk_seconds(device, read_bytes, cold_bytes)
+            written_bytes = cold_bytes
+            for step in hop.steps:
+                moved_bytes = lists_bytes * num_blocks + scales_bytes + shape.num_bytes * bool(step.addend) + cold_bytes
+                products = task.num_edges * shape.num_tiles * TILE_COLUMNS
+                seconds += max(
+                    _disk_seconds(device, moved_bytes, shape.num_bytes), products / _PRODUCTS_A_SECOND / together
+                )
+                read_bytes += moved_bytes
+                written_bytes += shape.num_bytes
+            stages.append(StagePlan(name=name, bytes_read=read_bytes, bytes_written=written_bytes, seconds=seconds))
+    if task.num_kept is not None:
+        kept_bytes = task.num_tables * task.kept_shape.num_bytes
+        # Of parts without a row nothing is read; with rows anywhere there are few.
+        stages.append(stage("extract rows", task.num_tables * shape.num_bytes, kept_bytes, 0))
+    return tuple(stages)
+
+
+def _disk_seconds(device: DeviceModel, bytes_read: int, bytes_written: int) -> float:
+    read_seconds = bytes_read / device.sequential_read_bytes_per_second
+    return read_seconds + bytes_written / device.sequential_write_bytes_per_second

@@ -1,0 +1,308 @@
+"""Feature rows to tiles, tiles to rows, streamed: all that happens to a hop table but for the product.
+
+A *part* is so many rows of a group, all of them where memory allows. Parts are read ahead into *slots*, buffers that
+are used in turn; nothing else of a table is in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, Engine, File, tile_rows, untile_rows
+from diskhop.dataset.encoding import decode_rows, encode_rows, too_large
+from diskhop.errors import ConfigError, DiskhopError
+from diskhop.hops.tables import PAGE_BYTES, TILE_ROWS, TableShape, TableSum, whole_pages
+from diskhop.io.atomic import destination_errors
+from diskhop.io.streams import SequentialWriter, in_pieces
+from diskhop.protocols import Bytes, NodeIds, Table
+from diskhop.system.memory import buffer_bytes
+
+# A part of fewer rows is not of whole pages in each tile: it goes through the page cache. Only where memory is short.
+_LEAST_PART_ROWS = 4
+_SUMMED_BYTES = 256 << 10
+_MOST_SLOTS = 4
+_LEAST_SLOTS = 2
+# Of values that are converted: decoded, looked at, encoded.
+_CONVERTING_BYTES_A_VALUE = 16
+# Rows on their way out of an extraction.
+_WRITER_BYTES = 2 << 20
+_SHOWN_NODES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slots:
+    """How many parts of how many rows are held at once, and the bytes that all of it takes."""
+
+    part_rows: int
+    num_slots: int
+    num_bytes: int
+
+
+def plan_cut_slots(table: Table, feature_dtype: str, shape: TableShape, memory_bytes: int) -> Slots:
+    """Slots for write_tiles(); the smallest there can be, where memory holds none."""
+    converted_bytes = _CONVERTING_BYTES_A_VALUE * shape.dim if feature_dtype != shape.dtype else 0
+
+    def held_bytes(part_rows: int, num_slots: int) -> int:
+        slot_bytes = _rows_buffer_bytes(table, part_rows) + _tiles_buffer_bytes(shape, part_rows)
+        # Rows may begin within a stride: they are copied out of it.
+        return num_slots * slot_bytes + part_rows * (converted_bytes + table.row_bytes)
+
+    return _plan_slots(shape, memory_bytes, held_bytes)
+
+
+def plan_extraction_slots(shape: TableShape, num_rows: int, memory_bytes: int) -> Slots:
+    """Slots for extract_rows() of so many rows, and the ids of those."""
+
+    def held_bytes(part_rows: int, num_slots: int) -> int:
+        part_bytes = part_rows * shape.row_bytes
+        writer_bytes = 2 * buffer_bytes(_writer_bytes(part_bytes))
+        return num_slots * _tiles_buffer_bytes(shape, part_rows) + part_bytes + writer_bytes + 8 * num_rows
+
+    return _plan_slots(shape, memory_bytes, held_bytes)
+
+
+class TileCutter:
+    """Writes rows of a feature table as tiles, in the dtype of the shape."""
+
+    def __init__(
+        self, table: Table, feature_dtype: str, shape: TableShape, slots: Slots, engine: Engine, threads: int
+    ) -> None:
+        self._table = table
+        self._feature_dtype = feature_dtype
+        self._shape = shape
+        self._part_rows = slots.part_rows
+        self._num_slots = slots.num_slots
+        self._engine = engine
+        self._threads = threads
+
+    def write_tiles(self, path: Path, first_group: int, end_group: int) -> int:
+        """Write groups of a table's file; returns what their pages add to its checksum.
+
+        Raises BadRowsError for values that are not finite, or not in the shape's dtype.
+        """
+        shape, pool = self._shape, BufferPool(0)
+        has_pages = _has_whole_pages(shape, self._part_rows)
+        source = File(str(self._table.path), "read")
+        with destination_errors(path):
+            target = File(str(path), "write", has_pages)
+        starts = range(first_group * TILE_ROWS, min(end_group * TILE_ROWS, shape.num_rows), self._part_rows)
+        rows_bytes = _rows_buffer_bytes(self._table, self._part_rows)
+        rows = [pool.take(rows_bytes) for _ in range(self._num_slots)]
+        tiles = [pool.take(_part_bytes(shape, self._part_rows)) for _ in range(self._num_slots)]
+        table_sum = TableSum()
+        reads: dict[int, tuple[int, Bytes]] = {}
+        writes: dict[int, int] = {}
+
+        def read(number: int) -> None:
+            if number < len(starts):
+                reads[number] = self._submit_read(source, starts[number], rows[number % self._num_slots])
+
+        with _waited_for(self._engine, reads, writes):
+            for number in range(self._num_slots - 1):
+                read(number)
+            for number, start in enumerate(starts):
+                read(number + self._num_slots - 1)
+                ticket, given = reads.pop(number)
+                self._engine.wait(ticket)
+                content = self._encoded(given, start)
+                if number >= self._num_slots:
+                    self._wait_write(path, writes.pop(number - self._num_slots))
+                part = tiles[number % self._num_slots]
+                tile_rows(content, part.reshape(shape.num_tiles, -1), shape.tile_row_bytes, self._threads)
+                offsets, lengths, _, places = requests = _requests(shape, start, self._part_rows, part)
+                if has_pages:
+                    _add_part(table_sum, offsets, lengths, part, places)
+                with destination_errors(path):
+                    writes[number] = self._engine.submit_write(target, *requests)
+            for number in sorted(writes):
+                self._wait_write(path, writes.pop(number))
+        if not has_pages:
+            return sum_pages(path, shape.tile_offset(first_group, 0), shape.tile_offset(end_group, 0)).total
+        tiles[0][:] = 0  # what the table has room for, and no rows
+        for start in range(starts.stop + -starts.stop % self._part_rows, end_group * TILE_ROWS, self._part_rows):
+            offsets, lengths, _, places = _requests(shape, start, self._part_rows, tiles[0])
+            _add_part(table_sum, offsets, lengths, tiles[0], places)
+        return table_sum.total
+
+    def _wait_write(self, path: Path, ticket: int) -> None:
+        with destination_errors(path):
+            self._engine.wait(ticket)
+
+    def _submit_read(self, source: File, first_row: int, buffer: Bytes) -> tuple[int, Bytes]:
+        """Ask for the rows of a part; they are in the view once the ticket is waited for."""
+        stride = self._table.row_stride
+        num_rows = min(self._part_rows, self._shape.num_rows - first_row)
+        begin, end = first_row * stride, (first_row + num_rows - 1) * stride + self._table.row_bytes
+        alignment = max(1, source.offset_alignment)
+        start = begin // alignment * alignment
+        places, lengths = in_pieces(-(-(end - start) // alignment) * alignment)
+        required = np.minimum(np.uint64(end - start) - places, lengths)
+        ticket = self._engine.submit_read(source, places + np.uint64(start), lengths, buffer, places, required)
+        view = buffer[begin - start :][: num_rows * stride]
+        return ticket, view
+
+    def _encoded(self, content: Bytes, first_row: int) -> Bytes:
+        """Rows (rows, row bytes) as they are stored."""
+        table, shape = self._table, self._shape
+        num_rows = -(-len(content) // table.row_stride)
+        rows = np.lib.stride_tricks.as_strided(content, (num_rows, table.row_bytes), (table.row_stride, 1))
+        is_whole = table.row_stride == table.row_bytes
+        # In one piece, and where numbers may begin: rows of a slot do so anywhere.
+        if not is_whole or content.ctypes.data % 4:
+            rows = rows.copy()
+        values = decode_rows(rows, self._feature_dtype, shape.dim)
+        # A sum tells at once: whatever is not finite makes it so. It may also be too large; then each value is seen.
+        with np.errstate(over="ignore", invalid="ignore"):
+            looks_bad = not np.isfinite(values.sum(dtype=np.float32))
+        if looks_bad:
+            what = "values that are not finite (NaN or infinite)"
+            self._require(np.isfinite(values), first_row, what, "mend their features and import them again")
+        if self._feature_dtype == shape.dtype:
+            return rows
+        fits = ~too_large(values, shape.dtype)
+        self._require(fits, first_row, f"values too large for {shape.dtype}", "take --dtype float32 or bfloat16")
+        return encode_rows(values, shape.dtype)
+
+    def _require(self, is_good: NDArray[np.bool_], first_row: int, what: str, remedy: str) -> None:
+        is_bad = ~is_good.all(axis=1)
+        if is_bad.any():
+            raise BadRowsError(what, remedy, first_row + np.flatnonzero(is_bad))
+
+
+class BadRowsError(ConfigError):
+    """Rows with values that hop tables cannot have; rows: their numbers, ascending, of those found first."""
+
+    def __init__(self, what: str, remedy: str, rows: NodeIds) -> None:
+        super().__init__(f"rows {tell_ids(rows)} have {what}; {remedy}")
+        self.what = what
+        self.remedy = remedy
+        self.rows = rows
+
+
+def tell_ids(ids: NodeIds) -> str:
+    """The first few of ids, for an error."""
+    more = ", ..." if len(ids) > _SHOWN_NODES else ""
+    return ", ".join(str(each) for each in ids[:_SHOWN_NODES]) + more
+
+
+def extract_rows(
+    source: Path, shape: TableShape, rows: NodeIds, path: Path, slots: Slots, engine: Engine, threads: int
+) -> None:
+    """Copy rows of a table of tiles (ascending) into a new file, where they lie whole; zeros make the last page."""
+    file, pool = File(str(source), "read", _has_whole_pages(shape, slots.part_rows)), BufferPool(0)
+    starts = np.unique(rows // slots.part_rows) * slots.part_rows
+    tiles = [pool.take(_part_bytes(shape, slots.part_rows)) for _ in range(slots.num_slots)]
+    part_bytes = slots.part_rows * shape.row_bytes
+    content = np.empty((slots.part_rows, shape.row_bytes), np.uint8)
+    reads: dict[int, tuple[int, Bytes]] = {}
+
+    def read(number: int) -> None:
+        if number < len(starts):
+            part = tiles[number % slots.num_slots]
+            offsets, lengths, _, places = _requests(shape, int(starts[number]), slots.part_rows, part)
+            reads[number] = engine.submit_read(file, offsets, lengths, part, places), part
+
+    writer = SequentialWriter(path, engine, pool, buffer_bytes=_writer_bytes(part_bytes))
+    with writer, _waited_for(engine, reads, {}):
+        for number in range(slots.num_slots - 1):
+            read(number)
+        for number, start in enumerate(starts):
+            read(number + slots.num_slots - 1)
+            ticket, part = reads.pop(number)
+            engine.wait(ticket)
+            wanted = rows[np.searchsorted(rows, start) : np.searchsorted(rows, start + slots.part_rows)] - start
+            out = content[: len(wanted)]
+            untile_rows(part.reshape(shape.num_tiles, -1), shape.tile_row_bytes, wanted, out, threads)
+            writer.append(out.reshape(-1))
+        writer.append(np.zeros(row_major(shape, len(rows)).num_bytes - len(rows) * shape.row_bytes, np.uint8))
+        writer.finish()
+
+
+def sum_pages(path: Path, start: int, end: int) -> TableSum:
+    """What pages of a file add to its checksum, read back, from a byte to before another."""
+    table_sum = TableSum()
+    for offset in range(start, end, _SUMMED_BYTES):
+        table_sum.add(offset, np.fromfile(path, np.uint8, min(_SUMMED_BYTES, end - offset), offset=offset))
+    return table_sum
+
+
+def _add_part(
+    table_sum: TableSum,
+    offsets: NDArray[np.uint64],
+    lengths: NDArray[np.uint64],
+    part: Bytes,
+    places: NDArray[np.uint64],
+) -> None:
+    for offset, length, place in zip(offsets.tolist(), lengths.tolist(), places.tolist(), strict=True):
+        table_sum.add(offset, part[place : place + length])
+
+
+def _requests(
+    shape: TableShape, first_row: int, part_rows: int, part: Bytes
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Bytes, NDArray[np.uint64]]:
+    """Offsets, lengths, buffer and places in it of the transfers of a part."""
+    group, row = divmod(first_row, TILE_ROWS)
+    if part_rows == TILE_ROWS:
+        places, lengths = in_pieces(len(part))
+        return places + np.uint64(shape.tile_offset(group, 0)), lengths, part, places
+    part_bytes = part_rows * shape.tile_row_bytes
+    tiles = np.arange(shape.num_tiles, dtype=np.uint64)
+    first = shape.tile_offset(group, 0) + row * shape.tile_row_bytes
+    offsets = tiles * np.uint64(shape.tile_bytes) + np.uint64(first)
+    return offsets, np.full(len(tiles), part_bytes, np.uint64), part, tiles * np.uint64(part_bytes)
+
+
+@contextlib.contextmanager
+def _waited_for(engine: Engine, reads: dict[int, tuple[int, Bytes]], writes: dict[int, int]) -> Iterator[None]:
+    """Whatever happens, the engine is done with all buffers at the end."""
+    try:
+        yield
+    finally:
+        for ticket in [*(ticket for ticket, _ in reads.values()), *writes.values()]:
+            with contextlib.suppress(DiskhopError, OSError):
+                engine.wait(ticket)
+
+
+def row_major(shape: TableShape, num_rows: int) -> TableShape:
+    """The shape of so many rows of a table that lie whole."""
+    return replace(shape, num_rows=num_rows, tile_columns=shape.dim)
+
+
+def _plan_slots(shape: TableShape, memory_bytes: int, held_bytes: Any) -> Slots:
+    part_rows = TILE_ROWS
+    while held_bytes(part_rows, _LEAST_SLOTS) > memory_bytes and part_rows > _LEAST_PART_ROWS:
+        part_rows //= 2
+    num_slots = next(
+        (more for more in range(_MOST_SLOTS, _LEAST_SLOTS, -1) if held_bytes(part_rows, more) <= memory_bytes),
+        _LEAST_SLOTS,
+    )
+    return Slots(part_rows=part_rows, num_slots=num_slots, num_bytes=held_bytes(part_rows, num_slots))
+
+
+def _has_whole_pages(shape: TableShape, part_rows: int) -> bool:
+    return part_rows * shape.tile_row_bytes % PAGE_BYTES == 0
+
+
+def _part_bytes(shape: TableShape, part_rows: int) -> int:
+    return shape.num_tiles * part_rows * shape.tile_row_bytes
+
+
+def _tiles_buffer_bytes(shape: TableShape, part_rows: int) -> int:
+    return buffer_bytes(_part_bytes(shape, part_rows))
+
+
+def _rows_buffer_bytes(table: Table, part_rows: int) -> int:
+    # Reads begin and end at the device's alignment.
+    return buffer_bytes(part_rows * table.row_stride + 2 * PAGE_BYTES)
+
+
+def _writer_bytes(part_bytes: int) -> int:
+    """Of each of a writer's two buffers: whole pages."""
+    return whole_pages(min(_WRITER_BYTES, part_bytes))

@@ -1,0 +1,1 @@
+"""Graphs in NumPy arrays: .npz files, folders of .npy files, sparse matrices."""

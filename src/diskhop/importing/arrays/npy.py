@@ -1,0 +1,333 @@
+"""Arrays in .npy files and in the members of .npz files, read as streams: never whole, and never as pickles."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import lzma
+import math
+import os
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.errors import SourceError
+from diskhop.runtime.progress import row_ranges
+
+_MAGIC = b"\x93NUMPY"
+_MOST_HEADER_BYTES = 1 << 16
+_BLOCK_BYTES = 4 << 20
+_PLAIN_DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
+# The most that deflate can compress.
+_MOST_COMPRESSION = 1032
+
+
+class ByteStream(Protocol):
+    """Bytes from front to back; a context that closes what they come from."""
+
+    def read(self, num_bytes: int, /) -> bytes:
+        """The next bytes, fewer only at the end."""
+
+    def close(self) -> None:
+        """Close it."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class StoredArray:
+    """One array of a source: its header was read and checked, its content not yet.
+
+    where: file (and member), for errors. dtype: plain booleans, integers or floats, of any byte order.
+    by_columns: elements lie in Fortran order, as those of a transposed array do. header_bytes: what comes before them.
+    packed_bytes: what it takes in an archive, None for a file.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        open_stream: Callable[[], ByteStream],
+        num_bytes: int,
+        identity: str,
+        packed_bytes: int | None = None,
+    ) -> None:
+        self.where = where
+        self._identity = identity
+        self.packed_bytes = packed_bytes
+        self._open_stream = open_stream
+        with source_errors(where), open_stream() as stream:
+            header, self.header_bytes = _read_header(stream, where)
+        self.dtype, self.shape, self.by_columns = _parse_header(header, where)
+        expected = self.header_bytes + math.prod(self.shape) * self.dtype.itemsize
+        if num_bytes != expected:
+            raise SourceError(
+                f"{where}: holds {num_bytes} bytes, its header (shape {self.shape}, {self.dtype}) says {expected}; "
+                "it is damaged: save it again"
+            )
+
+    @property
+    def identity(self) -> str:
+        """Text that differs wherever an element differs, as far as files that change have another time or length."""
+        return f"{self._identity}: {self.dtype.str} {self.shape}, {'by columns' if self.by_columns else 'by rows'}"
+
+    @property
+    def num_items(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    def open(self, *, any_order: bool = False) -> ArrayStream:
+        """Start reading the elements, in C order; in the order they lie in where the caller takes any_order."""
+        if self.by_columns and not any_order:
+            raise SourceError(f"{self.where}: is stored column by column; save numpy.ascontiguousarray of it")
+        stream = ArrayStream(self)
+        stream.skip_bytes(self.header_bytes)
+        return stream
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """The array in blocks of a few MiB of consecutive rows."""
+        with self.open() as stream:
+            yield from self._rest(stream, self.shape[0])
+
+    def require(self, kinds: str, shape: tuple[int | None, ...]) -> None:
+        """Raise SourceError unless it is of these kinds ("iu", "iuf", "b") and this shape, None being any length."""
+        fits = len(self.shape) == len(shape) and all(
+            wanted in (None, length) for wanted, length in zip(shape, self.shape, strict=True)
+        )
+        # An empty list of edges is float64 unless one takes care, and harmless.
+        if not fits or (self.dtype.kind not in kinds and self.num_items > 0):
+            wanted_shape = ", ".join("any" if wanted is None else str(wanted) for wanted in shape)
+            wanted_kind = {"b": "booleans", "iuf": "numbers"}.get(kinds, "integers")
+            raise SourceError(
+                f"{self.where}: must be {wanted_kind} of shape ({wanted_shape}), got shape {self.shape} of {self.dtype}"
+            )
+
+    def scalar(self, least: int, most: int) -> int:
+        """The one integer, in [least, most], that the array holds."""
+        if self.num_items != 1 or self.dtype.kind not in "iu":
+            raise SourceError(f"{self.where}: must be one whole number, got shape {self.shape} of {self.dtype}")
+        with self.open() as stream:
+            value = int(stream.take(1)[0])
+            stream.finish()
+        if not least <= value <= most:
+            raise SourceError(f"{self.where}: is {value}, must be from {least} to {most}; give the right number")
+        return value
+
+    def _rest(self, stream: ArrayStream, num_rows: int) -> Iterator[NDArray[Any]]:
+        """The last rows, which a stream stands before."""
+        row_items = math.prod(self.shape[1:])
+        at_once = max(1, _BLOCK_BYTES // max(1, row_items * self.dtype.itemsize))
+        for start, stop in row_ranges(num_rows, at_once):
+            yield stream.take((stop - start) * row_items).reshape(stop - start, *self.shape[1:])
+        stream.finish()
+
+
+class FileArray(StoredArray):
+    """A StoredArray that is a file of its own, which can be read from anywhere."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(str(path), partial(io.FileIO, path), path.stat().st_size, file_identity(path))
+
+    def blocks_from(self, first_row: int) -> Iterator[NDArray[Any]]:
+        """See Seekable."""
+        with self.open() as stream:
+            stream.skip(first_row * math.prod(self.shape[1:]))
+            yield from self._rest(stream, self.shape[0] - first_row)
+
+
+class ArrayStream:
+    """Reads an array's elements in order; a context that closes the file."""
+
+    def __init__(self, array: StoredArray) -> None:
+        self._where = array.where
+        self._dtype = array.dtype
+        with source_errors(array.where):
+            self._stream = array._open_stream()
+
+    def take(self, num_items: int) -> NDArray[Any]:
+        """The next elements (1-D)."""
+        return self._take_bytes(num_items * self._dtype.itemsize).view(self._dtype)
+
+    def skip(self, num_items: int) -> None:
+        """Pass over the next elements."""
+        self.skip_bytes(num_items * self._dtype.itemsize)
+
+    def skip_bytes(self, num_bytes: int) -> None:
+        """Pass over the next bytes."""
+        if isinstance(self._stream, io.FileIO):
+            self._stream.seek(num_bytes, os.SEEK_CUR)
+            return
+        for start, stop in row_ranges(num_bytes, _BLOCK_BYTES):
+            self._take_bytes(stop - start)
+
+    def finish(self) -> None:
+        """Check that nothing follows; a zip member's checksum is compared here."""
+        with source_errors(self._where):
+            rest = self._stream.read(1)
+        if rest:
+            raise SourceError(f"{self._where}: is longer than its header says; it is damaged: save it again")
+
+    def __enter__(self) -> ArrayStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.close()
+
+    def _take_bytes(self, num_bytes: int) -> NDArray[np.uint8]:
+        content = np.empty(num_bytes, np.uint8)
+        filled = 0
+        with source_errors(self._where):
+            while filled < num_bytes:
+                part = self._stream.read(min(num_bytes - filled, _BLOCK_BYTES))
+                if not part:
+                    raise SourceError(f"{self._where}: ends before its header says; it is damaged: save it again")
+                content[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
+                filled += len(part)
+        return content
+
+
+def list_arrays(source: Path) -> dict[str, StoredArray]:
+    """The arrays of a .npz or .npy file, or of a folder with data.npz or with .npy files, by name."""
+    if source.is_dir():
+        archive = source / "data.npz"
+        files = sorted(source.glob("*.npy"))
+        if archive.exists() and files:
+            raise SourceError(f"{source}: has data.npz and {files[0].name}; keep one or the other")
+        if archive.exists():
+            return archive_arrays(archive)
+        return {path.stem: file_array(path) for path in files}
+    if source.suffix == ".npz":
+        return archive_arrays(source)
+    return {source.stem: file_array(source)}
+
+
+@contextlib.contextmanager
+def source_errors(where: str) -> Iterator[None]:
+    """Turn whatever reading a damaged file raises into one line."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except (OSError, EOFError, ValueError, RuntimeError, struct.error, zlib.error, lzma.LZMAError) as error:
+        raise _unreadable(where, error) from error
+    except (zipfile.BadZipFile, NotImplementedError, KeyError, OverflowError) as error:
+        raise _unreadable(where, error) from error
+
+
+def file_identity(path: Path) -> str:
+    """Text that differs wherever a file's content does, as far as a change shows in its time or length."""
+    status = path.stat()
+    return f"{path.resolve()}: {status.st_size} bytes of {status.st_mtime_ns}"
+
+
+def _unreadable(where: str, error: Exception) -> SourceError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+    return SourceError(f"{where}: cannot be read: {' '.join(reason.split())}; check the file or save it again")
+
+
+def file_array(path: Path) -> FileArray:
+    """The array of a .npy file."""
+    if not path.is_file():
+        raise SourceError(f"{path}: is not a regular file; give a .npy file")
+    return FileArray(path)
+
+
+def archive_arrays(path: Path) -> dict[str, StoredArray]:
+    """The arrays of a .npz file, by name."""
+    if not path.is_file():
+        raise SourceError(f"{path}: is not a regular file; give a .npz file")
+    with source_errors(str(path)), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    arrays: dict[str, StoredArray] = {}
+    file_bytes = path.stat().st_size
+    for member in members:
+        name = member.filename.removesuffix(".npy")
+        where = f"{path}: {name!r}" if not name.isprintable() else f"{path}: {name}"
+        if name in arrays:
+            raise SourceError(f"{where}: is in the archive twice; save it again")
+        # A directory that lies about lengths must not make anyone reserve memory for them.
+        if member.compress_size > file_bytes or (
+            member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+            and member.file_size > _MOST_COMPRESSION * (member.compress_size + 1)
+        ):
+            raise SourceError(f"{where}: is said to hold {member.file_size} bytes, which cannot be; save it again")
+        arrays[name] = StoredArray(
+            where,
+            partial(_Member, path, member),
+            member.file_size,
+            f"{file_identity(path)}: {name}",
+            packed_bytes=member.compress_size,
+        )
+    return arrays
+
+
+class _Member:
+    """The bytes of an archive's member, by a file handle of its own: members are read by several threads at once."""
+
+    def __init__(self, path: Path, member: zipfile.ZipInfo) -> None:
+        with contextlib.ExitStack() as opened:
+            archive = opened.enter_context(zipfile.ZipFile(path))
+            self._stream = opened.enter_context(archive.open(member))
+            self._opened = opened.pop_all()
+
+    def read(self, num_bytes: int) -> bytes:
+        """The next bytes."""
+        return self._stream.read(num_bytes)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._opened.close()
+
+    def __enter__(self) -> _Member:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _read_header(stream: ByteStream, where: str) -> tuple[str, int]:
+    start = stream.read(8)
+    if start[:6] != _MAGIC or len(start) < 8 or start[6] not in (1, 2, 3):
+        raise SourceError(f"{where}: is not a NumPy array (.npy, version 1 to 3); save it with numpy.save or savez")
+    length_format = "<H" if start[6] == 1 else "<I"
+    length_bytes = struct.calcsize(length_format)
+    (num_bytes,) = struct.unpack(length_format, stream.read(length_bytes))
+    if num_bytes > _MOST_HEADER_BYTES:
+        raise SourceError(
+            f"{where}: has a header of {num_bytes} bytes; plain arrays have less than {_MOST_HEADER_BYTES}"
+        )
+    header = stream.read(num_bytes)
+    if len(header) != num_bytes:
+        raise SourceError(f"{where}: ends within its header; it is damaged: save it again")
+    return header.decode("utf-8" if start[6] == 3 else "latin1"), 8 + length_bytes + num_bytes
+
+
+def _parse_header(text: str, where: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    try:
+        header = ast.literal_eval(text.strip())
+        descr, is_fortran, shape = header["descr"], header["fortran_order"], header["shape"]
+    except (ValueError, TypeError, KeyError, SyntaxError, RecursionError, MemoryError):
+        raise SourceError(f"{where}: has a header that is not NumPy's; it is damaged: save it again") from None
+    if not isinstance(descr, str) or not _PLAIN_DTYPE.fullmatch(descr):
+        kind = "objects, which only a pickle can hold" if "O" in str(descr) else f"dtype {str(descr)[:40]!r}"
+        raise SourceError(f"{where}: holds {kind}; save it as plain booleans, integers or floats")
+    if not isinstance(shape, tuple) or not all(type(length) is int and length >= 0 for length in shape):
+        raise SourceError(f"{where}: has the shape {str(shape)[:40]}; it is damaged: save it again")
+    return np.dtype(descr), shape, bool(is_fortran) and len(shape) > 1

@@ -1,0 +1,228 @@
+"""Graphs in NumPy arrays: a folder with data.npz or .npy files, or a .npz file.
+
+Arrays: `edge_index` (2, edges), sources then destinations; features `x` (nodes, dim), or sparse `x_indptr`,
+`x_indices`, `x_data`, `x_shape`; labels `y`, classes as integers (nodes) or (nodes, 1), or tasks (nodes, tasks) of 0, 1
+and NaN; splits `train_idx`, `val_idx`, `test_idx`, or `train_mask` and so on (nodes), or `train_masks` and so on
+(splits, nodes); triples `train`, `valid`, `test`, or `triples` (triples, 3), with names in `entities.txt.gz` and
+`relations.txt.gz` beside them; `num_nodes`, `num_classes`, `num_entities`, `num_relations`. What `diskhop export` adds:
+`edge_weight` and `edge_time` (edges), `original_ids` (nodes), and `nodes.txt.gz`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from diskhop.dataset.edges import EdgeSource, highest_ids
+from diskhop.dataset.manifest import MOST_CLASSES, MOST_COUNT
+from diskhop.errors import SourceError
+from diskhop.importing.arrays.edges import open_edges
+from diskhop.importing.arrays.loads import load_of_array, load_of_edge_values, load_of_edges, load_of_nodes
+from diskhop.importing.arrays.npy import StoredArray, list_arrays
+from diskhop.importing.arrays.sparse import SparseMatrix
+from diskhop.importing.arrays.stored_ids import StoredIds
+from diskhop.importing.columns import MaskedIds, check_features, count_tasks
+from diskhop.importing.estimate import Load
+from diskhop.importing.name_lists import name_lines
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.source import (
+    BY_EDGES,
+    EDGE,
+    NODE,
+    Column,
+    NameList,
+    SourceEdges,
+    SourceGraph,
+    SourceNodes,
+    SourceTriples,
+    Workshop,
+)
+
+_PARTS = {"train": "train", "val": "valid", "test": "test"}
+_SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
+_TRIPLES = {"train": "train", "valid": "valid", "test": "test", "triples": "all"}
+# Names of what, and the array with how many there are.
+_NAMED = {"nodes": "num_nodes", "entities": "num_entities", "relations": "num_relations"}
+_SCALARS = {
+    "num_nodes": (0, MOST_COUNT),
+    "num_classes": (1, MOST_CLASSES),
+    "num_entities": (0, MOST_COUNT),
+    "num_relations": (1, MOST_COUNT),
+}
+_KNOWN = (
+    "edge_index",
+    "edge_weight",
+    "edge_time",
+    "original_ids",
+    "x",
+    *_SPARSE,
+    "y",
+    *(f"{part}_{kind}" for kind in ("idx", "mask", "masks") for part in _PARTS),
+    *_TRIPLES,
+    *_SCALARS,
+)
+
+
+def is_arrays(source: Path) -> bool:
+    """Whether a source looks like arrays of a graph."""
+    if source.is_dir():
+        return (source / "data.npz").exists() or any(source.glob("*.npy"))
+    return source.suffix == ".npz"
+
+
+class Arrays:
+    """See Source. The arrays are checked against each other by shape."""
+
+    least_memory: Mapping[str, int] = {}
+
+    def __init__(self, source: Path, options: ImportOptions) -> None:
+        self._source = source
+        self._arrays = arrays = list_arrays(source)
+        for key, array in arrays.items():
+            if key not in _KNOWN:
+                raise SourceError(
+                    f"{array.where}: is not an array that diskhop knows; leave it out, or name it one of "
+                    f"{', '.join(_KNOWN)}"
+                )
+        self._scalars = {key: arrays[key].scalar(*limits) for key, limits in _SCALARS.items() if key in arrays}
+        self._edges = self._shaped("edge_index", "iu", (2, None))
+        found = {part: self._shaped(key, "iu", (None, 3)) for key, part in _TRIPLES.items()}
+        self._triples = {part: array for part, array in found.items() if array is not None}
+        if self._edges is None and not self._triples:
+            raise SourceError(f"{source}: has neither edge_index nor triples; give a graph's edges")
+        num_edges = 0 if self._edges is None else self._edges.shape[1]
+        self._weights = self._shaped("edge_weight", "iuf", (num_edges,))
+        self._times = self._shaped("edge_time", "iu", (num_edges,))
+        self._original_ids = self._shaped("original_ids", "iu", (None,))
+        self._features = self._find_features()
+        self._labels = arrays.get("y")
+        if self._labels is not None:
+            count_tasks(self._labels)
+        self._told_nodes = self._find_num_nodes()
+        self._splits = self._find_splits()
+
+    @property
+    def name(self) -> str:
+        """See Source."""
+        resolved = self._source.resolve()
+        return resolved.name if resolved.is_dir() else resolved.stem
+
+    @property
+    def load(self) -> Load:
+        """See Source."""
+        load = load_of_nodes(self._told_nodes or 0, self._features, self._labels)
+        for array in self._arrays.values():
+            load += load_of_edges(array) if array is self._edges else load_of_array(array)
+        triple_bytes = sum(24 * array.shape[0] for array in self._triples.values())
+        return load + load_of_edge_values(load.num_edges, self._weights, self._times) + Load(triple_bytes=triple_bytes)
+
+    def read(self, shop: Workshop) -> SourceGraph:
+        """See Source."""
+        edges = {}
+        if self._edges is not None:
+            source = open_edges(self._edges, shop)
+            edges[EDGE] = SourceEdges(
+                source=NODE,
+                destination=NODE,
+                edges=source,
+                origin=self._edges.where,
+                weights=self._weights,
+                times=self._times,
+            )
+        triples = SourceTriples(parts=self._triples, num_relations=self._scalars.get("num_relations"))
+        nodes = SourceNodes(
+            count=self._count_nodes(shop, [each.edges for each in edges.values()]),
+            features=self._features,
+            labels=self._labels,
+            num_classes=self._scalars.get("num_classes"),
+            splits=self._splits,
+            called=None if self._original_ids is None else StoredIds(self._original_ids, shop.budget),
+        )
+        return SourceGraph(
+            nodes={NODE: nodes}, edges=edges, triples=triples if self._triples else None, names=self._names()
+        )
+
+    def _count_nodes(self, shop: Workshop, edges: Sequence[EdgeSource]) -> int:
+        """What the arrays tell; where none does, the highest id + 1."""
+        if self._told_nodes is not None:
+            return self._told_nodes
+        if not self._triples:
+            return BY_EDGES
+        found = (max(highest_ids(each, shop.budget, shop.threads, shop.progress)) for each in edges)
+        highest = max(found, default=-1)
+        for triples in self._triples.values():
+            highest = max(highest, *(int(block[:, [0, 2]].max()) for block in triples.blocks()), -1)
+        if highest >= MOST_COUNT:
+            raise SourceError(
+                f"{self._source}: id {highest} is out of range: ids must be less than {MOST_COUNT}; "
+                "number the nodes from 0"
+            )
+        return highest + 1
+
+    def _names(self) -> dict[str, NameList]:
+        """What is called by name in files beside the arrays."""
+        names = {}
+        for what, key in _NAMED.items():
+            path = self._source / f"{what}.txt.gz"
+            if self._source.is_dir() and path.exists() and key in self._scalars:
+                count = self._scalars[key]
+                names[what] = NameList(count=count, lines=partial(name_lines, path, count))
+        return names
+
+    def _shaped(self, key: str, kinds: str, shape: tuple[int | None, ...]) -> StoredArray | None:
+        array = self._arrays.get(key)
+        if array is not None:
+            array.require(kinds, shape)
+        return array
+
+    def _find_features(self) -> Column | None:
+        dense = self._arrays.get("x")
+        parts = [self._arrays[key] for key in _SPARSE if key in self._arrays]
+        if dense is not None and parts:
+            raise SourceError(f"{self._source}: has both x and {parts[0].where}; keep one")
+        if dense is not None:
+            check_features(dense)
+            return dense
+        if parts and len(parts) < len(_SPARSE):
+            raise SourceError(f"{parts[0].where}: sparse features need all of {', '.join(_SPARSE)}; give them all")
+        return SparseMatrix(*parts) if parts else None
+
+    def _find_num_nodes(self) -> int | None:
+        """What the arrays agree on; None where none says."""
+        counts: dict[str, int] = {
+            key: self._scalars[key] for key in ("num_nodes", "num_entities") if key in self._scalars
+        }
+        if self._features is not None:
+            counts["x_shape" if isinstance(self._features, SparseMatrix) else "x"] = self._features.shape[0]
+        if self._original_ids is not None:
+            counts["original_ids"] = self._original_ids.shape[0]
+        if self._labels is not None:
+            counts["y"] = self._labels.shape[0]
+        for part in _PARTS:
+            for masks in (self._shaped(f"{part}_mask", "b", (None,)), self._shaped(f"{part}_masks", "b", (None, None))):
+                if masks is None:
+                    continue
+                if masks.shape[:-1] == (0,):
+                    raise SourceError(
+                        f"{masks.where}: has no splits (shape {masks.shape}); give at least one or leave it out"
+                    )
+                counts[f"{part} masks"] = masks.shape[-1]
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"{key} {count}" for key, count in counts.items())
+            raise SourceError(f"{self._source}: its arrays differ in the number of nodes ({told}); make them agree")
+        return next(iter(counts.values()), None)
+
+    def _find_splits(self) -> dict[str, list[Column]]:
+        splits: dict[str, list[Column]] = {}
+        for key, part in _PARTS.items():
+            ids = self._shaped(f"{key}_idx", "iu", (None,))
+            given = [each for each in (ids, *(self._arrays.get(f"{key}_{kind}") for kind in ("mask", "masks"))) if each]
+            if len(given) > 1:
+                raise SourceError(f"{given[0].where}: there is {given[1].where} too; keep one")
+            if given and given[0].dtype.kind != "b":
+                splits[part] = [given[0]]
+            elif given:
+                num_splits = 1 if len(given[0].shape) == 1 else given[0].shape[0]
+                splits[part] = [MaskedIds(given[0], number) for number in range(num_splits)]
+        return splits

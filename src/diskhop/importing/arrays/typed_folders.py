@@ -1,0 +1,152 @@
+"""Typed graphs in folders of .npy files, as MAG240M and IGB distribute them.
+
+In the folder, or in `processed/` there: a folder for each type of nodes, with `node_feat.npy` (nodes, dim) and
+`node_label.npy`, or several as `node_label_19.npy`; a folder for each relation, `author___writes___paper` (MAG240M) or
+`paper__cites__paper` (IGB), with `edge_index.npy`: (2, edges), or (edges, 2). Features are read in place. Splits are in
+pickles there, which are never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from diskhop.errors import SourceError
+from diskhop.importing.arrays.edges import open_edges
+from diskhop.importing.arrays.loads import load_of_array, load_of_edges, load_of_nodes
+from diskhop.importing.arrays.npy import StoredArray, file_array, source_errors
+from diskhop.importing.columns import as_labels, check_features, count_tasks
+from diskhop.importing.estimate import Load
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.source import BY_EDGES, EDGE, NODE, Column, SourceEdges, SourceGraph, SourceNodes, Workshop
+
+_EDGES = "edge_index.npy"
+_FEATURES = "node_feat.npy"
+_LABELS = "node_label*.npy"
+# Of .npy files and pickles, what is not taken is told; it is not opened.
+_TOLD = (".npy", ".pt")
+
+
+@dataclass(frozen=True, slots=True)
+class _Relation:
+    name: str
+    source: str
+    destination: str
+    edges: StoredArray
+    by_rows: bool
+
+
+def is_typed_folders(source: Path) -> bool:
+    """Whether a source looks like folders of types and relations."""
+    return any(_root(source).glob(f"*__*__*/{_EDGES}"))
+
+
+class TypedFolders:
+    """See Source. Raises SourceError for arrays that do not fit each other."""
+
+    least_memory: Mapping[str, int] = {}
+
+    def __init__(self, source: Path, options: ImportOptions) -> None:
+        resolved = source.resolve()
+        self.name = resolved.parent.name if resolved.name == "processed" else resolved.name
+        self._root = root = _root(source)
+        with source_errors(str(root)):
+            paths = sorted(root.glob(f"*__*__*/{_EDGES}"))
+        if not paths:
+            raise SourceError(f"{root}: has no folders as paper__cites__paper with {_EDGES}; give those of a graph")
+        self._relations = [_relation(path) for path in paths]
+        types = sorted({each for found in self._relations for each in (found.source, found.destination)})
+        self._features = {name: _features(root / name / _FEATURES) for name in types}
+        self._labels = {name: _labels(root / name, options.label) for name in types}
+        if options.label is not None and not any(self._labels.values()):
+            known = sorted({path.stem for name in types for path in (root / name).glob(_LABELS)})
+            raise SourceError(
+                f"{root}: has no labels '{options.label}' (--label); there are: {', '.join(known) or 'none'}"
+            )
+        self._told_counts = {name: self._told_count(name) for name in types}
+        taken = {each.where for each in (*self._features.values(), *self._labels.values()) if each is not None}
+        # Beside `processed` too: MAG240M's splits are there.
+        folders = {source, root, *(root / name for name in types)}
+        left_out = {path for folder in folders for path in folder.glob("*") if path.suffix in _TOLD}
+        self._left_out = sorted(str(path.relative_to(source)) for path in left_out if str(path) not in taken)
+
+    @property
+    def load(self) -> Load:
+        """See Source."""
+        load = sum((load_of_edges(each.edges) for each in self._relations), Load())
+        for name, count in self._told_counts.items():
+            features, labels = self._features[name], self._labels[name]
+            load += load_of_nodes(count or 0, features, labels) + load_of_array(features)
+        return load
+
+    def read(self, shop: Workshop) -> SourceGraph:
+        """See Source."""
+        relations = {each.name: self._open(each, shop) for each in self._relations}
+        nodes = {
+            name: SourceNodes(
+                count=BY_EDGES if count is None else count,
+                features=self._features[name],
+                labels=self._labels[name],
+            )
+            for name, count in self._told_counts.items()
+        }
+        facts = {"format": "npy-folders", "left_out": self._left_out}
+        if len(nodes) == len(relations) == 1:
+            ((only,), (edges,)) = (nodes.values(), relations.values())
+            edges = SourceEdges(source=NODE, destination=NODE, edges=edges.edges, origin=edges.origin)
+            return SourceGraph(nodes={NODE: only}, edges={EDGE: edges}, facts=facts)
+        return SourceGraph(nodes=nodes, edges=relations, facts=facts)
+
+    def _open(self, relation: _Relation, shop: Workshop) -> SourceEdges:
+        edges = open_edges(relation.edges, shop, by_rows=relation.by_rows)
+        return SourceEdges(
+            source=relation.source, destination=relation.destination, edges=edges, origin=relation.edges.where
+        )
+
+    def _told_count(self, name: str) -> int | None:
+        """What the arrays of a type agree on."""
+        counts = {each.where: each.shape[0] for each in (self._features[name], self._labels[name]) if each is not None}
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"{where} {count}" for where, count in counts.items())
+            raise SourceError(
+                f"{self._root / name}: its arrays differ in the number of nodes ({told}); make them agree"
+            )
+        return next(iter(counts.values()), None)
+
+
+def _root(source: Path) -> Path:
+    return source / "processed" if (source / "processed").is_dir() else source
+
+
+def _relation(path: Path) -> _Relation:
+    name = path.parent.name
+    is_mag = "___" in name
+    types = name.split("___" if is_mag else "__")
+    if len(types) != 3 or not all(types):
+        raise SourceError(f"{path.parent}: must be named as paper__cites__paper is; rename the folder")
+    edges = file_array(path)
+    # Of (2, 2) only the kind of name says which it is.
+    by_rows = edges.shape[1:] == (2,) and not (is_mag and edges.shape[0] == 2)
+    edges.require("iu", (None, 2) if by_rows else (2, None))
+    return _Relation(name, types[0], types[2], edges, by_rows)
+
+
+def _features(path: Path) -> StoredArray | None:
+    if not path.exists():
+        return None
+    features = file_array(path)
+    check_features(features)
+    return features
+
+
+def _labels(folder: Path, wanted: str | None) -> Column | None:
+    names = sorted(path.stem for path in folder.glob(_LABELS))
+    chosen = names if wanted is None else [name for name in names if name == wanted]
+    if len(chosen) > 1:
+        raise SourceError(f"{folder}: has several files of labels; name one, as --label {' or --label '.join(names)}")
+    if not chosen:
+        return None
+    labels = as_labels(file_array(folder / f"{chosen[0]}.npy"))
+    count_tasks(labels)
+    return labels

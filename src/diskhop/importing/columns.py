@@ -1,0 +1,140 @@
+"""What columns of nodes must look like, and ids out of masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import feature_rows
+from diskhop.dataset.manifest import MOST_CLASSES, MOST_COLUMNS
+from diskhop.errors import SourceError
+from diskhop.importing.arrays.npy import StoredArray
+from diskhop.importing.source import Column
+from diskhop.runtime.progress import in_blocks, row_ranges
+
+_MASKS_AT_ONCE = 1 << 19
+_FEATURE_BLOCK_BYTES = 4 << 20
+_SEED = 0
+_CLASSES_BYTES = 1 << 20
+
+
+def check_features(features: Column) -> None:
+    """Raise SourceError unless it is (nodes, dim)."""
+    if len(features.shape) != 2 or not 1 <= features.shape[1] <= MOST_COLUMNS:
+        raise SourceError(
+            f"{features.where}: must be (nodes, dim) with dim from 1 to {MOST_COLUMNS}, got shape {features.shape}"
+        )
+
+
+def count_tasks(labels: Column) -> int:
+    """Columns of tasks; 0 for classes, which OGB stores as integers (nodes, 1). Raises SourceError for neither."""
+    is_float = labels.dtype.kind == "f"
+    if not is_float and labels.shape[1:] in ((), (1,)) and labels.shape:
+        return 0
+    if len(labels.shape) != 2 or not 1 <= labels.shape[1] <= MOST_COLUMNS:
+        raise SourceError(
+            f"{labels.where}: must be classes, integers of shape (nodes) or (nodes, 1), or tasks of shape "
+            f"(nodes, 1 to {MOST_COLUMNS}), got shape {labels.shape} of {labels.dtype}"
+        )
+    return labels.shape[1]
+
+
+def as_labels(labels: Column) -> Column:
+    """Labels as datasets have them: where there is one column of floats, which NumPy needs for NaN, it is classes."""
+    return ClassColumn(labels) if labels.dtype.kind == "f" and labels.shape[1:] in ((), (1,)) else labels
+
+
+class ClassColumn:
+    """See Column. Classes that are stored as floats, with NaN for none: as integers, with -1 for none."""
+
+    dtype: np.dtype[Any] = np.dtype(np.int64)
+
+    def __init__(self, classes: Column) -> None:
+        self.where = classes.where
+        self.shape = classes.shape
+        self._classes = classes
+
+    @property
+    def identity(self) -> str:
+        """See Column."""
+        return f"{self._classes.identity}, as classes"
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """See Column. Raises SourceError for the first that is neither a whole number from 0 nor NaN."""
+        first_node = 0
+        # Integers are up to four times as long as what they come from.
+        for block in chain.from_iterable(in_blocks(each, _CLASSES_BYTES) for each in self._classes.blocks()):
+            is_none = np.isnan(block)
+            # A limit beyond float16 cannot be compared with it.
+            is_class = (block >= 0) & (block.astype(np.float64) < MOST_CLASSES) & (np.floor(block) == block)
+            bad = np.flatnonzero(~(is_none | is_class))
+            if len(bad):
+                raise SourceError(
+                    f"{self.where}: label of node {first_node + int(bad[0])} is {block.reshape(-1)[bad[0]]}; a class "
+                    f"must be a whole number from 0 to {MOST_CLASSES - 1}, or NaN for none"
+                )
+            yield np.where(is_none, -1, block).astype(np.int64)
+            first_node += len(block)
+
+
+class RandomFeatures:
+    """See Column. Independent standard normal values, a function of the node's id."""
+
+    where = "--random-features"
+    dtype: np.dtype[Any] = np.dtype(np.float32)
+
+    def __init__(self, num_nodes: int, dim: int) -> None:
+        self.shape = (num_nodes, dim)
+
+    @property
+    def identity(self) -> str:
+        """See Column."""
+        return f"random features {self.shape}"
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """See Column."""
+        return self.blocks_from(0)
+
+    def blocks_from(self, first_row: int) -> Iterator[NDArray[Any]]:
+        """See Seekable."""
+        num_nodes, dim = self.shape
+        no_means, no_classes = np.empty(0, np.float32), np.empty(0, np.int64)
+        for start, stop in row_ranges(num_nodes - first_row, max(1, _FEATURE_BLOCK_BYTES // (4 * dim))):
+            rows = np.empty((stop - start, dim), np.float32)
+            nodes = np.arange(first_row + start, first_row + stop)
+            feature_rows(_SEED, nodes, dim, no_means, no_classes, rows.reshape(-1))
+            yield rows
+
+
+class MaskedIds:
+    """See Column. The ids of nodes for which a mask, one (nodes) or one row of several (splits, nodes), is true.
+
+    How many there are is not known before they are read: shape is that of the mask.
+    """
+
+    dtype: np.dtype[Any] = np.dtype(np.int64)
+
+    def __init__(self, masks: StoredArray, number: int) -> None:
+        self.where = masks.where
+        self.shape = masks.shape[-1:]
+        self._masks = masks
+        self._number = number
+
+    @property
+    def identity(self) -> str:
+        """See Column."""
+        return f"{self._masks.identity}, mask {self._number}"
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """See Column."""
+        (num_nodes,) = self.shape
+        with self._masks.open() as stream:
+            stream.skip(self._number * num_nodes)
+            for start, stop in row_ranges(num_nodes, _MASKS_AT_ONCE):
+                yield np.flatnonzero(stream.take(stop - start)) + start
+            if self._number + 1 == self._masks.num_items // max(1, num_nodes):
+                stream.finish()

@@ -1,0 +1,1 @@
+"""OnDiskDataset folders of DGL GraphBolt."""

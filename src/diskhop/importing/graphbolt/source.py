@@ -1,0 +1,400 @@
+"""Graphs of DGL GraphBolt: a folder with metadata.yaml (an OnDiskDataset) and the raw files that it names.
+
+Taken: nodes and edges of every type; of feature_data `feat` of nodes (their features), and what `diskhop export` adds:
+`label` and `original_id` of nodes, `weight` and `time` of edges; the first task that is classification of nodes, and as
+further splits those after it that are of the same name, classes and sets. All else is left out, and told in the facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.dataset.edges import ArrayEdges, EdgeSource
+from diskhop.dataset.manifest import MOST_CLASSES
+from diskhop.errors import SourceError
+from diskhop.importing.arrays.edges import open_edges
+from diskhop.importing.arrays.loads import (
+    load_of_array,
+    load_of_edge_values,
+    load_of_edges,
+    load_of_nodes,
+    load_of_texts,
+)
+from diskhop.importing.arrays.npy import StoredArray, source_errors
+from diskhop.importing.arrays.stored_ids import StoredIds
+from diskhop.importing.columns import check_features, count_tasks
+from diskhop.importing.estimate import Load
+from diskhop.importing.graphbolt.metadata import (
+    METADATA_NAME,
+    PREPROCESSED,
+    Edges,
+    Feature,
+    Metadata,
+    SetOfType,
+    TaskEntry,
+    read_metadata,
+)
+from diskhop.importing.name_lists import name_lines
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.source import EDGE, NODE, Column, NameList, SourceEdges, SourceGraph, SourceNodes, Workshop
+from diskhop.importing.text.edge_work import PARSING, EdgeWork, least_parsing_bytes
+from diskhop.importing.text.layout import RowLayout, TextFile, look_at
+from diskhop.runtime.progress import in_blocks, row_ranges
+
+# Names of features that are something else to a dataset.
+FEATURES, LABELS, ORIGINAL_IDS, WEIGHTS, TIMES = "feat", "label", "original_id", "weight", "time"
+NODE_NAMES = "nodes"
+_SEEDS_AT_ONCE = 1 << 18
+
+
+def is_graphbolt(source: Path) -> bool:
+    """Whether a source looks like a GraphBolt folder."""
+    return (source / METADATA_NAME).exists() or (source / PREPROCESSED).exists()
+
+
+class GraphBolt:
+    """See Source. Everything that metadata.yaml names and a dataset takes is looked at, and none of it is read."""
+
+    def __init__(self, source: Path, options: ImportOptions) -> None:
+        self._source = source
+        self._metadata = metadata = read_metadata(source)
+        self._left_out = [f"graph: feature_data ({feature.name})" for feature in metadata.graph_features]
+        self._edges = [_EdgeFiles(each, name, metadata) for each, name in _edge_names(metadata)]
+        self._nodes = {each or NODE: _NodeFiles(count) for each, count in metadata.nodes.items()}
+        for number, feature in enumerate(metadata.features):
+            if not self._take_feature(feature):
+                self._left_out.append(f"feature_data[{number}] ({feature.name})")
+        self._take_tasks()
+        for nodes in self._nodes.values():
+            nodes.check_labels()
+
+    @property
+    def name(self) -> str:
+        """See Source."""
+        return self._metadata.name or self._source.resolve().name
+
+    @property
+    def load(self) -> Load:
+        """See Source."""
+        of_nodes = sum((nodes.load for nodes in self._nodes.values()), Load())
+        return sum((edges.load for edges in self._edges), of_nodes)
+
+    @property
+    def least_memory(self) -> Mapping[str, int]:
+        """See Source."""
+        parsing = [least_parsing_bytes(each.texts, each.layout) for each in self._edges if each.layout is not None]
+        scattered = sum(nodes.scattered_bytes for nodes in self._nodes.values())
+        return ({PARSING: max(parsing)} if parsing else {}) | ({LABELS: scattered} if scattered else {})
+
+    def read(self, shop: Workshop) -> SourceGraph:
+        """See Source."""
+        names = {}
+        path = self._source / f"{NODE_NAMES}.txt.gz"
+        if list(self._nodes) == [NODE] and path.exists():
+            count = self._nodes[NODE].count
+            names[NODE_NAMES] = NameList(count=count, lines=partial(name_lines, path, count))
+        return SourceGraph(
+            nodes={name: nodes.read(shop) for name, nodes in self._nodes.items()},
+            edges={each.name: each.read(shop) for each in self._edges},
+            names=names,
+            facts={"left_out": self._left_out} if self._left_out else {},
+        )
+
+    def _take_feature(self, feature: Feature) -> bool:
+        """Whether a dataset has a place for it."""
+        if feature.domain == "node":
+            return (feature.type or NODE) in self._nodes and self._nodes[feature.type or NODE].take(feature)
+        return any(each.take(feature) for each in self._edges)
+
+    def _take_tasks(self) -> None:
+        taken: TaskEntry | None = None
+        for number, task in enumerate(self._metadata.tasks):
+            if self._is_of_nodes(task) and (taken is None or _is_another_split(task, taken)):
+                taken = taken or task
+                for part, entries in task.sets.items():
+                    for entry in entries:
+                        self._nodes[entry.type or NODE].take_set(part, entry, task.num_classes)
+            else:
+                self._left_out.append(f"tasks[{number}] ({task.name})")
+
+    def _is_of_nodes(self, task: TaskEntry) -> bool:
+        entries = [entry for entries in task.sets.values() for entry in entries]
+        return bool(entries) and all(
+            (entry.type or NODE) in self._nodes
+            and _seeds_name(entry) in entry.data
+            and len(entry.data[_seeds_name(entry)].array().shape) == 1
+            for entry in entries
+        )
+
+
+def _seeds_name(entry: SetOfType) -> str:
+    """Seeds as DGL calls them since 2.2, or before."""
+    return "seed_nodes" if "seed_nodes" in entry.data else "seeds"
+
+
+def _is_another_split(task: TaskEntry, first: TaskEntry) -> bool:
+    def kind(each: TaskEntry) -> Any:
+        sets = {part: sorted(entry.type or NODE for entry in entries) for part, entries in each.sets.items()}
+        return each.name, each.num_classes, sets
+
+    return bool(kind(task) == kind(first))
+
+
+def _edge_names(metadata: Metadata) -> Iterator[tuple[Edges, str]]:
+    """Edges and what they are called here: the relation, with the types of nodes where it occurs between others too."""
+    relations = [each.type[1] for each in metadata.edges if each.type is not None]
+    for each in metadata.edges:
+        if each.type is None:
+            yield each, EDGE
+        else:
+            yield each, each.type[1] if relations.count(each.type[1]) == 1 else "-".join(each.type)
+
+
+class _EdgeFiles:
+    """Edges of one type: an array, or texts (none where the file is empty) with their layout."""
+
+    def __init__(self, edges: Edges, name: str, metadata: Metadata) -> None:
+        self.name = name
+        self._type = None if edges.type is None else ":".join(edges.type)
+        self._ends = (NODE, NODE) if edges.type is None else (edges.type[0], edges.type[2])
+        self._num_nodes = max(metadata.nodes[None if edges.type is None else end] for end in self._ends)
+        self._path = edges.file.path
+        self.array: StoredArray | None = None
+        self.texts: list[TextFile] = []
+        self.layout: RowLayout | None = None
+        self._weights: StoredArray | None = None
+        self._times: StoredArray | None = None
+        if edges.file.format == "numpy":
+            self.array = edges.file.array()
+            self.array.require("iu", (2, None))
+            return
+        with source_errors(str(self._path)):
+            if not self._path.is_file():
+                raise SourceError(f"{self._path}: is not a regular file; give a file of edges")
+            is_empty = self._path.stat().st_size == 0
+        if not is_empty:
+            options = ImportOptions(delimiter=",", header=False, ids="integer")
+            self.texts, self.layout = look_at(self._path, options)
+
+    def take(self, feature: Feature) -> bool:
+        """Take weights or times; whether it was one of these."""
+        if feature.domain != "edge" or feature.type != self._type or feature.file.format != "numpy":
+            return False
+        kinds = {WEIGHTS: "iuf", TIMES: "iu"}.get(feature.name)
+        if kinds is None:
+            return False
+        array = feature.file.array()
+        if array.dtype.kind not in kinds or array.shape[1:] not in ((), (1,)) or not array.shape:
+            return False
+        if self.array is not None:
+            _require_rows(array, self.array.shape[1], "edges")
+        if feature.name == WEIGHTS:
+            self._weights = array
+        else:
+            self._times = array
+        return True
+
+    @property
+    def load(self) -> Load:
+        """See Source."""
+        if self.array is not None:
+            load = load_of_edges(self.array)
+        elif self.layout is not None:
+            load = replace(load_of_texts(self.texts, self.layout), num_nodes=0)
+        else:
+            return Load()
+        return load + load_of_edge_values(load.num_edges, self._weights, self._times)
+
+    def read(self, shop: Workshop) -> SourceEdges:
+        """Parse what is text."""
+        edges: EdgeSource
+        if self.array is not None:
+            edges = open_edges(self.array, replace(shop, part=self.name))
+        elif self.layout is not None:
+            work = EdgeWork(self.texts, self.layout, num_nodes=self._num_nodes, shop=replace(shop, part=self.name))
+            edges = work.run().source()
+        else:
+            edges = ArrayEdges(np.zeros((2, 0), np.int64))
+        for values in (self._weights, self._times):
+            if values is not None:
+                _require_rows(values, edges.num_edges, "edges")
+        source, destination = self._ends
+        return SourceEdges(
+            source=source,
+            destination=destination,
+            edges=edges,
+            origin=str(self._path),
+            weights=self._weights,
+            times=self._times,
+        )
+
+
+class _NodeFiles:
+    """Arrays of the nodes of one type."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.features: StoredArray | None = None
+        self._original_ids: StoredArray | None = None
+        self._labels: StoredArray | None = None
+        self._num_classes: int | None = None
+        self._splits: dict[str, list[Column]] = {}
+        self._labelled: list[_LabelledSeeds] = []
+
+    def take(self, feature: Feature) -> bool:
+        """Take features, and what stands beside them; whether it was one of these."""
+        if feature.name == FEATURES:
+            array = feature.file.array()
+            check_features(array)
+            self.features = array
+        elif feature.name in (LABELS, ORIGINAL_IDS) and feature.file.format == "numpy":
+            array = feature.file.array()
+            if array.dtype.kind not in "iu" and not (feature.name == LABELS and len(array.shape) == 2):
+                return False
+            if feature.name == LABELS:
+                count_tasks(array)
+                self._labels, self._num_classes = array, feature.num_classes
+            else:
+                self._original_ids = array
+        else:
+            return False
+        _require_rows(array, self.count, "nodes")
+        return True
+
+    def take_set(self, part: str, entry: SetOfType, num_classes: int | None) -> None:
+        """Take seeds of a part of a split, and their labels where there are some."""
+        seeds = entry.data[_seeds_name(entry)].array()
+        seeds.require("iu", (None,))
+        self._splits.setdefault(part, []).append(seeds)
+        if "labels" in entry.data:
+            labels = entry.data["labels"].array()
+            count_tasks(labels)
+            _require_rows(labels, seeds.shape[0], "seeds")
+            self._labelled.append(_LabelledSeeds(seeds, labels))
+            self._num_classes = num_classes or self._num_classes
+
+    def check_labels(self) -> None:
+        """Raise SourceError where some are classes and others tasks."""
+        columns = [each.labels for each in self._labelled] + ([] if self._labels is None else [self._labels])
+        for column in columns:
+            if count_tasks(column) != count_tasks(columns[0]):
+                raise SourceError(
+                    f"{column.where}: has shape {column.shape} of {column.dtype}, {columns[0].where} has shape "
+                    f"{columns[0].shape} of {columns[0].dtype}; give labels of one kind"
+                )
+
+    @property
+    def scattered_bytes(self) -> int:
+        """What the labels of sets take, brought to their nodes."""
+        return self.count * (4 * count_tasks(self._labelled[0].labels) or 8) if self._labelled else 0
+
+    @property
+    def load(self) -> Load:
+        """See Source."""
+        labels = self._labelled[0].labels if self._labelled else self._labels
+        return load_of_nodes(self.count, self.features, labels) + load_of_array(self.features)
+
+    def read(self, shop: Workshop) -> SourceNodes:
+        """Bring labels to their nodes."""
+        labels: Column | None = self._labels
+        if self._labelled:
+            shop.held.enter_context(shop.budget.reserve(LABELS, self.scattered_bytes))
+            labels = _ScatteredLabels(self._labelled, self._labels, self.count)
+        return SourceNodes(
+            count=self.count,
+            features=self.features,
+            labels=labels,
+            num_classes=self._num_classes,
+            splits=self._splits,
+            called=None if self._original_ids is None else StoredIds(self._original_ids, shop.budget),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _LabelledSeeds:
+    """Nodes, and a label for each."""
+
+    seeds: StoredArray
+    labels: StoredArray
+
+    def blocks(self) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
+        """The first's number, ids and rows of labels."""
+        columns = self.labels.num_items // max(1, self.labels.shape[0])
+        at_once = max(1, _SEEDS_AT_ONCE // max(1, columns))
+        with self.seeds.open() as seeds, self.labels.open() as labels:
+            for start, stop in row_ranges(self.seeds.shape[0], at_once):
+                yield start, seeds.take(stop - start), labels.take((stop - start) * columns).reshape(-1, columns)
+
+
+class _ScatteredLabels:
+    """See Column. Labels of sets at their nodes, -1 or NaN at the others, held in memory; the caller has reserved it.
+
+    everywhere: the labels of all nodes, where they are given too.
+    """
+
+    def __init__(self, labelled: Sequence[_LabelledSeeds], everywhere: StoredArray | None, num_nodes: int) -> None:
+        first = labelled[0].labels
+        num_tasks = count_tasks(first)
+        self.where = first.where
+        arrays = [array for each in labelled for array in (each.seeds, each.labels)]
+        self.identity = "\n".join(array.identity for array in arrays + ([] if everywhere is None else [everywhere]))
+        if num_tasks:
+            self._table: NDArray[Any] = np.full((num_nodes, num_tasks), np.nan, np.float32)
+        else:
+            self._table = np.full((num_nodes, 1), -1, np.int64)
+        self.shape: tuple[int, ...] = self._table.shape
+        self.dtype = self._table.dtype
+        if everywhere is not None:
+            first_node = 0
+            for block in everywhere.blocks():
+                nodes = np.arange(first_node, first_node + len(block))
+                self._put(nodes, block.reshape(len(block), -1), everywhere.where)
+                first_node += len(block)
+        for each in labelled:
+            for number, seeds, labels in each.blocks():
+                bad = np.flatnonzero((seeds < 0) | (seeds >= num_nodes))
+                if len(bad):
+                    raise SourceError(
+                        f"{each.seeds.where}: seed {number + int(bad[0])} is node {seeds[bad[0]]}, but nodes are "
+                        f"numbered 0 to {num_nodes - 1}; mend the list"
+                    )
+                self._put(seeds.astype(np.int64), labels, each.labels.where)
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """See Column."""
+        return in_blocks(self._table)
+
+    def _put(self, nodes: NDArray[np.int64], labels: NDArray[Any], where: str) -> None:
+        """Raises SourceError where a node has another label already."""
+        if labels.dtype == np.bool_:
+            labels = labels.view(np.uint8)
+        if self.dtype.kind == "i":
+            # What is out of range stays so, also where int64 does not hold it.
+            labels = np.clip(labels, -MOST_CLASSES if labels.dtype.kind == "i" else 0, MOST_CLASSES)
+        values = labels.astype(self.dtype)
+        is_known = ~self._is_missing(values)
+        before = self._table[nodes]
+        bad = np.argwhere(is_known & ~self._is_missing(before) & (before != values))
+        if len(bad):
+            row, column = bad[0]
+            raise SourceError(
+                f"{where}: says that node {nodes[row]} has label {values[row, column]}, another set says "
+                f"{before[row, column]}; make them agree"
+            )
+        self._table[nodes] = np.where(is_known, values, before)
+
+    def _is_missing(self, values: NDArray[Any]) -> NDArray[np.bool_]:
+        missing: NDArray[np.bool_] = np.isnan(values) if self.dtype.kind == "f" else values == -1
+        return missing
+
+
+def _require_rows(array: StoredArray, num_rows: int, what: str) -> None:
+    if not array.shape or array.shape[0] != num_rows:
+        raise SourceError(f"{array.where}: has shape {array.shape} for {num_rows} {what}; give one row for each")

@@ -1,0 +1,42 @@
+"""Lists of names beside arrays: `entities.txt.gz`, a line for each id."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.errors import SourceError
+from diskhop.importing.arrays.npy import source_errors
+
+
+def name_lines(path: Path, count: int) -> Iterator[NDArray[np.uint8]]:
+    """The content of a list of names, which must be `count` lines of UTF-8."""
+    where = str(path)
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    num_lines = 0
+    last = b"\n"
+    with contextlib.ExitStack() as opened:
+        with source_errors(where):
+            file = opened.enter_context(gzip.GzipFile(path))
+        while True:
+            with source_errors(where):
+                block = file.read(1 << 20)
+                decoder.decode(block, final=not block)
+            if not block:
+                break
+            num_lines += block.count(b"\n")
+            last = block[-1:]
+            if num_lines > count:
+                break  # there may be any number of them
+            yield np.frombuffer(block, np.uint8)
+    if last != b"\n":
+        num_lines += 1
+        yield np.frombuffer(b"\n", np.uint8)
+    if num_lines != count:
+        raise SourceError(f"{where}: has {num_lines} names for {count} ids; give one line for each")

@@ -1,0 +1,121 @@
+"""Pairs of ids in files of a work folder, by number: what a list of edges is before it is sorted.
+
+A *pair file* has the pairs of one slice: three int64 (pairs, largest id or -1, bytes of an id), the sources, and the
+destinations.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.dataset.edges import EdgeSource
+from diskhop.errors import ReadError
+from diskhop.importing.numbering.ids import SetOfIds
+
+_HEADER_ITEMS = 3
+_HEADER_BYTES = 8 * _HEADER_ITEMS
+
+
+def write_pairs(path: Path, sources: NDArray[Any], destinations: NDArray[Any], dtype: str) -> None:
+    """Write the pairs of a slice; dtype of the ids: uint32 or int64."""
+    largest = max((int(ids.max()) for ids in (sources, destinations) if len(ids)), default=-1)
+    header = [len(sources), largest, np.dtype(dtype).itemsize]
+    with path.open("wb") as file:
+        file.write(np.array(header, "<i8").tobytes())
+        for ids in (sources, destinations):
+            file.write(ids.astype(dtype, copy=False).data)
+
+
+@dataclass(frozen=True, slots=True)
+class PairFile:
+    """One pair file, by its header."""
+
+    path: Path
+    num_edges: int
+    largest: int
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def open(cls, path: Path) -> PairFile:
+        """Read the header."""
+        num_edges, largest, id_bytes = np.fromfile(path, "<i8", _HEADER_ITEMS).tolist()
+        return cls(path, num_edges, largest, np.dtype("uint32" if id_bytes == 4 else "int64"))
+
+    def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Sources and destinations of pairs first, first + 1, ..."""
+        return self._read(first, count), self._read(self.num_edges + first, count)
+
+    def _read(self, first: int, count: int) -> NDArray[Any]:
+        offset = _HEADER_BYTES + first * self.dtype.itemsize
+        ids = np.fromfile(self.path, self.dtype, count, offset=offset)
+        if len(ids) != count:
+            raise ReadError(
+                f"{self.path}: ends before byte {offset + count * self.dtype.itemsize}; start the import anew"
+            )
+        return ids
+
+
+class PairFiles:
+    """The edges of several pair files, one after the other."""
+
+    def __init__(self, files: Sequence[PairFile], identity: str) -> None:
+        self._files = files
+        self._ends = list(accumulate(file.num_edges for file in files))
+        self._identity = identity
+
+    @property
+    def num_edges(self) -> int:
+        """See EdgeSource."""
+        return self._ends[-1]
+
+    @property
+    def identity(self) -> str:
+        """See EdgeSource."""
+        return self._identity
+
+    def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """See EdgeSource."""
+        parts = []
+        number = bisect_right(self._ends, first)
+        while count > 0:
+            file = self._files[number]
+            begin = first - (self._ends[number] - file.num_edges)
+            length = min(count, file.num_edges - begin)
+            if length > 0:
+                parts.append(file.read(begin, length))
+            first, count, number = first + length, count - length, number + 1
+        if len(parts) == 1:
+            return parts[0]
+        empty = np.empty(0, np.uint32)
+        return tuple(np.concatenate([part[end] for part in parts] or [empty]) for end in (0, 1))  # type: ignore[return-value]
+
+
+class RankedEdges:
+    """Edges whose ids become 0, 1, ... in ascending order: the ranks that they have in a closed set."""
+
+    def __init__(self, edges: EdgeSource, ids: SetOfIds) -> None:
+        self._edges = edges
+        self._ids = ids
+
+    @property
+    def num_edges(self) -> int:
+        """See EdgeSource."""
+        return self._edges.num_edges
+
+    @property
+    def identity(self) -> str:
+        """See EdgeSource. The ranks are a function of the edges, so that they need no mark of their own."""
+        return f"{self._edges.identity}, ranked"
+
+    def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """See EdgeSource."""
+        sources, destinations = self._edges.read(first, count)
+        return self._ids.rank(sources), self._ids.rank(destinations)

@@ -1,0 +1,320 @@
+"""Graphs as OGB distributes them for tasks on nodes: the raw folders of ogbn-*, never the pickles in processed/.
+
+Binary (ogbn-papers100M): `raw/data.npz` with `edge_index` (2, edges), `num_nodes_list`, `num_edges_list`, `node_feat`,
+and `raw/node-label.npz` with `node_label`. Text (ogbn-arxiv, -products, -proteins): `raw/edge.csv.gz`,
+`num-node-list.csv.gz`, `num-edge-list.csv.gz`, `node-feat.csv.gz`, `node-label.csv.gz`. Typed text (ogbn-mag): these in
+folders of their types, with `raw/triplet-type-list.csv.gz` and `raw/num-node-dict.csv.gz`. Splits of all of them:
+`split/NAME/{train,valid,test}.csv.gz`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from diskhop.dataset.manifest import MOST_COUNT
+from diskhop.errors import SourceError
+from diskhop.importing.arrays.edges import UNPACKING, UNPACKING_BYTES, open_edges
+from diskhop.importing.arrays.loads import load_of_array, load_of_edges, load_of_nodes
+from diskhop.importing.arrays.npy import StoredArray, archive_arrays, source_errors
+from diskhop.importing.columns import as_labels, check_features, count_tasks
+from diskhop.importing.estimate import Load
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.source import EDGE, NODE, Column, Source, SourceEdges, SourceGraph, SourceNodes, Workshop
+from diskhop.importing.source_file import SourceFile
+from diskhop.importing.text.layout import text_bytes
+from diskhop.importing.text.numbers import HELD_AS, HELD_BYTES, NumberText, hold_numbers, read_lines
+from diskhop.importing.text.source import EdgeList
+
+_ARCHIVE = "data.npz"
+_LABEL_ARCHIVE = "node-label.npz"
+_EDGES = "edge.csv.gz"
+_FEATURES = "node-feat.csv.gz"
+_LABELS = "node-label.csv.gz"
+_NUM_NODES = "num-node-list.csv.gz"
+_NUM_EDGES = "num-edge-list.csv.gz"
+_TRIPLETS = "triplet-type-list.csv.gz"
+_TYPE_COUNTS = "num-node-dict.csv.gz"
+_TAKEN = ("edge_index", "num_nodes_list", "num_edges_list", "node_feat")
+_PARTS = ("train", "valid", "test")
+
+
+def is_ogb(source: Path) -> bool:
+    """Whether a source looks like a folder of OGB."""
+    return any((source / "raw" / name).exists() for name in (_ARCHIVE, _EDGES, _TRIPLETS))
+
+
+def look_at_ogb(source: Path, options: ImportOptions) -> Source:
+    """See Source. Raises SourceError for what is no folder of one graph."""
+    if (source / "raw" / _ARCHIVE).exists():
+        return _Binary(source, options)
+    return _Typed(source, options) if (source / "raw" / _TRIPLETS).exists() else _Text(source, options)
+
+
+class _Binary:
+    """See Source."""
+
+    least_memory: Mapping[str, int] = {HELD_AS: HELD_BYTES, UNPACKING: UNPACKING_BYTES}
+
+    def __init__(self, source: Path, options: ImportOptions) -> None:
+        self.name = source.resolve().name
+        archive = source / "raw" / _ARCHIVE
+        self._arrays = archive_arrays(archive)
+        for key in _TAKEN[:3]:
+            if key not in self._arrays:
+                raise SourceError(f"{archive}: has no {key}, which OGB's have; fetch it again")
+        num_nodes = _only_count(self._arrays["num_nodes_list"], least=1)
+        num_edges = _only_count(self._arrays["num_edges_list"], least=0)
+        self._edges = self._arrays["edge_index"]
+        self._edges.require("iu", (2, None))
+        if self._edges.shape[1] != num_edges:
+            raise SourceError(
+                f"{self._edges.where}: has {self._edges.shape[1]} edges, num_edges_list says {num_edges}; "
+                "fetch it again"
+            )
+        features, labels = self._arrays.get("node_feat"), _archived_labels(source / "raw" / _LABEL_ARCHIVE)
+        for column in (features, labels):
+            if column is not None and column.shape[:1] != (num_nodes,):
+                raise SourceError(
+                    f"{column.where}: has shape {column.shape}, num_nodes_list says {num_nodes} nodes; fetch it again"
+                )
+        self._nodes = _nodes(num_nodes, features, labels, _find_splits(source / "split", options.split))
+
+    @property
+    def load(self) -> Load:
+        """See Source."""
+        load = load_of_nodes(self._nodes.count, self._nodes.features, self._nodes.labels)
+        return load + load_of_edges(self._edges) + load_of_array(self._arrays.get("node_feat"))
+
+    def read(self, shop: Workshop) -> SourceGraph:
+        """See Source."""
+        hold_numbers(shop)
+        edges = open_edges(self._edges, shop)
+        left_out = sorted(self._arrays.keys() - set(_TAKEN))
+        return SourceGraph(
+            nodes={NODE: self._nodes},
+            edges={EDGE: SourceEdges(source=NODE, destination=NODE, edges=edges, origin=self._edges.where)},
+            facts={"format": "ogb", "left_out": left_out},
+        )
+
+
+class _Text:
+    """See Source."""
+
+    def __init__(self, source: Path, options: ImportOptions) -> None:
+        self.name = source.resolve().name
+        raw = source / "raw"
+        counts = raw / _NUM_NODES
+        num_nodes = _told_count(counts, least=1)
+        self._edges = _TextEdges(raw, num_nodes)
+        self._nodes = _text_nodes(raw, num_nodes, counts, _find_splits(source / "split", options.split))
+        used = {_EDGES, _NUM_NODES, _NUM_EDGES, _FEATURES, _LABELS}
+        self._left_out = sorted(path.name for path in raw.iterdir() if path.name not in used)
+
+    @property
+    def least_memory(self) -> Mapping[str, int]:
+        """See Source."""
+        return {HELD_AS: HELD_BYTES, **self._edges.list.least_memory}
+
+    @property
+    def load(self) -> Load:
+        """See Source."""
+        return self._edges.load + _load_of_text(self._nodes)
+
+    def read(self, shop: Workshop) -> SourceGraph:
+        """See Source."""
+        hold_numbers(shop)
+        return SourceGraph(
+            nodes={NODE: self._nodes},
+            edges={EDGE: self._edges.read(shop, NODE, NODE)},
+            facts={"format": "ogb", "left_out": self._left_out},
+        )
+
+
+class _Typed:
+    """See Source. Types of edges are called as their folders: SOURCE___RELATION___DESTINATION."""
+
+    def __init__(self, source: Path, options: ImportOptions) -> None:
+        self.name = source.resolve().name
+        raw = source / "raw"
+        told_by = raw / _TYPE_COUNTS
+        self._counts = _type_counts(told_by)
+        self._edges: dict[tuple[str, str, str], _TextEdges] = {}
+        for number, line in enumerate(read_lines(raw / _TRIPLETS), 1):
+            types = tuple(line.strip().split(","))
+            if len(types) != 3 or types[0] not in self._counts or types[2] not in self._counts:
+                raise SourceError(
+                    f"{raw / _TRIPLETS}, line {number}: must be a type, a relation and a type of {told_by}, "
+                    f"got {line[:60]!r}; fetch it again"
+                )
+            folder = raw / "relations" / "___".join(types)
+            self._edges[types] = _TextEdges(folder, max(self._counts[types[0]], self._counts[types[2]]))
+        if not self._edges:
+            raise SourceError(f"{raw / _TRIPLETS}: must name a relation, got nothing; fetch it again")
+        used = ("relations", "node-feat", "node-label")
+        self._left_out = sorted(path.name for path in raw.iterdir() if path.is_dir() and path.name not in used)
+        splits = _split_folder(source / "split", options.split)
+        self._nodes = {
+            node_type: _text_nodes(
+                raw, count, told_by, _splits_of(splits / node_type) if splits is not None else {}, node_type
+            )
+            for node_type, count in self._counts.items()
+        }
+
+    @property
+    def least_memory(self) -> Mapping[str, int]:
+        """See Source."""
+        most = max((edges.list.least_memory for edges in self._edges.values()), key=lambda each: sum(each.values()))
+        return {HELD_AS: HELD_BYTES, **most}
+
+    @property
+    def load(self) -> Load:
+        """See Source."""
+        edges = sum((each.load for each in self._edges.values()), Load())
+        return edges + sum((_load_of_text(each) for each in self._nodes.values()), Load())
+
+    def read(self, shop: Workshop) -> SourceGraph:
+        """See Source."""
+        hold_numbers(shop)
+        edges = {}
+        for types, each in self._edges.items():
+            name = "___".join(types)
+            edges[name] = each.read(replace(shop, part=name), types[0], types[2])
+        return SourceGraph(nodes=self._nodes, edges=edges, facts={"format": "ogb", "left_out": self._left_out})
+
+
+class _TextEdges:
+    """The edges of a folder, in text, with their number beside it."""
+
+    def __init__(self, folder: Path, num_nodes: int) -> None:
+        self._path = folder / _EDGES
+        self._told_by = folder / _NUM_EDGES
+        self._num_edges = _told_count(self._told_by, least=0)
+        layout = ImportOptions(delimiter=",", header=False, ids="integer", nodes=num_nodes)
+        self.list = EdgeList(self._path, layout)
+
+    @property
+    def load(self) -> Load:
+        """See Source; of nodes, which are not the edges', nothing."""
+        return replace(self.list.load, num_nodes=0)
+
+    def read(self, shop: Workshop, source: str, destination: str) -> SourceEdges:
+        """Parse them."""
+        (edges,) = self.list.read(shop).edges.values()
+        if edges.edges.num_edges != self._num_edges:
+            raise SourceError(
+                f"{self._path}: has {edges.edges.num_edges} edges, must have the {self._num_edges} that "
+                f"{self._told_by.name} tells; fetch the folder again"
+            )
+        return replace(edges, source=source, destination=destination)
+
+
+def _nodes(count: int, features: Column | None, labels: Column | None, splits: dict[str, list[Column]]) -> SourceNodes:
+    if features is not None:
+        check_features(features)
+    if labels is not None:
+        labels = as_labels(labels)
+        count_tasks(labels)
+    return SourceNodes(count=count, features=features, labels=labels, splits=splits)
+
+
+def _text_nodes(
+    raw: Path, count: int, counts: Path, splits: dict[str, list[Column]], node_type: str | None = None
+) -> SourceNodes:
+    """Nodes of text: features and labels are in `raw`, those of a type in folders of that name below."""
+
+    def column(name: str, *, has_gaps: bool) -> NumberText | None:
+        path = raw / name if node_type is None else raw / name.removesuffix(".csv.gz") / node_type / name
+        if not path.exists():
+            return None
+        return NumberText(path, np.float64, num_rows=count, told_by=counts.name, has_gaps=has_gaps)
+
+    return _nodes(count, column(_FEATURES, has_gaps=False), column(_LABELS, has_gaps=True), splits)
+
+
+def _load_of_text(nodes: SourceNodes) -> Load:
+    load = load_of_nodes(nodes.count, nodes.features, nodes.labels)
+    if nodes.features is None:
+        return load
+    file = SourceFile.look_at(Path(nodes.features.where))
+    num_bytes = text_bytes(file)
+    return load + Load(source_bytes=file.num_bytes, inflated_bytes=num_bytes, number_text_bytes=num_bytes)
+
+
+def _archived_labels(path: Path) -> StoredArray | None:
+    if not path.exists():
+        return None
+    arrays = archive_arrays(path)
+    if "node_label" not in arrays:
+        raise SourceError(f"{path}: has no node_label, which OGB's have; fetch it again")
+    return arrays["node_label"]
+
+
+def _only_count(counts: StoredArray, *, least: int) -> int:
+    """The one number of a list that has one for each graph."""
+    if counts.num_items > 1:
+        raise SourceError(_several_graphs(counts.where, counts.num_items))
+    return counts.scalar(least, MOST_COUNT)
+
+
+def _told_count(path: Path, *, least: int) -> int:
+    """The one number of a list in text that has one for each graph."""
+    # There may be any number of them.
+    counts = list(islice((int(count) for block in NumberText(path, np.int64).blocks() for count in block), 2))
+    if len(counts) > 1:
+        raise SourceError(_several_graphs(str(path), "several"))
+    if not counts or not least <= counts[0] <= MOST_COUNT:
+        got = counts[0] if counts else "nothing"
+        raise SourceError(f"{path}: must be one number from {least} to {MOST_COUNT}, got {got}; fetch it again")
+    return counts[0]
+
+
+def _several_graphs(where: str, count: int | str) -> str:
+    return f"{where}: tells of {count} graphs, a dataset is one; give a folder of OGB's tasks on nodes (ogbn-...)"
+
+
+def _type_counts(path: Path) -> dict[str, int]:
+    """Nodes by type: a line of types, then a line of counts."""
+    lines = [line.strip().split(",") for line in islice(read_lines(path), 3)]
+    if (
+        len(lines) == 2
+        and len(set(lines[0])) == len(lines[0]) == len(lines[1])
+        and all(each.isdecimal() for each in lines[1])
+    ):
+        counts = {name: int(count) for name, count in zip(*lines, strict=True)}
+        if all(1 <= count <= MOST_COUNT for count in counts.values()):
+            return counts
+    raise SourceError(
+        f"{path}: must be a line of types and a line of as many counts, from 1 to {MOST_COUNT}; fetch it again"
+    )
+
+
+def _find_splits(folder: Path, wanted: str | None) -> dict[str, list[Column]]:
+    chosen = _split_folder(folder, wanted)
+    if chosen is None:
+        return {}
+    splits = _splits_of(chosen)
+    if not splits:
+        raise SourceError(f"{chosen}: has none of {', '.join(f'{part}.csv.gz' for part in _PARTS)}; fetch it again")
+    return splits
+
+
+def _split_folder(folder: Path, wanted: str | None) -> Path | None:
+    """The one folder of ids, or the one wanted; None where there is none."""
+    with source_errors(str(folder)):
+        names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    known = ", ".join(names) or "none"
+    if wanted is not None and wanted not in names:
+        raise SourceError(f"{folder}: has no split '{wanted}' (--split); there are: {known}")
+    if wanted is None and len(names) > 1:
+        raise SourceError(f"{folder}: has several splits, {known}; name one, as --split {names[0]}")
+    return folder / (wanted or names[0]) if names else None
+
+
+def _splits_of(folder: Path) -> dict[str, list[Column]]:
+    paths = {part: folder / f"{part}.csv.gz" for part in _PARTS}
+    return {part: [NumberText(path, np.int64)] for part, path in paths.items() if path.exists()}

@@ -1,0 +1,71 @@
+"""Lists of names in JSON, a list of strings a file, read as streams: never whole."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.errors import SourceError
+from diskhop.importing.arrays.npy import source_errors
+
+_BLOCK_BYTES = 256 << 10
+# What is between two names is little, so that what waits for the end of a name is one name.
+_MOST_WAITING = 256 << 10
+_BLANK = "[ \t\r\n]*+"
+_STRINGS = re.compile(rf'(?:{_BLANK}"[^"\\]*+(?:\\.[^"\\]*+)*+"{_BLANK},)*+', re.S)
+
+
+def json_lines(path: Path, count: int) -> Iterator[NDArray[np.uint8]]:
+    """The names of a file, which must be `count`, as UTF-8 lines."""
+    num_names = 0
+    for names in _blocks_of_names(path):
+        lines = "\n".join(names)
+        if lines.count("\n") >= len(names):
+            number = next(number for number, name in enumerate(names, num_names) if "\n" in name)
+            raise SourceError(f"{path}: name {number} must be one line, got a line feed in it; take it out")
+        num_names += len(names)
+        with source_errors(str(path)):  # half of a surrogate pair, which JSON may have, is no text
+            content = f"{lines}\n".encode()
+        yield np.frombuffer(content, np.uint8)
+    if num_names != count:
+        raise SourceError(f"{path}: has {num_names} names for {count} ids; give one for each")
+
+
+def _blocks_of_names(path: Path) -> Iterator[list[str]]:
+    """At least one name each, in order."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    text, is_open, is_comma_last = "", False, False
+    with source_errors(str(path)), path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            text += decoder.decode(block)
+            if not is_open:
+                text = text.lstrip(" \t\r\n")
+                if text and text[0] != "[":
+                    raise _no_list(path)
+                is_open, text = bool(text), text[1:]
+            strings = _STRINGS.match(text)
+            assert strings is not None, "it matches nothing, too"
+            if strings.end():
+                yield json.loads(f"[{text[: strings.end() - 1]}]")
+                is_comma_last, text = True, text[strings.end() :]
+            if len(text) > _MOST_WAITING:
+                raise _no_list(path)
+        text += decoder.decode(b"", final=True)
+        last = json.loads(f"[{text}") if is_open else None
+    # The name that no comma follows; an empty list has none.
+    if last is None or not all(isinstance(name, str) for name in last) or (is_comma_last and not last):
+        raise _no_list(path)
+    if last:
+        yield last
+
+
+def _no_list(path: Path) -> SourceError:
+    return SourceError(
+        f"{path}: must be a JSON list of names, each at most {_MOST_WAITING} characters between quotes; mend the file"
+    )

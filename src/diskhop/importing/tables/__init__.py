@@ -1,0 +1,1 @@
+"""Graphs in tables: Parquet and CSV files of nodes and edges."""

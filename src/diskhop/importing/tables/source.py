@@ -1,0 +1,211 @@
+"""Graphs in tables: edges, and perhaps nodes, as Parquet or CSV.
+
+A source is a folder with `edges.parquet`, `edges.csv`, `edges.csv.gz`, or such parts in a folder `edges`, and nodes
+likewise; or one Parquet file of edges. With a table of nodes, node i is its row i; without one, nodes are the ids that
+occur, in ascending order.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from diskhop.errors import ConfigError, DestinationError, SourceError
+from diskhop.importing.arrays.loads import EDGES_A_NODE, load_of_edge_values
+from diskhop.importing.columns import check_features
+from diskhop.importing.estimate import Load
+from diskhop.importing.numbering.ids import DUCK_READS_BYTES, name_lines
+from diskhop.importing.options import ImportOptions, as_option
+from diskhop.importing.source import EDGE, NODE, Column, NameList, SourceEdges, SourceGraph, SourceNodes, Workshop
+from diskhop.importing.source_file import SourceFile
+from diskhop.importing.tables.files import Table, find_files, look_at, suffix_of
+from diskhop.importing.tables.roles import (
+    SPLIT_CODES,
+    EdgeRoles,
+    NodeRoles,
+    find_id_kind,
+    label_value,
+    split_value,
+    time_value,
+    weight_value,
+)
+from diskhop.importing.tables.rows import LEAST_DUCK_BYTES, READING, TableFeatures, TableRows, TableValues, open_duck
+from diskhop.importing.tables.work import GROUP_BYTES, NUMBERING, TableWork, count_rows, load_of_table
+from diskhop.runtime.duck import Duck
+
+NAMES = "nodes"
+_LOOKING_BYTES = 128 << 20
+_PAIR_BYTES = 8
+# Of an id and its number, or its name.
+_LISTED_BYTES = 16
+_OF_NODES = ("id", "features", "label", "split")
+
+
+def is_tables(source: Path) -> bool:
+    """Whether a source looks like tables. A folder with edges.csv alone is a text of edges, which needs no header."""
+    if not source.is_dir():
+        return source.suffix == ".parquet"
+    edges, nodes = find_files(source, "edges"), find_files(source, "nodes")
+    return bool(edges) and (bool(nodes) or edges[0].path.parent != source or suffix_of(edges[0].path) == ".parquet")
+
+
+class Tables:
+    """See Source. Raises SourceError for files that cannot be read, and columns that are not there."""
+
+    least_memory: Mapping[str, int] = {READING: LEAST_DUCK_BYTES, NUMBERING: GROUP_BYTES}
+
+    def __init__(self, source: Path, options: ImportOptions) -> None:
+        self._source = source
+        files = (find_files(source, "edges"), find_files(source, "nodes")) if source.is_dir() else ()
+        edge_files, node_files = files or ((SourceFile.look_at(source),), ())
+        if not edge_files:
+            raise SourceError(f"{source}: has no edges.parquet, edges.csv, edges.csv.gz, or parts in a folder edges")
+        self._nodes: Table | None = None
+        self._node_roles: NodeRoles | None = None
+        with Duck(_LOOKING_BYTES, 1, Path(tempfile.gettempdir())) as duck:
+            self._edges = look_at(_shown(source, "edges", edge_files), "edges", edge_files, duck)
+            if node_files:
+                self._nodes = look_at(_shown(source, "nodes", node_files), "nodes", node_files, duck)
+        self._edge_roles = EdgeRoles.find(self._edges, options)
+        keys = [(self._edges, self._edge_roles.source), (self._edges, self._edge_roles.destination)]
+        if self._nodes is not None:
+            self._node_roles = NodeRoles.find(self._nodes, options)
+            keys.append((self._nodes, self._node_roles.id))
+        elif given := [as_option(name) for name in options.given() if name in _OF_NODES]:
+            raise ConfigError(f"{source}: {given[0]} is for a table of nodes, and there is none; leave it out")
+        self._ids = find_id_kind(keys, options.ids)
+
+    @property
+    def name(self) -> str:
+        """See Source."""
+        resolved = self._source.resolve()
+        return resolved.name if resolved.is_dir() else resolved.stem
+
+    @property
+    def load(self) -> Load:
+        """See Source: text as Parquet, ids and pairs are kept."""
+        of_edges = self._edge_roles
+        num_edges = count_rows(self._edges)
+        load = load_of_table(self._edges) + load_of_edge_values(num_edges, of_edges.weight, of_edges.time)
+        if self._nodes is None or self._node_roles is None:
+            num_nodes = num_edges // EDGES_A_NODE
+        else:
+            num_nodes = count_rows(self._nodes)
+            num_values = _count_values(self._nodes, self._node_roles, num_nodes)
+            load += load_of_table(self._nodes) + Load(
+                table_values=num_values,
+                feature_values=num_values,
+                feature_bytes=4 * num_values,
+                label_bytes=8 * num_nodes * (self._node_roles.label is not None),
+            )
+        return load + Load(
+            num_nodes=num_nodes,
+            num_edges=num_edges,
+            table_ids=2 * num_edges + num_nodes,
+            kept_bytes=_PAIR_BYTES * num_edges + _LISTED_BYTES * num_nodes,
+            name_bytes=_LISTED_BYTES * num_nodes * (self._ids == "string"),
+        )
+
+    def read(self, shop: Workshop) -> SourceGraph:
+        """See Source."""
+        try:
+            str(shop.work.path).encode()
+        except UnicodeEncodeError:
+            raise DestinationError(
+                f"{shop.work.path}: must be a path in UTF-8, as DuckDB writes there; choose another destination"
+            ) from None
+        work = TableWork(self._edges, self._edge_roles, self._nodes, self._node_roles, self._ids, shop)
+        numbered = work.run()
+        roles, rows = self._edge_roles, work.edges
+        weights = times = None
+        if roles.weight is not None:
+            weights = TableValues(rows, weight_value(roles.weight), "float32", shop, column=roles.weight)
+        if roles.time is not None:
+            times = TableValues(rows, time_value(roles.time), "int64", shop, column=roles.time)
+        names = {}
+        if numbered.names is not None:
+            lines = partial(name_lines, numbered.names, shop.budget, shop.spill)
+            names[NAMES] = NameList(count=numbered.num_nodes, lines=lines, held_bytes=DUCK_READS_BYTES)
+        features, labels, splits = self._node_columns(work.nodes, shop)
+        return SourceGraph(
+            nodes={
+                NODE: SourceNodes(
+                    count=numbered.num_nodes, features=features, labels=labels, splits=splits, called=numbered.called
+                )
+            },
+            edges={
+                EDGE: SourceEdges(
+                    source=NODE,
+                    destination=NODE,
+                    edges=numbered.edges,
+                    origin=str(self._edges.shown),
+                    weights=weights,
+                    times=times,
+                )
+            },
+            names=names,
+            facts=self._facts(rows.num_rows),
+        )
+
+    def _node_columns(
+        self, rows: TableRows | None, shop: Workshop
+    ) -> tuple[Column | None, Column | None, dict[str, list[Column]]]:
+        features: Column | None = None
+        labels: Column | None = None
+        splits: dict[str, list[Column]] = {}
+        roles = self._node_roles
+        if rows is None or roles is None:
+            return features, labels, splits
+        with open_duck(shop, 0) as duck, rows.faults():
+            lists = [column for column in roles.features if column.kind == "numbers"]
+            dims = {}
+            for column in lists:
+                (lengths,) = duck.fetch(f"SELECT coalesce(len({column.sql}), 0) FROM {rows.sql} LIMIT 1")
+                dims[column.name] = int(lengths[0])
+            if roles.split is not None:
+                value = split_value(roles.split)
+                (codes,) = duck.fetch(f"SELECT DISTINCT {value} FROM {rows.sql}")
+                splits = {
+                    part: [TableValues(rows, value, "int64", shop, column=roles.split, where_sql=f"value = {code}")]
+                    for part, code in SPLIT_CODES.items()
+                    if code in codes
+                }
+        if roles.features:
+            features = TableFeatures(rows, roles.features, dims, shop, key=roles.id)
+            check_features(features)
+        if roles.label is not None:
+            labels = TableValues(rows, label_value(roles.label), "int64", shop, column=roles.label)
+        return features, labels, splits
+
+    def _facts(self, num_rows: int) -> dict[str, Any]:
+        tables = [(self._edges, self._edge_roles.told())]
+        if self._nodes is not None and self._node_roles is not None:
+            tables.append((self._nodes, self._node_roles.told()))
+        taken = {table.what: [*_flat(told.values())] for table, told in tables}
+        return {
+            "files": sum(len(table.files) for table, _ in tables),
+            "rows": num_rows,
+            "ids": self._ids,
+            "columns": {table.what: told for table, told in tables},
+            "not_taken": {
+                table.what: [name for name in table.columns if name not in taken[table.what]] for table, _ in tables
+            },
+        }
+
+
+def _count_values(table: Table, roles: NodeRoles, num_rows: int) -> int:
+    """About how many features the rows have; nobody knows how long lists are before they are read."""
+    if any(column.kind == "numbers" for column in roles.features):
+        return sum(file.num_bytes for file in table.files) // 4
+    return num_rows * len(roles.features)
+
+
+def _shown(source: Path, what: str, files: tuple[SourceFile, ...]) -> Path:
+    return files[0].path if len(files) == 1 else source / what
+
+
+def _flat(values: Any) -> list[str]:
+    return [name for value in values for name in (value if isinstance(value, list) else [value])]

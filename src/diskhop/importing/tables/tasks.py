@@ -1,0 +1,130 @@
+"""The tasks of an import of tables: each makes a file of the work folder, the same however often it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from diskhop.errors import SourceError
+from diskhop.importing.numbering.pairs import write_pairs
+from diskhop.importing.tables.files import TableColumn, read_csv, read_parquet, source_faults
+from diskhop.importing.tables.rows import TableRows
+from diskhop.importing.text.faults import ENDS
+from diskhop.importing.text.tasks import read_parquet as read_work
+from diskhop.runtime.duck import Duck, quoted
+from diskhop.runtime.tasks import Tools
+
+
+@dataclass(frozen=True)
+class KeepText:
+    """The columns of a CSV that are taken, as Parquet, as the text they are."""
+
+    name: str
+    text: Path
+    shown: Path
+    names: Sequence[str]
+    columns: Sequence[TableColumn]
+    delimiter: str
+    duck: Duck
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See Task. Raises SourceError, with file and line, for what is no CSV."""
+        taken = ", ".join(column.sql for column in self.columns)
+        with source_faults({self.text: self.shown}):
+            rows = read_csv(self.text, self.names, self.delimiter)
+            self.duck.run(f"COPY (SELECT {taken} FROM {rows}) TO {quoted(path)} (FORMAT parquet)")
+
+
+@dataclass(frozen=True)
+class ListNodes:
+    """The ids of a table of nodes, as ListIds has them but in the order of the rows. value: SQL of an id."""
+
+    name: str
+    rows: TableRows
+    value: str
+    duck: Duck
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See Task. Raises SourceError, with file and row, for an id that is none, or occurs again."""
+        with self.rows.faults():
+            self.duck.run(
+                f"COPY (SELECT row_number() OVER () - 1 AS id, {self.value} AS name FROM {self.rows.sql}) "
+                f"TO {quoted(path)} (FORMAT parquet)"
+            )
+        if are_in_order(path, self.duck):
+            return
+        listed = read_work(path)
+        (repeated,) = self.duck.fetch(
+            f"SELECT name FROM {listed} GROUP BY name HAVING count(*) > 1 ORDER BY name LIMIT 1"
+        )
+        if len(repeated):
+            name = quoted(str(repeated[0]))
+            (rows,) = self.duck.fetch(f"SELECT id FROM {listed} WHERE name = {name} ORDER BY id LIMIT 2")
+            first, second = (self.rows.place(int(row)) for row in rows)
+            raise SourceError(f"{second}: id {name} is that of {first} too; give each node an id of its own")
+
+
+@dataclass(frozen=True)
+class NumberEdges:
+    """The pair file of edges first, first + 1, ..., in their order.
+
+    source, destination: SQL of the ids. ids: what ListIds or ListNodes made; None: ids stay as they are, and must be
+    below limit. dtype: uint32 or int64.
+    """
+
+    name: str
+    rows: TableRows
+    first: int
+    count: int
+    source: str
+    destination: str
+    ids: Path | None
+    limit: int
+    dtype: str
+    duck: Duck
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See Task. Raises SourceError, with file and row, for an id that is no node's."""
+        # Twice the edge's number here, and 1 more at its destination.
+        ends = np.full(2 * self.count, -1, np.int64)
+        begun = 0
+        selects = []
+        for file, begin, end in self.rows.pieces(self.first, self.count):
+            rows = f"FROM {read_parquet(file)} WHERE file_row_number >= {begin} AND file_row_number < {end}"
+            place = f"2 * (file_row_number - {begin} + {begun})"
+            selects.append(f"SELECT {place} AS place, {self.source} AS name {rows}")
+            selects.append(f"SELECT {place} + 1 AS place, {self.destination} AS name {rows}")
+            begun += end - begin
+        named = f"({' UNION ALL '.join(selects)})"
+        with self.rows.faults():
+            if self.ids is None:
+                places, ids = self.duck.fetch(f"SELECT place::UINTEGER, name FROM {named}")
+                ids[ids >= self.limit] = -1
+            else:
+                places, ids = self.duck.fetch(
+                    f"SELECT r.place::UINTEGER, i.id::{'UINTEGER' if self.dtype == 'uint32' else 'BIGINT'} "
+                    f"FROM {named} r JOIN {read_work(self.ids)} i ON i.name = r.name"
+                )
+        ends[places] = ids
+        missing = np.flatnonzero(ends < 0)
+        if len(missing):
+            row, end = self.first + int(missing[0]) // 2, int(missing[0]) % 2
+            with self.rows.faults():
+                value = self.rows.value(row, (self.source, self.destination)[end], self.duck)
+            raise SourceError(
+                f"{self.rows.place(row)}: the {ENDS[end]} must be an id of the nodes, got {value}; "
+                "add the node or take the edge out"
+            )
+        write_pairs(path, ends[0::2], ends[1::2], self.dtype)
+
+
+def are_in_order(listed: Path, duck: Duck) -> bool:
+    """Whether listed ids are the numbers 0, 1, ... in order, which need no list."""
+    (types,) = duck.fetch(f"SELECT typeof(name) FROM {read_work(listed)} LIMIT 1")
+    if len(types) == 0 or types[0] != "BIGINT":
+        return False
+    (others,) = duck.fetch(f"SELECT count(*) FROM {read_work(listed)} WHERE name <> id")
+    return int(others[0]) == 0

@@ -1,0 +1,256 @@
+"""From tables to edges between numbered nodes, within the budget: text becomes Parquet, ids are listed, edges numbered.
+
+Each step is a stage of tasks, so that a run that was killed goes on where it was. Edges stay in the order of the rows,
+which is what their weights and times go by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from diskhop.dataset.edges import EdgeSource
+from diskhop.dataset.manifest import index_dtype
+from diskhop.errors import SourceError
+from diskhop.importing.estimate import Load
+from diskhop.importing.numbering.ids import (
+    ListedIds,
+    are_ranks,
+    collect_ids,
+    collecting_bytes,
+    copies_of_set,
+    count_listed,
+    id_set_bytes,
+)
+from diskhop.importing.numbering.pairs import PairFile, PairFiles, RankedEdges
+from diskhop.importing.options import IdKind
+from diskhop.importing.source import Called, Workshop
+from diskhop.importing.tables.files import Table, TableColumn, suffix_of
+from diskhop.importing.tables.roles import EdgeRoles, NodeRoles, id_value
+from diskhop.importing.tables.rows import TableRows, open_duck
+from diskhop.importing.tables.tasks import KeepText, ListNodes, NumberEdges, are_in_order
+from diskhop.importing.text.layout import row_bytes, texts_bytes
+from diskhop.importing.text.tasks import ByteCounter, ListIds, Unpack
+from diskhop.runtime.duck import Duck
+from diskhop.runtime.progress import row_ranges
+from diskhop.runtime.tasks import Task, run_tasks
+
+# Work of another format is not gone on with.
+_WORK_FORMAT = 1
+# Edges that are numbered at once are held beside DuckDB, as ids as fetched, and by number.
+_EDGE_BYTES = 64
+_EDGES_A_GROUP = 1 << 18
+_MOST_EDGES_A_GROUP = 1 << 24
+NUMBERING = "numbering edges"
+GROUP_BYTES = _EDGE_BYTES * _EDGES_A_GROUP
+# The part of the budget that groups of edges, and a set of ids, may take.
+_GROUP_SHARE = 4
+_SET_SHARE = 4
+
+
+def load_of_table(table: Table) -> Load:
+    """See Load: reading its files, of which text is kept as Parquet."""
+    load = Load(source_bytes=sum(file.num_bytes for file in table.files))
+    if table.delimiter is None:
+        return load
+    text, unpacked = texts_bytes(table.files)
+    return load + Load(inflated_bytes=unpacked, table_text_bytes=text, kept_bytes=unpacked + text)
+
+
+def count_rows(table: Table) -> int:
+    """About how many rows there are."""
+    if table.delimiter is None:
+        return sum(table.counts)
+    text, _ = texts_bytes(table.files)
+    return int(text / row_bytes(table.files[0].path))
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedTables:
+    """called, names: what nodes were called before they were 0 to num_nodes - 1, as numbers or in a file of names."""
+
+    edges: EdgeSource
+    num_nodes: int
+    called: Called | None = None
+    names: Path | None = None
+
+
+class TableWork:
+    """The stages of one import. edges, nodes: their rows, once it has run."""
+
+    edges: TableRows
+    nodes: TableRows | None = None
+
+    def __init__(
+        self,
+        edges: Table,
+        edge_roles: EdgeRoles,
+        nodes: Table | None,
+        node_roles: NodeRoles | None,
+        ids: IdKind,
+        shop: Workshop,
+    ) -> None:
+        self._edge_table = edges
+        self._edge_roles = edge_roles
+        self._node_table = nodes
+        self._node_roles = node_roles
+        self._ids = ids
+        self._shop = shop
+        self._source = id_value(edge_roles.source, ids, "source")
+        self._destination = id_value(edge_roles.destination, ids, "destination")
+        # The more edges at once, the fewer times all ids are looked through for them.
+        most = shop.budget.available_bytes // _GROUP_SHARE // _EDGE_BYTES
+        self._edges_at_once = max(_EDGES_A_GROUP, min(most, _MOST_EDGES_A_GROUP))
+        self._group_bytes = _EDGE_BYTES * self._edges_at_once
+
+    def run(self) -> NumberedTables:
+        """Run what is missing. Raises SourceError, with file and row, for what breaks a rule."""
+        roles = self._edge_roles
+        self.edges = self._as_parquet(
+            self._edge_table, [each for each in (roles.source, roles.destination, roles.weight, roles.time) if each]
+        )
+        if self.edges.num_rows == 0:
+            raise SourceError(f"{self._edge_table.shown}: has no edges; give a row for each")
+        if self._node_table is not None and self._node_roles is not None:
+            of_nodes = self._node_roles
+            self.nodes = self._as_parquet(
+                self._node_table,
+                [each for each in (of_nodes.id, *of_nodes.features, of_nodes.label, of_nodes.split) if each],
+            )
+            if self.nodes.num_rows == 0:
+                raise SourceError(f"{self._node_table.shown}: has no nodes; give a row for each, or leave it out")
+            numbered = self._number_by_table(self.nodes, id_value(of_nodes.id, self._ids, "id"))
+        else:
+            numbered = self._number_what_occurs()
+        for table in (self._edge_table, self._node_table):
+            for file in table.files if table is not None else ():
+                file.require_unchanged()
+        return numbered
+
+    def _as_parquet(self, table: Table, columns: Sequence[TableColumn]) -> TableRows:
+        """The rows of a table: its own files, or what its text becomes."""
+        if table.delimiter is None:
+            return TableRows(table, tuple(file.path for file in table.files), table.counts)
+        texts = self._unpack(table)
+        with self._open_duck(0) as duck:
+            tasks = [
+                KeepText(f"{number:05d}.parquet", text, file.path, tuple(table.columns), columns, table.delimiter, duck)
+                for number, (file, text) in enumerate(zip(table.files, texts, strict=True))
+            ]
+            key = f"{self._key(table)}\n{columns}"
+            paths = self._run(
+                f"{table.what}-rows", key, tasks, f"parsing {table.what}", duck.shares(self._shop.tools.processes)
+            )
+            counts = tuple(count_listed(path, duck) for path in paths)
+        return TableRows(table, tuple(paths), counts)
+
+    def _unpack(self, table: Table) -> list[Path]:
+        packed = {number: file for number, file in enumerate(table.files) if suffix_of(file.path) == ".csv.gz"}
+        texts = [file.path for file in table.files]
+        if packed:
+            counter = ByteCounter(self._shop.progress, "unpacking", sum(file.num_bytes for file in packed.values()))
+            tasks = [Unpack(f"{number:05d}.csv", file) for number, file in packed.items()]
+            outputs = self._run(f"{table.what}-text", self._key(table), tasks, "", self._shop.threads, counter.add)
+            for number, text in zip(packed, outputs, strict=True):
+                texts[number] = text
+        return texts
+
+    def _number_by_table(self, nodes: TableRows, value: str) -> NumberedTables:
+        num_nodes = nodes.num_rows
+        with self._open_duck(self._group_bytes) as duck, self._shop.budget.reserve(NUMBERING, self._group_bytes):
+            list_nodes = ListNodes("ids.parquet", nodes, value, duck)
+            (listed,) = self._run("ids", f"{self._key(nodes.table)}\n{value}", [list_nodes], "listing ids")
+            is_plain = are_in_order(listed, duck)
+            edges = self._number(None if is_plain else listed, num_nodes, duck)
+        return self._with_names(edges, num_nodes, None if is_plain else listed)
+
+    def _number_what_occurs(self) -> NumberedTables:
+        with self._open_duck(self._group_bytes) as duck, self._shop.budget.reserve(NUMBERING, self._group_bytes):
+            limit = min(2**32 - 1, 8 * self._shop.budget.total_bytes // _SET_SHARE)
+            largest = self._largest_id(duck) if self._ids == "integer" else limit
+            if largest >= limit:
+                rows = f"(SELECT {self._source} AS source, {self._destination} AS destination FROM {self.edges.sql})"
+                with self.edges.faults():
+                    (listed,) = self._run("ids", self._edge_key, [ListIds("ids.parquet", rows, duck)], "listing ids")
+                num_nodes = count_listed(listed, duck)
+                edges = self._number(listed, num_nodes, duck)
+                need_list = self._ids == "string" or not are_ranks(listed, num_nodes, duck)
+                return self._with_names(edges, num_nodes, listed if need_list else None)
+            edges = self._number(None, largest + 1, duck)
+        budget, threads = self._shop.budget, self._shop.threads
+        copies = copies_of_set(largest + 1, self._shop.tools.processes, budget.available_bytes)
+        self._shop.held.enter_context(budget.reserve("ids", (1 + copies) * id_set_bytes(largest + 1)))
+        with budget.reserve("collecting ids", collecting_bytes(threads)):
+            ids = collect_ids(edges, largest + 1, copies, threads, self._shop.progress)
+        if ids.count == largest + 1:
+            return NumberedTables(edges, ids.count)
+        return NumberedTables(RankedEdges(edges, ids), ids.count, called=ids)
+
+    def _largest_id(self, duck: Duck) -> int:
+        with self.edges.faults():
+            (largest,) = duck.fetch(f"SELECT max(greatest({self._source}, {self._destination})) FROM {self.edges.sql}")
+        return int(largest[0])
+
+    def _number(self, listed: Path | None, num_nodes: int, duck: Duck) -> PairFiles:
+        """The edges, of listed ids or of numbers below num_nodes as they are."""
+        # One group at a time in a process, with all threads that it has.
+        groups_at_once = min(duck.shares(self._shop.tools.processes), self._edges_at_once // _EDGES_A_GROUP)
+        in_group = self._edges_at_once // groups_at_once
+        tasks = [
+            NumberEdges(
+                f"{first:012d}-{in_group}",
+                self.edges,
+                first,
+                end - first,
+                self._source,
+                self._destination,
+                listed,
+                num_nodes,
+                index_dtype(num_nodes),
+                duck,
+            )
+            for first, end in row_ranges(self.edges.num_rows, in_group)
+        ]
+        # The order of edges is that of the rows, whatever the groups.
+        key = f"{self._edge_key}\nnodes {num_nodes}, listed {listed is not None}"
+        paths = self._run("numbered", key, tasks, "numbering edges", groups_at_once)
+        return PairFiles([PairFile.open(path) for path in paths], key)
+
+    def _with_names(self, edges: EdgeSource, num_nodes: int, listed: Path | None) -> NumberedTables:
+        if listed is not None and self._ids == "integer":
+            called = ListedIds(listed, num_nodes, self._shop.budget, self._shop.spill)
+            return NumberedTables(edges, num_nodes, called=called)
+        return NumberedTables(edges, num_nodes, names=listed)
+
+    def _open_duck(self, beside_bytes: int) -> AbstractContextManager[Duck]:
+        return open_duck(self._shop, self._shop.budget.available_bytes - beside_bytes, self._shop.threads)
+
+    @property
+    def _edge_key(self) -> str:
+        tables = [table for table in (self._edge_table, self._node_table) if table is not None]
+        values = f"{self._source}\n{self._destination}\n{self._node_roles and self._node_roles.id}"
+        return "\n".join([*map(self._key, tables), values])
+
+    def _key(self, table: Table) -> str:
+        return "\n".join([f"format {_WORK_FORMAT}, tables, ids {self._ids}", *(file.identity for file in table.files)])
+
+    def _run(
+        self,
+        stage: str,
+        key: str,
+        tasks: Sequence[Task],
+        shown: str,
+        threads: int = 1,
+        count: Callable[[int], None] | None = None,
+    ) -> list[Path]:
+        """The outputs of all tasks, in order. One task at a time in a process where DuckDB has the threads."""
+        folder = self._shop.work.stage(stage, key)
+
+        def report(done: int, total: int) -> None:
+            if shown:
+                self._shop.progress(shown, done, total)
+
+        run_tasks(tasks, folder, self._shop.tools, threads=threads, progress=report, count=count)
+        return [folder / task.name for task in tasks]

@@ -1,0 +1,1 @@
+"""Edge lists as text: delimiters, columns, compressed files."""

@@ -1,0 +1,66 @@
+"""What is wrong with a text of edges: the rules of edge_text in plain Python, for the lines that DuckDB refused."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from diskhop.errors import SourceError
+from diskhop.importing.text.layout import RowLayout, at_line, columns_rule, decode_line, is_blank, is_integer
+
+MOST_ID = 2**63 - 1
+ENDS = ("source", "destination")
+_SHOWN_CHARACTERS = 60
+
+
+def find_fault(content: bytes, layout: RowLayout, num_nodes: int | None, shown: Path, first_line: int) -> SourceError:
+    """The error for the first line that breaks a rule; first_line: the number of the content's first one."""
+    for number, line in enumerate(io.BytesIO(content), first_line):
+        if is_blank(line):
+            continue
+        place = at_line(shown, number)
+        try:
+            rule = _broken_rule(decode_line(line, place), layout, num_nodes)
+        except SourceError as error:
+            return error
+        if rule is not None:
+            return SourceError(f"{place}: {rule}")
+    last_line = first_line + content.count(b"\n") - 1
+    return SourceError(f"{shown}, lines {first_line} to {last_line}: cannot be parsed; save them as plain columns")
+
+
+def _broken_rule(text: str, layout: RowLayout, num_nodes: int | None) -> str | None:
+    try:
+        fields = layout.split(text)
+    except ValueError as broken:
+        return str(broken)
+    if len(fields) != layout.num_columns:
+        if layout.num_columns == 2:
+            return columns_rule(len(fields))
+        return f"a row must have {layout.num_columns} columns, as the first has, got {len(fields)}; mend the line"
+    for end, column in zip(ENDS, layout.columns, strict=True):
+        rule = _broken_id_rule(fields[column], layout, num_nodes)
+        if rule is not None:
+            return f"the {end} {rule}"
+    return None
+
+
+def _broken_id_rule(field: str, layout: RowLayout, num_nodes: int | None) -> str | None:
+    if not field.strip() if layout.ids == "integer" else not field:
+        return "is missing; give both ids, or take the line out"
+    if layout.ids == "string":
+        return None
+    shown = f"'{field}'" if len(field) <= _SHOWN_CHARACTERS else f"'{field[:_SHOWN_CHARACTERS]}...'"
+    if not is_integer(field):
+        return f"must be a whole number, as in the first row, got {shown}; mend it, or take ids as names: --ids string"
+    if field.strip().startswith("-"):
+        return f"must be 0 or more, got {shown}; number the nodes from 0, or take ids as names: --ids string"
+    digits = field.strip().lstrip("+0") or "0"
+    # Python refuses to make a number of thousands of digits.
+    if len(digits) > len(str(MOST_ID)) or int(digits) > MOST_ID:
+        return f"must be less than 2^63, got {shown}; take ids as names: --ids string"
+    if not field.strip(" \t").isdecimal():
+        return f"must be digits alone, got {shown}; mend it, or take ids as names: --ids string"
+    if num_nodes is not None and int(digits) >= num_nodes:
+        return f"must be less than {num_nodes}, the number of nodes, got {shown}; mend it, or give more (--nodes)"
+    return None

@@ -1,0 +1,349 @@
+"""What a text of edges looks like: which files, how compressed, what separates the columns, whether a header leads.
+
+A *row* is a line with an edge; blank lines and *comments*, lines that start with #, are not rows. The layout is what
+the options say and the first two rows show; every later row must fit it, and one that does not is told with its line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+
+from diskhop.errors import ConfigError, SourceError
+from diskhop.importing.arrays.npy import source_errors
+from diskhop.importing.options import IdKind, ImportOptions
+from diskhop.importing.source_file import SourceFile
+
+SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".el")
+COMMENT = b"#"
+MOST_LINE_BYTES = 1 << 20
+_SAMPLE_BYTES = 1 << 18
+# Of zlib: what follows is gzip.
+_GZIP_BITS = 31
+BOM = b"\xef\xbb\xbf"
+INTEGER = re.compile(r"[+-]?[0-9]+")
+
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_DELIMITERS = ("\t", ",", ";", " ", "|")
+_SUFFIX_DELIMITER = {".csv": ",", ".tsv": "\t"}
+# What leads columns of names, which no number gives away.
+HEADERS = (
+    ("source", "target"),
+    ("source", "destination"),
+    ("src", "dst"),
+    ("from", "to"),
+    ("fromnodeid", "tonodeid"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile(SourceFile):
+    """A file of edges. rows_begin: bytes (of what gzip unpacks) before the first row that is no header."""
+
+    is_gzip: bool
+    rows_begin: int
+    header: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """How a row is read. columns: positions, from 0, of source and destination among num_columns."""
+
+    delimiter: str
+    num_columns: int
+    columns: tuple[int, int]
+    ids: IdKind
+
+    def split(self, text: str) -> list[str]:
+        """The fields of a row. Raises ValueError with the rule that it breaks."""
+        if "\r" in text:
+            raise ValueError("a line must end with LF or CR LF, got a CR within it; save the file with line feeds")
+        if '"' not in text:
+            return text.split(self.delimiter)
+        # The csv module takes no field of more than 131072 characters, unless everyone in the process shall.
+        field = re.compile('"([^"]*(?:""[^"]*)*)"(?![^D])|(?!")[^D]*'.replace("D", re.escape(self.delimiter)))
+        fields = []
+        end = -1
+        while end < len(text):
+            found = field.match(text, end + 1)
+            if found is None:
+                raise ValueError("a field that begins with a quote must end with one, on the same line; mend the line")
+            quoted = found.group(1)
+            fields.append(found.group() if quoted is None else quoted.replace('""', '"'))
+            end = found.end()
+        return fields
+
+
+def is_edge_text(source: Path) -> bool:
+    """Whether a source is a text of edges, or a folder with some, by its name."""
+    return bool(_list_parts(source)) if source.is_dir() else _has_suffix(source)
+
+
+def look_at(source: Path, options: ImportOptions) -> tuple[list[TextFile], RowLayout]:
+    """The files of a source that have rows, and the layout of their rows.
+
+    Raises SourceError, with file and line where there is one, for a source that is no text of edges.
+    """
+    with source_errors(str(source)):
+        paths = _list_parts(source) if source.is_dir() else [source]
+    if not paths:
+        raise SourceError(
+            f"{source}: has no files named {', '.join(f'*{each}' for each in SUFFIXES)} (or .gz of these)"
+        )
+    layout: RowLayout | None = None
+    files: list[TextFile] = []
+    for path in paths:
+        with source_errors(str(path)):
+            if not path.is_file():
+                raise SourceError(f"{path}: is not a regular file; give a file of edges")
+            rows = _first_rows(path)
+        has_header = bool(rows) and _has_header(rows, path, layout, options)
+        if len(rows) <= has_header:  # an empty part, as distributed jobs leave them
+            continue
+        if layout is None:
+            layout = _find_layout(rows, has_header, path, options)
+        header = rows[0].text if has_header else None
+        if files and options.columns and header != files[0].header:
+            raise SourceError(
+                f"{rows[0].place(path)}: must have the header of {files[0].path}, as --columns counts on it; "
+                "import files of one kind at a time"
+            )
+        status = path.stat()
+        files.append(TextFile(path, status.st_size, status.st_mtime_ns, is_gzip(path), rows[has_header].offset, header))
+    if layout is None:
+        raise SourceError(f"{source}: has no edges; give a file with a line for each")
+    return files, layout
+
+
+def text_bytes(file: SourceFile) -> int:
+    """About how long the text of a file is, unpacked."""
+    with source_errors(str(file.path)), gzip_errors(file.path):
+        if not is_gzip(file.path):
+            return file.num_bytes
+        with file.path.open("rb") as raw:
+            packed = raw.read(_SAMPLE_BYTES)
+        # Not by GzipFile, which takes a buffer of the file for a few bytes of it: what packs well would look short.
+        unpacking = zlib.decompressobj(wbits=_GZIP_BITS)
+        start = len(unpacking.decompress(packed, _SAMPLE_BYTES))
+    taken = len(packed) - len(unpacking.unconsumed_tail) - len(unpacking.unused_data)
+    return max(start, file.num_bytes * start // max(1, taken))
+
+
+def texts_bytes(files: Sequence[SourceFile]) -> tuple[int, int]:
+    """About how long the texts of all files are, unpacked, and how much of that is packed."""
+    num_bytes = [text_bytes(file) for file in files]
+    packed = sum(each for each, file in zip(num_bytes, files, strict=True) if is_gzip(file.path))
+    return sum(num_bytes), packed
+
+
+def row_bytes(path: Path, rows_begin: int = 0) -> float:
+    """About how long a row of a file is."""
+    with source_errors(str(path)), gzip_errors(path), open_text(path) as text:
+        text.seek(rows_begin)
+        start = text.read1(_SAMPLE_BYTES)
+    return max(2.0, len(start) / max(1, start.count(b"\n")))
+
+
+def open_text(path: Path) -> gzip.GzipFile | BufferedReader:
+    """The text of a file, unpacked where it is gzip."""
+    return gzip.GzipFile(path) if is_gzip(path) else path.open("rb")
+
+
+def read_text(text: gzip.GzipFile | BufferedReader, num_bytes: int, path: Path, num_lines: int) -> bytes:
+    """The next bytes, at most num_bytes, of a text that open_text opened; num_lines: whole lines that were read of it.
+
+    Raises SourceError, with the line that is not whole, for a damaged file.
+    """
+    try:
+        with gzip_errors(path, num_lines):
+            # What was unpacked before the damage comes first, so that its lines are counted.
+            return text.read1(num_bytes)
+    except OSError:
+        with source_errors(str(path)):
+            raise
+
+
+@contextmanager
+def gzip_errors(path: Path, num_lines: int = 0) -> Iterator[None]:
+    """Tell that gzip is damaged or cut short, with the line that is not whole."""
+    try:
+        yield
+    except EOFError:
+        rule = "gzip must end with its checksum, this file ends before it: it is cut short, fetch it again"
+    except (gzip.BadGzipFile, zlib.error):
+        rule = "gzip must unpack to what its checksum says, this file does not: it is damaged, fetch it again"
+    else:
+        return
+    raise SourceError(f"{at_line(path, num_lines + 1)}: {rule}")
+
+
+def require_unpacks(path: Path) -> None:
+    """Raise SourceError, with the line that is not whole, for gzip that is damaged or cut short."""
+    num_lines = 0
+    with source_errors(str(path)), open_text(path) as text:
+        while block := read_text(text, _SAMPLE_BYTES, path, num_lines):
+            num_lines += block.count(b"\n")
+
+
+def is_blank(line: bytes) -> bool:
+    """Whether a line is no row: blank, or a comment."""
+    return line.startswith(COMMENT) or not line.removesuffix(b"\n").removesuffix(b"\r").strip(b" \t")
+
+
+def at_line(path: Path, number: int) -> str:
+    """The place of an error, as an editor numbers lines."""
+    return f"{path}, line {number}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    number: int
+    offset: int
+    text: str
+
+    def place(self, path: Path) -> str:
+        return at_line(path, self.number)
+
+
+def _first_rows(path: Path) -> list[_Row]:
+    """Two rows, or as many as there are; what is wrong behind them is found when they are parsed."""
+    rows: list[_Row] = []
+    try:
+        for row in _read_rows(path):
+            rows.append(row)
+            if len(rows) == 2:
+                break
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        if not rows:
+            with gzip_errors(path):
+                raise
+    return rows
+
+
+def _read_rows(path: Path) -> Iterator[_Row]:
+    """The rows of a file, by line number from 1, the byte that they start at, and text."""
+    with open_text(path) as stream:
+        offset = 0
+        number = 0
+        while line := stream.readline(MOST_LINE_BYTES + 1):
+            number += 1
+            if number == 1 and line.startswith(_UTF_16):
+                raise SourceError(f"{at_line(path, 1)}: text must be UTF-8, got UTF-16; save the file as UTF-8")
+            row = line.removeprefix(BOM) if number == 1 else line
+            if not is_blank(row):
+                yield _Row(number, offset + len(line) - len(row), decode_line(line=row, place=at_line(path, number)))
+            offset += len(line)
+
+
+def decode_line(line: bytes, place: str) -> str:
+    """A line as text, without its end. Raises SourceError for what is not UTF-8, or no line of anything."""
+    if len(line) > MOST_LINE_BYTES:
+        raise SourceError(f"{place}: must be at most {MOST_LINE_BYTES} bytes long; give a text with a line an edge")
+    try:
+        return line.removesuffix(b"\n").removesuffix(b"\r").decode()
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            f"{place}: text must be UTF-8, got byte 0x{line[error.start]:02x}; save the file as UTF-8"
+        ) from None
+
+
+def _find_layout(rows: list[_Row], has_header: bool, path: Path, options: ImportOptions) -> RowLayout:
+    first = rows[0]
+    delimiter = options.delimiter or _find_delimiter(first.text, path)
+    fields = _fields(first, delimiter, path)
+    columns = _find_columns(fields, has_header, first.place(path), options)
+    ids = options.ids
+    if ids is None:
+        row = _fields(rows[has_header], delimiter, path)
+        ids = "integer" if all(is_integer(row[column]) for column in columns if column < len(row)) else "string"
+    return RowLayout(delimiter, len(fields), columns, ids)
+
+
+def _find_delimiter(text: str, path: Path) -> str:
+    unquoted = re.sub(r'"[^"]*"', "", text).rstrip()
+    suffix = _SUFFIX_DELIMITER.get(_text_suffix(path), "")
+    return next((each for each in (suffix, *_DELIMITERS) if each and each in unquoted), suffix or ",")
+
+
+def _find_columns(fields: list[str], has_header: bool, place: str, options: ImportOptions) -> tuple[int, int]:
+    if options.columns is None:
+        if len(fields) != 2:
+            raise SourceError(f"{place}: {columns_rule(len(fields))}")
+        return 0, 1
+    names = [field.strip() for field in fields] if has_header else []
+    numbers = [str(number) for number in range(1, len(fields) + 1)]
+    found = []
+    for column in options.columns:
+        if column in names:
+            found.append(names.index(column))
+        elif column in numbers:
+            found.append(numbers.index(column))
+        else:
+            known = f"1 to {len(fields)}" + (f" and {', '.join(names)}" if names else "")
+            raise SourceError(f"{place}: has no column '{column}' (--columns); there are {known}")
+    if found[0] == found[1]:
+        raise ConfigError(f"--columns {','.join(options.columns)} must name two columns; give source and destination")
+    return found[0], found[1]
+
+
+def columns_rule(num_columns: int) -> str:
+    """What is wrong with a row that has other columns than source and destination."""
+    if num_columns < 2:
+        return "a row must have two columns, source and destination, got 1; give the right --delimiter"
+    return (
+        f"a row must have two columns, source and destination, got {num_columns}; "
+        "name the two with ids, as --columns 1,2 (weights and the like are not taken)"
+    )
+
+
+def is_integer(field: str) -> bool:
+    """Whether a field is a whole number, though perhaps one that is no id."""
+    return INTEGER.fullmatch(field.strip()) is not None
+
+
+def _has_header(rows: list[_Row], path: Path, layout: RowLayout | None, options: ImportOptions) -> bool:
+    """As the options say, or: numbers follow words, or the words are those that head columns of sources and targets."""
+    if options.header is not None:
+        return options.header
+    delimiter = layout.delimiter if layout else options.delimiter or _find_delimiter(rows[0].text, path)
+    fields = [_fields(row, delimiter, path) for row in rows]
+    if tuple(field.strip().lower() for field in fields[0][:2]) in HEADERS:
+        return True
+    is_number = [any(map(is_integer, row)) for row in fields]
+    return len(rows) > 1 and not is_number[0] and is_number[1] and options.ids != "string"
+
+
+def _fields(row: _Row, delimiter: str, path: Path) -> list[str]:
+    try:
+        return RowLayout(delimiter, 0, (0, 1), "string").split(row.text)
+    except ValueError as rule:
+        raise SourceError(f"{row.place(path)}: {rule}") from None
+
+
+def _list_parts(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if _has_suffix(path) and not path.name.startswith("."))
+
+
+def _has_suffix(path: Path) -> bool:
+    return _text_suffix(path) in SUFFIXES
+
+
+def _text_suffix(path: Path) -> str:
+    return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+
+
+def is_gzip(path: Path) -> bool:
+    """Whether a file is gzip, by its first bytes."""
+    with path.open("rb") as stream:
+        return stream.read(2) == b"\x1f\x8b"
+
+
+def text_stem(path: Path) -> str:
+    """The name of a text or folder without what its suffix says."""
+    return path.name if path.is_dir() else path.name.removesuffix(".gz").removesuffix(_text_suffix(path))

@@ -1,0 +1,147 @@
+"""The tasks of an import of edges: each makes a file of the work folder, the same however often it is done."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from diskhop.dataset.manifest import index_dtype
+from diskhop.importing.arrays.npy import source_errors
+from diskhop.importing.numbering.pairs import write_pairs
+from diskhop.importing.source_file import SourceFile
+from diskhop.importing.text.faults import ENDS
+from diskhop.importing.text.layout import RowLayout, read_text
+from diskhop.importing.text.rows import Slice, parse_integers, write_rows
+from diskhop.runtime.duck import Duck, quoted
+from diskhop.runtime.progress import Progress
+from diskhop.runtime.tasks import Tools
+
+_READ_BYTES = 1 << 20
+
+
+class IdsFarApartError(Exception):
+    """An id is too large for a set with a bit for each."""
+
+
+class ByteCounter:
+    """Adds up what several tasks have read, for a progress."""
+
+    def __init__(self, progress: Progress, stage: str, num_bytes: int) -> None:
+        self._progress = progress
+        self._stage = stage
+        self._num_bytes = num_bytes
+        self._done = 0
+        self._lock = Lock()
+
+    def add(self, num_bytes: int) -> None:
+        """Report so many more."""
+        with self._lock:
+            self._done += num_bytes
+            self._progress(self._stage, self._done, self._num_bytes)
+
+
+@dataclass(frozen=True)
+class Unpack:
+    """The text of a gzip file, so that slices of it can be parsed at once, and again after a crash."""
+
+    name: str
+    file: SourceFile
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See Task; counts bytes as read. Raises SourceError, with the line that is not whole, for a damaged file."""
+        num_lines = 0
+        num_read = 0
+        with source_errors(str(self.file.path)):
+            raw = self.file.path.open("rb")
+        with raw, gzip.GzipFile(fileobj=raw) as packed, path.open("wb") as text:
+            while block := read_text(packed, _READ_BYTES, self.file.path, num_lines):
+                text.write(block)
+                tools.count(raw.tell() - num_read)
+                num_read = raw.tell()
+                num_lines += block.count(b"\n")
+
+
+@dataclass(frozen=True)
+class ParsePairs:
+    """The pair file of a slice whose ids are whole numbers below 2^32, or below --nodes.
+
+    num_nodes: ids must be below; limit: where there is no num_nodes, ids of this and more make IdsFarApartError.
+    """
+
+    name: str
+    piece: Slice
+    layout: RowLayout
+    num_nodes: int | None
+    limit: int
+    duck: Duck
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See Task. Raises SourceError with file and line."""
+        dtype = index_dtype(self.limit)
+        ids = parse_integers(self.piece, self.layout, self.num_nodes, dtype, self.duck)
+        if self.num_nodes is None and any(int(end.max(initial=0)) >= self.limit for end in ids):
+            raise IdsFarApartError
+        write_pairs(path, *ids, dtype)
+
+
+@dataclass(frozen=True)
+class ParseRows:
+    """The rows of a slice as Parquet (source, destination), with the ids as they stand."""
+
+    name: str
+    piece: Slice
+    layout: RowLayout
+    duck: Duck
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See Task. Raises SourceError with file and line."""
+        write_rows(self.piece, self.layout, self.duck, path)
+
+
+@dataclass(frozen=True)
+class ListIds:
+    """Every id that occurs, as Parquet (id, name): name as it stands, ascending (strings by bytes), id from 0.
+
+    rows: SQL for a table. columns: those that have ids.
+    """
+
+    name: str
+    rows: str
+    duck: Duck
+    columns: tuple[str, ...] = ENDS
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See Task."""
+        names = " UNION ALL ".join(f"SELECT {column} AS name FROM {self.rows}" for column in self.columns)
+        self.duck.run(
+            f"COPY (SELECT row_number() OVER () - 1 AS id, name FROM (SELECT DISTINCT name FROM ({names}) "
+            f"ORDER BY name)) TO {quoted(path)} (FORMAT parquet)"
+        )
+
+
+@dataclass(frozen=True)
+class NumberRows:
+    """The pair file of some slices: their rows with the ids of ListIds. dtype: uint32 or int64."""
+
+    name: str
+    rows: tuple[Path, ...]
+    ids: Path
+    dtype: str
+    duck: Duck
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See Task."""
+        ids = read_parquet(self.ids)
+        id_type = "UINTEGER" if self.dtype == "uint32" else "BIGINT"
+        sources, destinations = self.duck.fetch(
+            f"SELECT s.id::{id_type} AS source, d.id::{id_type} AS destination FROM {read_parquet(*self.rows)} r "
+            f"JOIN {ids} s ON s.name = r.source JOIN {ids} d ON d.name = r.destination"
+        )
+        write_pairs(path, sources, destinations, self.dtype)
+
+
+def read_parquet(*paths: Path) -> str:
+    """SQL for a table in Parquet files of the work folder."""
+    return f"read_parquet([{', '.join(map(quoted, paths))}])"

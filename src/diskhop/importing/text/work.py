@@ -1,0 +1,77 @@
+"""Texts on their way into a dataset: unpacked where they are gzip, cut into slices, worked on in stages of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from diskhop.importing.source import Workshop
+from diskhop.importing.text.layout import TextFile
+from diskhop.importing.text.rows import Slice
+from diskhop.importing.text.tasks import ByteCounter, Unpack
+from diskhop.runtime.tasks import Task, run_tasks
+
+
+class TextWork:
+    """The files of one import. key: what the outputs of a stage depend on, beside its tasks' names."""
+
+    def __init__(self, files: Sequence[TextFile], shop: Workshop, key: Callable[[str], str]) -> None:
+        self._files = files
+        self._shop = shop
+        self._key = key
+        self._texts = [file.path for file in files]
+
+    def unpack(self) -> None:
+        """Unpack what is gzip: slices are of text."""
+        packed = {number: file for number, file in enumerate(self._files) if file.is_gzip}
+        if not packed:
+            return
+        counter = ByteCounter(self._shop.progress, "unpacking", sum(file.num_bytes for file in packed.values()))
+        finished = self._shop.stage("text", self._key("text"))
+        tasks = [Unpack(f"{number:05d}.txt", file) for number, file in packed.items()]
+        for task in tasks:
+            if (finished / task.name).exists():
+                counter.add(task.file.num_bytes)
+        outputs = self.run("text", tasks, self._shop.threads, count=counter.add)
+        for number, text in zip(packed, outputs, strict=True):
+            self._texts[number] = text
+
+    def slices(self, slice_bytes: int) -> Iterator[tuple[str, Slice]]:
+        """All slices of all texts, each with the name of its task, in order."""
+        for number in range(len(self._files)):
+            yield from self.slices_of(number, slice_bytes)
+
+    def slices_of(self, number: int, slice_bytes: int) -> Iterator[tuple[str, Slice]]:
+        """Those of one text."""
+        file, text = self._files[number], self._texts[number]
+        end = text.stat().st_size
+        for begin in range(file.rows_begin, end, slice_bytes):
+            piece = Slice(text, file.path, begin, min(begin + slice_bytes, end), file.rows_begin)
+            yield f"{number:05d}-{begin // slice_bytes:08d}", piece
+
+    def slice_bytes(self, most: int) -> int:
+        """How long the longest slice is."""
+        return min(most, max(text.stat().st_size for text in self._texts))
+
+    def run(
+        self,
+        stage: str,
+        tasks: Sequence[Task],
+        threads: int,
+        shown: str = "",
+        count: Callable[[int], None] | None = None,
+    ) -> list[Path]:
+        """The outputs of all tasks, in order. shown: what people see of it. count: see run_tasks."""
+        folder = self._shop.stage(stage, self._key(stage))
+
+        def report(done: int, total: int) -> None:
+            if shown:
+                self._shop.progress(shown, done, total)
+
+        run_tasks(tasks, folder, self._shop.tools, threads=threads, progress=report, count=count)
+        return [folder / task.name for task in tasks]
+
+    def require_unchanged(self) -> None:
+        """Raise SourceError if a file is not as it was when it was looked at."""
+        for file in self._files:
+            file.require_unchanged()

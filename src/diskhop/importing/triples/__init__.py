@@ -1,0 +1,1 @@
+"""Knowledge graphs as text: head, relation and tail on each line."""

@@ -1,0 +1,252 @@
+"""Knowledge graphs in texts of triples: names (TSV), LibKGE's folders of ids, and DGL-KE's with dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.errors import ReadError, SourceError
+from diskhop.importing.arrays.loads import EDGES_A_NODE
+from diskhop.importing.estimate import Load
+from diskhop.importing.numbering.ids import DUCK_READS_BYTES, count_listed, name_lines
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.source import NODE, Column, NameList, SourceGraph, SourceNodes, SourceTriples, Workshop
+from diskhop.importing.text.layout import row_bytes, text_bytes, texts_bytes
+from diskhop.importing.text.rows import Slice
+from diskhop.importing.text.tasks import ListIds, read_parquet
+from diskhop.importing.text.work import TextWork
+from diskhop.importing.triples.layout import (
+    DICTIONARY_ROWS,
+    ENTITIES,
+    NAMED_ROWS,
+    RELATIONS,
+    TripleFiles,
+    look_at_triples,
+)
+from diskhop.importing.triples.tasks import (
+    TRIPLE_BYTES,
+    NumberNames,
+    ParseIds,
+    ParseTexts,
+    SortDictionary,
+    count_triples,
+)
+from diskhop.runtime.duck import Duck, require_text_path
+from diskhop.runtime.progress import row_ranges
+
+PARSING = "parsing triples"
+SLICE_BYTES = 4 << 20
+# Work of another format is not gone on with.
+_WORK_FORMAT = 1
+# What DuckDB sorts and joins with at least.
+_DUCK_BYTES = 64 << 20
+# What a byte of a slice becomes beside it: a row of 6 bytes is three ids, a place, and the ids again in their order.
+_BYTES_A_BYTE = 12
+# The part of the budget that the text of slices whose names are joined at once may be.
+_GROUP_SHARE = 32
+_TRIPLES_A_BLOCK = (4 << 20) // TRIPLE_BYTES
+_LISTED_COLUMNS = {ENTITIES: ("head", "tail"), RELATIONS: ("relation",)}
+
+
+class Triples:
+    """See Source. Raises SourceError for what has no triples."""
+
+    def __init__(self, source: Path, options: ImportOptions) -> None:
+        self._files = look_at_triples(source)
+
+    @property
+    def name(self) -> str:
+        """See Source."""
+        return self._files.name
+
+    @property
+    def least_memory(self) -> Mapping[str, int]:
+        """See Source."""
+        longest_bytes = max(text_bytes(file) for file in self._files.files)
+        return {PARSING: _DUCK_BYTES + _BYTES_A_BYTE * min(SLICE_BYTES, longest_bytes)}
+
+    @property
+    def load(self) -> Load:
+        """See Source: unpacked text, rows with the lists of their names, and triples are kept."""
+        files = self._files.files
+        text, unpacked = texts_bytes(files)
+        parts = self._files.parts.values()
+        num_triples = sum(int(text_bytes(file) / row_bytes(file.path, file.rows_begin)) for file in parts)
+        return Load(
+            source_bytes=sum(file.num_bytes for file in files),
+            inflated_bytes=unpacked,
+            pair_text_bytes=text if self._files.are_ids else 0,
+            name_text_bytes=0 if self._files.are_ids else text,
+            kept_bytes=unpacked + text + TRIPLE_BYTES * num_triples,
+            triple_bytes=TRIPLE_BYTES * num_triples,
+            num_nodes=num_triples // EDGES_A_NODE,
+            name_bytes=text // (3 * EDGES_A_NODE),
+        )
+
+    def read(self, shop: Workshop) -> SourceGraph:
+        """See Source."""
+        require_text_path(shop.work.path)
+        numbered = _TripleWork(self._files, shop).run()
+        names = {
+            what: NameList(
+                count=numbered.counts[what],
+                lines=partial(name_lines, listed, shop.budget, shop.spill),
+                held_bytes=DUCK_READS_BYTES,
+            )
+            for what, listed in numbered.listed.items()
+        }
+        triples = SourceTriples(parts=numbered.parts, num_relations=numbered.counts[RELATIONS])
+        return SourceGraph(nodes={NODE: SourceNodes(count=numbered.counts[ENTITIES])}, triples=triples, names=names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """Triples by part, and for entities and relations the Parquet (id, name) of their names and how many they are."""
+
+    parts: Mapping[str, Column]
+    listed: Mapping[str, Path]
+    counts: Mapping[str, int]
+
+
+class _TripleWork:
+    """The stages of one import: unpack, parse, list the names, number the triples."""
+
+    def __init__(self, files: TripleFiles, shop: Workshop) -> None:
+        self._files = files
+        self._shop = shop
+        self._texts = TextWork(files.files, shop, self._key)
+
+    def run(self) -> _Numbered:
+        """Run what is missing. Raises SourceError, with file and line, for what breaks a rule of triple_text."""
+        self._texts.unpack()
+        slice_bytes = self._texts.slice_bytes(SLICE_BYTES)
+        available_bytes = self._shop.budget.available_bytes
+        # All names are looked through for each group of slices: the more memory, the fewer groups.
+        spare_bytes = (available_bytes - _DUCK_BYTES) // _BYTES_A_BYTE
+        slices_at_once = max(1, min(spare_bytes, available_bytes // _GROUP_SHARE) // max(1, slice_bytes))
+        held_bytes = _BYTES_A_BYTE * slices_at_once * slice_bytes
+        duck_bytes = max(_DUCK_BYTES, available_bytes - held_bytes)
+        with (
+            self._shop.budget.reserve(PARSING, held_bytes + duck_bytes),
+            Duck(duck_bytes, self._shop.threads, self._shop.spill) as duck,
+        ):
+            numbered = self._number(duck, slices_at_once)
+        self._texts.require_unchanged()
+        return numbered
+
+    def _number(self, duck: Duck, slices_at_once: int) -> _Numbered:
+        pieces = [list(self._texts.slices_of(number, SLICE_BYTES)) for number in range(len(self._files.files))]
+        of_parts = dict(zip(self._files.parts, pieces, strict=False))
+        of_dictionaries = dict(zip(self._files.dictionaries, pieces[len(of_parts) :], strict=True))
+        threads = min(slices_at_once, self._shop.threads)
+        listed = {}
+        if of_dictionaries:
+            listed = self._sort_dictionaries(of_dictionaries, threads, duck)
+        counts = {what: count_listed(path, duck) for what, path in listed.items()}
+        self._check_counts(counts)
+        if self._files.are_ids:
+            tasks = [ParseIds(name, piece, counts, duck) for part in of_parts.values() for name, piece in part]
+            by_part = _split(self._texts.run("numbered", tasks, threads, "parsing"), of_parts)
+        else:
+            parse = [ParseTexts(name, piece, NAMED_ROWS, duck) for part in of_parts.values() for name, piece in part]
+            rows = self._texts.run("rows", parse, threads, "parsing")
+            if not of_dictionaries:
+                listing = [
+                    ListIds(what, read_parquet(*rows), duck, columns) for what, columns in _LISTED_COLUMNS.items()
+                ]
+                listed = dict(zip(_LISTED_COLUMNS, self._texts.run("names", listing, 1, "listing names"), strict=True))
+                counts = {what: count_listed(path, duck) for what, path in listed.items()}
+            by_part = self._number_names(_split(rows, of_parts), of_parts, listed, slices_at_once, duck)
+        parts = {}
+        for part, paths in by_part.items():
+            column = StoredTriples(str(self._files.parts[part].path), paths, self._key("numbered"))
+            if column.shape[0] == 0:
+                raise SourceError(f"{column.where}: has no triples; give some, or leave the file out")
+            parts[part] = column
+        return _Numbered(parts, listed, counts)
+
+    def _sort_dictionaries(
+        self, of_dictionaries: Mapping[str, Sequence[tuple[str, Slice]]], threads: int, duck: Duck
+    ) -> dict[str, Path]:
+        for what, named in of_dictionaries.items():
+            if not named:
+                raise SourceError(f"{self._files.dictionaries[what].path}: has no names; give one for each id")
+        parse = [
+            ParseTexts(name, piece, DICTIONARY_ROWS, duck)
+            for named in of_dictionaries.values()
+            for name, piece in named
+        ]
+        rows = _split(self._texts.run("dictionaries", parse, threads, "parsing names"), of_dictionaries)
+        tasks = [
+            SortDictionary(what, tuple(rows[what]), tuple(piece for _, piece in named), duck)
+            for what, named in of_dictionaries.items()
+        ]
+        return dict(zip(of_dictionaries, self._texts.run("names", tasks, 1, "sorting names"), strict=True))
+
+    def _number_names(
+        self,
+        rows: Mapping[str, Sequence[Path]],
+        of_parts: Mapping[str, Sequence[tuple[str, Slice]]],
+        listed: Mapping[str, Path],
+        slices_at_once: int,
+        duck: Duck,
+    ) -> dict[str, list[Path]]:
+        # One at a time in a process, with all threads that it has.
+        groups_at_once = min(duck.shares(self._shop.tools.processes), slices_at_once)
+        in_group = slices_at_once // groups_at_once
+        tasks: dict[str, list[NumberNames]] = {}
+        for part, named in of_parts.items():
+            tasks[part] = []
+            for first, last in row_ranges(len(named), in_group):
+                pieces = tuple(piece for _, piece in named[first:last])
+                name = f"{named[first][0]}-{in_group}"
+                tasks[part].append(NumberNames(name, tuple(rows[part][first:last]), pieces, listed, duck))
+        every = [task for each in tasks.values() for task in each]
+        return _split(self._texts.run("numbered", every, groups_at_once, "numbering"), tasks)
+
+    def _check_counts(self, counts: Mapping[str, int]) -> None:
+        for what, count in self._files.counts.items():
+            if counts[what] != count:
+                raise SourceError(
+                    f"{self._files.dictionaries[what].path}: has {counts[what]} names, and the description beside it "
+                    f"says {count}; give one for each"
+                )
+
+    def _key(self, stage: str) -> str:
+        """What the outputs of a stage depend on, beside its tasks' names."""
+        facts = [f"format {_WORK_FORMAT}, stage {stage}, slices {SLICE_BYTES}, ids {self._files.are_ids}"]
+        facts += [file.identity for file in self._files.files]
+        return "\n".join(facts)
+
+
+class StoredTriples:
+    """See Column. Numbered triples in files of the work folder, one after the other."""
+
+    dtype: np.dtype[Any] = np.dtype(np.int64)
+
+    def __init__(self, where: str, paths: Sequence[Path], identity: str) -> None:
+        self.where = where
+        self.identity = identity
+        self._counts = {path: count_triples(path) for path in paths}
+        self.shape = (sum(self._counts.values()), 3)
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """See Column."""
+        for path, count in self._counts.items():
+            for start, stop in row_ranges(count, _TRIPLES_A_BLOCK):
+                ids = np.fromfile(path, "<i8", 3 * (stop - start), offset=TRIPLE_BYTES * start)
+                if len(ids) != 3 * (stop - start):
+                    raise ReadError(f"{path}: ends before byte {TRIPLE_BYTES * stop}; start the import anew")
+                yield ids.reshape(-1, 3)
+
+
+def _split(paths: Sequence[Path], groups: Mapping[str, Sequence[Any]]) -> dict[str, list[Path]]:
+    """Outputs of the tasks of several groups, in order, by group."""
+    left = iter(paths)
+    return {key: [next(left) for _ in group] for key, group in groups.items()}

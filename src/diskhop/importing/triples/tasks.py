@@ -1,0 +1,169 @@
+"""The tasks of an import of triples: each makes a file of the work folder, the same however often it is done.
+
+Rows keep their place: `row` is where their slice begins plus their number in it, so that it rises within a file and
+tells the line of a row that breaks a rule. Numbered triples are int64 (triples, 3), raw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.errors import SourceError
+from diskhop.importing.text.layout import MOST_LINE_BYTES
+from diskhop.importing.text.rows import Slice
+from diskhop.importing.text.tasks import read_parquet
+from diskhop.importing.triples.layout import (
+    DICTIONARY_ROWS,
+    ENTITIES,
+    NAMED_ROWS,
+    NUMBERED_ROWS,
+    RELATIONS,
+    RowKind,
+    shown,
+)
+from diskhop.runtime.duck import Duck, as_file, quoted
+from diskhop.runtime.tasks import Tools
+
+TRIPLE_BYTES = 24
+# Which dictionary each column's names are in.
+_LISTED_IN = {"head": ENTITIES, "relation": RELATIONS, "tail": ENTITIES}
+
+
+@dataclass(frozen=True)
+class ParseTexts:
+    """The rows of a slice as Parquet: row, and their columns as they stand."""
+
+    name: str
+    piece: Slice
+    kind: RowKind
+    duck: Duck
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See Task. Raises SourceError with file and line."""
+        with as_file(self.kind.rows_of(self.piece)) as file:
+            rows = _text_rows(file, self.kind)
+            self.duck.run(
+                f"COPY (SELECT {self.piece.begin} + row_number() OVER () - 1 AS row, * FROM {rows}) "
+                f"TO {quoted(path)} (FORMAT parquet)"
+            )
+
+
+@dataclass(frozen=True)
+class SortDictionary:
+    """The rows of a dictionary as Parquet (id, name), by id: 0 to count - 1, each once, each name once."""
+
+    name: str
+    rows: tuple[Path, ...]
+    pieces: tuple[Slice, ...]
+    duck: Duck
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See Task. Raises SourceError with file and line."""
+        rows = read_parquet(*self.rows)
+        found = self.duck.fetch(f"SELECT count(*), count(DISTINCT id), count(DISTINCT name), max(id) FROM {rows}")
+        count, num_ids, num_names, highest = (int(column[0]) for column in found)
+        for column, num_distinct in (("id", num_ids), ("name", num_names)):
+            if num_distinct < count:
+                again = f"SELECT row, row_number() OVER (PARTITION BY {column} ORDER BY row) AS time FROM {rows}"
+                place, fields = self._first(f"SELECT min(row) FROM ({again}) WHERE time = 2")
+                value = dict(zip(DICTIONARY_ROWS.columns, fields, strict=True))[column]
+                raise SourceError(f"{place}: the {column} '{shown(value)}' is there before; give each once")
+        if highest >= count:
+            place, fields = self._first(f"SELECT min(row) FROM {rows} WHERE id >= {count}")
+            raise SourceError(
+                f"{place}: the id {fields[0]} must be less than {count}, the number of names; number them from 0 "
+                "without gaps"
+            )
+        self.duck.run(f"COPY (SELECT id, name FROM {rows} ORDER BY id) TO {quoted(path)} (FORMAT parquet)")
+
+    def _first(self, query: str) -> tuple[str, list[str]]:
+        (found,) = self.duck.fetch(query)
+        return _find_row(int(found[0]), self.pieces, DICTIONARY_ROWS)
+
+
+@dataclass(frozen=True)
+class NumberNames:
+    """The triples of some slices of a part, in their order. listed: what numbers entities and relations."""
+
+    name: str
+    rows: tuple[Path, ...]
+    pieces: tuple[Slice, ...]
+    listed: Mapping[str, Path]
+    duck: Duck
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See Task. Raises SourceError, with file and line, for a name that is in no dictionary."""
+        joins = " ".join(
+            f"LEFT JOIN {read_parquet(self.listed[what])} {column}s ON {column}s.name = rows.{column}"
+            for column, what in _LISTED_IN.items()
+        )
+        ids = ", ".join(f"{column}s.id AS {column}" for column in _LISTED_IN)
+        *columns, rows = self.duck.fetch(f"SELECT {ids}, row FROM {read_parquet(*self.rows)} rows {joins} ORDER BY row")
+        is_missing = [np.ma.getmaskarray(column) for column in columns]
+        if any(mask.any() for mask in is_missing):
+            first = int(np.argmax(np.logical_or.reduce(is_missing)))
+            place, fields = _find_row(int(rows[first]), self.pieces, NAMED_ROWS)
+            for (column, what), mask, value in zip(_LISTED_IN.items(), is_missing, fields, strict=True):
+                if mask[first]:
+                    raise SourceError(f"{place}: the {column} '{shown(value)}' is not among the {what}; add it there")
+        _write_triples(path, columns)
+
+
+@dataclass(frozen=True)
+class ParseIds:
+    """The triples of a slice of ids. counts: of entities and relations, which ids must be below."""
+
+    name: str
+    piece: Slice
+    counts: Mapping[str, int]
+    duck: Duck
+
+    def write(self, path: Path, tools: Tools) -> None:
+        """See Task. Raises SourceError with file and line."""
+        with as_file(NUMBERED_ROWS.rows_of(self.piece)) as file:
+            columns = self.duck.fetch(f"SELECT * FROM {_text_rows(file, NUMBERED_ROWS)}")
+        is_beyond = [column >= self.counts[what] for column, what in zip(columns, _LISTED_IN.values(), strict=True)]
+        if any(mask.any() for mask in is_beyond):
+            self._refuse(int(np.argmax(np.logical_or.reduce(is_beyond))))
+        _write_triples(path, columns)
+
+    def _refuse(self, number: int) -> NoReturn:
+        place, fields = NUMBERED_ROWS.find_row(self.piece, number)
+        column, what, value = next(
+            (column, what, value)
+            for (column, what), value in zip(_LISTED_IN.items(), fields, strict=True)
+            if int(value) >= self.counts[what]
+        )
+        raise SourceError(
+            f"{place}: the {column} {value} must be less than {self.counts[what]}, the number of {what}; mend it"
+        )
+
+
+def count_triples(path: Path) -> int:
+    """How many a file of numbered triples has."""
+    return path.stat().st_size // TRIPLE_BYTES
+
+
+def _write_triples(path: Path, columns: Sequence[NDArray[Any]]) -> None:
+    with path.open("wb") as file:
+        file.write(np.stack(columns, axis=1).astype("<i8", copy=False).data)
+
+
+def _text_rows(file: str, kind: RowKind) -> str:
+    """Rows that rows_of() has checked, as SQL has them."""
+    columns = ", ".join(f"{name}: {quoted(sql)}" for name, sql in kind.columns.items())
+    return (
+        f"read_csv({quoted(file)}, auto_detect=false, header=false, columns={{{columns}}}, delim='\t', quote='', "
+        f"escape='', comment='', new_line='\\n', max_line_size={MOST_LINE_BYTES})"
+    )
+
+
+def _find_row(row: int, pieces: Sequence[Slice], kind: RowKind) -> tuple[str, list[str]]:
+    piece = next(piece for piece in pieces if piece.begin <= row < piece.end)
+    return kind.find_row(piece, row - piece.begin)

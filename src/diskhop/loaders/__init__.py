@@ -1,0 +1,1 @@
+"""What a user of PyTorch Geometric imports: loaders of mini-batches."""

@@ -1,0 +1,1 @@
+"""Neural networks: layers of mini-batches, models of hop tables, matrix products."""

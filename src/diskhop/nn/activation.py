@@ -1,0 +1,44 @@
+"""What stands between two layers: an activation, then dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from diskhop.nn.matmul.products import Products
+from diskhop.nn.matmul.rectifier import Rectifier
+
+# (x, probability of dropout, products) -> the same shape; x may be overwritten.
+Activation = Callable[[Tensor, float, Products], Tensor]
+
+
+def relu(x: Tensor, dropout: float, products: Products) -> Tensor:
+    """dropout(relu(x)) in the place of x, float32 or bfloat16 (rows, columns)."""
+    out: Tensor = _Relu.apply(x.contiguous(), Rectifier.draw(dropout), products)  # type: ignore[no-untyped-call]
+    return out
+
+
+def elu(x: Tensor, dropout: float, _products: Products) -> Tensor:
+    """dropout(elu(x))."""
+    return functional.dropout(functional.elu_(x), dropout)
+
+
+class _Relu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rectifier: Rectifier, products: Products) -> Tensor:
+        rectifier.rectify(x)
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        ctx.rectifier, ctx.products = rectifier, products
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (left,) = ctx.saved_tensors
+        of_x: Tensor = ctx.products.empty(*left.shape, left.dtype)
+        ctx.rectifier.gradient(left, grad.contiguous(), of_x)
+        return of_x, None, None

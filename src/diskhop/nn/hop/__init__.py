@@ -1,0 +1,1 @@
+"""Models of hop tables: SGC, SIGN and HOGA."""

@@ -1,0 +1,152 @@
+"""Neighbour aggregation: the one place where a model touches edges; the core does the sums.
+
+A *block* is the sampled edges of a whole mini-batch; a *layer block* is what one layer needs of it. Because every
+node is expanded once, hop by hop, layer i of L needs the edges of the first L - i hops and nothing else: its
+*targets* (rows it computes) are a prefix of its *sources* (rows it reads), which are a prefix of the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diskhop._native import aggregate, aggregate_backward
+from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
+from diskhop.protocols import SampledBatch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerBlock:
+    """The edges of one layer, grouped by target: target i's neighbours are sources[indptr[i] : indptr[i + 1]].
+
+    indptr: int32 (targets + 1). sources: int32 (edges), below num_sources. degrees: int64 (num_sources), how many
+    in-neighbours each node has in the whole graph; None: count those of the block. rows: int32 (num_sources), which
+    rows of x the sources are; None: 0, 1, 2 ...
+    """
+
+    indptr: Tensor
+    sources: Tensor
+    num_sources: int
+    degrees: Tensor | None = None
+    rows: Tensor | None = None
+
+    @property
+    def num_targets(self) -> int:
+        """Rows that the layer computes: the first of its sources."""
+        return len(self.indptr) - 1
+
+    def target_of_edge(self) -> Tensor:
+        """int64 (edges): the target of each edge."""
+        return torch.from_numpy(np.repeat(np.arange(self.num_targets), np.diff(self.indptr.numpy())))
+
+    def edge_index(self) -> Tensor:
+        """int64 (2, edges), source then target, as PyG's layers take them."""
+        return torch.from_numpy(np.stack([self.sources.numpy(), self.target_of_edge().numpy()]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """The edges of a mini-batch; see SampledBatch.
+
+    degrees: int64 (nodes), in the whole graph, or None. rows: int32 (nodes), which rows of the features they are, where
+    those lie among others'; None: 0, 1, 2 ...
+    """
+
+    indptr: Tensor
+    sources: Tensor
+    num_sampled_nodes: tuple[int, ...]
+    num_sampled_edges: tuple[int, ...]
+    degrees: Tensor | None = None
+    rows: Tensor | None = None
+
+    @classmethod
+    def of(cls, sampled: SampledBatch, degrees: Tensor | None = None, rows: Tensor | None = None) -> Block:
+        """Wrap a sampled batch; its edges are not copied."""
+        return cls(
+            torch.from_numpy(sampled.indptr.astype(np.int32)),
+            torch.from_numpy(sampled.sources),
+            sampled.num_sampled_nodes,
+            sampled.num_sampled_edges,
+            degrees,
+            rows,
+        )
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers the sampled hops feed."""
+        return len(self.num_sampled_edges)
+
+    def layer(self, index: int) -> LayerBlock:
+        """What layer `index` needs (0: the first, which reads features)."""
+        num_hops = self.num_layers - index
+        num_targets = sum(self.num_sampled_nodes[:num_hops])
+        num_sources = sum(self.num_sampled_nodes[: num_hops + 1])
+        return LayerBlock(
+            self.indptr[: num_targets + 1],
+            self.sources[: sum(self.num_sampled_edges[:num_hops])],
+            num_sources,
+            None if self.degrees is None else self.degrees[:num_sources],
+            None if self.rows is None or index > 0 else self.rows[:num_sources],
+        )
+
+
+def mean_beside_self(x: Tensor, layer: LayerBlock, products: Products = DEFAULT_PRODUCTS) -> Tensor:
+    """(targets, 2 * columns): the mean of each target's neighbours, 0 where there is none; beside it its own row.
+
+    x: (sources, columns) of float32, bfloat16 or float16, or more rows, where the layer says which. products: for the
+    dtype and the memory of the result. Sums are of float32 in the order of the edges, whatever the number of threads;
+    an x that needs no gradient gets none, and one with more rows may not need any.
+    """
+    out: Tensor = _Aggregate.apply(x, layer, _Sums(is_mean=True), 2 * x.shape[1], products)  # type: ignore[no-untyped-call]
+    return out
+
+
+def weighted_sum(
+    x: Tensor, layer: LayerBlock, edge_weights: Tensor, self_weights: Tensor, products: Products = DEFAULT_PRODUCTS
+) -> Tensor:
+    """(targets, columns): each target's neighbours times the weights of their edges, and itself times its own.
+
+    edge_weights: float32 (edges); self_weights: float32 (targets); neither gets a gradient. The rest as above.
+    """
+    sums = _Sums(edge_weights, self_weights)
+    out: Tensor = _Aggregate.apply(x, layer, sums, x.shape[1], products)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Sums(NamedTuple):
+    """How rows are added up; see the core's NeighborSums."""
+
+    edge_weights: Tensor | None = None
+    self_weights: Tensor | None = None
+    is_mean: bool = False
+
+
+class _Aggregate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: LayerBlock, sums: _Sums, num_columns: int, products: Products) -> Tensor:
+        out = products.empty(layer.num_targets, num_columns, products.dtype)
+        sources, own_rows = layer.sources, None
+        if layer.rows is not None:
+            sources, own_rows = layer.rows.index_select(0, sources), layer.rows[: layer.num_targets]
+        aggregate(layer.indptr, sources, *sums, own_rows, _whole_rows(x.detach()), out, torch.get_num_threads())
+        ctx.layer, ctx.sums, ctx.products, ctx.shape, ctx.dtype = layer, sums, products, x.shape, x.dtype
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        dtype = torch.bfloat16 if ctx.dtype == torch.bfloat16 else torch.float32
+        grad_x: Tensor = ctx.products.empty(*ctx.shape, dtype)
+        layer: LayerBlock = ctx.layer
+        sums: _Sums = ctx.sums
+        threads = torch.get_num_threads()
+        aggregate_backward(layer.indptr, layer.sources, *sums, _whole_rows(grad.to(dtype)), grad_x, threads)
+        return grad_x.to(ctx.dtype), None, None, None, None
+
+
+def _whole_rows(x: Tensor) -> Tensor:
+    """The core reads rows of any distance, but each in one piece."""
+    return x if x.stride(1) == 1 else x.contiguous()

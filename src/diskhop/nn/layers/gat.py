@@ -1,0 +1,41 @@
+"""Graph attention (Velickovic et al., 2018)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch_geometric.nn import GATConv
+
+from diskhop.nn.layers.aggregate import LayerBlock
+from diskhop.nn.layers.attention import Dropout, attend, attend_then_map, attention, saves_to_attend_first
+from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
+
+
+class GatLayer(GATConv):  # type: ignore[misc]  # PyG has no types
+    """PyG's GATConv, with its parameters and values, on a layer block; heads side by side: out_dim is all of them.
+
+    dropout: of the attention. products: of the linear map where it comes before the sum; after it, it is of float32.
+    """
+
+    def __init__(
+        self, in_dim: int, out_dim: int, *, heads: int, dropout: float, products: Products = DEFAULT_PRODUCTS
+    ) -> None:
+        super().__init__(in_dim, out_dim // heads, heads=heads, dropout=dropout)
+        self._products = products
+
+    def forward(self, x: Tensor, layer: LayerBlock) -> Tensor:
+        """(sources, in_dim) -> float32 (targets, out_dim)."""
+        x = x.float()
+        dropout = Dropout.draw(self.dropout if self.training else 0.0)
+        # A row's scores are linear in it, before the map as after.
+        by_head = self.heads, self.out_channels, -1
+        vectors = torch.stack([self.att_src.view(by_head), self.att_dst.view(by_head)])
+        scores = functional.linear(x, (vectors * self.lin.weight.view(by_head)).sum(dim=2).flatten(0, 1))
+        weights = attention(scores, layer, self.negative_slope, dropout)
+        weight = self.lin.weight
+        if saves_to_attend_first(layer, self.heads, len(weight)):
+            out = attend_then_map(weights, x, weight, layer, dropout.scale)
+        else:
+            out = attend(weights, self._products.linear(x, weight), layer, dropout.scale)
+        return out.add_(self.bias)

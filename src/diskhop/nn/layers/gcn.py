@@ -1,0 +1,52 @@
+"""GCN (Kipf and Welling, 2017) on sampled neighbours.
+
+Normalised by sampled degrees (`LayerBlock.degrees` is None), values are PyG's GCNConv's on the same sampled edges: a
+node that was not expanded counts as degree 1. Normalised by the whole graph's degrees, a batch with all neighbours
+gives exactly what the whole graph would; where only k of d neighbours were drawn, each stands for d / k, so that the
+sum is right in expectation. Training uses the first unless it draws all neighbours, inference the second.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import GCNConv
+
+from diskhop.nn.layers.aggregate import LayerBlock, weighted_sum
+from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
+from diskhop.nn.matmul.rectifier import Rectifier
+
+
+class GcnLayer(GCNConv):  # type: ignore[misc]  # PyG has no types
+    """PyG's GCNConv, with its parameters, on a layer block."""
+
+    uses_degrees = True
+    takes_stored_rows = True
+    rectifies = True
+
+    def __init__(self, in_dim: int, out_dim: int, products: Products = DEFAULT_PRODUCTS) -> None:
+        super().__init__(in_dim, out_dim)
+        self._products = products
+
+    def forward(self, x: Tensor, layer: LayerBlock, rectifier: Rectifier | None = None) -> Tensor:
+        """(sources, in_dim) -> (targets, out_dim), rectified if need be."""
+        # Summed first and multiplied then: there are fewer targets than sources.
+        rows = weighted_sum(x, layer, *gcn_weights(layer), self._products)
+        return self._products.linear(rows, self.lin.weight, self.bias, rectifier)
+
+
+def gcn_weights(layer: LayerBlock) -> tuple[Tensor, Tensor]:
+    """float32 weights of the edges, and of the self-loop that every target gets.
+
+    As in PyG, a self-loop of the graph gives way to that one: its edge weighs 0. (Whole-graph degrees do count it.)
+    """
+    targets = layer.target_of_edge()
+    is_proper = targets != layer.sources
+    drawn = torch.bincount(targets[is_proper], minlength=layer.num_sources)
+    degrees = drawn if layer.degrees is None else layer.degrees
+    scale = (degrees + 1).float().rsqrt()
+    weights = scale[targets] * scale[layer.sources] * is_proper
+    if layer.degrees is not None:
+        neighbors_each_stands_for = degrees[: layer.num_targets] / layer.indptr.diff().clamp(min=1)
+        weights = weights * neighbors_each_stands_for[targets]
+    return weights, scale[: layer.num_targets].square()

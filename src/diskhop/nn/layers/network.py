@@ -1,0 +1,103 @@
+"""Layers in a stack: convolution, norm, activation, dropout, and the shortcuts around them.
+
+Without `residual` the parameters have the names of PyG's GraphSAGE, GCN and GAT: a state dict fits either (GAT's last
+layer has one head, in PyG as many as the others).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from diskhop.nn.activation import Activation, relu
+from diskhop.nn.layers.aggregate import Block, LayerBlock
+from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Linear, Products
+from diskhop.nn.matmul.rectifier import Rectifier
+from diskhop.nn.norms import NORMS, LayerNorm
+
+# (in_dim, out_dim, is_last) -> a module that maps (x, LayerBlock) to (targets, out_dim).
+MakeLayer = Callable[[int, int, bool], nn.Module]
+
+
+class Network(nn.Module):
+    """A graph neural network over a block.
+
+    input_dropout: of the features; dropout: after each layer but the last. residual: each layer but the last adds its
+    own input (through a linear map where the widths differ). normalize_input: features are divided by their sum.
+    products: how the shortcuts multiply; between layers values are of its dtype. uses_degrees: whether blocks with the
+    whole graph's degrees would make a difference.
+    """
+
+    def __init__(
+        self,
+        make_layer: MakeLayer,
+        in_dim: int,
+        hidden_dim: int,
+        out_dim: int,
+        num_layers: int,
+        *,
+        activation: Activation = relu,
+        norm: str = "none",
+        residual: bool = False,
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        normalize_input: bool = False,
+        products: Products = DEFAULT_PRODUCTS,
+    ) -> None:
+        super().__init__()
+        dims = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]
+        self.convs = nn.ModuleList(make_layer(dims[i], dims[i + 1], i == num_layers - 1) for i in range(num_layers))
+        self.norms = nn.ModuleList(NORMS[norm](dim, products) for dim in dims[1:-1])
+        self.shortcuts = nn.ModuleList(
+            nn.Identity() if dims[i] == dims[i + 1] else Linear(dims[i], dims[i + 1], products)
+            for i in range(num_layers - 1 if residual else 0)
+        )
+        self.uses_degrees = any(getattr(conv, "uses_degrees", False) for conv in self.convs)
+        self._takes_stored_rows = all(getattr(conv, "takes_stored_rows", False) for conv in self.convs[:1])
+        self._activation = activation
+        self._products = products
+        self._dropout = dropout
+        self._input_dropout = input_dropout
+        self._normalize_input = normalize_input
+
+    def forward(self, x: Tensor, block: Block) -> Tensor:
+        """Features of the batch's nodes (nodes, in_dim), of any dtype -> float32 (seeds, out_dim).
+
+        Where the block says which rows of x they are, x may have others besides.
+        """
+        if block.rows is not None and not self._reads_rows_once():
+            x, block = x.index_select(0, block.rows), replace(block, rows=None)
+        h = x if self._takes_stored_rows else x.float()
+        if self._normalize_input:
+            h = h.float()
+            h = h / h.sum(dim=1, keepdim=True).clamp(min=1.0)
+        h = functional.dropout(h, self._input_dropout, self.training)
+        for i, conv in enumerate(self.convs):
+            layer = block.layer(i)
+            out = self._hidden(i, h, layer) if i < len(self.norms) else conv(h, layer)
+            if i < len(self.shortcuts):
+                out = out + self.shortcuts[i](h[: layer.num_targets])
+            h = out
+        return h.float()
+
+    def _reads_rows_once(self) -> bool:
+        """Whether nothing but the first layer's sums reads features: those take them from wherever they are."""
+        drops_inputs = self._input_dropout > 0 and self.training
+        return self._takes_stored_rows and not (self._normalize_input or drops_inputs or len(self.shortcuts) > 0)
+
+    def _hidden(self, i: int, h: Tensor, layer: LayerBlock) -> Tensor:
+        """What layer i gives, normalised and activated."""
+        conv, norm = self.convs[i], self.norms[i]
+        dropout = self._dropout if self.training else 0.0
+        rectifies = isinstance(norm, LayerNorm) or (isinstance(norm, nn.Identity) and getattr(conv, "rectifies", False))
+        out: Tensor
+        if self._activation is relu and rectifies:
+            # Done to each block of rows at once, while it is in the caches.
+            rectifier = Rectifier.draw(dropout)
+            out = norm(conv(h, layer), rectifier) if isinstance(norm, LayerNorm) else conv(h, layer, rectifier)
+        else:
+            out = self._activation(norm(conv(h, layer)), dropout, self._products)
+        return out

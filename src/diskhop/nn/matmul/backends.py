@@ -1,0 +1,208 @@
+"""What multiplies matrices: libraries that come with torch.
+
+A *backend* computes a linear layer and its gradients. `blas` is what torch uses by itself (MKL where it has that),
+`onednn` the library beside it, on some processors twice as fast, `mixed` takes from both: these share each product out
+among threads, and wait for the slowest. `mkl` is MKL called for a few rows at a time by whichever thread is free: where
+sampling and reading ahead want the processor too, nothing waits for them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from diskhop import _native
+from diskhop.nn.matmul.rectifier import Rectifier
+
+# (rows, columns, dtype) -> a tensor, uninitialised.
+Empty = Callable[[int, int, torch.dtype], Tensor]
+
+# Rows that are multiplied at a time: powers of two between these.
+_MOST_ROWS, _LEAST_ROWS = 4096, 64
+
+
+class Backend(Protocol):
+    """Linear layers from x, (rows, in_dim), by a weight of (out_dim, in_dim); operands and results of one dtype."""
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None, out: Tensor) -> None:
+        """out, (rows, out_dim), = x times the weight's transpose, plus the bias, rectified if need be."""
+
+    def gradients(
+        self,
+        grad: Tensor,
+        x: Tensor,
+        weight: Tensor | None,
+        left: Tensor | None,
+        rectifier: Rectifier | None,
+        of_x: Tensor | None,
+        empty: Empty,
+    ) -> tuple[Tensor, Tensor]:
+        """Float32, of weight and bias, given that of out; fills of_x where a weight is given.
+
+        left: what linear() left, which only a rectifier needs. empty: for memory.
+        """
+
+
+class InBlocks(ABC):
+    """By operators of torch on blocks of a few sizes.
+
+    Libraries that make code for each shape would make it anew for every batch, and what a block left in the caches is
+    rectified there.
+    """
+
+    @abstractmethod
+    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+        """out = x times the weight's transpose, plus the bias."""
+
+    @abstractmethod
+    def parameter_gradients(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(out_dim, in_dim) and, of the bias, (out_dim)."""
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None, out: Tensor) -> None:
+        """Block by block."""
+        for rows in row_blocks(len(x)):
+            self._multiply_block(x[rows], weight, bias, out[rows])
+            if rectifier is not None:
+                rectifier.rectify(out[rows], part=rows.start)
+
+    def gradients(
+        self,
+        grad: Tensor,
+        x: Tensor,
+        weight: Tensor | None,
+        left: Tensor | None,
+        rectifier: Rectifier | None,
+        of_x: Tensor | None,
+        empty: Empty,
+    ) -> tuple[Tensor, Tensor]:
+        """Block by block."""
+        of_weight, of_bias = torch.zeros(grad.shape[1], x.shape[1]), torch.zeros(grad.shape[1])
+        rectified = None if rectifier is None else empty(min(len(grad), _MOST_ROWS), grad.shape[1], grad.dtype)
+        for rows in row_blocks(len(x)):
+            grads = grad[rows]
+            if rectifier is not None and rectified is not None and left is not None:
+                rectifier.gradient(left[rows], grads, rectified[: len(grads)])
+                grads = rectified[: len(grads)]
+            if of_x is not None and weight is not None:
+                self._multiply_block(grads, weight.t(), None, of_x[rows])
+            parts = self.parameter_gradients(_whole_block(grads), _whole_block(x[rows]))
+            of_weight += parts[0]
+            of_bias += parts[1]
+        return of_weight, of_bias
+
+    def _multiply_block(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+        whole = _whole_block(x)
+        if whole is x:
+            self.multiply(x, weight, bias, out)
+        else:
+            products = x.new_empty(len(whole), len(weight))
+            self.multiply(whole, weight, bias, products)
+            out.copy_(products[: len(x)])
+
+
+def row_blocks(num_rows: int) -> Iterator[slice]:
+    """As large as may be, each of a size that _whole_block() leaves alone; only the last is smaller."""
+    start, size = 0, _MOST_ROWS
+    while start < num_rows:
+        while size > max(num_rows - start, _LEAST_ROWS):
+            size //= 2
+        yield slice(start, min(start + size, num_rows))
+        start += size
+
+
+def _whole_block(rows: Tensor) -> Tensor:
+    """With rows of zeros up to the smallest block."""
+    missing = _LEAST_ROWS - len(rows)
+    return rows if missing <= 0 else torch.cat([rows, rows.new_zeros(missing, rows.shape[1])])
+
+
+class Blas(InBlocks):
+    """torch's own choice."""
+
+    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+        """By addmm."""
+        if bias is None:
+            torch.mm(x, weight.t(), out=out)
+        else:
+            torch.addmm(bias, x, weight.t(), out=out)
+
+    def parameter_gradients(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """By a product and a sum."""
+        return grad.t() @ x, grad.sum(dim=0)
+
+
+class Onednn(InBlocks):
+    """oneDNN, by convolutions of one pixel: of its operators that torch offers they alone neither copy nor allocate."""
+
+    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+        """Added to the bias, which lies in `out` before."""
+        if bias is None:
+            out.zero_()
+        else:
+            out.copy_(bias)
+        weight = weight.contiguous().view(*weight.shape, 1, 1)
+        where = [0, 0], [1, 1], [1, 1], 1
+        torch.ops.mkldnn._convolution_pointwise_(
+            _pixels(out), _pixels(x), weight, None, *where, "add", 1.0, None, [], None
+        )
+
+    def parameter_gradients(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Both in one pass over the rows."""
+        weight = x.new_empty(grad.shape[1], x.shape[1], 1, 1)
+        _, of_weight, of_bias = torch.ops.aten.convolution_backward(
+            _pixels(grad), _pixels(x), weight, [grad.shape[1]], [1, 1], [0, 0], [1, 1], False, [0, 0], 1,
+            [False, True, True],
+        )  # fmt: skip
+        return of_weight.flatten(1), of_bias
+
+
+def _pixels(rows: Tensor) -> Tensor:
+    """Rows as the pixels of one image, whose channels lie together."""
+    return rows.view(1, 1, *rows.shape).permute(0, 3, 1, 2)
+
+
+class Mixed(Blas):
+    """Each where it passes over the rows once: output by the one, gradients of the parameters by the other."""
+
+    def parameter_gradients(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """In one pass over the rows."""
+        return Onednn().parameter_gradients(grad, x)
+
+
+class Mkl:
+    """MKL out of torch's library, a few rows at a time. The same bits by any number of threads. See linear.hpp.
+
+    Raises RuntimeError where that library has none.
+    """
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None, out: Tensor) -> None:
+        """In turns."""
+        dropout, seed = (None, 0) if rectifier is None else rectifier
+        biases = None if bias is None else bias.detach()[None]
+        _native.linear(x.detach(), weight.detach(), biases, dropout, seed, out, torch.get_num_threads())
+
+    def gradients(
+        self,
+        grad: Tensor,
+        x: Tensor,
+        weight: Tensor | None,
+        left: Tensor | None,
+        rectifier: Rectifier | None,
+        of_x: Tensor | None,
+        empty: Empty,
+    ) -> tuple[Tensor, Tensor]:
+        """In turns; sums of parameters in parts, whose number depends on the rows alone."""
+        of_weight, of_bias = torch.empty(grad.shape[1], x.shape[1]), torch.empty(grad.shape[1])
+        weights = None if weight is None else weight.detach()
+        dropout, results = (None, None) if rectifier is None or left is None else (rectifier.dropout, left.detach())
+        _native.linear_backward(
+            grad, x.detach(), weights, results, dropout, of_x, of_weight, of_bias, torch.get_num_threads()
+        )
+        return of_weight, of_bias
+
+
+BACKENDS: dict[str, Backend] = {"mkl": Mkl(), "blas": Blas(), "onednn": Onednn(), "mixed": Mixed()}

@@ -1,0 +1,173 @@
+"""Choose which library multiplies matrices: measured once per processor and precision, then remembered.
+
+A backend is sound if it has the precision that it is asked for (a library may quietly use a shorter format), compared
+with float64, and if it repeats itself to the last bit. Backends differ from each other in the last bits, so the choice
+must not depend on chance. Sound backends have a fixed order of preference, and small differences in time do not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from diskhop.nn.matmul.backends import BACKENDS
+from diskhop.nn.matmul.products import PRECISIONS, Products, run_products, sample_operands
+from diskhop.system.machine_cache import (
+    create_machine_cache,
+    discard_machine_cache,
+    machine_cache_path,
+    read_machine_cache,
+)
+from diskhop.system.memory import default_threads
+
+_CACHE_FORMAT = 5
+# mkl gives the same bits for any number of threads and does not wait for slow ones; onednn and mixed pass over the rows
+# of a gradient once, blas twice.
+PREFERENCE = ("mkl", "onednn", "mixed", "blas")
+# How much faster a backend must be to replace one that is preferred. Repeated measurements of one backend on a machine
+# that does little else differ by less.
+_LEAST_GAIN = 1.15
+# A layer of usual width over the nodes of a batch: more rows than the caches hold.
+_ROWS, _DIM = 32768, 256
+_FEW_ROWS = 4097
+_NUM_PASSES = 5
+# Of the largest value: rounding gives float32 1e-6, formats that are shortened on the way 1e-4 and more.
+_MOST_ERROR = {"float32": 1e-5, "bfloat16": 2e-2}
+
+
+class MatmulChoice(NamedTuple):
+    """Backend to use, and how fast each sound one is.
+
+    backend: a name in BACKENDS.
+    seconds: time for the three products of a layer, for each sound backend; the smaller of two measurements.
+    """
+
+    backend: str
+    seconds: dict[str, float]
+
+    @property
+    def gflops(self) -> dict[str, float]:
+        """10^9 floating-point operations a second."""
+        return {name: 6e-9 * _ROWS * _DIM**2 / seconds for name, seconds in self.seconds.items()}
+
+
+def choose_matmul(precision: str) -> MatmulChoice:
+    """Choose the backend for a precision on this processor: remembered, or measured in a few seconds.
+
+    The choice holds for any number of threads; it is measured with all cores. Of processes that measure at the same
+    time, the first to finish decides for all.
+    """
+    key = f"format {_CACHE_FORMAT}|{torch.__version__}|{_processor()}|{precision}"
+    name = f"products-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    was_there = machine_cache_path(name).exists()
+    known = _read_cache(name, key)
+    if known is not None:
+        return known
+    if was_there:  # damaged; what another process writes from now on is not
+        discard_machine_cache(name)
+    choice = _measure(precision)
+    create_machine_cache(name, {"key": key, "backend": choice.backend, "seconds": choice.seconds})
+    return _read_cache(name, key) or choice
+
+
+def prefer(first: Mapping[str, float], second: Mapping[str, float]) -> str:
+    """Choose among backends by two measurements of their seconds, which name the same backends.
+
+    Candidates are compared in the order of PREFERENCE. One is replaced by a later one only if that is over 15 % faster
+    in both measurements.
+    """
+    candidates = [name for name in PREFERENCE if name in first]
+    chosen = candidates[0]
+    for name in candidates[1:]:
+        if all(seconds[name] * _LEAST_GAIN < seconds[chosen] for seconds in (first, second)):
+            chosen = name
+    return chosen
+
+
+def fastest_products(precision: str = "float32") -> Products:
+    """Make what diskhop's layers need in a loop of one's own: products by the backend that choose_matmul() chooses."""
+    return Products(choose_matmul(precision).backend, precision)
+
+
+def bfloat16_ratio() -> float:
+    """Seconds of the chosen products in bfloat16, in those of float32: above 1 on processors without bfloat16."""
+    short, full = (choose_matmul(precision) for precision in ("bfloat16", "float32"))
+    return short.seconds[short.backend] / full.seconds[full.backend]
+
+
+def _measure(precision: str) -> MatmulChoice:
+    before = torch.get_num_threads()
+    torch.set_num_threads(default_threads())
+    try:
+        # They share one pool: each its own, and a run's first peak would be theirs.
+        one = Products(precision=precision)
+        every = {name: replace(one, backend=name) for name in BACKENDS}
+        sound = _sound_ones(every) or ["blas"]
+        operands = sample_operands(_ROWS, _DIM, PRECISIONS[precision])
+        candidates = {name: every[name] for name in sound}
+        first, second = (_time(candidates, operands) for _ in range(2))
+        return MatmulChoice(prefer(first, second), {name: min(first[name], second[name]) for name in first})
+    finally:
+        torch.set_num_threads(before)
+
+
+def _time(candidates: Mapping[str, Products], operands: tuple[Tensor, Tensor, Tensor]) -> dict[str, float]:
+    """Seconds of the fastest pass of each, in turns: what else the machine does only adds."""
+    passes: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(_NUM_PASSES):
+        for name, products in candidates.items():
+            started = time.perf_counter()
+            run_products(products, *operands)
+            passes[name].append(time.perf_counter() - started)
+    return {name: min(seconds) for name, seconds in passes.items()}
+
+
+def _sound_ones(every: Mapping[str, Products]) -> list[str]:
+    """Told by a few rows: in float64 all would take more memory than a run."""
+    precision = next(iter(every.values())).precision
+    operands = sample_operands(_FEW_ROWS, _DIM, PRECISIONS[precision])
+    x, weight, grad = (operand.double() for operand in operands)
+    exact = [x @ weight.T + weight[0], grad @ weight, grad.T @ x]
+    return [name for name, products in every.items() if _is_sound(products, operands, exact)]
+
+
+def _is_sound(products: Products, operands: tuple[Tensor, Tensor, Tensor], exact: list[Tensor]) -> bool:
+    try:
+        found, again = run_products(products, *operands), run_products(products, *operands)
+    except (RuntimeError, AttributeError):  # not in this build of torch, or not for this processor
+        return False
+    most_error = _MOST_ERROR[products.precision]
+    return all(
+        torch.equal(first, second) and float((first - truth).abs().max() / truth.abs().max()) <= most_error
+        for first, second, truth in zip(found, again, exact, strict=True)
+    )
+
+
+def _processor() -> str:
+    """The model's name, as /proc/cpuinfo tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    parts = [facts[name] for name in ("model name", "cpu family", "model", "stepping") if name in facts]
+    return " ".join(parts) or platform.machine()
+
+
+def _read_cache(name: str, key: str) -> MatmulChoice | None:
+    stored = read_machine_cache(name)
+    try:
+        seconds = {str(backend): float(value) for backend, value in stored["seconds"].items()}
+        choice = MatmulChoice(str(stored["backend"]), seconds)
+        is_whole = stored["key"] == key and choice.backend in seconds and seconds.keys() <= BACKENDS.keys()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return choice if is_whole else None

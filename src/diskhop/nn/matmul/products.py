@@ -1,0 +1,151 @@
+"""The matrix products of linear layers: by which backend, in which precision, into which memory.
+
+In `bfloat16` operands and results are of that format and sums of float32; parameters stay float32.
+
+Results go into memory that is used again: a fresh tensor of a mini-batch's size costs as much, in page faults, as the
+arithmetic that fills it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from diskhop._native import BufferPool
+from diskhop.config.options import require_known
+from diskhop.errors import ConfigError
+from diskhop.nn.matmul.backends import BACKENDS
+from diskhop.nn.matmul.rectifier import Rectifier
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+# A layer's activations and gradients of a usual mini-batch; larger ones are used too, but not all kept.
+_MOST_KEPT_BYTES = 1 << 30
+# Below, the C library's own memory is as good, and the pool's pages of 2 MiB are none too small.
+_SMALLEST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Products:
+    """backend: a name in BACKENDS. precision: a name in PRECISIONS. The layers of a network share one of these."""
+
+    backend: str = "blas"
+    precision: str = "float32"
+    _pool: BufferPool = field(default_factory=lambda: BufferPool(_MOST_KEPT_BYTES), repr=False)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of operands and results."""
+        return PRECISIONS[self.precision]
+
+    def empty(self, num_rows: int, num_columns: int, dtype: torch.dtype) -> Tensor:
+        """A tensor for what a layer computes, uninitialised; once it is freed its memory is used again."""
+        num_bytes = num_rows * num_columns * dtype.itemsize
+        if num_bytes < _SMALLEST_BYTES:
+            return torch.empty(num_rows, num_columns, dtype=dtype)
+        # Batches are never of the same size: in steps of an eighth their tensors mostly are.
+        step_bytes = 1 << (num_bytes.bit_length() - 4)
+        memory = torch.from_numpy(self._pool.take(-(-num_bytes // step_bytes) * step_bytes))
+        # A tensor of its own, no view of another: autograd lets those be overwritten.
+        shape = num_rows, num_columns
+        return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), 0, shape, (num_columns, 1))
+
+    def __reduce__(self) -> tuple[type[Products], tuple[str, str]]:
+        """A copy of a model has memory of its own."""
+        return Products, (self.backend, self.precision)
+
+    def linear(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None = None, rectifier: Rectifier | None = None
+    ) -> Tensor:
+        """functional.linear(x, weight, bias) for float32 parameters and x of any dtype, rectified if need be.
+
+        The result is of `dtype`.
+        """
+        out: Tensor = _Linear.apply(x, weight, bias, rectifier, self)  # type: ignore[no-untyped-call]
+        return out
+
+    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None = None) -> Tensor:
+        """The same without gradients, for operands that are of `dtype` already."""
+        out = self.empty(len(x), len(weight), self.dtype)
+        BACKENDS[self.backend].linear(x, weight, bias, rectifier, out)
+        return out
+
+    def gradients(
+        self, grad: Tensor, x: Tensor, weight: Tensor | None, left: Tensor | None, rectifier: Rectifier | None
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        """Of x, where a weight is given, and float32 of weight and bias, from that of linear()'s result.
+
+        left: that result, which only a rectifier needs. Arguments and the first are of `dtype`.
+        """
+        of_x = None if weight is None else self.empty(len(x), x.shape[1], self.dtype)
+        of_weight, of_bias = BACKENDS[self.backend].gradients(grad, x, weight, left, rectifier, of_x, self.empty)
+        return of_x, of_weight, of_bias
+
+
+DEFAULT_PRODUCTS = Products()
+
+
+class Linear(nn.Linear):
+    """torch's, by the products given."""
+
+    def __init__(self, in_dim: int, out_dim: int, products: Products) -> None:
+        super().__init__(in_dim, out_dim)
+        self._products = products
+
+    def forward(self, x: Tensor, rectifier: Rectifier | None = None) -> Tensor:
+        """(rows, in_dim) -> (rows, out_dim), rectified if need be."""
+        return self._products.linear(x, self.weight, self.bias, rectifier)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None, products: Products
+    ) -> Tensor:
+        dtype = products.dtype
+        operand, weights = x.to(dtype).contiguous(), weight.to(dtype)
+        out = products.multiply(operand, weights, None if bias is None else bias.to(dtype), rectifier)
+        ctx.save_for_backward(operand, weights, None if rectifier is None else out)
+        ctx.rectifier, ctx.products, ctx.x_dtype = rectifier, products, x.dtype
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, left = ctx.saved_tensors
+        if not ctx.needs_input_grad[0]:
+            weight = None
+        of_x, of_weight, of_bias = ctx.products.gradients(grad.contiguous(), x, weight, left, ctx.rectifier)
+        if of_x is not None:
+            of_x = of_x.to(ctx.x_dtype)
+        return of_x, of_weight, of_bias if ctx.needs_input_grad[2] else None, None, None
+
+
+def require_products(products: Products) -> None:
+    """Refuse a backend or precision that is unknown, or that torch does not have here. Raises ConfigError."""
+    require_known("matmul", products.backend, BACKENDS)
+    require_known("precision", products.precision, PRECISIONS)
+    try:
+        run_products(products, *sample_operands(2, 16, products.dtype))
+    except (RuntimeError, AttributeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"matmul '{products.backend}' does not work here with {products.precision} ({reason}); name another of "
+            f"{', '.join(BACKENDS)}, which gives the same values to rounding, or leave it out"
+        ) from error
+
+
+def sample_operands(num_rows: int, dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Made-up x, weight and gradient of a layer from dim to dim; torch's own generator is left alone."""
+    generator = torch.Generator().manual_seed(0)
+    x, weight, grad = (torch.randn(rows, dim, generator=generator).to(dtype) for rows in (num_rows, dim, num_rows))
+    return x, weight, grad
+
+
+def run_products(products: Products, x: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The three products of a layer as wide as its input: its output, and the gradients of its input and its weight."""
+    of_x, of_weight, _ = products.gradients(grad, x, weight, None, None)
+    assert of_x is not None
+    return products.multiply(x, weight, weight[0].clone()), of_x, of_weight

@@ -1,0 +1,1 @@
+"""From seed nodes to mini-batches: sampling, prefetching, fetching and decoding, stage by stage."""

@@ -1,0 +1,1 @@
+"""Predicted cost of training embeddings, for each number of partitions."""

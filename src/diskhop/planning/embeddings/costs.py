@@ -1,0 +1,80 @@
+"""What an epoch of embeddings costs: the step, measured, and partitions that move."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from diskhop.config.embed import EmbedConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.disk.model import DeviceModel
+from diskhop.embedding.partitions.edges import EdgeRows, edges_bytes
+from diskhop.embedding.scoring.scores import SCORES
+from diskhop.embedding.step.draws import Draw, generator
+from diskhop.embedding.step.gradients import StepOptions
+from diskhop.embedding.step.step import Step, Table
+from diskhop.plans import EmbedPlan, Prediction
+from diskhop.runs.result import reproducible
+
+_MOST_ROWS, _LEAST_SECONDS, _MOST_STEPS = 200_000, 0.5, 20
+
+
+def predict_embedding(
+    plan: EmbedPlan, config: EmbedConfig, num_edges: int, edges_per_second: float, device: DeviceModel
+) -> Prediction:
+    """An epoch in the middle of a run: partitions that the order moves, beside training where it can be."""
+    moved_bytes = config.passes * plan.loads * plan.partition_bytes
+    read_bytes, written_bytes = moved_bytes, moved_bytes
+    if plan.edges_on_disk:
+        read_bytes += edges_bytes(num_edges, SCORES[config.model].uses_relations)
+    io_seconds = read_bytes / device.sequential_read_bytes_per_second
+    io_seconds += written_bytes / device.sequential_write_bytes_per_second
+    compute_seconds = num_edges / edges_per_second
+    hidden = plan.prefetchable if plan.overlap and plan.num_slots > plan.buffer else 0.0
+    return Prediction(
+        epoch_seconds=max(compute_seconds, hidden * io_seconds) + (1 - hidden) * io_seconds,
+        io_seconds=io_seconds,
+        cores_seconds=compute_seconds,
+        compute_seconds=compute_seconds,
+        # Embeddings are drawn and written once.
+        open_seconds=plan.num_partitions * plan.partition_bytes / device.sequential_write_bytes_per_second,
+        reads=config.passes * plan.loads,
+        bytes_read=read_bytes,
+        bytes_written=written_bytes,
+        disk_bytes=2 * plan.num_partitions * plan.partition_bytes,
+    )
+
+
+def measure_edges_per_second(dataset: Dataset, config: EmbedConfig, room_bytes: int) -> float:
+    """Edges that the step trains, by the configuration's threads: measured on some rows with any values.
+
+    room_bytes: for those rows, their sums of squares included.
+    """
+    score = SCORES[config.model]
+    num_rows = max(2, min(_MOST_ROWS, dataset.num_nodes, room_bytes // (8 * config.dim)))
+    draws = np.random.default_rng(0)
+
+    def table(rows: int, dim: int) -> Table:
+        values = draws.standard_normal((rows, dim), np.float32) * np.float32(config.init_scale)
+        return Table(values, np.ones((rows, 1 if config.adagrad == "row" else dim), np.float32))
+
+    num_relations = max(1, dataset.num_relations) * (2 if config.reciprocal else 1)
+    relations = table(num_relations, score.relation_dim(config.dim)) if score.uses_relations else None
+    options: dict[str, Any] = config.step_options()
+    num_chunks = -(-config.batch_size // config.chunk_size)
+    with reproducible(config.threads):
+        step = Step(StepOptions(**options), table(num_rows, config.dim), relations)
+        seconds, num_steps, began = 0.0, 0, time.perf_counter()
+        while num_steps < 2 or (num_steps < _MOST_STEPS and time.perf_counter() - began < _LEAST_SECONDS):
+            ends = draws.integers(num_rows, size=(2, config.batch_size))
+            kinds = draws.integers(max(1, dataset.num_relations), size=config.batch_size).astype(np.int32)
+            edges = EdgeRows(ends[0], kinds if relations is not None else None, ends[1])
+            negatives = draws.integers(num_rows, size=(2, num_chunks, config.negatives))
+            started = time.perf_counter()
+            step.run(edges, negatives, lambda number: generator(config.seed, Draw.DROPOUT, number))
+            # The first one makes memory and code ready.
+            seconds += time.perf_counter() - started if num_steps else 0.0
+            num_steps += 1
+    return config.batch_size * (num_steps - 1) / seconds

@@ -1,0 +1,1 @@
+"""Predicted cost of training on hop tables, for each placement."""

@@ -1,0 +1,69 @@
+"""What an epoch on hop tables costs: the model, and rows copied in memory or read in chunks."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from diskhop.budget import Budget
+from diskhop.config.options import HopConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.disk.model import DeviceModel
+from diskhop.hops.read.placement import Placement
+from diskhop.hops.tables import TableShape
+from diskhop.nn.dry_run import measure_step_seconds
+from diskhop.nn.models import build_hop_model
+from diskhop.planning.planner import measure_copy_seconds
+from diskhop.plans import Prediction
+from diskhop.runs.result import reproducible
+
+
+def hop_step_seconds(dataset: Dataset, config: HopConfig, shape: TableShape, num_tables: int) -> float:
+    """Of the model on a batch of rows of so many tables, measured."""
+    x = torch.full((num_tables, min(config.batch_size, shape.num_rows), shape.dim), 0.01)
+    num_outputs = dataset.num_tasks or dataset.num_classes
+    with reproducible(config.threads):
+        make_model = partial(build_hop_model, config, shape.dim, num_tables, num_outputs)
+        return measure_step_seconds(make_model, config.lr, (x,))
+
+
+def predict_hops(
+    config: HopConfig,
+    shape: TableShape,
+    num_tables: int,
+    placement: Placement,
+    num_train: int,
+    step_seconds: float,
+    device: DeviceModel,
+    budget: Budget,
+) -> Prediction:
+    """An epoch over num_train rows of each of so many tables, where they are placed."""
+    num_batches = -(-num_train // config.batch_size)
+    num_batches = min(num_batches, config.max_batches or num_batches)
+    num_rows = min(num_batches * config.batch_size, num_train)
+    num_bytes = num_rows * num_tables * shape.row_bytes
+    copy_seconds = measure_copy_seconds(shape.row_bytes, num_rows, budget) * num_rows * num_tables
+    compute_seconds = num_batches * step_seconds
+    cores_seconds = compute_seconds + copy_seconds / config.threads
+    rate = device.sequential_read_bytes_per_second
+    if placement.place == "memory":
+        return Prediction(
+            epoch_seconds=cores_seconds,
+            io_seconds=0.0,
+            cores_seconds=cores_seconds,
+            compute_seconds=compute_seconds,
+            open_seconds=num_tables * shape.num_bytes / rate,
+            hit_rate=1.0,
+        )
+    io_seconds = num_bytes / rate
+    # The first batch is waited for, then one is read while the model has another (double buffering).
+    first_seconds = io_seconds / max(1, num_batches)
+    return Prediction(
+        epoch_seconds=first_seconds + max(io_seconds, cores_seconds),
+        io_seconds=io_seconds,
+        cores_seconds=cores_seconds,
+        compute_seconds=compute_seconds,
+        reads=num_tables * -(-num_rows // config.chunk_rows),
+        bytes_read=num_bytes,
+    )

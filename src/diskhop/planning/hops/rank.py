@@ -1,0 +1,66 @@
+"""Ways to train on hop tables side by side: from memory or from the disk, propagated before if they are not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from diskhop.budget import Budget
+from diskhop.config.options import AUTO, HopConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.disk.model import DeviceModel
+from diskhop.errors import BudgetError
+from diskhop.hops.make.propagate import find_hop_tables, plan_tables, scratch_folder_of
+from diskhop.io.engine import open_engine
+from diskhop.nn.models import hops_read
+from diskhop.planning.hops.costs import hop_step_seconds, predict_hops
+from diskhop.planning.options import Option, Ranking, rank
+from diskhop.plans import HopPlan
+from diskhop.runs.nodes.hops import hop_plan, place_hops, propagation_spec
+from diskhop.runs.nodes.task import NodeTask
+
+Place = Literal["memory", "disk"]
+_PLACES: tuple[Place, ...] = ("memory", "disk")
+
+
+def rank_placements(
+    dataset: Dataset, config: HopConfig, task: NodeTask, budget: Budget, device: DeviceModel
+) -> Ranking[HopPlan]:
+    """The configuration with tables in memory or on the disk. Raises ConfigError; BudgetError where neither fits."""
+    scratch = Path(config.scratch) if config.scratch else None
+    spec = propagation_spec(dataset, config)
+    tables = find_hop_tables(dataset, spec, scratch, budget)
+    preparation_seconds, work_bytes = 0.0, 0
+    if tables is None:
+        made, plan = plan_tables(dataset, spec, budget, threads=config.threads, device=device)
+        shape, num_tables = made.kept_shape, made.num_tables
+        path, preparation_seconds, work_bytes = scratch_folder_of(dataset, scratch), plan.seconds, plan.work_bytes
+    else:
+        shape, num_tables, path = tables.shape, tables.num_tables, tables.path
+    num_read = len(hops_read(config.model, num_tables))
+    step_seconds = hop_step_seconds(dataset, config, shape, num_read)
+    engine = open_engine(config.engine)
+    refused: dict[str, str] = {}
+    found: list[Option[HopPlan]] = []
+    smallest: BudgetError | None = None
+    for place in _PLACES:
+        if config.placement not in (AUTO, place):
+            refused[place] = f"--placement {config.placement} was asked for"
+            continue
+        try:
+            reserved, placement = place_hops(replace(config, placement=place), task.seeds, shape, num_read, 0, budget)
+        except BudgetError as error:
+            refused[place], smallest = str(error), error
+            continue
+        held = {**task.held, **reserved}
+        predicted = predict_hops(
+            config, shape, num_read, placement, len(task.seeds.train), step_seconds, device, budget
+        )
+        predicted = replace(predicted, preparation_seconds=preparation_seconds, disk_bytes=work_bytes)
+        hops = hop_plan(config, str(path), shape, num_read, placement, held, engine)
+        found.append(Option(name=place, plan=hops, predicted=predicted, simplicity=_PLACES.index(place)))
+    if not found:
+        assert smallest is not None, "only a budget keeps tables from both places"
+        raise smallest
+    return rank(found, refused, config.epochs, "hop tables in")

@@ -1,0 +1,1 @@
+"""Runs that train embeddings, and everything done with the result."""

@@ -1,0 +1,78 @@
+"""Edges of a run ranked by its configuration's protocol, while it is trained and afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from diskhop.budget import Budget, parse_sizes
+from diskhop.config.embed import EmbedConfig
+from diskhop.config.options import check_options, require_known
+from diskhop.embedding.graph_edges import EdgeParts, read_edge_parts
+from diskhop.embedding.ranking.evaluate import MeasuredEdges, Protocol, evaluate, group_bytes
+from diskhop.embedding.ranking.reader import EmbeddingReader
+from diskhop.embedding.step.draws import draw_candidates
+from diskhop.errors import ConfigError
+from diskhop.runs.embedding.defaults import embed_size
+from diskhop.runs.embedding.opened import open_run
+from diskhop.runs.result import describe_run, measure_memory, reproducible, resident_bytes
+
+PARTS = ("test", "valid")
+
+
+def evaluate_by(
+    config: EmbedConfig,
+    reader: EmbeddingReader,
+    parts: EdgeParts,
+    edges: MeasuredEdges,
+    progress: Callable[[int, int], None],
+) -> dict[str, Any]:
+    """Rank edges, some of these parts, by a configuration's protocol. See embedding.evaluation.evaluate()."""
+    protocol = Protocol(
+        filtered=config.eval_filtered,
+        candidates=config.eval_candidates,
+        sides=config.eval_sides,
+        ties=config.eval_ties,
+    )
+    drawn = draw_candidates(reader.layout.num_nodes, config.eval_candidates, config.seed)
+    # By nodes' first places, so that they are the same nodes wherever these have been dealt since.
+    at = parts.dealing.places(parts.dealing.anew(0).nodes(drawn))
+    return evaluate(reader, edges, protocol, parts.known, at, group_bytes(config.memory_bytes), progress)
+
+
+def evaluate_run(
+    run: Path | str,
+    *,
+    part: str = "test",
+    memory: int | str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Rank edges of a part, 'test' or 'valid', with a run's last commit. options: eval_..., threads, else the run's.
+
+    memory: bytes or a size such as '2GB', by default the run's. Returns MRR and the rest with their protocol, memory
+    and the run. Raises ConfigError, BudgetError, TrainingError.
+    """
+    require_known("part", part, PARTS)
+    opened = open_run(run)
+    given = check_options({**options, **parse_sizes(memory=memory)}, "evaluation", (EmbedConfig,))
+    config = replace(opened.config, evaluate=True, **given)
+    budget = Budget(config.memory_bytes)
+    size = embed_size(opened.dataset, config)
+    wanted = {"measuring": size.measure_bytes, "edges as they are read": size.block_bytes}
+    budget.require(wanted)
+    with ExitStack() as held:
+        for name, num_bytes in wanted.items():
+            held.enter_context(budget.reserve(name, num_bytes))
+        held.enter_context(reproducible(config.threads))
+        before_bytes = resident_bytes("VmRSS")
+        parts = read_edge_parts(opened.dataset, config, opened.dealing)
+        edges = parts.test if part == "test" else parts.valid
+        if edges is None:
+            raise ConfigError(f"{opened.dataset.path}: has no {part} edges, and the run left none out of training")
+        measured = evaluate_by(config, opened.reader, parts, edges, progress)
+    described = describe_run(opened.dataset, config.model, config.seed)
+    return {**described, "run": str(opened.path), "part": part, **measured, **measure_memory(before_bytes, budget)}

@@ -1,0 +1,116 @@
+"""Embeddings of a run as one file, by the ids and names that users see, whatever partitions they lie in.
+
+`.npy`: float32 (nodes, dim), row i for the node of id i. `.parquet`: columns id, name (where nodes have some) and
+embedding, a list of dim floats. `.tsv`: a line for each node, its name, or its id, and its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from diskhop.errors import ConfigError
+from diskhop.io.atomic import destination_errors, rename, require_free_space, require_parent, sync_directory, sync_file
+from diskhop.runs.embedding.opened import OpenRun, open_run
+from diskhop.runs.embedding.places import Places, node_names
+
+# Rows that are looked for and found, of some number of bytes, take as much again on their way, and as text.
+_ROOM = 4
+# Bytes of a value, at most, as text with what divides it from the next.
+_TEXT_BYTES = 16
+
+
+class Block(NamedTuple):
+    """Nodes with ids from `start` on: their embeddings, float32 (nodes, dim)."""
+
+    start: int
+    values: NDArray[np.float32]
+
+
+def export_embeddings(
+    run: Path | str | OpenRun, path: Path | str, progress: Callable[[int, int], None] = lambda done, total: None
+) -> Path:
+    """Write the last commit's embeddings to a file that appears whole, in the format that its suffix names.
+
+    Every partition is read once for as many nodes as a quarter of the run's budget holds. progress: is told of nodes.
+    Raises ConfigError for another suffix, DestinationError, ReadError; TrainingError for a run without a commit.
+    """
+    path = Path(path)
+    if path.suffix not in EXPORTS:
+        raise ConfigError(f"{path}: embeddings are exported to {', '.join(EXPORTS)}; name a file with such a suffix")
+    opened = run if isinstance(run, OpenRun) else open_run(run)
+    layout = opened.reader.layout
+    value_bytes = _TEXT_BYTES if path.suffix == ".tsv" else 4
+    require_free_space(require_parent(path), value_bytes * layout.num_nodes * layout.dim, "the embeddings")
+    partial = path.with_name(f".{path.name}.partial")
+
+    def blocks() -> Iterator[Block]:
+        for block in _blocks(opened):
+            yield block
+            progress(block.start + len(block.values), layout.num_nodes)
+
+    with destination_errors(path):
+        try:
+            EXPORTS[path.suffix](partial, opened, blocks())
+            sync_file(partial)
+            rename(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        sync_directory(path.parent)
+    return path
+
+
+def _blocks(run: OpenRun) -> Iterator[Block]:
+    layout, places = run.reader.layout, Places(run.dataset, run.dealing)
+    step = max(1024, run.config.memory_bytes // (_ROOM * 4 * layout.dim))
+    for start in range(0, layout.num_nodes, step):
+        ids = np.arange(start, min(start + step, layout.num_nodes))
+        yield Block(start, run.reader.gather(places.of(ids)).numpy())
+
+
+def _write_npy(path: Path, run: OpenRun, blocks: Iterator[Block]) -> None:
+    layout = run.reader.layout
+    out = np.lib.format.open_memmap(path, "w+", np.float32, (layout.num_nodes, layout.dim))
+    for start, values in blocks:
+        out[start : start + len(values)] = values
+    out.flush()
+
+
+def _write_parquet(path: Path, run: OpenRun, blocks: Iterator[Block]) -> None:
+    dim, names = run.reader.layout.dim, node_names(run.dataset)
+    schema = pa.schema(
+        [("id", pa.int64())] + [("name", pa.string())] * names.are_given + [("embedding", pa.list_(pa.float32(), dim))]
+    )
+    with ExitStack() as stack:
+        writer = stack.enter_context(pq.ParquetWriter(path, schema))
+        named = iter(names)
+        for start, values in blocks:
+            columns = [pa.array(np.arange(start, start + len(values)))]
+            if names.are_given:
+                columns.append(pa.array(list(islice(named, len(values)))))
+            columns.append(pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), dim))
+            writer.write_table(pa.table(columns, schema=schema))
+
+
+def _write_tsv(path: Path, run: OpenRun, blocks: Iterator[Block]) -> None:
+    named = iter(node_names(run.dataset))
+    with path.open("w", encoding="utf-8") as out:
+        for _, values in blocks:
+            for name, row in zip(islice(named, len(values)), values.tolist(), strict=True):
+                out.write("\t".join([name, *(f"{value:.9g}" for value in row)]) + "\n")
+
+
+EXPORTS: dict[str, Callable[[Path, OpenRun, Iterator[Block]], None]] = {
+    ".npy": _write_npy,
+    ".parquet": _write_parquet,
+    ".tsv": _write_tsv,
+}

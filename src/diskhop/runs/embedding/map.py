@@ -1,0 +1,134 @@
+"""A picture of embeddings: a sample of nodes in the plane in which they differ most, coloured by class or degree."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from diskhop.embedding.graph_edges import embedded_nodes, read_edge_parts
+from diskhop.errors import ConfigError
+from diskhop.io.atomic import require_parent, write_file
+from diskhop.runs.embedding.opened import OpenRun, open_run
+from diskhop.runs.embedding.places import Places, node_names
+
+COLORS_BY = ("degree", "label")
+# Blue to yellow, as even to the eye as in grey: Viridis, at equal steps.
+_SCALE = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
+# Tableau's ten, told apart by most eyes.
+_CLASSES = (
+    "#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#bab0ac",
+)  # fmt: skip
+_SIDE, _MARGIN, _LEGEND, _RADIUS = 800, 40, 170, 2.5
+
+
+class Colors(NamedTuple):
+    """Of each node in the picture, and what they mean."""
+
+    of_nodes: list[str]
+    legend: list[tuple[str, str]]  # colour and text
+    title: str
+
+
+class EmbeddingMap(NamedTuple):
+    """axes: float64 (nodes, 2), which have this share of all variance; names, colors: of each node."""
+
+    axes: NDArray[np.float64]
+    variance_share: float
+    names: list[str]
+    colors: Colors
+    title: str
+
+
+def draw_map(
+    run: Path | str | OpenRun, path: Path | str, *, by: str = "degree", nodes: int = 2000, seed: int = 0
+) -> float:
+    """Write an SVG of make_map(); return the share of the nodes' variance that its two axes have."""
+    path = Path(path)
+    if path.suffix != ".svg":
+        raise ConfigError(f"{path}: a map is an .svg file; name one")
+    require_parent(path)
+    found = make_map(run, by=by, nodes=nodes, seed=seed)
+    write_file(path, _svg(found).encode())
+    return found.variance_share
+
+
+def make_map(run: Path | str | OpenRun, *, by: str = "degree", nodes: int = 2000, seed: int = 0) -> EmbeddingMap:
+    """A sample of so many nodes in the plane in which their embeddings differ most.
+
+    by: what colours tell: 'degree', of all known edges, or 'label', of datasets that have some. Raises ConfigError.
+    """
+    if by not in COLORS_BY:
+        raise ConfigError(f"unknown colours '{by}'; the known ones are {', '.join(COLORS_BY)}")
+    if nodes < 1:
+        raise ConfigError(f"nodes must be at least 1, got {nodes}")
+    opened = run if isinstance(run, OpenRun) else open_run(run)
+    places = Places(opened.dataset, opened.dealing)
+    count = min(nodes, places.num_nodes)
+    ids = np.sort(np.random.default_rng(seed).choice(places.num_nodes, count, replace=False))
+    at = places.of(ids)
+    colors = _by_degree(opened, at) if by == "degree" else _by_label(opened, places.rows(ids))
+    axes, share = principal_axes(opened.reader.gather(at))
+    shown = f"{count:,} of {places.num_nodes:,} nodes, {share:.0%} of their variance"
+    title = f"{opened.dataset.name}, {opened.config.model}: {shown}"
+    return EmbeddingMap(axes, share, node_names(opened.dataset).of(ids.tolist()), colors, title)
+
+
+def principal_axes(values: torch.Tensor) -> tuple[NDArray[np.float64], float]:
+    """(nodes, 2): along the two directions in which values (nodes, dim) vary most, and their share of all variance."""
+    centred = values.double() - values.double().mean(0)
+    _, sizes, directions = torch.linalg.svd(centred, full_matrices=False)
+    axes = torch.zeros(len(values), 2, dtype=torch.float64)
+    axes[:, : len(directions[:2])] = centred @ directions[:2].t()
+    total = float(sizes.square().sum())
+    return axes.numpy(), float(sizes[:2].square().sum()) / total if total else 1.0
+
+
+def _by_degree(run: OpenRun, at: NDArray[np.int64]) -> Colors:
+    degrees = np.zeros(run.reader.layout.num_nodes, np.int64)
+    for sources, _, destinations in read_edge_parts(run.dataset, run.config, run.dealing).known.blocks():
+        for ends in (sources, destinations):
+            degrees += np.bincount(ends, minlength=len(degrees))
+    found = degrees[at]
+    most = int(found.max(initial=1))
+    steps = len(_SCALE) - 1
+    numbers = np.round(np.log1p(found) / np.log1p(most) * steps).astype(int)
+    legend = [(color, f"{np.expm1(np.log1p(most) * step / steps):,.0f}") for step, color in enumerate(_SCALE)]
+    return Colors([_SCALE[number] for number in numbers], legend, "degree")
+
+
+def _by_label(run: OpenRun, rows: NDArray[np.int64]) -> Colors:
+    labels = embedded_nodes(run.dataset).labels()
+    if labels is None or labels.ndim != 1:
+        raise ConfigError(f"{run.dataset.path}: nodes have no classes to colour by; take --by degree")
+    found = labels[rows].tolist()
+    classes = sorted(set(found))
+    color_of = {each: _CLASSES[number % len(_CLASSES)] for number, each in enumerate(classes)}
+    legend = [(color_of[each], "none" if each < 0 else f"class {each}") for each in classes[: len(_CLASSES)]]
+    return Colors([color_of[each] for each in found], legend, "label")
+
+
+def _svg(found: EmbeddingMap) -> str:
+    axes, colors = found.axes, found.colors
+    low, high = axes.min(0), axes.max(0)
+    scaled = (axes - low) / np.maximum(high - low, 1e-12) * _SIDE + _MARGIN
+    width, height = _SIDE + 2 * _MARGIN + _LEGEND, _SIDE + 2 * _MARGIN
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<text x="{_MARGIN}" y="{_MARGIN - 14}" font-size="16">{escape(found.title)}</text>',
+    ]
+    for (x, y), name, color in zip(scaled.tolist(), found.names, colors.of_nodes, strict=True):
+        point = f'cx="{x:.1f}" cy="{height - y:.1f}" r="{_RADIUS}" fill="{color}" fill-opacity="0.7"'
+        lines.append(f"<circle {point}><title>{escape(name)}</title></circle>")
+    left = _SIDE + 2 * _MARGIN + 10
+    lines.append(f'<text x="{left}" y="{_MARGIN + 5}" font-size="14">{colors.title}</text>')
+    for number, (color, text) in enumerate(colors.legend):
+        top = _MARGIN + 26 + 22 * number
+        lines.append(f'<circle cx="{left + 6}" cy="{top - 5}" r="6" fill="{color}"/>')
+        lines.append(f'<text x="{left + 20}" y="{top}" font-size="13">{escape(text)}</text>')
+    return "\n".join([*lines, "</svg>", ""])

@@ -1,0 +1,164 @@
+"""What trained embeddings are asked: which nodes are near one, how likely an edge is, which ends would complete it.
+
+All are exact: every node is looked at, a few MB at a time, so that the answer takes no memory to speak of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diskhop.embedding.graph_edges import read_edge_parts
+from diskhop.embedding.ranking.evaluate import KnownEdgeBlocks, MeasuredEdges, Protocol, evaluate, group_bytes
+from diskhop.embedding.ranking.reader import EmbeddingReader, NodePiece
+from diskhop.errors import ConfigError
+from diskhop.runs.embedding.opened import OpenRun, open_run
+from diskhop.runs.embedding.places import Places, node_names, relation_names
+
+ANY = "?"
+# Scores of a piece (nodes, dim) with what is asked (1, dim).
+Nearness = Callable[[Tensor, Tensor], Tensor]
+NEARNESS: dict[str, Nearness] = {
+    "cosine": lambda nodes, asked: torch.nn.functional.cosine_similarity(nodes, asked),
+    "dot": lambda nodes, asked: (nodes @ asked.t())[:, 0],
+    "l2": lambda nodes, asked: -torch.cdist(nodes, asked)[:, 0],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A node by its name, or its id where it has none. is_known: it makes an edge that the dataset has."""
+
+    name: str
+    score: float
+    is_known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeScore:
+    """tail_rank, head_rank: among all nodes that make no known edge at that end, from 1 on; of ties the middle."""
+
+    score: float
+    tail_rank: float
+    head_rank: float
+    num_nodes: int
+    is_known: bool
+
+
+def neighbors(run: Path | str | OpenRun, node: str, *, top: int = 10, by: str = "cosine") -> list[Answer]:
+    """The nodes nearest to one by their embeddings, the nearest first. by: 'cosine', 'dot' or 'l2'.
+
+    Raises ConfigError for a node that is not there.
+    """
+    if by not in NEARNESS:
+        raise ConfigError(f"unknown nearness '{by}'; the known ones are {', '.join(NEARNESS)}")
+    asked = _Asked(run, top)
+    place = asked.place(node)
+    values = asked.reader.gather(np.array([place]))
+    return asked.answers(lambda piece: NEARNESS[by](piece.values, values), {place})
+
+
+def complete(run: Path | str | OpenRun, head: str, relation: str | None, tail: str, *, top: int = 10) -> list[Answer]:
+    """The likeliest ends of an edge of which one, head or tail, is '?', the likeliest first.
+
+    relation: None where edges have none. Raises ConfigError for names that are not there, and unless one end is '?'.
+    """
+    if (head == ANY) == (tail == ANY):
+        raise ConfigError(f"one end must be given: write '{ANY}' for the other one only")
+    asked = _Asked(run, top)
+    side = 0 if tail == ANY else 1
+    given, numbers = asked.place(tail if side else head), asked.relations(relation)
+    queries = asked.reader.queries(side, asked.reader.gather(np.array([given])), numbers)
+    answers = asked.known_answers(side, given, numbers)
+    return asked.answers(lambda piece: asked.scores(queries, piece.values), set(), answers)
+
+
+def score(run: Path | str | OpenRun, head: str, relation: str | None, tail: str) -> EdgeScore:
+    """How likely an edge is beside all others with one of its ends. See complete()."""
+    asked = _Asked(run, 1)
+    places, numbers = np.array([asked.place(head), asked.place(tail)]), asked.relations(relation)
+    ends = asked.reader.gather(places)
+    own = float(asked.scores(asked.reader.queries(0, ends[:1], numbers), ends[1:])[0])
+    edge = MeasuredEdges(places[:1], numbers, places[1:], 1)
+    none_drawn = np.empty((2, 0), np.int64)
+
+    def rank(sides: str) -> float:
+        protocol = Protocol(filtered=True, candidates=0, sides=sides, ties="realistic")
+        found = evaluate(asked.reader, edge, protocol, asked.known, none_drawn, asked.group_bytes)
+        return float(found["mean_rank"])
+
+    is_known = int(places[1]) in asked.known_answers(0, int(places[0]), numbers)
+    return EdgeScore(own, rank("tail"), rank("head"), asked.reader.layout.num_nodes, is_known)
+
+
+class _Asked:
+    """A run, and how names, ids and places of its nodes belong together."""
+
+    def __init__(self, run: Path | str | OpenRun, top: int) -> None:
+        if top < 1:
+            raise ConfigError(f"top must be at least 1, got {top}")
+        self._run = run if isinstance(run, OpenRun) else open_run(run)
+        self._top = top
+        self.reader: EmbeddingReader = self._run.reader
+        self._names = node_names(self._run.dataset)
+        self._places = Places(self._run.dataset, self._run.dealing)
+        self.group_bytes = group_bytes(self._run.config.memory_bytes)
+
+    def place(self, node: str) -> int:
+        """Of a node by its name, or its id."""
+        return int(self._places.of(np.array([self._names.find(node)]))[0])
+
+    def relations(self, relation: str | None) -> NDArray[np.int64] | None:
+        """The number of a relation by its name, as queries take it."""
+        names = relation_names(self._run.dataset)
+        if not len(names):
+            if relation is not None:
+                raise ConfigError(f"{self._run.dataset.path}: edges have no relations; name the two ends alone")
+            return None
+        if relation is None:
+            raise ConfigError(f"{self._run.dataset.path}: edges have relations; name one between the ends")
+        return np.array([names.find(relation)])
+
+    def scores(self, queries: Tensor, nodes: Tensor) -> Tensor:
+        """(nodes): of one query."""
+        found = torch.empty(1, len(nodes))
+        self.reader.kind.matrix(queries, nodes, found)
+        return found[0]
+
+    @cached_property
+    def known(self) -> KnownEdgeBlocks:
+        """All edges of the dataset."""
+        return read_edge_parts(self._run.dataset, self._run.config, self._run.dealing).known
+
+    def known_answers(self, side: int, given: int, relation: NDArray[np.int64] | None) -> set[int]:
+        """Places that make a known edge with the given end."""
+        found: set[int] = set()
+        for sources, relations, destinations in self.known.blocks():
+            ends = (destinations, sources) if side else (sources, destinations)
+            is_asked = ends[0] == given
+            if relation is not None and relations is not None:
+                is_asked &= relations == relation[0]
+            found.update(ends[1][is_asked].tolist())
+        return found
+
+    def answers(
+        self, scores_of: Callable[[NodePiece], Tensor], left_out: set[int], known: set[int] | None = None
+    ) -> list[Answer]:
+        """The best of all nodes but those left out."""
+        best, places = torch.empty(0), np.empty(0, np.int64)
+        for piece in self.reader.pieces():
+            scores = scores_of(piece)
+            scores[torch.from_numpy(np.isin(piece.places, list(left_out)))] = -torch.inf
+            best, chosen = torch.cat([best, scores]).topk(min(self._top, len(best) + len(scores)))
+            places = np.concatenate([places, piece.places])[chosen.numpy()]
+        kept = [(int(place), float(each)) for place, each in zip(places, best, strict=True) if place not in left_out]
+        names = self._names.of(self._places.ids(np.array([place for place, _ in kept], np.int64)).tolist())
+        known = known or set()
+        return [Answer(name, each, place in known) for name, (place, each) in zip(names, kept, strict=True)]

@@ -1,0 +1,124 @@
+"""A search for options of embeddings: runs with options that are drawn, each a run of its own; validation tells.
+
+A trial's draws depend on the seed and its number alone: the same search again goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diskhop.budget import parse_sizes
+from diskhop.config.embed import EmbedConfig
+from diskhop.config.options import load_config
+from diskhop.dataset.dataset import Dataset
+from diskhop.embedding.scoring.scores import SCORES
+from diskhop.errors import ConfigError, TrainingError
+from diskhop.run_files import CONFIG_FILE, RESULT_FILE
+from diskhop.runs.callbacks import Watcher
+from diskhop.runs.embedding.defaults import resolve_embed_config
+from diskhop.runs.embedding.run import embed
+from diskhop.runs.source import find_run_source
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run. options: what was drawn. valid: its last validation MRR; None for a loss that was not finite."""
+
+    path: Path
+    options: dict[str, Any]
+    valid: float | None
+    seconds: float
+
+
+def search(
+    dataset: Dataset | Path | str | None = None,
+    *,
+    out: Path | str,
+    trials: int,
+    preset: str | None = None,
+    memory: int | str | None = None,
+    watcher: Watcher | None = None,
+    done: Callable[[int, Trial], None] = lambda number, trial: None,
+    **options: Any,
+) -> list[Trial]:
+    """Run trials in folders of `out` and return them, the best first. See embed() for the rest.
+
+    Options that are given are not drawn; of the others learning rate, regularisation, dropout, first scale, Adagrad's
+    state and reciprocal relations are. done: hears of each trial. Raises ConfigError for a graph without validation
+    edges, and for trials in `out` that are of another search.
+    """
+    if trials < 1:
+        raise ConfigError(f"search must have at least 1 trial, got {trials}")
+    options.update(parse_sizes(memory=memory))
+    source = find_run_source(dataset, options, config=None, preset=preset, out=out, resume=False, kinds=(EmbedConfig,))
+    config = resolve_embed_config(source.dataset, source.options, preset).config
+    if not config.evaluate:
+        raise ConfigError("search needs validation edges to choose by: leave out --no-eval")
+    found = []
+    for number in range(1, trials + 1):
+        drawn = {name: value for name, value in _draw(config, number).items() if name not in options}
+        trial = _run(source.dataset, Path(out) / f"trial-{number:03}", {**options, **drawn}, drawn, preset, watcher)
+        found.append(trial)
+        done(number, trial)
+    return sorted(found, key=lambda trial: -1.0 if trial.valid is None else trial.valid, reverse=True)
+
+
+def _draw(config: EmbedConfig, number: int) -> dict[str, Any]:
+    """Options of a trial."""
+    rng = np.random.default_rng([config.seed, number])
+
+    def between(low: float, high: float) -> float:
+        """Of any size alike, by two digits."""
+        return float(f"{np.exp(rng.uniform(np.log(low), np.log(high))):.2g}")
+
+    score = SCORES[config.model]
+    drawn: dict[str, Any] = {
+        "lr": between(0.02, 0.5),
+        "init_scale": between(0.001, 0.3),
+        "n3": between(0.005, 0.5),
+        "dropout": float(rng.choice([0.0, 0.1, 0.3])),
+        "adagrad": str(rng.choice(["row", "element"])),
+        "reciprocal": bool(rng.choice([False, True])),
+    }
+    if score.against != "dot":  # distances are not kept small by weights
+        drawn["n3"] = 0.0
+    if not score.uses_relations:
+        del drawn["reciprocal"]
+    return drawn
+
+
+def _run(
+    dataset: Dataset,
+    path: Path,
+    options: Mapping[str, Any],
+    drawn: dict[str, Any],
+    preset: str | None,
+    watcher: Watcher | None,
+) -> Trial:
+    is_begun = (path / CONFIG_FILE).exists()
+    if is_begun:
+        saved = load_config(path / CONFIG_FILE, (EmbedConfig,)).options
+        different = [name for name, value in options.items() if saved.get(name) != value]
+        if different:
+            raise ConfigError(
+                f"{path}: is of a search with other options: {', '.join(different)} differ; take another --out"
+            )
+    if not (path / RESULT_FILE).exists():
+        try:
+            if is_begun:
+                embed(dataset, out=path, resume=True, watcher=watcher)
+            else:
+                embed(dataset, out=path, preset=preset, watcher=watcher, **options)
+        except TrainingError:
+            return Trial(path, drawn, None, 0.0)
+    result = json.loads((path / RESULT_FILE).read_bytes())
+    valid = next((epoch["valid"] for epoch in reversed(result["epochs"]) if "valid" in epoch), None)
+    if valid is None:
+        raise ConfigError(f"{dataset.path}: has no valid edges to choose by, and none were left out of training")
+    return Trial(path, drawn, valid, sum(epoch["seconds"] for epoch in result["epochs"]))

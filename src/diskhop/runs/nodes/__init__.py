@@ -1,0 +1,1 @@
+"""Runs that classify nodes: configuration, training, validation, test."""

@@ -1,0 +1,234 @@
+"""A run on hop tables: propagated, unless that was done before; placed; and fed by a HopLoader, without sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Literal, cast
+
+import torch
+from torch import Tensor
+
+from diskhop.budget import Budget
+from diskhop.config.options import AUTO, HopConfig
+from diskhop.counters import FetchCounts
+from diskhop.dataset.dataset import Dataset
+from diskhop.disk.probe import remembered_model
+from diskhop.hops.make.propagate import find_hop_tables, propagate
+from diskhop.hops.read.order import Shuffle, order_bytes
+from diskhop.hops.read.placement import Place, Placement, loader_bytes, place_tables
+from diskhop.hops.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec
+from diskhop.hops.tables import TableShape
+from diskhop.io.engine import OpenedEngine, open_engine
+from diskhop.loaders.hops import HopBatches, HopLoader
+from diskhop.nn.dry_run import measure_step
+from diskhop.nn.models import HopNetwork, build_hop_model, hops_read
+from diskhop.planning.hops.costs import hop_step_seconds, predict_hops
+from diskhop.plans import HopPlan
+from diskhop.protocols import NodeIds, Purpose
+from diskhop.runs.callbacks import Watcher
+from diskhop.runs.nodes.feeds import Feed, PreparedRun
+from diskhop.runs.nodes.task import NodeTask, SplitSeeds
+
+_MEASURED_ROWS = "rows of validation and test"
+
+
+def propagation_spec(dataset: Dataset, config: HopConfig) -> PropagationSpec:
+    """The tables that a run takes: of the nodes of splits alone, where there are splits, unless those of all are there.
+
+    Raises ConfigError.
+    """
+    of_all = PropagationSpec(
+        operators=config.operators, hops=config.hops, direction=config.direction, dtype=config.dtype, rows=ALL_ROWS
+    )
+    if not dataset.num_splits:
+        return of_all
+    labelled, scratch = replace(of_all, rows=LABELLED_ROWS), Path(config.scratch) if config.scratch else None
+    are_there = [find_hop_tables(dataset, spec, scratch) is not None for spec in (labelled, of_all)]
+    return of_all if are_there == [False, True] else labelled
+
+
+def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Budget, watcher: Watcher) -> PreparedRun:
+    """Propagate, unless the tables are there, and place them. Raises as propagate(); BudgetError."""
+    budget.require(task.held)
+    engine = open_engine(config.engine)
+    with ExitStack() as held:
+        for name, num_bytes in task.held.items():
+            held.enter_context(budget.reserve(name, num_bytes))
+        propagated = propagate(
+            dataset,
+            propagation_spec(dataset, config),
+            budget,
+            disk=config.disk_bytes or None,
+            scratch=config.scratch or None,
+            threads=config.threads,
+            engine=engine.engine,
+            progress=watcher.prepared,
+            told=lambda plan: watcher.announced(f"propagating before training: {plan}"),
+            tell=watcher.announced,
+        )
+        tables = propagated.tables
+        which = hops_read(config.model, tables.num_tables)
+        num_outputs = dataset.num_tasks or dataset.num_classes
+        model_bytes = 0
+        if config.placement == AUTO:
+            batch = torch.zeros(len(which), min(config.batch_size, tables.num_rows), tables.dim)
+            model_bytes = measure_step(partial(build_hop_model, config, tables.dim, len(which), num_outputs), batch)
+        reserved, placement = place_hops(config, task.seeds, tables.shape, len(which), model_bytes, budget)
+    plan = hop_plan(config, str(tables.path), tables.shape, len(which), placement, {**task.held, **reserved}, engine)
+    model_seconds = hop_step_seconds(dataset, config, tables.shape, len(which))
+    device = remembered_model(tables.path, engine.engine.name)
+    num_train = len(task.seeds.train)
+    predicted = predict_hops(config, tables.shape, len(which), placement, num_train, model_seconds, device, budget)
+    plan = replace(plan, predicted=predicted)
+    planned = replace(config, engine=plan.engine, placement=plan.placement, shuffle=plan.shuffle)
+
+    def make_model() -> HopNetwork:
+        return build_hop_model(planned, tables.dim, len(which), num_outputs)
+
+    @contextmanager
+    def open_feed(_model: HopNetwork) -> Iterator[Feed]:
+        with (
+            budget.reserve(_MEASURED_ROWS, reserved[_MEASURED_ROWS]),
+            HopLoader(
+                tables,
+                task.seeds.train,
+                batch_size=planned.batch_size,
+                shuffle=placement.shuffle,
+                chunk_rows=planned.chunk_rows,
+                which=which,
+                place=placement.place,
+                memory=budget,
+                engine=engine.engine,
+                threads=planned.threads,
+                seed=planned.seed,
+            ) as loader,
+        ):
+            yield HopFeed(loader, task.seeds, planned)
+
+    steps = propagated.steps
+    seconds = sum(step["seconds"] for step in steps)
+    return PreparedRun(
+        config=planned,
+        plan=plan,
+        make_model=make_model,
+        open=open_feed,
+        preparation={"preparation": steps, "preparation_seconds_an_epoch": seconds / config.epochs} if steps else {},
+    )
+
+
+def hop_plan(
+    config: HopConfig,
+    path: str,
+    shape: TableShape,
+    num_tables: int,
+    placement: Placement,
+    reserved: dict[str, int],
+    engine: OpenedEngine,
+) -> HopPlan:
+    """The plan of a run on tables of this shape, in the folder `path`."""
+    chunks = f", {config.chunk_rows} rows each" if placement.shuffle == "chunks" else ""
+    return HopPlan(
+        tables=path,
+        num_tables=num_tables,
+        num_rows=shape.num_rows,
+        table_bytes=num_tables * shape.num_bytes,
+        placement=placement.place,
+        shuffle=placement.shuffle,
+        chunk_rows=config.chunk_rows,
+        engine=engine.engine.name,
+        threads=config.threads,
+        memory_bytes=config.memory_bytes,
+        reserved=reserved,
+        reasons=(f"engine {engine.engine.name}: {engine.reason}", placement.reason + chunks),
+    )
+
+
+def place_hops(
+    config: HopConfig, seeds: SplitSeeds, shape: TableShape, num_tables: int, model_bytes: int, budget: Budget
+) -> tuple[dict[str, int], Placement]:
+    """Where the tables will be, and what of the budget that will take, by name. model_bytes: of a step, measured."""
+    num_train = len(seeds.train)
+    measured = {_MEASURED_ROWS: sum(ids.nbytes for ids in (seeds.valid, seeds.test) if ids is not None)}
+    shuffle = None if config.shuffle == AUTO else cast(Shuffle, config.shuffle)
+
+    def held(place: Literal["memory", "disk"], shuffle: Shuffle) -> dict[str, int]:
+        return {
+            **loader_bytes(shape, num_tables, config.batch_size, place),
+            "hop rows": 8 * num_train,
+            "row order": order_bytes(num_train, shuffle, config.chunk_rows),
+            **measured,
+        }
+
+    placement = place_tables(
+        num_bytes=sum(held("memory", shuffle or "rows").values()),
+        memory_bytes=budget.available_bytes,
+        model_bytes=model_bytes,
+        place=None if config.placement == AUTO else cast(Place, config.placement),
+        shuffle=shuffle,
+    )
+    assert placement.place != "device", "no device's memory was offered"
+    reserved = held(placement.place, placement.shuffle)
+    budget.require(reserved)
+    return reserved, placement
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batch:
+    """See feeds.Batch. x: (tables, batch, dim), in memory that the next batch is read into."""
+
+    number: int
+    nodes: NodeIds
+    x: Tensor
+    counts: FetchCounts
+    stall_seconds: float
+    sample_seconds: float = 0.0
+
+
+class _Pass:
+    """See feeds.Batches."""
+
+    def __init__(self, batches: HopBatches, most_batches: int) -> None:
+        self._batches = batches
+        self._num_batches = min(len(batches), most_batches or len(batches))
+
+    def __len__(self) -> int:
+        return self._num_batches
+
+    def __iter__(self) -> Iterator[_Batch]:
+        for batch in islice(self._batches, self._num_batches):
+            yield _Batch(batch.number, batch.nodes, batch.x, batch.counts, batch.stall_seconds)
+
+
+class HopFeed:
+    """Batches of a loader of the training nodes."""
+
+    def __init__(self, loader: HopLoader, seeds: SplitSeeds, config: HopConfig) -> None:
+        self._loader = loader
+        self._measured = {
+            purpose: loader.rows_of(ids)
+            for purpose, ids in ((Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
+            if ids is not None
+        }
+        self._config = config
+
+    @contextmanager
+    def train(self, epoch: int) -> Iterator[_Pass]:
+        """See Feed."""
+        with self._loader.run(epoch=epoch) as batches:
+            yield _Pass(batches, self._config.max_batches)
+
+    @contextmanager
+    def measure(self, purpose: Purpose) -> Iterator[_Pass]:
+        """See Feed."""
+        with self._loader.run(self._measured[purpose], shuffle="none") as batches:
+            yield _Pass(batches, 0)
+
+    def forward(self, model: HopNetwork, batch: _Batch) -> Tensor:
+        """See Feed."""
+        scores: Tensor = model(batch.x)
+        return scores

@@ -1,0 +1,204 @@
+"""Batches packed ahead of training: by `diskhop pack`, or by a run whose disk has room for all its epochs."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from diskhop.batches.trace import TraceSettings
+from diskhop.budget import Budget, format_bytes, parse_sizes
+from diskhop.config.options import AUTO, SampledConfig, SavedRun, load_config
+from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.derived.clean import LAYOUT_FILE
+from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
+from diskhop.io.engine import open_engine
+from diskhop.pipeline.pack_ahead import Packed, Samples, pack_epochs
+from diskhop.planning.planner import PACKED, choose_plan, packs_ahead, predict_plan
+from diskhop.planning.workload import Workload, scratch_path
+from diskhop.plans import Plan
+from diskhop.protocols import NodeIds
+from diskhop.runs.callbacks import Watcher
+from diskhop.runs.folder import require_same_dataset
+from diskhop.runs.nodes.defaults import resolve_config
+from diskhop.runs.nodes.task import shuffled_seeds
+from diskhop.runs.nodes.workload import training_workload
+from diskhop.stores.packed.layout import Layout, open_layout
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Preparation:
+    """A plan for a run, and what was done for it, now or before, a step each as result.json has them.
+
+    num_epochs: that it was done for.
+    """
+
+    plan: Plan
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    num_epochs: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For result.json: seconds an epoch are amortised over all that were packed, or that reuse one."""
+        if not self.steps:
+            return {}
+        seconds = sum(step["seconds"] for step in self.steps)
+        return {"preparation": self.steps, "preparation_seconds_an_epoch": seconds / self.num_epochs}
+
+
+def run_samples(config: SampledConfig, train_ids: NodeIds) -> Samples:
+    """The batches that a run trains on."""
+    num_batches = -(-len(train_ids) // config.batch_size)
+    return Samples(
+        seeds=lambda epoch: shuffled_seeds(train_ids, config.seed, epoch),
+        epochs=(0,) if config.reuse else tuple(range(config.epochs)),
+        fanouts=config.fanout,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        num_batches=min(num_batches, config.max_batches or num_batches),
+    )
+
+
+def prepare(
+    dataset: Dataset, config: SampledConfig, workload: Workload, train_ids: NodeIds, budget: Budget, watcher: Watcher
+) -> Preparation:
+    """Plan a run, with batches that are packed ahead where there are some, or where packing them now pays.
+
+    It does where one epoch's samples are reused, or the disk that was named has room for all epochs. Raises as
+    choose_plan() and pack_epochs().
+    """
+    samples = run_samples(config, train_ids)
+    layout: Layout | None = None
+    reasons: list[str] = []
+    if config.store in (AUTO, PACKED) and dataset.features() is not None:
+        layout, reasons = _find_layout(dataset, config, samples)
+    plan, layout = _plan_with(dataset, workload, budget, layout, reasons)
+    if plan.predicted is None:
+        plan = predict_plan(dataset, workload, plan, budget)
+    if plan.store != PACKED or dataset.features() is None:
+        return Preparation(plan)
+    chosen, workload = plan, replace(workload, store=PACKED)
+    if layout is None and packs_ahead(workload, plan):
+        layout = _pack(dataset, config, workload, plan, budget, samples, watcher).layout
+        plan, layout = _plan_with(dataset, workload, budget, layout, reasons)
+        # What packing takes is known by now; what was compared is what it was chosen by.
+        plan = replace(plan, predicted=chosen.predicted, rejected=chosen.rejected)
+    if layout is not None:
+        return Preparation(plan, layout.steps(), config.epochs if config.reuse else len(layout.epochs))
+    reasons.append("packed as it trains: a superbatch is packed while the one before is trained on")
+    return Preparation(replace(plan, reasons=(*plan.reasons, *reasons)))
+
+
+def find_packed(dataset: Dataset, config: SampledConfig, workload: Workload, train_ids: NodeIds) -> Workload:
+    """A run's workload with the epochs that were packed ahead of it, if any were."""
+    return replace(workload, layout=_find_layout(dataset, config, run_samples(config, train_ids))[0])
+
+
+def _plan_with(
+    dataset: Dataset, workload: Workload, budget: Budget, layout: Layout | None, reasons: list[str]
+) -> tuple[Plan, Layout | None]:
+    """A plan, and the layout that it uses; where that does not fit, the reasons say so."""
+    try:
+        plan = choose_plan(dataset, replace(workload, layout=layout), budget)
+    except BudgetError as error:
+        if layout is None:
+            raise
+        reasons.append(f"{layout.path} is not used: {error}")
+        return _plan_with(dataset, workload, budget, None, reasons)
+    return plan, layout if plan.layout else None
+
+
+def pack(
+    dataset: Dataset | Path | str,
+    *,
+    preset: str | None = None,
+    config: Path | str | None = None,
+    memory: int | str | None = None,
+    cache: int | str | None = None,
+    disk: int | str | None = None,
+    watcher: Watcher | None = None,
+    **options: Any,
+) -> Packed:
+    """Pack the batches of a run ahead, as `train` with the same options finds them; options as train() has them.
+
+    disk: bytes or a size such as '100GB' for what is packed; default: half of what is free. Goes on where a call with
+    the same options was interrupted. Raises ConfigError, BudgetError, DestinationError for a full disk.
+    """
+    watcher = watcher or Watcher()
+    options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
+    opened = dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset))
+    saved = SavedRun(dataset="", dataset_hash="", options={})
+    if config is not None:
+        saved = load_config(Path(config))
+        require_same_dataset(Path(config), saved.dataset_hash, opened)
+    if options.setdefault("store", PACKED) != PACKED:
+        raise ConfigError(f"packing is for the store '{PACKED}', not '{options['store']}': leave --store out")
+    resolved, reasons, task = resolve_config(opened, {**saved.options, **options}, preset)
+    assert isinstance(resolved, SampledConfig), "models of the other kind have no store"
+    watcher.configured(resolved, reasons)
+    budget = Budget(resolved.memory_bytes)
+    workload = training_workload(resolved, task.seeds, task.held)
+    samples = run_samples(resolved, task.seeds.train)
+    if resolved.disk_bytes == 0 and opened.features() is not None:
+        layout, _ = _find_layout(opened, resolved, samples)
+        if layout is not None and len(layout.epochs) >= len(samples.epochs):
+            return Packed(layout, [])
+    plan = choose_plan(opened, workload, budget)
+    watcher.planned(plan)
+    return _pack(opened, resolved, workload, plan, budget, samples, watcher)
+
+
+def _pack(
+    dataset: Dataset,
+    config: SampledConfig,
+    workload: Workload,
+    plan: Plan,
+    budget: Budget,
+    samples: Samples,
+    watcher: Watcher,
+) -> Packed:
+    with ExitStack() as stack:
+        for name, num_bytes in workload.also_held.items():
+            stack.enter_context(budget.reserve(name, num_bytes))
+        return pack_epochs(
+            dataset,
+            plan,
+            budget,
+            samples,
+            open_engine(plan.engine, plan.engine_depth).engine,
+            disk_bytes=config.disk_bytes or None,
+            progress=watcher.prepared,
+            tell=watcher.announced,
+        )
+
+
+def _has(layout: Layout, settings: TraceSettings, num_batches: int) -> bool:
+    epoch = layout.find(settings)
+    return epoch is not None and epoch.num_batches >= num_batches
+
+
+def _find_layout(dataset: Dataset, config: SampledConfig, samples: Samples) -> tuple[Layout | None, list[str]]:
+    """The layout with most of a run's epochs, and why others are not used."""
+    table = dataset.features()
+    assert table is not None
+    manifests = sorted(scratch_path(dataset, config.scratch).glob(f"packed-*/{LAYOUT_FILE}"))
+    # An epoch's order costs more than all else here: not without a reason.
+    settings = [samples.settings(dataset, epoch) for epoch in samples.epochs] if manifests else []
+    best: tuple[int, Layout] | None = None
+    reasons = []
+    for manifest in manifests:
+        try:
+            layout = open_layout(manifest.parent, table)
+        except (FormatError, ReadError) as error:
+            reasons.append(f"{manifest.parent} is not used: {error}")
+            continue
+        num_found = sum(_has(layout, each, samples.num_batches) for each in settings)
+        held_bytes = layout.num_held * layout.row_bytes
+        if num_found == 0:
+            reasons.append(f"{layout.path} is not used: its batches have {layout.differing(settings[0])}")
+        elif config.cache_bytes and held_bytes > config.cache_bytes:
+            needed = f"{format_bytes(held_bytes)} of rows in memory, --cache {format_bytes(config.cache_bytes)}"
+            reasons.append(f"{layout.path} is not used: it is for {needed}")
+        elif best is None or num_found > best[0]:
+            best = num_found, layout
+    return (None if best is None else best[1]), reasons

@@ -1,0 +1,137 @@
+"""A run on sampled neighbours: planned, with batches packed ahead where that pays, and fed by a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diskhop._native import keyed_permutation
+from diskhop.budget import Budget
+from diskhop.config.options import ALL_NEIGHBORS, AUTO, SampledConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.nn.dry_run import measure_step_seconds
+from diskhop.nn.models import Block, Network, build_model
+from diskhop.pipeline.pipeline import Pipeline, open_pipeline
+from diskhop.pipeline.stream import BatchStream, MiniBatch
+from diskhop.planning.workload import Workload
+from diskhop.protocols import Purpose, SampledBatch
+from diskhop.runs.callbacks import Watcher
+from diskhop.runs.nodes.feeds import Feed, PreparedRun
+from diskhop.runs.nodes.packing import prepare
+from diskhop.runs.nodes.task import NodeTask, SplitSeeds, shuffled_seeds
+from diskhop.runs.nodes.workload import training_workload
+from diskhop.runs.result import reproducible
+from diskhop.stores.stores import STORES
+
+# What the pipeline gives for a graph without features: a constant and log(1 + in-degree).
+STRUCTURE_DIM = 2
+_REUSE_REASON = (
+    "samples are drawn once and reused, as asked: every epoch has the batches of the first, in another order, "
+    "which changes what is drawn"
+)
+
+
+def prepare_sampled(
+    dataset: Dataset, config: SampledConfig, task: NodeTask, budget: Budget, watcher: Watcher
+) -> PreparedRun:
+    """Plan, and pack ahead where that pays. Raises as packing's prepare()."""
+    workload = sampled_workload(dataset, config, task)
+    preparation = prepare(dataset, config, workload, task.seeds.train, budget, watcher)
+    plan = preparation.plan
+    if config.reuse:
+        plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))
+    # A store that was chosen must not change what is trained, and so its batches come in their order.
+    ordered = config.ordered or (config.store == AUTO and plan.ordered and STORES[plan.store].extracts)
+    planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
+
+    @contextmanager
+    def open_feed(model: Network) -> Iterator[Feed]:
+        with open_pipeline(dataset, plan, budget, expected=workload.seed_sets[0]) as pipeline:
+            yield SampledFeed(pipeline, task.seeds, planned, model.uses_degrees)
+
+    return PreparedRun(
+        config=planned,
+        plan=plan,
+        make_model=lambda: _make_model(dataset, planned),
+        open=open_feed,
+        facts={"reuse": config.reuse},
+        preparation=preparation.to_dict(),
+    )
+
+
+def sampled_workload(dataset: Dataset, config: SampledConfig, task: NodeTask) -> Workload:
+    """What is asked of the planner, which may measure a step of the model on a batch."""
+
+    def measure_step(batch: SampledBatch) -> float:
+        dtype = torch.float32 if dataset.feature_dtype == "int8" else getattr(torch, dataset.feature_dtype)
+        x = torch.full((batch.num_nodes, dataset.feature_dim), 0.01, dtype=dtype)
+        in_degrees = torch.full((batch.num_nodes,), 2, dtype=torch.int64)
+        with reproducible(config.threads):
+            inputs = x, Block.of(batch, in_degrees)
+            return measure_step_seconds(lambda: _make_model(dataset, config), config.lr, inputs)
+
+    return training_workload(config, task.seeds, task.held, measure_step if dataset.feature_dim else None)
+
+
+def _make_model(dataset: Dataset, config: SampledConfig) -> Network:
+    return build_model(config, dataset.feature_dim or STRUCTURE_DIM, dataset.num_tasks or dataset.num_classes)
+
+
+class SampledFeed:
+    """Batches of a pipeline, by the fan-outs of a configuration. uses_degrees: the model's."""
+
+    def __init__(self, pipeline: Pipeline, seeds: SplitSeeds, config: SampledConfig, uses_degrees: bool) -> None:
+        self._pipeline = pipeline
+        self._seeds = seeds
+        self._config = config
+        self._uses_degrees = uses_degrees
+
+    def train(self, epoch: int) -> AbstractContextManager[BatchStream]:
+        """See Feed. Where samples are reused, seeds and draws are those of the first epoch, in batches as they were."""
+        config = self._config
+        # Sampled degrees, as PyG; with all neighbours the whole graph's are the sampled ones, and exact at the rim too.
+        draws_all = all(count == ALL_NEIGHBORS for count in config.fanout)
+        sampled_epoch = 0 if config.reuse else epoch
+        return self._pipeline.run(
+            shuffled_seeds(self._seeds.train, config.seed, sampled_epoch),
+            purpose=Purpose.TRAIN,
+            epoch=sampled_epoch,
+            fanouts=config.fanout,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            max_batches=config.max_batches or None,
+            order=None if sampled_epoch == epoch else self._reuse_order(epoch),
+            with_in_degrees=draws_all and self._uses_degrees,
+        )
+
+    def measure(self, purpose: Purpose) -> AbstractContextManager[BatchStream]:
+        """See Feed. Draws are the same in every epoch."""
+        ids = self._seeds.valid if purpose == Purpose.VALID else self._seeds.test
+        assert ids is not None
+        return self._pipeline.run(
+            ids,
+            purpose=purpose,
+            epoch=0,
+            fanouts=self._config.eval_fanout,
+            batch_size=self._config.eval_batch_size,
+            seed=self._config.seed,
+            with_in_degrees=self._uses_degrees,
+        )
+
+    def forward(self, model: Network, batch: MiniBatch) -> Tensor:
+        """See Feed."""
+        rows = None if batch.rows is None else torch.from_numpy(batch.rows.astype(np.int32))
+        scores: Tensor = model(batch.x, Block.of(batch.sampled, batch.in_degrees, rows))
+        return scores
+
+    def _reuse_order(self, epoch: int) -> Sequence[int]:
+        """The first epoch's batches, by number, as a later one takes them."""
+        num_batches = -(-len(self._seeds.train) // self._config.batch_size)
+        num_batches = min(num_batches, self._config.max_batches or num_batches)
+        order: list[int] = keyed_permutation(num_batches, self._config.seed, int(Purpose.BATCH_ORDER), epoch).tolist()
+        return order

@@ -1,0 +1,50 @@
+"""What a training run asks of the planner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from diskhop.config.options import AUTO, SampledConfig
+from diskhop.planning.workload import Workload
+from diskhop.protocols import NodeIds, Purpose, SampledBatch
+from diskhop.runs.nodes.task import SplitSeeds
+from diskhop.sampling.accesses import SeedSet
+
+
+def training_workload(
+    config: SampledConfig,
+    seeds: SplitSeeds,
+    held: dict[str, int],
+    measure_step: Callable[[SampledBatch], float] | None = None,
+) -> Workload:
+    """Seeds of all parts, by the configuration's options. held: bytes kept besides, by name."""
+
+    def seed_set(purpose: Purpose, ids: NodeIds) -> SeedSet:
+        is_training = purpose == Purpose.TRAIN
+        return SeedSet(
+            purpose=purpose,
+            seeds=ids,
+            batch_size=config.batch_size if is_training else config.eval_batch_size,
+            fanouts=config.fanout if is_training else config.eval_fanout,
+            is_shuffled=is_training,
+        )
+
+    parts = ((Purpose.TRAIN, seeds.train), (Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
+    return Workload(
+        seed_sets=tuple(seed_set(purpose, ids) for purpose, ids in parts if ids is not None),
+        seed=config.seed,
+        store=config.store,
+        engine=None if config.engine == AUTO else config.engine,
+        threads=config.threads,
+        cache_bytes=config.cache_bytes or None,
+        disk_bytes=config.disk_bytes or None,
+        scratch=config.scratch or None,
+        pinned=config.pinned or None,
+        epochs=config.epochs,
+        max_batches=config.max_batches,
+        reuse=config.reuse,
+        ordered=config.ordered,
+        reads_lent_rows=True,
+        also_held=held,
+        measure_step=measure_step,
+    )

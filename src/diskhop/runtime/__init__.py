@@ -1,0 +1,1 @@
+"""Work spread over threads, processes and DuckDB, and the channels between them."""

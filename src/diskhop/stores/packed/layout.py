@@ -1,0 +1,188 @@
+"""A packed layout: a folder of epochs' batches, made ahead, possibly on another machine (DiskGNN, section 4).
+
+layout.json     what it is of, and what is in it, with a checksum; written last
+held_ids.bin    int64, ascending: the rows that stay in memory; held.bin: those rows, one after the other
+epoch-N.bin     the batches of an epoch (pack_file.py)
+took.json       what making it took, a step each as in result.json, of the process that finished it; may be missing
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from diskhop.batches.trace import TraceSettings, settings_as_json
+from diskhop.derived.clean import LAYOUT_FILE
+from diskhop.errors import FormatError, ReadError
+from diskhop.io.json_checksum import json_checksum
+from diskhop.protocols import Bytes, NodeIds, Table
+from diskhop.stores.packed.pack_file import PackFile, open_pack_file, settings_of
+
+VERSION = 1
+HELD_IDS_FILE, HELD_FILE, STEPS_FILE = "held_ids.bin", "held.bin", "took.json"
+_REMEDY = "remove its folder and pack again"
+# Of what makes an epoch's batches, what its own entry says.
+_OF_AN_EPOCH = ("epoch", "seeds_hash")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedEpoch:
+    """An epoch of a layout.
+
+    num_batches: from the first on. segment: batches that share rows. most_own_rows: rows of the buffer that a batch
+    takes. bytes_needed: of rows that are not held, and of blocks.
+    """
+
+    epoch: int
+    seeds_hash: str
+    num_batches: int
+    segment: int
+    most_own_rows: int
+    num_bytes: int
+    bytes_needed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What layout.json says. samples: what makes the batches, but for the epoch and its seeds, as in a trace."""
+
+    path: Path
+    samples: dict[str, Any]
+    row_bytes: int
+    num_held: int
+    held_hash: str
+    held_checksum: int
+    epochs: tuple[PackedEpoch, ...]
+
+    @property
+    def most_own_rows(self) -> int:
+        """Rows of the buffer that a batch of any epoch takes."""
+        return max(epoch.most_own_rows for epoch in self.epochs)
+
+    @property
+    def has_shared_rows(self) -> bool:
+        """Whether any epoch's batches share rows on the disk."""
+        return any(epoch.segment > 1 for epoch in self.epochs)
+
+    def find(self, settings: TraceSettings) -> PackedEpoch | None:
+        """The epoch with these batches, if it is here."""
+        wanted = settings_as_json(settings)
+        if self.samples != {name: value for name, value in wanted.items() if name not in _OF_AN_EPOCH}:
+            return None
+        return next((each for each in self.epochs if (each.epoch, each.seeds_hash) == _epoch_of(wanted)), None)
+
+    def differing(self, settings: TraceSettings) -> str:
+        """How its batches differ from these, for people."""
+        for name, value in settings_as_json(settings).items():
+            if name not in _OF_AN_EPOCH and self.samples.get(name) != value:
+                return f"{name} {self.samples.get(name)}, not {value}"
+        return f"epochs {', '.join(str(each.epoch) for each in self.epochs)} of other seeds"
+
+    def open_epoch(self, epoch: PackedEpoch, settings: TraceSettings) -> PackFile:
+        """Open its file. Raises ReadError and FormatError."""
+        return open_pack_file(self.epoch_path(epoch.epoch), settings_of(settings, self.held_hash))
+
+    def epoch_path(self, epoch: int) -> Path:
+        """Where an epoch's batches are."""
+        return self.path / epoch_file(epoch)
+
+    def steps(self) -> list[dict[str, Any]]:
+        """What making it took; nothing, if that is not known."""
+        with contextlib.suppress(OSError, ValueError):
+            steps = json.loads((self.path / STEPS_FILE).read_bytes())
+            return steps if isinstance(steps, list) else []
+        return []
+
+    def held_ids(self) -> NodeIds:
+        """The rows that stay in memory, int64, ascending. Raises ReadError and FormatError."""
+        path = self.path / HELD_IDS_FILE
+        ids = _read_whole(path, 8 * self.num_held).view("<i8")
+        if hash_held(ids) != self.held_hash:
+            raise FormatError(f"{path}: damaged: its checksum is {hash_held(ids)}, not {self.held_hash}; {_REMEDY}")
+        return ids
+
+    def read_held(self, out: Bytes) -> None:
+        """Read the rows that stay in memory. Raises ReadError and FormatError."""
+        path = self.path / HELD_FILE
+        flat = out.reshape(-1)
+        _read_whole(path, len(flat), flat)
+        actual = xxhash.xxh3_64_intdigest(flat.data)
+        if actual != self.held_checksum:
+            raise FormatError(
+                f"{path}: damaged: its checksum is {actual:016x}, not {self.held_checksum:016x}; {_REMEDY}"
+            )
+
+
+def epoch_file(epoch: int) -> str:
+    """The name of an epoch's file."""
+    return f"epoch-{epoch}.bin"
+
+
+def hash_held(ids: NodeIds) -> str:
+    """xxh3 of ids, as 16 hex digits."""
+    return f"{xxhash.xxh3_64_intdigest(np.ascontiguousarray(ids, '<i8').data):016x}"
+
+
+def samples_of(settings: TraceSettings) -> dict[str, Any]:
+    """What makes batches, but for the epoch."""
+    return {name: value for name, value in settings_as_json(settings).items() if name not in _OF_AN_EPOCH}
+
+
+def encode_layout(layout: Layout) -> bytes:
+    """The content of layout.json."""
+    content = {name: value for name, value in asdict(layout).items() if name != "path"}
+    content = {"version": VERSION, **content, "epochs": [asdict(epoch) for epoch in layout.epochs]}
+    return (json.dumps({**content, "checksum": json_checksum(content)}, indent=1) + "\n").encode()
+
+
+def open_layout(path: Path, table: Table) -> Layout:
+    """Read a layout's manifest. Raises ReadError, FormatError for one that is damaged, or of rows of another size."""
+    manifest = path / LAYOUT_FILE
+    try:
+        content = json.loads(manifest.read_bytes())
+    except OSError as error:
+        raise ReadError(f"{manifest}: cannot be read: {error.strerror}; name a packed layout") from error
+    except ValueError:
+        raise FormatError(f"{manifest}: damaged: it is not JSON; {_REMEDY}") from None
+    if not isinstance(content, dict) or content.get("version") != VERSION:
+        raise FormatError(f"{manifest}: is not a packed layout of version {VERSION}; {_REMEDY}")
+    checksum = content.pop("checksum", None)
+    if checksum != json_checksum(content):
+        raise FormatError(f"{manifest}: damaged: its checksum does not fit; {_REMEDY}")
+    del content["version"]
+    epochs = tuple(PackedEpoch(**epoch) for epoch in content.pop("epochs"))
+    layout = Layout(path=path, epochs=epochs, **content)
+    if layout.row_bytes != table.row_bytes:
+        raise FormatError(f"{manifest}: has rows of {layout.row_bytes} bytes, not {table.row_bytes}; {_REMEDY}")
+    for epoch in epochs:
+        file = layout.epoch_path(epoch.epoch)
+        num_bytes = file.stat().st_size if file.exists() else 0
+        if num_bytes != epoch.num_bytes:
+            raise FormatError(f"{file}: has {num_bytes} bytes, not {epoch.num_bytes}; {_REMEDY}")
+    return layout
+
+
+def _epoch_of(wanted: Mapping[str, object]) -> tuple[object, ...]:
+    return tuple(wanted[name] for name in _OF_AN_EPOCH)
+
+
+def _read_whole(path: Path, num_bytes: int, out: Bytes | None = None) -> Bytes:
+    out = np.empty(num_bytes, np.uint8) if out is None else out
+    try:
+        with path.open("rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size != num_bytes:
+                raise FormatError(f"{path}: has another length than {num_bytes} bytes; {_REMEDY}")
+            done = 0
+            while done < num_bytes:
+                done += file.readinto(out[done:].data) or 0
+    except OSError as error:
+        raise ReadError(f"{path}: cannot be read: {error.strerror}; {_REMEDY}") from error
+    return out

@@ -1,0 +1,138 @@
+"""Files of chunks: those of a run's own, and those that stay, which say what is in them.
+
+    shared rows   the table of rows that the batches of a segment share, one segment after the other
+    chunks        see chunk.py
+    list          int64 (chunks, 7): offset, batch number, nodes, packed rows, shared rows, bytes of a slot and of the
+                  record
+    last block    magic "DHPF", uint16 version (1), 2 zeros; uint64: chunks, rows of the shared table, bytes of a row,
+                  bytes of the settings, xxh3 of the list; the settings: JSON in ASCII; at 4088 xxh3 of all before it
+
+Everything is little-endian and starts at a multiple of 4096 bytes, with zeros between. A run's own file has neither
+list nor last block, nor sums of its rows: who wrote it reads it, once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import File, SharedScan
+from diskhop.batches.trace import TraceSettings, require_same_settings, settings_as_json
+from diskhop.counters import PackingCounts
+from diskhop.errors import FormatError, ReadError
+from diskhop.io.checksums import digest_bytes
+from diskhop.stores.packed.chunk import BLOCK_BYTES, Chunk, aligned
+
+VERSION = 1
+
+_MAGIC = b"DHPF"
+_LAST = struct.Struct("<4sHH5Q")
+_CHECKSUM = struct.Struct("<Q")
+_CHECKSUM_OFFSET = BLOCK_BYTES - _CHECKSUM.size
+_REMEDY = "remove its folder and pack again"
+
+
+class PackFile:
+    """A file of chunks, open; chunks: in the order of the batches. A `temporary` one is read once, by who wrote it.
+
+    packing: what making it took in this run.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        chunks: Sequence[Chunk],
+        num_shared: int,
+        *,
+        temporary: bool,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.path = path
+        self.settings = settings or {}
+        self.chunks = chunks
+        self.num_shared = num_shared
+        self.file = File(str(path), "read")
+        self.scan: SharedScan | None = None
+        self.temporary = temporary
+        self.packing = PackingCounts()
+        self._num_left = len(chunks)
+
+    def leave(self) -> bool:
+        """One batch less to come, of a temporary file. Returns whether that was the last one."""
+        self._num_left -= 1
+        return self.temporary and self._num_left == 0
+
+    def close(self) -> None:
+        """Nobody reads it any more."""
+        if self.scan is not None:
+            self.scan.close()
+            self.scan = None
+        # Its room on the disk does not wait for whoever still knows this object.
+        self.__dict__.pop("file", None)
+
+
+def encode_end(chunks: Sequence[Chunk], num_shared: int, settings: Mapping[str, object]) -> NDArray[np.uint8]:
+    """What follows the last chunk of a file that stays: list and last block, uint8."""
+    rows = [
+        (each.offset, each.number, each.num_nodes, each.num_packed, each.num_shared, each.slot_bytes, each.record_bytes)
+        for each in chunks
+    ]
+    listed = np.array(rows, "<i8").reshape(-1).view(np.uint8)
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":")).encode()
+    end = np.zeros(aligned(len(listed)) + BLOCK_BYTES, np.uint8)
+    end[: len(listed)] = listed
+    last = end[-BLOCK_BYTES:]
+    fields = len(chunks), num_shared, chunks[0].row_bytes, len(text), digest_bytes(listed)
+    last[: _LAST.size + len(text)] = np.frombuffer(_LAST.pack(_MAGIC, VERSION, 0, *fields) + text, np.uint8)
+    _CHECKSUM.pack_into(last.data, _CHECKSUM_OFFSET, digest_bytes(last[:_CHECKSUM_OFFSET]))
+    return end
+
+
+def settings_of(settings: TraceSettings, held_hash: str) -> dict[str, object]:
+    """What the chunks of a file depend on: which batches, and which rows are held in memory."""
+    return {**settings_as_json(settings), "rows in memory": held_hash}
+
+
+def open_pack_file(path: Path, settings: Mapping[str, object]) -> PackFile:
+    """Open a file that stays. Raises ReadError, and FormatError for one that is damaged, cut off or of others."""
+    try:
+        with path.open("rb") as file:
+            num_bytes = os.fstat(file.fileno()).st_size
+            if num_bytes < BLOCK_BYTES:
+                raise FormatError(f"{path}: is no file of packed batches or a truncated one; {_REMEDY}")
+            file.seek(num_bytes - BLOCK_BYTES)
+            last = np.frombuffer(file.read(BLOCK_BYTES), np.uint8)
+            magic, version, _, num_chunks, num_shared, row_bytes, text_bytes, expected = _LAST.unpack_from(last.data)
+            (last_expected,) = _CHECKSUM.unpack_from(last.data, _CHECKSUM_OFFSET)
+            if magic != _MAGIC or version != VERSION or digest_bytes(last[:_CHECKSUM_OFFSET]) != last_expected:
+                raise FormatError(f"{path}: its last block is not that of packed batches, version {VERSION}; {_REMEDY}")
+            stored = json.loads(last[_LAST.size : _LAST.size + text_bytes].tobytes())
+            require_same_settings(path, stored, settings, "packed batches")
+            listed_bytes = 7 * 8 * num_chunks
+            file.seek(num_bytes - BLOCK_BYTES - aligned(listed_bytes))
+            listed = np.frombuffer(file.read(listed_bytes), np.uint8)
+    except OSError as error:
+        raise ReadError(f"{path}: cannot be read: {error.strerror}; {_REMEDY}") from error
+    if len(listed) != listed_bytes or digest_bytes(listed) != expected:
+        raise FormatError(f"{path}: damaged: its list of batches has another checksum; {_REMEDY}")
+    chunks = []
+    for offset, number, num_nodes, num_packed, of_shared, slot_bytes, record_bytes in listed.view("<i8").reshape(-1, 7):
+        chunks.append(
+            Chunk(
+                offset=int(offset),
+                number=int(number),
+                num_nodes=int(num_nodes),
+                num_packed=int(num_packed),
+                num_shared=int(of_shared),
+                row_bytes=row_bytes,
+                slot_bytes=int(slot_bytes),
+                record_bytes=int(record_bytes),
+            )
+        )
+    return PackFile(path, chunks, num_shared, temporary=False, settings=stored)

@@ -1,0 +1,1 @@
+"""This machine and this process: memory, cores, what was measured and remembered."""

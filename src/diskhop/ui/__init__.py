@@ -1,0 +1,1 @@
+"""What a terminal shows during and after a run."""

@@ -1,0 +1,60 @@
+"""A run's course as TensorBoard reads it: the loss of each batch, and what each epoch's record counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from diskhop.errors import ConfigError
+from diskhop.runs.callbacks import Progress, Watcher
+
+FOLDER = "tensorboard"
+
+
+class TensorBoardWatcher(Watcher):
+    """Writes events to a folder in RUN; a context. Raises ConfigError where tensorboardX is not installed."""
+
+    def __init__(self, run: Path) -> None:
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError:
+            raise ConfigError(
+                "--tensorboard needs the package tensorboardX: pip install 'diskhop[tensorboard]'"
+            ) from None
+        writer: Callable[[str], Any] = SummaryWriter
+        self._make_writer = partial(writer, str(run / FOLDER))
+        # Made with the first event: the folder of a run must be new when it starts.
+        self._writer: Any = None
+
+    def __enter__(self) -> TensorBoardWatcher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def progressed(self, progress: Progress) -> None:
+        """See Watcher."""
+        if progress.loss is None:
+            return
+        step = progress.epoch * progress.num_batches + progress.batch
+        self._add("batch/loss", progress.loss, step)
+        self._add(f"batch/{progress.unit}_per_second", progress.rate, step)
+        self._add("batch/stall_share", progress.stall_share, step)
+
+    def epoch_done(self, record: dict[str, Any]) -> None:
+        """See Watcher."""
+        for name, value in record.items():
+            if isinstance(value, int | float) and name != "epoch":
+                self._add(f"epoch/{name}", value, record["epoch"])
+        self._writer.flush()
+
+    def _add(self, name: str, value: float, step: int) -> None:
+        if self._writer is None:
+            self._writer = self._make_writer()
+        self._writer.add_scalar(name, value, step)
