@@ -21,7 +21,7 @@ from pathlib import Path
 from diskhop._native import BufferPool, File, RowReader
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.io.engine import open_engine
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
@@ -51,7 +51,7 @@ class Gap:
     def median_seconds(self) -> float:
         return statistics.median(self.seconds)
 
-    def predict_seconds(self, device: DeviceModel) -> float:
+    def predict_seconds(self, device: DiskModel) -> float:
         """Of a turn, by the device model."""
         return (
             statistics.fmean(self.reads) * device.overhead_seconds
@@ -71,7 +71,7 @@ def sample_batches(dataset: Dataset, seed_set: SeedSet, num_batches: int) -> lis
     return batches
 
 
-def measure(dataset: Dataset, name: str, device: DeviceModel, num_batches: int, repeats: int) -> list[Gap]:
+def measure(dataset: Dataset, name: str, device: DiskModel, num_batches: int, repeats: int) -> list[Gap]:
     """Read every batch with every gap, `repeats` times."""
     table = dataset.features()
     assert table is not None
@@ -110,7 +110,7 @@ def measure(dataset: Dataset, name: str, device: DeviceModel, num_batches: int, 
     return gaps
 
 
-def print_gaps(name: str, gaps: list[Gap], device: DeviceModel, out: Callable[[str], None]) -> None:
+def print_gaps(name: str, gaps: list[Gap], device: DiskModel, out: Callable[[str], None]) -> None:
     out(f"\n{name}, a batch:\n{'gap':>12}{'seconds (min..max)':>26}{'predicted':>11}{'reads':>10}{'MB':>9}")
     for gap in sorted(gaps, key=lambda gap: gap.num_bytes):
         seconds = f"{gap.median_seconds:.3f} ({min(gap.seconds):.3f}..{max(gap.seconds):.3f})"

@@ -30,8 +30,8 @@ from turns import Turn, drop_from_page_cache, measure_disk, stage_clock, take_tu
 MOST_SECONDS = 10.0
 ALLOWED_OVERHEAD_BYTES = 150_000_000
 MOST_GROWTH = 1.15
-EDGES_A_NODE = 20
-_EDGES_A_BLOCK = 1 << 22
+EDGES_PER_NODE = 20
+_EDGES_PER_BLOCK = 1 << 22
 
 
 def write_edges(folder: Path, num_edges: int) -> Path:
@@ -42,9 +42,9 @@ def write_edges(folder: Path, num_edges: int) -> Path:
         header = {"descr": "<i8", "fortran_order": False, "shape": (2, num_edges)}
         np.lib.format.write_array_header_1_0(file, header)
         for _ in range(2):
-            for start in range(0, num_edges, _EDGES_A_BLOCK):
-                count = min(_EDGES_A_BLOCK, num_edges - start)
-                file.write(generator.integers(num_edges // EDGES_A_NODE, size=count).data)
+            for start in range(0, num_edges, _EDGES_PER_BLOCK):
+                count = min(_EDGES_PER_BLOCK, num_edges - start)
+                file.write(generator.integers(num_edges // EDGES_PER_NODE, size=count).data)
     return folder
 
 
@@ -111,7 +111,7 @@ def main() -> int:
     def out(line: str) -> None:
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
-    out(f"--memory {arguments.memory}, {arguments.threads} threads, {EDGES_A_NODE} edges a node, int64")
+    out(f"--memory {arguments.memory}, {arguments.threads} threads, {EDGES_PER_NODE} edges a node, int64")
     imports: dict[int, list[Turn]] = {}
     with tempfile.TemporaryDirectory(dir=arguments.dir, prefix="diskhop-bench-") as name:
         folder = Path(name)

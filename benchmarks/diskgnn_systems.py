@@ -19,7 +19,7 @@ import numpy as np
 
 from diskhop.dataset.dataset import open_dataset
 from diskhop.errors import ConfigError
-from diskhop.runs import Progress, Watcher, pack, train
+from diskhop.runs import BatchProgress, Callback, pack, train
 from diskhop.stores.stores import STORES
 from fetching import kernel_bytes_read
 from switches import switch_off
@@ -125,7 +125,7 @@ def _pack(path: Path, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class _Epochs(Watcher):
+class _Epochs(Callback):
     """Keeps what each epoch took, and calls something after each batch's work, before the next one is asked for."""
 
     def __init__(self, after_batch: Callable[[], object]) -> None:
@@ -133,7 +133,7 @@ class _Epochs(Watcher):
         self._after_batch = after_batch
         self._read_before_bytes = kernel_bytes_read()
 
-    def progressed(self, progress: Progress) -> None:
+    def progressed(self, progress: BatchProgress) -> None:
         self._after_batch()
 
     def epoch_done(self, record: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ from diskhop.disk.measure import (
     sequential_offsets,
     write_file,
 )
-from diskhop.disk.model import GRID_BYTES, GRID_DEPTHS, DeviceModel
+from diskhop.disk.model import GRID_BYTES, GRID_DEPTHS, DiskModel
 from diskhop.disk.probe import probe
 from diskhop.io.engine import open_engine
 
@@ -151,7 +151,7 @@ class Bench:
             bytes_from_disk=bytes_from_disk,
         )
 
-    def predict(self, model: DeviceModel) -> list[Prediction]:
+    def predict(self, model: DiskModel) -> list[Prediction]:
         """Held-out sizes and depths, each the fastest of five short streams some seconds apart, as in the probe."""
         cells = [(num_bytes, depth) for num_bytes in HELD_OUT_BYTES for depth in HELD_OUT_DEPTHS]
         assert not {size for size, _ in cells} & set(GRID_BYTES)

@@ -35,8 +35,8 @@ from turns import stage_clock, take_turn
 
 MOST_SECONDS = 60.0
 LEAST_RATIO = 4.0
-EDGES_A_BLOCK = 1 << 18
-NODES_A_BLOCK = 1 << 11
+EDGES_PER_BLOCK = 1 << 18
+NODES_PER_BLOCK = 1 << 11
 DIM = 128
 
 
@@ -67,10 +67,10 @@ def measure_streams(num_nodes: int, repeats: int) -> dict[str, Any]:
     levels = (num_nodes - 1).bit_length()
 
     def draw_edges(kind: str, block: int) -> None:
-        sources[kind].read(block * EDGES_A_BLOCK, EDGES_A_BLOCK)
+        sources[kind].read(block * EDGES_PER_BLOCK, EDGES_PER_BLOCK)
 
     def draw_rows(block: int) -> None:
-        nodes.features(block * NODES_A_BLOCK, (block + 1) * NODES_A_BLOCK)
+        nodes.features(block * NODES_PER_BLOCK, (block + 1) * NODES_PER_BLOCK)
 
     rates: dict[str, list[float]] = {}
     for _ in range(repeats):
@@ -79,8 +79,8 @@ def measure_streams(num_nodes: int, repeats: int) -> dict[str, Any]:
             cores = "one core" if threads == 1 else "two cores"
             for kind in sources:
                 act = partial(draw_edges, kind)
-                turn[f"{kind} edges, {cores}"] = rate_of(32 * EDGES_A_BLOCK, act, 32, threads)
-            turn[f"feature values, {cores}"] = rate_of(256 * NODES_A_BLOCK * DIM, draw_rows, 256, threads)
+                turn[f"{kind} edges, {cores}"] = rate_of(32 * EDGES_PER_BLOCK, act, 32, threads)
+            turn[f"feature values, {cores}"] = rate_of(256 * NODES_PER_BLOCK * DIM, draw_rows, 256, threads)
         turn["NumPy's kronecker edges"] = rate_of(1 << 20, lambda _: numpy_rmat(1 << 20, levels, generator))
         turn["NumPy's normal values"] = rate_of(1 << 22, lambda _: generator.standard_normal(1 << 22, np.float32))
         for name, rate in turn.items():

@@ -20,7 +20,7 @@ from diskhop._native import keyed_permutation
 from diskhop.budget import Budget
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError
 from diskhop.generating import GraphConfig
 from diskhop.pipeline.pipeline import open_pipeline
@@ -28,7 +28,7 @@ from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.store_plan import SMALLEST_STAGING_BYTES, STAGING_BYTES
 from diskhop.planning.workload import Workload
-from diskhop.plans import Plan
+from diskhop.plans import SampledPlan
 from diskhop.protocols import AccessTrace, NodeIds, Purpose, Table
 from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.cached_topology import cached_topology_bytes
@@ -43,11 +43,11 @@ from workloads import SEED
 
 # Edges a node as Friendster and Twitter have them (Table 2: 59 and 67): caches hold about half of the lists, as the
 # paper's do. The widest table of Figure 17, of which narrower ones are a part.
-NUM_NODES, EDGES_A_NODE, WIDEST_DIM = 1_600_000, 64, 768
+NUM_NODES, EDGES_PER_NODE, WIDEST_DIM = 1_600_000, 64, 768
 GRAPH = GraphConfig(
     kind="kronecker",
     num_nodes=NUM_NODES,
-    num_edges=NUM_NODES * EDGES_A_NODE,
+    num_edges=NUM_NODES * EDGES_PER_NODE,
     dim=WIDEST_DIM,
     num_classes=47,
     train_fraction=0.1,
@@ -90,7 +90,7 @@ class Case:
     reads_rows_alone: bool = False
 
 
-def plan_case(dataset: Dataset, case: Case, device: DeviceModel) -> Plan:
+def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
     """What the case will run. Raises BudgetError for memory that has no room for its caches."""
     kind = STORES[STORE_OF[case.system]]
     wanted = workload_of(dataset, case, STORE_OF[case.system])
@@ -130,8 +130,8 @@ def _feature_cache_bytes(dataset: Dataset, case: Case, wanted: Workload) -> int:
     assert table is not None
     reserves = STORES[STORE_OF[case.system]].reserves
     one, all_rows = (sum(reserves(table, rows, 1).values()) for rows in (1, table.num_rows))
-    bytes_a_row = math.ceil((all_rows - one) / (table.num_rows - 1))
-    num_rows = int(case.share * max(caches_bytes(dataset, case), 0)) // bytes_a_row
+    bytes_per_row = math.ceil((all_rows - one) / (table.num_rows - 1))
+    num_rows = int(case.share * max(caches_bytes(dataset, case), 0)) // bytes_per_row
     return max(1, min(num_rows, table.num_rows)) * table.row_bytes
 
 
@@ -156,7 +156,7 @@ def workload_of(dataset: Dataset, case: Case, store: str) -> Workload:
     )
 
 
-def run_case(path: Path, case: Case, plan: Plan) -> dict[str, Any]:
+def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     """Take the case's batches by its plan, without a model: means of a batch after the warm-up, and peaks."""
     dataset = narrow(open_dataset(path), case.dim)
     if case.system == "Ginex-PG":
@@ -272,7 +272,7 @@ class StageClock:
 def main() -> None:
     path, run = sys.argv[1:]
     document = json.loads(run)
-    print(json.dumps(run_case(Path(path), Case(**document["case"]), Plan(**document["plan"]))))
+    print(json.dumps(run_case(Path(path), Case(**document["case"]), SampledPlan(**document["plan"]))))
 
 
 if __name__ == "__main__":

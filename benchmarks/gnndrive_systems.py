@@ -32,14 +32,14 @@ from diskhop.disk.measure import (
     random_offsets,
     write_file,
 )
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.nn.models import build_model
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.in_flight import LEAST_EXTRACTORS
 from diskhop.planning.planner import choose_plan
-from diskhop.plans import Plan
+from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeIds, Purpose
-from diskhop.runs.callbacks import Watcher
+from diskhop.runs.callbacks import Callback
 from diskhop.runs.nodes.feeds import Batch, Feed
 from diskhop.runs.nodes.sampled import STRUCTURE_DIM, SampledFeed
 from diskhop.runs.nodes.task import read_task
@@ -81,7 +81,7 @@ class Case:
     buffer: int = 0
 
 
-def plan_case(dataset: Dataset, case: Case, device: DeviceModel) -> Plan:
+def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
     """What the case will run. Raises BudgetError for memory that has no room for it."""
     ginex_case = ginex_systems.Case(
         system=case.system,
@@ -102,7 +102,7 @@ def plan_case(dataset: Dataset, case: Case, device: DeviceModel) -> Plan:
     return _with_buffer(dataset, plan, case.buffer) if case.buffer else plan
 
 
-def _with_buffer(dataset: Dataset, plan: Plan, times: int) -> Plan:
+def _with_buffer(dataset: Dataset, plan: SampledPlan, times: int) -> SampledPlan:
     """The plan with so many of the smallest buffers that the planner takes: the model's batch and two extractors'."""
     table = dataset.features()
     assert table is not None
@@ -119,7 +119,7 @@ def _with_buffer(dataset: Dataset, plan: Plan, times: int) -> Plan:
     )
 
 
-def run_case(path: Path, case: Case, plan: Plan) -> dict[str, Any]:
+def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     """The case's epochs after a warm-up: means of a batch, each epoch's own record, and peaks.
 
     began, ended: of the measured epochs, by the clock that all processes share.
@@ -138,7 +138,7 @@ def run_case(path: Path, case: Case, plan: Plan) -> dict[str, Any]:
     config = _train_config(case, plan)
     num_outputs = dataset.num_tasks or dataset.num_classes
     trainer = trainer_type(
-        lambda: build_model(config, dataset.feature_dim or STRUCTURE_DIM, num_outputs), task.labels, config, Watcher()
+        lambda: build_model(config, dataset.feature_dim or STRUCTURE_DIM, num_outputs), task.labels, config, Callback()
     )
     if plan.topology == "mapped":
         # As earlier epochs leave the page cache: what of it stays is part of what is measured.
@@ -195,7 +195,7 @@ def _without_features(dataset: Dataset) -> Dataset:
     return Dataset(dataset.path, replace(dataset.manifest, node_types={name: replace(nodes, features=None)}))
 
 
-def _train_config(case: Case, plan: Plan) -> SampledConfig:
+def _train_config(case: Case, plan: SampledPlan) -> SampledConfig:
     """The paper's SAGE: three layers, 256 wide."""
     return SampledConfig(
         model="sage",
@@ -255,7 +255,7 @@ def time_reads(path: Path, engine: str, depth: int, num_bytes: int, direct: bool
 def main() -> None:
     path, run = sys.argv[1:]
     document = json.loads(run)
-    print(json.dumps(run_case(Path(path), Case(**document["case"]), Plan(**document["plan"]))))
+    print(json.dumps(run_case(Path(path), Case(**document["case"]), SampledPlan(**document["plan"]))))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from diskhop.sampling.topology import Topology, open_topology, topology_bytes
 
 DEFAULT_FOLDER = Path(__file__).parent / "data"
 TRAIN_FRACTION = 0.1
-_EDGES_A_BLOCK = 1 << 20
+_EDGES_PER_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +88,10 @@ def _sorted_edges(num_nodes: int, num_edges: int, rng: np.random.Generator) -> N
 
 
 def _rmat_block(num_nodes: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    destinations = np.zeros(_EDGES_A_BLOCK, np.int64)
-    sources = np.zeros(_EDGES_A_BLOCK, np.int64)
+    destinations = np.zeros(_EDGES_PER_BLOCK, np.int64)
+    sources = np.zeros(_EDGES_PER_BLOCK, np.int64)
     for _ in range((num_nodes - 1).bit_length()):
-        draws = rng.random(_EDGES_A_BLOCK, np.float32)
+        draws = rng.random(_EDGES_PER_BLOCK, np.float32)
         # The quadrants in order: (0, 0), (0, 1), (1, 0), (1, 1), of (destination, source).
         destinations = 2 * destinations + (draws >= 0.67)
         sources = 2 * sources + (((draws >= 0.45) & (draws < 0.67)) | (draws >= 0.89))

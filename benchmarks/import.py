@@ -36,9 +36,9 @@ ALLOWED_OVERHEAD_BYTES = 150_000_000
 CAP_BYTES = 1_000_000_000
 # Of the cap: what DuckDB itself takes beside the memory that it is told to use.
 DUCKDB_SHARE = 0.8
-EDGES_A_NODE = 20
+EDGES_PER_NODE = 20
 MANY_EDGES = 2_250_000_000
-_EDGES_A_BLOCK = 1 << 22
+_EDGES_PER_BLOCK = 1 << 22
 
 
 class Turn(NamedTuple):
@@ -66,7 +66,7 @@ def import_edges(folder: Path, memory_bytes: int, stages: dict[str, float]) -> i
 def generate_edges(folder: Path, memory_bytes: int, stages: dict[str, float]) -> int:
     num_edges = int((folder / "many").read_text())
     config = GraphConfig(
-        kind="uniform", num_nodes=num_edges // EDGES_A_NODE, num_edges=num_edges, dim=0, num_classes=0, seed=1
+        kind="uniform", num_nodes=num_edges // EDGES_PER_NODE, num_edges=num_edges, dim=0, num_classes=0, seed=1
     )
     dataset = generate_graph(
         folder / "graph",
@@ -107,14 +107,14 @@ def write_edges(folder: Path, num_edges: int) -> None:
         header = {"descr": "<i8", "fortran_order": False, "shape": (2, num_edges)}
         np.lib.format.write_array_header_1_0(file, header)
         for _ in range(2):
-            for start in range(0, num_edges, _EDGES_A_BLOCK):
-                count = min(_EDGES_A_BLOCK, num_edges - start)
-                file.write(generator.integers(num_edges // EDGES_A_NODE, size=count).data)
+            for start in range(0, num_edges, _EDGES_PER_BLOCK):
+                count = min(_EDGES_PER_BLOCK, num_edges - start)
+                file.write(generator.integers(num_edges // EDGES_PER_NODE, size=count).data)
     edge_index = np.load(path, mmap_mode="r")
     with duckdb.connect(config={"temp_directory": str(folder / "spill")}) as connection:
         connection.execute("SET enable_progress_bar = false")
-        for number, start in enumerate(range(0, num_edges, 8 * _EDGES_A_BLOCK)):
-            source, destination = edge_index[:, start : start + 8 * _EDGES_A_BLOCK]
+        for number, start in enumerate(range(0, num_edges, 8 * _EDGES_PER_BLOCK)):
+            source, destination = edge_index[:, start : start + 8 * _EDGES_PER_BLOCK]
             connection.register("block", {"source": np.array(source), "destination": np.array(destination)})
             part = folder / f"part-{number:04}.parquet"
             connection.execute(f"COPY (SELECT * FROM block) TO '{part}' (FORMAT parquet)")

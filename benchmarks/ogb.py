@@ -37,7 +37,7 @@ NUM_NODES, NUM_EDGES, DIM, NUM_CLASSES = 111_059_956, 1_615_685_872, 128, 172
 SPLITS = {"train": 1_207_179, "valid": 125_265, "test": 214_338}
 MOST_GROWTH = 1.15
 ALLOWED_OVERHEAD_BYTES = 150_000_000
-_ITEMS_A_BLOCK = 1 << 20
+_ITEMS_PER_BLOCK = 1 << 20
 
 Draw = Callable[[int, int], NDArray[Any]]
 
@@ -83,7 +83,7 @@ def write_source(folder: Path, scale: float, level: int) -> Path:
 def write_member(archive: zipfile.ZipFile, name: str, descr: str, shape: tuple[int, ...], draw: Draw) -> None:
     with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
         np.lib.format.write_array_header_1_0(member, {"descr": descr, "fortran_order": False, "shape": shape})
-        for start, stop in row_ranges(int(np.prod(shape)), _ITEMS_A_BLOCK):
+        for start, stop in row_ranges(int(np.prod(shape)), _ITEMS_PER_BLOCK):
             member.write(draw(start, stop).astype(descr, copy=False).data)
 
 
@@ -153,7 +153,7 @@ def main() -> int:
     out(f"--memory {arguments.memory}, {arguments.threads} threads, deflate {arguments.level}")
     imports: dict[float, list[Turn]] = {}
     source_bytes: dict[float, int] = {}
-    seconds_a_byte: dict[float, float] = {}
+    seconds_per_byte: dict[float, float] = {}
     large: float = arguments.scale
     with tempfile.TemporaryDirectory(dir=arguments.dir, prefix="diskhop-bench-") as name:
         for scale in (large / 4, large):
@@ -164,11 +164,11 @@ def main() -> int:
             drop_from_page_cache(source / "raw" / "data.npz")
             disk = measure_disk(Path(name), source / "raw" / "data.npz")
             imports[scale] = turns = import_turns(source, arguments.repeats, arguments.threads, memory_bytes)
-            seconds_a_byte[scale] = statistics.median(turn.seconds for turn in turns) / source_bytes[scale]
+            seconds_per_byte[scale] = statistics.median(turn.seconds for turn in turns) / source_bytes[scale]
             for line in show(scale, source_bytes[scale], turns, disk):
                 out(line)
             shutil.rmtree(source)
-    growth = seconds_a_byte[large] / seconds_a_byte[large / 4]
+    growth = seconds_per_byte[large] / seconds_per_byte[large / 4]
     peak_bytes = max(turn.peak_rss_bytes for turns in imports.values() for turn in turns)
     most_bytes = memory_bytes + ALLOWED_OVERHEAD_BYTES
     met = {

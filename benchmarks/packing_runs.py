@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from diskhop.dataset.dataset import open_dataset
-from diskhop.runs import Watcher, pack, train
+from diskhop.runs import Callback, pack, train
 from diskhop.stores.packed import segments
 from diskhop.stores.stores import STORES
 from switches import switch_off
@@ -58,7 +58,7 @@ def run_packing(given: dict[str, Any]) -> dict[str, Any]:
 def run_training(given: dict[str, Any]) -> dict[str, Any]:
     """Train an epoch: result.json."""
     store = given["store"]
-    watcher = AfterBatches(switch_off(given["without"], store)) if given["without"] else Watcher()
+    watcher = AfterBatches(switch_off(given["without"], store)) if given["without"] else Callback()
     result: dict[str, Any] = train(**run_options(given, store), store=store, watcher=watcher).result
     return result
 

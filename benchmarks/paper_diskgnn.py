@@ -49,7 +49,7 @@ from papers import find_graph, print_table, run_script
 from segments import NUM_NODES, PAPER_TABLE_4, EpochTrace, compare_orders, compare_with_grid, record_trace
 from workloads import DEFAULT_FOLDER, measure_device
 
-DIM, EDGES_A_NODE = 128, 16
+DIM, EDGES_PER_NODE = 128, 16
 OTHER_BYTES = 400_000_000
 # As the paper trains IG; the others take 50.
 EPOCHS_PACKED_FOR = 20
@@ -124,7 +124,7 @@ class Bench:
             config = GraphConfig(
                 kind=kind,
                 num_nodes=self.num_nodes,
-                num_edges=EDGES_A_NODE * self.num_nodes,
+                num_edges=EDGES_PER_NODE * self.num_nodes,
                 dim=DIM,
                 num_classes=47,
                 train_fraction=0.01,
@@ -450,7 +450,7 @@ def main() -> int:
     bench = Bench(arguments, out, capped=not obstacle)
     device = measure_device(bench.graph("uniform"))
     out(
-        f"{bench.num_nodes:,} nodes, {EDGES_A_NODE * bench.num_nodes:,} edges, {DIM} float32 features: "
+        f"{bench.num_nodes:,} nodes, {EDGES_PER_NODE * bench.num_nodes:,} edges, {DIM} float32 features: "
         f"{format_bytes(bench.table_bytes('uniform'))}; SAGE's fan-out {','.join(map(str, FANOUTS))}, "
         f"{bench.scale.num_batches} batches of {bench.batch_size}, {bench.scale.num_epochs} epochs, {os.cpu_count()} "
         f"cores; device ({device.source}): {device.overhead_seconds * 1e6:.1f} us + bytes at "

@@ -43,7 +43,7 @@ from gnndrive_systems import Case, ReadTimes, Work, make_file, plan_case, time_r
 from papers import CpuClock, cache_lists, dataset_bytes, find_graph, narrow, print_table, run_planned, sparkline
 from workloads import DEFAULT_FOLDER, measure_device
 
-DIM, MEMORY_FRACTION, NODES_A_SEED, BLOCK_MODEL_BATCH_SIZE = 128, 0.48, 80_000, 10
+DIM, MEMORY_FRACTION, NODES_PER_SEED, BLOCK_MODEL_BATCH_SIZE = 128, 0.48, 80_000, 10
 SYSTEMS = ("PyG+", "Ginex", "GNNDrive")
 # Of an epoch, in quick runs and others; PyG+ is slow and soon steady.
 NUM_BATCHES = {"PyG+": (12, 16), "Ginex": (32, 48), "GNNDrive": (24, 32), "in memory": (6, 6)}
@@ -90,7 +90,7 @@ class Bench:
             system="GNNDrive",
             work="train",
             dim=DIM,
-            batch_size=max(1, self.num_nodes // NODES_A_SEED),
+            batch_size=max(1, self.num_nodes // NODES_PER_SEED),
             memory_bytes=int(self.default_bytes * MEMORY_FRACTION),
             num_epochs=1 if self.is_quick else 3,
         )

@@ -18,7 +18,7 @@ from cgroups import run_limited
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
-from diskhop.plans import Plan
+from diskhop.plans import SampledPlan
 from workloads import evict
 
 HERE = Path(__file__).parent
@@ -61,7 +61,7 @@ def cache_lists(dataset: Dataset) -> None:
             pass
 
 
-def run_planned(script: str, dataset: Dataset, case: Any, plan: Plan, limit_bytes: int | None) -> dict[str, Any]:
+def run_planned(script: str, dataset: Dataset, case: Any, plan: SampledPlan, limit_bytes: int | None) -> dict[str, Any]:
     """What `script DATASET RUN` prints for a case and its plan; see run_script()."""
     return run_script(script, dataset, {"case": asdict(case), "plan": plan.to_dict()}, limit_bytes)
 

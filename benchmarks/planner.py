@@ -32,9 +32,9 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import choose_engine, open_engine
 from diskhop.planning.planner import AHEAD, rank_options
-from diskhop.planning.workload import device_model
-from diskhop.plans import AnyPlan
-from diskhop.runs import Watcher, resolve_config, train
+from diskhop.planning.workload import disk_model
+from diskhop.plans import RunPlan
+from diskhop.runs import Callback, resolve_config, train
 from diskhop.runs.nodes.sampled import sampled_workload
 from diskhop.stores.stores import STORES
 from planner_docs import update_docs
@@ -147,7 +147,7 @@ def find_graph(folder: Path, name: str) -> Dataset:
 
 def predict(case: BenchCase, dataset: Dataset, measures_disk: bool) -> dict[str, Any]:
     """By store, what the planner says of whole epochs, and of the slow stores' few batches; and its choice."""
-    device = measure_device(dataset) if measures_disk else device_model(dataset, choose_engine(AUTO)[0])
+    device = measure_device(dataset) if measures_disk else disk_model(dataset, choose_engine(AUTO)[0])
     found: dict[str, Any] = {}
     began = time.perf_counter()
     ranking = None
@@ -169,7 +169,7 @@ def predict(case: BenchCase, dataset: Dataset, measures_disk: bool) -> dict[str,
     }
 
 
-class OpeningClock(Watcher):
+class OpeningClock(Callback):
     """When the plan was made, and when the first epoch was done. Before it there is memory for all of the budget."""
 
     planned_at = first_done_at = 0.0
@@ -178,7 +178,7 @@ class OpeningClock(Watcher):
         super().__init__()
         self._memory_bytes = memory_bytes
 
-    def planned(self, plan: AnyPlan) -> None:
+    def planned(self, plan: RunPlan) -> None:
         back_memory(self._memory_bytes + _STEP_BYTES)
         self.planned_at = time.perf_counter()
 

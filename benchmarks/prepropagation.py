@@ -81,12 +81,12 @@ class Bench:
         print(f"  DataLoader, {workers} workers: {rate:,.0f} rows/s", flush=True)
         return rate
 
-    def rows_a_second(self, turn: Turn) -> float:
+    def rows_per_second(self, turn: Turn) -> float:
         return self.tables.num_rows / turn.stages["seconds"]
 
     def _show(self, name: str, turn: Turn) -> None:
         stages = turn.stages
-        parts = [f"{self.rows_a_second(turn):,.0f} rows/s"]
+        parts = [f"{self.rows_per_second(turn):,.0f} rows/s"]
         if "bytes_read" in stages:
             parts.append(f"{stages['bytes_read'] / 1e6:.0f} MB read an epoch, {stages['held_bytes'] / 1e6:.0f} MB held")
             parts.append(f"{stages['computing']:.0%} computing, {stages['stalled']:.0%} waiting")
@@ -105,7 +105,7 @@ def measure_loading(bench: Bench, turns: int) -> Iterator[Claim]:
         # On both sides: the disk's rate changes while others use it.
         before, turn, after = bench.read(), bench.load(), bench.read()
         assert turn.stages["bytes_read"] >= 0.99 * bench.tables.num_bytes, "rows come from the disk"
-        rates.append(bench.rows_a_second(turn))
+        rates.append(bench.rows_per_second(turn))
         of_disk.append(rates[-1] / statistics.mean((before, after)))
     yield Claim(
         f"loading takes {spread(of_disk)} of the disk's sequential rate, at least {LEAST_OF_DISK}",
@@ -123,10 +123,10 @@ def measure_training(bench: Bench, turns: int) -> Iterator[Claim]:
     """SGC from the disk and from memory, and with nothing read ahead; all on the same chunks, the same training."""
     found: dict[int, list[float]] = {2: [], 1: []}
     for _ in range(turns):
-        resident = bench.rows_a_second(bench.load("sgc", in_memory=True, epochs=SGC_EPOCHS))
+        resident = bench.rows_per_second(bench.load("sgc", in_memory=True, epochs=SGC_EPOCHS))
         for num_buffers, ratios in found.items():
             turn = bench.load("sgc", num_buffers=num_buffers, epochs=SGC_EPOCHS)
-            ratios.append(bench.rows_a_second(turn) / resident)
+            ratios.append(bench.rows_per_second(turn) / resident)
     yield Claim(
         f"SGC from the disk takes {spread(found[2])} of its rate from memory, at least {LEAST_OF_MEMORY}",
         statistics.median(found[2]) >= LEAST_OF_MEMORY,

@@ -40,7 +40,7 @@ from diskhop._native import BufferPool, File
 from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.measure import group_of, measure_read_seconds, random_offsets
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.io.engine import DEFAULT_DEPTH, open_engine
 from diskhop.stores.stores import STORES
 from switches import IDEAS, IDEAS_OF
@@ -165,9 +165,9 @@ def summarize_fetching(result: Result) -> Result:
     bytes_read = mean("bytes_read") if reads else result["bytes_from_disk"] / len(batches)
     # By the grid, at the size that they have on the mean: between its sizes it is linear, so that this loses little.
     mean_bytes = round(mean("bytes_read") / reads) if reads else 0
-    devices = [DeviceModel.from_dict(device) for device in result["devices"]]
-    seconds_a_read = statistics.fmean(device.predict_seconds(mean_bytes, DEFAULT_DEPTH) for device in devices)
-    predicted = reads * seconds_a_read
+    devices = [DiskModel.from_dict(device) for device in result["devices"]]
+    seconds_per_read = statistics.fmean(device.predict_seconds(mean_bytes, DEFAULT_DEPTH) for device in devices)
+    predicted = reads * seconds_per_read
     return {
         "wall_seconds": result["wall_seconds"] / len(batches),
         "sample_seconds": mean("sample_seconds"),

@@ -26,7 +26,7 @@ from caches import BATCH_SIZE, FANOUT, make_graph
 from diskhop._native import BufferPool, keyed_permutation
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import TopologyFiles, open_dataset
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import probe
 from diskhop.io.engine import open_engine
 from diskhop.protocols import NodeIds, Purpose, SampledBatch
@@ -84,7 +84,7 @@ class Bench:
         self.sums: dict[int, int] = {}
         self.num_unequal = 0
 
-    def turn(self, side: str, cache_bytes: int, device: DeviceModel) -> Turn:
+    def turn(self, side: str, cache_bytes: int, device: DiskModel) -> Turn:
         evict(self.files.indices_path)
         started = time.perf_counter()
         with self.open(side, cache_bytes, device) as topology:
@@ -116,7 +116,7 @@ class Bench:
         )
 
     @contextmanager
-    def open(self, side: str, cache_bytes: int, device: DeviceModel) -> Iterator[Topology | CachedTopology]:
+    def open(self, side: str, cache_bytes: int, device: DiskModel) -> Iterator[Topology | CachedTopology]:
         budget = Budget(1 << 40)
         if side in ("memory", "mapped"):
             with open_topology(self.files, "memory" if side == "memory" else "mapped", self.engine, budget) as topology:
@@ -166,7 +166,7 @@ def main() -> int:
         assert cached_topology_bytes(files, cache_bytes) <= whole_bytes // 3
         bench = Bench(files, train_ids, arguments.batches, arguments.threads)
         turns: list[dict[str, Turn]] = []
-        devices: list[DeviceModel] = []
+        devices: list[DiskModel] = []
         for _ in range(arguments.turns):
             devices.append(probe(dataset.path, existing_file=files.indices_path, measure_again=True))
             sides = ("memory", "cached", "nothing held") + (("mapped",) if not turns else ())

@@ -14,13 +14,13 @@ from typing import Any
 
 from diskhop.budget import parse_bytes
 from diskhop.dataset.dataset import open_dataset
-from diskhop.runs import Progress, Watcher, train
+from diskhop.runs import BatchProgress, Callback, train
 from diskhop.stores.stores import STORES
 from switches import switch_off
 from workloads import BATCH_SIZE, HIDDEN, SEED, WORKLOADS
 
 
-def run_training(name: str, path: Path, store: str, num_batches: int, cache: str, watcher: Watcher) -> dict[str, Any]:
+def run_training(name: str, path: Path, store: str, num_batches: int, cache: str, watcher: Callback) -> dict[str, Any]:
     """One epoch, as `diskhop train` runs it."""
     workload, dataset = WORKLOADS[name], open_dataset(path)
     return train(
@@ -41,19 +41,19 @@ def run_training(name: str, path: Path, store: str, num_batches: int, cache: str
     ).result
 
 
-class AfterBatches(Watcher):
+class AfterBatches(Callback):
     """Calls something after each batch's work, before the next one is asked for."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._call = call
 
-    def progressed(self, progress: Progress) -> None:
+    def progressed(self, progress: BatchProgress) -> None:
         self._call()
 
 
 def main() -> None:
     name, path, store, num_batches, cache, *without = sys.argv[1:]
-    watcher = AfterBatches(switch_off(without[0], store)) if without else Watcher()
+    watcher = AfterBatches(switch_off(without[0], store)) if without else Callback()
     print(json.dumps(run_training(name, Path(path), store, int(num_batches), cache, watcher)))
 
 

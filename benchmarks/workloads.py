@@ -13,7 +13,7 @@ from pathlib import Path
 from diskhop._native import keyed_permutation
 from diskhop.budget import parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import probe
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
@@ -124,7 +124,7 @@ def require_workload(name: str, dataset: Dataset) -> Dataset:
     return dataset
 
 
-def measure_device(dataset: Dataset) -> DeviceModel:
+def measure_device(dataset: Dataset) -> DiskModel:
     """What the disk does now, where the table lies: others may share it."""
     table = dataset.features()
     assert table is not None

@@ -13,7 +13,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.runs import Progress, Watcher
+from diskhop.runs import BatchProgress, Callback
 
 OPTIONS: dict[str, Any] = {
     "hidden": 16,
@@ -72,9 +72,9 @@ def assert_same_run(first: Path, second: Path) -> None:
     assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
 
 
-class StageCounter(Watcher):
+class StageCounter(Callback):
     def __init__(self) -> None:
         self.num_batches: Counter[str] = Counter()
 
-    def progressed(self, progress: Progress) -> None:
+    def progressed(self, progress: BatchProgress) -> None:
         self.num_batches[progress.stage] += 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from diskhop.errors import BudgetError
 from diskhop.io.engine import open_engine
-from diskhop.runtime.tasks import Tools, run_tasks
+from diskhop.runtime.tasks import TaskTools, run_tasks
 from diskhop.runtime.workers import Workers
 
 
@@ -24,7 +24,7 @@ class Sleeps:
     fails: bool = False
     dies: bool = False
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task."""
         path.write_text(f"{os.getpid()} ")
         tools.count(1)
@@ -44,4 +44,4 @@ def sleep() -> None:
     engine = open_engine("threads").engine
     with Workers(2, 2, engine) as workers:
         tasks = [Sleeps(name, 60) for name in "ab"]
-        run_tasks(tasks, Path(sys.argv[1]), Tools(engine, workers=workers), threads=2)
+        run_tasks(tasks, Path(sys.argv[1]), TaskTools(engine, workers=workers), threads=2)

@@ -53,7 +53,7 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnyPlan:
+class RunPlan:
     """What every plan has. threads: cores that all of the run shares. reserved: bytes by name.
 
     predicted: what it costs; None where nobody asked. rejected: the other options, the best first.
@@ -78,7 +78,7 @@ class AnyPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(AnyPlan):
+class SampledPlan(RunPlan):
     """Every choice of a run, with its reason.
 
     topology: 'memory', 'cached' or 'mapped'; topology_cache_bytes: of 'cached', memory for lists.
@@ -126,7 +126,7 @@ class Plan(AnyPlan):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HopPlan(AnyPlan):
+class HopPlan(RunPlan):
     """Every choice of a run on hop tables, with its reason.
 
     tables: their folder; num_tables of num_rows rows each, table_bytes all together. placement: 'memory' or 'disk',
@@ -144,7 +144,7 @@ class HopPlan(AnyPlan):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedPlan(AnyPlan):
+class EmbedPlan(RunPlan):
     """Every choice of a run of embeddings, with its reason.
 
     num_partitions of partition_bytes each, num_slots of them in memory, of which a state of the order has `buffer`.

@@ -41,8 +41,8 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Tables of text whose edges are numbered in NUM_GROUPS groups."""
     in_group = NUM_EDGES // NUM_GROUPS
-    monkeypatch.setattr(table_work, "_EDGES_A_GROUP", in_group)
-    monkeypatch.setattr(table_work, "_MOST_EDGES_A_GROUP", in_group)
+    monkeypatch.setattr(table_work, "_EDGES_PER_GROUP", in_group)
+    monkeypatch.setattr(table_work, "_MOST_EDGES_PER_GROUP", in_group)
     folder = tmp_path / "source"
     folder.mkdir()
     rows = [f"n{n % 7},n{n % 5},{n},{n * n}" for n in range(NUM_EDGES)]

@@ -19,7 +19,7 @@ import pytest
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import DestinationError
-from diskhop.runs.callbacks import Watcher
+from diskhop.runs.callbacks import Callback
 from diskhop.runs.embedding.run import train_embeddings
 from tests.embedding import committed_bytes, embed_config, small_triples
 from tests.graphs import memory_folder
@@ -98,7 +98,7 @@ def test_random_kills_lose_no_commit_and_change_no_bit(tmp_path: Path) -> None:
         assert number < NUM_KILLS
 
 
-class Filler(Watcher):
+class Filler(Callback):
     """Leaves no room on a disk after an epoch."""
 
     def __init__(self, disk: Path) -> None:

@@ -23,7 +23,7 @@ import pytest
 from diskhop.dataset.verify import verify
 from tests.graphs import folder_bytes, memory_folder, random_pairs
 
-KILLS_A_SOURCE = 10
+KILLS_PER_SOURCE = 10
 NUM_NODES = 100_000
 # It says when it starts: what Python loads before is most of a short run.
 COMMAND = [sys.executable, "-c", "from diskhop.cli import main; print('starts', flush=True); main()", "import"]
@@ -117,14 +117,14 @@ def test_random_kills_do_not_change_a_byte(tmp_path: Path, kind: str) -> None:
     expected = folder_bytes(tmp_path / "whole")
     generator = np.random.default_rng(0)
     num_kills = num_gone_on = 0
-    while num_kills < KILLS_A_SOURCE:
+    while num_kills < KILLS_PER_SOURCE:
         folder.mkdir(exist_ok=True)
         graph, work = folder / "graph", folder / ".graph.work"
         imports.kill(graph, generator.uniform(0, whole_seconds))
         if not graph.exists():
             num_kills += 1
             num_gone_on += any(work.glob("[!.]*/[!.]*"))
-            if num_kills < KILLS_A_SOURCE and generator.random() < 0.5:
+            if num_kills < KILLS_PER_SOURCE and generator.random() < 0.5:
                 continue  # and is killed again
             imports.finish(graph)
             assert not work.exists()

@@ -52,7 +52,7 @@ def test_a_run_propagates_then_learns_and_leaves_what_it_found(tmp_path: Path, m
     assert sum(step["bytes_read"] for step in result["preparation"]) > 0
     assert sum(step["bytes_written"] for step in result["preparation"]) > 0
     seconds = sum(step["seconds"] for step in result["preparation"])
-    assert result["preparation_seconds_an_epoch"] == pytest.approx(seconds / 20)
+    assert result["preparation_seconds_per_epoch"] == pytest.approx(seconds / 20)
     assert result["plan"]["reserved"].keys() >= {"labels", "seeds", "hop tables", "hop batches", "hop rows"}
     assert result["plan"]["placement"] == "memory"
     num_tables = 1 if model == "sgc" else 3

@@ -19,7 +19,7 @@ from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.pipeline.stream import MiniBatch
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
-from diskhop.plans import Plan
+from diskhop.plans import SampledPlan
 from diskhop.protocols import Purpose
 from diskhop.sampling.accesses import SeedSet
 from diskhop.stores.stores import STORES
@@ -57,13 +57,13 @@ def workload_of(dataset: Dataset, **options: object) -> Workload:
     return Workload(seed_sets=(seed_set,), seed=0, **given)  # type: ignore[arg-type]
 
 
-def plan_of(dataset: Dataset, **options: object) -> Plan:
+def plan_of(dataset: Dataset, **options: object) -> SampledPlan:
     return choose_plan(dataset, workload_of(dataset, **options), Budget(100_000_000), assumed_device_model())
 
 
 def fetched(
     dataset: Dataset,
-    plan: Plan,
+    plan: SampledPlan,
     passes: tuple[tuple[int, int], ...] = ((0, 0),),
     injector: FaultInjector | None = None,
     order: list[int] | None = None,

@@ -24,7 +24,7 @@ import numpy as np, torch
 from pathlib import Path
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import open_dataset
-from diskhop.io.device_model import assumed_device_model
+from diskhop.io.disk_model import assumed_device_model
 from diskhop.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload

@@ -15,7 +15,7 @@ from diskhop import NeighborLoader, train
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError, FormatError
 from diskhop.protocols import Table
-from diskhop.runs import Progress, Watcher
+from diskhop.runs import BatchProgress, Callback
 from diskhop.stores.packed.packer import Packer
 from diskhop.stores.packed.store import PackedStore
 from tests.graphs import make_dataset, open_paths
@@ -151,11 +151,11 @@ class LeftError(Exception):
     pass
 
 
-class LeaveAt(Watcher):
+class LeaveAt(Callback):
     def __init__(self, batch: int) -> None:
         self._batch = batch
 
-    def progressed(self, progress: Progress) -> None:
+    def progressed(self, progress: BatchProgress) -> None:
         if progress.batch == self._batch:
             raise LeftError
 

@@ -18,7 +18,7 @@ from diskhop.errors import ConfigError, FormatError
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.protocols import Purpose
-from diskhop.runs import Watcher, pack, resolve_config, train
+from diskhop.runs import Callback, pack, resolve_config, train
 from diskhop.runs.nodes.packing import run_samples
 from diskhop.runs.nodes.workload import training_workload
 from diskhop.stores.packed.layout import open_layout
@@ -27,7 +27,7 @@ from tests.packed import OPTIONS, pack_small
 from tests.runs import small_graph
 
 
-class Told(Watcher):
+class Told(Callback):
     """What a run says of its plan and of what it packs."""
 
     def __init__(self) -> None:
@@ -259,7 +259,7 @@ def test_reuse_packs_one_epoch_first_and_trains_all_on_it(dataset: Dataset, tmp_
     assert steps == ["sample epoch 0", "copy rows in memory", "lay out epoch 0", "pack epoch 0"]
     assert len(told.announcements) == 1
     assert all(epoch["bytes_read"] == result["epochs"][0]["bytes_read"] for epoch in result["epochs"])
-    assert result["preparation_seconds_an_epoch"] == sum(step["seconds"] for step in result["preparation"]) / 3
+    assert result["preparation_seconds_per_epoch"] == sum(step["seconds"] for step in result["preparation"]) / 3
     again = train(dataset, **options).result
     assert again["preparation"] == result["preparation"]
 

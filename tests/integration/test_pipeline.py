@@ -21,10 +21,10 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.model import assumed_device_model
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
-from diskhop.pipeline.stream import BatchStream, InFlight, MiniBatch
+from diskhop.pipeline.stream import BatchStream, InFlightBatch, MiniBatch
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
-from diskhop.plans import Plan
+from diskhop.plans import SampledPlan
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.sampling.accesses import SeedSet
 from diskhop.stores.packed.sizes import own_rows
@@ -53,7 +53,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return open_dataset(path)
 
 
-def plan_for(dataset: Dataset, memory_bytes: int = 200_000_000, store: str = "direct", **wanted: Any) -> Plan:
+def plan_for(dataset: Dataset, memory_bytes: int = 200_000_000, store: str = "direct", **wanted: Any) -> SampledPlan:
     seeds = dataset.split("train")
     assert seeds is not None
     seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=100, fanouts=FANOUTS, is_shuffled=False)
@@ -62,7 +62,11 @@ def plan_for(dataset: Dataset, memory_bytes: int = 200_000_000, store: str = "di
 
 
 def run_all(
-    dataset: Dataset, plan: Plan, injector: FaultInjector | None = None, epoch: int = 0, num_batches: int | None = 5
+    dataset: Dataset,
+    plan: SampledPlan,
+    injector: FaultInjector | None = None,
+    epoch: int = 0,
+    num_batches: int | None = 5,
 ) -> list[MiniBatch]:
     seeds = dataset.split("train")
     assert seeds is not None
@@ -175,7 +179,7 @@ def test_batches_come_as_they_are_finished_or_in_their_order(dataset: Dataset, m
     bring_rows = Pipeline.bring_rows
     others_passed = threading.Event()
 
-    def bring_slowly(self: Pipeline, batch: InFlight, with_in_degrees: bool) -> None:
+    def bring_slowly(self: Pipeline, batch: InFlightBatch, with_in_degrees: bool) -> None:
         if batch.sampled.number == 1 and not self.plan.ordered:
             assert others_passed.wait(60)
         bring_rows(self, batch, with_in_degrees)
@@ -204,7 +208,7 @@ def test_batches_come_as_they_are_finished_or_in_their_order(dataset: Dataset, m
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("reads_lent_rows", [True, False])
 def test_the_smallest_budget_of_a_shared_buffer_works(dataset: Dataset, ordered: bool, reads_lent_rows: bool) -> None:
-    def plan_of(memory_bytes: int) -> Plan:
+    def plan_of(memory_bytes: int) -> SampledPlan:
         return plan_for(dataset, memory_bytes, "shared", ordered=ordered, reads_lent_rows=reads_lent_rows)
 
     with pytest.raises(BudgetError, match="feature buffer") as caught:

@@ -16,7 +16,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.pipeline.stream import BatchStream, MiniBatch
 from diskhop.protocols import Purpose
-from diskhop.runs import Trained, Watcher, train
+from diskhop.runs import Callback, Trained, train
 from diskhop.stores.stores import STORES
 from tests.runs import OPTIONS, assert_same_run, losses, small_graph
 
@@ -42,7 +42,7 @@ class StoppedError(Exception):
     pass
 
 
-class StopAfter(Watcher):
+class StopAfter(Callback):
     """Ends the run in the epoch after this one."""
 
     def __init__(self, epoch: int) -> None:

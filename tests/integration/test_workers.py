@@ -30,7 +30,7 @@ from diskhop.importing.sources import import_graph
 from diskhop.importing.tables import work as table_work
 from diskhop.importing.text import edge_work
 from diskhop.importing.triples import source as triples
-from diskhop.runtime.tasks import Tools, WorkFolder, run_tasks
+from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 from diskhop.runtime.workers import Lane, Workers
 from tests.graphs import folder_bytes, memory_folder, random_pairs, threads_engine
 from tests.working import Sleeps
@@ -61,8 +61,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edge_work, "ROWS_SLICE_BYTES", 1 << 11)
     monkeypatch.setattr(edge_work, "_GROUP_SHARE", 1 << 17)
     monkeypatch.setattr(feature_ranges, "RANGE_BYTES", 1 << 20)
-    monkeypatch.setattr(table_work, "_EDGES_A_GROUP", 1 << 7)
-    monkeypatch.setattr(table_work, "_MOST_EDGES_A_GROUP", 1 << 9)
+    monkeypatch.setattr(table_work, "_EDGES_PER_GROUP", 1 << 7)
+    monkeypatch.setattr(table_work, "_MOST_EDGES_PER_GROUP", 1 << 9)
     monkeypatch.setattr(triples, "SLICE_BYTES", 1 << 10)
     monkeypatch.setattr("diskhop.runtime.workers._MOST_COPIED_BYTES", 1 << 14)
     monkeypatch.setattr(triples, "_GROUP_SHARE", 1 << 17)
@@ -243,7 +243,7 @@ def worked(tasks: list[Sleeps], folder: Path, *, workers: int = 2, threads: int 
     folder.mkdir(exist_ok=True)
     engine = threads_engine()
     with Workers(workers, threads, engine) as crew:
-        run_tasks(tasks, folder, Tools(engine, workers=crew), threads=threads, **options)
+        run_tasks(tasks, folder, TaskTools(engine, workers=crew), threads=threads, **options)
     return [int((folder / task.name).read_text()) for task in tasks]
 
 

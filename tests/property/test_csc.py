@@ -24,7 +24,7 @@ from diskhop.dataset.sort.lists import ListBlock
 from diskhop.dataset.sort.plan import SortLimits, bytes_in_memory, plan_crew, plan_cut
 from diskhop.errors import BudgetError, SourceError
 from diskhop.runtime.progress import silent
-from diskhop.runtime.tasks import Tools, WorkFolder
+from diskhop.runtime.tasks import TaskTools, WorkFolder
 from tests.graphs import SlowEdges, memory_folder, threads_engine
 
 # Blocks of a page and buckets of a few edges: many spills, buckets and blocks for graphs that tests can afford.
@@ -60,7 +60,7 @@ def sorting_in(work: WorkFolder, budget: Budget, *, threads: int, limits: SortLi
         stage="sort",
         budget=budget,
         threads=threads,
-        tools=Tools(threads_engine()),
+        tools=TaskTools(threads_engine()),
         progress=silent,
         limits=limits,
     )
@@ -290,7 +290,7 @@ def test_nodes_are_counted_while_edges_go_to_the_disk(
     with pytest.MonkeyPatch.context() as patch, memory_folder(Path()) as folder, WorkFolder(folder / "graph") as work:
         if few:
             patch.setattr(external_sort, "_SAMPLED_PLACES", 1)
-            patch.setattr(external_sort, "_SAMPLED_EDGES_A_PLACE", 1)
+            patch.setattr(external_sort, "_SAMPLED_EDGES_PER_PLACE", 1)
         edges = CountedEdges(pairs)
         sorting = sorting_in(work, Budget(1 << 30), threads=2, limits=limits)
         highest = highest_id_to_sort(edges, is_numbered, "graph", sorting)

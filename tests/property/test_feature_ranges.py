@@ -178,8 +178,8 @@ def test_what_was_finished_is_not_read_again_where_it_can_be_passed_over(tmp_pat
     stop_after(tmp_path / "graph", Anywhere(rows), num_done)
     again = Anywhere(rows)
     assert build_in_ranges(tmp_path / "graph", again) == build_whole(tmp_path / "whole", rows)
-    rows_a_range = MIB // (4 * DIM)
-    assert again.opened_at == [number * rows_a_range for number in range(num_done, 6)]
+    rows_per_range = MIB // (4 * DIM)
+    assert again.opened_at == [number * rows_per_range for number in range(num_done, 6)]
 
 
 def test_a_stream_is_read_once_and_what_was_finished_is_not_converted_again(

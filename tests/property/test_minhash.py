@@ -15,7 +15,7 @@ from diskhop.protocols import NodeIds, Purpose
 
 NUM_ROWS = 9
 SEEDS = st.integers(0, 2**64 - 1)
-ROWS_A_PAGE = 8
+ROWS_PER_PAGE = 8
 
 
 def traces() -> st.SearchStrategy[list[NodeIds]]:
@@ -58,7 +58,7 @@ def test_rows_of_the_same_one_batch_lie_together(batch_of: list[int], seed: int)
 
 def pages_read(batches: list[NodeIds], order: NodeIds) -> int:
     places = np.argsort(order)
-    return sum(len(np.unique(places[batch] // ROWS_A_PAGE)) for batch in batches)
+    return sum(len(np.unique(places[batch] // ROWS_PER_PAGE)) for batch in batches)
 
 
 @pytest.mark.parametrize(("share", "most_of_id_order"), [(0.02, 0.6), (0.1, 0.9)])

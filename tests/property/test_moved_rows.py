@@ -15,7 +15,7 @@ from diskhop.budget import Budget
 from diskhop.dataset.sort.moved_rows import RowMover, plan_deal
 from diskhop.errors import BudgetError
 from diskhop.runtime.progress import silent
-from diskhop.runtime.tasks import Tools, WorkFolder
+from diskhop.runtime.tasks import TaskTools, WorkFolder
 from tests.graphs import threads_engine
 
 MIB = 1 << 20
@@ -34,7 +34,7 @@ def moved(
             np.argsort(new_ids),
             work=work,
             budget=Budget(memory_bytes),
-            tools=Tools(threads_engine()),
+            tools=TaskTools(threads_engine()),
             progress=silent,
         )
         parts = [block.copy() for block in mover.move(blocks, rows.shape[1], stage="rows", key="")]

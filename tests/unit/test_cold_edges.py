@@ -19,7 +19,7 @@ from diskhop.hops.make.cold_edges import (
 )
 from diskhop.hops.make.passes import Lists
 from diskhop.io.engine import open_engine
-from diskhop.runtime.tasks import Tools
+from diskhop.runtime.tasks import TaskTools
 
 PIECE_EDGES = 16_384
 
@@ -54,10 +54,10 @@ def test_cold_edges_are_those_from_late_nodes(
             num_sources=int(indices.max(initial=-1)) + 1,
             first_cold=first_cold,
             num_cold=sum(counts),
-            most_a_piece=max(counts, default=0),
+            most_per_piece=max(counts, default=0),
         )
         path = tmp_path / f"cold-{first_cold}"
-        write_cold_sources(lists, first_cold, memory_bytes, path, Tools(open_engine("threads").engine))
+        write_cold_sources(lists, first_cold, memory_bytes, path, TaskTools(open_engine("threads").engine))
         cold = open_cold_edges(lists, first_cold, path, tmp_path / "values")
         np.testing.assert_array_equal(cold.before, np.concatenate([[0], np.cumsum(counts)]))
         assert path.stat().st_size == cold_file_bytes(num_edges, cold.num_edges, index_bytes)

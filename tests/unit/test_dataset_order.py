@@ -44,7 +44,7 @@ def test_most_often_a_neighbour_first_ties_to_the_lower_id(data: st.DataObject, 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_hubs_and_many_blocks(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order_module, "_EDGES_A_BLOCK", 1000)
+    monkeypatch.setattr(order_module, "_EDGES_PER_BLOCK", 1000)
     sources = np.concatenate([np.full(5000, 77), np.random.default_rng(0).integers(0, 3000, 20_000)])
     pairs = np.stack([sources, sources[::-1]])
     assert np.argsort(new_ids_of(pairs, 3000, threads)).tolist() == brute_force_order(sources, 3000)
@@ -106,7 +106,7 @@ def test_too_small_a_budget_is_refused_before_anything_is_read() -> None:
 
 def test_threads_that_have_no_block_or_no_room_reserve_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hot_order_bytes(50, 400, 64) == hot_order_bytes(50, 400, 1)
-    monkeypatch.setattr(order_module, "_EDGES_A_BLOCK", 100)
+    monkeypatch.setattr(order_module, "_EDGES_PER_BLOCK", 100)
     pairs = random_pairs(50, 6400)
     assert hot_order_bytes(50, 6400, 64) > hot_order_bytes(50, 6400, 2)
     budget = Budget(hot_order_bytes(50, 6400, 2))

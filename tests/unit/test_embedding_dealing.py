@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from diskhop._native import BufferPool, Engine
 from diskhop.embedding.graph_edges import read_edge_parts
 from diskhop.embedding.partitions.buffer import PartitionBuffer
-from diskhop.embedding.partitions.layout import Dealing, PartitionLayout
-from diskhop.embedding.partitions.store import Held, PartitionStore
+from diskhop.embedding.partitions.layout import NodePermutation, PartitionLayout
+from diskhop.embedding.partitions.store import LoadedPartition, PartitionStore
 from diskhop.errors import ConfigError
 from diskhop.planning.embeddings.partitions import dealing_of
 from tests.embedding import NUM_NODES, embed_config, small_triples
@@ -25,24 +25,24 @@ numbers = st.integers(0, 2**64 - 1)
 
 @given(num_nodes=st.integers(1, 3000), seed=numbers, number=st.integers(0, 1000))
 def test_every_node_has_a_place_and_every_place_a_node(num_nodes: int, seed: int, number: int) -> None:
-    dealing = Dealing(num_nodes, "random", seed, number)
+    dealing = NodePermutation(num_nodes, "random", seed, number)
     nodes = np.arange(num_nodes)
     places = dealing.places(nodes)
     np.testing.assert_array_equal(np.sort(places), nodes)
     np.testing.assert_array_equal(dealing.nodes(places), nodes)
-    np.testing.assert_array_equal(Dealing(num_nodes, "input", seed, number).places(nodes), nodes)
+    np.testing.assert_array_equal(NodePermutation(num_nodes, "input", seed, number).places(nodes), nodes)
 
 
 def test_nodes_dealt_anew_meet_others() -> None:
     """Of 1000 nodes in 8 partitions about an eighth stay, whichever of many dealings they come from."""
-    dealing = Dealing(1000, "random", 0)
+    dealing = NodePermutation(1000, "random", 0)
     found = [dealing.anew(number).places(np.arange(1000)) * 8 // 1000 for number in range(20)]
     for one in range(20):
         for other in range(one):
             assert 80 < np.count_nonzero(found[one] == found[other]) < 175
 
 
-def _rows(held: Held, layout: PartitionLayout) -> tuple[np.ndarray, np.ndarray]:
+def _rows(held: LoadedPartition, layout: PartitionLayout) -> tuple[np.ndarray, np.ndarray]:
     values = held.values.view(np.float32).reshape(-1, layout.dim)
     return values, held.squares.view(np.float32).reshape(-1, layout.state_dim)
 
@@ -55,12 +55,12 @@ def test_rows_and_their_sums_of_squares_move_together(
     layout = PartitionLayout(num_nodes, num_partitions, 6, state_dim)
     store = PartitionStore(tmp_path / "partitions", layout, Engine("threads", 4))
     store.create()
-    before, after = Dealing(num_nodes, "random", 3, 1), Dealing(num_nodes, "random", 3, 2)
+    before, after = NodePermutation(num_nodes, "random", 3, 1), NodePermutation(num_nodes, "random", 3, 2)
     squares_bytes = layout.partition_bytes - layout.values_bytes
-    held = Held(BufferPool(0).take(layout.values_bytes), BufferPool(0).take(squares_bytes))
+    held = LoadedPartition(BufferPool(0).take(layout.values_bytes), BufferPool(0).take(squares_bytes))
     values, squares = _rows(held, layout)
 
-    def nodes_of(dealing: Dealing, partition: int) -> np.ndarray:
+    def nodes_of(dealing: NodePermutation, partition: int) -> np.ndarray:
         return dealing.nodes(np.arange(layout.start(partition), layout.start(partition + 1)))
 
     for partition in range(num_partitions):

@@ -27,7 +27,7 @@ from diskhop.importing.text import edge_work
 from diskhop.importing.text.layout import look_at, row_bytes
 from diskhop.importing.text.tasks import ListIds, read_parquet
 from diskhop.runtime.duck import Duck, QueryError
-from diskhop.runtime.tasks import Tools
+from diskhop.runtime.tasks import TaskTools
 from tests.graphs import SHARED_DATA, edges_of, folder_bytes, threads_engine
 
 
@@ -496,7 +496,7 @@ def test_rows_that_were_damaged_in_the_work_folder_are_one_line(tmp_path: Path) 
         Duck(64 << 20, 1, tmp_path / ".spill") as duck,
         pytest.raises(QueryError, match=r"remove it and run") as caught,
     ):
-        ListIds("ids", read_parquet(rows), duck).write(tmp_path / "ids", Tools(threads_engine()))
+        ListIds("ids", read_parquet(rows), duck).write(tmp_path / "ids", TaskTools(threads_engine()))
     assert str(caught.value).startswith(f"{tmp_path}: ")
     assert "\n" not in str(caught.value)
 

@@ -159,8 +159,8 @@ def test_ids_are_numbered_as_a_dict_would(
     pairs = data.draw(st.lists(st.tuples(ends, ends), min_size=1, max_size=30))
     weights = [float(number) for number in range(len(pairs))]
     with tempfile.TemporaryDirectory() as folder, monkeypatch.context() as patched:
-        patched.setattr(table_work, "_EDGES_A_GROUP", group)
-        patched.setattr(table_work, "_MOST_EDGES_A_GROUP", group)
+        patched.setattr(table_work, "_EDGES_PER_GROUP", group)
+        patched.setattr(table_work, "_MOST_EDGES_PER_GROUP", group)
         source = Path(folder) / "source"
         rows = [[*pair, weight] for pair, weight in zip(pairs, weights, strict=True)]
         write_table(source, "edges", f"a {stored}, b {stored}, w DOUBLE", rows, style, parts)
@@ -221,8 +221,8 @@ def big(folder: Path, *, num_nodes: int = 5000, num_edges: int = 40_000, dim: in
 def test_neither_threads_nor_budget_change_a_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = big(tmp_path / "source")
     expected = folder_bytes(imported(source, weight="w", time="t").path)
-    monkeypatch.setattr(table_work, "_EDGES_A_GROUP", 700)
-    monkeypatch.setattr(table_work, "_MOST_EDGES_A_GROUP", 700)
+    monkeypatch.setattr(table_work, "_EDGES_PER_GROUP", 700)
+    monkeypatch.setattr(table_work, "_MOST_EDGES_PER_GROUP", 700)
     for threads in (1, 2, 4):
         other = imported(source, f"other-{threads}", threads=threads, memory_bytes=130 << 20, weight="w", time="t")
         assert folder_bytes(other.path) == expected

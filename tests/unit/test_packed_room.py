@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskhop.stores.packed.buffer_space import Room
+from diskhop.stores.packed.buffer_space import BufferSpace
 
 
 class MarkedRows:
@@ -35,7 +35,7 @@ STEPS = st.lists(
 
 @given(st.integers(0, 5), st.integers(0, 30), STEPS)
 def test_runs_are_the_lowest_that_are_free(first: int, num_rows: int, steps: list[tuple[str, int]]) -> None:
-    room, marked = Room(first, first + num_rows), MarkedRows(first, first + num_rows)
+    room, marked = BufferSpace(first, first + num_rows), MarkedRows(first, first + num_rows)
     assert room.num_rows == num_rows
     out: list[tuple[int, int, int]] = []
     for owner, (step, value) in enumerate(steps):

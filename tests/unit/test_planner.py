@@ -20,7 +20,7 @@ from diskhop.pipeline.superbatch import superbatch_lengths
 from diskhop.planning.options import AS_GOOD, Option, rank
 from diskhop.planning.planner import choose_plan, packs_ahead, rank_options
 from diskhop.planning.workload import Workload
-from diskhop.plans import AnyPlan, Prediction
+from diskhop.plans import Prediction, RunPlan
 from diskhop.policies.belady import belady_misses, replay_belady
 from diskhop.policies.lru import lru_misses
 from diskhop.protocols import Purpose
@@ -29,7 +29,7 @@ from diskhop.stores.misses import SIMULATIONS
 from diskhop.stores.stores import STORES
 from tests.runs import small_graph
 
-PLAN = AnyPlan(engine="threads", threads=1, memory_bytes=1, reserved={}, reasons=("why",))
+PLAN = RunPlan(engine="threads", threads=1, memory_bytes=1, reserved={}, reasons=("why",))
 DEVICE = assumed_device_model()
 
 
@@ -47,7 +47,7 @@ def workload_of(dataset: Dataset, **changes: Any) -> Workload:
     return replace(Workload(seed_sets=(seeds,), seed=0, reads_lent_rows=True), **changes)
 
 
-def option(name: str, seconds: float, simplicity: int = 0, before: float = 0.0) -> Option[AnyPlan]:
+def option(name: str, seconds: float, simplicity: int = 0, before: float = 0.0) -> Option[RunPlan]:
     predicted = Prediction(
         epoch_seconds=seconds, io_seconds=seconds, cores_seconds=0, compute_seconds=0, open_seconds=before
     )

@@ -16,7 +16,7 @@ from diskhop.disk.measure import sequential_offsets
 from diskhop.disk.model import (
     GRID_BYTES,
     GRID_DEPTHS,
-    DeviceModel,
+    DiskModel,
     assumed_device_model,
     fit_additive_law,
     fit_device_model,
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def law_model(overhead: float, bytes_per_second: float) -> DeviceModel:
+def law_model(overhead: float, bytes_per_second: float) -> DiskModel:
     """The model of a device that keeps the additive law from depth 32 on and scales with depth below."""
     seconds = [
         [(overhead + size / bytes_per_second) * max(1, 32 / depth) for depth in GRID_DEPTHS] for size in GRID_BYTES
@@ -106,7 +106,7 @@ def test_a_gap_breaks_even_where_it_costs_one_request() -> None:
 
 def test_models_survive_json() -> None:
     for model in (law_model(10e-6, 4e9), assumed_device_model("uring", "no room")):
-        assert DeviceModel.from_dict(json.loads(json.dumps(model.to_dict()))) == model
+        assert DiskModel.from_dict(json.loads(json.dumps(model.to_dict()))) == model
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_models_survive_json() -> None:
 )
 def test_damaged_models_are_refused(damage: dict[str, object]) -> None:
     with pytest.raises(FormatError, match="device model"):
-        DeviceModel.from_dict({**law_model(1e-5, 4e9).to_dict(), **damage})
+        DiskModel.from_dict({**law_model(1e-5, 4e9).to_dict(), **damage})
 
 
 def test_the_probe_measures_once_and_leaves_nothing(folder: Path) -> None:

@@ -71,17 +71,19 @@ def test_a_tenth_of_a_large_table_holds_twelve_columns() -> None:
     assert plan.work_bytes < 4 * SHAPE.num_bytes + 100_000_000
 
 
-def with_sources(memory_bytes: int, *, num_cold: int, most_a_piece: int) -> Task:
+def with_sources(memory_bytes: int, *, num_cold: int, most_per_piece: int) -> Task:
     """Lists that name five nodes of six, and so many edges from what a wider block does not hold."""
     first_cold = first_cold_row(LARGE, memory_bytes, 2)
     assert first_cold is not None
-    sources = SourceCounts(num_sources=3_330_000, first_cold=first_cold, num_cold=num_cold, most_a_piece=most_a_piece)
+    sources = SourceCounts(
+        num_sources=3_330_000, first_cold=first_cold, num_cold=num_cold, most_per_piece=most_per_piece
+    )
     return replace(LARGE, sources=sources)
 
 
 def test_few_cold_edges_make_a_block_of_whole_lines() -> None:
     memory_bytes = TABLE_BYTES // 10
-    task = with_sources(memory_bytes, num_cold=300_000, most_a_piece=120)
+    task = with_sources(memory_bytes, num_cold=300_000, most_per_piece=120)
     plan = plan_of(task, memory_bytes)
     assert (plan.columns, plan.num_passes) == (16, 3 * 8)
     assert sum(plan.reserved.values()) <= memory_bytes
@@ -100,9 +102,9 @@ def test_few_cold_edges_make_a_block_of_whole_lines() -> None:
     assert "16 columns at a time, of rows before 2,899,968, 24 passes" in str(plan)
 
 
-@pytest.mark.parametrize(("num_cold", "most_a_piece"), [(3_000_000, 1000), (300_000, 16_384), (60_000_000, 16_384)])
-def test_where_cold_edges_are_many_a_block_holds_all_rows(num_cold: int, most_a_piece: int) -> None:
-    task = with_sources(TABLE_BYTES // 10, num_cold=num_cold, most_a_piece=most_a_piece)
+@pytest.mark.parametrize(("num_cold", "most_per_piece"), [(3_000_000, 1000), (300_000, 16_384), (60_000_000, 16_384)])
+def test_where_cold_edges_are_many_a_block_holds_all_rows(num_cold: int, most_per_piece: int) -> None:
+    task = with_sources(TABLE_BYTES // 10, num_cold=num_cold, most_per_piece=most_per_piece)
     plan = plan_of(task, TABLE_BYTES // 10)
     assert (plan.columns, plan.cold) == (12, None)
     assert plan.bytes_read == plan_of(LARGE, TABLE_BYTES // 10).bytes_read
@@ -113,7 +115,7 @@ def test_a_block_with_cold_edges_keeps_to_its_memory(share: int) -> None:
     memory_bytes = TABLE_BYTES // share
     if first_cold_row(LARGE, memory_bytes, 2) is None:
         return
-    task = with_sources(memory_bytes, num_cold=300_000, most_a_piece=120)
+    task = with_sources(memory_bytes, num_cold=300_000, most_per_piece=120)
     plan = plan_of(task, memory_bytes)
     assert sum(plan.reserved.values()) <= memory_bytes
     if plan.cold is not None:

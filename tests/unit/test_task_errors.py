@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diskhop.errors import SourceError
-from diskhop.runtime.tasks import Task, Tools, run_tasks
+from diskhop.runtime.tasks import Task, TaskTools, run_tasks
 from tests.graphs import threads_engine
 
 
@@ -21,7 +21,7 @@ class Fails:
     after: threading.Event
     sets: threading.Event
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         try:
             assert self.after.wait(10)
             raise SourceError(self.name)
@@ -35,7 +35,7 @@ class Works:
 
     name: str
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         path.write_bytes(b"")
 
 
@@ -52,7 +52,7 @@ def test_the_error_is_that_of_the_first_task_in_the_list(tmp_path: Path, threads
         *(Works(f"{number}") for number in range(1, 2000)),
     ]
     with pytest.raises(SourceError, match="first"):
-        run_tasks(tasks, tmp_path, Tools(threads_engine()), threads=threads)
+        run_tasks(tasks, tmp_path, TaskTools(threads_engine()), threads=threads)
     made = {path.name for path in tmp_path.iterdir()}
     assert "0" in made
     assert len(made) < 1000, "an error stops the rest"

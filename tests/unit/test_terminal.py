@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from diskhop.runs.callbacks import Progress
+from diskhop.runs.callbacks import BatchProgress
 from diskhop.ui.terminal import TerminalWatcher
 
-PROGRESS = Progress(
+PROGRESS = BatchProgress(
     stage="train", epoch=1, num_epochs=3, batch=4, num_batches=10, loss=0.25, seconds_left=12.4, rate=3.26,
     unit="batches", stall_share=0.04, hit_rate=0.5,
 )  # fmt: skip
 
 
-def shown(progress: Progress, *, is_terminal: bool = True) -> str:
+def shown(progress: BatchProgress, *, is_terminal: bool = True) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=is_terminal, width=200, no_color=True)
     with TerminalWatcher(console) as watcher:

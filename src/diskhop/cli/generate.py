@@ -18,7 +18,7 @@ from diskhop.runtime.progress import Progress
 from diskhop.ui.progress import stage_progress
 from diskhop.ui.summary import summarize_dataset
 
-_EDGES_A_NODE = 10
+_EDGES_PER_NODE = 10
 
 
 @app.command()
@@ -61,7 +61,7 @@ def generate(
     config = GraphConfig(
         kind=kind,
         num_nodes=nodes,
-        num_edges=_EDGES_A_NODE * nodes if edges is None else edges,
+        num_edges=_EDGES_PER_NODE * nodes if edges is None else edges,
         dim=dim,
         dtype=dtype,
         num_classes=classes,

@@ -25,7 +25,8 @@ ALL_NEIGHBORS = -1
 PINNED = ("degree", "accesses")
 MOST_COUNT, MOST_BYTES = 2**31 - 1, 2**63 - 1
 # Far beyond what is of use; a slip of the keyboard must not ask for as many threads or tensors.
-_MOST_LAYERS, MOST_THREADS = 100, 1024
+_MOST_LAYERS = 100
+MOST_THREADS = 1024
 _MODELS_WITH_HEADS = ("gat", "hoga")
 AUTO = "auto"
 DIRECTIONS = ("in", "out", "both")

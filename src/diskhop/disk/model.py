@@ -28,7 +28,7 @@ _ASSUMED_LATENCY_SECONDS = 100e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceModel:
+class DiskModel:
     """The cost of reads on one device, through one engine.
 
     source and note: where the figures come from. direct: whether they are of direct I/O. overhead_seconds and
@@ -140,7 +140,7 @@ def fit_device_model(
     engine: str,
     direct: bool,
     note: str,
-) -> DeviceModel:
+) -> DiskModel:
     """Make the model of a measured grid; the additive law is fitted to its depths of at least 32."""
     deep = [
         (size, row[column])
@@ -149,7 +149,7 @@ def fit_device_model(
         if depth >= LAW_DEPTH
     ]
     overhead_seconds, bytes_per_second = fit_additive_law([size for size, _ in deep], [time for _, time in deep])
-    return DeviceModel(
+    return DiskModel(
         source="measured",
         note=note,
         engine=engine,
@@ -164,7 +164,7 @@ def fit_device_model(
     )
 
 
-def assumed_device_model(engine: str = "threads", note: str = "nothing was measured") -> DeviceModel:
+def assumed_device_model(engine: str = "threads", note: str = "nothing was measured") -> DiskModel:
     """The model of an ordinary NVMe disk, for where none can be measured."""
 
     def seconds(num_bytes: int, depth: int) -> float:
@@ -172,7 +172,7 @@ def assumed_device_model(engine: str = "threads", note: str = "nothing was measu
         # Few reads at once wait for the device's latency, many for its throughput.
         return max(_ASSUMED_OVERHEAD_SECONDS + transfer_seconds, (_ASSUMED_LATENCY_SECONDS + transfer_seconds) / depth)
 
-    return DeviceModel(
+    return DiskModel(
         source="assumed",
         note=note,
         engine=engine,

@@ -28,14 +28,14 @@ from diskhop.disk.measure import (
     sequential_offsets,
     write_file,
 )
-from diskhop.disk.model import GRID_BYTES, GRID_DEPTHS, DeviceModel, assumed_device_model, fit_device_model
+from diskhop.disk.model import GRID_BYTES, GRID_DEPTHS, DiskModel, assumed_device_model, fit_device_model
 from diskhop.errors import ConfigError, DiskhopError, FormatError
 from diskhop.io.engine import open_engine
 from diskhop.system.machine_cache import machine_cache_path, read_machine_cache, write_machine_cache
 
 __all__ = [
-    "DeviceModel",
     "DeviceReport",
+    "DiskModel",
     "assumed_device_model",
     "cache_path",
     "probe",
@@ -63,7 +63,7 @@ def cache_path() -> Path:
 
 def probe(
     path: Path, *, engine: str = "auto", existing_file: Path | None = None, measure_again: bool = False
-) -> DeviceModel:
+) -> DiskModel:
     """Return the model of the device below `path`, a folder or a file: remembered, else measured, else assumed.
 
     Measures on existing_file, if it is long enough: what is to be read tells more than what was just written, and the
@@ -85,7 +85,7 @@ def probe(
         return assumed_device_model(opened.engine.name, f"could not be measured: {error}")
 
 
-def remembered_model(folder: Path, engine: str) -> DeviceModel:
+def remembered_model(folder: Path, engine: str) -> DiskModel:
     """The model of the device of a folder where it was measured before, else assumed: for what cannot wait for more."""
     known = _read_cache().get(_device_key(folder.resolve(), engine))
     return known or assumed_device_model(engine, "was not measured yet")
@@ -107,7 +107,7 @@ class DeviceReport:
     free_bytes: int
     total_bytes: int
     memory_bytes: int
-    model: DeviceModel
+    model: DiskModel
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as JSON takes it."""
@@ -197,7 +197,7 @@ def _scratch_file(folder: Path) -> Iterator[tuple[File, int]]:
         os.close(descriptor)
 
 
-def _measure_new_file(file: File, descriptor: int, folder: Path, engine: str) -> DeviceModel:
+def _measure_new_file(file: File, descriptor: int, folder: Path, engine: str) -> DiskModel:
     wanted_bytes = min(_PROBE_FILE_BYTES, shutil.disk_usage(folder).free // 8 >> 23 << 23)
     if wanted_bytes < _SMALLEST_FILE_BYTES:
         raise ConfigError(f"{folder}: too little free space to measure the disk")
@@ -209,7 +209,7 @@ def _measure_new_file(file: File, descriptor: int, folder: Path, engine: str) ->
     return _measure_reads(file, descriptor, file_bytes, engine, file_bytes / seconds, note)
 
 
-def _measure_existing_file(path: Path, engine: str) -> DeviceModel:
+def _measure_existing_file(path: Path, engine: str) -> DiskModel:
     file = File(str(path), "read")
     with path.open("rb") as stream:
         file_bytes = file.num_bytes >> 20 << 20
@@ -220,7 +220,7 @@ def _measure_existing_file(path: Path, engine: str) -> DeviceModel:
 
 def _measure_reads(
     file: File, descriptor: int, file_bytes: int, engine: str, write_bytes_per_second: float | None, note: str
-) -> DeviceModel:
+) -> DiskModel:
     rng = np.random.default_rng(0)
     buffer = BufferPool(0).take(_BUFFER_BYTES)
     buffer[:] = 0
@@ -272,17 +272,17 @@ def _device_key(folder: Path, engine: str) -> str:
     return "|".join([*parts, engine, platform.release()])
 
 
-def _read_cache() -> dict[str, DeviceModel]:
+def _read_cache() -> dict[str, DiskModel]:
     stored = read_machine_cache(_CACHE_NAME)
     try:
         if stored["format"] != _CACHE_FORMAT:
             return {}
-        return {str(key): DeviceModel.from_dict(model) for key, model in stored["devices"].items()}
+        return {str(key): DiskModel.from_dict(model) for key, model in stored["devices"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, FormatError):
         return {}
 
 
-def _remember(key: str, model: DeviceModel) -> DeviceModel:
+def _remember(key: str, model: DiskModel) -> DiskModel:
     devices = {**_read_cache(), key: model}
     stored = {"format": _CACHE_FORMAT, "devices": {name: known.to_dict() for name, known in devices.items()}}
     write_machine_cache(_CACHE_NAME, stored)

@@ -14,7 +14,7 @@ from diskhop._native import permute_ids
 from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset, NodeSet
 from diskhop.embedding.partitions.edges import EdgeBlocks
-from diskhop.embedding.partitions.layout import Dealing, step_seed
+from diskhop.embedding.partitions.layout import NodePermutation, step_seed
 from diskhop.embedding.ranking.evaluate import KnownEdgeBlocks, MeasuredEdges
 from diskhop.errors import ConfigError, FormatError, ReadError
 
@@ -31,7 +31,7 @@ class EdgeParts:
     valid, test: a sample of those parts, None where they are empty.
     """
 
-    dealing: Dealing
+    dealing: NodePermutation
     num_train: int
     num_relations: int
     valid: MeasuredEdges | None
@@ -68,7 +68,7 @@ class EdgeParts:
 
         return blocks, bounds[1] - bounds[0]
 
-    def dealt(self, dealing: Dealing) -> EdgeParts:
+    def dealt(self, dealing: NodePermutation) -> EdgeParts:
         """The same edges, by the places of another dealing of the same nodes."""
         valid, test = (
             None if edges is None else edges.moved(lambda places: dealing.places(self.dealing.nodes(places)))
@@ -93,7 +93,7 @@ def block_bytes(num_edges: int) -> int:
     return min(num_edges, _BLOCK_EDGES) * 12 * 8
 
 
-def read_edge_parts(dataset: Dataset, config: EmbedConfig, dealing: Dealing) -> EdgeParts:
+def read_edge_parts(dataset: Dataset, config: EmbedConfig, dealing: NodePermutation) -> EdgeParts:
     """Triples as they are split; else edges split by draws, of which none depends on another.
 
     dealing: of the dataset's embedded nodes. Raises ConfigError for a dataset without edges, FormatError for ids out of
@@ -192,7 +192,7 @@ class _Edges:
             return (num_train, self._num_valid, self._num_test)[part]
         return self._reader.count(part) if part == _TRAIN or self._config.evaluate else 0
 
-    def blocks(self, part: int, dealing: Dealing) -> Iterator[Block]:
+    def blocks(self, part: int, dealing: NodePermutation) -> Iterator[Block]:
         """Of a part."""
         start = 0
         for block in self._reader.blocks(_TRAIN if self._draws_parts else part):
@@ -204,7 +204,7 @@ class _Edges:
             start += count
             yield dealing.places(block[0]), block[1], dealing.places(block[2])
 
-    def sample(self, part: int, num_edges: int, dealing: Dealing) -> MeasuredEdges | None:
+    def sample(self, part: int, num_edges: int, dealing: NodePermutation) -> MeasuredEdges | None:
         """At most config.eval_edges of a part, spread over it."""
         if num_edges == 0:
             return None

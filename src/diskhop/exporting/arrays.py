@@ -14,12 +14,12 @@ from diskhop.dataset.manifest import SPLIT_NAMES
 from diskhop.errors import ConfigError
 from diskhop.exporting.columns import EdgeColumns, NodeColumns, read_rows
 from diskhop.exporting.npy_files import write_names, write_npy, write_number
-from diskhop.importing.source import Workshop
+from diskhop.importing.source import WorkTools
 
 _PARTS = dict(zip(SPLIT_NAMES, ("train", "val", "test"), strict=True))
 
 
-def export_arrays(dataset: Dataset, files: DatasetFiles, shop: Workshop) -> None:
+def export_arrays(dataset: Dataset, files: DatasetFiles, shop: WorkTools) -> None:
     """See export_dataset. Splits are lists of ids, and masks where there are several."""
     nodes, edges = only_types(dataset, "numpy", shop)
     write_number(files, "num_nodes.npy", nodes.count)
@@ -40,7 +40,7 @@ def export_arrays(dataset: Dataset, files: DatasetFiles, shop: Workshop) -> None
         write_names(files, f"{what}.txt.gz", dataset.path / f"names/{what}.txt")
 
 
-def only_types(dataset: Dataset, format_name: str, shop: Workshop) -> tuple[NodeColumns, EdgeColumns | None]:
+def only_types(dataset: Dataset, format_name: str, shop: WorkTools) -> tuple[NodeColumns, EdgeColumns | None]:
     """The nodes and, if there are some, the edges of a graph with one type of each. Raises ConfigError for others."""
     if len(dataset.nodes) > 1 or len(dataset.edges) > 1:
         raise ConfigError(
@@ -63,7 +63,7 @@ def _write_labels(nodes: NodeColumns, files: DatasetFiles) -> None:
             write_number(files, "num_classes.npy", info.num_classes)
 
 
-def _write_splits(nodes: NodeColumns, files: DatasetFiles, shop: Workshop) -> None:
+def _write_splits(nodes: NodeColumns, files: DatasetFiles, shop: WorkTools) -> None:
     num_splits = nodes.nodes.num_splits
     for part, key in _PARTS.items():
         lengths = [nodes.split_length(part, number) for number in range(num_splits)]

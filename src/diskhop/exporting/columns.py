@@ -19,15 +19,15 @@ from diskhop.dataset.files import check_length
 from diskhop.dataset.manifest import index_dtype, split_file
 from diskhop.dataset.sort.moved_rows import RowMover
 from diskhop.errors import FormatError, ReadError
-from diskhop.importing.source import Workshop
+from diskhop.importing.source import WorkTools
 from diskhop.runtime.progress import row_ranges, tracked
 
 _BLOCK_BYTES = 4 << 20
-EDGES_A_BLOCK = 1 << 18
+EDGES_PER_BLOCK = 1 << 18
 # Two ids of 8 bytes and more of each, several times over while they are looked up.
-EDGE_BLOCKS_BYTES = EDGES_A_BLOCK * 128
+EDGE_BLOCKS_BYTES = EDGES_PER_BLOCK * 128
 # Of a renumbered node: its original id, its place, the row at a place, and what sorting takes.
-_BYTES_A_NODE = 32
+_BYTES_PER_NODE = 32
 
 Blocks = Callable[[], Iterator[NDArray[np.uint8]]]
 
@@ -38,7 +38,7 @@ class NodeColumns:
     called: the original id of each place, ascending, where these are not simply the places.
     """
 
-    def __init__(self, dataset: Dataset, node_type: str, shop: Workshop) -> None:
+    def __init__(self, dataset: Dataset, node_type: str, shop: WorkTools) -> None:
         self.name = node_type
         self.nodes = dataset.nodes[node_type]
         self.count = self.nodes.num_nodes
@@ -49,7 +49,7 @@ class NodeColumns:
         self._places: NDArray[Any] | None = None
         self._rows: RowMover | None = None
         if dataset.manifest.node_types[node_type].original_ids:
-            shop.held.enter_context(shop.budget.reserve("original ids", _BYTES_A_NODE * self.count))
+            shop.held.enter_context(shop.budget.reserve("original ids", _BYTES_PER_NODE * self.count))
             self._find_places()
 
     @property
@@ -109,7 +109,7 @@ class NodeColumns:
 
     def called_blocks(self) -> Iterator[NDArray[np.int64]]:
         """The original id of each place."""
-        for start, stop in row_ranges(self.count, EDGES_A_BLOCK):
+        for start, stop in row_ranges(self.count, EDGES_PER_BLOCK):
             yield self.call(np.arange(start, stop))
 
     def _find_places(self) -> None:
@@ -145,7 +145,7 @@ class EdgeColumns:
     """Edges of one type; in the order of the source where their numbers tell it, else in that of the lists."""
 
     def __init__(
-        self, dataset: Dataset, edge_type: str, sources: NodeColumns, destinations: NodeColumns, shop: Workshop
+        self, dataset: Dataset, edge_type: str, sources: NodeColumns, destinations: NodeColumns, shop: WorkTools
     ) -> None:
         edges = dataset.edges[edge_type]
         self.name = edge_type
@@ -187,12 +187,12 @@ class EdgeColumns:
             "time": (self._folder / "times.bin", np.dtype("<i8")),
         }
         readers = {
-            name: (path, read_rows(path, dtype.itemsize, self.count, EDGES_A_BLOCK), dtype)
+            name: (path, read_rows(path, dtype.itemsize, self.count, EDGES_PER_BLOCK), dtype)
             for name, (path, dtype) in files.items()
             if name in names
         }
         destinations = self._list_ends() if "destination" in names else None
-        for _ in row_ranges(self.count, EDGES_A_BLOCK):
+        for _ in row_ranges(self.count, EDGES_PER_BLOCK):
             block: list[NDArray[Any]] = []
             for name in names:
                 if name == "destination":
@@ -221,7 +221,7 @@ class EdgeColumns:
             yield [np.ascontiguousarray(moved[name]) for name in names]
 
     def _list_ends(self) -> Iterator[NDArray[np.int64]]:
-        """The destination of each edge: whose list it is in, in blocks of EDGES_A_BLOCK."""
+        """The destination of each edge: whose list it is in, in blocks of EDGES_PER_BLOCK."""
         path = self._topology.indptr_path
         waiting: list[NDArray[np.int64]] = []
         num_waiting = first_node = begin = 0
@@ -233,12 +233,12 @@ class EdgeColumns:
                 raise damaged(path)
             lists = first_node - (first_node > 0)
             while begin < bounds[-1]:
-                end = min(int(bounds[-1]), begin + EDGES_A_BLOCK - num_waiting)
+                end = min(int(bounds[-1]), begin + EDGES_PER_BLOCK - num_waiting)
                 rows = lists + np.searchsorted(bounds, np.arange(begin, end), side="right") - 1
                 waiting.append(self._destinations.places(rows, path))
                 num_waiting += end - begin
                 begin = end
-                if num_waiting == EDGES_A_BLOCK:
+                if num_waiting == EDGES_PER_BLOCK:
                     yield np.concatenate(waiting)
                     waiting, num_waiting = [], 0
             last = starts[-1:].copy()
@@ -253,7 +253,7 @@ class EdgeColumns:
         held = self._shop.held
         reservation = held.enter_context(self._shop.budget.reserve("edge numbers", 8 * self.count))
         position_of = np.full(self.count, -1, np.int64)
-        for start, stop in row_ranges(self.count, EDGES_A_BLOCK):
+        for start, stop in row_ranges(self.count, EDGES_PER_BLOCK):
             block = numbers[start:stop]
             if not 0 <= int(block.min()) <= int(block.max()) < self.count:
                 break
@@ -288,7 +288,7 @@ def damaged(path: Path) -> FormatError:
     return FormatError(f"{path}: is damaged; 'diskhop verify' names the blocks: copy or import the dataset again")
 
 
-def _mover(places: NDArray[Any], row_at: NDArray[np.int64], shop: Workshop) -> RowMover:
+def _mover(places: NDArray[Any], row_at: NDArray[np.int64], shop: WorkTools) -> RowMover:
     return RowMover(places, row_at, work=shop.work, budget=shop.budget, tools=shop.tools, progress=shop.progress)
 
 

@@ -19,13 +19,13 @@ from diskhop.errors import ConfigError
 from diskhop.exporting.arrays import export_arrays
 from diskhop.exporting.graphbolt import export_graphbolt
 from diskhop.exporting.parquet import export_parquet
-from diskhop.importing.source import Workshop
+from diskhop.importing.source import WorkTools
 from diskhop.io.atomic import Injector, StagedDirectory, destination_errors, require_free_space, require_parent
 from diskhop.runtime.progress import Progress, silent
-from diskhop.runtime.tasks import Tools, WorkFolder
+from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.system.memory import default_memory_bytes, default_threads
 
-EXPORTS: dict[str, Callable[[Dataset, DatasetFiles, Workshop], None]] = {
+EXPORTS: dict[str, Callable[[Dataset, DatasetFiles, WorkTools], None]] = {
     "numpy": export_arrays,
     "parquet": export_parquet,
     "graphbolt": export_graphbolt,
@@ -64,7 +64,7 @@ def export_dataset(
         raise ConfigError(f"format '{format_name}' is unknown; choose one of {', '.join(EXPORTS)}")
     budget = budget or Budget(default_memory_bytes())
     budget.require({WRITING: WRITER_BYTES})
-    tools = Tools(engine, injector)
+    tools = TaskTools(engine, injector)
     # Features of bfloat16 and int8 become longer, edges of 32 bits too.
     require_free_space(require_parent(destination), sum(entry.num_bytes for entry in dataset.manifest.files.values()))
     with ExitStack() as held:
@@ -73,7 +73,7 @@ def export_dataset(
         # It goes with the staged folder where anything fails: there is nothing to tell of work that is kept.
         held.callback(work.__exit__, None, None, None)
         held.enter_context(budget.reserve(WRITING, WRITER_BYTES))
-        shop = Workshop(work, tools, budget, threads or default_threads(), progress or silent, held)
+        shop = WorkTools(work, tools, budget, threads or default_threads(), progress or silent, held)
         EXPORTS[format_name](dataset, DatasetFiles(staged.path, engine, injector), shop)
         with destination_errors(destination):
             work.remove()

@@ -20,12 +20,12 @@ from diskhop.exporting.columns import EdgeColumns, NodeColumns
 from diskhop.exporting.npy_files import write_names, write_npy
 from diskhop.importing.graphbolt.metadata import METADATA_NAME, SETS
 from diskhop.importing.graphbolt.source import FEATURES, LABELS, NODE_NAMES, ORIGINAL_IDS, TIMES, WEIGHTS
-from diskhop.importing.source import EDGE, NODE, Workshop
+from diskhop.importing.source import EDGE, NODE, WorkTools
 
 Entry = dict[str, Any]
 
 
-def export_graphbolt(dataset: Dataset, files: DatasetFiles, shop: Workshop) -> None:
+def export_graphbolt(dataset: Dataset, files: DatasetFiles, shop: WorkTools) -> None:
     """See export_dataset."""
     if dataset.manifest.triples is not None or not dataset.edges:
         raise ConfigError(
@@ -37,7 +37,7 @@ def export_graphbolt(dataset: Dataset, files: DatasetFiles, shop: Workshop) -> N
 class _Folder:
     """A folder that is being written. Types are named unless there is one of each with diskhop's own name."""
 
-    def __init__(self, dataset: Dataset, files: DatasetFiles, shop: Workshop) -> None:
+    def __init__(self, dataset: Dataset, files: DatasetFiles, shop: WorkTools) -> None:
         self._dataset = dataset
         self._files = files
         self._shop = shop

@@ -19,8 +19,8 @@ from diskhop.dataset.manifest import SPLIT_NAMES
 from diskhop.dataset.names import read_names
 from diskhop.errors import ConfigError, DestinationError
 from diskhop.exporting.arrays import only_types
-from diskhop.exporting.columns import EDGES_A_BLOCK, EdgeColumns, NodeColumns, damaged
-from diskhop.importing.source import Workshop
+from diskhop.exporting.columns import EDGES_PER_BLOCK, EdgeColumns, NodeColumns, damaged
+from diskhop.importing.source import WorkTools
 from diskhop.io.atomic import announce, destination_errors, sync_file
 from diskhop.runtime.duck import Duck, quoted
 from diskhop.runtime.progress import row_ranges
@@ -31,12 +31,12 @@ _MOST_GROUP_ROWS = 60 * _VECTOR_ROWS
 _GROUP_BYTES = 8 << 20
 # What DuckDB takes whatever it does, and for each byte of a row group: read, put together, encoded.
 _DUCK_BYTES = 64 << 20
-_DUCK_BYTES_A_BYTE = 6
+_DUCK_BYTES_PER_BYTE = 6
 # Blocks in hand: as read, decoded, by column.
 _BLOCKS_BYTES = 48 << 20
 
 
-def export_parquet(dataset: Dataset, files: DatasetFiles, shop: Workshop) -> None:
+def export_parquet(dataset: Dataset, files: DatasetFiles, shop: WorkTools) -> None:
     """See export_dataset."""
     if dataset.manifest.triples is not None:
         raise ConfigError(
@@ -104,7 +104,7 @@ def _edges(nodes: NodeColumns, edges: EdgeColumns) -> Iterator[Mapping[str, NDAr
 
 
 def _empty_blocks(num_rows: int) -> Iterator[list[NDArray[Any]]]:
-    for start, stop in row_ranges(num_rows, EDGES_A_BLOCK):
+    for start, stop in row_ranges(num_rows, EDGES_PER_BLOCK):
         yield [np.empty(stop - start, np.uint8)]
 
 
@@ -127,7 +127,7 @@ def _list_of(name: str, count: int) -> str:
 
 
 def _write_table(
-    path: Path, blocks: Iterator[Mapping[str, NDArray[Any]]], columns: str, row_bytes: int, shop: Workshop
+    path: Path, blocks: Iterator[Mapping[str, NDArray[Any]]], columns: str, row_bytes: int, shop: WorkTools
 ) -> None:
     """Write rows that are made of blocks of columns as Parquet. Raises BudgetError, DestinationError."""
     try:
@@ -136,7 +136,7 @@ def _write_table(
         raise DestinationError(f"{path}: must be a path in UTF-8, as DuckDB writes there; choose another") from None
     vectors = max(1, _GROUP_BYTES // (_VECTOR_ROWS * row_bytes))
     group_rows = min(_MOST_GROUP_ROWS, vectors * _VECTOR_ROWS)
-    duck_bytes = _DUCK_BYTES + _DUCK_BYTES_A_BYTE * group_rows * row_bytes
+    duck_bytes = _DUCK_BYTES + _DUCK_BYTES_PER_BYTE * group_rows * row_bytes
     folder = shop.work.stage(path.stem, path.stem)
     injector = shop.tools.injector
     how = f"FORMAT parquet, ROW_GROUP_SIZE {group_rows}"

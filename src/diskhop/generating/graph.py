@@ -31,11 +31,11 @@ from diskhop.runtime.progress import Progress, row_ranges, silent, tracked
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 NODE, EDGE = "node", "edge"
-_NODES_A_BLOCK = 1 << 16
+_NODES_PER_BLOCK = 1 << 16
 _FEATURE_BLOCK_BYTES = 1 << 20
 # Of a block of nodes: ids, classes and places in the split.
-_BYTES_A_NODE = 40
-_LABEL_BYTES = _NODES_A_BLOCK * _BYTES_A_NODE
+_BYTES_PER_NODE = 40
+_LABEL_BYTES = _NODES_PER_BLOCK * _BYTES_PER_NODE
 
 
 def generate_graph(
@@ -95,9 +95,9 @@ def result_bytes(config: GraphConfig) -> int:
     num_edges = config.num_edges * (1 if config.directed else 2)
     topology_bytes = 8 * (config.num_nodes + 1) + _id_bytes(config) * num_edges
     node_bytes = row_bytes(config.dtype, config.dim) if config.dim else 0
-    ids_a_node = config.order == "hot"
-    labels_a_node = 1 + config.train_fraction + 2 * config.eval_share if config.num_classes else 0
-    return topology_bytes + int((node_bytes + 8 * (ids_a_node + labels_a_node)) * config.num_nodes)
+    ids_per_node = config.order == "hot"
+    labels_per_node = 1 + config.train_fraction + 2 * config.eval_share if config.num_classes else 0
+    return topology_bytes + int((node_bytes + 8 * (ids_per_node + labels_per_node)) * config.num_nodes)
 
 
 def _most_held(config: GraphConfig) -> dict[str, int]:
@@ -137,11 +137,11 @@ def _mean_bytes(config: GraphConfig) -> int:
 
 def _feature_bytes(config: GraphConfig, threads: int) -> int:
     # A block in each thread's hands, one waiting, and one on its way, each with what it is turned into.
-    rows_at_once = min(config.num_nodes, (threads + 2) * _rows_a_block(config))
-    return 2 * rows_at_once * (4 * config.dim + _BYTES_A_NODE)
+    rows_at_once = min(config.num_nodes, (threads + 2) * _rows_per_block(config))
+    return 2 * rows_at_once * (4 * config.dim + _BYTES_PER_NODE)
 
 
-def _rows_a_block(config: GraphConfig) -> int:
+def _rows_per_block(config: GraphConfig) -> int:
     return max(1, _FEATURE_BLOCK_BYTES // (4 * config.dim))
 
 
@@ -156,7 +156,7 @@ def _write_nodes(
     num_nodes = config.num_nodes
 
     def blocks(make: Callable[[int, int], NDArray[Any]]) -> Iterator[NDArray[Any]]:
-        return (make(start, stop) for start, stop in row_ranges(num_nodes, _NODES_A_BLOCK))
+        return (make(start, stop) for start, stop in row_ranges(num_nodes, _NODES_PER_BLOCK))
 
     with budget.reserve("labels and splits", _LABEL_BYTES):
         if config.order == "hot":
@@ -174,6 +174,6 @@ def _write_nodes(
         needed_bytes = partial(_feature_bytes, config)
         threads = threads_that_fit(threads, budget.available_bytes, needed_bytes)
         with budget.reserve("features", needed_bytes(threads)):
-            made = map_in_order(encoded, row_ranges(num_nodes, _rows_a_block(config)), threads)
+            made = map_in_order(encoded, row_ranges(num_nodes, _rows_per_block(config)), threads)
             features = tracked(made, progress, "features", num_nodes)
             builder.add_encoded_features(NODE, features, dim=config.dim, dtype=config.dtype)

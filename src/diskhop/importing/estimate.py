@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from diskhop.budget import format_bytes
 from diskhop.dataset.encoding import row_bytes
 from diskhop.dataset.sort.plan import SortLimits, bytes_in_memory
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.importing.options import ImportOptions
 
 _KEY_BYTES = 8
@@ -104,7 +104,7 @@ def estimate_import(
     least_memory: Mapping[str, int],
     memory_bytes: int,
     threads: int,
-    device: DeviceModel,
+    device: DiskModel,
 ) -> Estimate:
     """Add up what a load takes. least_memory: what is reserved at least, by name."""
     ways = 2 if options.undirected else 1

@@ -24,7 +24,7 @@ from diskhop.importing.arrays.npy import StoredArray, archive_arrays, source_err
 from diskhop.importing.columns import as_labels, check_features, count_tasks
 from diskhop.importing.estimate import Load
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import EDGE, NODE, Column, Source, SourceEdges, SourceGraph, SourceNodes, Workshop
+from diskhop.importing.source import EDGE, NODE, Column, Source, SourceEdges, SourceGraph, SourceNodes, WorkTools
 from diskhop.importing.source_file import SourceFile
 from diskhop.importing.text.layout import text_bytes
 from diskhop.importing.text.numbers import HELD_AS, HELD_BYTES, NumberText, hold_numbers, read_lines
@@ -90,7 +90,7 @@ class _Binary:
         load = load_of_nodes(self._nodes.count, self._nodes.features, self._nodes.labels)
         return load + load_of_edges(self._edges) + load_of_array(self._arrays.get("node_feat"))
 
-    def read(self, shop: Workshop) -> SourceGraph:
+    def read(self, shop: WorkTools) -> SourceGraph:
         """See Source."""
         hold_numbers(shop)
         edges = open_edges(self._edges, shop)
@@ -125,7 +125,7 @@ class _Text:
         """See Source."""
         return self._edges.load + _load_of_text(self._nodes)
 
-    def read(self, shop: Workshop) -> SourceGraph:
+    def read(self, shop: WorkTools) -> SourceGraph:
         """See Source."""
         hold_numbers(shop)
         return SourceGraph(
@@ -177,7 +177,7 @@ class _Typed:
         edges = sum((each.load for each in self._edges.values()), Load())
         return edges + sum((_load_of_text(each) for each in self._nodes.values()), Load())
 
-    def read(self, shop: Workshop) -> SourceGraph:
+    def read(self, shop: WorkTools) -> SourceGraph:
         """See Source."""
         hold_numbers(shop)
         edges = {}
@@ -202,7 +202,7 @@ class _TextEdges:
         """See Source; of nodes, which are not the edges', nothing."""
         return replace(self.list.load, num_nodes=0)
 
-    def read(self, shop: Workshop, source: str, destination: str) -> SourceEdges:
+    def read(self, shop: WorkTools, source: str, destination: str) -> SourceEdges:
         """Parse them."""
         (edges,) = self.list.read(shop).edges.values()
         if edges.edges.num_edges != self._num_edges:

@@ -27,7 +27,7 @@ from diskhop.importing.arrays.loads import load_of_edge_values, load_of_nodes
 from diskhop.importing.columns import check_features, count_tasks
 from diskhop.importing.estimate import Load
 from diskhop.importing.options import ImportOptions, Keep, Order
-from diskhop.importing.source import EDGE, NODE, Column, SourceEdges, SourceGraph, SourceNodes, Workshop
+from diskhop.importing.source import EDGE, NODE, Column, SourceEdges, SourceGraph, SourceNodes, WorkTools
 from diskhop.importing.sources import import_source
 from diskhop.io.engine import open_engine
 from diskhop.runtime.progress import row_ranges
@@ -114,7 +114,7 @@ class PygGraph:
             load += Load(num_edges=num_edges) + load_of_edge_values(num_edges, edges.weights, edges.times)
         return load
 
-    def read(self, shop: Workshop) -> SourceGraph:
+    def read(self, shop: WorkTools) -> SourceGraph:
         """See Source."""
         nodes = {}
         for node_type, each in self._nodes.items():
@@ -335,7 +335,7 @@ class _Edges:
     def _find_weights(self, store: _Attributes) -> Column | None:
         weights = store.take_column("edge_weight")
         if weights is not None:
-            if not self._is_one_an_edge(weights.shape):
+            if not self._is_one_per_edge(weights.shape):
                 raise SourceError(
                     f"{weights.where}: must be one number for each of {self.pairs.shape[1]} edges, got shape "
                     f"{weights.shape}; give as many"
@@ -345,7 +345,7 @@ class _Edges:
         if value is None:
             return None
         shape = tuple(getattr(value, "shape", ()))
-        if not self._is_one_an_edge(shape):
+        if not self._is_one_per_edge(shape):
             store.leave("edge_attr", value, f" of shape {shape} (edges have one weight at most)")
             return None
         return HeldValues(value, store.place("edge_attr"))
@@ -355,18 +355,18 @@ class _Edges:
         value = None if times is not None else store.take("time")
         if value is not None:
             shape = tuple(getattr(value, "shape", ()))
-            if shape[:1] == (num_nodes,) or not self._is_one_an_edge(shape):
+            if shape[:1] == (num_nodes,) or not self._is_one_per_edge(shape):
                 store.leave("time", value, " (not one an edge, or one a node)")
                 return None
             times = HeldValues(value, store.place("time"))
-        if times is not None and (not self._is_one_an_edge(times.shape) or times.dtype.kind not in "iu"):
+        if times is not None and (not self._is_one_per_edge(times.shape) or times.dtype.kind not in "iu"):
             raise SourceError(
                 f"{times.where}: must be one whole number for each of {self.pairs.shape[1]} edges, got shape "
                 f"{times.shape} of {times.dtype}; give as many integers"
             )
         return times
 
-    def _is_one_an_edge(self, shape: tuple[int, ...]) -> bool:
+    def _is_one_per_edge(self, shape: tuple[int, ...]) -> bool:
         num_edges = self.pairs.shape[1]
         return shape in ((num_edges,), (num_edges, 1))
 

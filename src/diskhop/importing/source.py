@@ -22,7 +22,7 @@ from diskhop.dataset.build.feature_ranges import Values
 from diskhop.dataset.edges import EdgeSource
 from diskhop.importing.estimate import Load
 from diskhop.runtime.progress import Progress
-from diskhop.runtime.tasks import Tools, WorkFolder
+from diskhop.runtime.tasks import TaskTools, WorkFolder
 
 # The types of a graph that has one of each.
 NODE = "node"
@@ -32,14 +32,14 @@ BY_EDGES = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class WorkTools:
     """What reading a source works with. held: what stays reserved and open until the dataset is finished.
 
     part: of a source that has several of a kind, the one whose stages are made.
     """
 
     work: WorkFolder
-    tools: Tools
+    tools: TaskTools
     budget: Budget
     threads: int
     progress: Progress
@@ -64,7 +64,7 @@ class Column(Values, Protocol):
         """File (and member), for errors."""
 
 
-class Called(Protocol):
+class OriginalNames(Protocol):
     """What nodes were called before they were numbered; a context, and it can be asked only within."""
 
     @property
@@ -81,7 +81,7 @@ class Called(Protocol):
     def select(self, nodes: NDArray[Any]) -> NDArray[Any]:
         """The original ids of some nodes."""
 
-    def __enter__(self) -> Called: ...
+    def __enter__(self) -> OriginalNames: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -111,7 +111,7 @@ class SourceNodes:
     labels: Column | None = None
     num_classes: int | None = None
     splits: Mapping[str, Sequence[Column]] = field(default_factory=dict)
-    called: Called | None = None
+    called: OriginalNames | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ class Source(Protocol):
     def least_memory(self) -> Mapping[str, int]:
         """What reading reserves at least, by name."""
 
-    def read(self, shop: Workshop) -> SourceGraph:
+    def read(self, shop: WorkTools) -> SourceGraph:
         """Do all the work that has to be done before a dataset can be written.
 
         Raises SourceError for what breaks a rule, BudgetError, DestinationError.

@@ -24,7 +24,7 @@ from diskhop.importing.ogb import is_ogb, look_at_ogb
 from diskhop.importing.options import OF_EDGES, OF_FEATURES, OF_TABLES, OF_TEXT, ImportOptions, as_option
 from diskhop.importing.pbg.folder import is_pbg
 from diskhop.importing.pbg.source import Pbg
-from diskhop.importing.source import Source, Workshop
+from diskhop.importing.source import Source, WorkTools
 from diskhop.importing.tables.source import Tables, is_tables
 from diskhop.importing.text.layout import is_edge_text
 from diskhop.importing.text.source import EdgeList
@@ -33,7 +33,7 @@ from diskhop.importing.triples.source import Triples
 from diskhop.importing.write import write_graph
 from diskhop.io.atomic import Injector, require_parent
 from diskhop.runtime.progress import Progress, silent
-from diskhop.runtime.tasks import Tools
+from diskhop.runtime.tasks import TaskTools
 from diskhop.runtime.workers import Workers
 from diskhop.system.memory import default_memory_bytes, default_threads
 
@@ -180,7 +180,9 @@ def import_source(
         builder.require_space(estimate.work_bytes - builder.work.kept_bytes(), what)
         if told is not None:
             told(estimate)
-        shop = Workshop(builder.work, Tools(engine, injector, workers=crew), budget, threads, progress or silent, held)
+        shop = WorkTools(
+            builder.work, TaskTools(engine, injector, workers=crew), budget, threads, progress or silent, held
+        )
         graph = source.read(shop)
         found = write_graph(graph, builder, options, shop, origin)
         if facts is not None:

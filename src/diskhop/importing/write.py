@@ -22,16 +22,25 @@ from diskhop.dataset.sort.tidy import EdgeCounts, Tidying
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.columns import RandomFeatures, count_tasks
 from diskhop.importing.options import ImportOptions, as_option
-from diskhop.importing.source import BY_EDGES, Called, Column, NameList, SourceEdges, SourceGraph, SourceNodes, Workshop
+from diskhop.importing.source import (
+    BY_EDGES,
+    Column,
+    NameList,
+    OriginalNames,
+    SourceEdges,
+    SourceGraph,
+    SourceNodes,
+    WorkTools,
+)
 from diskhop.runtime.progress import Progress, row_ranges, tracked
 
-_NODES_A_BLOCK = 1 << 16
+_NODES_PER_BLOCK = 1 << 16
 # The part of the budget that a hot order may take once more, for workers.
 _SHARED_ORDER = 4
 
 
 def write_graph(
-    graph: SourceGraph, builder: DatasetBuilder, options: ImportOptions, shop: Workshop, origin: str
+    graph: SourceGraph, builder: DatasetBuilder, options: ImportOptions, shop: WorkTools, origin: str
 ) -> dict[str, Any]:
     """Bring everything to the builder; what the import found, where that is counted.
 
@@ -85,7 +94,7 @@ def write_graph(
 
 
 def _counted(
-    graph: SourceGraph, builder: DatasetBuilder, options: ImportOptions, shop: Workshop, origin: str
+    graph: SourceGraph, builder: DatasetBuilder, options: ImportOptions, shop: WorkTools, origin: str
 ) -> SourceGraph:
     """With the count of each type of nodes: what only edges tell is their highest id + 1."""
     highest = {name: -1 for name, nodes in graph.nodes.items() if nodes.count == BY_EDGES}
@@ -194,7 +203,7 @@ def _most_held(graph: SourceGraph, options: ImportOptions) -> dict[str, int]:
 
 
 def _find_order(
-    edges: EdgeSource, graph: SourceGraph, tidying: Tidying | None, shop: Workshop, origin: str
+    edges: EdgeSource, graph: SourceGraph, tidying: Tidying | None, shop: WorkTools, origin: str
 ) -> HotOrder:
     (nodes,) = graph.nodes.values()
     return find_hot_order(
@@ -208,7 +217,7 @@ def _find_order(
     )
 
 
-def _share_order(order: HotOrder, held: ExitStack, shop: Workshop) -> bool:
+def _share_order(order: HotOrder, held: ExitStack, shop: WorkTools) -> bool:
     """Whether workers renumber edges too: where there is room to spare for what they map, reserved until `held`."""
     num_bytes = order.new_ids.nbytes
     if shop.tools.processes == 1 or num_bytes > shop.budget.available_bytes // _SHARED_ORDER:
@@ -217,7 +226,7 @@ def _share_order(order: HotOrder, held: ExitStack, shop: Workshop) -> bool:
     return True
 
 
-def _held_values(name: str, column: Column | None, dtype: Any, held: ExitStack, shop: Workshop) -> NDArray[Any] | None:
+def _held_values(name: str, column: Column | None, dtype: Any, held: ExitStack, shop: WorkTools) -> NDArray[Any] | None:
     """Values of edges, which are asked for in the order of the lists: in memory, reserved until `held` closes."""
     if column is None:
         return None
@@ -234,7 +243,7 @@ def _held_values(name: str, column: Column | None, dtype: Any, held: ExitStack, 
 class _Moved:
     """Nodes that were renumbered. What it holds is reserved until `held` closes."""
 
-    def __init__(self, order: HotOrder, identity: str, held: ExitStack, shop: Workshop) -> None:
+    def __init__(self, order: HotOrder, identity: str, held: ExitStack, shop: WorkTools) -> None:
         held.enter_context(shop.budget.reserve("original ids", order.new_ids.nbytes))
         self.identity = identity
         self.new_ids = order.new_ids
@@ -259,7 +268,7 @@ class _NodeWriter:
         builder: DatasetBuilder,
         options: ImportOptions,
         moved: _Moved | None,
-        shop: Workshop,
+        shop: WorkTools,
     ) -> None:
         self._type = node_type
         self._nodes = nodes
@@ -334,8 +343,8 @@ class _NodeWriter:
             blocks = tracked(self._called_blocks(called), self._shop.progress, "original ids", self._nodes.count)
             self._builder.add_original_ids(self._type, blocks, order=order)
 
-    def _called_blocks(self, called: Called | None) -> Iterator[NDArray[Any]]:
-        for start, stop in row_ranges(self._nodes.count, _NODES_A_BLOCK):
+    def _called_blocks(self, called: OriginalNames | None) -> Iterator[NDArray[Any]]:
+        for start, stop in row_ranges(self._nodes.count, _NODES_PER_BLOCK):
             if self._moved is None:
                 assert called is not None
                 yield called.range(start, stop)
@@ -358,7 +367,7 @@ class _NodeWriter:
         return (np.ascontiguousarray(block).view(dtype).reshape(shape) for block in rows)
 
 
-def _write_triples(graph: SourceGraph, builder: DatasetBuilder, moved: _Moved | None, shop: Workshop) -> None:
+def _write_triples(graph: SourceGraph, builder: DatasetBuilder, moved: _Moved | None, shop: WorkTools) -> None:
     if graph.triples is None:
         return
     node_type = next(iter(graph.nodes))

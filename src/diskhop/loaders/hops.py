@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, Engine
 from diskhop.budget import Budget, parse_bytes
 from diskhop.counters import FetchCounts
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import remembered_model
 from diskhop.errors import ConfigError
 from diskhop.hops.read.order import RowOrder, Shuffle, order_bytes, row_order
@@ -125,7 +125,7 @@ class HopLoader:
             if self.placement.place == "memory":
                 self._source = MemoryRows(self.tables, self.which, opened_engine, pool, num_threads=num_threads)
             else:
-                device: DeviceModel = remembered_model(self.tables.path, opened_engine.name)
+                device: DiskModel = remembered_model(self.tables.path, opened_engine.name)
                 self._source = DiskRows(
                     self.tables,
                     self.which,

@@ -58,7 +58,7 @@ _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 
 
-_IDS_A_BLOCK = 1 << 20
+_IDS_PER_BLOCK = 1 << 20
 
 
 class NeighborLoader:
@@ -319,7 +319,7 @@ def _find_ids(ids: NodeIds, original_ids: NodeIds) -> NodeIds:
     """The nodes whose original ids these are. Raises ConfigError for one that no node has."""
     wanted, places = np.unique(ids, return_inverse=True)
     found = np.full(len(wanted), -1, np.int64)
-    for start, stop in row_ranges(len(original_ids), _IDS_A_BLOCK):
+    for start, stop in row_ranges(len(original_ids), _IDS_PER_BLOCK):
         block = original_ids[start:stop]
         nearest = np.minimum(np.searchsorted(wanted, block), len(wanted) - 1)
         is_wanted = wanted[nearest] == block if len(wanted) else np.zeros(len(block), np.bool_)

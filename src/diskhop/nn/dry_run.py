@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 # Adam keeps two values for each parameter, and one is the gradient.
-_TENSORS_A_PARAMETER, _PARAMETER_BYTES = 4, 4
+_TENSORS_PER_PARAMETER, _PARAMETER_BYTES = 4, 4
 # The first step makes memory and code ready; then enough to tell, of large batches few. What else the machine does only
 # adds.
 _MOST_STEPS, _ENOUGH_SECONDS = 8, 1.5
@@ -34,7 +34,7 @@ def measure_step(make_model: Callable[[], nn.Module], x: Tensor) -> int:
             scores = model(x)
             labels = torch.zeros(len(scores), dtype=torch.int64)
             torch.autograd.backward(functional.cross_entropy(scores, labels))
-    return _TENSORS_A_PARAMETER * _PARAMETER_BYTES * num_parameters + live.peak_bytes
+    return _TENSORS_PER_PARAMETER * _PARAMETER_BYTES * num_parameters + live.peak_bytes
 
 
 def measure_step_seconds(make_model: Callable[[], nn.Module], lr: float, inputs: Sequence[Any]) -> float:

@@ -42,13 +42,13 @@ from diskhop.io.atomic import (
 )
 from diskhop.io.streams import SequentialWriter
 from diskhop.pipeline.pipeline import open_plan_topology
-from diskhop.plans import Plan
+from diskhop.plans import SampledPlan
 from diskhop.policies.segments import choose_segment_size
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import NodeIds, Purpose, SampledBatch, Table
 from diskhop.runtime.progress import Progress
-from diskhop.runtime.tasks import Tools, WorkFolder, run_tasks
-from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE
+from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
+from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.neighbor import NeighborSampler
 from diskhop.stores.packed.chunk import BLOCK_BYTES, Chunk, aligned, slot_bytes_for
 from diskhop.stores.packed.layout import (
@@ -66,7 +66,7 @@ from diskhop.stores.packed.layout import (
 from diskhop.stores.packed.pack_file import encode_end, open_pack_file, settings_of
 from diskhop.stores.packed.packer import Packer
 from diskhop.stores.packed.resident import hold_listed
-from diskhop.stores.packed.segments import LAYING_OUT_BYTES_A_ROW, SharedRows
+from diskhop.stores.packed.segments import LAYING_OUT_BYTES_PER_ROW, SharedRows
 from diskhop.stores.packed.sizes import own_rows
 from diskhop.stores.resources import StoreResources, empty_rows, open_reader
 
@@ -109,7 +109,7 @@ class Packed:
 
 def pack_epochs(
     dataset: Dataset,
-    plan: Plan,
+    plan: SampledPlan,
     budget: Budget,
     samples: Samples,
     engine: Engine,
@@ -145,13 +145,13 @@ def pack_epochs(
     with ExitStack() as stack:
         for name in ("sampling", "sampled ahead", "staging", "packing"):
             stack.enter_context(budget.reserve(name, plan.reserved.get(name, 0)))
-        row_bytes = max(COUNTING_BYTES_A_NODE, LAYING_OUT_BYTES_A_ROW)
+        row_bytes = max(COUNTING_BYTES_PER_NODE, LAYING_OUT_BYTES_PER_ROW)
         stack.enter_context(budget.reserve("laying out", row_bytes * table.num_rows))
         work = stack.enter_context(WorkFolder(destination, injector))
         pool = BufferPool(plan.reserved["sampled ahead"] + plan.reserved["staging"] + plan.reserved["packing"])
-        tools = Tools(engine, injector, pool)
+        tools = TaskTools(engine, injector, pool)
         allowed_bytes = free_bytes(scratch) // 2 if disk_bytes is None else disk_bytes
-        making = _Making(dataset, table, plan, budget, samples, settings, allowed_bytes, progress, tell, tools)
+        making = LayoutBuilder(dataset, table, plan, budget, samples, settings, allowed_bytes, progress, tell, tools)
         making.make(work.stage("samples", key_text), work.stage("packed", key_text), work.path)
         with destination_errors(destination):
             rename(work.path / "packed", destination, injector)
@@ -166,25 +166,25 @@ class _Step(NamedTuple):
     name: str
     make: Callable[[Path], None]
 
-    def write(self, path: Path, _tools: Tools) -> None:
+    def write(self, path: Path, _tools: TaskTools) -> None:
         """See tasks.Task."""
         self.make(path)
 
 
 @dataclass(slots=True, eq=False)
-class _Making:
+class LayoutBuilder:
     """A layout in the making; see pack_epochs(). settings: what makes the batches of each epoch."""
 
     dataset: Dataset
     table: Table
-    plan: Plan
+    plan: SampledPlan
     budget: Budget
     samples: Samples
     settings: dict[int, TraceSettings]
     disk_bytes: int
     progress: Progress
     tell: Callable[[str], None]
-    tools: Tools
+    tools: TaskTools
     steps: list[dict[str, Any]] = field(default_factory=list)
 
     def make(self, traces: Path, folder: Path, scratch: Path) -> None:
@@ -250,7 +250,7 @@ class _Making:
     def _copy_held(self, held: NodeIds, path: Path) -> None:
         started = time.perf_counter()
         counts = FetchCounts()
-        rows_a_piece = max(1, _COPIED_BYTES // self.table.row_bytes)
+        rows_per_piece = max(1, _COPIED_BYTES // self.table.row_bytes)
         resources = StoreResources(
             engine=self.tools.engine,
             pool=self.tools.pool,
@@ -262,8 +262,8 @@ class _Making:
         )
         reader = open_reader(RowReader, self.table, resources, self.plan.max_gap_bytes)
         with SequentialWriter(path, self.tools.engine, self.tools.pool) as writer:
-            for begin in range(0, len(held), rows_a_piece):
-                piece = held[begin : begin + rows_a_piece]
+            for begin in range(0, len(held), rows_per_piece):
+                piece = held[begin : begin + rows_per_piece]
                 rows = empty_rows(self.tools.pool, len(piece), self.table.row_bytes)
                 counts.add_reads(*reader.read(piece, rows))
                 writer.append(rows.reshape(-1))
@@ -312,8 +312,8 @@ class _Making:
         num_nodes = sum(header.num_nodes for header in headers)
         record_bytes = sum(header.num_bytes for header in headers)
         beside_bytes = 2 * record_bytes + 8 * num_nodes + 4 * BLOCK_BYTES * (len(headers) + 1)
-        bytes_an_epoch = (self.disk_bytes - len(held) * row_bytes) // len(self.samples.epochs)
-        most_rows = max(0, bytes_an_epoch - beside_bytes) // row_bytes
+        bytes_per_epoch = (self.disk_bytes - len(held) * row_bytes) // len(self.samples.epochs)
+        most_rows = max(0, bytes_per_epoch - beside_bytes) // row_bytes
         try:
             return choose_segment_size(trace, is_held, most_rows).num_batches
         except DiskBudgetError as error:

@@ -28,12 +28,12 @@ from diskhop.errors import ConfigError
 from diskhop.io.atomic import shared_directory
 from diskhop.io.engine import open_engine
 from diskhop.pipeline.decode import decode_rows
-from diskhop.pipeline.stream import BatchStream, InFlight
+from diskhop.pipeline.stream import BatchStream, InFlightBatch
 from diskhop.pipeline.superbatch import Sampled, SuperbatchMaker
-from diskhop.plans import Plan
+from diskhop.plans import SampledPlan
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import FeatureStore, LookAheadStore, NodeIds, Purpose, SampledBatch
-from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE, SeedSet, count_accesses
+from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE, SeedSet, count_accesses
 from diskhop.sampling.cached_topology import (
     STAGING_BYTES,
     CachedTopology,
@@ -66,7 +66,7 @@ class Pipeline:
     def __init__(
         self,
         dataset: Dataset,
-        plan: Plan,
+        plan: SampledPlan,
         topology: Topology | CachedTopology,
         store: FeatureStore[Any] | None,
         engine: Engine,
@@ -88,7 +88,7 @@ class Pipeline:
         num_bytes = buffer_bytes(sampled.num_bytes) + store_bytes
         if self.plan.bytes_assembled:
             return num_bytes
-        return num_bytes + sampled.num_nodes * bytes_a_row_made(self.dataset)
+        return num_bytes + sampled.num_nodes * bytes_per_row_made(self.dataset)
 
     def bytes_assembled(self, sampled: SampledBatch) -> int:
         """See BatchSource."""
@@ -185,7 +185,7 @@ class Pipeline:
             self._pool,
         )
 
-    def bring_rows(self, batch: InFlight, with_in_degrees: bool) -> None:
+    def bring_rows(self, batch: InFlightBatch, with_in_degrees: bool) -> None:
         """Wait for a submitted batch and bring its rows to their places."""
         if with_in_degrees or self.store is None:
             ids = batch.sampled.node_ids
@@ -206,7 +206,7 @@ class Pipeline:
         batch.x = decode_rows(raw, self.dataset.feature_dtype, self.dataset.feature_dim)
 
 
-def bytes_a_row_made(dataset: Dataset) -> int:
+def bytes_per_row_made(dataset: Dataset) -> int:
     """Bytes of a node's features that are made of what a store brings: dequantised int8, or for want of features."""
     if dataset.features() is None:
         return 2 * 4
@@ -217,11 +217,11 @@ def batch_bytes(dataset: Dataset, block_bytes: int, num_nodes: int) -> int:
     """Memory of a mini-batch as the model gets it."""
     table = dataset.features()
     row_bytes = 0 if table is None else table.row_bytes
-    return buffer_bytes(block_bytes) + buffer_bytes(num_nodes * row_bytes) + num_nodes * bytes_a_row_made(dataset)
+    return buffer_bytes(block_bytes) + buffer_bytes(num_nodes * row_bytes) + num_nodes * bytes_per_row_made(dataset)
 
 
 def open_plan_topology(
-    dataset: Dataset, plan: Plan, engine: Engine, budget: Budget, pool: BufferPool
+    dataset: Dataset, plan: SampledPlan, engine: Engine, budget: Budget, pool: BufferPool
 ) -> AbstractContextManager[Topology | CachedTopology]:
     """The topology as the plan has it, its bytes reserved."""
     if plan.topology != "cached":
@@ -236,7 +236,7 @@ def open_plan_topology(
 @contextmanager
 def open_pipeline(
     dataset: Dataset,
-    plan: Plan,
+    plan: SampledPlan,
     budget: Budget,
     injector: FaultInjector | None = None,
     *,
@@ -259,7 +259,7 @@ def open_pipeline(
             pinned = layout.held_ids()
         elif counts_accesses(dataset, plan.store, plan.pinned):
             # What follows is not reserved yet: a batch and what it is sampled in are held here too.
-            counting_bytes = COUNTING_BYTES_A_NODE * topology.num_nodes + plan.reserved["sampling"] + plan.batch_bytes
+            counting_bytes = COUNTING_BYTES_PER_NODE * topology.num_nodes + plan.reserved["sampling"] + plan.batch_bytes
             with budget.reserve("counting accesses", counting_bytes):
                 pinned = _choose_pinned(dataset, plan, topology, expected, engine, pool)
         for name in _RESERVED_BY_PIPELINE:
@@ -299,7 +299,7 @@ def counts_accesses(dataset: Dataset, store: str, pinned: str) -> bool:
 
 def _choose_pinned(
     dataset: Dataset,
-    plan: Plan,
+    plan: SampledPlan,
     topology: Topology | CachedTopology,
     expected: SeedSet | None,
     engine: Engine,

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from diskhop.counters import FetchCounts
 from diskhop.errors import DiskhopError, PipelineError
 from diskhop.pipeline.superbatch import SUPERBATCHES_ON_DISK, NoRoomError, Sampled, Superbatch, SuperbatchMaker
-from diskhop.plans import Plan
+from diskhop.plans import SampledPlan
 from diskhop.protocols import FeatureStore, NodeIds, Purpose, SampledBatch, Sampler
 from diskhop.runtime.channels import ArrivalChannel, ByteGate, ClosedError, OrderedChannel
 
@@ -70,7 +70,7 @@ class MiniBatch:
 
 
 @dataclass(slots=True, eq=False)
-class InFlight:
+class InFlightBatch:
     """A batch between its submission and the consumer's release; the bytes are those that it is let in with.
 
     index: of its submission in this pass. ends_superbatch: it is the last one of its own.
@@ -93,7 +93,7 @@ class InFlight:
 class BatchSource(Protocol):
     """What a stream needs of the pipeline that it is a pass of."""
 
-    plan: Plan
+    plan: SampledPlan
     store: FeatureStore[Any] | None
 
     def bytes_on_its_way(self, sampled: SampledBatch, store_bytes: int) -> int:
@@ -102,7 +102,7 @@ class BatchSource(Protocol):
     def bytes_assembled(self, sampled: SampledBatch) -> int:
         """Of a batch as the model gets it."""
 
-    def bring_rows(self, batch: InFlight, with_in_degrees: bool) -> None:
+    def bring_rows(self, batch: InFlightBatch, with_in_degrees: bool) -> None:
         """Wait for a submitted batch and bring its rows to their places."""
 
 
@@ -144,8 +144,8 @@ class BatchStream:
         self._num_delivered = 0
         self._is_stopped = False
         self._lock = threading.Lock()
-        self._held: InFlight | None = None
-        self._unreleased: set[InFlight] = set()
+        self._held: InFlightBatch | None = None
+        self._unreleased: set[InFlightBatch] = set()
         self._on_their_way = ByteGate(plan.bytes_on_their_way)
         self._assembled = ByteGate(plan.bytes_assembled)
         self._extracting = ByteGate(plan.most_extracting or _MOST_IN_FLIGHT)
@@ -155,9 +155,11 @@ class BatchStream:
         self._maker = None if look_ahead is None else look_ahead(self._sampled.get, self._sampled.require_open)
         self._superbatches = OrderedChannel[Superbatch](SUPERBATCHES_ON_DISK)
         self._superbatch_gate = ByteGate(SUPERBATCHES_ON_DISK)
-        self._submitted = ArrivalChannel[InFlight](_MOST_IN_FLIGHT)
-        self._ready = (OrderedChannel[InFlight] if plan.ordered else ArrivalChannel[InFlight])(_MOST_IN_FLIGHT)
-        self._used = ArrivalChannel[InFlight](_MOST_IN_FLIGHT)
+        self._submitted = ArrivalChannel[InFlightBatch](_MOST_IN_FLIGHT)
+        self._ready = (OrderedChannel[InFlightBatch] if plan.ordered else ArrivalChannel[InFlightBatch])(
+            _MOST_IN_FLIGHT
+        )
+        self._used = ArrivalChannel[InFlightBatch](_MOST_IN_FLIGHT)
         stages = [self._submit] if replay is not None else [self._sample] * plan.sampling_threads + [self._submit]
         # In order there is nothing to be gained from finishing a batch before the one that goes first.
         stages += [self._collect] * (1 if plan.ordered else plan.most_extracting) + [self._release_used]
@@ -329,7 +331,7 @@ class BatchStream:
             for index in range(self._num_batches):
                 (sampled, seconds), ends_superbatch = next(batches)
                 self._extracting.enter(1)
-                batch = InFlight(index, sampled, seconds, ends_superbatch)
+                batch = InFlightBatch(index, sampled, seconds, ends_superbatch)
                 with self._lock:
                     self._unreleased.add(batch)
                 let_in = partial(self._let_in, batch)
@@ -339,7 +341,7 @@ class BatchStream:
                     batch.ticket = store.submit(sampled, let_in)
                 self._submitted.put(index, batch)
 
-    def _let_in(self, batch: InFlight, store_bytes: int) -> None:
+    def _let_in(self, batch: InFlightBatch, store_bytes: int) -> None:
         num_bytes = self._pipeline.bytes_on_its_way(batch.sampled, store_bytes)
         self._on_their_way.enter(num_bytes)
         batch.bytes_on_its_way = num_bytes
@@ -377,14 +379,14 @@ class BatchStream:
         for _ in range(self._num_batches):
             self._release(self._used.get())
 
-    def _release(self, batch: InFlight) -> None:
+    def _release(self, batch: InFlightBatch) -> None:
         with self._lock:
             self._unreleased.discard(batch)
         self._release_ticket(batch)
         batch.x = batch.rows = batch.prepared = None
         self._leave(batch)
 
-    def _release_ticket(self, batch: InFlight) -> None:
+    def _release_ticket(self, batch: InFlightBatch) -> None:
         ticket, batch.ticket = batch.ticket, None
         if ticket is not None and self._pipeline.store is not None:
             self._pipeline.store.release(ticket)
@@ -392,7 +394,7 @@ class BatchStream:
                 # Only now nothing of it is on the disk any more, neither its trace nor what the store made of it.
                 self._superbatch_gate.leave(1)
 
-    def _leave(self, batch: InFlight) -> None:
+    def _leave(self, batch: InFlightBatch) -> None:
         self._on_their_way.leave(batch.bytes_on_its_way)
         self._assembled.leave(batch.bytes_assembled)
         batch.bytes_on_its_way = batch.bytes_assembled = 0

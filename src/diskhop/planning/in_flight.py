@@ -8,13 +8,13 @@ from typing import Self
 from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
 from diskhop.pipeline.pipeline import batch_bytes
-from diskhop.stores.scanning import BYTES_A_ROW_ON_ITS_WAY
+from diskhop.stores.scanning import BYTES_PER_ROW_IN_FLIGHT
 from diskhop.stores.stores import StoreKind
 from diskhop.system.memory import buffer_bytes
 
 # What they ask for is read together: the more, the fewer bytes for each. So many where rows that are kept want the same
 # memory, and as many as pay where none do.
-FEW_ON_THEIR_WAY, MOST_ON_THEIR_WAY = 4, 12
+FEW_IN_FLIGHT, MOST_IN_FLIGHT = 4, 12
 # Of which none waits for another's rows to be put together.
 LEAST_EXTRACTORS = 2
 
@@ -57,7 +57,7 @@ class BatchesInFlight:
         whole_bytes = buffer_bytes(block_bytes) if is_lent else batch_bytes(dataset, block_bytes, num_nodes)
         one_bytes = buffer_bytes(block_bytes) if assembles else whole_bytes
         if table is not None and (kind.brings_rows or kind.extracts):
-            one_bytes += num_nodes * BYTES_A_ROW_ON_ITS_WAY
+            one_bytes += num_nodes * BYTES_PER_ROW_IN_FLIGHT
         if table is not None and kind.packs:
             one_bytes += chunk_head_bytes
         if table is not None and kind.brings_rows and assembles:
@@ -80,7 +80,7 @@ class BatchesInFlight:
 
     def grow(self, left_bytes: int, most_on_their_way: int) -> Self:
         """A few more on their way, then room to assemble one while the model has another, then up to most."""
-        grown = self._with_on_their_way(left_bytes, min(FEW_ON_THEIR_WAY, most_on_their_way))
+        grown = self._with_on_their_way(left_bytes, min(FEW_IN_FLIGHT, most_on_their_way))
         left_bytes -= grown.num_bytes - self.num_bytes
         if grown.bytes_assembled > 0 and left_bytes >= self.batch_bytes and not self.holds_while_waiting:
             grown = replace(grown, bytes_assembled=grown.bytes_assembled + self.batch_bytes)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from diskhop.budget import format_bytes
-from diskhop.plans import AnyPlan, Prediction, Rejected
+from diskhop.plans import Prediction, Rejected, RunPlan
 
-PlanT = TypeVar("PlanT", bound=AnyPlan)
+PlanT = TypeVar("PlanT", bound=RunPlan)
 
 # Predictions that are this near are of options as good as each other: the simpler one is taken.
 AS_GOOD = 1.03

@@ -19,22 +19,22 @@ from diskhop._native import BufferPool, Engine, File, copy_rows
 from diskhop.budget import Budget, format_bytes
 from diskhop.config.options import AUTO
 from diskhop.dataset.dataset import Dataset
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.io.engine import choose_engine, open_engine
 from diskhop.pipeline.pipeline import batch_bytes, counts_accesses
 from diskhop.planning.batch_sizes import BatchSizes, measure_batches
-from diskhop.planning.in_flight import FEW_ON_THEIR_WAY, MOST_ON_THEIR_WAY
+from diskhop.planning.in_flight import FEW_IN_FLIGHT, MOST_IN_FLIGHT
 from diskhop.planning.options import Option, Ranking, rank
 from diskhop.planning.short_trace import ListsRead, ShortTrace, measure_lists, sample_short_trace
 from diskhop.planning.store_plan import divides_memory, plan_store
-from diskhop.planning.workload import Workload, device_model, require_served, why_not
-from diskhop.plans import Plan, Prediction
+from diskhop.planning.workload import Workload, disk_model, require_served, why_not
+from diskhop.plans import Prediction, SampledPlan
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import NodeIds
-from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE
+from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.cached_topology import count_neighbors, list_bytes
-from diskhop.stores.costs import Case, Machine
+from diskhop.stores.costs import Machine, Scenario
 from diskhop.stores.misses import predict_packed_ahead, simulate
 from diskhop.stores.stores import STORES
 from diskhop.system.memory import default_threads, free_memory_bytes
@@ -46,12 +46,12 @@ _UNBOUNDED = "mapped"
 # Of options that are as good as each other the first here is taken.
 _SIMPLEST = ("memory", "direct", "static", "shared", "belady", "packed", "mapped", "pread")
 # A row of the table's bitmap, when it was used last, and what Belady's rule keeps of it.
-_SIMULATION_BYTES_A_ROW = 12
+_SIMULATION_BYTES_PER_ROW = 12
 _COPIED_BYTES = 128 << 20
 _LEAST_COPIES = 3
 
 
-def packs_ahead(workload: Workload, plan: Plan) -> bool:
+def packs_ahead(workload: Workload, plan: SampledPlan) -> bool:
     """Whether all that a run trains on is packed before it begins: where it pays, and the disk for it was named."""
     if workload.reuse:
         return True
@@ -61,7 +61,7 @@ def packs_ahead(workload: Workload, plan: Plan) -> bool:
     return 2 * plan.superbatch >= workload.num_batches * workload.epochs
 
 
-def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: DeviceModel | None = None) -> Plan:
+def choose_plan(dataset: Dataset, workload: Workload, budget: Budget, device: DiskModel | None = None) -> SampledPlan:
     """The plan of the store that was named, or, for 'auto', of the one with the fewest predicted seconds.
 
     device: default: what is measured of the disk that the features lie on. Raises ConfigError for an unknown store or
@@ -86,8 +86,8 @@ class _NoRoomError(BudgetError):
 
 
 def _first_that_fits(
-    dataset: Dataset, workload: Workload, budget: Budget, device: DeviceModel | None, why: str
-) -> Plan:
+    dataset: Dataset, workload: Workload, budget: Budget, device: DiskModel | None, why: str
+) -> SampledPlan:
     """The simplest store that the budget holds, where nothing can be compared. Raises BudgetError."""
     too_small: list[BudgetError] = []
     for store in _SIMPLEST:
@@ -108,8 +108,8 @@ def _of_least(errors: Sequence[BudgetError]) -> BudgetError:
 
 
 def predict_plan(
-    dataset: Dataset, workload: Workload, plan: Plan, budget: Budget, device: DeviceModel | None = None
-) -> Plan:
+    dataset: Dataset, workload: Workload, plan: SampledPlan, budget: Budget, device: DiskModel | None = None
+) -> SampledPlan:
     """A plan with what it will cost; as it was, where nothing can be simulated in the budget."""
     if dataset.features() is None:
         return plan
@@ -121,23 +121,23 @@ def predict_plan(
 
 
 def rank_options(
-    dataset: Dataset, workload: Workload, budget: Budget, device: DeviceModel | None = None
-) -> Ranking[Plan]:
+    dataset: Dataset, workload: Workload, budget: Budget, device: DiskModel | None = None
+) -> Ranking[SampledPlan]:
     """All stores on a workload, each with the division of the budget that suits it best. workload.store is left out.
 
     Raises BudgetError if no store fits.
     """
     refused: dict[str, str] = {}
     too_small: list[BudgetError] = []
-    found: list[Option[Plan]] = []
+    found: list[Option[SampledPlan]] = []
     with _Simulation(dataset, workload, budget, device) as simulation:
         for store in STORES:
             if reason := _refusal(dataset, workload, store):
                 refused[store] = reason
                 continue
-            options: list[Option[Plan]] = []
+            options: list[Option[SampledPlan]] = []
             divides = divides_memory(_for_store(workload, store), store) and not STORES[store].extracts
-            for together in (FEW_ON_THEIR_WAY, MOST_ON_THEIR_WAY) if divides else (None,):
+            for together in (FEW_IN_FLIGHT, MOST_IN_FLIGHT) if divides else (None,):
                 try:
                     options.append(simulation.plan(store, together))
                 except BudgetError as error:
@@ -184,7 +184,7 @@ def _for_store(workload: Workload, store: str) -> Workload:
 class _Simulation:
     """What options are simulated on: all that is measured, and memory for it; a context."""
 
-    def __init__(self, dataset: Dataset, workload: Workload, budget: Budget, device: DeviceModel | None) -> None:
+    def __init__(self, dataset: Dataset, workload: Workload, budget: Budget, device: DiskModel | None) -> None:
         self.sizes: BatchSizes = measure_batches(dataset, workload.seed_sets, workload.seed)
         self._dataset = dataset
         self._workload = workload
@@ -197,13 +197,13 @@ class _Simulation:
         self._table = table
         engine_name, _ = choose_engine(workload.engine or AUTO)
         self._engine: Engine = open_engine(engine_name).engine
-        device = device or device_model(dataset, engine_name)
+        device = device or disk_model(dataset, engine_name)
         self._max_gap_bytes = device.break_even_gap_bytes
         self._counts: NDArray[Any] | None = None
         self._lists: dict[int, ListsRead] = {}
         try:
             self._reserve("labels and seeds", sum(workload.also_held.values()))
-            self._reserve("simulating", _SIMULATION_BYTES_A_ROW * table.num_rows)
+            self._reserve("simulating", _SIMULATION_BYTES_PER_ROW * table.num_rows)
             self.trace: ShortTrace = sample_short_trace(
                 dataset, workload, self.sizes, self._budget, self._engine, self._max_gap_bytes
             )
@@ -236,7 +236,7 @@ class _Simulation:
     def __exit__(self, *_: object) -> None:
         self._held.close()
 
-    def plan(self, store: str, together: int | None) -> Option[Plan]:
+    def plan(self, store: str, together: int | None) -> Option[SampledPlan]:
         """A store with memory for so many batches on their way. Raises as plan_store()."""
         workload = _for_store(self._workload, store)
         device = self.machine.device
@@ -252,10 +252,10 @@ class _Simulation:
             is_bounded=is_bounded,
         )
 
-    def predict(self, plan: Plan, workload: Workload) -> Prediction:
+    def predict(self, plan: SampledPlan, workload: Workload) -> Prediction:
         """What an epoch by a plan takes. workload: that the plan was made for."""
         counts = counts_accesses(self._dataset, plan.store, plan.pinned)
-        case = Case(
+        case = Scenario(
             trace=self.trace,
             table=self._table,
             table_alignment=self._alignment,
@@ -278,18 +278,18 @@ class _Simulation:
     def _reserve(self, name: str, num_bytes: int) -> None:
         self._held.enter_context(self._budget.reserve(name, num_bytes))
 
-    def _pinned(self, plan: Plan) -> NodeIds:
+    def _pinned(self, plan: SampledPlan) -> NodeIds:
         if self._counts is None:
             if plan.pinned == "accesses":
                 self._counts = np.zeros(self._table.num_rows, np.uint32)
                 for ids in self.trace.node_ids:
                     self._counts[ids] += 1
             else:
-                with self._budget.reserve("counting accesses", COUNTING_BYTES_A_NODE * self._dataset.num_nodes):
+                with self._budget.reserve("counting accesses", COUNTING_BYTES_PER_NODE * self._dataset.num_nodes):
                     self._counts = count_neighbors(self._dataset.topology, self._engine, BufferPool(0))
         return most_accessed(self._counts, plan.cache_rows)
 
-    def _lists_read(self, plan: Plan) -> ListsRead | None:
+    def _lists_read(self, plan: SampledPlan) -> ListsRead | None:
         """What sampling reads of lists that are on the disk."""
         if plan.topology == "memory":
             return None

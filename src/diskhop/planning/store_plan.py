@@ -16,24 +16,24 @@ from diskhop.budget import Budget, format_bytes
 from diskhop.config.options import PINNED
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import free_bytes
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.errors import ConfigError
 from diskhop.io.engine import DEFAULT_DEPTH, choose_engine
 from diskhop.pipeline.pipeline import counts_accesses
 from diskhop.pipeline.stream import SAMPLED_AHEAD
 from diskhop.pipeline.superbatch import SUPERBATCHES_ON_DISK
 from diskhop.planning.batch_sizes import HEADROOM, BatchSizes, measure_batches
-from diskhop.planning.in_flight import FEW_ON_THEIR_WAY, LEAST_EXTRACTORS, MOST_ON_THEIR_WAY, BatchesInFlight
-from diskhop.planning.workload import Workload, device_model, scratch_path
-from diskhop.plans import Plan
+from diskhop.planning.in_flight import FEW_IN_FLIGHT, LEAST_EXTRACTORS, MOST_IN_FLIGHT, BatchesInFlight
+from diskhop.planning.workload import Workload, disk_model, scratch_path
+from diskhop.plans import SampledPlan
 from diskhop.protocols import Table
-from diskhop.sampling.accesses import COUNTING_BYTES_A_NODE
+from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.cached_topology import cached_topology_bytes, list_bytes, room_for_lists
 from diskhop.sampling.topology import topology_bytes
 from diskhop.stores.packed.layout import Layout
 from diskhop.stores.packed.packer import packing_bytes
 from diskhop.stores.packed.sizes import chunk_bytes, head_bytes, own_rows, packed_batch_bytes, require_packable
-from diskhop.stores.scanning import BYTES_A_ROW_TO_JOIN
+from diskhop.stores.scanning import BYTES_PER_ROW_TO_JOIN
 from diskhop.stores.stores import STORES, StoreKind
 from diskhop.system.memory import buffer_bytes, default_threads
 
@@ -44,7 +44,7 @@ STAGING_BYTES = 8 << 20
 SMALLEST_STAGING_BYTES = 4 << 20
 # Of a batch on the disk beside its record: when its rows are used next (4 bytes a row) and which come and go (16), each
 # from a whole block on.
-_PLANNED_BYTES_A_ROW, _PLANNED_BYTES_A_BATCH = 4 + 16, 4 * 4096
+_PLANNED_BYTES_PER_ROW, _PLANNED_BYTES_PER_BATCH = 4 + 16, 4 * 4096
 # Of the table, read at once for packing: what a batch takes of that is written in large pieces.
 _PARTITION_BYTES, _SMALLEST_PARTITION_BYTES = 64 << 20, 8 << 20
 # The model's batch, two that are there, one on its way (DiskGNN, section 6).
@@ -59,7 +59,7 @@ _MOST_EXTRACTORS = 8
 _MOST_SHARING_ROWS = 2
 
 
-class _Draft:
+class BudgetSplit:
     """A plan in the making: bytes reserved by name, those left of the budget, and why it was so chosen."""
 
     def __init__(self, budget: Budget, reserved: Mapping[str, int], reasons: list[str]) -> None:
@@ -79,10 +79,10 @@ def plan_store(
     workload: Workload,
     store: str,
     budget: Budget,
-    device: DeviceModel | None = None,
+    device: DiskModel | None = None,
     sizes: BatchSizes | None = None,
     most_on_their_way: int | None = None,
-) -> Plan:
+) -> SampledPlan:
     """Fill in a plan for a store. The workload's options are of use with it.
 
     device, sizes: default: what is measured of the disk that the features lie on, and of a few batches.
@@ -130,7 +130,7 @@ def plan_store(
         **workload.also_held,
         "sampled ahead": num_blocks * block_bytes + tracing_bytes,
         "sampling": sampling_threads * sizes.workspace_bytes,
-        "sorting ids": sizes.num_nodes * BYTES_A_ROW_TO_JOIN,
+        "sorting ids": sizes.num_nodes * BYTES_PER_ROW_TO_JOIN,
         **({} if table is None else kind.reserves(table, held_rows, sizes.num_nodes)),
         "mini-batches in flight": in_flight.num_bytes,
         "staging": SMALLEST_STAGING_BYTES,
@@ -145,7 +145,7 @@ def plan_store(
             batch_own_rows = max(batch_own_rows, layout.most_own_rows)
         smallest["packed rows"] = _LEAST_PACKED * batch_own_rows * table.row_bytes
         smallest["packing"] = packing_bytes(table, _SMALLEST_PARTITION_BYTES) + packed_batch_bytes(sizes.num_nodes)
-    draft = _Draft(budget, smallest, reasons)
+    draft = BudgetSplit(budget, smallest, reasons)
     # In this order: every batch draws from the topology, wide staging keeps the disk busy, more batches only smooth.
     topology, topology_cache_bytes, sampling_threads = _choose_topology(draft, dataset, sizes, sampling_threads)
     more_bytes = min(STAGING_BYTES - SMALLEST_STAGING_BYTES, draft.left_bytes)
@@ -165,7 +165,7 @@ def plan_store(
         more_in_flight = in_flight.grow(draft.left_bytes, most_extracting + in_flight.is_lent)
     else:
         if most_on_their_way is None:
-            most_on_their_way = FEW_ON_THEIR_WAY if divides_memory(workload, store) else MOST_ON_THEIR_WAY
+            most_on_their_way = FEW_IN_FLIGHT if divides_memory(workload, store) else MOST_IN_FLIGHT
         more_in_flight = in_flight.grow(draft.left_bytes, most_on_their_way)
     draft.take("mini-batches in flight", more_in_flight.num_bytes - in_flight.num_bytes)
     in_flight = more_in_flight
@@ -173,7 +173,9 @@ def plan_store(
         buffer_rows, partition_bytes = _choose_packing(draft, table, batch_own_rows, layout)
     if layout is None and counts_accesses(dataset, store, pinned):
         # Before all else but the lists is held.
-        counting_bytes = COUNTING_BYTES_A_NODE * dataset.num_nodes + draft.reserved["sampling"] + in_flight.batch_bytes
+        counting_bytes = (
+            COUNTING_BYTES_PER_NODE * dataset.num_nodes + draft.reserved["sampling"] + in_flight.batch_bytes
+        )
         topology_now_bytes = draft.reserved.get("topology", 0)
         budget.require({**workload.also_held, "topology": topology_now_bytes, "counting accesses": counting_bytes})
     cache_rows = wanted_rows
@@ -188,17 +190,17 @@ def plan_store(
     superbatch, scratch = 0, ""
     if kind.looks_ahead:
         scratch = str(scratch_path(dataset, workload.scratch))
-        planned_bytes = sizes.num_nodes * _PLANNED_BYTES_A_ROW + _PLANNED_BYTES_A_BATCH
+        planned_bytes = sizes.num_nodes * _PLANNED_BYTES_PER_ROW + _PLANNED_BYTES_PER_BATCH
         if kind.packs and table is not None:
             planned_bytes = chunk_bytes(table, sizes.num_nodes, batch_own_rows)
-        bytes_a_batch = sizes.record_bytes + planned_bytes
-        superbatch = _choose_superbatch(draft, workload, scratch, bytes_a_batch)
+        bytes_per_batch = sizes.record_bytes + planned_bytes
+        superbatch = _choose_superbatch(draft, workload, scratch, bytes_per_batch)
     measured = f"measured with {HEADROOM - 1:.0%} headroom"
     reasons.append(f"{in_flight.describe()}, {measured}")
-    device = device or device_model(dataset, engine)
+    device = device or disk_model(dataset, engine)
     max_gap_bytes = device.break_even_gap_bytes
     reasons.append(f"gaps up to {format_bytes(max_gap_bytes)} are read over: {device.source} cost of one more read")
-    return Plan(
+    return SampledPlan(
         store=store,
         engine=engine,
         engine_depth=DEFAULT_DEPTH,
@@ -236,7 +238,7 @@ def divides_memory(workload: Workload, store: str) -> bool:
 
 
 def _choose_topology(
-    draft: _Draft, dataset: Dataset, sizes: BatchSizes, sampling_threads: int
+    draft: BudgetSplit, dataset: Dataset, sizes: BatchSizes, sampling_threads: int
 ) -> tuple[Literal["memory", "cached", "mapped"], int, int]:
     """Where the lists are, the bytes of a neighbour cache, and how many threads sample: so many, or more."""
     files = dataset.topology
@@ -286,7 +288,7 @@ def _rows_of_extractors(extractors: int, in_flight: BatchesInFlight, table: Tabl
 
 
 def _choose_extractors(
-    draft: _Draft, kind: StoreKind, table: Table, batch_rows: int, in_flight: BatchesInFlight
+    draft: BudgetSplit, kind: StoreKind, table: Table, batch_rows: int, in_flight: BatchesInFlight
 ) -> int:
     """As many as fit (GNNDrive, section 4.2), at most _MOST_EXTRACTORS."""
     slot_bytes = _slot_bytes(kind, table)
@@ -302,7 +304,9 @@ def _choose_extractors(
     return extractors
 
 
-def _choose_buffer(draft: _Draft, workload: Workload, kind: StoreKind, table: Table, held_rows: int) -> tuple[int, int]:
+def _choose_buffer(
+    draft: BudgetSplit, workload: Workload, kind: StoreKind, table: Table, held_rows: int
+) -> tuple[int, int]:
     """Rows that are kept although no batch uses them, and rows of the whole buffer. held_rows: reserved already."""
     wanted_rows, whose = table.num_rows, "all that batches leave free"
     if workload.cache_bytes is not None:
@@ -321,7 +325,7 @@ def _choose_buffer(draft: _Draft, workload: Workload, kind: StoreKind, table: Ta
     return kept_rows, buffer_rows
 
 
-def _choose_packing(draft: _Draft, table: Table, batch_own_rows: int, layout: Layout | None) -> tuple[int, int]:
+def _choose_packing(draft: BudgetSplit, table: Table, batch_own_rows: int, layout: Layout | None) -> tuple[int, int]:
     """Rows of the buffer for batches on their way, and bytes of the table that are read at once to be packed."""
     batch_bytes = batch_own_rows * table.row_bytes
     wanted_batches = _MOST_PACKED if layout is None or not layout.has_shared_rows else _MOST_SHARING_SCAN
@@ -340,7 +344,7 @@ def _choose_packing(draft: _Draft, table: Table, batch_own_rows: int, layout: La
 
 
 def _choose_cache(
-    draft: _Draft, workload: Workload, kind: StoreKind, table: Table, wanted_rows: int, batch_rows: int
+    draft: BudgetSplit, workload: Workload, kind: StoreKind, table: Table, wanted_rows: int, batch_rows: int
 ) -> int:
     """How many rows are kept: those asked for, which are reserved already, or what is left."""
     rows, whose = wanted_rows, "as asked"
@@ -355,16 +359,16 @@ def _choose_cache(
     return rows
 
 
-def _choose_superbatch(draft: _Draft, workload: Workload, scratch: str, bytes_a_batch: int) -> int:
+def _choose_superbatch(draft: BudgetSplit, workload: Workload, scratch: str, bytes_per_batch: int) -> int:
     """Batches sampled ahead together: two superbatches share the disk (Ginex, section 3.5)."""
     disk_bytes, whose = workload.disk_bytes, ""
     if disk_bytes is None:
         disk_bytes, whose = free_bytes(Path(scratch)) // 2, f" (half of what is free at {scratch})"
-    superbatch = disk_bytes // (SUPERBATCHES_ON_DISK * bytes_a_batch)
+    superbatch = disk_bytes // (SUPERBATCHES_ON_DISK * bytes_per_batch)
     if superbatch < 1:
         raise ConfigError(
             f"--disk {format_bytes(disk_bytes)}{whose} is too small to sample ahead: two superbatches of one batch "
-            f"take {format_bytes(SUPERBATCHES_ON_DISK * bytes_a_batch)}; give it more, or --scratch another folder"
+            f"take {format_bytes(SUPERBATCHES_ON_DISK * bytes_per_batch)}; give it more, or --scratch another folder"
         )
     of_disk = f"{format_bytes(disk_bytes)} of disk{whose or ', as asked'}"
     draft.reasons.append(f"up to {superbatch} batches sampled ahead together: two such superbatches in {of_disk}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from diskhop.config.options import AUTO, PINNED, require_known
 from diskhop.dataset.dataset import Dataset
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import probe, remembered_model
 from diskhop.errors import ConfigError
 from diskhop.protocols import SampledBatch
@@ -96,7 +96,7 @@ def scratch_path(dataset: Dataset, given: str | None) -> Path:
     return Path(given) if given else dataset.path / "derived"
 
 
-def device_model(dataset: Dataset, engine: str) -> DeviceModel:
+def disk_model(dataset: Dataset, engine: str) -> DiskModel:
     """The cost of reads from the disk that the features lie on: measured once per device, where it matters."""
     table = dataset.features()
     if table is None or table.num_rows * table.row_stride < _WORTH_MEASURING_BYTES:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-NODES_A_BLOCK = 16
+NODES_PER_BLOCK = 16
 _NODES_AT_ONCE = 1 << 15
 # The upper half of a ratio as float32: a class is 0.8 % wide, and all of them can be counted in an array.
 _NUM_CLASSES = 1 << 15
@@ -29,7 +29,7 @@ def pick_lists(indptr: NDArray[np.int64], out_degrees: NDArray[Any], capacity: i
     node, those of nodes 16 i to 16 i + 15 in element i, the lowest first. Holds PICK_LISTS_BYTES besides.
     """
     num_nodes = len(indptr) - 1
-    picked = np.zeros(-(-num_nodes // NODES_A_BLOCK), np.uint16)
+    picked = np.zeros(-(-num_nodes // NODES_PER_BLOCK), np.uint16)
     room = capacity
     while room > capacity // _NEGLIGIBLE:
         edges_by_class = np.zeros(_NUM_CLASSES, np.int64)
@@ -58,8 +58,8 @@ def pick_lists(indptr: NDArray[np.int64], out_degrees: NDArray[Any], capacity: i
 
 
 def is_picked(picked: NDArray[np.uint16], first: int, last: int) -> NDArray[np.bool_]:
-    """Of nodes first to last - 1, whose lists pick_lists picked; first: a multiple of NODES_A_BLOCK."""
-    words = picked[first // NODES_A_BLOCK : -(-last // NODES_A_BLOCK)]
+    """Of nodes first to last - 1, whose lists pick_lists picked; first: a multiple of NODES_PER_BLOCK."""
+    words = picked[first // NODES_PER_BLOCK : -(-last // NODES_PER_BLOCK)]
     return np.unpackbits(words.view(np.uint8), count=last - first, bitorder="little").view(np.bool_)
 
 

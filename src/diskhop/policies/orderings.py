@@ -203,12 +203,12 @@ def prefetchable_share(states: Sequence[State]) -> float:
     return sum(bool(buckets.staying) for buckets in swaps) / len(swaps) if swaps else 1.0
 
 
-def density_that_hides_io(dim: int, buffer_bytes: float, seconds_an_edge: float, bytes_a_second: float) -> float:
+def density_that_hides_io(dim: int, buffer_bytes: float, seconds_per_edge: float, bytes_per_second: float) -> float:
     """Edges by the square of nodes from which training takes longer than swaps (Legend, Theorem 3).
 
-    buffer_bytes: of three partitions with as much state. bytes_a_second: read and written together.
+    buffer_bytes: of three partitions with as much state. bytes_per_second: read and written together.
     """
-    return 96 * dim**2 / (buffer_bytes * seconds_an_edge * bytes_a_second)
+    return 96 * dim**2 / (buffer_bytes * seconds_per_edge * bytes_per_second)
 
 
 class _Pairs:

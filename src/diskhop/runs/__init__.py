@@ -7,7 +7,7 @@ from typing import Any
 
 from diskhop.budget import parse_sizes
 from diskhop.dataset.dataset import Dataset
-from diskhop.runs.callbacks import Progress, Watcher
+from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.embedding.evaluate import evaluate_run
 from diskhop.runs.embedding.export import export_embeddings
 from diskhop.runs.embedding.map import draw_map
@@ -21,12 +21,12 @@ from diskhop.runs.source import find_run_source
 
 __all__ = [
     "Answer",
+    "BatchProgress",
+    "Callback",
     "EdgeScore",
     "Embedded",
-    "Progress",
     "Trained",
     "Trial",
-    "Watcher",
     "complete",
     "draw_map",
     "embed",
@@ -52,7 +52,7 @@ def train(
     memory: int | str | None = None,
     cache: int | str | None = None,
     disk: int | str | None = None,
-    watcher: Watcher | None = None,
+    watcher: Callback | None = None,
     **options: Any,
 ) -> Trained:
     """Train on a dataset, with the options of TrainConfig; what is not given is chosen, and `watcher` is told why.

@@ -8,11 +8,11 @@ from typing import Any
 
 from diskhop.config.embed import EmbedConfig
 from diskhop.config.options import TrainConfig
-from diskhop.plans import AnyPlan
+from diskhop.plans import RunPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class BatchProgress:
     """Where a run is, after a batch.
 
     stage: train, valid or test. epoch: counted from 0; of at most num_epochs. batch: done, of num_batches of this pass.
@@ -34,13 +34,13 @@ class Progress:
     hit_rate: float | None
 
 
-class Watcher:
+class Callback:
     """Does nothing; override what you want to show."""
 
     def configured(self, config: TrainConfig | EmbedConfig, reasons: list[str]) -> None:
         """The options are complete; why those that nobody gave are as they are."""
 
-    def planned(self, plan: AnyPlan) -> None:
+    def planned(self, plan: RunPlan) -> None:
         """The plan is made; nothing is open yet."""
 
     def announced(self, text: str) -> None:
@@ -49,45 +49,45 @@ class Watcher:
     def prepared(self, stage: str, done: int, total: int) -> None:
         """So much of a stage of preparation is done."""
 
-    def progressed(self, progress: Progress) -> None:
+    def progressed(self, progress: BatchProgress) -> None:
         """A batch is done."""
 
     def epoch_done(self, record: dict[str, Any]) -> None:
         """An epoch is done and kept; the record is the one in result.json."""
 
 
-class Watchers(Watcher):
+class Callbacks(Callback):
     """Several, each told everything."""
 
-    def __init__(self, watchers: Sequence[Watcher]) -> None:
+    def __init__(self, watchers: Sequence[Callback]) -> None:
         self._watchers = watchers
 
     def configured(self, config: TrainConfig | EmbedConfig, reasons: list[str]) -> None:
-        """See Watcher."""
+        """See Callback."""
         for watcher in self._watchers:
             watcher.configured(config, reasons)
 
-    def planned(self, plan: AnyPlan) -> None:
-        """See Watcher."""
+    def planned(self, plan: RunPlan) -> None:
+        """See Callback."""
         for watcher in self._watchers:
             watcher.planned(plan)
 
     def announced(self, text: str) -> None:
-        """See Watcher."""
+        """See Callback."""
         for watcher in self._watchers:
             watcher.announced(text)
 
     def prepared(self, stage: str, done: int, total: int) -> None:
-        """See Watcher."""
+        """See Callback."""
         for watcher in self._watchers:
             watcher.prepared(stage, done, total)
 
-    def progressed(self, progress: Progress) -> None:
-        """See Watcher."""
+    def progressed(self, progress: BatchProgress) -> None:
+        """See Callback."""
         for watcher in self._watchers:
             watcher.progressed(progress)
 
     def epoch_done(self, record: dict[str, Any]) -> None:
-        """See Watcher."""
+        """See Callback."""
         for watcher in self._watchers:
             watcher.epoch_done(record)

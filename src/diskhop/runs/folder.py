@@ -17,13 +17,13 @@ from diskhop.config.options import SavedRun, TrainConfig, differing_options, dum
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, DestinationError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, write_file
-from diskhop.plans import AnyPlan
+from diskhop.plans import RunPlan
 from diskhop.run_files import CONFIG_FILE, METRICS_FILE, PLAN_FILE, RESULT_FILE
 from diskhop.runs.checkpoint import TrainingState, load_state, save_state, save_tensors
 from diskhop.runs.result import describe_machine
 
 
-class AnyRunFolder:
+class RunFolder:
     """What every run leaves: how it is repeated, a line for each epoch, and what it found."""
 
     def __init__(self, path: Path, injector: Injector | None = None) -> None:
@@ -42,7 +42,7 @@ class AnyRunFolder:
         content = dump_config(config, str(dataset.path.resolve()), dataset.hash)
         write_file(self.config_path, content.encode(), self._injector)
 
-    def write_plan(self, plan: AnyPlan) -> None:
+    def write_plan(self, plan: RunPlan) -> None:
         """Write what will run, and on which machine."""
         content = {"plan": plan.to_dict(), "machine": describe_machine()}
         write_file(self.path / PLAN_FILE, (json.dumps(content, indent=1) + "\n").encode(), self._injector)
@@ -63,7 +63,7 @@ class AnyRunFolder:
         write_file(self.path / RESULT_FILE, (json.dumps(result, indent=1) + "\n").encode(), self._injector)
 
 
-class RunFolder(AnyRunFolder):
+class ModelFolder(RunFolder):
     """Where a run of training leaves what it finds."""
 
     def resume(self, config: TrainConfig, dataset: Dataset) -> TrainingState | None:

@@ -15,7 +15,7 @@ from diskhop.planning.embeddings.rank import rank_partitions
 from diskhop.planning.hops.rank import rank_placements
 from diskhop.planning.options import Ranking
 from diskhop.planning.planner import rank_options
-from diskhop.planning.workload import device_model
+from diskhop.planning.workload import disk_model
 from diskhop.runs.embedding.defaults import resolve_embed_config
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.packing import find_packed
@@ -39,10 +39,10 @@ def plan_run(
     opened = dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset))
     if options.get("model") in SCORES:
         embedding = resolve_embed_config(opened, options, preset).config
-        return rank_partitions(opened, embedding, device_model(opened, choose_engine(embedding.engine)[0]))
+        return rank_partitions(opened, embedding, disk_model(opened, choose_engine(embedding.engine)[0]))
     config, _, task = resolve_config(opened, options, preset)
     budget = Budget(config.memory_bytes)
-    device = device_model(opened, choose_engine(config.engine)[0])
+    device = disk_model(opened, choose_engine(config.engine)[0])
     if isinstance(config, HopConfig):
         return rank_placements(opened, config, task, budget, device)
     assert isinstance(config, SampledConfig)

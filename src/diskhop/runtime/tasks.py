@@ -40,7 +40,7 @@ _KEY_NAME = ".key"
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class TaskTools:
     """What a process lends its tasks: an engine, memory, and who hears of changes made without the engine.
 
     count: hears how much a task has done, in a unit of the stage. workers: processes that tasks may be done in.
@@ -65,7 +65,7 @@ class Task(Protocol):
     def name(self) -> str:
         """The file's name within the stage's folder; it does not start with a dot."""
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """Make the file at the path given, which does not exist; run_tasks syncs and renames it."""
 
 
@@ -137,7 +137,7 @@ class WorkFolder:
 def run_tasks(
     tasks: Sequence[Task],
     folder: Path,
-    tools: Tools,
+    tools: TaskTools,
     *,
     threads: int,
     pool_bytes: int | None = None,
@@ -202,7 +202,7 @@ def run_tasks(
 
 @contextlib.contextmanager
 def _opened(
-    tasks: Sequence[Task], folder: Path, tools: Tools, threads: int, pool_bytes: int
+    tasks: Sequence[Task], folder: Path, tools: TaskTools, threads: int, pool_bytes: int
 ) -> Iterator[tuple[Callable[[int], None], int]]:
     """What makes the output of a task by its number, here or in a worker, and how many may be asked for at once."""
     stage = _Stage(tasks, folder, tools, pool_bytes)
@@ -230,7 +230,7 @@ def _opened(
 class _Stage:
     """See Job: the tasks of a stage by their numbers."""
 
-    def __init__(self, tasks: Sequence[Task], folder: Path, tools: Tools, pool_bytes: int) -> None:
+    def __init__(self, tasks: Sequence[Task], folder: Path, tools: TaskTools, pool_bytes: int) -> None:
         self._tasks = tasks
         self._folder = folder
         self._tools = tools
@@ -248,10 +248,10 @@ class _Stage:
 
 
 def _stage_in_worker(tasks: Sequence[Task], folder: Path, engine: Engine, pool_bytes: int) -> _Stage:
-    return _Stage(tasks, folder, Tools(engine, pool=BufferPool(pool_bytes)), pool_bytes)
+    return _Stage(tasks, folder, TaskTools(engine, pool=BufferPool(pool_bytes)), pool_bytes)
 
 
-def _run(task: Task, folder: Path, tools: Tools) -> None:
+def _run(task: Task, folder: Path, tools: TaskTools) -> None:
     path = folder / task.name
     partial = folder / f".{task.name}.partial"
     with destination_errors(path):

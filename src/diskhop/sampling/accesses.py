@@ -15,7 +15,7 @@ from diskhop.sampling.topology import Topology
 
 _MEASURED_BATCHES = 40
 # A count of 32 or 64 bits, and what choosing the highest takes beside it.
-COUNTING_BYTES_A_NODE = 24
+COUNTING_BYTES_PER_NODE = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

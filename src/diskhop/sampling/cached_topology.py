@@ -23,7 +23,7 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import TopologyFiles
 from diskhop.errors import FormatError
 from diskhop.io.streams import TRANSFER_BYTES, read_in_order
-from diskhop.policies.neighbor_cache import NODES_A_BLOCK, PICK_LISTS_BYTES, is_picked, pick_lists
+from diskhop.policies.neighbor_cache import NODES_PER_BLOCK, PICK_LISTS_BYTES, is_picked, pick_lists
 from diskhop.sampling.topology import Indices, check_length, index_dtype_of, open_indptr
 from diskhop.system.memory import buffer_bytes
 
@@ -164,9 +164,9 @@ def _place_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16]) -> tuple
     for first, last in _node_ranges(len(indptr) - 1):
         lengths = np.where(is_picked(picked, first, last), np.diff(indptr[first : last + 1]), 0)
         starts = num_held + np.concatenate([[0], np.cumsum(lengths)])
-        words = picked[first // NODES_A_BLOCK : -(-last // NODES_A_BLOCK)]
-        places = starts[:-1:NODES_A_BLOCK].astype(np.uint64) << np.uint64(NODES_A_BLOCK)
-        blocks[first // NODES_A_BLOCK :][: len(words)] = places | words
+        words = picked[first // NODES_PER_BLOCK : -(-last // NODES_PER_BLOCK)]
+        places = starts[:-1:NODES_PER_BLOCK].astype(np.uint64) << np.uint64(NODES_PER_BLOCK)
+        blocks[first // NODES_PER_BLOCK :][: len(words)] = places | words
         num_held = int(starts[-1])
     return blocks, num_held
 
@@ -201,7 +201,7 @@ def _table_bytes(files: TopologyFiles) -> int:
 
 
 def _num_blocks(files: TopologyFiles) -> int:
-    return -(-files.num_nodes // NODES_A_BLOCK)
+    return -(-files.num_nodes // NODES_PER_BLOCK)
 
 
 def _count_dtype(files: TopologyFiles) -> np.dtype[Any]:

@@ -30,16 +30,16 @@ _NONE = np.empty(0, np.int64)
 # Of the core's inspector: next uses, what is held and, at the seam of two traces, a byte more, of every row of the
 # table; lists of what is held; ids, next uses and decisions of a batch; changes and their copies, which are neither
 # more than the cache nor more than a batch has.
-_BYTES_A_TABLE_ROW, _BYTES_A_CACHED_ROW, _BYTES_A_BATCH_ROW, _BYTES_A_CHANGE = 6, 16, 24, 40
+_BYTES_PER_TABLE_ROW, _BYTES_PER_CACHED_ROW, _BYTES_PER_BATCH_ROW, _BYTES_PER_CHANGE = 6, 16, 24, 40
 # Of the executor: a row to be filled in, its slot, and both in the scan.
-_BYTES_A_FILLED_ROW = 16 + 12
+_BYTES_PER_FILLED_ROW = 16 + 12
 
 
 def belady_reserves(table: Table, cache_rows: int, batch_rows: int) -> dict[str, int]:
     """Bytes that the store holds, by their names in the budget."""
-    inspector_bytes = _BYTES_A_TABLE_ROW * table.num_rows + _BYTES_A_CACHED_ROW * cache_rows
-    filling_bytes = _BYTES_A_FILLED_ROW * cache_rows
-    batch_bytes = _BYTES_A_BATCH_ROW * batch_rows + _BYTES_A_CHANGE * min(cache_rows, batch_rows)
+    inspector_bytes = _BYTES_PER_TABLE_ROW * table.num_rows + _BYTES_PER_CACHED_ROW * cache_rows
+    filling_bytes = _BYTES_PER_FILLED_ROW * cache_rows
+    batch_bytes = _BYTES_PER_BATCH_ROW * batch_rows + _BYTES_PER_CHANGE * min(cache_rows, batch_rows)
     return {
         **RowCache.reserves(table, cache_rows),
         "looking ahead": inspector_bytes + batch_bytes,

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.planning.short_trace import ListsRead, ShortTrace
-from diskhop.plans import Plan, Prediction
+from diskhop.plans import Prediction, SampledPlan
 from diskhop.policies.coalesce import plan_reads
 from diskhop.protocols import NodeIds, Table
-from diskhop.stores.scanning import BYTES_A_ROW_ON_ITS_WAY
+from diskhop.stores.scanning import BYTES_PER_ROW_IN_FLIGHT
 from diskhop.system.memory import buffer_bytes
 
 _MOST_TOGETHER = 16  # whatever the memory, see batch_stream.py
@@ -50,14 +50,14 @@ class Machine:
     of the table from anywhere to its place.
     """
 
-    device: DeviceModel
+    device: DiskModel
     threads: int
     step_seconds: float
     copy_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Case:
+class Scenario:
     """A store's plan on a trace. pinned: the rows that are held, of stores that pin; None: the first ones.
 
     num_batches: of an epoch. is_only: it is the only one of a run and begins with nothing held; else one in the middle.
@@ -68,7 +68,7 @@ class Case:
     trace: ShortTrace
     table: Table
     table_alignment: int
-    plan: Plan
+    plan: SampledPlan
     machine: Machine
     num_batches: int
     is_only: bool
@@ -85,7 +85,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetching:
+class BatchCost:
     """A batch, on the mean. cores_seconds: of one core. together: see the module."""
 
     hit_rate: float = 0.0
@@ -97,22 +97,24 @@ class Fetching:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ahead:
+class SuperbatchCost:
     """What is done for a superbatch before its first batch is fetched: a part for each batch and one for all of it."""
 
     lengths: Sequence[int]
-    io_seconds_a_batch: float = 0.0
+    io_seconds_per_batch: float = 0.0
     io_seconds: float = 0.0
-    cores_seconds_a_batch: float = 0.0
-    bytes_written_a_batch: float = 0.0
-    wait_seconds_a_batch: float = 0.0
+    cores_seconds_per_batch: float = 0.0
+    bytes_written_per_batch: float = 0.0
+    wait_seconds_per_batch: float = 0.0
 
     def io_of(self, num_batches: int) -> float:
         """The disk's seconds for a superbatch of so many batches; none for none."""
-        return self.io_seconds_a_batch * num_batches + (self.io_seconds if num_batches else 0)
+        return self.io_seconds_per_batch * num_batches + (self.io_seconds if num_batches else 0)
 
 
-def predict_epoch(case: Case, fetching: Fetching, open_seconds: float = 0.0, ahead: Ahead | None = None) -> Prediction:
+def predict_epoch(
+    case: Scenario, fetching: BatchCost, open_seconds: float = 0.0, ahead: SuperbatchCost | None = None
+) -> Prediction:
     """An epoch of such batches. What is not hidden: the first batches' way, and the last ones' through the model."""
     machine, plan, count = case.machine, case.plan, case.num_batches
     lists_seconds, sample_seconds = 0.0, case.trace.sample_seconds
@@ -134,17 +136,17 @@ def predict_epoch(case: Case, fetching: Fetching, open_seconds: float = 0.0, ahe
         seconds = together * (fetching.io_seconds + cores_seconds)
         seconds += hide((count - together) * io_seconds, (count - together) * cores_seconds)
     else:
-        written = ahead.bytes_written_a_batch * count
+        written = ahead.bytes_written_per_batch * count
         first = ahead.lengths[0]
         # One thread does all of it, while batches are sampled and what it reads and writes is on its way.
         one_seconds = max(
-            sample_seconds / plan.sampling_threads, ahead.cores_seconds_a_batch + ahead.wait_seconds_a_batch
+            sample_seconds / plan.sampling_threads, ahead.cores_seconds_per_batch + ahead.wait_seconds_per_batch
         )
         lead_seconds += hide(ahead.io_of(first), first * one_seconds) + fetching.io_seconds
         for length, following in zip(ahead.lengths, [*ahead.lengths[1:], 0], strict=True):
             beside = hide(
                 length * io_seconds + ahead.io_of(following),
-                length * cores_seconds + following * ahead.cores_seconds_a_batch / shared_by,
+                length * cores_seconds + following * ahead.cores_seconds_per_batch / shared_by,
             )
             seconds += max(beside, hide(ahead.io_of(following), following * one_seconds))
     return Prediction(
@@ -162,7 +164,7 @@ def predict_epoch(case: Case, fetching: Fetching, open_seconds: float = 0.0, ahe
     )
 
 
-def busy_seconds(case: Case, fetching: Fetching) -> float:
+def busy_seconds(case: Scenario, fetching: BatchCost) -> float:
     """That all cores are busy for a batch: with the model, and with what goes on beside it."""
     sample_seconds = case.trace.sample_seconds if case.lists is None else case.lists.cores_seconds
     beside_seconds = sample_seconds + fetching.cores_seconds
@@ -176,7 +178,7 @@ def hide(x: float, y: float) -> float:
     return longer * (1 + (shorter / longer) ** _HIDING) ** (1 / _HIDING) if longer > 0 else 0.0
 
 
-def scan(case: Case, misses: Sequence[NDArray[Any]], looked_up_seconds: float = 0.0) -> Fetching:
+def scan(case: Scenario, misses: Sequence[NDArray[Any]], looked_up_seconds: float = 0.0) -> BatchCost:
     """Rows that one scan brings for all batches that are on their way together.
 
     Where the cores set the pace no more batches are in the scan than it takes to keep up with them (Little's law): its
@@ -189,7 +191,7 @@ def scan(case: Case, misses: Sequence[NDArray[Any]], looked_up_seconds: float = 
     row_seconds += num_missed * (_JOIN_SECONDS + _FROM_DEVICE * copy_seconds)
     if case.plan.bytes_assembled:
         row_seconds += num_rows * copy_seconds
-    fetching = Fetching()
+    fetching = BatchCost()
     # A buffer that batches share begins with several, which then are done together.
     fewest = min(2, most) if case.plan.extractors else 1
     for together in (count for count in _TOGETHER if fewest <= count <= most):
@@ -207,7 +209,7 @@ def scan(case: Case, misses: Sequence[NDArray[Any]], looked_up_seconds: float = 
     return fetching
 
 
-def reads_of(case: Case, groups: Iterable[Any]) -> Fetching:
+def reads_of(case: Scenario, groups: Iterable[Any]) -> BatchCost:
     """Of a batch, on the mean: each group is a batch's rows, or several batches', read together."""
     table, plan = case.table, case.plan
     is_wanted = np.zeros(table.num_rows, np.bool_)
@@ -233,17 +235,17 @@ def reads_of(case: Case, groups: Iterable[Any]) -> Fetching:
         num_reads += reads.num_reads
         num_bytes += reads.total_bytes
     if num_reads == 0:
-        return Fetching()
+        return BatchCost()
     seconds = num_reads * case.machine.device.predict_seconds(num_bytes // num_reads, plan.engine_depth)
     count = max(1, num_batches)
-    return Fetching(reads=num_reads / count, bytes_read=num_bytes / count, io_seconds=seconds / count)
+    return BatchCost(reads=num_reads / count, bytes_read=num_bytes / count, io_seconds=seconds / count)
 
 
-def _most_together(case: Case, num_missed: float) -> int:
+def _most_together(case: Scenario, num_missed: float) -> int:
     """Batches for which there is memory while their rows are on their way."""
     plan, row_bytes = case.plan, case.table.row_bytes
     block_bytes = buffer_bytes(int(case.trace.block_bytes))
-    one_bytes = block_bytes + case.trace.num_rows * BYTES_A_ROW_ON_ITS_WAY
+    one_bytes = block_bytes + case.trace.num_rows * BYTES_PER_ROW_IN_FLIGHT
     if not plan.buffer_rows:
         one_bytes += buffer_bytes(int(num_missed * row_bytes))
     count = int(plan.bytes_on_their_way // max(1, one_bytes))

@@ -15,7 +15,7 @@ from diskhop.policies.belady import belady_misses
 from diskhop.policies.lru import lru_misses
 from diskhop.protocols import NodeIds, Table
 from diskhop.stores.belady import BeladyStore
-from diskhop.stores.costs import Ahead, Case, Fetching, busy_seconds, hide, predict_epoch, reads_of, scan
+from diskhop.stores.costs import BatchCost, Scenario, SuperbatchCost, busy_seconds, hide, predict_epoch, reads_of, scan
 from diskhop.stores.mapped import THREADS_PER_CORE
 from diskhop.stores.packed.store import PackedStore
 
@@ -27,26 +27,26 @@ _MERGED_SHARE = 0.3
 # Of one core, measured: to bring a row on its own, beside copying it; to look one up in a buffer that is shared; to
 # look it over ahead; of a byte, to write it to a trace and read it back; of a page that a fault brings, beside what its
 # thread waits longer than for a read; of a row that is packed.
-_ROW_SECONDS, _SHARE_SECONDS, _LOOK_AHEAD_SECONDS, _TRACE_SECONDS_A_BYTE = 4e-6, 60e-9, 60e-9, 0.4e-9
+_ROW_SECONDS, _SHARE_SECONDS, _LOOK_AHEAD_SECONDS, _TRACE_SECONDS_PER_BYTE = 4e-6, 60e-9, 60e-9, 0.4e-9
 _FAULT_SECONDS, _FAULT_WAIT_SECONDS, _PACK_SECONDS = 8e-6, 1.5e-6, 30e-9
 # Of a batch that is looked ahead, spent waiting for the disk: one after the other.
 _LOOK_AHEAD_WAIT_SECONDS = 5e-3
 
 
-def simulate(store: str, case: Case) -> Prediction:
+def simulate(store: str, case: Scenario) -> Prediction:
     """What an epoch by this plan takes."""
     return SIMULATIONS[store](case)
 
 
-def _simulate_memory(case: Case) -> Prediction:
+def _simulate_memory(case: Scenario) -> Prediction:
     table = case.table
     copied_seconds = 0 if case.is_lent else case.trace.num_rows * case.machine.copy_seconds
     cores_seconds = copied_seconds + _lent_seconds(case)
     open_seconds = table.num_rows * table.row_stride / case.machine.device.sequential_read_bytes_per_second
-    return predict_epoch(case, Fetching(hit_rate=1.0, cores_seconds=cores_seconds), open_seconds)
+    return predict_epoch(case, BatchCost(hit_rate=1.0, cores_seconds=cores_seconds), open_seconds)
 
 
-def _simulate_mapped(case: Case) -> Prediction:
+def _simulate_mapped(case: Scenario) -> Prediction:
     pages = [_pages(ids, case.table) for ids in case.trace.node_ids]
     num_pages = -(-case.table.num_rows * case.table.row_stride // _PAGE_BYTES)
     misses = _least_recently_used(case, pages, num_pages, case.page_cache_bytes // _PAGE_BYTES)
@@ -54,7 +54,7 @@ def _simulate_mapped(case: Case) -> Prediction:
     threads = THREADS_PER_CORE * case.machine.threads
     fault_seconds = case.machine.device.predict_seconds(_PAGE_BYTES, threads) + _FAULT_WAIT_SECONDS
     mean_faults = sum(faults) / len(faults)
-    fetching = Fetching(
+    fetching = BatchCost(
         hit_rate=1 - mean_faults / max(1.0, sum(map(len, pages)) / len(pages)),
         reads=mean_faults,
         bytes_read=mean_faults * _PAGE_BYTES,
@@ -70,18 +70,18 @@ def _simulate_mapped(case: Case) -> Prediction:
     return replace(predict_epoch(case, fetching), epoch_seconds=done)
 
 
-def _simulate_pread(case: Case) -> Prediction:
+def _simulate_pread(case: Scenario) -> Prediction:
     table, num_rows, alignment = case.table, case.trace.num_rows, case.table_alignment
     read_bytes = -(-table.row_bytes // alignment) * alignment
     # Rows come in order: what lies in the block of the one before is there, what follows it at once is one request.
     starts = [ids.astype(np.int64) * table.row_stride // alignment for ids in case.trace.node_ids]
-    blocks_a_row = -(-table.row_stride // alignment)
+    blocks_per_row = -(-table.row_stride // alignment)
     merged = 1.0 if table.row_stride >= alignment else _MERGED_SHARE
     distances = [np.diff(blocks) for blocks in starts]
     requests = sum(
-        1 + np.count_nonzero(each) - merged * np.count_nonzero(each == blocks_a_row) for each in distances
+        1 + np.count_nonzero(each) - merged * np.count_nonzero(each == blocks_per_row) for each in distances
     ) / len(starts)
-    fetching = Fetching(
+    fetching = BatchCost(
         reads=num_rows,
         bytes_read=num_rows * read_bytes,
         io_seconds=requests * case.machine.device.predict_seconds(read_bytes, case.plan.engine_depth),
@@ -90,16 +90,16 @@ def _simulate_pread(case: Case) -> Prediction:
     return predict_epoch(case, fetching)
 
 
-def _simulate_direct(case: Case) -> Prediction:
+def _simulate_direct(case: Scenario) -> Prediction:
     return predict_epoch(case, scan(case, case.trace.node_ids))
 
 
-def _simulate_static(case: Case) -> Prediction:
+def _simulate_static(case: Scenario) -> Prediction:
     misses = list(_not_pinned(case))
     return predict_epoch(case, scan(case, misses), _pinning_seconds(case))
 
 
-def _simulate_belady(case: Case) -> Prediction:
+def _simulate_belady(case: Scenario) -> Prediction:
     plan, trace = case.plan, case.trace.node_ids[: case.num_batches]
     lengths = superbatch_lengths(case.num_batches, plan.superbatch, BeladyStore.growth)
     # The short superbatch at the start, and what is left of the trace as one of the later ones.
@@ -109,20 +109,20 @@ def _simulate_belady(case: Case) -> Prediction:
     fetching = scan(case, spanned[-1][1])
     fill_seconds = reads_of(case, [fills[0]]).io_seconds
     num_kept = min(plan.cache_rows, case.trace.num_rows * (1 - fetching.hit_rate))
-    ahead = Ahead(
+    ahead = SuperbatchCost(
         lengths=lengths,
         io_seconds=reads_of(case, fills[1:]).io_seconds if len(fills) > 1 else 0.0,
-        io_seconds_a_batch=2 * case.trace.record_bytes / _sequential_rate(case),
-        cores_seconds_a_batch=case.trace.num_rows * _LOOK_AHEAD_SECONDS
-        + case.trace.record_bytes * _TRACE_SECONDS_A_BYTE,
-        wait_seconds_a_batch=_LOOK_AHEAD_WAIT_SECONDS,
+        io_seconds_per_batch=2 * case.trace.record_bytes / _sequential_rate(case),
+        cores_seconds_per_batch=case.trace.num_rows * _LOOK_AHEAD_SECONDS
+        + case.trace.record_bytes * _TRACE_SECONDS_PER_BYTE,
+        wait_seconds_per_batch=_LOOK_AHEAD_WAIT_SECONDS,
     )
     fetching = replace(fetching, cores_seconds=fetching.cores_seconds + num_kept * case.machine.copy_seconds)
     predicted = predict_epoch(case, fetching, ahead=ahead)
     return replace(predicted, epoch_seconds=predicted.epoch_seconds + fill_seconds)
 
 
-def _simulate_shared(case: Case) -> Prediction:
+def _simulate_shared(case: Scenario) -> Prediction:
     plan, trace = case.plan, case.trace.node_ids
     # Rows that a batch has stay, and so many that none has any more. Of the batches that there may be about half are.
     num_used = len(np.unique(np.concatenate(trace[: 1 + plan.most_extracting // 2])))
@@ -136,42 +136,42 @@ def _simulate_shared(case: Case) -> Prediction:
 class _Chunks(NamedTuple):
     """Of a packed batch, on the mean. fetching: its way back; cores_seconds: of one core, to pack it."""
 
-    fetching: Fetching
+    fetching: BatchCost
     num_bytes: float
     cores_seconds: float
 
 
-def _chunks(case: Case) -> _Chunks:
+def _chunks(case: Scenario) -> _Chunks:
     device, num_rows = case.machine.device, case.trace.num_rows
     misses = list(_not_pinned(case))
     num_packed = sum(map(len, misses)) / len(misses)
     body_bytes = 4 * num_rows + case.trace.record_bytes
     num_bytes = num_packed * case.table.row_bytes + body_bytes
-    fetching = Fetching(
+    fetching = BatchCost(
         hit_rate=1 - num_packed / num_rows,
         reads=2.0,
         bytes_read=num_bytes,
         io_seconds=num_bytes / device.sequential_read_bytes_per_second,
-        cores_seconds=body_bytes * _TRACE_SECONDS_A_BYTE + _lent_seconds(case),
+        cores_seconds=body_bytes * _TRACE_SECONDS_PER_BYTE + _lent_seconds(case),
     )
     return _Chunks(fetching, num_bytes, num_rows * _PACK_SECONDS + num_packed * 2 * case.machine.copy_seconds)
 
 
-def _simulate_packed(case: Case) -> Prediction:
+def _simulate_packed(case: Scenario) -> Prediction:
     chunks, device = _chunks(case), case.machine.device
     num_read = case.table.num_rows - len(_held(case))
-    ahead = Ahead(
+    ahead = SuperbatchCost(
         lengths=superbatch_lengths(case.num_batches, case.plan.superbatch, PackedStore.growth),
         io_seconds=num_read * case.table.row_stride / device.sequential_read_bytes_per_second,
-        io_seconds_a_batch=chunks.num_bytes / device.sequential_write_bytes_per_second,
-        cores_seconds_a_batch=chunks.cores_seconds,
-        wait_seconds_a_batch=_LOOK_AHEAD_WAIT_SECONDS,
-        bytes_written_a_batch=chunks.num_bytes,
+        io_seconds_per_batch=chunks.num_bytes / device.sequential_write_bytes_per_second,
+        cores_seconds_per_batch=chunks.cores_seconds,
+        wait_seconds_per_batch=_LOOK_AHEAD_WAIT_SECONDS,
+        bytes_written_per_batch=chunks.num_bytes,
     )
     return predict_epoch(case, chunks.fetching, _pinning_seconds(case), ahead=ahead)
 
 
-def predict_packed_ahead(case: Case, epochs: int) -> Prediction:
+def predict_packed_ahead(case: Scenario, epochs: int) -> Prediction:
     """`packed` with so many epochs packed before the first."""
     chunks, device, count = _chunks(case), case.machine.device, case.num_batches
     table_seconds = case.table.num_rows * case.table.row_stride / device.sequential_read_bytes_per_second
@@ -185,7 +185,7 @@ def predict_packed_ahead(case: Case, epochs: int) -> Prediction:
     )
 
 
-SIMULATIONS: dict[str, Callable[[Case], Prediction]] = {
+SIMULATIONS: dict[str, Callable[[Scenario], Prediction]] = {
     "memory": _simulate_memory,
     "mapped": _simulate_mapped,
     "pread": _simulate_pread,
@@ -197,7 +197,9 @@ SIMULATIONS: dict[str, Callable[[Case], Prediction]] = {
 }
 
 
-def _least_recently_used(case: Case, trace: Sequence[NDArray[Any]], num_rows: int, capacity: int) -> list[NDArray[Any]]:
+def _least_recently_used(
+    case: Scenario, trace: Sequence[NDArray[Any]], num_rows: int, capacity: int
+) -> list[NDArray[Any]]:
     """Of each batch of an epoch what misses, where what was used last is held: nothing before the only epoch."""
     count = case.num_batches
     if case.is_reused:
@@ -209,18 +211,18 @@ def _least_recently_used(case: Case, trace: Sequence[NDArray[Any]], num_rows: in
     return [*first, *(steady[number % len(steady)] for number in range(count - len(first)))]
 
 
-def _held(case: Case) -> NodeIds:
+def _held(case: Scenario) -> NodeIds:
     if case.pinned is not None:
         return case.pinned[: case.plan.cache_rows]
     return np.arange(min(case.plan.cache_rows, case.table.num_rows), dtype=np.int64)
 
 
-def _lent_seconds(case: Case) -> float:
+def _lent_seconds(case: Scenario) -> float:
     """Of one core, for a batch whose rows the model reads where they lie; 0 where they are put together."""
     return _LENT_SHARE * case.trace.num_rows * case.machine.copy_seconds if case.is_lent else 0.0
 
 
-def _not_pinned(case: Case) -> Iterator[NDArray[Any]]:
+def _not_pinned(case: Scenario) -> Iterator[NDArray[Any]]:
     """Of each batch the rows that are not among those pinned."""
     if case.pinned is None:
         for ids in case.trace.node_ids:
@@ -232,13 +234,13 @@ def _not_pinned(case: Case) -> Iterator[NDArray[Any]]:
         yield ids[~is_pinned[ids]]
 
 
-def _pinning_seconds(case: Case) -> float:
+def _pinning_seconds(case: Scenario) -> float:
     """To find the rows that are pinned, and to read them."""
     num_bytes = case.counting_bytes + len(_held(case)) * case.table.row_stride
     return num_bytes / _sequential_rate(case)
 
 
-def _sequential_rate(case: Case) -> float:
+def _sequential_rate(case: Scenario) -> float:
     return case.machine.device.sequential_read_bytes_per_second
 
 

@@ -12,7 +12,7 @@ from diskhop.counters import FetchCounts
 from diskhop.protocols import Bytes, NodeIds, Rows, Table
 from diskhop.stores.packed.layout import Layout
 
-_ROWS_A_PIECE = 1 << 16
+_ROWS_PER_PIECE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +92,8 @@ def open_reader(kind: type[ReaderT], table: Table, resources: StoreResources, ma
 
 def read_in_pieces(reader: RowReader, ids: NodeIds, out: Bytes, to_rows: NodeIds | None, counts: FetchCounts) -> None:
     """RowReader.read() for as many rows as a table has: what it holds for each of them, it holds for few at a time."""
-    for start in range(0, len(ids), _ROWS_A_PIECE):
-        stop = start + _ROWS_A_PIECE
+    for start in range(0, len(ids), _ROWS_PER_PIECE):
+        stop = start + _ROWS_PER_PIECE
         if to_rows is None:
             counts.add_reads(*reader.read(ids[start:stop], out[start:stop]))
         else:

@@ -36,7 +36,7 @@ _NO_BYTES = np.empty((0, 0), np.uint8)
 # That a row takes while its batch is on its way, beside itself: of a hit place and slot, 16 bytes, of a miss its place
 # and 12 in the scan; and, one batch at a time, to find those and to sort the ids that are missing (a reader of rows
 # takes less).
-BYTES_A_ROW_ON_ITS_WAY, BYTES_A_ROW_TO_JOIN = 20, 48
+BYTES_PER_ROW_IN_FLIGHT, BYTES_PER_ROW_TO_JOIN = 20, 48
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +66,7 @@ class RowScan:
     def begin(self, ids: NodeIds, found: Found, make_room: MakeRoom, also_bytes: int = 0) -> ScannedBatch:
         """Begin to read what is not held. also_bytes: that the caller keeps for the batch."""
         num_missing = len(found.misses)
-        num_bytes = buffer_bytes(num_missing * self._row_bytes) + len(ids) * BYTES_A_ROW_ON_ITS_WAY
+        num_bytes = buffer_bytes(num_missing * self._row_bytes) + len(ids) * BYTES_PER_ROW_IN_FLIGHT
         make_room(num_bytes + also_bytes)
         brought = empty_rows(self._resources.pool, num_missing, self._row_bytes)
         counts = FetchCounts(rows_requested=len(ids), rows_hit=len(found.hits), bytes_needed=len(ids) * self._row_bytes)

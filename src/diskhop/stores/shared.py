@@ -17,7 +17,7 @@ from diskhop.counters import FetchCounts
 from diskhop.errors import BudgetError
 from diskhop.protocols import MakeRoom, Rows, RowSegment, SampledBatch, Table
 from diskhop.stores.resources import StoreResources, empty_rows, open_reader
-from diskhop.stores.scanning import BYTES_A_ROW_ON_ITS_WAY
+from diskhop.stores.scanning import BYTES_PER_ROW_IN_FLIGHT
 
 _SLOT_BYTES, _ADDRESS_BYTES = 16, 4
 
@@ -58,7 +58,7 @@ class SharedStore:
                 f"the smallest that works is {-(-smallest_bytes // 1_000_000)}MB, or take smaller batches",
                 smallest_bytes,
             )
-        make_room(len(ids) * BYTES_A_ROW_ON_ITS_WAY)
+        make_room(len(ids) * BYTES_PER_ROW_IN_FLIGHT)
         return self._buffer.submit(ids)
 
     def collect(self, ticket: BufferTicket) -> Rows:

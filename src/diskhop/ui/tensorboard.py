@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import Any
 
 from diskhop.errors import ConfigError
-from diskhop.runs.callbacks import Progress, Watcher
+from diskhop.runs.callbacks import BatchProgress, Callback
 
 FOLDER = "tensorboard"
 
 
-class TensorBoardWatcher(Watcher):
+class TensorBoardWatcher(Callback):
     """Writes events to a folder in RUN; a context. Raises ConfigError where tensorboardX is not installed."""
 
     def __init__(self, run: Path) -> None:
@@ -38,8 +38,8 @@ class TensorBoardWatcher(Watcher):
         if self._writer is not None:
             self._writer.close()
 
-    def progressed(self, progress: Progress) -> None:
-        """See Watcher."""
+    def progressed(self, progress: BatchProgress) -> None:
+        """See Callback."""
         if progress.loss is None:
             return
         step = progress.epoch * progress.num_batches + progress.batch
@@ -48,7 +48,7 @@ class TensorBoardWatcher(Watcher):
         self._add("batch/stall_share", progress.stall_share, step)
 
     def epoch_done(self, record: dict[str, Any]) -> None:
-        """See Watcher."""
+        """See Callback."""
         for name, value in record.items():
             if isinstance(value, int | float) and name != "epoch":
                 self._add(f"epoch/{name}", value, record["epoch"])

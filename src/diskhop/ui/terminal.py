@@ -15,9 +15,8 @@ from diskhop.budget import format_bytes
 from diskhop.config.embed import EmbedConfig
 from diskhop.config.options import TrainConfig
 from diskhop.errors import ConfigError
-from diskhop.plans import AnyPlan
-from diskhop.runs.callbacks import Progress as RunProgress
-from diskhop.runs.callbacks import Watcher, Watchers
+from diskhop.plans import RunPlan
+from diskhop.runs.callbacks import BatchProgress, Callback, Callbacks
 from diskhop.runs.result import resident_bytes
 from diskhop.ui.progress import StageProgress
 from diskhop.ui.tensorboard import TensorBoardWatcher
@@ -26,7 +25,7 @@ from diskhop.ui.tensorboard import TensorBoardWatcher
 _EPOCH_LINES = 20
 
 
-class TerminalWatcher(Watcher):
+class TerminalWatcher(Callback):
     """Prints to a console; a context, so that the bar is gone when the run ends."""
 
     def __init__(self, console: Console) -> None:
@@ -49,25 +48,25 @@ class TerminalWatcher(Watcher):
         self._bars.stop()
 
     def configured(self, config: TrainConfig | EmbedConfig, reasons: list[str]) -> None:
-        """See Watcher."""
+        """See Callback."""
         self._num_epochs = config.epochs
         self._reasons = reasons
 
-    def planned(self, plan: AnyPlan) -> None:
-        """See Watcher. Only now: what cannot be planned ends with one line, and nothing before it."""
+    def planned(self, plan: RunPlan) -> None:
+        """See Callback. Only now: what cannot be planned ends with one line, and nothing before it."""
         self._print([*self._reasons, *plan.reasons])
         self._memory_bytes = plan.memory_bytes
 
     def announced(self, text: str) -> None:
-        """See Watcher."""
+        """See Callback."""
         self._print([text])
 
     def prepared(self, stage: str, done: int, total: int) -> None:
-        """See Watcher."""
+        """See Callback."""
         self._stages(stage, done, total)
 
-    def progressed(self, progress: RunProgress) -> None:
-        """See Watcher."""
+    def progressed(self, progress: BatchProgress) -> None:
+        """See Callback."""
         if self._task is None:
             self._bars.start()
             self._task = self._bars.add_task("", status="")
@@ -79,7 +78,7 @@ class TerminalWatcher(Watcher):
             status="  ".join(self._status(progress)),
         )
 
-    def _status(self, progress: RunProgress) -> Iterator[str]:
+    def _status(self, progress: BatchProgress) -> Iterator[str]:
         """What is told beside the bar."""
         if progress.loss is not None:
             yield f"loss {progress.loss:.4f}"
@@ -96,7 +95,7 @@ class TerminalWatcher(Watcher):
             yield f"{max(0, progress.seconds_left):.0f} s left"
 
     def epoch_done(self, record: dict[str, Any]) -> None:
-        """See Watcher."""
+        """See Callback."""
         number = record["epoch"] + 1
         if number % max(1, self._num_epochs // _EPOCH_LINES) and number != self._num_epochs:
             return
@@ -112,12 +111,12 @@ class TerminalWatcher(Watcher):
 
 
 @contextmanager
-def watching(console: Console, out: Path | None, *, tensorboard: bool) -> Iterator[Watcher]:
+def watching(console: Console, out: Path | None, *, tensorboard: bool) -> Iterator[Callback]:
     """What the command line shows of a run, and TensorBoard's events where they are asked for."""
     with ExitStack() as stack:
-        watchers: list[Watcher] = [stack.enter_context(TerminalWatcher(console))]
+        watchers: list[Callback] = [stack.enter_context(TerminalWatcher(console))]
         if tensorboard:
             if out is None:
                 raise ConfigError("--tensorboard writes to the run's folder: name one with --out")
             watchers.append(stack.enter_context(TensorBoardWatcher(out)))
-        yield Watchers(watchers)
+        yield Callbacks(watchers)

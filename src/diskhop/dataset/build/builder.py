@@ -36,20 +36,20 @@ from diskhop.dataset.sort.tidy import EdgeCounts, Tidying, TidyLists
 from diskhop.dataset.build.files import SIDE_WRITER_BYTES, WRITER_BYTES, DatasetFiles
 from diskhop.errors import ConfigError, SourceError
 from diskhop.io.atomic import Injector, StagedDirectory, require_free_space, require_parent, write_file
-from diskhop.runtime.tasks import Tools, WorkFolder
+from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.runtime.workers import Workers
 
 # Every build holds WRITER_BYTES by this name, and lists_bytes by the other while edges are sorted and written.
 WRITING = "writing files"
 WRITING_LISTS = "writing lists"
 # A value of each column as it comes, as it is written, and what is worked out to leave some out.
-_LIST_BYTES_A_VALUE = 64
+_LIST_BYTES_PER_VALUE = 64
 
 
 def lists_bytes(shape: EdgeShape, num_columns: int) -> int:
     """What writing lists takes beside sorting them, with so many columns of values of edges."""
     num_values = min(BLOCK_VALUES, shape.num_edges + shape.num_destinations + 1)
-    return num_values * _LIST_BYTES_A_VALUE + (1 + num_columns) * SIDE_WRITER_BYTES
+    return num_values * _LIST_BYTES_PER_VALUE + (1 + num_columns) * SIDE_WRITER_BYTES
 
 
 class DatasetBuilder:
@@ -83,7 +83,7 @@ class DatasetBuilder:
         self._progress = progress or silent
         self._sort_limits = sort_limits or SortLimits()
         self._held = ExitStack()
-        self._tools = Tools(engine, injector, workers=workers)
+        self._tools = TaskTools(engine, injector, workers=workers)
         self.work = WorkFolder(destination, injector)
         self._staged = StagedDirectory(destination, injector)
         self._files = DatasetFiles(self._staged.path, engine, injector)

@@ -30,7 +30,7 @@ from diskhop.runtime.progress import Progress, row_ranges
 from diskhop.dataset.build.files import WRITER_BYTES
 from diskhop.io.atomic import allocate, announce, destination_errors, remove_tree, sync_directory, sync_file, syncing
 from diskhop.io.streams import SequentialWriter
-from diskhop.runtime.tasks import Tools, WorkFolder, run_tasks
+from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 
 # Large beside what a task's fsyncs take, small beside what a crash should cost. A multiple of 1 MiB, as blocks are.
 RANGE_BYTES = 256 << 20
@@ -41,7 +41,7 @@ _TABLE_NAME = ".table"  # no task made it alone
 _WORK_FORMAT = 1
 # What a column gives at once, at least a row; and what converting takes for each value, beside this block and the next.
 _READ_BYTES = 4 << 20
-_CONVERTING_BYTES_A_VALUE = 16
+_CONVERTING_BYTES_PER_VALUE = 16
 
 
 class Values(Protocol):
@@ -95,7 +95,7 @@ class Table:
 class FeatureRanges:
     """The stage of one table."""
 
-    def __init__(self, values: Values, table: Table, node_type: str, work: WorkFolder, tools: Tools) -> None:
+    def __init__(self, values: Values, table: Table, node_type: str, work: WorkFolder, tools: TaskTools) -> None:
         self._values = values
         self._table = table
         self._tools = tools
@@ -137,7 +137,7 @@ class FeatureRanges:
     def _thread_bytes(self) -> int:
         item_bytes = self._values.dtype.itemsize
         values_at_once = max(_READ_BYTES // item_bytes, self._table.dim)
-        return WRITER_BYTES + values_at_once * (2 * item_bytes + _CONVERTING_BYTES_A_VALUE)
+        return WRITER_BYTES + values_at_once * (2 * item_bytes + _CONVERTING_BYTES_PER_VALUE)
 
     def _has_table(self) -> bool:
         try:
@@ -234,7 +234,7 @@ class _RangeTask:
         """Of the range."""
         return num_blocks(self.end - self.begin)
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task."""
         hasher = BlockHasher()
         with (

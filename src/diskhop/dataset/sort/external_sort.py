@@ -26,9 +26,9 @@ from diskhop.dataset.sort.keys import EdgeShape, spill_edges
 from diskhop.dataset.sort.plan import (
     SPARE_BLOCKS,
     WINDOW_BLOCKS,
-    Crew,
-    Cut,
     SortLimits,
+    SpillLayout,
+    ThreadSplit,
     plan_crew,
     plan_cut,
     smallest_sort_bytes,
@@ -37,14 +37,14 @@ from diskhop.errors import BudgetError
 from diskhop.io.atomic import remove_tree, require_free_space, write_file
 from diskhop.runtime.blocks import map_in_order
 from diskhop.runtime.progress import Progress, row_ranges
-from diskhop.runtime.tasks import Tools, WorkFolder, run_tasks
+from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 
 # Part of what is on the disk: a change of it makes earlier work useless.
 _WORK_FORMAT = 4
 _CUT_NAME = ".cut"
 _SAMPLED_PLACES = 1024
-_SAMPLED_EDGES_A_PLACE = 128
-_SAMPLE_BYTES_AN_EDGE = 64
+_SAMPLED_EDGES_PER_PLACE = 128
+_SAMPLE_BYTES_PER_EDGE = 64
 _SAMPLING_THREADS = 8
 
 
@@ -56,7 +56,7 @@ class Sorting:
     stage: str
     budget: Budget
     threads: int
-    tools: Tools
+    tools: TaskTools
     progress: Progress
     limits: SortLimits
 
@@ -168,12 +168,12 @@ class ExternalSort:
     def _bucket_starts(self) -> NDArray[np.uint64]:
         return np.array([(start >> 64, start & (2**64 - 1)) for start in self._starts], np.uint64)
 
-    def _plan_cut(self) -> Cut:
+    def _plan_cut(self) -> SpillLayout:
         return plan_cut(
             self._shape.num_edges, self._key_bytes, self._budget.available_bytes, self._sorting.threads, self._limits
         )
 
-    def _plan_crew(self, cut: Cut) -> Crew:
+    def _plan_crew(self, cut: SpillLayout) -> ThreadSplit:
         try:
             return plan_crew(
                 cut,
@@ -188,12 +188,12 @@ class ExternalSort:
             self._budget.require({"sorting edges": smallest_bytes})
             raise
 
-    def _read_cut(self) -> tuple[Cut, list[int]] | None:
+    def _read_cut(self) -> tuple[SpillLayout, list[int]] | None:
         path = self._folder / _CUT_NAME
         if not path.exists():
             return None
         content = json.loads(path.read_bytes())
-        return Cut(**content["cut"]), content["starts"]
+        return SpillLayout(**content["cut"]), content["starts"]
 
     def _require_space(self) -> None:
         """For spills, and what is made of them."""
@@ -215,10 +215,10 @@ class _SpillTask:
     first_edge: int
     end_edge: int
     starts: NDArray[np.uint64]
-    cut: Cut
+    cut: SpillLayout
     limits: SortLimits
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task."""
         spill = EdgeSpill(
             tools.engine,
@@ -274,10 +274,10 @@ def _starts_of(sample: EdgeSample, shape: EdgeShape, num_buckets: int) -> list[i
 
 def sample_bytes(edges: EdgeSource) -> int:
     """What a sample takes, and sorting it."""
-    return min(edges.num_edges, _SAMPLED_PLACES * _SAMPLED_EDGES_A_PLACE) * _SAMPLE_BYTES_AN_EDGE
+    return min(edges.num_edges, _SAMPLED_PLACES * _SAMPLED_EDGES_PER_PLACE) * _SAMPLE_BYTES_PER_EDGE
 
 
 def _copied_run(edges: EdgeSource, first: int, end: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
     """Sources, destinations and numbers of a few edges. Copies: a view would keep all that was read along."""
-    sources, destinations = edges.read(first, min(_SAMPLED_EDGES_A_PLACE, end - first))
+    sources, destinations = edges.read(first, min(_SAMPLED_EDGES_PER_PLACE, end - first))
     return sources.copy(), destinations.copy(), first + np.arange(len(sources))

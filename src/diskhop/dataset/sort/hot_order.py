@@ -24,9 +24,9 @@ from diskhop.runtime.progress import Progress, row_ranges, silent
 from diskhop.runtime.workers import Share, SharedArray
 
 ORDERS = ("input", "hot")
-_EDGES_A_BLOCK = 1 << 18
+_EDGES_PER_BLOCK = 1 << 18
 # Two ids of up to 8 bytes as they are read, and as the core takes them; numbers of edges twice.
-_BYTES_AN_EDGE = 48
+_BYTES_PER_EDGE = 48
 _NAME = "hot order"
 
 
@@ -55,8 +55,8 @@ def hot_order_bytes(num_nodes: int, num_edges: int, threads: int) -> int:
     """The most that find_hot_order holds at once: 12 bytes a node where ids and counts fit 32 bits, and its blocks."""
     id_bytes = np.dtype(index_dtype(num_nodes)).itemsize
     count_bytes = np.dtype(_count_dtype(num_edges)).itemsize
-    edges_at_once = min(num_edges, (threads + 1) * _EDGES_A_BLOCK)
-    return (count_bytes + 2 * id_bytes) * num_nodes + edges_at_once * _BYTES_AN_EDGE
+    edges_at_once = min(num_edges, (threads + 1) * _EDGES_PER_BLOCK)
+    return (count_bytes + 2 * id_bytes) * num_nodes + edges_at_once * _BYTES_PER_EDGE
 
 
 def find_hot_order(
@@ -93,7 +93,7 @@ def find_hot_order(
                 raise _no_node("source", number, sources[bad], num_nodes, origin)
             return block[1]
 
-        for done in map_in_order(count_block, row_ranges(edges.num_edges, _EDGES_A_BLOCK), threads):
+        for done in map_in_order(count_block, row_ranges(edges.num_edges, _EDGES_PER_BLOCK), threads):
             progress("counting neighbours", done, edges.num_edges)
         fits_32_bits = index_dtype(num_nodes) == "uint32"
         new_ids = invert_order(order_by_count_uint32(counts) if fits_32_bits else order_by_count_int64(counts))

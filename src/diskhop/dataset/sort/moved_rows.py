@@ -24,7 +24,7 @@ from diskhop.errors import BudgetError, WriteError
 from diskhop.io.atomic import destination_errors, require_free_space
 from diskhop.io.streams import in_pieces
 from diskhop.runtime.progress import Progress, row_ranges, tracked
-from diskhop.runtime.tasks import Tools, WorkFolder, run_tasks
+from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 from diskhop.system.memory import buffer_bytes
 
 Blocks = Iterable[NDArray[np.uint8]]
@@ -37,12 +37,12 @@ _SPARE_BUFFERS = 8
 # What the two blocks in hand take: as they come, and by part.
 _BLOCKS_BYTES = 4 * _BLOCK_BYTES
 # Of a part's rows: the original id, its rank, and what sorting takes.
-_BYTES_A_ROW = 32
+_BYTES_PER_ROW = 32
 _DEALT = "rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deal:
+class MovePlan:
     """Part i has new rows [i * part_rows, (i + 1) * part_rows), at i * region_bytes of the file."""
 
     num_rows: int
@@ -68,16 +68,16 @@ class Deal:
     @property
     def reading_bytes(self) -> int:
         """What is held while a part is put in order."""
-        return _BLOCKS_BYTES + buffer_bytes(self.region_bytes) + self.part_rows * _BYTES_A_ROW
+        return _BLOCKS_BYTES + buffer_bytes(self.region_bytes) + self.part_rows * _BYTES_PER_ROW
 
 
-def plan_deal(num_rows: int, row_bytes: int, memory_bytes: int) -> Deal:
+def plan_deal(num_rows: int, row_bytes: int, memory_bytes: int) -> MovePlan:
     """As few parts as memory allows, then as large buffers. Raises BudgetError with the smallest that would do."""
     least_bytes = 0
     num_parts = 1
     while True:
         part_rows = -(-num_rows // num_parts)
-        deal = Deal(num_rows=num_rows, row_bytes=row_bytes, part_rows=part_rows, buffer_bytes=_PAGE_BYTES)
+        deal = MovePlan(num_rows=num_rows, row_bytes=row_bytes, part_rows=part_rows, buffer_bytes=_PAGE_BYTES)
         needed_bytes = max(deal.dealing_bytes, deal.reading_bytes)
         if needed_bytes <= memory_bytes:
             break
@@ -86,7 +86,9 @@ def plan_deal(num_rows: int, row_bytes: int, memory_bytes: int) -> Deal:
             raise BudgetError(f"moving rows takes {least_bytes} bytes", least_bytes)
         num_parts += max(1, num_parts // 4)
     while deal.buffer_bytes < _MOST_BUFFER_BYTES:
-        larger = Deal(num_rows=num_rows, row_bytes=row_bytes, part_rows=part_rows, buffer_bytes=2 * deal.buffer_bytes)
+        larger = MovePlan(
+            num_rows=num_rows, row_bytes=row_bytes, part_rows=part_rows, buffer_bytes=2 * deal.buffer_bytes
+        )
         if larger.dealing_bytes > memory_bytes:
             break
         deal = larger
@@ -106,7 +108,7 @@ class RowMover:
         *,
         work: WorkFolder,
         budget: Budget,
-        tools: Tools,
+        tools: TaskTools,
         progress: Progress,
     ) -> None:
         self._new_ids = new_ids
@@ -166,12 +168,12 @@ class _DealTask:
     """Writes the rows of each part, in their old order, to the part's region."""
 
     name: str
-    deal: Deal
+    deal: MovePlan
     new_ids: NDArray[Any]
     blocks: Callable[[], Blocks]
     progress: Callable[[int, int], None]
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task."""
         first = 0
         with _Regions(path, self.deal, tools.engine) as regions:
@@ -191,7 +193,7 @@ class _DealTask:
 class _Regions:
     """Bytes appended to each of the regions of a file, in whole pages; a context that waits for what is on its way."""
 
-    def __init__(self, path: Path, deal: Deal, engine: Engine) -> None:
+    def __init__(self, path: Path, deal: MovePlan, engine: Engine) -> None:
         self._path = path
         self._engine = engine
         self._region_bytes = deal.region_bytes
@@ -260,7 +262,7 @@ class _Regions:
         self._spare.append(buffer)
 
 
-def _read_parts(path: Path, deal: Deal, original_ids: NDArray[Any], engine: Engine) -> Iterator[NDArray[np.uint8]]:
+def _read_parts(path: Path, deal: MovePlan, original_ids: NDArray[Any], engine: Engine) -> Iterator[NDArray[np.uint8]]:
     file = File(str(path), "read")
     region = BufferPool(0).take(deal.region_bytes)
     for first, stop in row_ranges(deal.num_rows, deal.part_rows):

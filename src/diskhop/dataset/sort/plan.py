@@ -16,10 +16,10 @@ from diskhop.system.memory import buffer_bytes
 _PAGE_BYTES = 4096
 _HUGE_PAGE_BYTES = 2 << 20
 # A block's place in an index: in memory that grows, and once more as it is written; as it is read.
-_INDEX_BYTES_A_BLOCK = 96
-_READ_INDEX_BYTES_A_BLOCK = 48
+_INDEX_BYTES_PER_BLOCK = 96
+_READ_INDEX_BYTES_PER_BLOCK = 48
 # Both ids of an edge, as stored and converted, and those of one read ahead.
-_READ_BYTES_AN_EDGE = 48
+_READ_BYTES_PER_EDGE = 48
 # Blocks on their way to the disk, and those ahead of a reader: enough for its bandwidth.
 SPARE_BLOCKS = 8
 WINDOW_BLOCKS = 8
@@ -47,7 +47,7 @@ class SortLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class SpillLayout:
     """Spill i holds edges [i * spill_edges, (i + 1) * spill_edges), in blocks of block_bytes."""
 
     spill_edges: int
@@ -56,7 +56,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
+class ThreadSplit:
     """Threads for each kind of task, what they hold together, and the keys that one of them sorts at once."""
 
     spill_threads: int
@@ -87,7 +87,7 @@ def smallest_sort_bytes(num_edges: int, key_bytes: int, limits: SortLimits) -> i
     return in_memory_bytes
 
 
-def plan_cut(num_edges: int, key_bytes: int, memory_bytes: int, threads: int, limits: SortLimits) -> Cut:
+def plan_cut(num_edges: int, key_bytes: int, memory_bytes: int, threads: int, limits: SortLimits) -> SpillLayout:
     """Choose spills, buckets and blocks for some edges, more than memory holds."""
     threads = max(1, min(threads, memory_bytes // limits.thread_bytes))
     thread_bytes = memory_bytes // threads
@@ -95,11 +95,11 @@ def plan_cut(num_edges: int, key_bytes: int, memory_bytes: int, threads: int, li
     spill_edges = -(-num_edges // min(num_spills, limits.most_spills))
 
     def fits(num_buckets: int, block_bytes: int) -> bool:
-        cut = Cut(spill_edges=spill_edges, num_buckets=num_buckets, block_bytes=block_bytes)
+        cut = SpillLayout(spill_edges=spill_edges, num_buckets=num_buckets, block_bytes=block_bytes)
         return _spill_bytes(cut, key_bytes, limits) <= thread_bytes
 
     block_bytes = limits.least_block_bytes
-    uncut = Cut(spill_edges=spill_edges, num_buckets=1, block_bytes=block_bytes)
+    uncut = SpillLayout(spill_edges=spill_edges, num_buckets=1, block_bytes=block_bytes)
     # Half of what a thread can sort: how much is in a range is only known from a sample.
     bucket_keys = min(limits.bucket_keys, _sorted_keys(uncut, num_edges, key_bytes, threads, memory_bytes) // 2)
     num_buckets = min(limits.most_buckets, -(-num_edges // max(1, bucket_keys)))
@@ -112,10 +112,12 @@ def plan_cut(num_edges: int, key_bytes: int, memory_bytes: int, threads: int, li
         and spill_edges * key_bytes >= 4 * block_bytes * num_buckets
     ):
         block_bytes *= 2
-    return Cut(spill_edges=spill_edges, num_buckets=num_buckets, block_bytes=block_bytes)
+    return SpillLayout(spill_edges=spill_edges, num_buckets=num_buckets, block_bytes=block_bytes)
 
 
-def plan_crew(cut: Cut, num_edges: int, key_bytes: int, memory_bytes: int, threads: int, limits: SortLimits) -> Crew:
+def plan_crew(
+    cut: SpillLayout, num_edges: int, key_bytes: int, memory_bytes: int, threads: int, limits: SortLimits
+) -> ThreadSplit:
     """Use as many threads as memory allows. Raises BudgetError with the smallest memory that one can work in."""
     spill_bytes = _spill_bytes(cut, key_bytes, limits)
     least_keys = _least_keys(cut, num_edges, key_bytes, limits)
@@ -132,7 +134,7 @@ def plan_crew(cut: Cut, num_edges: int, key_bytes: int, memory_bytes: int, threa
     sorted_keys = min(
         limits.sorted_keys, max(least_keys, _sorted_keys(cut, num_edges, key_bytes, sort_threads, memory_bytes))
     )
-    return Crew(
+    return ThreadSplit(
         spill_threads=spill_threads,
         spill_bytes=spill_threads * spill_bytes,
         sort_threads=sort_threads,
@@ -141,7 +143,7 @@ def plan_crew(cut: Cut, num_edges: int, key_bytes: int, memory_bytes: int, threa
     )
 
 
-def _least_keys(cut: Cut, num_edges: int, key_bytes: int, limits: SortLimits) -> int:
+def _least_keys(cut: SpillLayout, num_edges: int, key_bytes: int, limits: SortLimits) -> int:
     """Keys that are worth sorting at once: a bucket, or what a huge page holds. A bucket is read again for as many."""
     num_spills = -(-num_edges // cut.spill_edges)
     page_keys = (_HUGE_PAGE_BYTES - _padding_bytes(num_spills)) // key_bytes
@@ -149,24 +151,26 @@ def _least_keys(cut: Cut, num_edges: int, key_bytes: int, limits: SortLimits) ->
 
 
 def _reading_bytes(limits: SortLimits) -> int:
-    return buffer_bytes(limits.read_edges * _READ_BYTES_AN_EDGE)
+    return buffer_bytes(limits.read_edges * _READ_BYTES_PER_EDGE)
 
 
-def _spill_bytes(cut: Cut, key_bytes: int, limits: SortLimits) -> int:
+def _spill_bytes(cut: SpillLayout, key_bytes: int, limits: SortLimits) -> int:
     """A thread's while it spills: reading, a block for each bucket and some to spare, the index."""
     num_blocks = cut.spill_edges * key_bytes // cut.block_bytes + cut.num_buckets
     blocks_bytes = buffer_bytes((cut.num_buckets + SPARE_BLOCKS) * cut.block_bytes)
-    return _reading_bytes(limits) + blocks_bytes + num_blocks * _INDEX_BYTES_A_BLOCK
+    return _reading_bytes(limits) + blocks_bytes + num_blocks * _INDEX_BYTES_PER_BLOCK
 
 
-def _sort_bytes(cut: Cut, num_edges: int, key_bytes: int, threads: int, sorted_keys: int) -> int:
+def _sort_bytes(cut: SpillLayout, num_edges: int, key_bytes: int, threads: int, sorted_keys: int) -> int:
     """What sorting holds: the indexes of all spills, a window for each reader, keys and as many again for each thread.
 
     Beside the keys in the making there are the sorted ones that are written.
     """
     num_spills = -(-num_edges // cut.spill_edges)
     num_blocks = num_edges * key_bytes // cut.block_bytes + num_spills * cut.num_buckets
-    fixed_bytes = num_blocks * _READ_INDEX_BYTES_A_BLOCK + (threads + 1) * buffer_bytes(WINDOW_BLOCKS * cut.block_bytes)
+    fixed_bytes = num_blocks * _READ_INDEX_BYTES_PER_BLOCK + (threads + 1) * buffer_bytes(
+        WINDOW_BLOCKS * cut.block_bytes
+    )
     return fixed_bytes + _num_held(threads) * buffer_bytes(sorted_keys * key_bytes + _padding_bytes(num_spills))
 
 
@@ -180,7 +184,7 @@ def _num_held(threads: int) -> int:
     return 2 * threads + (threads > 1)
 
 
-def _sorted_keys(cut: Cut, num_edges: int, key_bytes: int, threads: int, memory_bytes: int) -> int:
+def _sorted_keys(cut: SpillLayout, num_edges: int, key_bytes: int, threads: int, memory_bytes: int) -> int:
     """The most keys that each of the threads can sort at once with this memory together, at least 1."""
     num_spills = -(-num_edges // cut.spill_edges)
     pages_bytes = _padding_bytes(num_spills)

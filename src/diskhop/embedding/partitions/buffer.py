@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool
 from diskhop.embedding.partitions.layout import PartitionLayout
-from diskhop.embedding.partitions.store import Held, PartitionStore
+from diskhop.embedding.partitions.store import LoadedPartition, PartitionStore
 from diskhop.system.memory import buffer_bytes
 
 _ROWS_AT_ONCE = 1 << 14
@@ -172,10 +172,10 @@ class PartitionBuffer:
         moves.clear()
         self.stall_seconds += time.perf_counter() - started
 
-    def _held(self, slot: int) -> Held:
+    def _held(self, slot: int) -> LoadedPartition:
         values_bytes = self._layout.values_bytes
         squares_bytes = self._layout.partition_bytes - values_bytes
-        return Held(
+        return LoadedPartition(
             self._values[slot * values_bytes : (slot + 1) * values_bytes],
             self._squares[slot * squares_bytes : (slot + 1) * squares_bytes],
         )

@@ -27,7 +27,7 @@ EdgeBlocks = Callable[[], Iterator[tuple[NDArray[np.int64], NDArray[np.int64] | 
 
 _ITEM_BYTES = 4
 # Of a phase: rows of both ends and relations, and the order they are taken in.
-_PHASE_BYTES_AN_EDGE = 8 + 8 + _ITEM_BYTES + 8
+_PHASE_BYTES_PER_EDGE = 8 + 8 + _ITEM_BYTES + 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,7 +188,7 @@ def edges_bytes(num_edges: int, has_relations: bool) -> int:
 
 def phase_bytes(num_edges: int) -> int:
     """Memory of EdgeRows and of their order, twice while they are shuffled."""
-    return 2 * num_edges * _PHASE_BYTES_AN_EDGE
+    return 2 * num_edges * _PHASE_BYTES_PER_EDGE
 
 
 def shuffled(num_edges: int, seed: int, epoch: int, phase: int) -> NDArray[np.int64]:

@@ -69,7 +69,7 @@ class PartitionLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class Dealing:
+class NodePermutation:
     """Which place each of num_nodes nodes has: 'input' keeps ids, 'random' spreads them, without a table.
 
     number: how often they have been dealt anew, each time all of them, wherever they were.
@@ -88,7 +88,7 @@ class Dealing:
         """That have these places."""
         return self._permuted(places, is_inverse=True)
 
-    def anew(self, number: int) -> Dealing:
+    def anew(self, number: int) -> NodePermutation:
         """The same nodes, dealt so often."""
         return replace(self, number=number)
 

@@ -43,7 +43,7 @@ class Version(NamedTuple):
     squares_sum: int
 
 
-class Held(NamedTuple):
+class LoadedPartition(NamedTuple):
     """A partition's memory: bytes of the embeddings and of the sums of squares, each aligned for direct reads."""
 
     values: NDArray[np.uint8]
@@ -99,14 +99,14 @@ class PartitionStore:
         self._committed = [Version(1, 0, 0)] * layout.num_partitions
         self._current = list(self._committed)
 
-    def read(self, partition: int, held: Held, version: Version | None = None) -> None:
+    def read(self, partition: int, held: LoadedPartition, version: Version | None = None) -> None:
         """Read a version, the newest by default. Raises ReadError, also for what is not as it was written."""
         version = version or self._current[partition]
         self._transfer(self._engine.submit_read, self._open(partition, version), held)
         self.partitions_read += 1
         self._require_sums(partition, version, _content_sums(held))
 
-    def write(self, partition: int, held: Held) -> None:
+    def write(self, partition: int, held: LoadedPartition) -> None:
         """Write a new version where the committed one is not. Raises DestinationError, WriteError."""
         number = 1 - self._committed[partition].file
         path = self._path(partition, number)
@@ -200,5 +200,5 @@ def _damage(path: Path) -> ReadError:
     )
 
 
-def _content_sums(held: Held) -> tuple[int, int]:
+def _content_sums(held: LoadedPartition) -> tuple[int, int]:
     return page_sums(held.values, 0), page_sums(held.squares, held.values.nbytes // _PAGE_BYTES)

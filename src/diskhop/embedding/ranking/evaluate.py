@@ -17,7 +17,7 @@ from torch import Tensor
 
 from diskhop.embedding.partitions.edges import EdgeBlocks
 from diskhop.embedding.partitions.store import PIECE_BYTES
-from diskhop.embedding.ranking.ranks import Standings, summarize_ranks
+from diskhop.embedding.ranking.ranks import Ranks, summarize_ranks
 from diskhop.embedding.ranking.reader import EmbeddingReader, NodePiece
 from diskhop.embedding.scoring.pairwise import Kind
 
@@ -113,7 +113,7 @@ def evaluate(
     sides = SIDES[protocol.sides]
     standings = []
     for side in sides:
-        asked = _Asked(edges, side, reader.layout.num_nodes, known if protocol.filtered else known.none())
+        asked = Query(edges, side, reader.layout.num_nodes, known if protocol.filtered else known.none())
         places = np.sort(drawn[side])
         candidates = [NodePiece(places, reader.gather(places))] if protocol.candidates else None
         for group in asked.groups(reader.layout.dim, memory_bytes):
@@ -138,7 +138,7 @@ def _edge_bytes(dim: int) -> int:
     return _EDGE_BYTES + 4 * 4 * dim  # both ends, queries, and what these are made of
 
 
-class _Asked:
+class Query:
     """What edges ask for at a side, a given end and a relation, and which nodes make a known edge with that."""
 
     def __init__(self, edges: MeasuredEdges, side: int, num_nodes: int, known: KnownEdgeBlocks) -> None:
@@ -246,14 +246,14 @@ def _rank_group(
     side: int,
     left_out: _LeftOut,
     pieces: Iterable[NodePiece],
-) -> Standings:
+) -> Ranks:
     """Standings of edges among the candidates of all pieces."""
     kind = reader.kind
     ends = reader.gather(np.concatenate([edges.asked(side), edges.asked(1 - side)]))
     queries = reader.queries(side, ends[: len(edges)], edges.relations).contiguous()
     own = _own_scores(reader, queries, ends[len(edges) :])
     parts = [slice(start, start + _EDGES_AT_ONCE) for start in range(0, len(edges), _EDGES_AT_ONCE)]
-    standings = Standings.of_none(len(edges))
+    standings = Ranks.of_none(len(edges))
     # Allocated once: what comes and goes by the megabyte leaves holes that nothing fits in.
     memory, scratch = torch.empty(2, _EDGES_AT_ONCE * _NODES_AT_ONCE)
     for places, values in pieces:

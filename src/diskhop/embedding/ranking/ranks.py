@@ -18,7 +18,7 @@ TIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Standings:
+class Ranks:
     """Of edges: how many candidates score above them, how many tie, how many there are; int64 (edges).
 
     An edge's own node is no candidate, nor is one that makes a known edge, where these are filtered.
@@ -29,9 +29,9 @@ class Standings:
     candidates: Tensor
 
     @staticmethod
-    def of_none(num_edges: int) -> Standings:
+    def of_none(num_edges: int) -> Ranks:
         """Before any candidate."""
-        return Standings(*(torch.zeros(num_edges, dtype=torch.int64) for _ in range(3)))
+        return Ranks(*(torch.zeros(num_edges, dtype=torch.int64) for _ in range(3)))
 
     def add(self, rows: slice, scores: Tensor, own: Tensor, num_left_out: Tensor, scratch: Tensor) -> None:
         """Count more candidates of some edges: scores (edges, candidates), own (edges); num_left_out: that are -inf.
@@ -44,12 +44,12 @@ class Standings:
         self.candidates[rows] += scores.shape[1] - num_left_out
 
 
-def summarize_ranks(standings: list[Standings], ties: str) -> Mapping[str, float]:
+def summarize_ranks(standings: list[Ranks], ties: str) -> Mapping[str, float]:
     """By the names of result.json: means over all edges. ties: see TIES.
 
     auc: of pairs of an edge and a candidate the share in which the edge scores higher, ties half.
     """
-    above, tied, candidates = (torch.cat([getattr(each, name) for each in standings]) for name in Standings.__slots__)
+    above, tied, candidates = (torch.cat([getattr(each, name) for each in standings]) for name in Ranks.__slots__)
     ranks = TIES[ties](above, tied)
     below = candidates - above - tied.double() / 2
     return {

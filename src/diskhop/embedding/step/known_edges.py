@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from diskhop.embedding.partitions.edges import EdgeBlocks
 
 # An edge is kept from both of its ends, as a key and a node; one side's are sorted by an order of their own and copied.
-_BYTES_AN_EDGE = 2 * (8 + 8) + 8 + 16
+_BYTES_PER_EDGE = 2 * (8 + 8) + 8 + 16
 
 
 class _Answers(NamedTuple):
@@ -70,4 +70,4 @@ class KnownEdges:
 
 def known_bytes(num_edges: int) -> int:
     """Memory of KnownEdges, while they are sorted."""
-    return num_edges * _BYTES_AN_EDGE
+    return num_edges * _BYTES_PER_EDGE

@@ -78,7 +78,7 @@ def choose_block(task: Task, memory_bytes: int, threads: int, moved_bytes: Calla
         return block
     # A read that begins anywhere takes two pages more. Two pieces: of one sums are made while the next is on its way.
     row_bytes = wider.tiles * TILE_ROW_BYTES
-    if 2 * (sources.most_a_piece * row_bytes + 2 * PAGE_BYTES) > wider.window_bytes:
+    if 2 * (sources.most_per_piece * row_bytes + 2 * PAGE_BYTES) > wider.window_bytes:
         return block
     if sources.num_sources * wider.resident_tiles * TILE_ROW_BYTES > wider.num_bytes:
         return block

@@ -31,7 +31,7 @@ from diskhop.hops.operators import FEATURES, Hop, Step
 from diskhop.hops.tables import ROWS_FILE, TILE_COLUMNS
 from diskhop.protocols import NodeIds
 from diskhop.runtime.progress import Progress, row_ranges
-from diskhop.runtime.tasks import Tools, run_tasks
+from diskhop.runtime.tasks import TaskTools, run_tasks
 
 # Features are cut a range at a time: what a crash costs at most.
 _RANGE_BYTES = 256 << 20
@@ -39,7 +39,7 @@ _PROPAGATING = "propagating"
 
 
 @dataclass(slots=True, eq=False)
-class Making:
+class HopTableBuilder:
     """Tables in the making. kept: the folder that they get; whole: of tables that go again (kept, where all rows are).
 
     lists: by whether they have loops. steps: what was done, as result.json has it.
@@ -54,7 +54,7 @@ class Making:
     whole: WorkTables
     rows: NodeIds | None
     budget: Budget
-    tools: Tools
+    tools: TaskTools
     threads: int
     progress: Progress
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -228,7 +228,7 @@ class _Pass:
     step: Step
     scale: Path
     addend: Path | None
-    making: Making
+    making: HopTableBuilder
 
     def run(self, path: Path) -> int:
         """Write the part into a table; what its pages add to the checksum."""
@@ -250,11 +250,11 @@ class _Extraction:
     """The task that makes a table of the rows that are kept."""
 
     name: str
-    making: Making
+    making: HopTableBuilder
     table: str
     rows: NodeIds
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See tasks.Task."""
         making = self.making
         source, slots = making.whole.path(self.table), making.plan.extraction_slots

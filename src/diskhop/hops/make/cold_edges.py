@@ -21,11 +21,11 @@ from diskhop.hops.tables import PAGE_BYTES, whole_pages
 from diskhop.io.atomic import allocate, announce, destination_errors
 from diskhop.io.streams import SequentialWriter
 from diskhop.runtime.progress import Progress, silent
-from diskhop.runtime.tasks import Tools
+from diskhop.runtime.tasks import TaskTools
 
 # Pieces that are looked at together: 1 MiB of indices where memory is not short.
 _MOST_PIECES = 16
-_MEMORY_A_PIECE = 4 << 20
+_MEMORY_PER_PIECE = 4 << 20
 _WRITER_BYTES = 128 << 10
 VALUES_FILE = ".cold-values"  # no task's output: it is another one for each block
 
@@ -34,13 +34,13 @@ VALUES_FILE = ".cold-values"  # no task's output: it is another one for each blo
 class SourceCounts:
     """What lists name. num_sources: one more than the last node; num_cold: edges from first_cold or a later node.
 
-    most_a_piece: the most of these in a piece.
+    most_per_piece: the most of these in a piece.
     """
 
     num_sources: int
     first_cold: int
     num_cold: int
-    most_a_piece: int
+    most_per_piece: int
 
 
 def looking_bytes(index_bytes: int, memory_bytes: int) -> int:
@@ -68,10 +68,10 @@ def count_sources(lists: Lists, first_cold: int, memory_bytes: int, progress: Pr
         most = max(most, int(counts.max()))
         num_seen += len(indices)
         progress("looking at sources", num_seen, lists.num_edges)
-    return SourceCounts(num_sources=num_sources, first_cold=first_cold, num_cold=num_cold, most_a_piece=most)
+    return SourceCounts(num_sources=num_sources, first_cold=first_cold, num_cold=num_cold, most_per_piece=most)
 
 
-def write_cold_sources(lists: Lists, first_cold: int, memory_bytes: int, path: Path, tools: Tools) -> None:
+def write_cold_sources(lists: Lists, first_cold: int, memory_bytes: int, path: Path, tools: TaskTools) -> None:
     """Make the file: cold edges' sources, as lists have them, then uint64 counts (pieces + 1): of those before each."""
     before = np.zeros(counts_bytes(lists.num_edges) // 8, np.uint64)
     first_piece = 0
@@ -96,7 +96,7 @@ def open_cold_edges(lists: Lists, first_cold: int, path: Path, values: Path) -> 
     return ColdEdges(first_row=first_cold, sources_path=path, before=before, values_path=values)
 
 
-def make_values_file(path: Path, num_bytes: int, tools: Tools) -> None:
+def make_values_file(path: Path, num_bytes: int, tools: TaskTools) -> None:
     """A file with room for values, so that a full disk is found at once. Raises DestinationError."""
     with destination_errors(path):
         announce(tools.injector, "write", path)
@@ -111,7 +111,7 @@ def writing_bytes(lists: Lists, memory_bytes: int) -> int:
 
 
 def _pieces_at_once(memory_bytes: int) -> int:
-    return max(1, min(_MOST_PIECES, memory_bytes // _MEMORY_A_PIECE))
+    return max(1, min(_MOST_PIECES, memory_bytes // _MEMORY_PER_PIECE))
 
 
 def _some_pieces(lists: Lists, memory_bytes: int) -> Iterator[NDArray[np.uint32 | np.int64]]:

@@ -31,7 +31,7 @@ from diskhop.hops.tables import PAGE_BYTES
 from diskhop.io.atomic import remove_tree
 from diskhop.io.streams import SequentialWriter
 from diskhop.runtime.progress import Progress, row_ranges
-from diskhop.runtime.tasks import Tools, WorkFolder, run_tasks
+from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 
 # Files of a stage are written in parts from places that are multiples of this.
 _PART_BYTES = 1 << 20
@@ -115,9 +115,9 @@ class _Step:
     """A task that makes a file by a function."""
 
     name: str
-    make: Callable[[Path, Tools], None]
+    make: Callable[[Path, TaskTools], None]
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See tasks.Task."""
         self.make(path, tools)
 
@@ -126,7 +126,7 @@ class ListMaker:
     """Makes lists and scalings in a stage of the work folder, where they are not there yet."""
 
     def __init__(
-        self, edges: ListedEdges, folder: Path, work: WorkFolder, tools: Tools, budget: Budget, threads: int,
+        self, edges: ListedEdges, folder: Path, work: WorkFolder, tools: TaskTools, budget: Budget, threads: int,
         progress: Progress,
     ) -> None:  # fmt: skip
         self._edges = edges
@@ -178,14 +178,14 @@ class ListMaker:
         """Of lists, those from first_cold on or a later node."""
         name, memory_bytes = f"cold-{first_cold}-{lists.indptr_path.stem}", self._budget.available_bytes
 
-        def make(path: Path, tools: Tools) -> None:
+        def make(path: Path, tools: TaskTools) -> None:
             write_cold_sources(lists, first_cold, memory_bytes, path, tools)
 
         with self._budget.reserve("finding cold edges", writing_bytes(lists, memory_bytes)):
             run_tasks([_Step(name, make)], self._folder, self._tools, threads=1)
         return open_cold_edges(lists, first_cold, self._folder / name, self._folder / VALUES_FILE)
 
-    def _write_lists(self, wanted: ListsWanted, path: Path, tools: Tools) -> None:
+    def _write_lists(self, wanted: ListsWanted, path: Path, tools: TaskTools) -> None:
         edges: EdgeSource = self._edges
         if wanted.direction == "both":
             edges = UndirectedEdges(edges)
@@ -227,7 +227,7 @@ class ListMaker:
             indices.finish()
 
 
-def _write_scales(scaling: Scaling, lists: Lists, path: Path, tools: Tools) -> None:
+def _write_scales(scaling: Scaling, lists: Lists, path: Path, tools: TaskTools) -> None:
     with SequentialWriter(path, tools.engine, BufferPool(0), buffer_bytes=_SCALES_WRITER_BYTES) as writer:
         for start, stop in row_ranges(lists.num_nodes, _NODES_AT_ONCE):
             offset = lists.indptr_offset + 8 * start

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from diskhop.budget import Budget, format_bytes
 from diskhop.dataset.sort.plan import SortLimits, bytes_in_memory, smallest_sort_bytes
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.hops.make.blocks import TILE_ROW_BYTES, Block, ColdRows, choose_block, cold_disk_bytes, num_blocks_of
 from diskhop.hops.make.cold_edges import cold_file_bytes, counts_bytes
 from diskhop.hops.make.passes import aligned_bytes
@@ -20,9 +20,9 @@ from diskhop.hops.tables import PAGE_BYTES, TILE_COLUMNS
 
 # What one core does in a second: edges times columns of a product (12 columns, a block that no cache holds), and values
 # converted on their way.
-_PRODUCTS_A_SECOND = 0.6e9
-_VALUES_A_SECOND = 400e6
-_SORTED_EDGES_A_SECOND = 15e6
+_PRODUCTS_PER_SECOND = 0.6e9
+_VALUES_PER_SECOND = 400e6
+_SORTED_EDGES_PER_SECOND = 15e6
 _LEAST_SECONDS = 0.1
 _THREADS_POWER = 0.8
 
@@ -92,7 +92,7 @@ def sort_limits(memory_bytes: int) -> SortLimits:
     )
 
 
-def plan_propagation(task: Task, *, memory_bytes: int, threads: int, device: DeviceModel) -> PropagationPlan:
+def plan_propagation(task: Task, *, memory_bytes: int, threads: int, device: DiskModel) -> PropagationPlan:
     """Choose the widest block of columns that memory holds, and add up what follows. Raises BudgetError."""
 
     def moved_bytes(block: Block) -> int:
@@ -137,7 +137,7 @@ def _least_sort_bytes(num_edges: int, memory_bytes: int) -> int:
     return min(bytes_in_memory(num_edges, KEY_BYTES, 1, limits), smallest_sort_bytes(num_edges, KEY_BYTES, limits))
 
 
-def _plan_stages(task: Task, block: Block, threads: int, device: DeviceModel) -> tuple[StagePlan, ...]:
+def _plan_stages(task: Task, block: Block, threads: int, device: DiskModel) -> tuple[StagePlan, ...]:
     shape, together, num_blocks = task.shape, threads**_THREADS_POWER, num_blocks_of(task, block)
     lists_bytes = task.index_bytes * task.num_edges + 8 * (shape.num_rows + 1)
 
@@ -149,7 +149,7 @@ def _plan_stages(task: Task, block: Block, threads: int, device: DeviceModel) ->
     if task.sorted_edges:
         spilled_bytes = task.sorted_edges * KEY_BYTES
         written_bytes = task.sorted_edges * task.index_bytes + 8 * (shape.num_rows + 1)
-        seconds = task.sorted_edges / _SORTED_EDGES_A_SECOND / together
+        seconds = task.sorted_edges / _SORTED_EDGES_PER_SECOND / together
         stages.append(stage("sort lists", lists_bytes + spilled_bytes, written_bytes + spilled_bytes, seconds))
     # Values of cold edges, of the blocks that have such, all together; and how often their sources are read.
     cold_bytes = num_cold_blocks = 0
@@ -160,7 +160,7 @@ def _plan_stages(task: Task, block: Block, threads: int, device: DeviceModel) ->
         stages.append(stage("find cold edges", task.index_bytes * task.num_edges, found_bytes, 0))
     num_values = shape.num_rows * shape.dim
     table_bytes = task.table.num_rows * task.table.row_stride
-    stages.append(stage("cut features", table_bytes, shape.num_bytes, num_values / _VALUES_A_SECOND))
+    stages.append(stage("cut features", table_bytes, shape.num_bytes, num_values / _VALUES_PER_SECOND))
     for operator in task.operators:
         for hop in operator.hops(task.hops):
             name = f"{operator.name} hop {hop.number}"
@@ -175,7 +175,7 @@ def _plan_stages(task: Task, block: Block, threads: int, device: DeviceModel) ->
                 moved_bytes = lists_bytes * num_blocks + scales_bytes + shape.num_bytes * bool(step.addend) + cold_bytes
                 products = task.num_edges * shape.num_tiles * TILE_COLUMNS
                 seconds += max(
-                    _disk_seconds(device, moved_bytes, shape.num_bytes), products / _PRODUCTS_A_SECOND / together
+                    _disk_seconds(device, moved_bytes, shape.num_bytes), products / _PRODUCTS_PER_SECOND / together
                 )
                 read_bytes += moved_bytes
                 written_bytes += shape.num_bytes
@@ -187,6 +187,6 @@ def _plan_stages(task: Task, block: Block, threads: int, device: DeviceModel) ->
     return tuple(stages)
 
 
-def _disk_seconds(device: DeviceModel, bytes_read: int, bytes_written: int) -> float:
+def _disk_seconds(device: DiskModel, bytes_read: int, bytes_written: int) -> float:
     read_seconds = bytes_read / device.sequential_read_bytes_per_second
     return read_seconds + bytes_written / device.sequential_write_bytes_per_second

@@ -18,11 +18,11 @@ from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.derived.clean import TABLES_FILE
 from diskhop.derived.scratch import free_bytes
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import remembered_model
 from diskhop.errors import ConfigError, FormatError, ReadError
 from diskhop.hops.make.blocks import first_cold_row
-from diskhop.hops.make.builder import Making
+from diskhop.hops.make.builder import HopTableBuilder
 from diskhop.hops.make.cold_edges import count_sources, looking_bytes
 from diskhop.hops.make.lists import ListedEdges, ListMaker, ListsWanted, dataset_lists, num_sorted_edges
 from diskhop.hops.make.plan import PropagationPlan, plan_propagation
@@ -45,7 +45,7 @@ from diskhop.io.atomic import Injector, destination_errors, make_directories, re
 from diskhop.io.engine import open_engine
 from diskhop.protocols import NodeIds
 from diskhop.runtime.progress import Progress, silent
-from diskhop.runtime.tasks import Tools, WorkFolder, run_tasks
+from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 
@@ -115,14 +115,14 @@ def propagate(
         _require_disk(task, plan, opened, spec, None if disk is None else _bytes(disk), folder, work)
         if told is not None:
             told(plan)
-        tools = Tools(own_engine, injector)
+        tools = TaskTools(own_engine, injector)
         maker = ListMaker(edges, work.stage("lists", key), work, tools, budget, threads, progress)
         kept, done = work.stage("kept", key), work.stage("done", key)
         whole = kept if rows is None else work.stage("whole", key)
         if rows is not None:
             run_tasks([_RowIds(ROWS_FILE, rows)], kept, tools, threads=1)
         tables = held.enter_context(WorkTables(whole, done, task.shape, tools))
-        making = Making(
+        making = HopTableBuilder(
             dataset=opened,
             task=task,
             plan=plan,
@@ -146,7 +146,7 @@ def propagate(
 
 
 def plan_tables(
-    dataset: Dataset, spec: PropagationSpec, budget: Budget, *, threads: int, device: DeviceModel
+    dataset: Dataset, spec: PropagationSpec, budget: Budget, *, threads: int, device: DiskModel
 ) -> tuple[Task, PropagationPlan]:
     """What propagate() would make, and how; nothing is made. Raises ConfigError, BudgetError."""
     edges = ListedEdges(dataset.topology, f"lists of dataset {dataset.hash}")
@@ -186,7 +186,7 @@ class _RowIds:
     name: str
     ids: NodeIds
 
-    def write(self, path: Path, _tools: Tools) -> None:
+    def write(self, path: Path, _tools: TaskTools) -> None:
         """See tasks.Task."""
         self.ids.astype("<i8").tofile(path)
 
@@ -265,7 +265,7 @@ def _table_operators(spec: PropagationSpec) -> tuple[TableOperator, ...]:
     )
 
 
-def _write_manifest(making: Making, spec: PropagationSpec) -> None:
+def _write_manifest(making: HopTableBuilder, spec: PropagationSpec) -> None:
     """Of what is in the folder of tables that are kept, last of all."""
     operators, shape = _table_operators(spec), making.task.kept_shape
     files = []

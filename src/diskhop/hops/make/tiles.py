@@ -30,7 +30,7 @@ _SUMMED_BYTES = 256 << 10
 _MOST_SLOTS = 4
 _LEAST_SLOTS = 2
 # Of values that are converted: decoded, looked at, encoded.
-_CONVERTING_BYTES_A_VALUE = 16
+_CONVERTING_BYTES_PER_VALUE = 16
 # Rows on their way out of an extraction.
 _WRITER_BYTES = 2 << 20
 _SHOWN_NODES = 5
@@ -47,7 +47,7 @@ class Slots:
 
 def plan_cut_slots(table: Table, feature_dtype: str, shape: TableShape, memory_bytes: int) -> Slots:
     """Slots for write_tiles(); the smallest there can be, where memory holds none."""
-    converted_bytes = _CONVERTING_BYTES_A_VALUE * shape.dim if feature_dtype != shape.dtype else 0
+    converted_bytes = _CONVERTING_BYTES_PER_VALUE * shape.dim if feature_dtype != shape.dtype else 0
 
     def held_bytes(part_rows: int, num_slots: int) -> int:
         slot_bytes = _rows_buffer_bytes(table, part_rows) + _tiles_buffer_bytes(shape, part_rows)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from diskhop.hops.tables import TableShape, TableSum
 from diskhop.io.atomic import allocate, announce, destination_errors, sync_directory, sync_file, syncing
-from diskhop.runtime.tasks import Tools, run_tasks
+from diskhop.runtime.tasks import TaskTools, run_tasks
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,7 +41,7 @@ class Part:
 class WorkTables:
     """Tables of one shape in `folder`, and the outputs of their tasks in `done`; a context that waits for them."""
 
-    def __init__(self, folder: Path, done: Path, shape: TableShape, tools: Tools) -> None:
+    def __init__(self, folder: Path, done: Path, shape: TableShape, tools: TaskTools) -> None:
         self._folder = folder
         self._done = done
         self.shape = shape
@@ -169,6 +169,6 @@ class _PartTask:
     name: str
     pages: int
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See tasks.Task."""
         path.write_bytes(self.pages.to_bytes(8, "little"))

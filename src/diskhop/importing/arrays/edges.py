@@ -15,12 +15,12 @@ from diskhop._native import BufferPool, Engine, File
 from diskhop.dataset.edges import ArrayEdges, EdgeSource
 from diskhop.dataset.sort.plan import SortLimits, bytes_in_memory
 from diskhop.importing.arrays.npy import FileArray, StoredArray, file_identity, source_errors
-from diskhop.importing.source import Workshop
+from diskhop.importing.source import WorkTools
 from diskhop.importing.source_file import changed_error
 from diskhop.io.atomic import require_free_space
 from diskhop.io.streams import TRANSFER_BYTES, SequentialWriter
 from diskhop.runtime.progress import Progress, row_ranges, tracked
-from diskhop.runtime.tasks import Tools, run_tasks
+from diskhop.runtime.tasks import TaskTools, run_tasks
 from diskhop.runtime.workers import Share
 
 _PAGE_BYTES = 4096
@@ -35,7 +35,7 @@ UNPACKING = "unpacking edges"
 UNPACKING_BYTES = 3 * TRANSFER_BYTES
 
 
-def open_edges(array: StoredArray, shop: Workshop, *, by_rows: bool = False) -> EdgeSource:
+def open_edges(array: StoredArray, shop: WorkTools, *, by_rows: bool = False) -> EdgeSource:
     """The edges of an array (2, edges) of integers, or `by_rows` (edges, 2).
 
     Part of an archive, they go into memory where that leaves enough for sorting, else to a stage of the work folder.
@@ -68,7 +68,7 @@ def open_edges(array: StoredArray, shop: Workshop, *, by_rows: bool = False) -> 
     )
 
 
-def _unpack(array: StoredArray, shop: Workshop) -> Path:
+def _unpack(array: StoredArray, shop: WorkTools) -> Path:
     folder = shop.stage("unpack", array.identity)
     if not (folder / _UNPACKED_NAME).exists():
         require_free_space(folder, array.num_items * array.dtype.itemsize)
@@ -85,7 +85,7 @@ class _Unpack:
     array: StoredArray
     progress: Progress
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task."""
         with SequentialWriter(path, tools.engine, BufferPool(2 * TRANSFER_BYTES)) as writer:
             for block in _unpacked(self.array, self.progress):

@@ -13,7 +13,7 @@ from diskhop.importing.source import Column
 from diskhop.importing.text.layout import RowLayout, TextFile, row_bytes, texts_bytes
 
 # Nobody knows how many nodes there are before their edges are read; a guess, for what is small beside the edges.
-EDGES_A_NODE = 16
+EDGES_PER_NODE = 16
 _PAIR_BYTES = 8
 
 
@@ -59,10 +59,10 @@ def load_of_texts(files: Sequence[TextFile], layout: RowLayout) -> Load:
         source_bytes=sum(file.num_bytes for file in files),
         inflated_bytes=unpacked,
         kept_bytes=unpacked + _PAIR_BYTES * num_edges,
-        num_nodes=num_edges // EDGES_A_NODE,
+        num_nodes=num_edges // EDGES_PER_NODE,
         num_edges=num_edges,
     )
     if layout.ids == "integer":
         return load + Load(pair_text_bytes=text)
     # As Parquet, rows with the list of their names are from a third of the text to half as long again.
-    return load + Load(name_text_bytes=text, kept_bytes=text, name_bytes=text // (2 * EDGES_A_NODE))
+    return load + Load(name_text_bytes=text, kept_bytes=text, name_bytes=text // (2 * EDGES_PER_NODE))

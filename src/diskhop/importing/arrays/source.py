@@ -36,7 +36,7 @@ from diskhop.importing.source import (
     SourceGraph,
     SourceNodes,
     SourceTriples,
-    Workshop,
+    WorkTools,
 )
 
 _PARTS = {"train": "train", "val": "valid", "test": "test"}
@@ -117,7 +117,7 @@ class Arrays:
         triple_bytes = sum(24 * array.shape[0] for array in self._triples.values())
         return load + load_of_edge_values(load.num_edges, self._weights, self._times) + Load(triple_bytes=triple_bytes)
 
-    def read(self, shop: Workshop) -> SourceGraph:
+    def read(self, shop: WorkTools) -> SourceGraph:
         """See Source."""
         edges = {}
         if self._edges is not None:
@@ -143,7 +143,7 @@ class Arrays:
             nodes={NODE: nodes}, edges=edges, triples=triples if self._triples else None, names=self._names()
         )
 
-    def _count_nodes(self, shop: Workshop, edges: Sequence[EdgeSource]) -> int:
+    def _count_nodes(self, shop: WorkTools, edges: Sequence[EdgeSource]) -> int:
         """What the arrays tell; where none does, the highest id + 1."""
         if self._told_nodes is not None:
             return self._told_nodes

@@ -19,7 +19,7 @@ from diskhop.importing.arrays.npy import StoredArray, file_array, source_errors
 from diskhop.importing.columns import as_labels, check_features, count_tasks
 from diskhop.importing.estimate import Load
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import BY_EDGES, EDGE, NODE, Column, SourceEdges, SourceGraph, SourceNodes, Workshop
+from diskhop.importing.source import BY_EDGES, EDGE, NODE, Column, SourceEdges, SourceGraph, SourceNodes, WorkTools
 
 _EDGES = "edge_index.npy"
 _FEATURES = "node_feat.npy"
@@ -80,7 +80,7 @@ class TypedFolders:
             load += load_of_nodes(count or 0, features, labels) + load_of_array(features)
         return load
 
-    def read(self, shop: Workshop) -> SourceGraph:
+    def read(self, shop: WorkTools) -> SourceGraph:
         """See Source."""
         relations = {each.name: self._open(each, shop) for each in self._relations}
         nodes = {
@@ -98,7 +98,7 @@ class TypedFolders:
             return SourceGraph(nodes={NODE: only}, edges={EDGE: edges}, facts=facts)
         return SourceGraph(nodes=nodes, edges=relations, facts=facts)
 
-    def _open(self, relation: _Relation, shop: Workshop) -> SourceEdges:
+    def _open(self, relation: _Relation, shop: WorkTools) -> SourceEdges:
         edges = open_edges(relation.edges, shop, by_rows=relation.by_rows)
         return SourceEdges(
             source=relation.source, destination=relation.destination, edges=edges, origin=relation.edges.where

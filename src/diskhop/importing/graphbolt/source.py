@@ -43,7 +43,7 @@ from diskhop.importing.graphbolt.metadata import (
 )
 from diskhop.importing.name_lists import name_lines
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import EDGE, NODE, Column, NameList, SourceEdges, SourceGraph, SourceNodes, Workshop
+from diskhop.importing.source import EDGE, NODE, Column, NameList, SourceEdges, SourceGraph, SourceNodes, WorkTools
 from diskhop.importing.text.edge_work import PARSING, EdgeWork, least_parsing_bytes
 from diskhop.importing.text.layout import RowLayout, TextFile, look_at
 from diskhop.runtime.progress import in_blocks, row_ranges
@@ -93,7 +93,7 @@ class GraphBolt:
         scattered = sum(nodes.scattered_bytes for nodes in self._nodes.values())
         return ({PARSING: max(parsing)} if parsing else {}) | ({LABELS: scattered} if scattered else {})
 
-    def read(self, shop: Workshop) -> SourceGraph:
+    def read(self, shop: WorkTools) -> SourceGraph:
         """See Source."""
         names = {}
         path = self._source / f"{NODE_NAMES}.txt.gz"
@@ -212,7 +212,7 @@ class _EdgeFiles:
             return Load()
         return load + load_of_edge_values(load.num_edges, self._weights, self._times)
 
-    def read(self, shop: Workshop) -> SourceEdges:
+    def read(self, shop: WorkTools) -> SourceEdges:
         """Parse what is text."""
         edges: EdgeSource
         if self.array is not None:
@@ -301,7 +301,7 @@ class _NodeFiles:
         labels = self._labelled[0].labels if self._labelled else self._labels
         return load_of_nodes(self.count, self.features, labels) + load_of_array(self.features)
 
-    def read(self, shop: Workshop) -> SourceNodes:
+    def read(self, shop: WorkTools) -> SourceNodes:
         """Bring labels to their nodes."""
         labels: Column | None = self._labels
         if self._labelled:

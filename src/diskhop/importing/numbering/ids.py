@@ -29,12 +29,12 @@ from diskhop.runtime.workers import Share
 
 # What DuckDB takes to read names or ids again; names of a kilobyte and more take more.
 DUCK_READS_BYTES = 48 << 20
-_EDGES_A_BLOCK = 1 << 18
+_EDGES_PER_BLOCK = 1 << 18
 # The part of the budget that workers' copies of a set of ids may take.
 _COPIES_SHARE = 4
 # Of all threads: the more there are, the smaller are their blocks.
 _EDGES_AT_ONCE = 1 << 20
-_NAMES_A_BLOCK = 1 << 9
+_NAMES_PER_BLOCK = 1 << 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class SetOfIds:
             raise TypeError(f"there is no memory for {share.processes} sets of ids")
         path = share.new_file()
         with destination_errors(path), path.open("wb") as file:
-            for start, stop in row_ranges(self.count, _EDGES_A_BLOCK):
+            for start, stop in row_ranges(self.count, _EDGES_PER_BLOCK):
                 file.write(self.range(start, stop).data)
         return partial(_read_set, path, self.limit)
 
@@ -145,14 +145,14 @@ def name_lines(path: Path, budget: Budget, spill: Path) -> Iterator[NDArray[np.u
     duck_bytes = max(DUCK_READS_BYTES, budget.available_bytes // 2)
     with budget.reserve("names", duck_bytes), Duck(duck_bytes, 1, spill) as duck:
         # They lie in the order of their ids. Joined by DuckDB they would take several times what they are.
-        for rows in duck.stream(f"SELECT name FROM read_parquet({quoted(path)})", _NAMES_A_BLOCK):
+        for rows in duck.stream(f"SELECT name FROM read_parquet({quoted(path)})", _NAMES_PER_BLOCK):
             yield np.frombuffer("".join(f"{name}\n" for (name,) in rows).encode(), np.uint8)
 
 
 def _read_set(path: Path, limit: int) -> SetOfIds:
     ids = IdSet(limit)
     with path.open("rb") as file:
-        while len(block := np.fromfile(file, np.uint32, _EDGES_A_BLOCK)):
+        while len(block := np.fromfile(file, np.uint32, _EDGES_PER_BLOCK)):
             ids.add(block)
     return SetOfIds(ids, limit, ids.close())
 
@@ -188,4 +188,4 @@ def collect_ids(edges: EdgeSource, limit: int, copies: int, threads: int, progre
 
 
 def _block_edges(threads: int) -> int:
-    return min(_EDGES_A_BLOCK, max(1, _EDGES_AT_ONCE // (threads + 1)))
+    return min(_EDGES_PER_BLOCK, max(1, _EDGES_AT_ONCE // (threads + 1)))

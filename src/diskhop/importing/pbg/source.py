@@ -22,14 +22,14 @@ from diskhop.importing.arrays.npy import source_errors
 from diskhop.importing.estimate import Load
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.pbg.folder import EntityType, PbgFolder, look_at_folder
-from diskhop.importing.source import NODE, SourceGraph, SourceNodes, SourceTriples, Workshop
+from diskhop.importing.source import NODE, SourceGraph, SourceNodes, SourceTriples, WorkTools
 from diskhop.importing.source_file import SourceFile
 from diskhop.runtime.progress import row_ranges
 
 _UNPACKING = "unpacking HDF5"
 _FORMAT_VERSION = 1
 _DATASETS = ("lhs", "rel", "rhs")
-_EDGES_A_BLOCK = 128 << 10
+_EDGES_PER_BLOCK = 128 << 10
 _TRIPLE_BYTES = 24
 
 
@@ -65,7 +65,7 @@ class Pbg:
             triple_bytes=triple_bytes,
         )
 
-    def read(self, shop: Workshop) -> SourceGraph:
+    def read(self, shop: WorkTools) -> SourceGraph:
         """See Source."""
         parts = {part: _BucketTriples(buckets, shop.budget) for part, buckets in self._buckets.items()}
         return SourceGraph(
@@ -120,7 +120,7 @@ class _Bucket:
         limit = MOST_COUNT if self._folder.num_relations is None else self._folder.num_relations
         with _OpenBucket(self.path, self._chunk_bytes) as opened:
             self._file.require_unchanged()
-            for start, stop in row_ranges(self.num_edges, _EDGES_A_BLOCK):
+            for start, stop in row_ranges(self.num_edges, _EDGES_PER_BLOCK):
                 sources, relations, destinations = opened.read(start, stop)
                 _require_below(relations, np.int64(limit), "rel", self.path, start)
                 triples = np.empty((stop - start, 3), np.int64)

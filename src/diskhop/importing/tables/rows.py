@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
-from diskhop.importing.source import Workshop
+from diskhop.importing.source import WorkTools
 from diskhop.importing.tables.files import Table, TableColumn, read_parquet, shorten, source_faults
 from diskhop.importing.tables.roles import features_value
 from diskhop.runtime.duck import Duck
@@ -76,7 +76,7 @@ class TableRows:
 
 
 @contextmanager
-def open_duck(shop: Workshop, num_bytes: int, threads: int | None = None) -> Iterator[Duck]:
+def open_duck(shop: WorkTools, num_bytes: int, threads: int | None = None) -> Iterator[Duck]:
     """DuckDB within bytes that are reserved; LEAST_DUCK_BYTES at least."""
     duck_bytes = max(LEAST_DUCK_BYTES, num_bytes)
     threads = min(shop.threads, _MOST_THREADS) if threads is None else threads
@@ -88,7 +88,7 @@ class TableValues:
     """See Column. One number for each row, or for each row that `where_sql` takes: sql, of the dtype."""
 
     def __init__(
-        self, rows: TableRows, sql: str, dtype: str, shop: Workshop, *, column: TableColumn, where_sql: str = ""
+        self, rows: TableRows, sql: str, dtype: str, shop: WorkTools, *, column: TableColumn, where_sql: str = ""
     ) -> None:
         self.where = f"{rows.table.shown}, column '{column.name}'"
         self.identity = f"{rows.identity}\n{sql}{where_sql}"
@@ -119,7 +119,7 @@ class TableFeatures:
         rows: TableRows,
         columns: Sequence[TableColumn],
         dims: dict[str, int],
-        shop: Workshop,
+        shop: WorkTools,
         *,
         key: TableColumn,
     ) -> None:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.errors import ConfigError, DestinationError, SourceError
-from diskhop.importing.arrays.loads import EDGES_A_NODE, load_of_edge_values
+from diskhop.importing.arrays.loads import EDGES_PER_NODE, load_of_edge_values
 from diskhop.importing.columns import check_features
 from diskhop.importing.estimate import Load
 from diskhop.importing.numbering.ids import DUCK_READS_BYTES, name_lines
 from diskhop.importing.options import ImportOptions, as_option
-from diskhop.importing.source import EDGE, NODE, Column, NameList, SourceEdges, SourceGraph, SourceNodes, Workshop
+from diskhop.importing.source import EDGE, NODE, Column, NameList, SourceEdges, SourceGraph, SourceNodes, WorkTools
 from diskhop.importing.source_file import SourceFile
 from diskhop.importing.tables.files import Table, find_files, look_at, suffix_of
 from diskhop.importing.tables.roles import (
@@ -91,7 +91,7 @@ class Tables:
         num_edges = count_rows(self._edges)
         load = load_of_table(self._edges) + load_of_edge_values(num_edges, of_edges.weight, of_edges.time)
         if self._nodes is None or self._node_roles is None:
-            num_nodes = num_edges // EDGES_A_NODE
+            num_nodes = num_edges // EDGES_PER_NODE
         else:
             num_nodes = count_rows(self._nodes)
             num_values = _count_values(self._nodes, self._node_roles, num_nodes)
@@ -109,7 +109,7 @@ class Tables:
             name_bytes=_LISTED_BYTES * num_nodes * (self._ids == "string"),
         )
 
-    def read(self, shop: Workshop) -> SourceGraph:
+    def read(self, shop: WorkTools) -> SourceGraph:
         """See Source."""
         try:
             str(shop.work.path).encode()
@@ -151,7 +151,7 @@ class Tables:
         )
 
     def _node_columns(
-        self, rows: TableRows | None, shop: Workshop
+        self, rows: TableRows | None, shop: WorkTools
     ) -> tuple[Column | None, Column | None, dict[str, list[Column]]]:
         features: Column | None = None
         labels: Column | None = None

@@ -15,7 +15,7 @@ from diskhop.importing.tables.rows import TableRows
 from diskhop.importing.text.faults import ENDS
 from diskhop.importing.text.tasks import read_parquet as read_work
 from diskhop.runtime.duck import Duck, quoted
-from diskhop.runtime.tasks import Tools
+from diskhop.runtime.tasks import TaskTools
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class KeepText:
     delimiter: str
     duck: Duck
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task. Raises SourceError, with file and line, for what is no CSV."""
         taken = ", ".join(column.sql for column in self.columns)
         with source_faults({self.text: self.shown}):
@@ -47,7 +47,7 @@ class ListNodes:
     value: str
     duck: Duck
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task. Raises SourceError, with file and row, for an id that is none, or occurs again."""
         with self.rows.faults():
             self.duck.run(
@@ -86,7 +86,7 @@ class NumberEdges:
     dtype: str
     duck: Duck
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task. Raises SourceError, with file and row, for an id that is no node's."""
         # Twice the edge's number here, and 1 more at its destination.
         ends = np.full(2 * self.count, -1, np.int64)

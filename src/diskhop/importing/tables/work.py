@@ -26,7 +26,7 @@ from diskhop.importing.numbering.ids import (
 )
 from diskhop.importing.numbering.pairs import PairFile, PairFiles, RankedEdges
 from diskhop.importing.options import IdKind
-from diskhop.importing.source import Called, Workshop
+from diskhop.importing.source import OriginalNames, WorkTools
 from diskhop.importing.tables.files import Table, TableColumn, suffix_of
 from diskhop.importing.tables.roles import EdgeRoles, NodeRoles, id_value
 from diskhop.importing.tables.rows import TableRows, open_duck
@@ -41,10 +41,10 @@ from diskhop.runtime.tasks import Task, run_tasks
 _WORK_FORMAT = 1
 # Edges that are numbered at once are held beside DuckDB, as ids as fetched, and by number.
 _EDGE_BYTES = 64
-_EDGES_A_GROUP = 1 << 18
-_MOST_EDGES_A_GROUP = 1 << 24
+_EDGES_PER_GROUP = 1 << 18
+_MOST_EDGES_PER_GROUP = 1 << 24
 NUMBERING = "numbering edges"
-GROUP_BYTES = _EDGE_BYTES * _EDGES_A_GROUP
+GROUP_BYTES = _EDGE_BYTES * _EDGES_PER_GROUP
 # The part of the budget that groups of edges, and a set of ids, may take.
 _GROUP_SHARE = 4
 _SET_SHARE = 4
@@ -73,7 +73,7 @@ class NumberedTables:
 
     edges: EdgeSource
     num_nodes: int
-    called: Called | None = None
+    called: OriginalNames | None = None
     names: Path | None = None
 
 
@@ -90,7 +90,7 @@ class TableWork:
         nodes: Table | None,
         node_roles: NodeRoles | None,
         ids: IdKind,
-        shop: Workshop,
+        shop: WorkTools,
     ) -> None:
         self._edge_table = edges
         self._edge_roles = edge_roles
@@ -102,7 +102,7 @@ class TableWork:
         self._destination = id_value(edge_roles.destination, ids, "destination")
         # The more edges at once, the fewer times all ids are looked through for them.
         most = shop.budget.available_bytes // _GROUP_SHARE // _EDGE_BYTES
-        self._edges_at_once = max(_EDGES_A_GROUP, min(most, _MOST_EDGES_A_GROUP))
+        self._edges_at_once = max(_EDGES_PER_GROUP, min(most, _MOST_EDGES_PER_GROUP))
         self._group_bytes = _EDGE_BYTES * self._edges_at_once
 
     def run(self) -> NumberedTables:
@@ -196,7 +196,7 @@ class TableWork:
     def _number(self, listed: Path | None, num_nodes: int, duck: Duck) -> PairFiles:
         """The edges, of listed ids or of numbers below num_nodes as they are."""
         # One group at a time in a process, with all threads that it has.
-        groups_at_once = min(duck.shares(self._shop.tools.processes), self._edges_at_once // _EDGES_A_GROUP)
+        groups_at_once = min(duck.shares(self._shop.tools.processes), self._edges_at_once // _EDGES_PER_GROUP)
         in_group = self._edges_at_once // groups_at_once
         tasks = [
             NumberEdges(

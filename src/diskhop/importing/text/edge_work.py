@@ -22,7 +22,7 @@ from diskhop.importing.numbering.ids import (
     id_set_bytes,
 )
 from diskhop.importing.numbering.pairs import PairFile, PairFiles, RankedEdges
-from diskhop.importing.source import Workshop
+from diskhop.importing.source import WorkTools
 from diskhop.importing.text.layout import RowLayout, TextFile, text_bytes
 from diskhop.importing.text.tasks import IdsFarApartError, ListIds, NumberRows, ParsePairs, ParseRows, read_parquet
 from diskhop.importing.text.work import TextWork
@@ -35,9 +35,9 @@ _WORK_FORMAT = 2
 PAIRS_SLICE_BYTES = 4 << 20
 ROWS_SLICE_BYTES = 16 << 20
 # What a byte of a slice becomes while it is parsed, in DuckDB and beside it. (Rows of 4 bytes are two ids of as many.)
-_DUCK_BYTES_A_BYTE = 6
-_PAIRS_BYTES_A_BYTE = 10
-_ROWS_BYTES_A_BYTE = 4
+_DUCK_BYTES_PER_BYTE = 6
+_PAIRS_BYTES_PER_BYTE = 10
+_ROWS_BYTES_PER_BYTE = 4
 # What DuckDB takes whatever it does, and with what it sorts and joins.
 _DUCK_BYTES = 16 << 20
 _DUCK_SORTS_BYTES = 64 << 20
@@ -52,8 +52,8 @@ def least_parsing_bytes(files: Sequence[TextFile], layout: RowLayout) -> int:
     """What parsing reserves under PARSING at least."""
     longest_bytes = max(text_bytes(file) for file in files)
     if layout.ids == "string":
-        return _DUCK_SORTS_BYTES + _ROWS_BYTES_A_BYTE * min(ROWS_SLICE_BYTES, longest_bytes)
-    return _DUCK_BYTES + (_DUCK_BYTES_A_BYTE + _PAIRS_BYTES_A_BYTE) * min(PAIRS_SLICE_BYTES, longest_bytes)
+        return _DUCK_SORTS_BYTES + _ROWS_BYTES_PER_BYTE * min(ROWS_SLICE_BYTES, longest_bytes)
+    return _DUCK_BYTES + (_DUCK_BYTES_PER_BYTE + _PAIRS_BYTES_PER_BYTE) * min(PAIRS_SLICE_BYTES, longest_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class EdgeWork:
         layout: RowLayout,
         *,
         num_nodes: int | None,
-        shop: Workshop,
+        shop: WorkTools,
     ) -> None:
         self._files = files
         self._layout = layout
@@ -118,7 +118,7 @@ class EdgeWork:
     def _parse_pairs(self) -> list[PairFile]:
         limit = self._num_nodes or min(2**32 - 1, 8 * self._budget.available_bytes // _SET_SHARE)
         slice_bytes = self._texts.slice_bytes(PAIRS_SLICE_BYTES)
-        a_slice = (_DUCK_BYTES_A_BYTE + _PAIRS_BYTES_A_BYTE) * slice_bytes
+        a_slice = (_DUCK_BYTES_PER_BYTE + _PAIRS_BYTES_PER_BYTE) * slice_bytes
 
         def ducks_bytes(at_once: int) -> int:
             return min(at_once, self._processes) * _DUCK_BYTES
@@ -130,7 +130,7 @@ class EdgeWork:
             self._budget.reserve(PARSING, ducks_bytes(at_once) + at_once * a_slice),
             # Slices are parsed at once, each by the thread that asks.
             Duck(
-                ducks_bytes(at_once) + at_once * _DUCK_BYTES_A_BYTE * slice_bytes, 1, self._spill, _DUCK_BYTES
+                ducks_bytes(at_once) + at_once * _DUCK_BYTES_PER_BYTE * slice_bytes, 1, self._spill, _DUCK_BYTES
             ) as duck,
         ):
             tasks = [
@@ -155,9 +155,9 @@ class EdgeWork:
     def _list_ids(self) -> NumberedEdges:
         slice_bytes = self._texts.slice_bytes(ROWS_SLICE_BYTES)
         # All ids are looked through for each group of slices: the more memory, the fewer groups.
-        spare_bytes = (self._budget.available_bytes - _DUCK_SORTS_BYTES) // _ROWS_BYTES_A_BYTE
+        spare_bytes = (self._budget.available_bytes - _DUCK_SORTS_BYTES) // _ROWS_BYTES_PER_BYTE
         most_slices = max(1, min(spare_bytes, self._budget.available_bytes // _GROUP_SHARE) // slice_bytes)
-        text_bytes = _ROWS_BYTES_A_BYTE * most_slices * slice_bytes
+        text_bytes = _ROWS_BYTES_PER_BYTE * most_slices * slice_bytes
         duck_bytes = max(_DUCK_SORTS_BYTES, self._budget.available_bytes - text_bytes)
         with (
             self._budget.reserve(PARSING, text_bytes + duck_bytes),

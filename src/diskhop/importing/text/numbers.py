@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
 from diskhop.importing.arrays.npy import file_identity, source_errors
-from diskhop.importing.source import Workshop
+from diskhop.importing.source import WorkTools
 from diskhop.importing.text.layout import BOM, MOST_LINE_BYTES, at_line, decode_line, open_text, read_text
 
 _READ_BYTES = 1 << 19
@@ -134,7 +134,7 @@ class NumberText:
         return "must be a finite number, or nan for none" if self._has_gaps else "must be a finite number"
 
 
-def hold_numbers(shop: Workshop) -> None:
+def hold_numbers(shop: WorkTools) -> None:
     """Reserve what reading columns takes, one at a time, until the dataset is finished."""
     shop.held.enter_context(shop.budget.reserve(HELD_AS, HELD_BYTES))
 

@@ -13,7 +13,16 @@ from diskhop.importing.arrays.loads import load_of_texts
 from diskhop.importing.estimate import Load
 from diskhop.importing.numbering.ids import DUCK_READS_BYTES, ListedIds, name_lines
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import EDGE, NODE, Called, NameList, SourceEdges, SourceGraph, SourceNodes, Workshop
+from diskhop.importing.source import (
+    EDGE,
+    NODE,
+    NameList,
+    OriginalNames,
+    SourceEdges,
+    SourceGraph,
+    SourceNodes,
+    WorkTools,
+)
 from diskhop.importing.text.edge_work import PARSING, EdgeWork, least_parsing_bytes
 from diskhop.importing.text.layout import look_at, text_stem
 from diskhop.runtime.duck import require_text_path
@@ -50,11 +59,11 @@ class EdgeList:
         load = load_of_texts(self._files, self._layout)
         return load if self._num_nodes is None else replace(load, num_nodes=self._num_nodes)
 
-    def read(self, shop: Workshop) -> SourceGraph:
+    def read(self, shop: WorkTools) -> SourceGraph:
         """See Source."""
         require_text_path(shop.work.path)
         numbered = EdgeWork(self._files, self._layout, num_nodes=self._num_nodes, shop=shop).run()
-        called: Called | None = numbered.ids
+        called: OriginalNames | None = numbered.ids
         names = {}
         if numbered.listed is not None and self._layout.ids == "string":
             lines = partial(name_lines, numbered.listed, shop.budget, shop.spill)

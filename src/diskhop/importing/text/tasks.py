@@ -16,7 +16,7 @@ from diskhop.importing.text.layout import RowLayout, read_text
 from diskhop.importing.text.rows import Slice, parse_integers, write_rows
 from diskhop.runtime.duck import Duck, quoted
 from diskhop.runtime.progress import Progress
-from diskhop.runtime.tasks import Tools
+from diskhop.runtime.tasks import TaskTools
 
 _READ_BYTES = 1 << 20
 
@@ -49,7 +49,7 @@ class Unpack:
     name: str
     file: SourceFile
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task; counts bytes as read. Raises SourceError, with the line that is not whole, for a damaged file."""
         num_lines = 0
         num_read = 0
@@ -77,7 +77,7 @@ class ParsePairs:
     limit: int
     duck: Duck
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task. Raises SourceError with file and line."""
         dtype = index_dtype(self.limit)
         ids = parse_integers(self.piece, self.layout, self.num_nodes, dtype, self.duck)
@@ -95,7 +95,7 @@ class ParseRows:
     layout: RowLayout
     duck: Duck
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task. Raises SourceError with file and line."""
         write_rows(self.piece, self.layout, self.duck, path)
 
@@ -112,7 +112,7 @@ class ListIds:
     duck: Duck
     columns: tuple[str, ...] = ENDS
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task."""
         names = " UNION ALL ".join(f"SELECT {column} AS name FROM {self.rows}" for column in self.columns)
         self.duck.run(
@@ -131,7 +131,7 @@ class NumberRows:
     dtype: str
     duck: Duck
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task."""
         ids = read_parquet(self.ids)
         id_type = "UINTEGER" if self.dtype == "uint32" else "BIGINT"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from diskhop.importing.source import Workshop
+from diskhop.importing.source import WorkTools
 from diskhop.importing.text.layout import TextFile
 from diskhop.importing.text.rows import Slice
 from diskhop.importing.text.tasks import ByteCounter, Unpack
@@ -15,7 +15,7 @@ from diskhop.runtime.tasks import Task, run_tasks
 class TextWork:
     """The files of one import. key: what the outputs of a stage depend on, beside its tasks' names."""
 
-    def __init__(self, files: Sequence[TextFile], shop: Workshop, key: Callable[[str], str]) -> None:
+    def __init__(self, files: Sequence[TextFile], shop: WorkTools, key: Callable[[str], str]) -> None:
         self._files = files
         self._shop = shop
         self._key = key

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.errors import ReadError, SourceError
-from diskhop.importing.arrays.loads import EDGES_A_NODE
+from diskhop.importing.arrays.loads import EDGES_PER_NODE
 from diskhop.importing.estimate import Load
 from diskhop.importing.numbering.ids import DUCK_READS_BYTES, count_listed, name_lines
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import NODE, Column, NameList, SourceGraph, SourceNodes, SourceTriples, Workshop
+from diskhop.importing.source import NODE, Column, NameList, SourceGraph, SourceNodes, SourceTriples, WorkTools
 from diskhop.importing.text.layout import row_bytes, text_bytes, texts_bytes
 from diskhop.importing.text.rows import Slice
 from diskhop.importing.text.tasks import ListIds, read_parquet
@@ -47,10 +47,10 @@ _WORK_FORMAT = 1
 # What DuckDB sorts and joins with at least.
 _DUCK_BYTES = 64 << 20
 # What a byte of a slice becomes beside it: a row of 6 bytes is three ids, a place, and the ids again in their order.
-_BYTES_A_BYTE = 12
+_BYTES_PER_BYTE = 12
 # The part of the budget that the text of slices whose names are joined at once may be.
 _GROUP_SHARE = 32
-_TRIPLES_A_BLOCK = (4 << 20) // TRIPLE_BYTES
+_TRIPLES_PER_BLOCK = (4 << 20) // TRIPLE_BYTES
 _LISTED_COLUMNS = {ENTITIES: ("head", "tail"), RELATIONS: ("relation",)}
 
 
@@ -69,7 +69,7 @@ class Triples:
     def least_memory(self) -> Mapping[str, int]:
         """See Source."""
         longest_bytes = max(text_bytes(file) for file in self._files.files)
-        return {PARSING: _DUCK_BYTES + _BYTES_A_BYTE * min(SLICE_BYTES, longest_bytes)}
+        return {PARSING: _DUCK_BYTES + _BYTES_PER_BYTE * min(SLICE_BYTES, longest_bytes)}
 
     @property
     def load(self) -> Load:
@@ -85,11 +85,11 @@ class Triples:
             name_text_bytes=0 if self._files.are_ids else text,
             kept_bytes=unpacked + text + TRIPLE_BYTES * num_triples,
             triple_bytes=TRIPLE_BYTES * num_triples,
-            num_nodes=num_triples // EDGES_A_NODE,
-            name_bytes=text // (3 * EDGES_A_NODE),
+            num_nodes=num_triples // EDGES_PER_NODE,
+            name_bytes=text // (3 * EDGES_PER_NODE),
         )
 
-    def read(self, shop: Workshop) -> SourceGraph:
+    def read(self, shop: WorkTools) -> SourceGraph:
         """See Source."""
         require_text_path(shop.work.path)
         numbered = _TripleWork(self._files, shop).run()
@@ -117,7 +117,7 @@ class _Numbered:
 class _TripleWork:
     """The stages of one import: unpack, parse, list the names, number the triples."""
 
-    def __init__(self, files: TripleFiles, shop: Workshop) -> None:
+    def __init__(self, files: TripleFiles, shop: WorkTools) -> None:
         self._files = files
         self._shop = shop
         self._texts = TextWork(files.files, shop, self._key)
@@ -128,9 +128,9 @@ class _TripleWork:
         slice_bytes = self._texts.slice_bytes(SLICE_BYTES)
         available_bytes = self._shop.budget.available_bytes
         # All names are looked through for each group of slices: the more memory, the fewer groups.
-        spare_bytes = (available_bytes - _DUCK_BYTES) // _BYTES_A_BYTE
+        spare_bytes = (available_bytes - _DUCK_BYTES) // _BYTES_PER_BYTE
         slices_at_once = max(1, min(spare_bytes, available_bytes // _GROUP_SHARE) // max(1, slice_bytes))
-        held_bytes = _BYTES_A_BYTE * slices_at_once * slice_bytes
+        held_bytes = _BYTES_PER_BYTE * slices_at_once * slice_bytes
         duck_bytes = max(_DUCK_BYTES, available_bytes - held_bytes)
         with (
             self._shop.budget.reserve(PARSING, held_bytes + duck_bytes),
@@ -239,7 +239,7 @@ class StoredTriples:
     def blocks(self) -> Iterator[NDArray[Any]]:
         """See Column."""
         for path, count in self._counts.items():
-            for start, stop in row_ranges(count, _TRIPLES_A_BLOCK):
+            for start, stop in row_ranges(count, _TRIPLES_PER_BLOCK):
                 ids = np.fromfile(path, "<i8", 3 * (stop - start), offset=TRIPLE_BYTES * start)
                 if len(ids) != 3 * (stop - start):
                     raise ReadError(f"{path}: ends before byte {TRIPLE_BYTES * stop}; start the import anew")

@@ -28,7 +28,7 @@ from diskhop.importing.triples.layout import (
     shown,
 )
 from diskhop.runtime.duck import Duck, as_file, quoted
-from diskhop.runtime.tasks import Tools
+from diskhop.runtime.tasks import TaskTools
 
 TRIPLE_BYTES = 24
 # Which dictionary each column's names are in.
@@ -44,7 +44,7 @@ class ParseTexts:
     kind: RowKind
     duck: Duck
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task. Raises SourceError with file and line."""
         with as_file(self.kind.rows_of(self.piece)) as file:
             rows = _text_rows(file, self.kind)
@@ -63,7 +63,7 @@ class SortDictionary:
     pieces: tuple[Slice, ...]
     duck: Duck
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task. Raises SourceError with file and line."""
         rows = read_parquet(*self.rows)
         found = self.duck.fetch(f"SELECT count(*), count(DISTINCT id), count(DISTINCT name), max(id) FROM {rows}")
@@ -97,7 +97,7 @@ class NumberNames:
     listed: Mapping[str, Path]
     duck: Duck
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task. Raises SourceError, with file and line, for a name that is in no dictionary."""
         joins = " ".join(
             f"LEFT JOIN {read_parquet(self.listed[what])} {column}s ON {column}s.name = rows.{column}"
@@ -124,7 +124,7 @@ class ParseIds:
     counts: Mapping[str, int]
     duck: Duck
 
-    def write(self, path: Path, tools: Tools) -> None:
+    def write(self, path: Path, tools: TaskTools) -> None:
         """See Task. Raises SourceError with file and line."""
         with as_file(NUMBERED_ROWS.rows_of(self.piece)) as file:
             columns = self.duck.fetch(f"SELECT * FROM {_text_rows(file, NUMBERED_ROWS)}")

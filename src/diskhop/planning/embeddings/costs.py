@@ -9,7 +9,7 @@ import numpy as np
 
 from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.embedding.partitions.edges import EdgeRows, edges_bytes
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.draws import Draw, generator
@@ -22,7 +22,7 @@ _MOST_ROWS, _LEAST_SECONDS, _MOST_STEPS = 200_000, 0.5, 20
 
 
 def predict_embedding(
-    plan: EmbedPlan, config: EmbedConfig, num_edges: int, edges_per_second: float, device: DeviceModel
+    plan: EmbedPlan, config: EmbedConfig, num_edges: int, edges_per_second: float, device: DiskModel
 ) -> Prediction:
     """An epoch in the middle of a run: partitions that the order moves, beside training where it can be."""
     moved_bytes = config.passes * plan.loads * plan.partition_bytes

@@ -13,7 +13,7 @@ from diskhop.config.embed import EmbedConfig
 from diskhop.config.options import AUTO, require_known
 from diskhop.embedding.partitions.buffer import slots_bytes
 from diskhop.embedding.partitions.edges import edges_bytes, phase_bytes
-from diskhop.embedding.partitions.layout import Dealing, PartitionLayout
+from diskhop.embedding.partitions.layout import NodePermutation, PartitionLayout
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.gradients import StepOptions
 from diskhop.embedding.step.known_edges import known_bytes
@@ -23,7 +23,7 @@ from diskhop.plans import EmbedPlan
 from diskhop.policies.orderings import ORDERS, State, buckets_by_state, prefetchable_share
 
 # While a run begins with another's: the place that a node had; two words of its name's hash in either run, their order.
-_WARM_START_BYTES_A_NODE = 56
+_WARM_START_BYTES_PER_NODE = 56
 # Few partitions are few swaps; of so many there is an order that is known to be short.
 NUMBERS_OF_PARTITIONS = (1, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 
@@ -44,9 +44,9 @@ def layout_of(config: EmbedConfig, num_nodes: int) -> PartitionLayout:
     return PartitionLayout(num_nodes, config.partitions, config.dim, 1 if config.adagrad == "row" else config.dim)
 
 
-def dealing_of(config: EmbedConfig, num_nodes: int, number: int = 0) -> Dealing:
+def dealing_of(config: EmbedConfig, num_nodes: int, number: int = 0) -> NodePermutation:
     """Of a configuration's nodes to their places, after they have been dealt anew so often."""
-    return Dealing(num_nodes, config.assignment, config.seed, number)
+    return NodePermutation(num_nodes, config.assignment, config.seed, number)
 
 
 def choose_partitions(config: EmbedConfig, size: EmbedSize) -> EmbedConfig:
@@ -166,7 +166,7 @@ def _wanted(config: EmbedConfig, size: EmbedSize, room: _Room) -> Mapping[str, i
     return {
         "partitions": slots_bytes(layout, room.slots),
         "edges": 0 if room.edges_on_disk else edges_bytes(size.num_edges, size.num_relations > 0),
-        "warm start": _WARM_START_BYTES_A_NODE * size.num_nodes if config.warm_start else 0,
+        "warm start": _WARM_START_BYTES_PER_NODE * size.num_nodes if config.warm_start else 0,
         "known edges": known_bytes(size.num_edges) if config.mask_known else 0,
         "relations": 4 * num_rows * (relation_dim + (1 if config.adagrad == "row" else relation_dim)),
         "phase": max(phase_bytes(_most_in_phase(config, size.num_edges)), size.block_bytes),

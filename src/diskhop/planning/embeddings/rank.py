@@ -7,7 +7,7 @@ from dataclasses import replace
 from diskhop.budget import Budget
 from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError
 from diskhop.planning.embeddings.costs import measure_edges_per_second, predict_embedding
 from diskhop.planning.embeddings.partitions import NUMBERS_OF_PARTITIONS, plan_embedding
@@ -19,7 +19,7 @@ from diskhop.runs.embedding.defaults import embed_size
 _BUFFERS = (3, 4, 6)
 
 
-def rank_partitions(dataset: Dataset, config: EmbedConfig, device: DeviceModel) -> Ranking[EmbedPlan]:
+def rank_partitions(dataset: Dataset, config: EmbedConfig, device: DiskModel) -> Ranking[EmbedPlan]:
     """The configuration with other numbers of partitions. Raises BudgetError where none fits."""
     edges_per_second = measure_edges_per_second(dataset, config, config.memory_bytes // 4)
     size = embed_size(dataset, config)

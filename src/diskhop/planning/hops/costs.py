@@ -9,7 +9,7 @@ import torch
 from diskhop.budget import Budget
 from diskhop.config.options import HopConfig
 from diskhop.dataset.dataset import Dataset
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.hops.read.placement import Placement
 from diskhop.hops.tables import TableShape
 from diskhop.nn.dry_run import measure_step_seconds
@@ -35,7 +35,7 @@ def predict_hops(
     placement: Placement,
     num_train: int,
     step_seconds: float,
-    device: DeviceModel,
+    device: DiskModel,
     budget: Budget,
 ) -> Prediction:
     """An epoch over num_train rows of each of so many tables, where they are placed."""

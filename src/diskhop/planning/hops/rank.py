@@ -9,7 +9,7 @@ from typing import Literal
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO, HopConfig
 from diskhop.dataset.dataset import Dataset
-from diskhop.disk.model import DeviceModel
+from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError
 from diskhop.hops.make.propagate import find_hop_tables, plan_tables, scratch_folder_of
 from diskhop.io.engine import open_engine
@@ -25,7 +25,7 @@ _PLACES: tuple[Place, ...] = ("memory", "disk")
 
 
 def rank_placements(
-    dataset: Dataset, config: HopConfig, task: NodeTask, budget: Budget, device: DeviceModel
+    dataset: Dataset, config: HopConfig, task: NodeTask, budget: Budget, device: DiskModel
 ) -> Ranking[HopPlan]:
     """The configuration with tables in memory or on the disk. Raises ConfigError; BudgetError where neither fits."""
     scratch = Path(config.scratch) if config.scratch else None

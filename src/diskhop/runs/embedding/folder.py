@@ -25,7 +25,7 @@ from diskhop.errors import TrainingError
 from diskhop.io.atomic import write_file
 from diskhop.io.json_checksum import json_checksum
 from diskhop.runs.checkpoint import load_tensors, save_tensors
-from diskhop.runs.folder import AnyRunFolder, require_same_run
+from diskhop.runs.folder import RunFolder, require_same_run
 
 _VERSION = 1
 COMMIT_FILE = "commit.json"
@@ -49,7 +49,7 @@ class Commit:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
-class EmbedFolder(AnyRunFolder):
+class EmbeddingFolder(RunFolder):
     """Where a run leaves what it finds, and what it goes on from."""
 
     @property

@@ -35,9 +35,9 @@ from diskhop.embedding.step.negatives import NegativeSampler
 from diskhop.embedding.step.step import Step, Table
 from diskhop.errors import TrainingError
 from diskhop.policies.orderings import Bucket, State, buckets_by_state, states_of_epoch
-from diskhop.runs.callbacks import Progress, Watcher
+from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.embedding.evaluate import evaluate_by
-from diskhop.runs.embedding.folder import Commit, EmbedFolder
+from diskhop.runs.embedding.folder import Commit, EmbeddingFolder
 from diskhop.runs.embedding.warm_start import WarmStart
 from diskhop.system.memory_log import MemoryLog
 
@@ -65,7 +65,7 @@ class _Sums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Parts:
+class EmbeddingParts:
     """What a run is put together from. edges: as first dealt. columns: the folder of edges that are not in memory."""
 
     config: EmbedConfig
@@ -75,15 +75,15 @@ class Parts:
     buffer: PartitionBuffer
     edges: EdgeParts
     columns: Path | None
-    folder: EmbedFolder
+    folder: EmbeddingFolder
     memory: MemoryLog
-    watcher: Watcher
+    watcher: Callback
 
 
 class EmbeddingRun:
     """history: a record for each epoch that is done."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: EmbeddingParts) -> None:
         self._parts = parts
         self._config = parts.config
         self._relations = _make_relations(parts)
@@ -330,7 +330,7 @@ class EmbeddingRun:
         now, since = self._counters(), self._since
         epoch_seconds = self._sums.seconds + now[0] - since[0]
         self._parts.watcher.progressed(
-            Progress(
+            BatchProgress(
                 stage="train",
                 epoch=self._epoch,
                 num_epochs=num_epochs,
@@ -350,7 +350,7 @@ def _score(config: EmbedConfig) -> Score:
     return SCORES[config.model]
 
 
-def _make_relations(parts: Parts) -> Table | None:
+def _make_relations(parts: EmbeddingParts) -> Table | None:
     config, score = parts.config, _score(parts.config)
     if not score.uses_relations:
         return None

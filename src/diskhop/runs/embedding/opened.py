@@ -11,14 +11,14 @@ from diskhop.config.embed import EmbedConfig
 from diskhop.config.options import load_config
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.embedding.graph_edges import embedded_nodes
-from diskhop.embedding.partitions.layout import Dealing
+from diskhop.embedding.partitions.layout import NodePermutation
 from diskhop.embedding.partitions.store import PartitionStore
 from diskhop.embedding.ranking.reader import EmbeddingReader
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError, TrainingError
 from diskhop.io.engine import open_engine
 from diskhop.planning.embeddings.partitions import dealing_of, layout_of
-from diskhop.runs.embedding.folder import EmbedFolder
+from diskhop.runs.embedding.folder import EmbeddingFolder
 from diskhop.runs.folder import require_same_dataset
 
 
@@ -30,7 +30,7 @@ class OpenRun:
     dataset: Dataset
     config: EmbedConfig
     reader: EmbeddingReader
-    dealing: Dealing
+    dealing: NodePermutation
 
 
 def open_run(run: Path | str, dataset: Dataset | None = None) -> OpenRun:
@@ -39,7 +39,7 @@ def open_run(run: Path | str, dataset: Dataset | None = None) -> OpenRun:
     Raises ConfigError for a folder that has no run of embeddings, TrainingError for one without a commit.
     """
     path = Path(run)
-    folder = EmbedFolder(path)
+    folder = EmbeddingFolder(path)
     if not folder.config_path.exists():
         raise ConfigError(f"{path}: is no run of embeddings, config.toml is missing; make one with 'diskhop embed'")
     saved = load_config(folder.config_path, (EmbedConfig,))

@@ -9,13 +9,13 @@ from diskhop._native import invert_order
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.names import Names
 from diskhop.embedding.graph_edges import embedded_nodes
-from diskhop.embedding.partitions.layout import Dealing
+from diskhop.embedding.partitions.layout import NodePermutation
 
 
 class Places:
     """Of a dataset's nodes by how they are dealt."""
 
-    def __init__(self, dataset: Dataset, dealing: Dealing) -> None:
+    def __init__(self, dataset: Dataset, dealing: NodePermutation) -> None:
         nodes = embedded_nodes(dataset)
         self.num_nodes = nodes.num_nodes
         self._dealing = dealing

@@ -59,7 +59,7 @@ def neighbors(run: Path | str | OpenRun, node: str, *, top: int = 10, by: str = 
     """
     if by not in NEARNESS:
         raise ConfigError(f"unknown nearness '{by}'; the known ones are {', '.join(NEARNESS)}")
-    asked = _Asked(run, top)
+    asked = Query(run, top)
     place = asked.place(node)
     values = asked.reader.gather(np.array([place]))
     return asked.answers(lambda piece: NEARNESS[by](piece.values, values), {place})
@@ -72,7 +72,7 @@ def complete(run: Path | str | OpenRun, head: str, relation: str | None, tail: s
     """
     if (head == ANY) == (tail == ANY):
         raise ConfigError(f"one end must be given: write '{ANY}' for the other one only")
-    asked = _Asked(run, top)
+    asked = Query(run, top)
     side = 0 if tail == ANY else 1
     given, numbers = asked.place(tail if side else head), asked.relations(relation)
     queries = asked.reader.queries(side, asked.reader.gather(np.array([given])), numbers)
@@ -82,7 +82,7 @@ def complete(run: Path | str | OpenRun, head: str, relation: str | None, tail: s
 
 def score(run: Path | str | OpenRun, head: str, relation: str | None, tail: str) -> EdgeScore:
     """How likely an edge is beside all others with one of its ends. See complete()."""
-    asked = _Asked(run, 1)
+    asked = Query(run, 1)
     places, numbers = np.array([asked.place(head), asked.place(tail)]), asked.relations(relation)
     ends = asked.reader.gather(places)
     own = float(asked.scores(asked.reader.queries(0, ends[:1], numbers), ends[1:])[0])
@@ -98,7 +98,7 @@ def score(run: Path | str | OpenRun, head: str, relation: str | None, tail: str)
     return EdgeScore(own, rank("tail"), rank("head"), asked.reader.layout.num_nodes, is_known)
 
 
-class _Asked:
+class Query:
     """A run, and how names, ids and places of its nodes belong together."""
 
     def __init__(self, run: Path | str | OpenRun, top: int) -> None:

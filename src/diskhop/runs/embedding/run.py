@@ -20,11 +20,11 @@ from diskhop.io.atomic import Injector
 from diskhop.io.engine import choose_engine, open_engine
 from diskhop.planning.embeddings.costs import measure_edges_per_second, predict_embedding
 from diskhop.planning.embeddings.partitions import choose_order, dealing_of, layout_of, plan_embedding
-from diskhop.runs.callbacks import Watcher
+from diskhop.runs.callbacks import Callback
 from diskhop.runs.embedding.defaults import embed_size, resolve_embed_config
 from diskhop.runs.embedding.export import export_embeddings
-from diskhop.runs.embedding.folder import EmbedFolder
-from diskhop.runs.embedding.loop import EmbeddingRun, Parts
+from diskhop.runs.embedding.folder import EmbeddingFolder
+from diskhop.runs.embedding.loop import EmbeddingParts, EmbeddingRun
 from diskhop.runs.embedding.opened import open_run
 from diskhop.runs.embedding.warm_start import WarmStart
 from diskhop.runs.folder import require_new_folder
@@ -55,7 +55,7 @@ def embed(
     config: Path | str | None = None,
     resume: bool = False,
     memory: int | str | None = None,
-    watcher: Watcher | None = None,
+    watcher: Callback | None = None,
     **options: Any,
 ) -> Embedded:
     """Train embeddings of a dataset's nodes, with the options of EmbedConfig; what is not given is chosen.
@@ -69,7 +69,7 @@ def embed(
         dataset, options, config=config, preset=preset, out=out, resume=resume, kinds=(EmbedConfig,)
     )
     resolved = resolve_embed_config(source.dataset, source.options, preset)
-    watcher = watcher or Watcher()
+    watcher = watcher or Callback()
     watcher.configured(resolved.config, resolved.reasons)
     return train_embeddings(source.dataset, resolved.config, Path(out), resume=resume, watcher=watcher)
 
@@ -80,7 +80,7 @@ def train_embeddings(
     out: Path,
     *,
     resume: bool = False,
-    watcher: Watcher | None = None,
+    watcher: Callback | None = None,
     engine: Engine | None = None,
     injector: Injector | None = None,
 ) -> Embedded:
@@ -88,10 +88,10 @@ def train_embeddings(
 
     Raises ConfigError or BudgetError before anything is written, TrainingError if the loss is not finite.
     """
-    watcher = watcher or Watcher()
+    watcher = watcher or Callback()
     if not resume:
         require_new_folder(out)
-    folder, layout = EmbedFolder(out, injector), layout_of(config, embedded_nodes(dataset).num_nodes)
+    folder, layout = EmbeddingFolder(out, injector), layout_of(config, embedded_nodes(dataset).num_nodes)
     budget = Budget(config.memory_bytes)
     plan = plan_embedding(config, embed_size(dataset, config), budget)
     device = remembered_model(dataset.path, choose_engine(config.engine)[0])
@@ -123,7 +123,7 @@ def train_embeddings(
         memory = held.enter_context(MemoryLog())
         buffer = held.enter_context(PartitionBuffer(store, layout, plan.num_slots))
         run = EmbeddingRun(
-            Parts(
+            EmbeddingParts(
                 config=config,
                 layout=layout,
                 states=choose_order(config).states,

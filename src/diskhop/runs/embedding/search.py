@@ -20,7 +20,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError, TrainingError
 from diskhop.run_files import CONFIG_FILE, RESULT_FILE
-from diskhop.runs.callbacks import Watcher
+from diskhop.runs.callbacks import Callback
 from diskhop.runs.embedding.defaults import resolve_embed_config
 from diskhop.runs.embedding.run import embed
 from diskhop.runs.source import find_run_source
@@ -43,7 +43,7 @@ def search(
     trials: int,
     preset: str | None = None,
     memory: int | str | None = None,
-    watcher: Watcher | None = None,
+    watcher: Callback | None = None,
     done: Callable[[int, Trial], None] = lambda number, trial: None,
     **options: Any,
 ) -> list[Trial]:
@@ -99,7 +99,7 @@ def _run(
     options: Mapping[str, Any],
     drawn: dict[str, Any],
     preset: str | None,
-    watcher: Watcher | None,
+    watcher: Callback | None,
 ) -> Trial:
     is_begun = (path / CONFIG_FILE).exists()
     if is_begun:

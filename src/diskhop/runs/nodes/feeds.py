@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from diskhop.config.options import TrainConfig
 from diskhop.counters import FetchCounts
-from diskhop.plans import HopPlan, Plan
+from diskhop.plans import HopPlan, SampledPlan
 from diskhop.protocols import NodeIds, Purpose
 
 
@@ -74,7 +74,7 @@ class PreparedRun:
     """
 
     config: TrainConfig
-    plan: Plan | HopPlan
+    plan: SampledPlan | HopPlan
     make_model: Callable[[], nn.Module]
     open: Callable[[Any], AbstractContextManager[Feed]]
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -30,7 +30,7 @@ from diskhop.nn.models import HopNetwork, build_hop_model, hops_read
 from diskhop.planning.hops.costs import hop_step_seconds, predict_hops
 from diskhop.plans import HopPlan
 from diskhop.protocols import NodeIds, Purpose
-from diskhop.runs.callbacks import Watcher
+from diskhop.runs.callbacks import Callback
 from diskhop.runs.nodes.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.task import NodeTask, SplitSeeds
 
@@ -52,7 +52,7 @@ def propagation_spec(dataset: Dataset, config: HopConfig) -> PropagationSpec:
     return of_all if are_there == [False, True] else labelled
 
 
-def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Budget, watcher: Watcher) -> PreparedRun:
+def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Budget, watcher: Callback) -> PreparedRun:
     """Propagate, unless the tables are there, and place them. Raises as propagate(); BudgetError."""
     budget.require(task.held)
     engine = open_engine(config.engine)
@@ -117,7 +117,7 @@ def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Bu
         plan=plan,
         make_model=make_model,
         open=open_feed,
-        preparation={"preparation": steps, "preparation_seconds_an_epoch": seconds / config.epochs} if steps else {},
+        preparation={"preparation": steps, "preparation_seconds_per_epoch": seconds / config.epochs} if steps else {},
     )
 
 

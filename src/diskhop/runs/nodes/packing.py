@@ -17,9 +17,9 @@ from diskhop.io.engine import open_engine
 from diskhop.pipeline.pack_ahead import Packed, Samples, pack_epochs
 from diskhop.planning.planner import PACKED, choose_plan, packs_ahead, predict_plan
 from diskhop.planning.workload import Workload, scratch_path
-from diskhop.plans import Plan
+from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeIds
-from diskhop.runs.callbacks import Watcher
+from diskhop.runs.callbacks import Callback
 from diskhop.runs.folder import require_same_dataset
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.task import shuffled_seeds
@@ -34,7 +34,7 @@ class Preparation:
     num_epochs: that it was done for.
     """
 
-    plan: Plan
+    plan: SampledPlan
     steps: list[dict[str, Any]] = field(default_factory=list)
     num_epochs: int = 0
 
@@ -43,7 +43,7 @@ class Preparation:
         if not self.steps:
             return {}
         seconds = sum(step["seconds"] for step in self.steps)
-        return {"preparation": self.steps, "preparation_seconds_an_epoch": seconds / self.num_epochs}
+        return {"preparation": self.steps, "preparation_seconds_per_epoch": seconds / self.num_epochs}
 
 
 def run_samples(config: SampledConfig, train_ids: NodeIds) -> Samples:
@@ -60,7 +60,7 @@ def run_samples(config: SampledConfig, train_ids: NodeIds) -> Samples:
 
 
 def prepare(
-    dataset: Dataset, config: SampledConfig, workload: Workload, train_ids: NodeIds, budget: Budget, watcher: Watcher
+    dataset: Dataset, config: SampledConfig, workload: Workload, train_ids: NodeIds, budget: Budget, watcher: Callback
 ) -> Preparation:
     """Plan a run, with batches that are packed ahead where there are some, or where packing them now pays.
 
@@ -96,7 +96,7 @@ def find_packed(dataset: Dataset, config: SampledConfig, workload: Workload, tra
 
 def _plan_with(
     dataset: Dataset, workload: Workload, budget: Budget, layout: Layout | None, reasons: list[str]
-) -> tuple[Plan, Layout | None]:
+) -> tuple[SampledPlan, Layout | None]:
     """A plan, and the layout that it uses; where that does not fit, the reasons say so."""
     try:
         plan = choose_plan(dataset, replace(workload, layout=layout), budget)
@@ -116,7 +116,7 @@ def pack(
     memory: int | str | None = None,
     cache: int | str | None = None,
     disk: int | str | None = None,
-    watcher: Watcher | None = None,
+    watcher: Callback | None = None,
     **options: Any,
 ) -> Packed:
     """Pack the batches of a run ahead, as `train` with the same options finds them; options as train() has them.
@@ -124,7 +124,7 @@ def pack(
     disk: bytes or a size such as '100GB' for what is packed; default: half of what is free. Goes on where a call with
     the same options was interrupted. Raises ConfigError, BudgetError, DestinationError for a full disk.
     """
-    watcher = watcher or Watcher()
+    watcher = watcher or Callback()
     options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
     opened = dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset))
     saved = SavedRun(dataset="", dataset_hash="", options={})
@@ -152,10 +152,10 @@ def _pack(
     dataset: Dataset,
     config: SampledConfig,
     workload: Workload,
-    plan: Plan,
+    plan: SampledPlan,
     budget: Budget,
     samples: Samples,
-    watcher: Watcher,
+    watcher: Callback,
 ) -> Packed:
     with ExitStack() as stack:
         for name, num_bytes in workload.also_held.items():

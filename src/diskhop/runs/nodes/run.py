@@ -18,9 +18,9 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import TrainingError
 from diskhop.io.atomic import Injector
 from diskhop.protocols import Purpose
-from diskhop.runs.callbacks import Watcher
+from diskhop.runs.callbacks import Callback
 from diskhop.runs.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
-from diskhop.runs.folder import RunFolder, require_new_folder
+from diskhop.runs.folder import ModelFolder, require_new_folder
 from diskhop.runs.nodes.hops import prepare_hops
 from diskhop.runs.nodes.metrics import require_measurable, require_metric
 from diskhop.runs.nodes.sampled import prepare_sampled
@@ -46,7 +46,7 @@ def train_node_classifier(
     *,
     task: NodeTask | None = None,
     resume: bool = False,
-    watcher: Watcher | None = None,
+    watcher: Callback | None = None,
     injector: Injector | None = None,
 ) -> Trained:
     """Train a model, keep the best on validation, measure it on test; leave all of it in the folder `out`, if given.
@@ -58,7 +58,7 @@ def train_node_classifier(
     In the result, resident_before_bytes is what this process had resident when model and optimiser were made and
     nothing was opened, labels and seeds left out; see measure_memory().
     """
-    watcher = watcher or Watcher()
+    watcher = watcher or Callback()
     require_metric(config.metric, dataset.num_classes)
     if out is not None and not resume:
         require_new_folder(out)
@@ -85,7 +85,7 @@ def train_node_classifier(
     ):
         trainer = NodeTrainer(prepared.make_model, labels, config, watcher)
         before_bytes = max(0, resident_bytes("VmRSS") - labels.nbytes - seeds.num_bytes)
-        run = RunFolder(out, injector) if out is not None else None
+        run = ModelFolder(out, injector) if out is not None else None
         state = None
         if run is not None and resume:
             state = run.resume(config, dataset)

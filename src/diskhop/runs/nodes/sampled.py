@@ -20,7 +20,7 @@ from diskhop.pipeline.pipeline import Pipeline, open_pipeline
 from diskhop.pipeline.stream import BatchStream, MiniBatch
 from diskhop.planning.workload import Workload
 from diskhop.protocols import Purpose, SampledBatch
-from diskhop.runs.callbacks import Watcher
+from diskhop.runs.callbacks import Callback
 from diskhop.runs.nodes.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.packing import prepare
 from diskhop.runs.nodes.task import NodeTask, SplitSeeds, shuffled_seeds
@@ -37,7 +37,7 @@ _REUSE_REASON = (
 
 
 def prepare_sampled(
-    dataset: Dataset, config: SampledConfig, task: NodeTask, budget: Budget, watcher: Watcher
+    dataset: Dataset, config: SampledConfig, task: NodeTask, budget: Budget, watcher: Callback
 ) -> PreparedRun:
     """Plan, and pack ahead where that pays. Raises as packing's prepare()."""
     workload = sampled_workload(dataset, config, task)

@@ -21,7 +21,7 @@ from diskhop.config.options import TrainConfig
 from diskhop.counters import FetchCounts
 from diskhop.errors import TrainingError
 from diskhop.protocols import Purpose
-from diskhop.runs.callbacks import Progress, Watcher
+from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.nodes.feeds import Batch, Batches, Feed
 from diskhop.runs.nodes.metrics import METRICS
 
@@ -32,7 +32,7 @@ class NodeTrainer:
     """A model and its optimiser, and the passes that use them. labels: see Dataset.labels()."""
 
     def __init__(
-        self, make_model: Callable[[], nn.Module], labels: NDArray[Any], config: TrainConfig, watcher: Watcher
+        self, make_model: Callable[[], nn.Module], labels: NDArray[Any], config: TrainConfig, watcher: Callback
     ) -> None:
         torch.manual_seed(_key(config.seed, _INITIALISATION, 0))
         self.model = make_model()
@@ -111,7 +111,7 @@ class NodeTrainer:
         seconds = time.perf_counter() - self._started
         seconds_left = seconds * (num_epochs - self._first_epoch - done) / done if seconds > 1 else None
         self._watcher.progressed(
-            Progress(
+            BatchProgress(
                 stage=stage,
                 epoch=epoch,
                 num_epochs=num_epochs,

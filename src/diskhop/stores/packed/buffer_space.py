@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 
 
-class Room:
+class BufferSpace:
     """Rows first to end - 1 of a buffer, taken and given back in runs. Not for several threads at once."""
 
     def __init__(self, first: int, end: int) -> None:

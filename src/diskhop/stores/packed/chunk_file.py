@@ -10,7 +10,7 @@ from diskhop.stores.packed.chunk import Chunk, slot_bytes_for
 from diskhop.stores.packed.row_lists import list_bytes
 
 
-class Draft:
+class ChunkFile:
     """Where the chunks of batches that share nothing will go.
 
     Until it is packed, it has room also for what packing puts on the disk beside it. What the file had room for before

@@ -27,7 +27,7 @@ from diskhop.io.checksums import digest_bytes
 from diskhop.io.streams import in_pieces
 from diskhop.protocols import AccessTrace, NodeIds, Table
 from diskhop.stores.packed.chunk import BLOCK_BYTES, Chunk, aligned, encode_head, lay_out_body
-from diskhop.stores.packed.resident import HeldRows
+from diskhop.stores.packed.resident import ResidentRows
 from diskhop.stores.packed.row_lists import ListsOfPartition, RowLists, ids_of
 from diskhop.stores.packed.segments import SharedRows
 
@@ -44,9 +44,9 @@ def packing_bytes(table: Table, partition_bytes: int) -> int:
 
 def _rows_of(table: Table, partition_bytes: int) -> int:
     """Rows of a partition: the table, or as many as take whole blocks of the file."""
-    rows_a_block = int(np.lcm(table.row_stride, BLOCK_BYTES)) // table.row_stride
-    num_blocks = max(1, partition_bytes // (rows_a_block * table.row_stride))
-    return max(1, min(rows_a_block * num_blocks, table.num_rows))
+    rows_per_block = int(np.lcm(table.row_stride, BLOCK_BYTES)) // table.row_stride
+    num_blocks = max(1, partition_bytes // (rows_per_block * table.row_stride))
+    return max(1, min(rows_per_block * num_blocks, table.num_rows))
 
 
 def _staged_bytes(table: Table) -> int:
@@ -63,7 +63,7 @@ class Packer:
     def __init__(
         self,
         table: Table,
-        held: HeldRows,
+        held: ResidentRows,
         engine: Engine,
         pool: BufferPool,
         partition_bytes: int,
@@ -78,7 +78,7 @@ class Packer:
         self.partition_rows = _rows_of(table, partition_bytes)
         self.num_partitions = -(-table.num_rows // self.partition_rows)
         whole_bytes = aligned(self.partition_rows * table.row_stride)
-        self._pieces_a_partition = -(-whole_bytes // _READ_BYTES)
+        self._pieces_per_partition = -(-whole_bytes // _READ_BYTES)
         self._first_ids = np.arange(self.num_partitions + 1, dtype=np.int64) * self.partition_rows
         self._rows_of_pieces = self._find_rows_of_pieces(whole_bytes)
         own = BufferPool(0)
@@ -108,7 +108,7 @@ class Packer:
         lists = RowLists(scratch / f".lists-{path.name}", self._engine, self._pool)
         try:
             with _Writer(self._engine, path, self._staging, counts) as writer:
-                is_needed = np.zeros(self.num_partitions * self._pieces_a_partition, np.bool_)
+                is_needed = np.zeros(self.num_partitions * self._pieces_per_partition, np.bool_)
                 body_checksums = []
                 offsets: list[int] = []
                 for index, chunk in enumerate(chunks):
@@ -199,7 +199,7 @@ class Packer:
         self, is_needed: NDArray[np.bool_], lists: RowLists, counts: PackingCounts
     ) -> Iterator[tuple[NDArray[np.uint8], ListsOfPartition]]:
         """Yield of each partition that has anything needed the rows, uint8 (rows, row bytes), and which go where."""
-        needed = is_needed.reshape(self.num_partitions, self._pieces_a_partition)
+        needed = is_needed.reshape(self.num_partitions, self._pieces_per_partition)
         partitions = np.flatnonzero(needed.any(axis=1)).tolist()
         on_their_way: deque[tuple[int, ListsOfPartition]] = deque()
         stride, row_bytes = self._table.row_stride, self._table.row_bytes
@@ -324,9 +324,9 @@ class _Appender:
 
     def append(self, rows: NDArray[np.uint8], wanted: NDArray[np.int64]) -> None:
         """Add rows[wanted]."""
-        rows_a_piece = (len(self._writer.free_buffer()) - BLOCK_BYTES) // self._row_bytes
-        for begin in range(0, len(wanted), rows_a_piece):
-            piece = wanted[begin : begin + rows_a_piece]
+        rows_per_piece = (len(self._writer.free_buffer()) - BLOCK_BYTES) // self._row_bytes
+        for begin in range(0, len(wanted), rows_per_piece):
+            piece = wanted[begin : begin + rows_per_piece]
             buffer = self._writer.free_buffer()
             rest_bytes = len(self._rest)
             end = rest_bytes + len(piece) * self._row_bytes

@@ -11,7 +11,7 @@ from diskhop.protocols import NodeIds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HeldRows:
+class ResidentRows:
     """num_rows: held. slots: int32 (rows of the table), where each is, or -1; None: the first ones, in order."""
 
     num_rows: int
@@ -23,8 +23,8 @@ class HeldRows:
         return int(np.count_nonzero(is_missing))
 
 
-def hold_listed(ids: NodeIds, num_rows: int) -> HeldRows:
+def hold_listed(ids: NodeIds, num_rows: int) -> ResidentRows:
     """The rows of a list are held, each at its place there; num_rows: of the table."""
     slots = np.full(num_rows, -1, np.int32)
     slots[ids] = np.arange(len(ids), dtype=np.int32)
-    return HeldRows(len(ids), slots)
+    return ResidentRows(len(ids), slots)

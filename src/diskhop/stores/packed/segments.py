@@ -15,7 +15,7 @@ from diskhop.policies.minhash import minhash_order
 from diskhop.protocols import AccessTrace, NodeIds, Table
 
 # Of a row of the table: whether it is held, how many ask for it, where it lies, and what sorting those places takes.
-LAYING_OUT_BYTES_A_ROW = 1 + 1 + 8 + 24
+LAYING_OUT_BYTES_PER_ROW = 1 + 1 + 8 + 24
 
 
 class OwnRows(NamedTuple):
@@ -39,7 +39,7 @@ class SharedRows:
 
     In a segment come rows of one partition of the feature table after those of another, so that they can be written as
     it is read, and in each by (h1, h2, id) of two MinHashes. own: of each batch. num_rows: of all segments. Walks over
-    the trace; holds LAYING_OUT_BYTES_A_ROW of the feature table, is_held included. Not for several threads at once.
+    the trace; holds LAYING_OUT_BYTES_PER_ROW of the feature table, is_held included. Not for several threads at once.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from diskhop.stores.row_cache import RowCache
 from diskhop.system.memory import buffer_bytes
 
 # One is made while two are on their way to the disk; and its ids, as they come and sorted twice over, and their list.
-_BODIES_IN_MEMORY, _BYTES_A_ROW_TO_FIND = 3, 28
+_BODIES_IN_MEMORY, _BYTES_PER_ROW_TO_FIND = 3, 28
 # What direct I/O asks of memory on common disks; where one asks for more, the page cache helps out.
 _MEMORY_ALIGNMENT = 512
 _MOST_ROWS = 2**32
@@ -37,7 +37,7 @@ def head_bytes(num_nodes: int, record_bytes: int) -> int:
 
 def packed_batch_bytes(num_nodes: int) -> int:
     """Memory in which a batch of so many nodes is made ready for packing: bodies, and what finds its rows."""
-    return (_BODIES_IN_MEMORY * 4 + _BYTES_A_ROW_TO_FIND) * num_nodes
+    return (_BODIES_IN_MEMORY * 4 + _BYTES_PER_ROW_TO_FIND) * num_nodes
 
 
 def chunk_bytes(table: Table, num_nodes: int, num_packed: int) -> int:

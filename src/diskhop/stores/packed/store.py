@@ -30,12 +30,12 @@ from diskhop.counters import FetchCounts
 from diskhop.errors import BudgetError, DiskhopError, PipelineError
 from diskhop.io.streams import in_pieces
 from diskhop.protocols import AccessTrace, MakeRoom, Rows, RowSegment, SampledBatch, Table
-from diskhop.stores.packed.buffer_space import Room
+from diskhop.stores.packed.buffer_space import BufferSpace
 from diskhop.stores.packed.chunk import BLOCK_BYTES, Body, Chunk, aligned, check_bytes, check_head, lay_out_body
-from diskhop.stores.packed.chunk_file import Draft
+from diskhop.stores.packed.chunk_file import ChunkFile
 from diskhop.stores.packed.pack_file import PackFile
 from diskhop.stores.packed.packer import Packer
-from diskhop.stores.packed.resident import HeldRows, hold_listed
+from diskhop.stores.packed.resident import ResidentRows, hold_listed
 from diskhop.stores.packed.sizes import aligned_rows, head_bytes, own_rows, require_packable
 from diskhop.stores.resources import StoreResources, empty_rows, open_reader, read_in_pieces
 
@@ -83,7 +83,7 @@ class PackedStore:
         self._engine: Engine = resources.engine
         pinned = resources.pinned
         if pinned is None:
-            self._held = HeldRows(min(resources.cache_rows, table.num_rows))
+            self._held = ResidentRows(min(resources.cache_rows, table.num_rows))
         else:
             self._held = hold_listed(pinned, table.num_rows)
         unit = aligned_rows(table)
@@ -110,13 +110,13 @@ class PackedStore:
         self._on_their_way: queue.SimpleQueue[_Fetch | None] = queue.SimpleQueue()
         self._loader = threading.Thread(target=self._await_rows, name="packed-loader", daemon=True)
         self._loader.start()
-        self._room = Room(first, len(self._rows))
+        self._room = BufferSpace(first, len(self._rows))
         self._line: deque[_Fetch] = deque()
         self._last_arrival = 0.0
         self._coming: deque[tuple[PackFile, Chunk]] = deque()
         self._files: set[PackFile] = set()
         self._begun: dict[int, _Fetch] = {}
-        self._next: Draft | None = None
+        self._next: ChunkFile | None = None
         # Files of this store whose batches are done with, to be written over: to free a superbatch's room on the disk
         # takes a second or two, and so does to take it again.
         self._spare: list[Path] = []
@@ -390,10 +390,10 @@ class PackedStore:
         if source.temporary:
             self._spare.append(source.path)
 
-    def _new_draft(self) -> Draft:
+    def _new_draft(self) -> ChunkFile:
         with self._changed:
             if self._spare:
-                return Draft(self._spare.pop())
+                return ChunkFile(self._spare.pop())
         path = self._scratch / f"chunks-{self._num_files}.bin"
         self._num_files += 1
-        return Draft(path)
+        return ChunkFile(path)
