@@ -26,8 +26,8 @@ from diskhop.io.engine import open_engine
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeIds
-from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.seeds import SeedSet
 from diskhop.sampling.topology import open_topology
 from diskhop.stores.resources import StoreResources, empty_rows, open_reader
 from turns import peak_rss_bytes

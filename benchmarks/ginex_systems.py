@@ -30,8 +30,8 @@ from diskhop.planning.store_plan import SMALLEST_STAGING_BYTES, STAGING_BYTES
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
 from diskhop.protocols import AccessTrace, NodeIds, Purpose, Table
-from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.cached_topology import cached_topology_bytes
+from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.resources import StoreResources
 from diskhop.stores.static import open_static
 from diskhop.stores.stores import STORES

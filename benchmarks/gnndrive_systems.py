@@ -22,7 +22,7 @@ import torch
 import ginex_systems
 from diskhop._native import BufferPool, Engine, File, keyed_permutation
 from diskhop.budget import Budget
-from diskhop.config.options import SampledConfig
+from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.measure import (
     SEQUENTIAL_BYTES,

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from diskhop.budget import Budget, parse_bytes
 from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.runtime.progress import row_ranges
+from diskhop.runtime.blocks import row_ranges
 from turns import Disk, Turn, drop_from_page_cache, measure_disk, stage_clock, take_turn
 
 NUM_NODES, NUM_EDGES, DIM, NUM_CLASSES = 111_059_956, 1_615_685_872, 128, 172

@@ -27,12 +27,13 @@ from typing import Any
 
 from cgroups import run_limited, why_no_limit
 from diskhop.budget import Budget, format_bytes
-from diskhop.config.options import AUTO, SampledConfig
+from diskhop.config.options import AUTO
+from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import choose_engine, open_engine
+from diskhop.planning.measure import disk_model
 from diskhop.planning.planner import AHEAD, rank_options
-from diskhop.planning.workload import disk_model
 from diskhop.plans import RunPlan
 from diskhop.runs import Callback, resolve_config, train
 from diskhop.runs.nodes.sampled import sampled_workload

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from diskhop.runs.result import describe_machine
+from diskhop.system.machine import describe_machine
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"

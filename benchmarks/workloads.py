@@ -18,7 +18,7 @@ from diskhop.disk.probe import probe
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
 from diskhop.protocols import Purpose
-from diskhop.sampling.accesses import SeedSet
+from diskhop.sampling.seeds import SeedSet
 
 DEFAULT_FOLDER = Path(__file__).parent / "data"
 BATCH_SIZE, HIDDEN, SEED = 1000, 256, 0

@@ -14,7 +14,7 @@ import pytest
 import tomli_w
 
 from diskhop._native import CrashError
-from diskhop.config.options import TrainConfig
+from diskhop.config.train import TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, TrainingError
 from diskhop.io.faults import CrashInjector, Lost

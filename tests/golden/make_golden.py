@@ -12,7 +12,7 @@ from diskhop.budget import Budget
 from diskhop.dataset.build.builder import DatasetBuilder
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edges import ArrayEdges
-from diskhop.runtime.progress import in_blocks
+from diskhop.runtime.blocks import in_blocks
 
 
 def make_plain(destination: Path, engine: Engine) -> Dataset:

@@ -15,13 +15,13 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.model import assumed_device_model
 from diskhop.errors import BudgetError, ConfigError, DestinationError
+from diskhop.pipeline.batch import MiniBatch
 from diskhop.pipeline.pipeline import open_pipeline
-from diskhop.pipeline.stream import MiniBatch
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
 from diskhop.protocols import Purpose
-from diskhop.sampling.accesses import SeedSet
+from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.stores import STORES
 from tests.runs import small_graph
 

@@ -20,13 +20,14 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.model import assumed_device_model
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
+from diskhop.pipeline.batch import InFlightBatch, MiniBatch
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
-from diskhop.pipeline.stream import BatchStream, InFlightBatch, MiniBatch
+from diskhop.pipeline.stream import BatchStream
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
 from diskhop.protocols import Purpose, SampledBatch
-from diskhop.sampling.accesses import SeedSet
+from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.packed.sizes import own_rows
 from diskhop.stores.stores import STORES
 from tests.graphs import make_dataset, open_paths

@@ -12,9 +12,11 @@ import pytest
 
 from diskhop._native import keyed_permutation
 from diskhop.config.options import dump_config, load_config
+from diskhop.config.train import KINDS
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
-from diskhop.pipeline.stream import BatchStream, MiniBatch
+from diskhop.pipeline.batch import MiniBatch
+from diskhop.pipeline.stream import BatchStream
 from diskhop.protocols import Purpose
 from diskhop.runs import Callback, Trained, train
 from diskhop.stores.stores import STORES
@@ -157,7 +159,7 @@ def test_the_run_says_so_once_and_keeps_it(dataset: Dataset, tmp_path: Path) -> 
     assert "samples are drawn once" in reasons[0]
     assert "changes what is drawn" in reasons[0]
     assert trained.result["reuse"] is True
-    assert load_config(tmp_path / "run" / "config.toml").options["reuse"] is True
+    assert load_config(tmp_path / "run" / "config.toml", KINDS).options["reuse"] is True
     assert "reuse = true" in dump_config(trained.config, "", "")
 
 

@@ -13,10 +13,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diskhop.config.options import KINDS, SampledConfig
+from diskhop.config.train import KINDS, SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopError, TrainingError
-from diskhop.pipeline.stream import BatchStream, MiniBatch
+from diskhop.pipeline.batch import MiniBatch
+from diskhop.pipeline.stream import BatchStream
 from diskhop.runs import resolve_config, train, train_node_classifier
 from tests.runs import OPTIONS, StageCounter, assert_same_run, import_arrays, losses, random_arrays, small_graph
 

@@ -9,20 +9,11 @@ from typing import Any
 
 import pytest
 
-from diskhop.config.options import (
-    HopConfig,
-    SampledConfig,
-    TrainConfig,
-    check_options,
-    differing_options,
-    dump_config,
-    load_config,
-    options_of,
-)
+from diskhop.config.options import check_options, differing_options, dump_config, load_config, options_of
+from diskhop.config.train import KINDS, HopConfig, SampledConfig, TrainConfig
 from diskhop.errors import ConfigError
 from diskhop.nn.models import HOP_MODELS, LAYERS, config_kind
 from diskhop.runs.choices import list_presets
-from diskhop.runs.nodes import defaults
 from diskhop.runs.nodes.defaults import PRESETS, load_preset
 
 WHOLE = SampledConfig(
@@ -60,7 +51,7 @@ WHOLE_OF_HOPS = HopConfig(
 def test_a_written_configuration_reads_back_the_same(tmp_path: Path, whole: TrainConfig) -> None:
     path = tmp_path / "config.toml"
     path.write_text(dump_config(whole, "/data/ü graph", "abc"))
-    saved = load_config(path)
+    saved = load_config(path, KINDS)
     assert config_kind(whole.model)(**saved.options) == whole
     assert (saved.dataset, saved.dataset_hash) == ("/data/ü graph", "abc")
 
@@ -111,7 +102,7 @@ def test_what_cannot_work_with_hops_is_refused(changes: dict[str, Any], complain
 
 def test_an_unknown_option_lists_the_known_ones_and_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"a\.toml: unknown option 'epoch' \(did you mean 'epochs'\?\).*batch_size"):
-        check_options({"epoch": 3}, "a.toml")
+        check_options({"epoch": 3}, "a.toml", KINDS)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +120,7 @@ def test_an_unknown_option_lists_the_known_ones_and_the_nearest() -> None:
 )
 def test_an_option_of_another_type_is_refused(name: str, value: object, kind: str) -> None:
     with pytest.raises(ConfigError, match=f"here: option '{name}' must be {kind}, got"):
-        check_options({name: value}, "here")
+        check_options({name: value}, "here", KINDS)
 
 
 @pytest.mark.parametrize(
@@ -144,16 +135,16 @@ def test_an_option_of_another_type_is_refused(name: str, value: object, kind: st
 )
 def test_an_option_out_of_its_range_is_refused_where_it_stands(name: str, value: object, rule: str) -> None:
     with pytest.raises(ConfigError, match=f"here: {name} must be {rule}"):
-        check_options({name: value}, "here")
+        check_options({name: value}, "here", KINDS)
 
 
 def test_a_number_too_large_for_a_float_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"option 'lr' must be float, got 1000.*0000$"):
-        check_options({"lr": 10**400}, "here")
+        check_options({"lr": 10**400}, "here", KINDS)
 
 
 def test_whole_numbers_pass_for_floats_and_lists_for_tuples() -> None:
-    assert check_options({"lr": 1, "fanout": [5, -1]}, "here") == {"lr": 1.0, "fanout": (5, -1)}
+    assert check_options({"lr": 1, "fanout": [5, -1]}, "here", KINDS) == {"lr": 1.0, "fanout": (5, -1)}
 
 
 @pytest.mark.parametrize(
@@ -172,12 +163,12 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path, content: bytes, compl
     path = tmp_path / "c.toml"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=rf"c\.toml: {complaint}"):
-        load_config(path)
+        load_config(path, KINDS)
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml: cannot be read"):
-        load_config(tmp_path / "none.toml")
+        load_config(tmp_path / "none.toml", KINDS)
 
 
 def test_options_that_differ_are_named() -> None:
@@ -200,7 +191,7 @@ def test_a_preset_is_valid_for_every_model(preset: str, model: str | None) -> No
 
 
 def text_of(preset: str) -> str:
-    return (Path(defaults.__file__).parent / "presets" / f"{preset}.toml").read_text()
+    return (PRESETS / f"{preset}.toml").read_text()
 
 
 def test_an_unknown_preset_lists_the_known_ones() -> None:

@@ -16,7 +16,7 @@ from diskhop.dataset.sort.plan import SortLimits, plan_crew, plan_cut, smallest_
 from diskhop.importing.arrays.edges import FileEdges
 from diskhop.importing.arrays.npy import file_array
 from diskhop.importing.numbering.pairs import PairFile, PairFiles
-from diskhop.runtime.progress import row_ranges
+from diskhop.runtime.blocks import row_ranges
 from tests.graphs import threads_engine
 
 AROUND = [2**31 - 1, 2**31, 2**31 + 1, 2**32 - 1, 2**32, 2**32 + 1]

@@ -21,11 +21,11 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DestinationError, SourceError
 from diskhop.importing.numbering import ids as edge_ids
+from diskhop.importing.numbering.tasks import ListIds, read_parquet
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.sources import import_graph
 from diskhop.importing.text import edge_work
 from diskhop.importing.text.layout import look_at, row_bytes
-from diskhop.importing.text.tasks import ListIds, read_parquet
 from diskhop.runtime.duck import Duck, QueryError
 from diskhop.runtime.tasks import TaskTools
 from tests.graphs import SHARED_DATA, edges_of, folder_bytes, threads_engine

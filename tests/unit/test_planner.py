@@ -16,15 +16,15 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import assumed_device_model
 from diskhop.errors import BudgetError, ConfigError
-from diskhop.pipeline.superbatch import superbatch_lengths
 from diskhop.planning.options import AS_GOOD, Option, rank
 from diskhop.planning.planner import choose_plan, packs_ahead, rank_options
 from diskhop.planning.workload import Workload
 from diskhop.plans import Prediction, RunPlan
 from diskhop.policies.belady import belady_misses, replay_belady
 from diskhop.policies.lru import lru_misses
+from diskhop.policies.superbatches import superbatch_lengths
 from diskhop.protocols import Purpose
-from diskhop.sampling.accesses import SeedSet
+from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.misses import SIMULATIONS
 from diskhop.stores.stores import STORES
 from tests.runs import small_graph

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.budget import Budget
-from diskhop.runtime.blocks import map_in_order
-from diskhop.runtime.progress import Progress, row_ranges
+from diskhop.runtime.blocks import map_in_order, row_ranges
+from diskhop.runtime.progress import Progress
 
 _BLOCK = 1 << 18
 # Two ids of up to 8 bytes an edge, and as much again as a buffer of the core may round them up.

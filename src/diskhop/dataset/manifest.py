@@ -17,6 +17,12 @@ from diskhop.dataset.fields import FILE_NAME, TYPE_NAME, Fields
 from diskhop.errors import FormatError
 from diskhop.io.checksums import digest_bytes, num_blocks
 
+# The types of a graph that has one of each.
+NODE = "node"
+
+EDGE = "edge"
+
+
 MANIFEST_NAME = "manifest.json"
 CHECKSUMS_NAME = "checksums.bin"
 FORMAT_NAME = "diskhop dataset"

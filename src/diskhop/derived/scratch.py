@@ -72,3 +72,8 @@ def _remove_abandoned(parent: Path) -> None:
                     shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(descriptor)
+
+
+def scratch_path(dataset: Path, given: str | None) -> Path:
+    """The folder for derived files: the one given, or the dataset's own."""
+    return Path(given) if given else dataset / "derived"

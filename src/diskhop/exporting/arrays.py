@@ -14,7 +14,7 @@ from diskhop.dataset.manifest import SPLIT_NAMES
 from diskhop.errors import ConfigError
 from diskhop.exporting.columns import EdgeColumns, NodeColumns, read_rows
 from diskhop.exporting.npy_files import write_names, write_npy, write_number
-from diskhop.importing.source import WorkTools
+from diskhop.runtime.work_tools import WorkTools
 
 _PARTS = dict(zip(SPLIT_NAMES, ("train", "val", "test"), strict=True))
 

@@ -19,8 +19,9 @@ from diskhop.dataset.files import check_length
 from diskhop.dataset.manifest import index_dtype, split_file
 from diskhop.dataset.sort.moved_rows import RowMover
 from diskhop.errors import FormatError, ReadError
-from diskhop.importing.source import WorkTools
-from diskhop.runtime.progress import row_ranges, tracked
+from diskhop.runtime.blocks import row_ranges
+from diskhop.runtime.progress import tracked
+from diskhop.runtime.work_tools import WorkTools
 
 _BLOCK_BYTES = 4 << 20
 EDGES_PER_BLOCK = 1 << 18

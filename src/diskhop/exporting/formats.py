@@ -19,10 +19,10 @@ from diskhop.errors import ConfigError
 from diskhop.exporting.arrays import export_arrays
 from diskhop.exporting.graphbolt import export_graphbolt
 from diskhop.exporting.parquet import export_parquet
-from diskhop.importing.source import WorkTools
 from diskhop.io.atomic import Injector, StagedDirectory, destination_errors, require_free_space, require_parent
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
+from diskhop.runtime.work_tools import WorkTools
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 EXPORTS: dict[str, Callable[[Dataset, DatasetFiles, WorkTools], None]] = {

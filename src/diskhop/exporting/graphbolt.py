@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.build.files import DatasetFiles
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.manifest import EDGE, NODE
 from diskhop.errors import ConfigError
 from diskhop.exporting.columns import EdgeColumns, NodeColumns
 from diskhop.exporting.npy_files import write_names, write_npy
 from diskhop.importing.graphbolt.metadata import METADATA_NAME, SETS
 from diskhop.importing.graphbolt.source import FEATURES, LABELS, NODE_NAMES, ORIGINAL_IDS, TIMES, WEIGHTS
-from diskhop.importing.source import EDGE, NODE, WorkTools
+from diskhop.runtime.work_tools import WorkTools
 
 Entry = dict[str, Any]
 

@@ -20,10 +20,10 @@ from diskhop.dataset.names import read_names
 from diskhop.errors import ConfigError, DestinationError
 from diskhop.exporting.arrays import only_types
 from diskhop.exporting.columns import EDGES_PER_BLOCK, EdgeColumns, NodeColumns, damaged
-from diskhop.importing.source import WorkTools
 from diskhop.io.atomic import announce, destination_errors, sync_file
+from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.duck import Duck, quoted
-from diskhop.runtime.progress import row_ranges
+from diskhop.runtime.work_tools import WorkTools
 
 # DuckDB works on vectors of so many rows; a row group is several.
 _VECTOR_ROWS = 2048

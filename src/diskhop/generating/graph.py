@@ -26,8 +26,8 @@ from diskhop.generating.config import GraphConfig
 from diskhop.generating.edges import generated_edges
 from diskhop.generating.nodes import GeneratedNodes
 from diskhop.io.atomic import Injector
-from diskhop.runtime.blocks import map_in_order, threads_that_fit
-from diskhop.runtime.progress import Progress, row_ranges, silent, tracked
+from diskhop.runtime.blocks import map_in_order, row_ranges, threads_that_fit
+from diskhop.runtime.progress import Progress, silent, tracked
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 NODE, EDGE = "node", "edge"

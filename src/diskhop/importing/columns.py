@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from diskhop._native import feature_rows
 from diskhop.dataset.manifest import MOST_CLASSES, MOST_COLUMNS
 from diskhop.errors import SourceError
-from diskhop.importing.arrays.npy import StoredArray
 from diskhop.importing.source import Column
-from diskhop.runtime.progress import in_blocks, row_ranges
+from diskhop.runtime.blocks import in_blocks, row_ranges
 
-_MASKS_AT_ONCE = 1 << 19
 _FEATURE_BLOCK_BYTES = 4 << 20
 _SEED = 0
 _CLASSES_BYTES = 1 << 20
@@ -108,33 +106,3 @@ class RandomFeatures:
             nodes = np.arange(first_row + start, first_row + stop)
             feature_rows(_SEED, nodes, dim, no_means, no_classes, rows.reshape(-1))
             yield rows
-
-
-class MaskedIds:
-    """See Column. The ids of nodes for which a mask, one (nodes) or one row of several (splits, nodes), is true.
-
-    How many there are is not known before they are read: shape is that of the mask.
-    """
-
-    dtype: np.dtype[Any] = np.dtype(np.int64)
-
-    def __init__(self, masks: StoredArray, number: int) -> None:
-        self.where = masks.where
-        self.shape = masks.shape[-1:]
-        self._masks = masks
-        self._number = number
-
-    @property
-    def identity(self) -> str:
-        """See Column."""
-        return f"{self._masks.identity}, mask {self._number}"
-
-    def blocks(self) -> Iterator[NDArray[Any]]:
-        """See Column."""
-        (num_nodes,) = self.shape
-        with self._masks.open() as stream:
-            stream.skip(self._number * num_nodes)
-            for start, stop in row_ranges(num_nodes, _MASKS_AT_ONCE):
-                yield np.flatnonzero(stream.take(stop - start)) + start
-            if self._number + 1 == self._masks.num_items // max(1, num_nodes):
-                stream.finish()

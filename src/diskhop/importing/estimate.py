@@ -15,6 +15,10 @@ from diskhop.dataset.sort.plan import SortLimits, bytes_in_memory
 from diskhop.disk.model import DiskModel
 from diskhop.importing.options import ImportOptions
 
+# Nobody knows how many nodes there are before their edges are read; a guess, for what is small beside the edges.
+EDGES_PER_NODE = 16
+
+
 _KEY_BYTES = 8
 _NUMBERED_KEY_BYTES = 16
 _INDEX_BYTES = 4

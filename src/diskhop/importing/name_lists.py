@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
-from diskhop.importing.arrays.npy import source_errors
+from diskhop.importing.source_file import source_errors
 
 
 def name_lines(path: Path, count: int) -> Iterator[NDArray[np.uint8]]:

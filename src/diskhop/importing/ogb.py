@@ -16,19 +16,20 @@ from pathlib import Path
 
 import numpy as np
 
-from diskhop.dataset.manifest import MOST_COUNT
+from diskhop.dataset.manifest import EDGE, MOST_COUNT, NODE
 from diskhop.errors import SourceError
 from diskhop.importing.arrays.edges import UNPACKING, UNPACKING_BYTES, open_edges
 from diskhop.importing.arrays.loads import load_of_array, load_of_edges, load_of_nodes
-from diskhop.importing.arrays.npy import StoredArray, archive_arrays, source_errors
+from diskhop.importing.arrays.npy import StoredArray, archive_arrays
 from diskhop.importing.columns import as_labels, check_features, count_tasks
 from diskhop.importing.estimate import Load
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import EDGE, NODE, Column, Source, SourceEdges, SourceGraph, SourceNodes, WorkTools
-from diskhop.importing.source_file import SourceFile
+from diskhop.importing.source import Column, Source, SourceEdges, SourceGraph, SourceNodes
+from diskhop.importing.source_file import SourceFile, source_errors
 from diskhop.importing.text.layout import text_bytes
 from diskhop.importing.text.numbers import HELD_AS, HELD_BYTES, NumberText, hold_numbers, read_lines
 from diskhop.importing.text.source import EdgeList
+from diskhop.runtime.work_tools import WorkTools
 
 _ARCHIVE = "data.npz"
 _LABEL_ARCHIVE = "node-label.npz"

@@ -21,16 +21,17 @@ from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edges import ArrayEdges
 from diskhop.dataset.fields import TYPE_NAME
-from diskhop.dataset.manifest import MOST_COUNT
+from diskhop.dataset.manifest import EDGE, MOST_COUNT, NODE
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.arrays.loads import load_of_edge_values, load_of_nodes
 from diskhop.importing.columns import check_features, count_tasks
 from diskhop.importing.estimate import Load
 from diskhop.importing.options import ImportOptions, Keep, Order
-from diskhop.importing.source import EDGE, NODE, Column, SourceEdges, SourceGraph, SourceNodes, WorkTools
-from diskhop.importing.sources import import_source
+from diskhop.importing.run import import_source
+from diskhop.importing.source import Column, SourceEdges, SourceGraph, SourceNodes
 from diskhop.io.engine import open_engine
-from diskhop.runtime.progress import row_ranges
+from diskhop.runtime.blocks import row_ranges
+from diskhop.runtime.work_tools import WorkTools
 
 _PARTS = {"train_mask": "train", "val_mask": "valid", "test_mask": "test"}
 _BLOCK_BYTES = 4 << 20

@@ -8,52 +8,20 @@ then be read front to back, within the budget, by who writes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.budget import Budget
 from diskhop.dataset.build.feature_ranges import Values
 from diskhop.dataset.edges import EdgeSource
 from diskhop.importing.estimate import Load
-from diskhop.runtime.progress import Progress
-from diskhop.runtime.tasks import TaskTools, WorkFolder
+from diskhop.runtime.work_tools import WorkTools
 
-# The types of a graph that has one of each.
-NODE = "node"
-EDGE = "edge"
 # A count of nodes that nothing tells but edges: their highest id + 1.
 BY_EDGES = -1
-
-
-@dataclass(frozen=True, slots=True)
-class WorkTools:
-    """What reading a source works with. held: what stays reserved and open until the dataset is finished.
-
-    part: of a source that has several of a kind, the one whose stages are made.
-    """
-
-    work: WorkFolder
-    tools: TaskTools
-    budget: Budget
-    threads: int
-    progress: Progress
-    held: ExitStack
-    part: str = ""
-
-    def stage(self, name: str, key: str) -> Path:
-        """A stage of the work folder, see WorkFolder."""
-        return self.work.stage(f"{name}-{self.part}" if self.part else name, key)
-
-    @property
-    def spill(self) -> Path:
-        """A folder for what DuckDB does not hold in memory."""
-        return self.work.path / ".spill"
 
 
 class Column(Values, Protocol):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import lzma
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from diskhop.errors import SourceError
-from diskhop.importing.arrays.npy import source_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +47,27 @@ class SourceFile:
 def changed_error(shown: object) -> SourceError:
     """What ends the reading of a file that is no longer what it was."""
     return SourceError(f"{shown}: must not change while it is read, and it did; import it again")
+
+
+@contextlib.contextmanager
+def source_errors(where: str) -> Iterator[None]:
+    """Turn whatever reading a damaged file raises into one line."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except (OSError, EOFError, ValueError, RuntimeError, struct.error, zlib.error, lzma.LZMAError) as error:
+        raise _unreadable(where, error) from error
+    except (zipfile.BadZipFile, NotImplementedError, KeyError, OverflowError) as error:
+        raise _unreadable(where, error) from error
+
+
+def file_identity(path: Path) -> str:
+    """Text that differs wherever a file's content does, as far as a change shows in its time or length."""
+    status = path.stat()
+    return f"{path.resolve()}: {status.st_size} bytes of {status.st_mtime_ns}"
+
+
+def _unreadable(where: str, error: Exception) -> SourceError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+    return SourceError(f"{where}: cannot be read: {' '.join(reason.split())}; check the file or save it again")

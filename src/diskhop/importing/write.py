@@ -22,17 +22,10 @@ from diskhop.dataset.sort.tidy import EdgeCounts, Tidying
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.columns import RandomFeatures, count_tasks
 from diskhop.importing.options import ImportOptions, as_option
-from diskhop.importing.source import (
-    BY_EDGES,
-    Column,
-    NameList,
-    OriginalNames,
-    SourceEdges,
-    SourceGraph,
-    SourceNodes,
-    WorkTools,
-)
-from diskhop.runtime.progress import Progress, row_ranges, tracked
+from diskhop.importing.source import BY_EDGES, Column, NameList, OriginalNames, SourceEdges, SourceGraph, SourceNodes
+from diskhop.runtime.blocks import row_ranges
+from diskhop.runtime.progress import Progress, tracked
+from diskhop.runtime.work_tools import WorkTools
 
 _NODES_PER_BLOCK = 1 << 16
 # The part of the budget that a hot order may take once more, for workers.

@@ -26,8 +26,8 @@ from diskhop.pipeline.pipeline import Pipeline, open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeIds, Purpose, SampledBatch
-from diskhop.runtime.progress import row_ranges
-from diskhop.sampling.accesses import SeedSet
+from diskhop.runtime.blocks import row_ranges
+from diskhop.sampling.seeds import SeedSet
 from diskhop.system.memory import default_memory_bytes
 
 # PyG's arguments that mean nothing here, with the values that ask for nothing and the reason to give otherwise.

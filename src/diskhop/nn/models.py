@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from torch import nn
 
-from diskhop.config.options import HopConfig, SampledConfig, TrainConfig, require_known
+from diskhop.config.options import require_known
+from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
 from diskhop.nn.activation import elu, relu
 from diskhop.nn.hop.hoga import Hoga
 from diskhop.nn.hop.layers import HopNetwork

@@ -41,7 +41,6 @@ from diskhop.io.atomic import (
     write_file,
 )
 from diskhop.io.streams import SequentialWriter
-from diskhop.pipeline.pipeline import open_plan_topology
 from diskhop.plans import SampledPlan
 from diskhop.policies.segments import choose_segment_size
 from diskhop.policies.static import most_accessed
@@ -50,6 +49,7 @@ from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.open import open_plan_topology
 from diskhop.stores.packed.chunk import BLOCK_BYTES, Chunk, aligned, slot_bytes_for
 from diskhop.stores.packed.layout import (
     HELD_FILE,

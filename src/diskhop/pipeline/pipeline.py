@@ -10,13 +10,12 @@ How a run's stages keep ahead of each other is in batch_stream.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, FaultInjector
 from diskhop.batches.trace import TraceSettings, hash_seeds
@@ -27,22 +26,23 @@ from diskhop.derived.scratch import scratch_folder
 from diskhop.errors import ConfigError
 from diskhop.io.atomic import shared_directory
 from diskhop.io.engine import open_engine
+from diskhop.pipeline.batch import InFlightBatch
 from diskhop.pipeline.decode import decode_rows
-from diskhop.pipeline.stream import BatchStream, InFlightBatch
+from diskhop.pipeline.pinned import _choose_pinned, counts_accesses
+from diskhop.pipeline.sizes import batch_bytes, bytes_per_row_made
+from diskhop.pipeline.stream import BatchStream
 from diskhop.pipeline.superbatch import Sampled, SuperbatchMaker
 from diskhop.plans import SampledPlan
-from diskhop.policies.static import most_accessed
 from diskhop.protocols import FeatureStore, LookAheadStore, NodeIds, Purpose, SampledBatch
-from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE, SeedSet, count_accesses
+from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.cached_topology import (
     STAGING_BYTES,
     CachedTopology,
-    NeighborCacheOptions,
-    count_neighbors,
-    open_cached_topology,
 )
 from diskhop.sampling.neighbor import NeighborSampler
-from diskhop.sampling.topology import Topology, open_topology
+from diskhop.sampling.open import open_plan_topology
+from diskhop.sampling.seeds import SeedSet
+from diskhop.sampling.topology import Topology
 from diskhop.stores.packed.layout import Layout, open_layout
 from diskhop.stores.packed.store import PackedStore
 from diskhop.stores.resources import StoreResources, whole_rows
@@ -206,33 +206,6 @@ class Pipeline:
         batch.x = decode_rows(raw, self.dataset.feature_dtype, self.dataset.feature_dim)
 
 
-def bytes_per_row_made(dataset: Dataset) -> int:
-    """Bytes of a node's features that are made of what a store brings: dequantised int8, or for want of features."""
-    if dataset.features() is None:
-        return 2 * 4
-    return 4 * dataset.feature_dim if dataset.feature_dtype == "int8" else 0
-
-
-def batch_bytes(dataset: Dataset, block_bytes: int, num_nodes: int) -> int:
-    """Memory of a mini-batch as the model gets it."""
-    table = dataset.features()
-    row_bytes = 0 if table is None else table.row_bytes
-    return buffer_bytes(block_bytes) + buffer_bytes(num_nodes * row_bytes) + num_nodes * bytes_per_row_made(dataset)
-
-
-def open_plan_topology(
-    dataset: Dataset, plan: SampledPlan, engine: Engine, budget: Budget, pool: BufferPool
-) -> AbstractContextManager[Topology | CachedTopology]:
-    """The topology as the plan has it, its bytes reserved."""
-    if plan.topology != "cached":
-        return open_topology(dataset.topology, plan.topology, engine, budget)
-    options = NeighborCacheOptions(
-        cache_bytes=plan.topology_cache_bytes,
-        max_gap_bytes=plan.max_gap_bytes,
-    )
-    return open_cached_topology(dataset.topology, options, engine, budget, pool)
-
-
 @contextmanager
 def open_pipeline(
     dataset: Dataset,
@@ -290,24 +263,3 @@ def open_pipeline(
             store = kind.open(table, resources)
             stack.callback(store.close)
         yield Pipeline(dataset, plan, topology, store, engine, pool, scratch, layout)
-
-
-def counts_accesses(dataset: Dataset, store: str, pinned: str) -> bool:
-    """Whether rows to be pinned are found by counting, and not the first ones, as in hot order."""
-    return STORES[store].pins and not (pinned == "degree" and dataset.order == "hot")
-
-
-def _choose_pinned(
-    dataset: Dataset,
-    plan: SampledPlan,
-    topology: Topology | CachedTopology,
-    expected: SeedSet | None,
-    engine: Engine,
-    pool: BufferPool,
-) -> NodeIds:
-    """The rows that will probably be asked for most, ascending."""
-    if plan.pinned == "accesses" and expected is not None:
-        counts: NDArray[Any] = count_accesses(topology, expected)
-    else:
-        counts = count_neighbors(dataset.topology, engine, pool)
-    return most_accessed(counts, plan.cache_rows)

@@ -17,27 +17,8 @@ from typing import Any
 from diskhop._native import BufferPool, Engine
 from diskhop.batches.trace import TraceReader, TraceSettings, TraceWriter
 from diskhop.errors import DestinationError
+from diskhop.policies.superbatches import _FIRST_LENGTH, _next_length
 from diskhop.protocols import LookAheadStore, SampledBatch
-
-# One is carried out while the next one is sampled.
-SUPERBATCHES_ON_DISK = 2
-_FIRST_LENGTH = 16
-
-
-def superbatch_lengths(num_batches: int, most_batches: int, growth: float) -> list[int]:
-    """Batches of each superbatch of a pass, where the disk is never full."""
-    lengths: list[int] = []
-    length = min(_FIRST_LENGTH, most_batches)
-    while num_batches > 0:
-        lengths.append(min(length, num_batches))
-        num_batches -= lengths[-1]
-        length = _next_length(length, most_batches, growth)
-    return lengths
-
-
-def _next_length(length: int, most_batches: int, growth: float) -> int:
-    return min(int(growth * length), most_batches)
-
 
 # A batch and the seconds that sampling it took.
 Sampled = tuple[SampledBatch, float]

@@ -12,9 +12,9 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.engine import open_engine
 from diskhop.protocols import NodeIds
-from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.cached_topology import hop_read_bytes
 from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.seeds import SeedSet
 from diskhop.sampling.topology import open_topology
 
 HEADROOM = 1.1

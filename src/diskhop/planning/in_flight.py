@@ -7,7 +7,7 @@ from typing import Self
 
 from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
-from diskhop.pipeline.pipeline import batch_bytes
+from diskhop.pipeline.sizes import batch_bytes
 from diskhop.stores.scanning import BYTES_PER_ROW_IN_FLIGHT
 from diskhop.stores.stores import StoreKind
 from diskhop.system.memory import buffer_bytes

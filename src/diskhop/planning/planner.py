@@ -6,7 +6,6 @@ disk, a step of the model, what copying a row takes. The rest is arithmetic, see
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,20 +14,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import BufferPool, Engine, File, copy_rows
+from diskhop._native import BufferPool, Engine, File
+from diskhop.batches.short_trace import ListsRead, ShortTrace
 from diskhop.budget import Budget, format_bytes
 from diskhop.config.options import AUTO
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.io.engine import choose_engine, open_engine
-from diskhop.pipeline.pipeline import batch_bytes, counts_accesses
+from diskhop.pipeline.pinned import counts_accesses
+from diskhop.pipeline.sizes import batch_bytes
 from diskhop.planning.batch_sizes import BatchSizes, measure_batches
 from diskhop.planning.in_flight import FEW_IN_FLIGHT, MOST_IN_FLIGHT
+from diskhop.planning.measure import disk_model, measure_copy_seconds
 from diskhop.planning.options import Option, Ranking, rank
-from diskhop.planning.short_trace import ListsRead, ShortTrace, measure_lists, sample_short_trace
+from diskhop.planning.short_trace import measure_lists, sample_short_trace
 from diskhop.planning.store_plan import divides_memory, plan_store
-from diskhop.planning.workload import Workload, disk_model, require_served, why_not
+from diskhop.planning.workload import Workload, require_served, why_not
 from diskhop.plans import Prediction, SampledPlan
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import NodeIds
@@ -47,8 +49,6 @@ _UNBOUNDED = "mapped"
 _SIMPLEST = ("memory", "direct", "static", "shared", "belady", "packed", "mapped", "pread")
 # A row of the table's bitmap, when it was used last, and what Belady's rule keeps of it.
 _SIMULATION_BYTES_PER_ROW = 12
-_COPIED_BYTES = 128 << 20
-_LEAST_COPIES = 3
 
 
 def packs_ahead(workload: Workload, plan: SampledPlan) -> bool:
@@ -303,19 +303,3 @@ class _Simulation:
                 self._dataset, self._workload, cache_bytes, self._budget, self._engine, self._max_gap_bytes
             )
         return self._lists[cache_bytes]
-
-
-def measure_copy_seconds(row_bytes: int, num_rows: int, budget: Budget) -> float:
-    """What one core takes to copy a row from anywhere among so many to its place."""
-    # No more than caches do not hold.
-    num_rows = max(16, min(num_rows, min(_COPIED_BYTES, budget.available_bytes // 4) // row_bytes))
-    with budget.reserve("measuring", min(2 * num_rows * row_bytes, budget.available_bytes)):
-        rows = np.ones((num_rows, row_bytes), np.uint8)
-        out = np.ones((max(8, num_rows // 2), row_bytes), np.uint8)
-        places = np.random.default_rng(0).integers(0, num_rows, len(out))
-        best = float("inf")
-        for _ in range(_LEAST_COPIES):
-            started = time.perf_counter()
-            copy_rows(rows, places, out, None, 1)
-            best = min(best, time.perf_counter() - started)
-    return best / len(out)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine
 from diskhop.batches.record import describe_batch
+from diskhop.batches.short_trace import ListsRead, ShortTrace
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.planning.batch_sizes import BatchSizes
 from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeIds, SampledBatch
-from diskhop.sampling.accesses import SeedSet
 from diskhop.sampling.cached_topology import (
     CachedTopology,
     NeighborCacheOptions,
@@ -28,41 +26,13 @@ from diskhop.sampling.cached_topology import (
     room_for_lists,
 )
 from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.seeds import SeedSet
 from diskhop.sampling.topology import Topology, open_topology, topology_bytes
 from diskhop.system.memory import buffer_bytes
 
 _MOST_BATCHES, _MOST_SECONDS, _LISTS_BATCHES = 96, 6.0, 2
 # Of the budget, for the trace; the rest is for lists, and for the batch that the model is measured on.
 _MOST_SHARE = 0.25
-
-
-class ListsRead(NamedTuple):
-    """Of sampling a batch, on the mean: reads of lists on the disk and their bytes; seconds of one core, in all."""
-
-    reads: float
-    bytes_read: float
-    cores_seconds: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ShortTrace:
-    """Batches as they follow each other in a run.
-
-    node_ids: of each its rows, ascending; uint32 where that is enough. block_bytes, record_bytes: of a batch, on the
-    mean, in memory and in a trace. sample_seconds: of one thread, for one batch, as it was sampled. middle: one of them
-    whole.
-    """
-
-    node_ids: tuple[NDArray[np.uint32] | NodeIds, ...]
-    block_bytes: float
-    record_bytes: float
-    sample_seconds: float
-    middle: SampledBatch
-
-    @property
-    def num_rows(self) -> float:
-        """Of a batch, on the mean."""
-        return sum(map(len, self.node_ids)) / len(self.node_ids)
 
 
 def sample_short_trace(

@@ -13,19 +13,20 @@ from typing import Literal
 
 from diskhop.batches.trace import reader_bytes, writer_bytes
 from diskhop.budget import Budget, format_bytes
-from diskhop.config.options import PINNED
+from diskhop.config.train import PINNED
 from diskhop.dataset.dataset import Dataset
-from diskhop.derived.scratch import free_bytes
+from diskhop.derived.scratch import free_bytes, scratch_path
 from diskhop.disk.model import DiskModel
 from diskhop.errors import ConfigError
 from diskhop.io.engine import DEFAULT_DEPTH, choose_engine
-from diskhop.pipeline.pipeline import counts_accesses
-from diskhop.pipeline.stream import SAMPLED_AHEAD
-from diskhop.pipeline.superbatch import SUPERBATCHES_ON_DISK
+from diskhop.pipeline.batch import SAMPLED_AHEAD
+from diskhop.pipeline.pinned import counts_accesses
 from diskhop.planning.batch_sizes import HEADROOM, BatchSizes, measure_batches
 from diskhop.planning.in_flight import FEW_IN_FLIGHT, LEAST_EXTRACTORS, MOST_IN_FLIGHT, BatchesInFlight
-from diskhop.planning.workload import Workload, disk_model, scratch_path
+from diskhop.planning.measure import disk_model
+from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
+from diskhop.policies.superbatches import SUPERBATCHES_ON_DISK
 from diskhop.protocols import Table
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.cached_topology import cached_topology_bytes, list_bytes, room_for_lists
@@ -189,7 +190,7 @@ def plan_store(
             cache_rows = _choose_cache(draft, workload, kind, table, wanted_rows, sizes.num_nodes)
     superbatch, scratch = 0, ""
     if kind.looks_ahead:
-        scratch = str(scratch_path(dataset, workload.scratch))
+        scratch = str(scratch_path(dataset.path, workload.scratch))
         planned_bytes = sizes.num_nodes * _PLANNED_BYTES_PER_ROW + _PLANNED_BYTES_PER_BATCH
         if kind.packs and table is not None:
             planned_bytes = chunk_bytes(table, sizes.num_nodes, batch_own_rows)

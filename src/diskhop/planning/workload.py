@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from diskhop.config.options import AUTO, PINNED, require_known
+from diskhop.config.options import AUTO, require_known
+from diskhop.config.train import PINNED
 from diskhop.dataset.dataset import Dataset
-from diskhop.disk.model import DiskModel
-from diskhop.disk.probe import probe, remembered_model
 from diskhop.errors import ConfigError
 from diskhop.protocols import SampledBatch
-from diskhop.sampling.accesses import SeedSet
+from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.packed.layout import Layout
 from diskhop.stores.packed.sizes import require_packable
 from diskhop.stores.stores import STORES, StoreKind
-
-# Below this a whole table is read in a fraction of the seconds that measuring the disk takes.
-_WORTH_MEASURING_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,19 +84,6 @@ def require_served(dataset: Dataset, workload: Workload, store: str) -> None:
         require_known("way to pin rows", workload.pinned, PINNED)
     if store != AUTO and (reason := why_not(dataset, workload, store)):
         raise ConfigError(reason)
-
-
-def scratch_path(dataset: Dataset, given: str | None) -> Path:
-    """The folder for derived files: the one given, or the dataset's own."""
-    return Path(given) if given else dataset.path / "derived"
-
-
-def disk_model(dataset: Dataset, engine: str) -> DiskModel:
-    """The cost of reads from the disk that the features lie on: measured once per device, where it matters."""
-    table = dataset.features()
-    if table is None or table.num_rows * table.row_stride < _WORTH_MEASURING_BYTES:
-        return remembered_model(dataset.path, engine)
-    return probe(dataset.path, engine=engine, existing_file=table.path)
 
 
 def _keeps_rows(kind: StoreKind) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from diskhop.config.options import read_toml
 from diskhop.errors import ConfigError
 from diskhop.run_files import CONFIG_FILE, METRICS_FILE, PLAN_FILE, RESULT_FILE
-from diskhop.ui.summary import describe_protocol
+from diskhop.runs.result import describe_protocol
 
 
 @dataclass(frozen=True, eq=False)

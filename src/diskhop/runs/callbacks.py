@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diskhop.config.embed import EmbedConfig
-from diskhop.config.options import TrainConfig
+from diskhop.config.train import TrainConfig
 from diskhop.plans import RunPlan
 
 

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.config.embed import EmbedConfig
-from diskhop.config.options import SavedRun, TrainConfig, differing_options, dump_config, load_config, options_of
+from diskhop.config.options import SavedRun, differing_options, dump_config, load_config, options_of
+from diskhop.config.train import KINDS, TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, DestinationError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, write_file
 from diskhop.plans import RunPlan
 from diskhop.run_files import CONFIG_FILE, METRICS_FILE, PLAN_FILE, RESULT_FILE
 from diskhop.runs.checkpoint import TrainingState, load_state, save_state, save_tensors
-from diskhop.runs.result import describe_machine
+from diskhop.system.machine import describe_machine
 
 
 class RunFolder:
@@ -68,7 +69,7 @@ class ModelFolder(RunFolder):
 
     def resume(self, config: TrainConfig, dataset: Dataset) -> TrainingState | None:
         """Check that this is the same run and return where it stands; None: before its first commit."""
-        require_same_run(self.config_path, load_config(self.config_path), config, dataset)
+        require_same_run(self.config_path, load_config(self.config_path, KINDS), config, dataset)
         checkpoint = self.path / "checkpoint.safetensors"
         state = load_state(checkpoint) if checkpoint.exists() else None
         self.write_metrics(state.history if state else [])

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.budget import Budget, parse_sizes
-from diskhop.config.options import HopConfig, SampledConfig
+from diskhop.config.train import HopConfig, SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError
 from diskhop.io.engine import choose_engine
 from diskhop.planning.embeddings.rank import rank_partitions
 from diskhop.planning.hops.rank import rank_placements
+from diskhop.planning.measure import disk_model
 from diskhop.planning.options import Ranking
 from diskhop.planning.planner import rank_options
-from diskhop.planning.workload import disk_model
 from diskhop.runs.embedding.defaults import resolve_embed_config
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.packing import find_packed
@@ -44,7 +44,7 @@ def plan_run(
     budget = Budget(config.memory_bytes)
     device = disk_model(opened, choose_engine(config.engine)[0])
     if isinstance(config, HopConfig):
-        return rank_placements(opened, config, task, budget, device)
+        return rank_placements(opened, config, task.seeds, task.held, budget, device)
     assert isinstance(config, SampledConfig)
     if opened.features() is None:
         raise ConfigError(f"{opened.path}: has no features to bring: there is nothing to choose, every store is alike")

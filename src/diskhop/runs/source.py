@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diskhop.config.options import KINDS, SavedRun, load_config
+from diskhop.config.options import SavedRun, load_config
+from diskhop.config.train import KINDS
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
 from diskhop.run_files import CONFIG_FILE

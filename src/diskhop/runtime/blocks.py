@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -36,3 +39,16 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], thre
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def row_ranges(num_rows: int, rows_per_block: int) -> Iterator[tuple[int, int]]:
+    """(start, stop) of consecutive blocks of rows."""
+    for start in range(0, num_rows, rows_per_block):
+        yield start, min(start + rows_per_block, num_rows)
+
+
+def in_blocks(array: NDArray[Any], bytes_per_block: int = 4 << 20) -> Iterator[NDArray[Any]]:
+    """Cut an array that is in memory into blocks of rows."""
+    row_bytes = array.nbytes // len(array) if len(array) else 1
+    for start, stop in row_ranges(len(array), max(1, bytes_per_block // max(1, row_bytes))):
+        yield np.ascontiguousarray(array[start:stop])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 
@@ -27,16 +26,3 @@ def tracked(blocks: Iterable[NDArray[Any]], progress: Progress, stage: str, tota
         yield block
         done += len(block)
         progress(stage, done, total)
-
-
-def row_ranges(num_rows: int, rows_per_block: int) -> Iterator[tuple[int, int]]:
-    """(start, stop) of consecutive blocks of rows."""
-    for start in range(0, num_rows, rows_per_block):
-        yield start, min(start + rows_per_block, num_rows)
-
-
-def in_blocks(array: NDArray[Any], bytes_per_block: int = 4 << 20) -> Iterator[NDArray[Any]]:
-    """Cut an array that is in memory into blocks of rows."""
-    row_bytes = array.nbytes // len(array) if len(array) else 1
-    for start, stop in row_ranges(len(array), max(1, bytes_per_block // max(1, row_bytes))):
-        yield np.ascontiguousarray(array[start:stop])

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.batches.short_trace import ListsRead, ShortTrace
 from diskhop.disk.model import DiskModel
-from diskhop.planning.short_trace import ListsRead, ShortTrace
 from diskhop.plans import Prediction, SampledPlan
 from diskhop.policies.coalesce import plan_reads
 from diskhop.protocols import NodeIds, Table

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.pipeline.superbatch import superbatch_lengths
 from diskhop.plans import Prediction
 from diskhop.policies.belady import belady_misses
 from diskhop.policies.lru import lru_misses
+from diskhop.policies.superbatches import superbatch_lengths
 from diskhop.protocols import NodeIds, Table
 from diskhop.stores.belady import BeladyStore
 from diskhop.stores.costs import BatchCost, Scenario, SuperbatchCost, busy_seconds, hide, predict_epoch, reads_of, scan

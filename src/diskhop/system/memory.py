@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import psutil
+
+from diskhop.errors import TrainingError
 
 _HUGE_PAGE_BYTES, _SMALL_PAGE_BYTES = 2 << 20, 4 << 10
 _GROUPS = Path("/sys/fs/cgroup")
@@ -56,3 +59,11 @@ def _own_groups(path: Path) -> list[tuple[Path, str, str]]:
         group = _GROUPS / folder / name.lstrip("/")
         groups += [(each, limit, usage) for each in (group, *group.parents) if each.is_relative_to(_GROUPS / folder)]
     return groups
+
+
+def resident_bytes(name: Literal["VmRSS", "VmHWM"]) -> int:
+    """Memory that this process has resident now (VmRSS), or had at most (VmHWM)."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise TrainingError(f"/proc/self/status: has no line {name}, which tells memory; diskhop needs a Linux kernel")

@@ -6,7 +6,7 @@ import threading
 import time
 from types import TracebackType
 
-from diskhop.runs.result import resident_bytes
+from diskhop.system.memory import resident_bytes
 
 _SECONDS_APART = 0.1
 # Of a record: what a picture can show of an epoch.

@@ -9,6 +9,7 @@ from typing import Any
 
 from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
+from diskhop.runs.result import describe_protocol
 
 _DELIMITER_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", " ": "space"}
 _SHOWN_COLUMNS = 8
@@ -111,13 +112,6 @@ def summarize_ranking(part: str, found: Mapping[str, Any]) -> list[tuple[str, st
     hits = ", ".join(f"{found[f'hits_at_{k}']:.3f} at {k}" for k in (1, 3, 10))
     ranks = f"MRR {found['mrr']:.4f}, mean rank {found['mean_rank']:.1f}, hits {hits}, AUC {found['auc']:.4f}"
     return [(part, ranks), ("protocol", describe_protocol(found["protocol"]))]
-
-
-def describe_protocol(protocol: Mapping[str, Any]) -> str:
-    """How edges were ranked, in a line: figures with different ones are not to be compared."""
-    candidates = f"{'filtered' if protocol['filtered'] else 'raw'}, {protocol['candidates']} candidates"
-    sides = "both sides" if protocol["sides"] == "both" else f"the {protocol['sides']}"
-    return f"{protocol['edges']} edges, {sides}, {candidates}, ties {protocol['ties']}"
 
 
 def summarize_embedding(result: Mapping[str, Any], out: Path) -> list[tuple[str, str]]:

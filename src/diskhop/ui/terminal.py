@@ -13,11 +13,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from diskhop.budget import format_bytes
 from diskhop.config.embed import EmbedConfig
-from diskhop.config.options import TrainConfig
+from diskhop.config.train import TrainConfig
 from diskhop.errors import ConfigError
 from diskhop.plans import RunPlan
 from diskhop.runs.callbacks import BatchProgress, Callback, Callbacks
-from diskhop.runs.result import resident_bytes
+from diskhop.system.memory import resident_bytes
 from diskhop.ui.progress import StageProgress
 from diskhop.ui.tensorboard import TensorBoardWatcher
 

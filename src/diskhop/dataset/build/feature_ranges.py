@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 
 from diskhop.budget import Budget
 from diskhop.dataset.build.checks import encoded_rows, require_count
-from diskhop.io.checksums import BlockHasher, FileSums, digest_bytes, num_blocks
-from diskhop.runtime.blocks import threads_that_fit
-from diskhop.runtime.progress import Progress, row_ranges
 from diskhop.dataset.build.files import WRITER_BYTES
 from diskhop.io.atomic import allocate, announce, destination_errors, remove_tree, sync_directory, sync_file, syncing
+from diskhop.io.checksums import BlockHasher, FileSums, digest_bytes, num_blocks
 from diskhop.io.streams import SequentialWriter
+from diskhop.runtime.blocks import row_ranges, threads_that_fit
+from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 
 # Large beside what a task's fsyncs take, small beside what a crash should cost. A multiple of 1 MiB, as blocks are.

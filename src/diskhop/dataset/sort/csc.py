@@ -13,8 +13,7 @@ from diskhop.dataset.sort.keys import EdgeShape, add_edges
 from diskhop.dataset.sort.lists import ListBlock, list_blocks
 from diskhop.dataset.sort.plan import bytes_in_memory
 from diskhop.errors import SourceError
-from diskhop.runtime.blocks import map_in_order, threads_that_fit
-from diskhop.runtime.progress import row_ranges
+from diskhop.runtime.blocks import map_in_order, row_ranges, threads_that_fit
 
 
 @contextmanager

@@ -35,8 +35,8 @@ from diskhop.dataset.sort.plan import (
 )
 from diskhop.errors import BudgetError
 from diskhop.io.atomic import remove_tree, require_free_space, write_file
-from diskhop.runtime.blocks import map_in_order
-from diskhop.runtime.progress import Progress, row_ranges
+from diskhop.runtime.blocks import map_in_order, row_ranges
+from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 
 # Part of what is on the disk: a change of it makes earlier work useless.

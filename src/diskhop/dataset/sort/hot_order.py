@@ -19,8 +19,8 @@ from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.manifest import index_dtype
 from diskhop.dataset.sort.tidy import Tidying
 from diskhop.errors import SourceError
-from diskhop.runtime.blocks import map_in_order, threads_that_fit
-from diskhop.runtime.progress import Progress, row_ranges, silent
+from diskhop.runtime.blocks import map_in_order, row_ranges, threads_that_fit
+from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.workers import Share, SharedArray
 
 ORDERS = ("input", "hot")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from diskhop._native import EdgeSpill, EdgeTable, KeyLayout
 from diskhop.dataset.edges import EdgeSource
 from diskhop.errors import SourceError
-from diskhop.runtime.progress import row_ranges
+from diskhop.runtime.blocks import row_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

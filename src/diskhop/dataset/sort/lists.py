@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from diskhop._native import SortedEdges
 from diskhop.dataset.sort.keys import EdgeShape
-from diskhop.runtime.progress import Progress, row_ranges
+from diskhop.runtime.blocks import row_ranges
+from diskhop.runtime.progress import Progress
 
 # So many values of each column at most.
 BLOCK_VALUES = 1 << 16

@@ -23,7 +23,8 @@ from diskhop.budget import Budget
 from diskhop.errors import BudgetError, WriteError
 from diskhop.io.atomic import destination_errors, require_free_space
 from diskhop.io.streams import in_pieces
-from diskhop.runtime.progress import Progress, row_ranges, tracked
+from diskhop.runtime.blocks import row_ranges
+from diskhop.runtime.progress import Progress, tracked
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 from diskhop.system.memory import buffer_bytes
 

@@ -30,7 +30,8 @@ from diskhop.hops.make.work_tables import Part, WorkTables
 from diskhop.hops.operators import FEATURES, Hop, Step
 from diskhop.hops.tables import ROWS_FILE, TILE_COLUMNS
 from diskhop.protocols import NodeIds
-from diskhop.runtime.progress import Progress, row_ranges
+from diskhop.runtime.blocks import row_ranges
+from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools, run_tasks
 
 # Features are cut a range at a time: what a crash costs at most.

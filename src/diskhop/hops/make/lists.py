@@ -30,7 +30,8 @@ from diskhop.hops.operators import Scaling
 from diskhop.hops.tables import PAGE_BYTES
 from diskhop.io.atomic import remove_tree
 from diskhop.io.streams import SequentialWriter
-from diskhop.runtime.progress import Progress, row_ranges
+from diskhop.runtime.blocks import row_ranges
+from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 
 # Files of a stage are written in parts from places that are multiples of this.

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, Engine, File
 from diskhop.dataset.edges import ArrayEdges, EdgeSource
 from diskhop.dataset.sort.plan import SortLimits, bytes_in_memory
-from diskhop.importing.arrays.npy import FileArray, StoredArray, file_identity, source_errors
-from diskhop.importing.source import WorkTools
-from diskhop.importing.source_file import changed_error
+from diskhop.importing.arrays.npy import FileArray, StoredArray
+from diskhop.importing.source_file import changed_error, file_identity, source_errors
 from diskhop.io.atomic import require_free_space
 from diskhop.io.streams import TRANSFER_BYTES, SequentialWriter
-from diskhop.runtime.progress import Progress, row_ranges, tracked
+from diskhop.runtime.blocks import row_ranges
+from diskhop.runtime.progress import Progress, tracked
 from diskhop.runtime.tasks import TaskTools, run_tasks
+from diskhop.runtime.work_tools import WorkTools
 from diskhop.runtime.workers import Share
 
 _PAGE_BYTES = 4096

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from diskhop.importing.arrays.npy import StoredArray
 from diskhop.importing.columns import count_tasks
 from diskhop.importing.estimate import Load
 from diskhop.importing.source import Column
-from diskhop.importing.text.layout import RowLayout, TextFile, row_bytes, texts_bytes
-
-# Nobody knows how many nodes there are before their edges are read; a guess, for what is small beside the edges.
-EDGES_PER_NODE = 16
-_PAIR_BYTES = 8
 
 
 def load_of_array(array: StoredArray | None) -> Load:
@@ -49,20 +42,3 @@ def load_of_edge_values(num_edges: int, weights: object | None, times: object | 
     """What the dataset has beside edges."""
     value_bytes = 4 * (weights is not None) + 8 * (times is not None)
     return Load(value_bytes=num_edges * value_bytes)
-
-
-def load_of_texts(files: Sequence[TextFile], layout: RowLayout) -> Load:
-    """Texts of edges: what is unpacked, rows of names and pairs are kept."""
-    text, unpacked = texts_bytes(files)
-    num_edges = int(text / row_bytes(files[0].path, files[0].rows_begin))
-    load = Load(
-        source_bytes=sum(file.num_bytes for file in files),
-        inflated_bytes=unpacked,
-        kept_bytes=unpacked + _PAIR_BYTES * num_edges,
-        num_nodes=num_edges // EDGES_PER_NODE,
-        num_edges=num_edges,
-    )
-    if layout.ids == "integer":
-        return load + Load(pair_text_bytes=text)
-    # As Parquet, rows with the list of their names are from a third of the text to half as long again.
-    return load + Load(name_text_bytes=text, kept_bytes=text, name_bytes=text // (2 * EDGES_PER_NODE))

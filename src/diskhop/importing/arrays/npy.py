@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
-import lzma
 import math
 import os
 import re
 import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -22,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
-from diskhop.runtime.progress import row_ranges
+from diskhop.importing.source_file import file_identity, source_errors
+from diskhop.runtime.blocks import row_ranges
 
 _MAGIC = b"\x93NUMPY"
 _MOST_HEADER_BYTES = 1 << 16
@@ -214,30 +213,6 @@ def list_arrays(source: Path) -> dict[str, StoredArray]:
     if source.suffix == ".npz":
         return archive_arrays(source)
     return {source.stem: file_array(source)}
-
-
-@contextlib.contextmanager
-def source_errors(where: str) -> Iterator[None]:
-    """Turn whatever reading a damaged file raises into one line."""
-    try:
-        yield
-    except SourceError:
-        raise
-    except (OSError, EOFError, ValueError, RuntimeError, struct.error, zlib.error, lzma.LZMAError) as error:
-        raise _unreadable(where, error) from error
-    except (zipfile.BadZipFile, NotImplementedError, KeyError, OverflowError) as error:
-        raise _unreadable(where, error) from error
-
-
-def file_identity(path: Path) -> str:
-    """Text that differs wherever a file's content does, as far as a change shows in its time or length."""
-    status = path.stat()
-    return f"{path.resolve()}: {status.st_size} bytes of {status.st_mtime_ns}"
-
-
-def _unreadable(where: str, error: Exception) -> SourceError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
-    return SourceError(f"{where}: cannot be read: {' '.join(reason.split())}; check the file or save it again")
 
 
 def file_array(path: Path) -> FileArray:

@@ -15,29 +15,20 @@ from functools import partial
 from pathlib import Path
 
 from diskhop.dataset.edges import EdgeSource, highest_ids
-from diskhop.dataset.manifest import MOST_CLASSES, MOST_COUNT
+from diskhop.dataset.manifest import EDGE, MOST_CLASSES, MOST_COUNT, NODE
 from diskhop.errors import SourceError
 from diskhop.importing.arrays.edges import open_edges
 from diskhop.importing.arrays.loads import load_of_array, load_of_edge_values, load_of_edges, load_of_nodes
+from diskhop.importing.arrays.masks import MaskedIds
 from diskhop.importing.arrays.npy import StoredArray, list_arrays
 from diskhop.importing.arrays.sparse import SparseMatrix
 from diskhop.importing.arrays.stored_ids import StoredIds
-from diskhop.importing.columns import MaskedIds, check_features, count_tasks
+from diskhop.importing.columns import check_features, count_tasks
 from diskhop.importing.estimate import Load
 from diskhop.importing.name_lists import name_lines
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import (
-    BY_EDGES,
-    EDGE,
-    NODE,
-    Column,
-    NameList,
-    SourceEdges,
-    SourceGraph,
-    SourceNodes,
-    SourceTriples,
-    WorkTools,
-)
+from diskhop.importing.source import BY_EDGES, Column, NameList, SourceEdges, SourceGraph, SourceNodes, SourceTriples
+from diskhop.runtime.work_tools import WorkTools
 
 _PARTS = {"train": "train", "val": "valid", "test": "test"}
 _SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")

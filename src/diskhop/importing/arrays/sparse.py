@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from diskhop.dataset.manifest import MOST_COLUMNS
 from diskhop.errors import SourceError
 from diskhop.importing.arrays.npy import StoredArray
-from diskhop.runtime.progress import row_ranges
+from diskhop.runtime.blocks import row_ranges
 
 _BLOCK_BYTES = 4 << 20
 _ENTRIES_AT_ONCE = 1 << 20

@@ -12,14 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from diskhop.dataset.manifest import EDGE, NODE
 from diskhop.errors import SourceError
 from diskhop.importing.arrays.edges import open_edges
 from diskhop.importing.arrays.loads import load_of_array, load_of_edges, load_of_nodes
-from diskhop.importing.arrays.npy import StoredArray, file_array, source_errors
+from diskhop.importing.arrays.npy import StoredArray, file_array
 from diskhop.importing.columns import as_labels, check_features, count_tasks
 from diskhop.importing.estimate import Load
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import BY_EDGES, EDGE, NODE, Column, SourceEdges, SourceGraph, SourceNodes, WorkTools
+from diskhop.importing.source import BY_EDGES, Column, SourceEdges, SourceGraph, SourceNodes
+from diskhop.importing.source_file import source_errors
+from diskhop.runtime.work_tools import WorkTools
 
 _EDGES = "edge_index.npy"
 _FEATURES = "node_feat.npy"

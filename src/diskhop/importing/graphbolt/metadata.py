@@ -16,7 +16,8 @@ import yaml
 
 from diskhop.dataset.manifest import MOST_CLASSES, MOST_COUNT
 from diskhop.errors import SourceError
-from diskhop.importing.arrays.npy import StoredArray, file_array, source_errors
+from diskhop.importing.arrays.npy import StoredArray, file_array
+from diskhop.importing.source_file import source_errors
 
 METADATA_NAME = "metadata.yaml"
 # Where DGL puts what it made of the raw files.

@@ -17,17 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.edges import ArrayEdges, EdgeSource
-from diskhop.dataset.manifest import MOST_CLASSES
+from diskhop.dataset.manifest import EDGE, MOST_CLASSES, NODE
 from diskhop.errors import SourceError
 from diskhop.importing.arrays.edges import open_edges
-from diskhop.importing.arrays.loads import (
-    load_of_array,
-    load_of_edge_values,
-    load_of_edges,
-    load_of_nodes,
-    load_of_texts,
-)
-from diskhop.importing.arrays.npy import StoredArray, source_errors
+from diskhop.importing.arrays.loads import load_of_array, load_of_edge_values, load_of_edges, load_of_nodes
+from diskhop.importing.arrays.npy import StoredArray
 from diskhop.importing.arrays.stored_ids import StoredIds
 from diskhop.importing.columns import check_features, count_tasks
 from diskhop.importing.estimate import Load
@@ -43,10 +37,13 @@ from diskhop.importing.graphbolt.metadata import (
 )
 from diskhop.importing.name_lists import name_lines
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import EDGE, NODE, Column, NameList, SourceEdges, SourceGraph, SourceNodes, WorkTools
+from diskhop.importing.source import Column, NameList, SourceEdges, SourceGraph, SourceNodes
+from diskhop.importing.source_file import source_errors
 from diskhop.importing.text.edge_work import PARSING, EdgeWork, least_parsing_bytes
 from diskhop.importing.text.layout import RowLayout, TextFile, look_at
-from diskhop.runtime.progress import in_blocks, row_ranges
+from diskhop.importing.text.loads import load_of_texts
+from diskhop.runtime.blocks import in_blocks, row_ranges
+from diskhop.runtime.work_tools import WorkTools
 
 # Names of features that are something else to a dataset.
 FEATURES, LABELS, ORIGINAL_IDS, WEIGHTS, TIMES = "feat", "label", "original_id", "weight", "time"

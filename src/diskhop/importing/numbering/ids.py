@@ -22,9 +22,9 @@ from diskhop._native import IdSet
 from diskhop.budget import Budget
 from diskhop.dataset.edges import EdgeSource
 from diskhop.io.atomic import destination_errors
-from diskhop.runtime.blocks import map_in_order
+from diskhop.runtime.blocks import map_in_order, row_ranges
 from diskhop.runtime.duck import Duck, quoted
-from diskhop.runtime.progress import Progress, row_ranges
+from diskhop.runtime.progress import Progress
 from diskhop.runtime.workers import Share
 
 # What DuckDB takes to read names or ids again; names of a kilobyte and more take more.

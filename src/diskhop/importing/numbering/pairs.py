@@ -20,6 +20,9 @@ from diskhop.dataset.edges import EdgeSource
 from diskhop.errors import ReadError
 from diskhop.importing.numbering.ids import SetOfIds
 
+ENDS = ("source", "destination")
+
+
 _HEADER_ITEMS = 3
 _HEADER_BYTES = 8 * _HEADER_ITEMS
 

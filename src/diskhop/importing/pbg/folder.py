@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.manifest import MOST_COUNT
 from diskhop.errors import SourceError
-from diskhop.importing.arrays.npy import source_errors
 from diskhop.importing.pbg.json_names import json_lines
 from diskhop.importing.source import NameList
+from diskhop.importing.source_file import source_errors
 from diskhop.importing.triples.layout import ALL, ENTITIES, PARTS, RELATIONS
 
 _NUMBER = "(0|[1-9][0-9]{0,5})"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
-from diskhop.importing.arrays.npy import source_errors
+from diskhop.importing.source_file import source_errors
 
 _BLOCK_BYTES = 256 << 10
 # What is between two names is little, so that what waits for the end of a name is one name.

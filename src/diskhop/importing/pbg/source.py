@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.budget import Budget
-from diskhop.dataset.manifest import MOST_COUNT
+from diskhop.dataset.manifest import MOST_COUNT, NODE
 from diskhop.errors import ConfigError, SourceError
-from diskhop.importing.arrays.npy import source_errors
 from diskhop.importing.estimate import Load
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.pbg.folder import EntityType, PbgFolder, look_at_folder
-from diskhop.importing.source import NODE, SourceGraph, SourceNodes, SourceTriples, WorkTools
-from diskhop.importing.source_file import SourceFile
-from diskhop.runtime.progress import row_ranges
+from diskhop.importing.source import SourceGraph, SourceNodes, SourceTriples
+from diskhop.importing.source_file import SourceFile, source_errors
+from diskhop.runtime.blocks import row_ranges
+from diskhop.runtime.work_tools import WorkTools
 
 _UNPACKING = "unpacking HDF5"
 _FORMAT_VERSION = 1

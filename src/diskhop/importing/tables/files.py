@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from diskhop.errors import DestinationError, DiskhopError, SourceError
-from diskhop.importing.arrays.npy import source_errors
-from diskhop.importing.source_file import SourceFile
+from diskhop.importing.source_file import SourceFile, source_errors
 from diskhop.importing.text.layout import gzip_errors, open_text, require_unpacks
 from diskhop.runtime.duck import Duck, QueryError, quoted
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
-from diskhop.importing.source import WorkTools
 from diskhop.importing.tables.files import Table, TableColumn, read_parquet, shorten, source_faults
 from diskhop.importing.tables.roles import features_value
 from diskhop.runtime.duck import Duck
+from diskhop.runtime.work_tools import WorkTools
 
 # What DuckDB takes of a budget, by this name: at least, and to read a column while others hold the rest.
 READING = "reading tables"

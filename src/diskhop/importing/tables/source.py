@@ -13,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from diskhop.dataset.manifest import EDGE, NODE
 from diskhop.errors import ConfigError, DestinationError, SourceError
-from diskhop.importing.arrays.loads import EDGES_PER_NODE, load_of_edge_values
+from diskhop.importing.arrays.loads import load_of_edge_values
 from diskhop.importing.columns import check_features
-from diskhop.importing.estimate import Load
+from diskhop.importing.estimate import EDGES_PER_NODE, Load
 from diskhop.importing.numbering.ids import DUCK_READS_BYTES, name_lines
 from diskhop.importing.options import ImportOptions, as_option
-from diskhop.importing.source import EDGE, NODE, Column, NameList, SourceEdges, SourceGraph, SourceNodes, WorkTools
+from diskhop.importing.source import Column, NameList, SourceEdges, SourceGraph, SourceNodes
 from diskhop.importing.source_file import SourceFile
 from diskhop.importing.tables.files import Table, find_files, look_at, suffix_of
 from diskhop.importing.tables.roles import (
@@ -35,6 +36,7 @@ from diskhop.importing.tables.roles import (
 from diskhop.importing.tables.rows import LEAST_DUCK_BYTES, READING, TableFeatures, TableRows, TableValues, open_duck
 from diskhop.importing.tables.work import GROUP_BYTES, NUMBERING, TableWork, count_rows, load_of_table
 from diskhop.runtime.duck import Duck
+from diskhop.runtime.work_tools import WorkTools
 
 NAMES = "nodes"
 _LOOKING_BYTES = 128 << 20

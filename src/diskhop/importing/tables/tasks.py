@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from diskhop.errors import SourceError
-from diskhop.importing.numbering.pairs import write_pairs
+from diskhop.importing.numbering.pairs import ENDS, write_pairs
+from diskhop.importing.numbering.tasks import read_parquet as read_work
 from diskhop.importing.tables.files import TableColumn, read_csv, read_parquet, source_faults
 from diskhop.importing.tables.rows import TableRows
-from diskhop.importing.text.faults import ENDS
-from diskhop.importing.text.tasks import read_parquet as read_work
 from diskhop.runtime.duck import Duck, quoted
 from diskhop.runtime.tasks import TaskTools
 

@@ -25,17 +25,19 @@ from diskhop.importing.numbering.ids import (
     id_set_bytes,
 )
 from diskhop.importing.numbering.pairs import PairFile, PairFiles, RankedEdges
+from diskhop.importing.numbering.tasks import ListIds
 from diskhop.importing.options import IdKind
-from diskhop.importing.source import OriginalNames, WorkTools
+from diskhop.importing.source import OriginalNames
 from diskhop.importing.tables.files import Table, TableColumn, suffix_of
 from diskhop.importing.tables.roles import EdgeRoles, NodeRoles, id_value
 from diskhop.importing.tables.rows import TableRows, open_duck
 from diskhop.importing.tables.tasks import KeepText, ListNodes, NumberEdges, are_in_order
 from diskhop.importing.text.layout import row_bytes, texts_bytes
-from diskhop.importing.text.tasks import ByteCounter, ListIds, Unpack
+from diskhop.importing.text.tasks import ByteCounter, Unpack
+from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.duck import Duck
-from diskhop.runtime.progress import row_ranges
 from diskhop.runtime.tasks import Task, run_tasks
+from diskhop.runtime.work_tools import WorkTools
 
 # Work of another format is not gone on with.
 _WORK_FORMAT = 1

@@ -22,12 +22,13 @@ from diskhop.importing.numbering.ids import (
     id_set_bytes,
 )
 from diskhop.importing.numbering.pairs import PairFile, PairFiles, RankedEdges
-from diskhop.importing.source import WorkTools
+from diskhop.importing.numbering.tasks import ListIds, NumberRows, read_parquet
 from diskhop.importing.text.layout import RowLayout, TextFile, text_bytes
-from diskhop.importing.text.tasks import IdsFarApartError, ListIds, NumberRows, ParsePairs, ParseRows, read_parquet
+from diskhop.importing.text.tasks import IdsFarApartError, ParsePairs, ParseRows
 from diskhop.importing.text.work import TextWork
 from diskhop.runtime.blocks import threads_that_fit
 from diskhop.runtime.duck import Duck
+from diskhop.runtime.work_tools import WorkTools
 
 # Work of another format is not gone on with.
 _WORK_FORMAT = 2

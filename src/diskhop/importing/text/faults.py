@@ -6,10 +6,10 @@ import io
 from pathlib import Path
 
 from diskhop.errors import SourceError
+from diskhop.importing.numbering.pairs import ENDS
 from diskhop.importing.text.layout import RowLayout, at_line, columns_rule, decode_line, is_blank, is_integer
 
 MOST_ID = 2**63 - 1
-ENDS = ("source", "destination")
 _SHOWN_CHARACTERS = 60
 
 

@@ -16,9 +16,8 @@ from io import BufferedReader
 from pathlib import Path
 
 from diskhop.errors import ConfigError, SourceError
-from diskhop.importing.arrays.npy import source_errors
 from diskhop.importing.options import IdKind, ImportOptions
-from diskhop.importing.source_file import SourceFile
+from diskhop.importing.source_file import SourceFile, source_errors
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".el")
 COMMENT = b"#"

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
-from diskhop.importing.arrays.npy import file_identity, source_errors
-from diskhop.importing.source import WorkTools
+from diskhop.importing.source_file import file_identity, source_errors
 from diskhop.importing.text.layout import BOM, MOST_LINE_BYTES, at_line, decode_line, open_text, read_text
+from diskhop.runtime.work_tools import WorkTools
 
 _READ_BYTES = 1 << 19
 # Who reads numbers reserves as much, under this name, whatever the number of columns it has open: they take turns.

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
-from diskhop.importing.arrays.npy import source_errors
-from diskhop.importing.text.faults import ENDS, find_fault
+from diskhop.importing.numbering.pairs import ENDS
+from diskhop.importing.source_file import source_errors
+from diskhop.importing.text.faults import find_fault
 from diskhop.importing.text.layout import COMMENT, MOST_LINE_BYTES, RowLayout
 from diskhop.runtime.duck import Duck, QueryError, as_file, quoted
 

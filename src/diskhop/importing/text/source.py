@@ -8,24 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from diskhop.dataset.manifest import EDGE, NODE
 from diskhop.errors import ConfigError
-from diskhop.importing.arrays.loads import load_of_texts
 from diskhop.importing.estimate import Load
 from diskhop.importing.numbering.ids import DUCK_READS_BYTES, ListedIds, name_lines
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import (
-    EDGE,
-    NODE,
-    NameList,
-    OriginalNames,
-    SourceEdges,
-    SourceGraph,
-    SourceNodes,
-    WorkTools,
-)
+from diskhop.importing.source import NameList, OriginalNames, SourceEdges, SourceGraph, SourceNodes
 from diskhop.importing.text.edge_work import PARSING, EdgeWork, least_parsing_bytes
 from diskhop.importing.text.layout import look_at, text_stem
+from diskhop.importing.text.loads import load_of_texts
 from diskhop.runtime.duck import require_text_path
+from diskhop.runtime.work_tools import WorkTools
 
 NAMES = "nodes"
 

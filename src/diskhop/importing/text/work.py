@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from diskhop.importing.source import WorkTools
 from diskhop.importing.text.layout import TextFile
 from diskhop.importing.text.rows import Slice
 from diskhop.importing.text.tasks import ByteCounter, Unpack
 from diskhop.runtime.tasks import Task, run_tasks
+from diskhop.runtime.work_tools import WorkTools
 
 
 class TextWork:

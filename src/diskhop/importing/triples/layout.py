@@ -17,8 +17,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from diskhop.errors import SourceError
-from diskhop.importing.arrays.npy import source_errors
-from diskhop.importing.source_file import changed_error
+from diskhop.importing.source_file import changed_error, source_errors
 from diskhop.importing.text.layout import (
     BOM,
     MOST_LINE_BYTES,

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diskhop.dataset.manifest import NODE
 from diskhop.errors import ReadError, SourceError
-from diskhop.importing.arrays.loads import EDGES_PER_NODE
-from diskhop.importing.estimate import Load
+from diskhop.importing.estimate import EDGES_PER_NODE, Load
 from diskhop.importing.numbering.ids import DUCK_READS_BYTES, count_listed, name_lines
+from diskhop.importing.numbering.tasks import ListIds, read_parquet
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import NODE, Column, NameList, SourceGraph, SourceNodes, SourceTriples, WorkTools
+from diskhop.importing.source import Column, NameList, SourceGraph, SourceNodes, SourceTriples
 from diskhop.importing.text.layout import row_bytes, text_bytes, texts_bytes
 from diskhop.importing.text.rows import Slice
-from diskhop.importing.text.tasks import ListIds, read_parquet
 from diskhop.importing.text.work import TextWork
 from diskhop.importing.triples.layout import (
     DICTIONARY_ROWS,
@@ -37,8 +37,9 @@ from diskhop.importing.triples.tasks import (
     SortDictionary,
     count_triples,
 )
+from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.duck import Duck, require_text_path
-from diskhop.runtime.progress import row_ranges
+from diskhop.runtime.work_tools import WorkTools
 
 PARSING = "parsing triples"
 SLICE_BYTES = 4 << 20

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
+from diskhop.importing.numbering.tasks import read_parquet
 from diskhop.importing.text.layout import MOST_LINE_BYTES
 from diskhop.importing.text.rows import Slice
-from diskhop.importing.text.tasks import read_parquet
 from diskhop.importing.triples.layout import (
     DICTIONARY_ROWS,
     ENTITIES,

@@ -15,8 +15,8 @@ from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.draws import Draw, generator
 from diskhop.embedding.step.gradients import StepOptions
 from diskhop.embedding.step.step import Step, Table
+from diskhop.nn.reproducible import reproducible
 from diskhop.plans import EmbedPlan, Prediction
-from diskhop.runs.result import reproducible
 
 _MOST_ROWS, _LEAST_SECONDS, _MOST_STEPS = 200_000, 0.5, 20
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from diskhop.embedding.step.gradients import StepOptions
 from diskhop.embedding.step.known_edges import known_bytes
 from diskhop.embedding.step.step import step_bytes
 from diskhop.errors import BudgetError
+from diskhop.planning.embeddings.size import EmbedSize
 from diskhop.plans import EmbedPlan
 from diskhop.policies.orderings import ORDERS, State, buckets_by_state, prefetchable_share
 
@@ -26,17 +27,6 @@ from diskhop.policies.orderings import ORDERS, State, buckets_by_state, prefetch
 _WARM_START_BYTES_PER_NODE = 56
 # Few partitions are few swaps; of so many there is an order that is known to be short.
 NUMBERS_OF_PARTITIONS = (1, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
-
-
-@dataclass(frozen=True, slots=True)
-class EmbedSize:
-    """What is embedded; block_bytes: held while edges are read, measure_bytes: while some are measured."""
-
-    num_nodes: int
-    num_edges: int
-    num_relations: int
-    block_bytes: int
-    measure_bytes: int
 
 
 def layout_of(config: EmbedConfig, num_nodes: int) -> PartitionLayout:

@@ -11,9 +11,9 @@ from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError
 from diskhop.planning.embeddings.costs import measure_edges_per_second, predict_embedding
 from diskhop.planning.embeddings.partitions import NUMBERS_OF_PARTITIONS, plan_embedding
+from diskhop.planning.embeddings.size import embed_size
 from diskhop.planning.options import Option, Ranking, rank
 from diskhop.plans import EmbedPlan
-from diskhop.runs.embedding.defaults import embed_size
 
 # More partitions in memory than three are fewer to move, and take more of it.
 _BUFFERS = (3, 4, 6)

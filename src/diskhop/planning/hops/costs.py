@@ -7,16 +7,16 @@ from functools import partial
 import torch
 
 from diskhop.budget import Budget
-from diskhop.config.options import HopConfig
+from diskhop.config.train import HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.hops.read.placement import Placement
 from diskhop.hops.tables import TableShape
 from diskhop.nn.dry_run import measure_step_seconds
 from diskhop.nn.models import build_hop_model
-from diskhop.planning.planner import measure_copy_seconds
+from diskhop.nn.reproducible import reproducible
+from diskhop.planning.measure import measure_copy_seconds
 from diskhop.plans import Prediction
-from diskhop.runs.result import reproducible
 
 
 def hop_step_seconds(dataset: Dataset, config: HopConfig, shape: TableShape, num_tables: int) -> float:

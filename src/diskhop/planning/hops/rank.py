@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from diskhop.budget import Budget
-from diskhop.config.options import AUTO, HopConfig
+from diskhop.config.options import AUTO
+from diskhop.config.train import HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError
@@ -15,17 +17,22 @@ from diskhop.hops.make.propagate import find_hop_tables, plan_tables, scratch_fo
 from diskhop.io.engine import open_engine
 from diskhop.nn.models import hops_read
 from diskhop.planning.hops.costs import hop_step_seconds, predict_hops
+from diskhop.planning.hops.place import hop_plan, place_hops, propagation_spec
 from diskhop.planning.options import Option, Ranking, rank
 from diskhop.plans import HopPlan
-from diskhop.runs.nodes.hops import hop_plan, place_hops, propagation_spec
-from diskhop.runs.nodes.task import NodeTask
+from diskhop.sampling.seeds import SplitSeeds
 
 Place = Literal["memory", "disk"]
 _PLACES: tuple[Place, ...] = ("memory", "disk")
 
 
 def rank_placements(
-    dataset: Dataset, config: HopConfig, task: NodeTask, budget: Budget, device: DiskModel
+    dataset: Dataset,
+    config: HopConfig,
+    seeds: SplitSeeds,
+    also_held: Mapping[str, int],
+    budget: Budget,
+    device: DiskModel,
 ) -> Ranking[HopPlan]:
     """The configuration with tables in memory or on the disk. Raises ConfigError; BudgetError where neither fits."""
     scratch = Path(config.scratch) if config.scratch else None
@@ -49,14 +56,12 @@ def rank_placements(
             refused[place] = f"--placement {config.placement} was asked for"
             continue
         try:
-            reserved, placement = place_hops(replace(config, placement=place), task.seeds, shape, num_read, 0, budget)
+            reserved, placement = place_hops(replace(config, placement=place), seeds, shape, num_read, 0, budget)
         except BudgetError as error:
             refused[place], smallest = str(error), error
             continue
-        held = {**task.held, **reserved}
-        predicted = predict_hops(
-            config, shape, num_read, placement, len(task.seeds.train), step_seconds, device, budget
-        )
+        held = {**also_held, **reserved}
+        predicted = predict_hops(config, shape, num_read, placement, len(seeds.train), step_seconds, device, budget)
         predicted = replace(predicted, preparation_seconds=preparation_seconds, disk_bytes=work_bytes)
         hops = hop_plan(config, str(path), shape, num_read, placement, held, engine)
         found.append(Option(name=place, plan=hops, predicted=predicted, simplicity=_PLACES.index(place)))

@@ -10,12 +10,12 @@ from diskhop.budget import format_bytes
 from diskhop.config.embed import DEFAULT_EVAL_EDGES, EmbedConfig
 from diskhop.config.options import AUTO, check_options, require_known
 from diskhop.dataset.dataset import Dataset
-from diskhop.embedding.graph_edges import block_bytes, embedded_nodes
-from diskhop.embedding.ranking.evaluate import evaluation_bytes, group_bytes
+from diskhop.embedding.graph_edges import embedded_nodes
 from diskhop.embedding.scoring.losses import LOSSES
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError
-from diskhop.planning.embeddings.partitions import EmbedSize, choose_partitions
+from diskhop.planning.embeddings.partitions import choose_partitions
+from diskhop.planning.embeddings.size import _count_edges, embed_size
 from diskhop.runs.choices import Choices, read_preset
 from diskhop.system.memory import default_memory_bytes, default_threads
 
@@ -85,31 +85,3 @@ def resolve_embed_config(dataset: Dataset, options: Mapping[str, Any], preset: s
         complete |= {"partitions": chosen.partitions, "buffer": chosen.buffer}
         reasons.append(f"partitions {chosen.partitions}: the fewest that fit {format_bytes(complete['memory_bytes'])}")
     return ResolvedEmbedding(EmbedConfig(**complete), reasons)
-
-
-def embed_size(dataset: Dataset, config: EmbedConfig) -> EmbedSize:
-    """What a budget must hold of a dataset."""
-    triples, num_edges = dataset.manifest.triples, _count_edges(dataset)
-    parts = {} if triples is None else triples.parts
-    most = max(parts.get("valid", 0), parts.get("test", 0))
-    if "train" not in parts:
-        most = int(num_edges * max(config.valid_share, config.test_share))
-    num_known = num_edges + parts.get("valid", 0) + parts.get("test", 0)
-    return EmbedSize(
-        num_nodes=embedded_nodes(dataset).num_nodes,
-        num_edges=num_edges,
-        num_relations=dataset.num_relations,
-        block_bytes=block_bytes(num_edges),
-        measure_bytes=evaluation_bytes(
-            min(most, config.eval_edges or most),
-            num_known if config.eval_filtered else 0,
-            config.dim,
-            config.eval_candidates,
-            group_bytes(config.memory_bytes),
-        ),
-    )
-
-
-def _count_edges(dataset: Dataset) -> int:
-    triples = dataset.manifest.triples
-    return dataset.num_edges if triples is None else triples.parts.get("train", triples.parts.get("all", 0))

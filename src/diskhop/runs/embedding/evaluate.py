@@ -16,9 +16,11 @@ from diskhop.embedding.ranking.evaluate import MeasuredEdges, Protocol, evaluate
 from diskhop.embedding.ranking.reader import EmbeddingReader
 from diskhop.embedding.step.draws import draw_candidates
 from diskhop.errors import ConfigError
-from diskhop.runs.embedding.defaults import embed_size
+from diskhop.nn.reproducible import reproducible
+from diskhop.planning.embeddings.size import embed_size
 from diskhop.runs.embedding.opened import open_run
-from diskhop.runs.result import describe_run, measure_memory, reproducible, resident_bytes
+from diskhop.runs.result import describe_run, measure_memory
+from diskhop.system.memory import resident_bytes
 
 PARTS = ("test", "valid")
 

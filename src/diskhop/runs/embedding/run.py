@@ -18,18 +18,21 @@ from diskhop.embedding.partitions.edges import edges_bytes
 from diskhop.embedding.partitions.store import PartitionStore
 from diskhop.io.atomic import Injector
 from diskhop.io.engine import choose_engine, open_engine
+from diskhop.nn.reproducible import reproducible
 from diskhop.planning.embeddings.costs import measure_edges_per_second, predict_embedding
 from diskhop.planning.embeddings.partitions import choose_order, dealing_of, layout_of, plan_embedding
+from diskhop.planning.embeddings.size import embed_size
 from diskhop.runs.callbacks import Callback
-from diskhop.runs.embedding.defaults import embed_size, resolve_embed_config
+from diskhop.runs.embedding.defaults import resolve_embed_config
 from diskhop.runs.embedding.export import export_embeddings
 from diskhop.runs.embedding.folder import EmbeddingFolder
 from diskhop.runs.embedding.loop import EmbeddingParts, EmbeddingRun
 from diskhop.runs.embedding.opened import open_run
 from diskhop.runs.embedding.warm_start import WarmStart
 from diskhop.runs.folder import require_new_folder
-from diskhop.runs.result import describe_run, measure_memory, reproducible, resident_bytes
+from diskhop.runs.result import describe_run, measure_memory
 from diskhop.runs.source import find_run_source
+from diskhop.system.memory import resident_bytes
 from diskhop.system.memory_log import MemoryLog
 
 

@@ -9,16 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from diskhop.budget import format_bytes
-from diskhop.config.options import (
-    ALL_NEIGHBORS,
-    AUTO,
-    HopConfig,
-    SampledConfig,
-    TrainConfig,
-    check_options,
-    options_of,
-    require_known,
-)
+from diskhop.config.options import AUTO, check_options, options_of, require_known
+from diskhop.config.train import ALL_NEIGHBORS, KINDS, HopConfig, SampledConfig, TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.hops.spec import DEFAULT_HOPS
@@ -54,7 +46,7 @@ def load_preset(name: str, model: str | None = None) -> dict[str, Any]:
     chosen, content, refinement = read_preset(PRESETS, name, model, (*LAYERS, *HOP_MODELS))
     known = options_of(config_kind(chosen))
     shared = {option: value for option, value in content.items() if option in known}
-    return check_options({**shared, **refinement, "model": chosen}, f"preset '{name}'")
+    return check_options({**shared, **refinement, "model": chosen}, f"preset '{name}'", KINDS)
 
 
 def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | None = None) -> Resolved:
@@ -63,7 +55,7 @@ def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | N
     Options win over the preset, the preset over the choices made here. A fan-out of one count is for every hop.
     Raises ConfigError for what cannot work, an unknown model or preset included.
     """
-    given = check_options(options, "training")
+    given = check_options(options, "training", KINDS)
     if preset is not None:
         given = {**load_preset(preset, given.get("model")), **given}
     choices = Choices(given)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from diskhop.config.options import TrainConfig
+from diskhop.config.train import TrainConfig
 from diskhop.counters import FetchCounts
 from diskhop.plans import HopPlan, SampledPlan
 from diskhop.protocols import NodeIds, Purpose

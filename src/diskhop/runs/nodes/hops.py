@@ -7,49 +7,28 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
 from diskhop.budget import Budget
-from diskhop.config.options import AUTO, HopConfig
+from diskhop.config.options import AUTO
+from diskhop.config.train import HopConfig
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.probe import remembered_model
-from diskhop.hops.make.propagate import find_hop_tables, propagate
-from diskhop.hops.read.order import Shuffle, order_bytes
-from diskhop.hops.read.placement import Place, Placement, loader_bytes, place_tables
-from diskhop.hops.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec
-from diskhop.hops.tables import TableShape
-from diskhop.io.engine import OpenedEngine, open_engine
+from diskhop.hops.make.propagate import propagate
+from diskhop.io.engine import open_engine
 from diskhop.loaders.hops import HopBatches, HopLoader
 from diskhop.nn.dry_run import measure_step
 from diskhop.nn.models import HopNetwork, build_hop_model, hops_read
 from diskhop.planning.hops.costs import hop_step_seconds, predict_hops
-from diskhop.plans import HopPlan
+from diskhop.planning.hops.place import _MEASURED_ROWS, hop_plan, place_hops, propagation_spec
 from diskhop.protocols import NodeIds, Purpose
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.nodes.feeds import Feed, PreparedRun
-from diskhop.runs.nodes.task import NodeTask, SplitSeeds
-
-_MEASURED_ROWS = "rows of validation and test"
-
-
-def propagation_spec(dataset: Dataset, config: HopConfig) -> PropagationSpec:
-    """The tables that a run takes: of the nodes of splits alone, where there are splits, unless those of all are there.
-
-    Raises ConfigError.
-    """
-    of_all = PropagationSpec(
-        operators=config.operators, hops=config.hops, direction=config.direction, dtype=config.dtype, rows=ALL_ROWS
-    )
-    if not dataset.num_splits:
-        return of_all
-    labelled, scratch = replace(of_all, rows=LABELLED_ROWS), Path(config.scratch) if config.scratch else None
-    are_there = [find_hop_tables(dataset, spec, scratch) is not None for spec in (labelled, of_all)]
-    return of_all if are_there == [False, True] else labelled
+from diskhop.runs.nodes.task import NodeTask
+from diskhop.sampling.seeds import SplitSeeds
 
 
 def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Budget, watcher: Callback) -> PreparedRun:
@@ -119,62 +98,6 @@ def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Bu
         open=open_feed,
         preparation={"preparation": steps, "preparation_seconds_per_epoch": seconds / config.epochs} if steps else {},
     )
-
-
-def hop_plan(
-    config: HopConfig,
-    path: str,
-    shape: TableShape,
-    num_tables: int,
-    placement: Placement,
-    reserved: dict[str, int],
-    engine: OpenedEngine,
-) -> HopPlan:
-    """The plan of a run on tables of this shape, in the folder `path`."""
-    chunks = f", {config.chunk_rows} rows each" if placement.shuffle == "chunks" else ""
-    return HopPlan(
-        tables=path,
-        num_tables=num_tables,
-        num_rows=shape.num_rows,
-        table_bytes=num_tables * shape.num_bytes,
-        placement=placement.place,
-        shuffle=placement.shuffle,
-        chunk_rows=config.chunk_rows,
-        engine=engine.engine.name,
-        threads=config.threads,
-        memory_bytes=config.memory_bytes,
-        reserved=reserved,
-        reasons=(f"engine {engine.engine.name}: {engine.reason}", placement.reason + chunks),
-    )
-
-
-def place_hops(
-    config: HopConfig, seeds: SplitSeeds, shape: TableShape, num_tables: int, model_bytes: int, budget: Budget
-) -> tuple[dict[str, int], Placement]:
-    """Where the tables will be, and what of the budget that will take, by name. model_bytes: of a step, measured."""
-    num_train = len(seeds.train)
-    measured = {_MEASURED_ROWS: sum(ids.nbytes for ids in (seeds.valid, seeds.test) if ids is not None)}
-    shuffle = None if config.shuffle == AUTO else cast(Shuffle, config.shuffle)
-
-    def held(place: Literal["memory", "disk"], shuffle: Shuffle) -> dict[str, int]:
-        return {
-            **loader_bytes(shape, num_tables, config.batch_size, place),
-            "hop rows": 8 * num_train,
-            "row order": order_bytes(num_train, shuffle, config.chunk_rows),
-            **measured,
-        }
-
-    placement = place_tables(
-        num_bytes=sum(held("memory", shuffle or "rows").values()),
-        memory_bytes=budget.available_bytes,
-        model_bytes=model_bytes,
-        place=None if config.placement == AUTO else cast(Place, config.placement),
-        shuffle=shuffle,
-    )
-    assert placement.place != "device", "no device's memory was offered"
-    reserved = held(placement.place, placement.shuffle)
-    budget.require(reserved)
-    return reserved, placement
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,21 +9,23 @@ from typing import Any
 
 from diskhop.batches.trace import TraceSettings
 from diskhop.budget import Budget, format_bytes, parse_sizes
-from diskhop.config.options import AUTO, SampledConfig, SavedRun, load_config
+from diskhop.config.options import AUTO, SavedRun, load_config
+from diskhop.config.train import KINDS, SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.derived.clean import LAYOUT_FILE
+from diskhop.derived.scratch import scratch_path
 from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
 from diskhop.io.engine import open_engine
 from diskhop.pipeline.pack_ahead import Packed, Samples, pack_epochs
 from diskhop.planning.planner import PACKED, choose_plan, packs_ahead, predict_plan
-from diskhop.planning.workload import Workload, scratch_path
+from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeIds
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.folder import require_same_dataset
 from diskhop.runs.nodes.defaults import resolve_config
-from diskhop.runs.nodes.task import shuffled_seeds
 from diskhop.runs.nodes.workload import training_workload
+from diskhop.sampling.seeds import shuffled_seeds
 from diskhop.stores.packed.layout import Layout, open_layout
 
 
@@ -129,7 +131,7 @@ def pack(
     opened = dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset))
     saved = SavedRun(dataset="", dataset_hash="", options={})
     if config is not None:
-        saved = load_config(Path(config))
+        saved = load_config(Path(config), KINDS)
         require_same_dataset(Path(config), saved.dataset_hash, opened)
     if options.setdefault("store", PACKED) != PACKED:
         raise ConfigError(f"packing is for the store '{PACKED}', not '{options['store']}': leave --store out")
@@ -181,7 +183,7 @@ def _find_layout(dataset: Dataset, config: SampledConfig, samples: Samples) -> t
     """The layout with most of a run's epochs, and why others are not used."""
     table = dataset.features()
     assert table is not None
-    manifests = sorted(scratch_path(dataset, config.scratch).glob(f"packed-*/{LAYOUT_FILE}"))
+    manifests = sorted(scratch_path(dataset.path, config.scratch).glob(f"packed-*/{LAYOUT_FILE}"))
     # An epoch's order costs more than all else here: not without a reason.
     settings = [samples.settings(dataset, epoch) for epoch in samples.epochs] if manifests else []
     best: tuple[int, Layout] | None = None

@@ -13,10 +13,11 @@ from typing import Any
 from torch import nn
 
 from diskhop.budget import Budget
-from diskhop.config.options import HopConfig, SampledConfig, TrainConfig
+from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import TrainingError
 from diskhop.io.atomic import Injector
+from diskhop.nn.reproducible import reproducible
 from diskhop.protocols import Purpose
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
@@ -26,7 +27,8 @@ from diskhop.runs.nodes.metrics import require_measurable, require_metric
 from diskhop.runs.nodes.sampled import prepare_sampled
 from diskhop.runs.nodes.task import NodeTask, read_task
 from diskhop.runs.nodes.trainer import NodeTrainer
-from diskhop.runs.result import describe_run, measure_memory, reproducible, resident_bytes
+from diskhop.runs.result import describe_run, measure_memory
+from diskhop.system.memory import resident_bytes
 from diskhop.system.memory_log import MemoryLog
 
 

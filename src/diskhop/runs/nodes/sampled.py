@@ -12,20 +12,23 @@ from torch import Tensor
 
 from diskhop._native import keyed_permutation
 from diskhop.budget import Budget
-from diskhop.config.options import ALL_NEIGHBORS, AUTO, SampledConfig
+from diskhop.config.options import AUTO
+from diskhop.config.train import ALL_NEIGHBORS, SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.nn.dry_run import measure_step_seconds
 from diskhop.nn.models import Block, Network, build_model
+from diskhop.nn.reproducible import reproducible
+from diskhop.pipeline.batch import MiniBatch
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
-from diskhop.pipeline.stream import BatchStream, MiniBatch
+from diskhop.pipeline.stream import BatchStream
 from diskhop.planning.workload import Workload
 from diskhop.protocols import Purpose, SampledBatch
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.nodes.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.packing import prepare
-from diskhop.runs.nodes.task import NodeTask, SplitSeeds, shuffled_seeds
+from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.workload import training_workload
-from diskhop.runs.result import reproducible
+from diskhop.sampling.seeds import SplitSeeds, shuffled_seeds
 from diskhop.stores.stores import STORES
 
 # What the pipeline gives for a graph without features: a constant and log(1 + in-degree).

@@ -13,29 +13,11 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.manifest import split_file
 from diskhop.errors import ConfigError
 from diskhop.protocols import NodeIds, Purpose
+from diskhop.sampling.seeds import SplitSeeds
 
 _TRAIN_FRACTION, _VALID_FRACTION = 0.6, 0.2
 # Of all nodes, where none is read: plenty for batches as large as those of a run.
 _MOST_PRESUMED = 1_000_000
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SplitSeeds:
-    """Labelled nodes to train on, to choose the best model by, to report on; None: the dataset has no such part."""
-
-    train: NodeIds
-    valid: NodeIds | None
-    test: NodeIds | None
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory that the ids take."""
-        return sum(ids.nbytes for ids in (self.train, self.valid, self.test) if ids is not None)
-
-
-def shuffled_seeds(train_ids: NodeIds, seed: int, epoch: int) -> NodeIds:
-    """The training nodes in an epoch's order."""
-    return train_ids[keyed_permutation(len(train_ids), seed, int(Purpose.TRAIN), epoch)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

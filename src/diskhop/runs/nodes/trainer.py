@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from diskhop.config.options import TrainConfig
+from diskhop.config.train import TrainConfig
 from diskhop.counters import FetchCounts
 from diskhop.errors import TrainingError
 from diskhop.protocols import Purpose

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from diskhop.config.options import AUTO, SampledConfig
+from diskhop.config.options import AUTO
+from diskhop.config.train import SampledConfig
 from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeIds, Purpose, SampledBatch
-from diskhop.runs.nodes.task import SplitSeeds
-from diskhop.sampling.accesses import SeedSet
+from diskhop.sampling.seeds import SeedSet, SplitSeeds
 
 
 def training_workload(

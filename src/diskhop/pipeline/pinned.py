@@ -1,0 +1,42 @@
+"""Rows to pin: the most accessed, by degree or by a measured trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, Engine
+from diskhop.dataset.dataset import Dataset
+from diskhop.plans import SampledPlan
+from diskhop.policies.static import most_accessed
+from diskhop.protocols import NodeIds
+from diskhop.sampling.accesses import count_accesses
+from diskhop.sampling.cached_topology import (
+    CachedTopology,
+    count_neighbors,
+)
+from diskhop.sampling.seeds import SeedSet
+from diskhop.sampling.topology import Topology
+from diskhop.stores.stores import STORES
+
+
+def counts_accesses(dataset: Dataset, store: str, pinned: str) -> bool:
+    """Whether rows to be pinned are found by counting, and not the first ones, as in hot order."""
+    return STORES[store].pins and not (pinned == "degree" and dataset.order == "hot")
+
+
+def _choose_pinned(
+    dataset: Dataset,
+    plan: SampledPlan,
+    topology: Topology | CachedTopology,
+    expected: SeedSet | None,
+    engine: Engine,
+    pool: BufferPool,
+) -> NodeIds:
+    """The rows that will probably be asked for most, ascending."""
+    if plan.pinned == "accesses" and expected is not None:
+        counts: NDArray[Any] = count_accesses(topology, expected)
+    else:
+        counts = count_neighbors(dataset.topology, engine, pool)
+    return most_accessed(counts, plan.cache_rows)

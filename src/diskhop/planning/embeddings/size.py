@@ -1,0 +1,49 @@
+"""Sizes of a graph's embeddings: nodes, edges, relations and their bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diskhop.config.embed import EmbedConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.embedding.graph_edges import block_bytes, embedded_nodes
+from diskhop.embedding.ranking.evaluate import evaluation_bytes, group_bytes
+
+
+def embed_size(dataset: Dataset, config: EmbedConfig) -> EmbedSize:
+    """What a budget must hold of a dataset."""
+    triples, num_edges = dataset.manifest.triples, _count_edges(dataset)
+    parts = {} if triples is None else triples.parts
+    most = max(parts.get("valid", 0), parts.get("test", 0))
+    if "train" not in parts:
+        most = int(num_edges * max(config.valid_share, config.test_share))
+    num_known = num_edges + parts.get("valid", 0) + parts.get("test", 0)
+    return EmbedSize(
+        num_nodes=embedded_nodes(dataset).num_nodes,
+        num_edges=num_edges,
+        num_relations=dataset.num_relations,
+        block_bytes=block_bytes(num_edges),
+        measure_bytes=evaluation_bytes(
+            min(most, config.eval_edges or most),
+            num_known if config.eval_filtered else 0,
+            config.dim,
+            config.eval_candidates,
+            group_bytes(config.memory_bytes),
+        ),
+    )
+
+
+def _count_edges(dataset: Dataset) -> int:
+    triples = dataset.manifest.triples
+    return dataset.num_edges if triples is None else triples.parts.get("train", triples.parts.get("all", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedSize:
+    """What is embedded; block_bytes: held while edges are read, measure_bytes: while some are measured."""
+
+    num_nodes: int
+    num_edges: int
+    num_relations: int
+    block_bytes: int
+    measure_bytes: int

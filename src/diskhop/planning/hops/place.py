@@ -1,0 +1,93 @@
+"""Where hop tables lie while a model trains on them, and the plan that says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, cast
+
+from diskhop.budget import Budget
+from diskhop.config.options import AUTO
+from diskhop.config.train import HopConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.hops.make.propagate import find_hop_tables
+from diskhop.hops.read.order import Shuffle, order_bytes
+from diskhop.hops.read.placement import Place, Placement, loader_bytes, place_tables
+from diskhop.hops.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec
+from diskhop.hops.tables import TableShape
+from diskhop.io.engine import OpenedEngine
+from diskhop.plans import HopPlan
+from diskhop.sampling.seeds import SplitSeeds
+
+_MEASURED_ROWS = "rows of validation and test"
+
+
+def propagation_spec(dataset: Dataset, config: HopConfig) -> PropagationSpec:
+    """The tables that a run takes: of the nodes of splits alone, where there are splits, unless those of all are there.
+
+    Raises ConfigError.
+    """
+    of_all = PropagationSpec(
+        operators=config.operators, hops=config.hops, direction=config.direction, dtype=config.dtype, rows=ALL_ROWS
+    )
+    if not dataset.num_splits:
+        return of_all
+    labelled, scratch = replace(of_all, rows=LABELLED_ROWS), Path(config.scratch) if config.scratch else None
+    are_there = [find_hop_tables(dataset, spec, scratch) is not None for spec in (labelled, of_all)]
+    return of_all if are_there == [False, True] else labelled
+
+
+def hop_plan(
+    config: HopConfig,
+    path: str,
+    shape: TableShape,
+    num_tables: int,
+    placement: Placement,
+    reserved: dict[str, int],
+    engine: OpenedEngine,
+) -> HopPlan:
+    """The plan of a run on tables of this shape, in the folder `path`."""
+    chunks = f", {config.chunk_rows} rows each" if placement.shuffle == "chunks" else ""
+    return HopPlan(
+        tables=path,
+        num_tables=num_tables,
+        num_rows=shape.num_rows,
+        table_bytes=num_tables * shape.num_bytes,
+        placement=placement.place,
+        shuffle=placement.shuffle,
+        chunk_rows=config.chunk_rows,
+        engine=engine.engine.name,
+        threads=config.threads,
+        memory_bytes=config.memory_bytes,
+        reserved=reserved,
+        reasons=(f"engine {engine.engine.name}: {engine.reason}", placement.reason + chunks),
+    )
+
+
+def place_hops(
+    config: HopConfig, seeds: SplitSeeds, shape: TableShape, num_tables: int, model_bytes: int, budget: Budget
+) -> tuple[dict[str, int], Placement]:
+    """Where the tables will be, and what of the budget that will take, by name. model_bytes: of a step, measured."""
+    num_train = len(seeds.train)
+    measured = {_MEASURED_ROWS: sum(ids.nbytes for ids in (seeds.valid, seeds.test) if ids is not None)}
+    shuffle = None if config.shuffle == AUTO else cast(Shuffle, config.shuffle)
+
+    def held(place: Literal["memory", "disk"], shuffle: Shuffle) -> dict[str, int]:
+        return {
+            **loader_bytes(shape, num_tables, config.batch_size, place),
+            "hop rows": 8 * num_train,
+            "row order": order_bytes(num_train, shuffle, config.chunk_rows),
+            **measured,
+        }
+
+    placement = place_tables(
+        num_bytes=sum(held("memory", shuffle or "rows").values()),
+        memory_bytes=budget.available_bytes,
+        model_bytes=model_bytes,
+        place=None if config.placement == AUTO else cast(Place, config.placement),
+        shuffle=shuffle,
+    )
+    assert placement.place != "device", "no device's memory was offered"
+    reserved = held(placement.place, placement.shuffle)
+    budget.require(reserved)
+    return reserved, placement

@@ -1,0 +1,34 @@
+"""This machine, as results and reports name it."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from diskhop.system.memory import default_threads
+
+
+def describe_machine() -> dict[str, Any]:
+    """The machine and the versions that figures depend on."""
+    info = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    names = [line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")]
+    return {
+        "processor": names[0] if names else platform.machine(),
+        "cores": default_threads(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "diskhop": _version(),
+    }
+
+
+def _version() -> str:
+    try:
+        return version("diskhop")
+    except PackageNotFoundError:
+        return "not installed"
