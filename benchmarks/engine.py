@@ -29,9 +29,9 @@ from diskhop.disk.measure import (
     SEQUENTIAL_BYTES,
     SEQUENTIAL_DEPTH,
     Offsets,
-    group_of,
     measure_read_seconds,
     random_offsets,
+    reads_per_ticket,
     sequential_offsets,
     write_file,
 )
@@ -92,7 +92,7 @@ class Bench:
 
     def read_rate(self, num_bytes: int, depth: int, *, in_order: bool = False, seconds: float | None = None) -> float:
         engine = Engine(self.engine, depth)
-        group = group_of(engine.depth, num_bytes)
+        group = reads_per_ticket(engine.depth, num_bytes)
         offsets: Iterator[Offsets]
         if in_order:
             offsets = sequential_offsets(self.file_bytes, num_bytes, group)

@@ -27,9 +27,9 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.measure import (
     SEQUENTIAL_BYTES,
     SEQUENTIAL_DEPTH,
-    group_of,
     measure_read_seconds,
     random_offsets,
+    reads_per_ticket,
     write_file,
 )
 from diskhop.disk.model import DiskModel
@@ -244,7 +244,9 @@ def time_reads(path: Path, engine: str, depth: int, num_bytes: int, direct: bool
     opened = Engine(engine, depth)
     if opened.depth != depth or file.direct != direct:
         return None
-    offsets = random_offsets(file.num_bytes, num_bytes, group_of(depth, num_bytes), np.random.default_rng(depth))
+    offsets = random_offsets(
+        file.num_bytes, num_bytes, reads_per_ticket(depth, num_bytes), np.random.default_rng(depth)
+    )
     buffer = BufferPool(0).take(max(num_bytes * depth, 1 << 20))
     cpu_before, began = time.process_time(), time.perf_counter()
     a_read = measure_read_seconds(opened, file, buffer, num_bytes, seconds, offsets)

@@ -18,8 +18,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from diskhop import _native
-from diskhop._native import BufferPool
+from diskhop._native import BufferPool, aggregate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,7 @@ def measure_in_ram(
     out[:] = 0  # its pages are there before the clock runs
 
     def multiply(num_threads: int) -> Callable[[], None]:
-        return lambda: _native.aggregate(starts, sources, None, None, False, None, rows, out, num_threads)
+        return lambda: aggregate(starts, sources, None, None, False, None, rows, out, num_threads)
 
     ours = {number: min(_seconds(multiply(number)) for _ in range(repeats)) for number in threads}
     largest = max(float(np.abs(expected[first : first + 65536]).max()) for first in range(0, len(out), 65536))

@@ -39,7 +39,7 @@ from cgroups import run_limited, why_no_limit
 from diskhop._native import BufferPool, File
 from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.disk.measure import group_of, measure_read_seconds, random_offsets
+from diskhop.disk.measure import measure_read_seconds, random_offsets, reads_per_ticket
 from diskhop.disk.model import DiskModel
 from diskhop.io.engine import DEFAULT_DEPTH, open_engine
 from diskhop.stores.stores import STORES
@@ -100,7 +100,9 @@ class Bench:
         assert table is not None
         engine, file = open_engine().engine, File(str(table.path), "read")
         num_bytes = num_bytes // 4096 * 4096
-        offsets = random_offsets(file.num_bytes, num_bytes, group_of(engine.depth, num_bytes), np.random.default_rng(0))
+        offsets = random_offsets(
+            file.num_bytes, num_bytes, reads_per_ticket(engine.depth, num_bytes), np.random.default_rng(0)
+        )
         buffer = BufferPool(0).take(engine.depth * num_bytes)
         return measure_read_seconds(engine, file, buffer, num_bytes, seconds, offsets)
 

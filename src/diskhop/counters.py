@@ -49,17 +49,3 @@ class PackingCounts:
     bytes_read: int = 0
     bytes_written: int = 0
     seconds: float = 0.0
-
-
-@dataclass(slots=True, kw_only=True)
-class CacheCounts:
-    """What a cache does on a trace. filled: rows read into it before a batch asked for them."""
-
-    hits: int = 0
-    misses: int = 0
-    filled: int = 0
-
-    @property
-    def rows_read(self) -> int:
-        """From the disk, for whatever reason."""
-        return self.misses + self.filled

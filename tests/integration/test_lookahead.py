@@ -13,7 +13,7 @@ import pytest
 from diskhop._native import FaultInjector, FaultRule
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.disk.model import assumed_device_model
+from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError, DestinationError
 from diskhop.pipeline.batch import MiniBatch
 from diskhop.pipeline.pipeline import open_pipeline
@@ -58,7 +58,7 @@ def workload_of(dataset: Dataset, **options: object) -> Workload:
 
 
 def plan_of(dataset: Dataset, **options: object) -> SampledPlan:
-    return choose_plan(dataset, workload_of(dataset, **options), Budget(100_000_000), assumed_device_model())
+    return choose_plan(dataset, workload_of(dataset, **options), Budget(100_000_000), assumed_disk_model())
 
 
 def fetched(
@@ -268,8 +268,8 @@ def test_the_rows_that_are_asked_for_most_are_pinned(dataset: Dataset, store: st
 
 def test_counting_what_to_pin_is_refused_up_front_where_there_is_no_room(dataset: Dataset) -> None:
     with pytest.raises(BudgetError) as caught:
-        choose_plan(dataset, workload_of(dataset, store="static"), Budget(10_000), assumed_device_model())
+        choose_plan(dataset, workload_of(dataset, store="static"), Budget(10_000), assumed_disk_model())
     smallest_bytes = caught.value.smallest_bytes
     assert smallest_bytes is not None
-    plan = choose_plan(dataset, workload_of(dataset, store="static"), Budget(smallest_bytes), assumed_device_model())
+    plan = choose_plan(dataset, workload_of(dataset, store="static"), Budget(smallest_bytes), assumed_disk_model())
     assert values(fetched(dataset, plan)) == values(fetched(dataset, plan_of(dataset, store="memory")))

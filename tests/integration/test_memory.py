@@ -24,7 +24,7 @@ import numpy as np, torch
 from pathlib import Path
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import open_dataset
-from diskhop.io.disk_model import assumed_device_model
+from diskhop.io.disk_model import assumed_disk_model
 from diskhop.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
@@ -47,7 +47,7 @@ workload = Workload(
     seed_sets=sets, seed=0, store=store, holds_while_waiting="holds" in how, reads_lent_rows="lent" in how,
     cache_bytes=40_000_000 if "cached" in how else None,
 )
-plan = choose_plan(dataset, workload, budget, assumed_device_model())
+plan = choose_plan(dataset, workload, budget, assumed_disk_model())
 if "alone" in how:
     plan = replace(plan, bytes_on_their_way=1)
 for file in Path(sys.argv[1]).rglob("*.bin"):

@@ -18,7 +18,7 @@ import torch
 from diskhop._native import FaultInjector, FaultRule, why_no_uring
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.disk.model import assumed_device_model
+from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
 from diskhop.pipeline.batch import InFlightBatch, MiniBatch
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
@@ -59,7 +59,7 @@ def plan_for(dataset: Dataset, memory_bytes: int = 200_000_000, store: str = "di
     assert seeds is not None
     seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=100, fanouts=FANOUTS, is_shuffled=False)
     workload = Workload(seed_sets=(seed_set,), seed=0, store=store, engine="threads", threads=2, **wanted)
-    return choose_plan(dataset, workload, Budget(memory_bytes), assumed_device_model())
+    return choose_plan(dataset, workload, Budget(memory_bytes), assumed_disk_model())
 
 
 def run_all(

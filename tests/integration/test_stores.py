@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, FaultInjector, FaultRule, why_no_uring
-from diskhop.counters import CacheCounts, FetchCounts
+from diskhop.counters import FetchCounts
 from diskhop.errors import BudgetError, PipelineError, ReadError
 from diskhop.io.engine import open_engine
-from diskhop.policies.belady import replay_belady
 from diskhop.protocols import FeatureStore, SampledBatch, Table
 from diskhop.stores.packed.sizes import own_rows
 from diskhop.stores.resources import StoreResources, assemble, rows_in_place
 from diskhop.stores.stores import STORES
+from tests.replays import CacheCounts, replay_belady
 
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
 READING_STORES = [name for name in STORES if name != "mapped"]

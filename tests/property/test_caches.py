@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diskhop._native import NEVER_USED, BeladyCache, NextUses
-from diskhop.policies.belady import CacheChanges, plan_span, replay_belady
-from diskhop.policies.static import most_accessed, replay_static
+from diskhop.policies.belady import CacheChanges, plan_span
+from diskhop.policies.static import most_accessed
 from diskhop.protocols import NodeIds
+from tests.replays import replay_belady, replay_static
 
 NUM_ROWS = 7
 PAPER_LIKE = [[0, 1, 2], [3, 4], [0, 5], [1, 3], [2, 4], [5, 0], [6, 1]]

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch_geometric.nn import GATConv
 
-from diskhop import _native
+from diskhop._native import attend as native_attend
+from diskhop._native import attend_backward_attention, attend_backward_rows
 from diskhop.nn.layers import gat
 from diskhop.nn.layers.aggregate import LayerBlock
 from diskhop.nn.layers.attention import Dropout, attend, attend_then_map, attention, saves_to_attend_first
@@ -211,9 +212,9 @@ def test_no_bit_depends_on_the_threads(width: str) -> None:
             weights = attention(ours, layer, SLOPE, Dropout(0.3, seed=5))
             lists = (layer.indptr, layer.sources, 0, 3000, weights.detach(), 1.0)
             out, grad_rows, grad_weights = torch.empty_like(grad), torch.zeros_like(rows), torch.empty_like(weights)
-            _native.attend(*lists, rows, out, num_threads)
-            _native.attend_backward_rows(*lists, grad, grad_rows, num_threads)
-            _native.attend_backward_attention(*lists, rows, grad, grad_weights, num_threads)
+            native_attend(*lists, rows, out, num_threads)
+            attend_backward_rows(*lists, grad, grad_rows, num_threads)
+            attend_backward_attention(*lists, rows, grad, grad_weights, num_threads)
             results.append((weights, out, grad_rows, grad_weights, *torch.autograd.grad(weights, ours, grad_weights)))
     for result in results[1:]:
         for ours_, first in zip(result, results[0], strict=True):

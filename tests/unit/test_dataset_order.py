@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from diskhop._native import invert_order, order_by_count_int64, order_by_count_uint32
 from diskhop.budget import Budget
 from diskhop.dataset.edges import ArrayEdges, UndirectedEdges
-from diskhop.dataset.sort import hot_order as order_module
-from diskhop.dataset.sort.hot_order import RenumberedEdges, find_hot_order, hot_order_bytes
+from diskhop.dataset.sort.hot_order import EDGES_PER_BLOCK, RenumberedEdges, find_hot_order, hot_order_bytes
 from diskhop.errors import BudgetError, SourceError
 from tests.graphs import random_pairs
 
@@ -25,9 +24,17 @@ def brute_force_order(sources: NDArray[Any], num_nodes: int) -> list[int]:
     return sorted(range(num_nodes), key=lambda node: (-counts[node], node))
 
 
-def new_ids_of(pairs: NDArray[Any], num_nodes: int, threads: int) -> NDArray[Any]:
-    budget = Budget(1 << 30)
-    with find_hot_order(ArrayEdges(pairs), num_nodes, budget=budget, threads=threads, origin="x") as order:
+def new_ids_of(
+    pairs: NDArray[Any], num_nodes: int, threads: int, edges_per_block: int = EDGES_PER_BLOCK
+) -> NDArray[Any]:
+    with find_hot_order(
+        ArrayEdges(pairs),
+        num_nodes,
+        budget=Budget(1 << 30),
+        threads=threads,
+        origin="x",
+        edges_per_block=edges_per_block,
+    ) as order:
         np.testing.assert_array_equal(order.new_ids[order.original_ids()], np.arange(num_nodes))
         return order.new_ids.copy()
 
@@ -43,11 +50,12 @@ def test_most_often_a_neighbour_first_ties_to_the_lower_id(data: st.DataObject, 
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_hubs_and_many_blocks(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order_module, "_EDGES_PER_BLOCK", 1000)
+def test_hubs_and_many_blocks(threads: int) -> None:
     sources = np.concatenate([np.full(5000, 77), np.random.default_rng(0).integers(0, 3000, 20_000)])
     pairs = np.stack([sources, sources[::-1]])
-    assert np.argsort(new_ids_of(pairs, 3000, threads)).tolist() == brute_force_order(sources, 3000)
+    assert np.argsort(new_ids_of(pairs, 3000, threads, edges_per_block=1000)).tolist() == brute_force_order(
+        sources, 3000
+    )
 
 
 def test_more_than_32_bits_rank_alike() -> None:
@@ -104,13 +112,12 @@ def test_too_small_a_budget_is_refused_before_anything_is_read() -> None:
     assert caught.value.smallest_bytes == needed
 
 
-def test_threads_that_have_no_block_or_no_room_reserve_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_have_no_block_or_no_room_reserve_nothing() -> None:
     assert hot_order_bytes(50, 400, 64) == hot_order_bytes(50, 400, 1)
-    monkeypatch.setattr(order_module, "_EDGES_PER_BLOCK", 100)
     pairs = random_pairs(50, 6400)
-    assert hot_order_bytes(50, 6400, 64) > hot_order_bytes(50, 6400, 2)
-    budget = Budget(hot_order_bytes(50, 6400, 2))
-    with find_hot_order(ArrayEdges(pairs), 50, budget=budget, threads=64, origin="x") as order:
+    assert hot_order_bytes(50, 6400, 64, 100) > hot_order_bytes(50, 6400, 2, 100)
+    budget = Budget(hot_order_bytes(50, 6400, 2, 100))
+    with find_hot_order(ArrayEdges(pairs), 50, budget=budget, threads=64, origin="x", edges_per_block=100) as order:
         assert budget.peak_bytes == budget.total_bytes
         assert np.argsort(order.new_ids).tolist() == brute_force_order(pairs[0], 50)
 

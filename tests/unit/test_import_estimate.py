@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from diskhop.budget import Budget, format_bytes
 from diskhop.cli import run
-from diskhop.disk.model import assumed_device_model
+from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import DestinationError, SourceError
 from diskhop.importing.estimate import Estimate, Load, estimate_import, format_seconds
 from diskhop.importing.options import ImportOptions
@@ -37,7 +37,7 @@ OPTIONS = st.sampled_from(
 
 
 def estimated(load: Load, options: ImportOptions | None = None, **given: Any) -> Estimate:
-    machine: dict[str, Any] = {"memory_bytes": 1 << 30, "threads": 2, "device": assumed_device_model()}
+    machine: dict[str, Any] = {"memory_bytes": 1 << 30, "threads": 2, "device": assumed_disk_model()}
     return estimate_import(load, options or ImportOptions(), least_memory={"parsing": 1 << 20}, **{**machine, **given})
 
 
@@ -63,7 +63,7 @@ def test_more_memory_and_more_threads_never_take_longer(
 
 @given(load=LOADS)
 def test_a_slower_disk_takes_longer(load: Load) -> None:
-    device = assumed_device_model()
+    device = assumed_disk_model()
     slow = replace(device, sequential_read_bytes_per_second=1e6, sequential_write_bytes_per_second=1e6)
     assert estimated(load, device=slow).seconds >= estimated(load).seconds
 

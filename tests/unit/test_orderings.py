@@ -13,8 +13,6 @@ from diskhop.policies.orderings import (
     beta_states,
     buckets_by_state,
     cover_states,
-    density_that_hides_io,
-    fewest_states,
     legend_states,
     prefetchable_share,
     search_states,
@@ -28,6 +26,16 @@ LOWER_BOUNDS = {6: 7, 8: 14, 10: 22, 12: 33, 14: 45, 16: 60, 20: 95}
 BETA_COUNTS = {6: 8, 8: 15, 10: 24, 12: 35, 14: 48, 16: 63, 20: 99}
 LEGEND_COUNTS = {6: 8, 8: 16, 10: 24, 12: 36, 16: 66}  # and 50 with 14, where ours takes 51
 SEARCHED_AT_MOST = {6: 8, 8: 14, 10: 22, 12: 33, 14: 47, 16: 63, 20: 100}
+
+
+def fewest_states(num_partitions: int) -> int:
+    """A lower bound for a buffer of three: a swap brings at most two new pairs."""
+    return 1 + -(-(num_partitions * (num_partitions - 1) // 2 - 3) // 2)
+
+
+def density_that_hides_io(dim: int, buffer_bytes: float, seconds_per_edge: float, bytes_per_second: float) -> float:
+    """Edges over nodes squared, from which training takes longer than the swaps (Legend, Theorem 3)."""
+    return 96 * dim**2 / (buffer_bytes * seconds_per_edge * bytes_per_second)
 
 
 def assert_covers(states: list[State], num_partitions: int, capacity: int) -> None:

@@ -14,23 +14,24 @@ from hypothesis import strategies as st
 
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
-from diskhop.disk.model import assumed_device_model
+from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.planning.options import AS_GOOD, Option, rank
 from diskhop.planning.planner import choose_plan, packs_ahead, rank_options
 from diskhop.planning.workload import Workload
 from diskhop.plans import Prediction, RunPlan
-from diskhop.policies.belady import belady_misses, replay_belady
+from diskhop.policies.belady import belady_misses
 from diskhop.policies.lru import lru_misses
 from diskhop.policies.superbatches import superbatch_lengths
 from diskhop.protocols import Purpose
 from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.misses import SIMULATIONS
 from diskhop.stores.stores import STORES
+from tests.replays import replay_belady
 from tests.runs import small_graph
 
 PLAN = RunPlan(engine="threads", threads=1, memory_bytes=1, reserved={}, reasons=("why",))
-DEVICE = assumed_device_model()
+DEVICE = assumed_disk_model()
 
 
 @pytest.fixture(scope="module")

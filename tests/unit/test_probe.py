@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,27 +18,37 @@ from diskhop.disk.model import (
     GRID_BYTES,
     GRID_DEPTHS,
     DiskModel,
-    assumed_device_model,
+    assumed_disk_model,
     fit_additive_law,
-    fit_device_model,
+    fit_disk_model,
 )
-from diskhop.disk.probe import cache_path, probe, remembered_model, report_device
+from diskhop.disk.probe import ProbeLimits, cache_path, remembered_model
+from diskhop.disk.report import report_disk
 from diskhop.errors import ConfigError, FormatError, ReadError
 
 overheads = st.floats(1e-6, 1e-2)
 bandwidths = st.floats(1e7, 1e11)
 
 
+LIMITS = ProbeLimits(
+    file_bytes=64 << 20,
+    num_passes=1,
+    read_seconds=0.0,
+    sequential_seconds=0.0,
+    grid_bytes=(512, 4096),
+    grid_depths=(1, 32),
+)
+
+
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of the test's own, and a probe of a tenth of a second."""
+    """A cache file private to the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(probe_module, "_PROBE_FILE_BYTES", 64 << 20)
-    monkeypatch.setattr(probe_module, "_NUM_PASSES", 1)
-    monkeypatch.setattr(probe_module, "_PASS_SECONDS", 0.0)
-    monkeypatch.setattr(probe_module, "_SEQUENTIAL_SECONDS", 0.0)
-    monkeypatch.setattr(probe_module, "GRID_BYTES", (512, 4096))
-    monkeypatch.setattr(probe_module, "GRID_DEPTHS", (1, 32))
+
+
+def probe(path: Path, *, limits: ProbeLimits = LIMITS, **options: Any) -> DiskModel:
+    """Probe for a tenth of a second."""
+    return probe_module.probe(path, limits=limits, **options)
 
 
 @pytest.fixture
@@ -52,7 +63,7 @@ def law_model(overhead: float, bytes_per_second: float) -> DiskModel:
     seconds = [
         [(overhead + size / bytes_per_second) * max(1, 32 / depth) for depth in GRID_DEPTHS] for size in GRID_BYTES
     ]
-    return fit_device_model(
+    return fit_disk_model(
         seconds,
         read_bytes=GRID_BYTES,
         read_depths=GRID_DEPTHS,
@@ -94,7 +105,7 @@ def test_predictions_follow_the_law_between_the_grid_and_beyond(
 def test_predictions_recall_what_was_measured(row: int, column: int, seed: int) -> None:
     seconds = np.random.default_rng(seed).uniform(1e-6, 1e-3, (len(GRID_BYTES), len(GRID_DEPTHS)))
     cells = tuple(tuple(times) for times in seconds.tolist())
-    model = dataclasses.replace(assumed_device_model(), read_seconds=cells)
+    model = dataclasses.replace(assumed_disk_model(), read_seconds=cells)
     assert model.predict_seconds(GRID_BYTES[row], GRID_DEPTHS[column]) == pytest.approx(seconds[row, column])
     assert model.predict_seconds(1, GRID_DEPTHS[column]) == pytest.approx(seconds[0, column])
 
@@ -105,7 +116,7 @@ def test_a_gap_breaks_even_where_it_costs_one_request() -> None:
 
 
 def test_models_survive_json() -> None:
-    for model in (law_model(10e-6, 4e9), assumed_device_model("uring", "no room")):
+    for model in (law_model(10e-6, 4e9), assumed_disk_model("uring", "no room")):
         assert DiskModel.from_dict(json.loads(json.dumps(model.to_dict()))) == model
 
 
@@ -122,7 +133,7 @@ def test_models_survive_json() -> None:
     ],
 )
 def test_damaged_models_are_refused(damage: dict[str, object]) -> None:
-    with pytest.raises(FormatError, match="device model"):
+    with pytest.raises(FormatError, match="disk model"):
         DiskModel.from_dict({**law_model(1e-5, 4e9).to_dict(), **damage})
 
 
@@ -185,16 +196,16 @@ def test_an_interrupted_probe_leaves_nothing(
     assert list(folder.iterdir()) == []
 
 
-def test_an_existing_file_is_measured_and_nothing_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Where a file would have to be made there is no room for it.
-    monkeypatch.setattr(probe_module, "_PROBE_FILE_BYTES", 0)
+def test_an_existing_file_is_measured_and_nothing_written(folder: Path) -> None:
+    # There is no room for a temporary file.
+    limits = dataclasses.replace(LIMITS, file_bytes=0)
     existing = folder / "features.bin"
     existing.write_bytes(bytes((64 << 20) - 1))
-    assumed = probe(folder, existing_file=existing)
+    assumed = probe(folder, existing_file=existing, limits=limits)
     assert (assumed.source, assumed.overhead_seconds, assumed.bytes_per_second) == ("assumed", 10.5e-6, 2e9)
     assert "too little free space" in assumed.note
     existing.write_bytes(bytes(64 << 20))
-    assert probe(folder, existing_file=existing).source == "measured"
+    assert probe(folder, existing_file=existing, limits=limits).source == "measured"
     assert existing.read_bytes() == bytes(64 << 20)
 
 
@@ -204,11 +215,11 @@ def test_a_missing_path_is_named(tmp_path: Path) -> None:
 
 
 def test_the_report_says_what_to_expect(folder: Path) -> None:
-    report = report_device(folder)
+    report = report_disk(folder, limits=LIMITS)
     assert json.loads(json.dumps(report.to_dict()))["device"]["bytes_per_second"] > 0
     rows = dict(report.to_rows())
     assert rows["engine"].startswith(report.engine)
-    assert {"direct I/O", "device model", "break-even gap", "disk"} <= set(rows)
+    assert {"direct I/O", "disk model", "break-even gap", "disk"} <= set(rows)
     assert list(folder.iterdir()) == []
 
 

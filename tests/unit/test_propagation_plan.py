@@ -16,7 +16,7 @@ import pytest
 from diskhop.cli import run
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.files import read_manifest
-from diskhop.disk.model import assumed_device_model
+from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.hops.make.blocks import first_cold_row
 from diskhop.hops.make.cold_edges import SourceCounts
@@ -55,7 +55,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def plan_of(task: Task, memory_bytes: int) -> PropagationPlan:
-    return plan_propagation(task, memory_bytes=memory_bytes, threads=2, device=assumed_device_model())
+    return plan_propagation(task, memory_bytes=memory_bytes, threads=2, device=assumed_disk_model())
 
 
 def test_a_tenth_of_a_large_table_holds_twelve_columns() -> None:

@@ -9,7 +9,7 @@ import typer
 
 from diskhop.cli.app import Json, app
 from diskhop.cli.output import print_json, print_pairs, stderr
-from diskhop.disk.probe import report_device
+from diskhop.disk.report import report_disk
 
 
 @app.command()
@@ -19,7 +19,7 @@ def doctor(
 ) -> None:
     """Say what to expect of this machine and of the disk below PATH."""
     with stderr.status("measuring the disk"):
-        report = report_device(path)
+        report = report_disk(path)
     if as_json:
         print_json(report.to_dict())
         return

@@ -1,1 +1,1 @@
-"""What reads cost on this disk: the model, how it is probed, how bandwidth is measured."""
+"""The cost of reads on a disk: the model, the probe that measures it, and timed streams of requests."""

@@ -1,7 +1,7 @@
-"""Streams of reads and writes that are timed: what the probe and the benchmarks measure a device with.
+"""Timed streams of reads and writes, with which the probe and the benchmarks measure a disk.
 
-A stream keeps more in the engine than its depth, so that the device is never short of requests; its time counts from
-when it is in full flow to when the last read of the full flow is done.
+A *stream* queues more requests than its depth, so that the disk never runs out of work. Timing starts once the first
+requests have completed and ends with the last request counted, so that startup and drain are not measured.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ Offsets = NDArray[np.uint64]
 
 
 def random_offsets(file_bytes: int, num_bytes: int, group: int, rng: np.random.Generator) -> Iterator[Offsets]:
-    """Groups of offsets of reads, each a multiple of the read's size, anywhere in the file."""
+    """Yield groups of random read offsets, each a multiple of the read size."""
     while True:
         yield rng.integers(0, file_bytes // num_bytes, group).astype(np.uint64) * np.uint64(num_bytes)
 
 
 def sequential_offsets(file_bytes: int, num_bytes: int, group: int) -> Iterator[Offsets]:
-    """Groups of offsets from the front of the file to its end, over and over."""
+    """Yield groups of consecutive offsets, from the front of the file to its end, repeatedly."""
     for start in itertools.count(0, group):
         yield (
             np.arange(start, start + group, dtype=np.uint64) % np.uint64(file_bytes // num_bytes) * np.uint64(num_bytes)
         )
 
 
-def group_of(depth: int, num_bytes: int) -> int:
-    """Reads a ticket: of small ones so many that Python's part is small, of large ones a few."""
+def reads_per_ticket(depth: int, num_bytes: int) -> int:
+    """Return how many reads to submit at once: many small ones, so that Python's overhead is small, few large ones."""
     return max(16, depth) if num_bytes <= _SMALL_BYTES else max(4, depth // 4)
 
 
 def measure_read_seconds(
     engine: Engine, file: File, buffer: NDArray[np.uint8], num_bytes: int, seconds: float, offsets: Iterator[Offsets]
 ) -> float:
-    """Seconds per read of num_bytes, in a stream of about `seconds` that keeps engine.depth of them at the device.
+    """Measure seconds per read of num_bytes, in a stream of about `seconds` with engine.depth reads in flight.
 
-    The reads share the buffer, which must hold one; nobody looks at what they bring. They use no more of it than what
-    is at the device needs: memory that is warm in the processor's caches takes reads faster.
+    All reads share the buffer, which must fit one; their content is discarded. They use only as much of it as the reads
+    in flight need: a read into memory that is warm in the CPU caches completes sooner.
     """
-    group = group_of(engine.depth, num_bytes)
+    group = reads_per_ticket(engine.depth, num_bytes)
     sizes = np.full(group, num_bytes, np.uint64)
     num_slots = max(1, min(engine.depth, len(buffer) // num_bytes))
     places = itertools.cycle(
@@ -63,14 +63,14 @@ def measure_read_seconds(
         tickets.append(engine.submit_read(file, next(offsets), sizes, buffer, next(places)))
 
     try:
-        # As many again wait in the engine: devices complete in bursts of up to all that they have.
+        # As many again wait in the engine: disks complete requests in bursts of up to their whole queue.
         for _ in range(2 * engine.depth // group + 2):
             submit()
         engine.wait(tickets.popleft())
         submit()
         begin = time.perf_counter()
         num_reads = 0
-        # A stream much shorter than its own depth would time how it starts and ends.
+        # A stream much shorter than its depth would mostly time its startup and drain.
         while (elapsed := time.perf_counter() - begin) < seconds or num_reads < 2 * engine.depth:
             engine.wait(tickets.popleft())
             num_reads += group
@@ -86,8 +86,8 @@ def write_file(
 ) -> tuple[int, float]:
     """Write the file from front to back in 1-MiB transfers until it is long enough or time is up, then sync it.
 
-    Returns (bytes written, seconds without the sync). The buffer's bytes are written over and over; file_bytes and the
-    buffer must be multiples of 1 MiB.
+    Returns (bytes written, seconds without the sync). The buffer is written repeatedly; its length and file_bytes must
+    be multiples of 1 MiB.
     """
     sizes = np.full(SEQUENTIAL_DEPTH, SEQUENTIAL_BYTES, np.uint64)
     offsets = np.arange(SEQUENTIAL_DEPTH, dtype=np.uint64) * np.uint64(SEQUENTIAL_BYTES)

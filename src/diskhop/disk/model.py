@@ -1,8 +1,7 @@
-"""What reads cost on one device, as a function of their size and of how many are at the device at once.
+"""The cost of reads on one disk, as a function of their size and of the number in flight (the *depth*).
 
-The *grid* holds measured seconds per read: the time a read adds to a stream of such reads that keeps `depth` of them
-at the device. The *additive law* sums it up for depths of 32 and more: seconds = overhead + bytes / bandwidth. Pure:
-no I/O here.
+The *grid* holds measured seconds per read: the time that one read adds to a stream of such reads at a given depth. The
+*additive law* summarises depths of 32 and more: seconds = overhead + bytes / bandwidth. Pure functions, no I/O.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ GRID_BYTES = (512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
 GRID_DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128)
 LAW_DEPTH = 32
 
-# An NVMe disk of the slower kind: on a faster one a gap is then cut a little too early.
+# A slow NVMe disk. On a faster one, reads are then merged across slightly too small gaps.
 _ASSUMED_OVERHEAD_SECONDS = 10.5e-6
 _ASSUMED_BYTES_PER_SECOND = 2e9
 _ASSUMED_LATENCY_SECONDS = 100e-6
@@ -29,11 +28,19 @@ _ASSUMED_LATENCY_SECONDS = 100e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskModel:
-    """The cost of reads on one device, through one engine.
+    """The cost of reads on one disk, through one engine.
 
-    source and note: where the figures come from. direct: whether they are of direct I/O. overhead_seconds and
-    bytes_per_second: the additive law. read_seconds[i][j]: seconds per read of read_bytes[i] at depth read_depths[j].
-    sequential_*: bytes per second of 1-MiB transfers in order.
+    source: whether the figures were measured or assumed.
+    note: how they were measured, or why they are assumed.
+    engine: uring or threads.
+    direct: whether the reads bypassed the page cache (direct I/O).
+    overhead_seconds: fixed cost per read in the additive law.
+    bytes_per_second: bandwidth in the additive law.
+    read_bytes: read sizes of the grid, ascending.
+    read_depths: depths of the grid, ascending.
+    read_seconds: [i][j] is seconds per read of read_bytes[i] at depth read_depths[j].
+    sequential_read_bytes_per_second: bandwidth of consecutive 1-MiB reads.
+    sequential_write_bytes_per_second: bandwidth of consecutive 1-MiB writes.
     """
 
     source: Literal["measured", "assumed"]
@@ -50,14 +57,14 @@ class DiskModel:
 
     @property
     def break_even_gap_bytes(self) -> int:
-        """Bytes that take as long to read as one more request: a smaller gap is cheaper read than skipped."""
+        """Bytes that take as long to read as one more request: merging reads across a smaller gap is cheaper."""
         return round(self.overhead_seconds * self.bytes_per_second)
 
     def predict_seconds(self, num_bytes: int, depth: int) -> float:
-        """Seconds that one read of this size adds to a stream of them at this depth.
+        """Predict the seconds that one read of this size adds to a stream of them at this depth.
 
-        Between sizes of the grid linear, as the additive law is; beyond the largest by the last slope; at least the
-        smallest. Between depths a power law; outside of the grid's depths as at the nearest.
+        Sizes are interpolated linearly, as in the additive law, and extrapolated beyond the largest; smaller sizes cost
+        as much as the smallest. Depths are interpolated by a power law; outside the grid the nearest depth counts.
         """
         at_depths = [self._seconds_at(num_bytes, column) for column in range(len(self.read_depths))]
         low, high, share = _bracket([math.log(known) for known in self.read_depths], math.log(depth))
@@ -70,12 +77,12 @@ class DiskModel:
         return max(below + share * (above - below), min(below, above))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as JSON takes it."""
+        """Return the model as plain JSON data."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Take back what to_dict gave. Raises FormatError if it is not of this shape."""
+        """Restore a model from to_dict(). Raises FormatError if a figure is missing or malformed."""
         try:
             model = cls(
                 source=stored["source"],
@@ -91,9 +98,9 @@ class DiskModel:
                 sequential_write_bytes_per_second=float(stored["sequential_write_bytes_per_second"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"device model: not of the known shape ({error!r}); measure the device again") from error
+            raise FormatError(f"disk model: malformed ({error!r}); measure again with 'diskhop doctor'") from error
         if not model._is_sound():
-            raise FormatError("device model: a figure is missing, zero or negative; measure the device again")
+            raise FormatError("disk model: a figure is missing, zero or negative; measure again with 'diskhop doctor'")
         return model
 
     def _is_sound(self) -> bool:
@@ -116,12 +123,12 @@ class DiskModel:
 
 
 def fit_additive_law(num_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
-    """Fit seconds = overhead + num_bytes / bytes_per_second, by least squares of the relative error.
+    """Fit seconds = overhead + num_bytes / bytes_per_second by least squares of the relative error.
 
     Returns (overhead, bytes_per_second); overhead is at least 0. The seconds must be more than 0.
     """
     sizes, times = np.asarray(num_bytes, np.float64), np.asarray(seconds, np.float64)
-    # Divided by its time, every equation asks for 1: a small read then weighs as much as a large one.
+    # Every equation is divided by its time, so that small reads weigh as much as large ones.
     columns = np.stack([1 / times, sizes / times], axis=1)
     overhead, seconds_per_byte = np.linalg.lstsq(columns, np.ones(len(times)), rcond=None)[0]
     if overhead < 0 or seconds_per_byte <= 0:
@@ -130,7 +137,7 @@ def fit_additive_law(num_bytes: Sequence[float], seconds: Sequence[float]) -> tu
     return float(overhead), float(1 / seconds_per_byte)
 
 
-def fit_device_model(
+def fit_disk_model(
     read_seconds: Sequence[Sequence[float]],
     *,
     read_bytes: tuple[int, ...],
@@ -141,7 +148,7 @@ def fit_device_model(
     direct: bool,
     note: str,
 ) -> DiskModel:
-    """Make the model of a measured grid; the additive law is fitted to its depths of at least 32."""
+    """Build the model of a measured grid; the additive law is fitted to depths of at least 32."""
     deep = [
         (size, row[column])
         for size, row in zip(read_bytes, read_seconds, strict=True)
@@ -164,12 +171,12 @@ def fit_device_model(
     )
 
 
-def assumed_device_model(engine: str = "threads", note: str = "nothing was measured") -> DiskModel:
-    """The model of an ordinary NVMe disk, for where none can be measured."""
+def assumed_disk_model(engine: str = "threads", note: str = "nothing was measured") -> DiskModel:
+    """Return the model of an ordinary NVMe disk, for disks that cannot be measured."""
 
     def seconds(num_bytes: int, depth: int) -> float:
         transfer_seconds = num_bytes / _ASSUMED_BYTES_PER_SECOND
-        # Few reads at once wait for the device's latency, many for its throughput.
+        # Few concurrent reads are bound by the disk's latency, many by its throughput.
         return max(_ASSUMED_OVERHEAD_SECONDS + transfer_seconds, (_ASSUMED_LATENCY_SECONDS + transfer_seconds) / depth)
 
     return DiskModel(
@@ -188,7 +195,7 @@ def assumed_device_model(engine: str = "threads", note: str = "nothing was measu
 
 
 def _bracket(known: Sequence[float], wanted: float) -> tuple[int, int, float]:
-    """Two neighbours in `known` (ascending), and how far `wanted` lies from the one to the other: 0 to 1 between."""
+    """Return the indices of two neighbours in `known` (ascending), and where `wanted` lies between them (0 to 1)."""
     high = min(max(bisect_right(known, wanted), 1), len(known) - 1)
     low = high - 1
     return low, high, (wanted - known[low]) / (known[high] - known[low])

@@ -1,6 +1,7 @@
-"""The device model of the disk below a path: measured once, in about ten seconds, then remembered.
+"""The disk model for a path: measured once, in about ten seconds, then cached.
 
-The cache is one JSON file for all devices, see machine_cache.py.
+The *probe* times reads of every size and depth of a grid on an existing or a temporary file. All measured models are
+cached in one JSON file (system/machine_cache.py), keyed by device, engine and kernel version.
 """
 
 from __future__ import annotations
@@ -13,179 +14,108 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File
 from diskhop.budget import format_bytes
 from diskhop.disk.measure import (
     SEQUENTIAL_BYTES,
     SEQUENTIAL_DEPTH,
-    group_of,
     measure_read_seconds,
     random_offsets,
+    reads_per_ticket,
     sequential_offsets,
     write_file,
 )
-from diskhop.disk.model import GRID_BYTES, GRID_DEPTHS, DiskModel, assumed_device_model, fit_device_model
+from diskhop.disk.model import GRID_BYTES, GRID_DEPTHS, DiskModel, assumed_disk_model, fit_disk_model
 from diskhop.errors import ConfigError, DiskhopError, FormatError
 from diskhop.io.engine import open_engine
 from diskhop.system.machine_cache import machine_cache_path, read_machine_cache, write_machine_cache
 
-__all__ = [
-    "DeviceReport",
-    "DiskModel",
-    "assumed_device_model",
-    "cache_path",
-    "probe",
-    "remembered_model",
-    "report_device",
-]
-
 _CACHE_NAME = "devices.json"
 _CACHE_FORMAT = 1
-# Large enough that a disk's own cache does not serve it, small enough to be written in a second.
-_PROBE_FILE_BYTES = 1 << 30
 _SMALLEST_FILE_BYTES = 64 << 20
 _BUFFER_BYTES = 32 << 20
-_WRITE_SECONDS = 2.0
-_SEQUENTIAL_SECONDS = 0.3
-# Each cell is timed in passes some seconds apart, and the fastest counts: what else the machine does only adds.
-_NUM_PASSES = 5
-_PASS_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeLimits:
+    """How much a probe measures.
+
+    file_bytes: length of the temporary file: too large for the disk's own cache, small enough to write in a second.
+    num_passes: how often each cell of the grid is timed, seconds apart. The fastest counts: other load only adds time.
+    read_seconds: duration of one timing of a cell.
+    sequential_seconds: duration of the timing of sequential reads, all passes together.
+    write_seconds: time limit for writing the temporary file.
+    grid_bytes: read sizes to measure, ascending.
+    grid_depths: depths to measure, ascending.
+    """
+
+    file_bytes: int = 1 << 30
+    num_passes: int = 5
+    read_seconds: float = 0.02
+    sequential_seconds: float = 0.3
+    write_seconds: float = 2.0
+    grid_bytes: tuple[int, ...] = GRID_BYTES
+    grid_depths: tuple[int, ...] = GRID_DEPTHS
+
+
+DEFAULT_LIMITS = ProbeLimits()
 
 
 def cache_path() -> Path:
-    """Where measured models are kept."""
+    """Return the path of the file with the measured models."""
     return machine_cache_path(_CACHE_NAME)
 
 
 def probe(
-    path: Path, *, engine: str = "auto", existing_file: Path | None = None, measure_again: bool = False
+    path: Path,
+    *,
+    engine: str = "auto",
+    existing_file: Path | None = None,
+    measure_again: bool = False,
+    limits: ProbeLimits = DEFAULT_LIMITS,
 ) -> DiskModel:
-    """Return the model of the device below `path`, a folder or a file: remembered, else measured, else assumed.
+    """Return the model of the disk that holds `path`, a folder or a file: cached, else measured, else assumed.
 
-    Measures on existing_file, if it is long enough: what is to be read tells more than what was just written, and the
-    disk is spared a gigabyte of writes, of which some recover for minutes. Else on a temporary file beside path. Never
-    raises for what the disk is or refuses: an assumed model says so in its note. Raises ConfigError if path is missing.
+    Measures on existing_file if it is at least 64 MiB long. That is more representative than a new file, and saves a
+    gigabyte of writes, from which some disks take minutes to recover. Otherwise measures on a temporary file next to
+    path. Never raises for the state of the disk: an assumed model says so in its note. Raises ConfigError if path is
+    missing.
     """
-    folder = _folder_of(path)
+    folder = folder_of(path)
     opened = open_engine(engine, 1)
     key = _device_key(folder, opened.engine.name)
     if not measure_again and (known := _read_cache().get(key)) is not None:
         return known
     if existing_file is not None and existing_file.stat().st_size >= _SMALLEST_FILE_BYTES:
         with contextlib.suppress(DiskhopError, OSError):
-            return _remember(key, _measure_existing_file(existing_file, opened.engine.name))
+            return _remember(key, _measure_existing_file(existing_file, opened.engine.name, limits))
     try:
-        with _scratch_file(folder) as (file, descriptor):
-            return _remember(key, _measure_new_file(file, descriptor, folder, opened.engine.name))
+        with scratch_file(folder) as (file, descriptor):
+            return _remember(key, _measure_new_file(file, descriptor, folder, opened.engine.name, limits))
     except (DiskhopError, OSError) as error:
-        return assumed_device_model(opened.engine.name, f"could not be measured: {error}")
+        return assumed_disk_model(opened.engine.name, f"could not be measured: {error}")
 
 
 def remembered_model(folder: Path, engine: str) -> DiskModel:
-    """The model of the device of a folder where it was measured before, else assumed: for what cannot wait for more."""
+    """Return the cached model of a folder's disk, or an assumed one, without measuring."""
     known = _read_cache().get(_device_key(folder.resolve(), engine))
-    return known or assumed_device_model(engine, "was not measured yet")
+    return known or assumed_disk_model(engine, "was not measured yet")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceReport:
-    """What to expect of this machine's disk below `path`.
-
-    alignments: of direct I/O's offsets and memory; 1 where there is none, None where no file could be made to see.
-    """
-
-    path: Path
-    engine: str
-    engine_reason: str
-    direct: bool | None
-    offset_alignment: int | None
-    memory_alignment: int | None
-    free_bytes: int
-    total_bytes: int
-    memory_bytes: int
-    model: DiskModel
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, as JSON takes it."""
-        device = self.model.to_dict()
-        device["break_even_gap_bytes"] = self.model.break_even_gap_bytes
-        return {
-            "path": str(self.path),
-            "engine": self.engine,
-            "engine_reason": self.engine_reason,
-            "direct": self.direct,
-            "offset_alignment": self.offset_alignment,
-            "memory_alignment": self.memory_alignment,
-            "free_bytes": self.free_bytes,
-            "total_bytes": self.total_bytes,
-            "memory_bytes": self.memory_bytes,
-            "device": device,
-        }
-
-    def to_rows(self) -> list[tuple[str, str]]:
-        """The same for people: what, and how much of it."""
-        model = self.model
-        direct = {True: "yes", False: "no: the file system refuses it", None: "unknown: no file can be made here"}
-        alignment = ""
-        if self.direct:
-            alignment = f", offsets by {self.offset_alignment}, memory by {self.memory_alignment} bytes"
-        small, deep = model.read_bytes[0], model.read_depths[-1]
-        reads_per_second = 1 / model.predict_seconds(small, deep)
-        return [
-            ("engine", f"{self.engine} ({self.engine_reason})"),
-            ("direct I/O", direct[self.direct] + alignment),
-            ("device model", f"{model.source}: {model.note}"),
-            (
-                "one read",
-                f"{model.overhead_seconds * 1e6:.1f} us + bytes at {format_bytes(round(model.bytes_per_second))}/s",
-            ),
-            ("break-even gap", format_bytes(model.break_even_gap_bytes)),
-            ("random reads", f"{reads_per_second:,.0f} a second of {small} bytes at depth {deep}"),
-            ("sequential reads", f"{format_bytes(round(model.sequential_read_bytes_per_second))}/s"),
-            ("sequential writes", f"{format_bytes(round(model.sequential_write_bytes_per_second))}/s"),
-            ("disk", f"{format_bytes(self.free_bytes)} free of {format_bytes(self.total_bytes)}"),
-            ("memory", f"{format_bytes(self.memory_bytes)}"),
-        ]
-
-
-def report_device(path: Path, *, engine: str = "auto") -> DeviceReport:
-    """Look at the machine and at the disk below `path`, measured anew: a model remembered from a busy hour is replaced.
-
-    Raises ConfigError if path is missing.
-    """
-    folder = _folder_of(path)
-    opened = open_engine(engine, 1)
-    usage = shutil.disk_usage(folder)
-    direct = offset_alignment = memory_alignment = None
-    with contextlib.suppress(DiskhopError, OSError), _scratch_file(folder) as (file, _):
-        direct, offset_alignment, memory_alignment = file.direct, file.offset_alignment, file.memory_alignment
-    return DeviceReport(
-        path=folder,
-        engine=opened.engine.name,
-        engine_reason=opened.reason,
-        direct=direct,
-        offset_alignment=offset_alignment,
-        memory_alignment=memory_alignment,
-        free_bytes=usage.free,
-        total_bytes=usage.total,
-        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        model=probe(folder, engine=engine, measure_again=True),
-    )
-
-
-def _folder_of(path: Path) -> Path:
+def folder_of(path: Path) -> Path:
+    """Return the folder of a path, which must exist: itself, or that of a file. Raises ConfigError."""
     if not path.exists():
-        raise ConfigError(f"{path}: does not exist; name a folder on the disk to look at")
+        raise ConfigError(f"{path}: does not exist; name a folder on the disk to examine, such as .")
     return path.resolve() if path.is_dir() else path.resolve().parent
 
 
 @contextlib.contextmanager
-def _scratch_file(folder: Path) -> Iterator[tuple[File, int]]:
-    """A file without a name, and another descriptor of it: gone with the process, however that ends."""
+def scratch_file(folder: Path) -> Iterator[tuple[File, int]]:
+    """Open a file without a name, with a second descriptor: it disappears with the process, however that ends."""
     descriptor, name = tempfile.mkstemp(prefix=".diskhop-probe-", dir=folder)
     try:
         try:
@@ -197,55 +127,55 @@ def _scratch_file(folder: Path) -> Iterator[tuple[File, int]]:
         os.close(descriptor)
 
 
-def _measure_new_file(file: File, descriptor: int, folder: Path, engine: str) -> DiskModel:
-    wanted_bytes = min(_PROBE_FILE_BYTES, shutil.disk_usage(folder).free // 8 >> 23 << 23)
+def _measure_new_file(file: File, descriptor: int, folder: Path, engine: str, limits: ProbeLimits) -> DiskModel:
+    wanted_bytes = min(limits.file_bytes, shutil.disk_usage(folder).free // 8 >> 23 << 23)
     if wanted_bytes < _SMALLEST_FILE_BYTES:
-        raise ConfigError(f"{folder}: too little free space to measure the disk")
+        raise ConfigError(f"{folder}: too little free space to measure the disk; free at least 512 MiB")
     buffer = BufferPool(0).take(_BUFFER_BYTES)
     buffer[:] = np.frombuffer(np.random.default_rng(0).bytes(_BUFFER_BYTES), np.uint8)
     writer = Engine(engine, SEQUENTIAL_DEPTH)
-    file_bytes, seconds = write_file(writer, file, buffer, wanted_bytes, _WRITE_SECONDS)
+    file_bytes, seconds = write_file(writer, file, buffer, wanted_bytes, limits.write_seconds)
     note = f"with a file of {format_bytes(file_bytes)}"
-    return _measure_reads(file, descriptor, file_bytes, engine, file_bytes / seconds, note)
+    return _measure_reads(file, descriptor, file_bytes, engine, file_bytes / seconds, note, limits)
 
 
-def _measure_existing_file(path: Path, engine: str) -> DiskModel:
+def _measure_existing_file(path: Path, engine: str, limits: ProbeLimits) -> DiskModel:
     file = File(str(path), "read")
     with path.open("rb") as stream:
         file_bytes = file.num_bytes >> 20 << 20
-        # Nothing may be written, so that a write's bandwidth stays unknown; a read's bounds it in practice.
+        # Nothing may be written here, so the write bandwidth stays unknown; reads bound it in practice.
         note = f"reads of {path.name} (writes assumed as fast)"
-        return _measure_reads(file, stream.fileno(), file_bytes, engine, None, note)
+        return _measure_reads(file, stream.fileno(), file_bytes, engine, None, note, limits)
 
 
 def _measure_reads(
-    file: File, descriptor: int, file_bytes: int, engine: str, write_bytes_per_second: float | None, note: str
+    file: File,
+    descriptor: int,
+    file_bytes: int,
+    engine: str,
+    write_bytes_per_second: float | None,
+    note: str,
+    limits: ProbeLimits,
 ) -> DiskModel:
     rng = np.random.default_rng(0)
     buffer = BufferPool(0).take(_BUFFER_BYTES)
     buffer[:] = 0
-    passes = np.zeros((_NUM_PASSES, len(GRID_BYTES), len(GRID_DEPTHS)))
-    for number in range(_NUM_PASSES):
-        for column, depth in enumerate(GRID_DEPTHS):
+    passes = np.zeros((limits.num_passes, len(limits.grid_bytes), len(limits.grid_depths)))
+    for number in range(limits.num_passes):
+        for column, depth in enumerate(limits.grid_depths):
             reader = Engine(engine, depth)
-            for row, num_bytes in enumerate(GRID_BYTES):
+            for row, num_bytes in enumerate(limits.grid_bytes):
                 _drop_cached_pages(file, descriptor)
-                offsets = random_offsets(file_bytes, num_bytes, group_of(reader.depth, num_bytes), rng)
+                offsets = random_offsets(file_bytes, num_bytes, reads_per_ticket(reader.depth, num_bytes), rng)
                 passes[number, row, column] = measure_read_seconds(
-                    reader, file, buffer, num_bytes, _PASS_SECONDS, offsets
+                    reader, file, buffer, num_bytes, limits.read_seconds, offsets
                 )
     _drop_cached_pages(file, descriptor)
-    reader = Engine(engine, SEQUENTIAL_DEPTH)
-    in_order = sequential_offsets(file_bytes, SEQUENTIAL_BYTES, group_of(reader.depth, SEQUENTIAL_BYTES))
-    seconds = min(
-        measure_read_seconds(reader, file, buffer, SEQUENTIAL_BYTES, _SEQUENTIAL_SECONDS / _NUM_PASSES, in_order)
-        for _ in range(_NUM_PASSES)
-    )
-    read_bytes_per_second = SEQUENTIAL_BYTES / seconds
-    return fit_device_model(
+    read_bytes_per_second = SEQUENTIAL_BYTES / _measure_sequential_seconds(file, file_bytes, buffer, engine, limits)
+    return fit_disk_model(
         passes.min(axis=0).tolist(),
-        read_bytes=GRID_BYTES,
-        read_depths=GRID_DEPTHS,
+        read_bytes=limits.grid_bytes,
+        read_depths=limits.grid_depths,
         sequential_read_bytes_per_second=read_bytes_per_second,
         sequential_write_bytes_per_second=write_bytes_per_second or read_bytes_per_second,
         engine=engine,
@@ -254,18 +184,30 @@ def _measure_reads(
     )
 
 
+def _measure_sequential_seconds(
+    file: File, file_bytes: int, buffer: NDArray[np.uint8], engine: str, limits: ProbeLimits
+) -> float:
+    """Return seconds per sequential read of SEQUENTIAL_BYTES, the fastest of all passes."""
+    reader = Engine(engine, SEQUENTIAL_DEPTH)
+    offsets = sequential_offsets(file_bytes, SEQUENTIAL_BYTES, reads_per_ticket(reader.depth, SEQUENTIAL_BYTES))
+    seconds = limits.sequential_seconds / limits.num_passes
+    return min(
+        measure_read_seconds(reader, file, buffer, SEQUENTIAL_BYTES, seconds, offsets) for _ in range(limits.num_passes)
+    )
+
+
 def _drop_cached_pages(file: File, descriptor: int) -> None:
-    """Buffered reads must come from the disk; direct ones do anyway."""
+    """Drop a file from the page cache, so that buffered reads come from the disk; direct reads always do."""
     if not file.direct:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _device_key(folder: Path, engine: str) -> str:
-    """What a measured model holds for: the device itself, where the kernel names it, the engine and the kernel."""
+    """Return the cache key of a model: block device, as far as the kernel identifies it, engine, kernel version."""
     device = folder.stat().st_dev
     parts = [f"{os.major(device)}:{os.minor(device)}"]
     block = Path("/sys/dev/block") / parts[0]
-    # A partition's identity is its disk's, one folder up.
+    # A partition is identified by its disk, one folder up.
     for name in ("size", "wwid", "device/wwid", "device/serial", "device/model", "serial", "../serial", "../wwid"):
         with contextlib.suppress(OSError):
             parts.append((block.resolve() / name).read_text().strip())

@@ -26,7 +26,7 @@ from diskhop.dataset.encoding import row_bytes
 from diskhop.dataset.files import check_length, map_array
 from diskhop.derived.clean import TABLES_FILE
 from diskhop.errors import ConfigError, FormatError, ReadError
-from diskhop.io.json_checksum import json_checksum
+from diskhop.io.checksums import json_checksum
 from diskhop.protocols import Bytes, NodeIds
 
 VERSION = 1

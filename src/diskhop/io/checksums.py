@@ -5,7 +5,10 @@ The whole's digest needs no look at the bytes but that of the blocks: a file may
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -75,3 +78,9 @@ def digest_bytes(content: bytes | NDArray[np.uint8]) -> int:
 def num_blocks(num_bytes: int) -> int:
     """How many blocks a file of this length has."""
     return -(-num_bytes // BLOCK_BYTES)
+
+
+def json_checksum(content: Mapping[str, Any]) -> str:
+    """Return the checksum of a JSON document as 16 hexadecimal digits; key order and spacing do not matter."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return f"{digest_bytes(text.encode()):016x}"

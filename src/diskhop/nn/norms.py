@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from diskhop import _native
+from diskhop._native import layer_norm, layer_norm_backward
 from diskhop.nn.matmul.backends import row_blocks
 from diskhop.nn.matmul.products import Products
 from diskhop.nn.matmul.rectifier import Rectifier
@@ -62,7 +62,7 @@ class _LayerNorm(torch.autograd.Function):
         out, moments = products.empty(len(x), x.shape[1], x.dtype), torch.empty(len(x), 2)
         threads, values, weights, biases = torch.get_num_threads(), x.detach(), weight.detach(), bias.detach()
         for rows in row_blocks(len(x)):
-            _native.layer_norm(values[rows], weights, biases, epsilon, moments[rows], out[rows], threads)
+            layer_norm(values[rows], weights, biases, epsilon, moments[rows], out[rows], threads)
             if rectifier is not None:
                 rectifier.rectify(out[rows], part=rows.start)
         ctx.save_for_backward(x, weight, moments, None if rectifier is None else out)
@@ -82,7 +82,5 @@ class _LayerNorm(torch.autograd.Function):
                 # Where the gradient of x goes at once.
                 ctx.rectifier.gradient(left[rows], grads, of_x[rows])
                 grads = of_x[rows]
-            _native.layer_norm_backward(
-                values[rows], moments[rows], weights, grads, of_x[rows], of_weight, of_bias, threads
-            )
+            layer_norm_backward(values[rows], moments[rows], weights, grads, of_x[rows], of_weight, of_bias, threads)
         return of_x, of_weight, of_bias, None, None, None

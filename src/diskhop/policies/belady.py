@@ -13,9 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop import _native
 from diskhop._native import BeladyCache
-from diskhop.counters import CacheCounts
+from diskhop._native import NextUses as NativeNextUses
 from diskhop.protocols import NodeIds
 
 
@@ -52,7 +51,7 @@ def plan_span(
     cache: what is held from the span before; it goes along. node_ids: of each of the span's batches, asked for twice.
     fills: whether rows are read before the first batch. next_uses: empty, for use in between.
     """
-    uses = _native.NextUses(num_rows, num_batches)
+    uses = NativeNextUses(num_rows, num_batches)
     for number in reversed(range(num_batches)):
         next_uses.append(uses.look_back(node_ids(number)))
     yield CacheChanges(*cache.begin(uses, num_batches, fills))
@@ -83,17 +82,3 @@ def belady_misses(
             is_held[change.out_ids] = False
             is_held[ids[change.in_positions]] = True
         yield begin.in_positions, misses
-
-
-def replay_belady(trace: Sequence[NodeIds], num_rows: int, capacity: int, *, span: int, fills: bool) -> CacheCounts:
-    """Hits and misses of a trace, its future known `span` batches at a time."""
-    counts = CacheCounts()
-    cache = BeladyCache(num_rows, capacity)
-    for first in range(0, len(trace), span):
-        batches = trace[first : first + span]
-        changes = plan_span(cache, batches.__getitem__, len(batches), num_rows, fills=fills, next_uses=[])
-        counts.filled += len(next(changes).in_positions)
-        for ids, change in zip(batches, changes, strict=True):
-            counts.hits += change.num_hits
-            counts.misses += len(ids) - change.num_hits
-    return counts

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop import _native
+from diskhop._native import plan_reads as native_plan_reads
 from diskhop.protocols import NodeIds
 
 
@@ -56,5 +56,5 @@ def plan_reads(
     most max_read_bytes (a row alone may exceed it). max_gap_bytes < 0 gives every row a read of its own.
     Raises ValueError or IndexError for ids that do not ascend or lie outside the table.
     """
-    table = _native.plan_reads(sorted_ids, num_rows, row_bytes, row_stride, max_gap_bytes, alignment, max_read_bytes)
+    table = native_plan_reads(sorted_ids, num_rows, row_bytes, row_stride, max_gap_bytes, alignment, max_read_bytes)
     return ReadPlan(*table.T)

@@ -173,11 +173,6 @@ def states_of_epoch(states: Sequence[State], epoch: int, seed: int) -> list[Stat
     return [tuple(roles[partition] for partition in state) for state in states]
 
 
-def fewest_states(num_partitions: int) -> int:
-    """No order for a buffer of three has fewer: a swap brings two new pairs at most."""
-    return 1 + -(-(num_partitions * (num_partitions - 1) // 2 - 3) // 2)
-
-
 def buckets_by_state(states: Sequence[State]) -> list[StateBuckets]:
     """The buckets that each state trains, each in the first that has both its ends (Legend, Algorithm 2).
 
@@ -201,14 +196,6 @@ def prefetchable_share(states: Sequence[State]) -> float:
     """Of the swaps, those that some bucket can be trained beside; 1 where there is none."""
     swaps = buckets_by_state(states)[:-1]
     return sum(bool(buckets.staying) for buckets in swaps) / len(swaps) if swaps else 1.0
-
-
-def density_that_hides_io(dim: int, buffer_bytes: float, seconds_per_edge: float, bytes_per_second: float) -> float:
-    """Edges by the square of nodes from which training takes longer than swaps (Legend, Theorem 3).
-
-    buffer_bytes: of three partitions with as much state. bytes_per_second: read and written together.
-    """
-    return 96 * dim**2 / (buffer_bytes * seconds_per_edge * bytes_per_second)
 
 
 class _Pairs:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.counters import CacheCounts
 from diskhop.protocols import NodeIds
 
 
@@ -25,15 +23,3 @@ def most_accessed(counts: NDArray[Any], capacity: int) -> NodeIds:
     more = np.flatnonzero(counts > least)
     ties = np.flatnonzero(counts == least)
     return np.sort(np.concatenate([more, ties[: capacity - len(more)]]))
-
-
-def replay_static(trace: Iterable[NodeIds], pinned: NodeIds) -> CacheCounts:
-    """Hits and misses of a trace's batches with these rows held, which are read first."""
-    counts = CacheCounts(filled=len(pinned))
-    is_pinned = np.zeros(int(pinned.max(initial=-1)) + 1, np.bool_)
-    is_pinned[pinned] = True
-    for ids in trace:
-        num_hits = int(np.count_nonzero(is_pinned[ids[ids < len(is_pinned)]]))
-        counts.hits += num_hits
-        counts.misses += len(ids) - num_hits
-    return counts

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop import _native
-from diskhop._native import BufferPool, Engine, File, SharedScan, count_ids
+from diskhop._native import BufferPool, Engine, File, NeighborSampler, SharedScan, count_ids, make_cached_sampler
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import TopologyFiles
 from diskhop.errors import FormatError
@@ -64,9 +63,9 @@ class CachedTopology:
         """Nodes of the graph."""
         return len(self.indptr) - 1
 
-    def make_sampler(self, fanouts: Sequence[int]) -> _native.NeighborSampler:
+    def make_sampler(self, fanouts: Sequence[int]) -> NeighborSampler:
         """The core's sampler of these lists."""
-        return _native.make_cached_sampler(self.indptr, self.blocks, self.lists, self.scan, fanouts)
+        return make_cached_sampler(self.indptr, self.blocks, self.lists, self.scan, fanouts)
 
 
 def list_bytes(files: TopologyFiles) -> int:

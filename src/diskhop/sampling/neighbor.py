@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from diskhop import _native
+from diskhop._native import BufferPool
 from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import NodeIds, Purpose, SampledBatch
 from diskhop.sampling.cached_topology import CachedTopology
@@ -25,7 +25,7 @@ class NeighborSampler:
         topology: Topology | CachedTopology,
         fanouts: Sequence[int],
         seed: int,
-        pool: _native.BufferPool | None = None,
+        pool: BufferPool | None = None,
     ) -> None:
         if not fanouts:
             raise ConfigError("fan-outs must name at least one hop, got none")
@@ -37,7 +37,7 @@ class NeighborSampler:
         self.fanouts = tuple(int(fanout) for fanout in fanouts)
         self._topology = topology
         self._seed = seed
-        self._pool = pool or _native.BufferPool(0)
+        self._pool = pool or BufferPool(0)
         self._core = topology.make_sampler(self.fanouts)
 
     @property

@@ -16,8 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop import _native
-from diskhop._native import BufferPool, Engine, File
+from diskhop._native import BufferPool, Engine, File, NeighborSampler, make_neighbor_sampler
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import TopologyFiles
 from diskhop.errors import ConfigError, FormatError, ReadError
@@ -49,9 +48,9 @@ class Topology:
         """Edges of the graph."""
         return len(self.indices)
 
-    def make_sampler(self, fanouts: Sequence[int]) -> _native.NeighborSampler:
+    def make_sampler(self, fanouts: Sequence[int]) -> NeighborSampler:
         """The core's sampler of these lists."""
-        return _native.make_neighbor_sampler(self.indptr, self.indices, fanouts)
+        return make_neighbor_sampler(self.indptr, self.indices, fanouts)
 
 
 def topology_bytes(files: TopologyFiles, mode: TopologyMode) -> int:

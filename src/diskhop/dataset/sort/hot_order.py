@@ -24,7 +24,7 @@ from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.workers import Share, SharedArray
 
 ORDERS = ("input", "hot")
-_EDGES_PER_BLOCK = 1 << 18
+EDGES_PER_BLOCK = 1 << 18
 # Two ids of up to 8 bytes as they are read, and as the core takes them; numbers of edges twice.
 _BYTES_PER_EDGE = 48
 _NAME = "hot order"
@@ -51,11 +51,11 @@ class HotOrder:
         self._reservation.release()
 
 
-def hot_order_bytes(num_nodes: int, num_edges: int, threads: int) -> int:
+def hot_order_bytes(num_nodes: int, num_edges: int, threads: int, edges_per_block: int = EDGES_PER_BLOCK) -> int:
     """The most that find_hot_order holds at once: 12 bytes a node where ids and counts fit 32 bits, and its blocks."""
     id_bytes = np.dtype(index_dtype(num_nodes)).itemsize
     count_bytes = np.dtype(_count_dtype(num_edges)).itemsize
-    edges_at_once = min(num_edges, (threads + 1) * _EDGES_PER_BLOCK)
+    edges_at_once = min(num_edges, (threads + 1) * edges_per_block)
     return (count_bytes + 2 * id_bytes) * num_nodes + edges_at_once * _BYTES_PER_EDGE
 
 
@@ -68,6 +68,7 @@ def find_hot_order(
     origin: str,
     tidying: Tidying | None = None,
     progress: Progress = silent,
+    edges_per_block: int = EDGES_PER_BLOCK,
 ) -> HotOrder:
     """Read all edges once, and rank the nodes. The result stays reserved, 4 or 8 bytes a node, until it is left.
 
@@ -77,7 +78,7 @@ def find_hot_order(
     Raises BudgetError, before anything is read, with the smallest budget that would do; SourceError, naming `origin`,
     for an edge whose source is no node.
     """
-    needed_bytes = partial(hot_order_bytes, num_nodes, edges.num_edges)
+    needed_bytes = partial(hot_order_bytes, num_nodes, edges.num_edges, edges_per_block=edges_per_block)
     threads = threads_that_fit(threads, budget.available_bytes, needed_bytes)
     with budget.reserve(_NAME, needed_bytes(threads)):
         counts = np.zeros(num_nodes, _count_dtype(edges.num_edges))
@@ -93,7 +94,7 @@ def find_hot_order(
                 raise _no_node("source", number, sources[bad], num_nodes, origin)
             return block[1]
 
-        for done in map_in_order(count_block, row_ranges(edges.num_edges, _EDGES_PER_BLOCK), threads):
+        for done in map_in_order(count_block, row_ranges(edges.num_edges, edges_per_block), threads):
             progress("counting neighbours", done, edges.num_edges)
         fits_32_bits = index_dtype(num_nodes) == "uint32"
         new_ids = invert_order(order_by_count_uint32(counts) if fits_32_bits else order_by_count_int64(counts))

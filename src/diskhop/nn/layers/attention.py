@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diskhop import _native
+from diskhop._native import attend as native_attend
+from diskhop._native import attend_backward_attention, attend_backward_rows, attention_backward
+from diskhop._native import attention as native_attention
 from diskhop.nn.layers.aggregate import LayerBlock
 
 # Targets whose sums are kept until they are multiplied: few enough to stay in the cache.
@@ -78,7 +80,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, layer: LayerBlock, negative_slope: float, dropout: Dropout) -> Tensor:
         out = scores.new_empty(len(layer.sources) + layer.num_targets, scores.shape[1] // 2)
-        _native.attention(
+        native_attention(
             *_lists(layer),
             *_by_role(scores, layer),
             negative_slope,
@@ -97,7 +99,7 @@ class _Attention(torch.autograd.Function):
         layer: LayerBlock = ctx.layer
         grad_scores = torch.empty_like(scores)
         grad_scores[layer.num_targets :, out.shape[1] :] = 0
-        _native.attention_backward(
+        attention_backward(
             *_lists(layer),
             *_by_role(scores, layer),
             ctx.negative_slope,
@@ -196,19 +198,15 @@ class _Sums:
         self._scale = scale
 
     def attend(self, begin: int, end: int, rows: Tensor, out: Tensor) -> None:
-        _native.attend(
-            *self._lists, begin, end, self._weights, self._scale, rows.detach(), out, torch.get_num_threads()
-        )
+        native_attend(*self._lists, begin, end, self._weights, self._scale, rows.detach(), out, torch.get_num_threads())
 
     def grad_weights(self, begin: int, end: int, rows: Tensor, grad: Tensor, out: Tensor) -> None:
-        _native.attend_backward_attention(
+        attend_backward_attention(
             *self._lists, begin, end, self._weights, self._scale, rows.detach(), grad, out, torch.get_num_threads()
         )
 
     def add_grad_rows(self, begin: int, end: int, grad: Tensor, out: Tensor) -> None:
-        _native.attend_backward_rows(
-            *self._lists, begin, end, self._weights, self._scale, grad, out, torch.get_num_threads()
-        )
+        attend_backward_rows(*self._lists, begin, end, self._weights, self._scale, grad, out, torch.get_num_threads())
 
 
 def _lists(layer: LayerBlock) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from diskhop import _native
+from diskhop._native import linear, linear_backward
 from diskhop.nn.matmul.rectifier import Rectifier
 
 # (rows, columns, dtype) -> a tensor, uninitialised.
@@ -183,7 +183,7 @@ class Mkl:
         """In turns."""
         dropout, seed = (None, 0) if rectifier is None else rectifier
         biases = None if bias is None else bias.detach()[None]
-        _native.linear(x.detach(), weight.detach(), biases, dropout, seed, out, torch.get_num_threads())
+        linear(x.detach(), weight.detach(), biases, dropout, seed, out, torch.get_num_threads())
 
     def gradients(
         self,
@@ -199,9 +199,7 @@ class Mkl:
         of_weight, of_bias = torch.empty(grad.shape[1], x.shape[1]), torch.empty(grad.shape[1])
         weights = None if weight is None else weight.detach()
         dropout, results = (None, None) if rectifier is None or left is None else (rectifier.dropout, left.detach())
-        _native.linear_backward(
-            grad, x.detach(), weights, results, dropout, of_x, of_weight, of_bias, torch.get_num_threads()
-        )
+        linear_backward(grad, x.detach(), weights, results, dropout, of_x, of_weight, of_bias, torch.get_num_threads())
         return of_weight, of_bias
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from diskhop import _native
+from diskhop._native import rectify, rectify_backward
 
 
 class Rectifier(NamedTuple):
@@ -23,8 +23,8 @@ class Rectifier(NamedTuple):
 
     def rectify(self, x: Tensor, part: int = 0) -> None:
         """x: float32 or bfloat16 (rows, columns), rows together. part: distinct for each part of one tensor."""
-        _native.rectify(x.detach(), self.dropout, self.seed + part, torch.get_num_threads())
+        rectify(x.detach(), self.dropout, self.seed + part, torch.get_num_threads())
 
     def gradient(self, left: Tensor, grad: Tensor, out: Tensor) -> None:
         """out = the gradient of what rectify() was given. left: what it left. All of one shape and dtype."""
-        _native.rectify_backward(left.detach(), grad, self.dropout, out, torch.get_num_threads())
+        rectify_backward(left.detach(), grad, self.dropout, out, torch.get_num_threads())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
@@ -72,7 +72,7 @@ def place_hops(
     measured = {_MEASURED_ROWS: sum(ids.nbytes for ids in (seeds.valid, seeds.test) if ids is not None)}
     shuffle = None if config.shuffle == AUTO else cast(Shuffle, config.shuffle)
 
-    def held(place: Literal["memory", "disk"], shuffle: Shuffle) -> dict[str, int]:
+    def held(place: Place, shuffle: Shuffle) -> dict[str, int]:
         return {
             **loader_bytes(shape, num_tables, config.batch_size, place),
             "hop rows": 8 * num_train,
@@ -87,7 +87,6 @@ def place_hops(
         place=None if config.placement == AUTO else cast(Place, config.placement),
         shuffle=shuffle,
     )
-    assert placement.place != "device", "no device's memory was offered"
     reserved = held(placement.place, placement.shuffle)
     budget.require(reserved)
     return reserved, placement

@@ -23,7 +23,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.partitions.store import Version
 from diskhop.errors import TrainingError
 from diskhop.io.atomic import write_file
-from diskhop.io.json_checksum import json_checksum
+from diskhop.io.checksums import json_checksum
 from diskhop.runs.checkpoint import load_tensors, save_tensors
 from diskhop.runs.folder import RunFolder, require_same_run
 

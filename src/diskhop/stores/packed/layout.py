@@ -22,7 +22,7 @@ import xxhash
 from diskhop.batches.trace import TraceSettings, settings_as_json
 from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.errors import FormatError, ReadError
-from diskhop.io.json_checksum import json_checksum
+from diskhop.io.checksums import json_checksum
 from diskhop.protocols import Bytes, NodeIds, Table
 from diskhop.stores.packed.pack_file import PackFile, open_pack_file, settings_of
 
