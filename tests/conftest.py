@@ -1,9 +1,11 @@
-"""A small disk to fill up."""
+"""Folders that are gone after the tests, and a small disk to fill up."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,24 @@ from hypothesis import settings
 settings.register_profile("house", deadline=None, max_examples=60)
 settings.register_profile("thorough", deadline=None)
 settings.load_profile("house")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Remove what libraries leave in the temporary folder: PyTorch Geometric writes modules there."""
+    tmp_path_factory.getbasetemp()  # before: pytest keeps what failed in the usual place
+    with tempfile.TemporaryDirectory(prefix="diskhop-tests-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield
+
+
+@pytest.fixture(scope="module")
+def module_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for large graphs that a module's tests share. They can be made again, so that failures keep none."""
+    folder = tmp_path_factory.mktemp("module")
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -90,9 +90,9 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(module_folder: Path) -> Dataset:
     return small_graph(
-        tmp_path_factory.mktemp("graphs") / "sbm",
+        module_folder / "sbm",
         num_nodes=NUM_NODES,
         dim=DIM,
         num_classes=8,
@@ -106,10 +106,10 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def graph_of_edges(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def graph_of_edges(module_folder: Path) -> Dataset:
     """Lists of 170 MB beside which all else is small."""
     return small_graph(
-        tmp_path_factory.mktemp("graphs") / "edges",
+        module_folder / "edges",
         num_nodes=NUM_NODES,
         dim=8,
         num_classes=8,

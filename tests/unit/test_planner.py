@@ -35,10 +35,8 @@ DEVICE = assumed_disk_model()
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return small_graph(
-        tmp_path_factory.mktemp("graphs") / "sbm", num_nodes=20_000, dim=256, num_edges=100_000, train_fraction=0.5
-    )
+def dataset(module_folder: Path) -> Dataset:
+    return small_graph(module_folder / "sbm", num_nodes=20_000, dim=256, num_edges=100_000, train_fraction=0.5)
 
 
 def workload_of(dataset: Dataset, **changes: Any) -> Workload:
