@@ -46,6 +46,10 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Memory = Annotated[str | None, typer.Option(help="For graph data, as 2GB or 512MiB; default: half of what is free.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Default: the cores that this process may use.")]
+Patience = Annotated[
+    int | None,
+    typer.Option(help="Stop after n validations in a row that are not better than the best before them; 0 for never."),
+]
 DatasetPath = Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset's folder.", show_default=False)]
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from diskhop.budget import parse_bytes
-from diskhop.cli.app import Json, app
+from diskhop.cli.app import Json, Patience, app
 from diskhop.cli.embeddings import EvalCandidates, EvalEdges, EvalFiltered, EvalSides, EvalTies
 from diskhop.cli.output import print_json, print_pairs, print_table, stderr
 from diskhop.errors import ConfigError
@@ -32,9 +32,7 @@ def embed(
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Options as RUN/config.toml has them.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything that is drawn.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over all edges.")] = None,
-    patience: Annotated[
-        int | None, typer.Option(help="End after so many validations that are no better; 0: never.")
-    ] = None,
+    patience: Patience = None,
     warm_start: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Begin with the embeddings of another run, by names.")
     ] = None,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from diskhop.budget import parse_bytes
-from diskhop.cli.app import Json, app
+from diskhop.cli.app import Json, Patience, app
 from diskhop.cli.output import parse_counts, print_json, print_pairs, stderr
 from diskhop.ui.summary import summarize
 
@@ -36,7 +36,7 @@ def train(
     ] = False,
     no_eval: Annotated[bool, typer.Option("--no-eval", help="Neither validate nor test.")] = False,
     eval_every: Annotated[int | None, typer.Option(help="Epochs from one validation to the next.")] = None,
-    patience: Annotated[int | None, typer.Option(help="Stop after so many epochs without a better validation.")] = None,
+    patience: Patience = None,
     metric: Annotated[str | None, typer.Option(help="accuracy or auc.")] = None,
     split: Annotated[int | None, typer.Option(help="Which of several splits.")] = None,
     layers: Annotated[int | None, typer.Option(help="One for each hop; of sign and hoga, of the perceptron.")] = None,

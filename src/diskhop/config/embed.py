@@ -31,13 +31,13 @@ class EmbedConfig:
     reciprocal, n3, l2: see embedding/. adagrad: a sum of squares for each row or each element. init_scale: standard
     deviation of what embeddings begin with. batch_size: edges; chunk_size: of them that share negatives,
     `negatives` at each side, degree_negatives: the share that is drawn by degree; mask_known: those that make an
-    edge of the training set do not count. epochs; patience: end after so many validations in a row that are no
-    better than the best so far, 0: never. warm_start: a run whose embeddings nodes and relations of the same names
-    begin with; '': draws. partitions; buffer: how many are in memory at once; partition_order: how they pass
-    through; assignment: of nodes to them, random or by input; repartitions: how often an epoch deals nodes to them
-    anew, each time for a pass with a share of the edges, 0: never. commit_states: from one commit to the next, besides
-    the end of an epoch; 0 for none. evaluate: on validation edges after every `eval_every` epochs, and on test
-    edges at the end: at most eval_edges of each (0: all) against eval_candidates drawn nodes (0: all nodes),
+    edge of the training set do not count. epochs: at most; patience: validations in a row, not better than the best
+    before them, after which a run stops, 0 for never. warm_start: a run whose embeddings nodes and relations of the
+    same names begin with; '': draws. partitions; buffer: how many are in memory at once; partition_order: how they
+    pass through; assignment: of nodes to them, random or by input; repartitions: how often an epoch deals nodes to
+    them anew, each time for a pass with a share of the edges, 0: never. commit_states: from one commit to the next,
+    besides the end of an epoch; 0 for none. evaluate: on validation edges after every `eval_every` epochs, and on
+    test edges at the end: at most eval_edges of each (0: all) against eval_candidates drawn nodes (0: all nodes),
     eval_filtered: without those that make an edge of any part; eval_sides: which end is looked for; eval_ties: see
     embedding.ranking. valid_share, test_share: of edges, where the dataset has no such parts. seed: of everything
     that is drawn. memory_bytes: the budget. overlap: partitions move while others are trained. engine, threads:

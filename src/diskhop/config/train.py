@@ -80,8 +80,9 @@ class TrainConfig:
     """What every run of node classification depends on, besides the dataset; its kinds say how features reach a model.
 
     model, layers, hidden, heads (gat, hoga), norm, normalize_input, dropout, input_dropout: see models/. batch_size:
-    nodes a batch. epochs: at most; patience: epochs without a better validation before stopping, 0
-    for never; max_batches: of an epoch, 0 for all. evaluate: on validation after every `eval_every` epochs, on test at
+    nodes a batch. epochs: at most; patience: validations in a row, not better than the best
+    before them, after which a run stops, 0 for never;
+    max_batches: of an epoch, 0 for all. evaluate: on validation after every `eval_every` epochs, on test at
     the end. lr, weight_decay: Adam's. metric: what validation and test are measured by. split: which of several. seed:
     of everything that is drawn. precision: of linear layers, float32 or bfloat16. matmul: which library multiplies;
     other bits. memory_bytes: the budget. disk_bytes: of what is written before or beside training (hop tables, batches

@@ -39,6 +39,7 @@ from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.runs.embedding.evaluate import evaluate_by
 from diskhop.runs.embedding.folder import Commit, EmbeddingFolder
 from diskhop.runs.embedding.warm_start import WarmStart
+from diskhop.runs.patience import is_out_of_patience
 from diskhop.system.memory_log import MemoryLog
 
 
@@ -142,9 +143,8 @@ class EmbeddingRun:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether the last validations, as many as patience has, were no better than the best before them."""
-        patience, measured = self._config.patience, [each["valid"] for each in self.history if "valid" in each]
-        return 0 < patience < len(measured) and max(measured[-patience:]) <= max(measured[:-patience])
+        """Whether validations say that more epochs are no use."""
+        return is_out_of_patience([each["valid"] for each in self.history if "valid" in each], self._config.patience)
 
     def test(self) -> dict[str, Any] | None:
         """How test edges are ranked, where there are some."""

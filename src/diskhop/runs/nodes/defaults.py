@@ -86,8 +86,8 @@ def resolve_config(dataset: Dataset, options: Mapping[str, Any], preset: str | N
     epochs = min(max(-(-_WANTED_STEPS // num_batches), _FEWEST_EPOCHS), _MOST_EPOCHS)
     epochs = choose("epochs", epochs, f"{num_batches} batches each, {epochs * num_batches} steps at most")
     if seeds.valid is not None and "epochs" not in given:
-        patience = max(_FEWEST_EPOCHS, epochs // 4)
-        choose("patience", patience, f"stops after {patience} epochs without a better validation")
+        patience = -(-max(_FEWEST_EPOCHS, epochs // 4) // given.get("eval_every", 1))
+        choose("patience", patience, f"stops after {patience} validations in a row that are not better")
     metric = "auc" if dataset.num_tasks else "accuracy"
     choose(
         "metric",

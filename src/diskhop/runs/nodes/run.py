@@ -27,6 +27,7 @@ from diskhop.runs.nodes.metrics import require_measurable, require_metric
 from diskhop.runs.nodes.sampled import prepare_sampled
 from diskhop.runs.nodes.task import NodeTask, read_task
 from diskhop.runs.nodes.trainer import NodeTrainer
+from diskhop.runs.patience import is_out_of_patience
 from diskhop.runs.result import describe_run, measure_memory
 from diskhop.system.memory import resident_bytes
 from diskhop.system.memory_log import MemoryLog
@@ -102,7 +103,7 @@ def train_node_classifier(
         watcher.planned(plan)
 
         with MemoryLog() as memory, prepared.open(trainer.model) as feed:
-            while state.epoch < config.epochs and not _is_out_of_patience(state, config):
+            while state.epoch < config.epochs and not _has_stopped(state, config):
                 record = trainer.train_pass(feed, state.epoch)
                 is_due = (state.epoch + 1) % config.eval_every == 0 or state.epoch + 1 == config.epochs
                 if seeds.valid is not None and is_due:
@@ -162,6 +163,5 @@ def _restore(trainer: NodeTrainer, state: TrainingState, out: Path | None) -> No
         ) from error
 
 
-def _is_out_of_patience(state: TrainingState, config: TrainConfig) -> bool:
-    is_measured = state.best_valid is not None and config.patience > 0
-    return is_measured and state.epoch - 1 - state.best_epoch >= config.patience
+def _has_stopped(state: TrainingState, config: TrainConfig) -> bool:
+    return is_out_of_patience([record["valid"] for record in state.history if "valid" in record], config.patience)
