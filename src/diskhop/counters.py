@@ -1,4 +1,4 @@
-"""What a run did, counted: rows, reads, bytes and seconds. Values that are returned and added, never globals."""
+"""Counters of a run: rows, reads, bytes and seconds. They are returned and added up, never global."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from dataclasses import dataclass, fields
 
 @dataclass(slots=True, kw_only=True)
 class FetchCounts:
-    """What bringing rows to the model took.
+    """Counts of fetching feature rows for the model.
 
-    rows_requested: rows asked for; rows_hit: of those, served from memory; rows_shared: those that another batch was
-    reading already; rows_filled: read into a cache before a batch asked for them; reads: requests to the device;
-    bytes_needed: bytes of the requested rows; bytes_read: bytes asked of the device; bytes_copied: bytes that the CPU
-    moved between buffers; seconds: of reading and copying, where batches share them each its part. packing_seconds,
-    packing_bytes_read, packing_bytes_written: of writing rows together as it trains, of which each batch has its part.
+    rows_requested: rows that batches requested.
+    rows_hit: requested rows served from memory.
+    rows_shared: requested rows that another batch was already reading.
+    rows_filled: rows read into a cache before a batch requested them.
+    reads: read requests to the disk.
+    bytes_needed: bytes of the requested rows.
+    bytes_read: bytes read from disk.
+    bytes_copied: bytes that the CPU moved between buffers.
+    seconds: time of reading and copying; batches that share it are charged their part.
+    packing_seconds: time of packing rows during training, charged to batches in parts.
+    packing_bytes_read: bytes read for packing, charged likewise.
+    packing_bytes_written: bytes written by packing, charged likewise.
     """
 
     rows_requested: int = 0
@@ -30,12 +37,12 @@ class FetchCounts:
     packing_bytes_written: int = 0
 
     def add(self, other: FetchCounts) -> None:
-        """Add another's counts to these."""
+        """Add other counts to these."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     def add_reads(self, reads: int, bytes_read: int, bytes_copied: int, seconds: float = 0.0) -> None:
-        """Add what a RowReader's read() or a ScanTicket's wait() returned."""
+        """Add the counts that RowReader.read() or ScanTicket.wait() returned."""
         self.reads += reads
         self.bytes_read += bytes_read
         self.bytes_copied += bytes_copied
@@ -44,7 +51,12 @@ class FetchCounts:
 
 @dataclass(slots=True, kw_only=True)
 class PackingCounts:
-    """What writing the rows of batches together took, in bytes and seconds."""
+    """Counts of packing the rows of batches.
+
+    bytes_read: bytes read from disk.
+    bytes_written: bytes written to disk.
+    seconds: elapsed time.
+    """
 
     bytes_read: int = 0
     bytes_written: int = 0

@@ -1,26 +1,26 @@
-"""Every error that diskhop raises on purpose.
+"""All errors that diskhop raises on purpose.
 
-Each message names the thing, the rule, the value and the next step. `exit_code` is what the command line
-ends with: 2 for bad input (the user can mend it), 1 for a failure while running.
+Each message names the thing, the rule, the value and the next step. `exit_code` is the exit status of the command line:
+2 for bad input, which the user can fix, and 1 for a failure while running.
 """
 
 from __future__ import annotations
 
 
 class DiskhopError(Exception):
-    """Base class: catch this to catch whatever diskhop reports in one line."""
+    """Base class of all errors that diskhop reports in one line."""
 
     exit_code = 1
 
 
 class ConfigError(DiskhopError, ValueError):
-    """An option, argument or combination of them that cannot work."""
+    """An invalid option or argument, or a combination that cannot work."""
 
     exit_code = 2
 
 
 class BudgetError(ConfigError):
-    """The memory budget is too small; `smallest_bytes` is the smallest that would do, where it is known."""
+    """The memory budget is too small; `smallest_bytes` is the smallest that works, if known."""
 
     def __init__(self, message: str, smallest_bytes: int | None = None) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class BudgetError(ConfigError):
 
 
 class DiskBudgetError(ConfigError):
-    """What a packed layout may take on the disk is too little; `smallest_rows` is the least that would do."""
+    """The disk budget of a packed layout is too small; `smallest_rows` is the smallest that works."""
 
     def __init__(self, message: str, smallest_rows: int) -> None:
         super().__init__(message)
@@ -36,25 +36,25 @@ class DiskBudgetError(ConfigError):
 
 
 class FormatError(DiskhopError, ValueError):
-    """A directory that is not a dataset, or one whose files are damaged, incomplete or of a newer format."""
+    """A folder that is not a dataset, or a dataset with damaged or missing files or of a newer format."""
 
     exit_code = 2
 
 
 class SourceError(DiskhopError, ValueError):
-    """A graph to import that breaks a rule: ids out of range, NaN features, an array of objects."""
+    """A graph to import that is invalid: ids out of range, NaN features, an array of objects."""
 
     exit_code = 2
 
 
 class DestinationError(DiskhopError, OSError):
-    """A place to write that cannot take the result: full, read-only, or already there."""
+    """A destination that cannot be written: the disk is full or read-only, or the destination exists."""
 
     exit_code = 2
 
 
 class ReadError(DiskhopError, OSError):
-    """A read that failed or fell short; the message names file and offset. No data of it is used."""
+    """A read that failed or was short; the message names file and offset. None of its data is used."""
 
 
 class WriteError(DiskhopError, OSError):
@@ -66,8 +66,8 @@ class PipelineError(DiskhopError, RuntimeError):
 
 
 class WorkerError(DiskhopError, RuntimeError):
-    """A process that shared the work of this one could not be started, or ended before its time."""
+    """A worker process that could not be started, or ended unexpectedly."""
 
 
 class TrainingError(DiskhopError, RuntimeError):
-    """Training cannot go on: the loss is not finite, or a checkpoint does not fit."""
+    """Training cannot continue: the loss is not finite, or a checkpoint does not match."""

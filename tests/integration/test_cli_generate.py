@@ -68,10 +68,10 @@ def test_nothing_but_kind_and_place_is_needed(tmp_path: Path, capsys: pytest.Cap
         ("sbm {} --nodes 20", "nodes must be at least 2 for each class"),
         ("uniform {} --seed -1", "seed must be from 0"),
         ("uniform {} --memory 5XB", "size '5XB'"),
-        ("uniform {} --memory 10MB --order hot", "is too small: it must hold writing files 8.39 MB, hot order"),
+        ("uniform {} --memory 10MB --order hot", "is too small: it needs writing files 8.39 MB, hot order"),
         (
             "uniform {} --memory 10MB",
-            "is too small: it must hold writing files 8.39 MB, writing lists 6.29 MB, sorting edges",
+            "is too small: it needs writing files 8.39 MB, writing lists 6.29 MB, sorting edges",
         ),
         ("uniform {} --nodes 1000000000000", "are free"),
         ("uniform {} --name a\x01b", "must be 1 to 200 printable characters"),

@@ -128,7 +128,7 @@ def test_tables_go_to_memory_where_they_fit(tmp_path: Path) -> None:
     for memory, place, shuffle in (("60MB", "memory", "rows"), ("20MB", "disk", "chunks")):
         with HopLoader(tables, batch_size=100, memory=memory) as loader:
             assert (loader.placement.place, loader.placement.shuffle) == (place, shuffle)
-            assert loader.placement.reason.startswith(f"placement {place}: tables take 2")
+            assert loader.placement.reason.startswith(f"placement {place} (tables take 2")
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -53,7 +53,7 @@ def test_bytes_that_changed_are_refused(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[20_000] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ReadError, match=r"arrays\.bin: .* at offset 0 are not those that were written"):
+    with pytest.raises(ReadError, match=r"arrays\.bin: .* at offset 0 do not match their checksum"):
         file.read(0)
     assert file.read(2)[0][0] == 7
 

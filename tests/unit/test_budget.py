@@ -65,7 +65,7 @@ def test_the_parts_of_a_refusal_are_all_that_is_held_and_wanted() -> None:
     budget.reserve("done", 1_000_000).release()
     with budget.reserve("ids", 4_000_000), pytest.raises(BudgetError) as caught:
         budget.require({"ids": 7_000_000, "names": 2_000_000, "nothing": 0})
-    told = "it must hold ids 11 MB, names 2 MB; the smallest that works is 13MB"
+    told = "it needs ids 11 MB, names 2 MB; the smallest that works is 13MB"
     assert told in str(caught.value)
 
 

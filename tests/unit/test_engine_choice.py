@@ -28,7 +28,7 @@ def test_where_io_uring_is_forbidden_auto_falls_back_and_says_why(monkeypatch: p
     engine, reason = open_engine("auto")
     assert engine.name == "threads"
     assert "the kernel forbids it" in reason
-    with pytest.raises(ConfigError, match="the kernel forbids it; take 'threads' or 'auto'"):
+    with pytest.raises(ConfigError, match=r"the kernel forbids it\); use 'threads' or 'auto'"):
         open_engine("uring")
 
 
@@ -62,7 +62,7 @@ def test_what_the_system_lacks_for_an_engine_is_told_with_the_next_step() -> Non
 
 
 def test_unknown_engines_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="unknown engine 'libaio'; the known ones are auto, uring, threads"):
+    with pytest.raises(ConfigError, match="engine 'libaio' is unknown; choose one of auto, uring, threads"):
         open_engine("libaio")
 
 

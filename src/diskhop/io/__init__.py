@@ -1,1 +1,1 @@
-"""Bytes between disk and memory: the engine, the device's measure, files that appear whole, faults on purpose."""
+"""Bytes between disk and memory: the engine, atomic files, streams, checksums and fault injection."""

@@ -1,4 +1,4 @@
-"""Arrays that one run puts on the disk and reads back: streamed out, checked by their checksums at every read."""
+"""A temporary file of arrays that one run writes and reads back; every read is checked against a checksum."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class _Record(NamedTuple):
 
 
 class ArrayFile:
-    """Records of 1-D arrays in a file of this process's own, which is removed by close().
+    """Records of 1-D arrays in a file that is private to this process; close() removes it.
 
-    Holds one record's bytes from the pool while it is written or read. Not for several threads at once.
+    Takes the bytes of one record from the pool while it is written or read. Not thread-safe.
     """
 
     def __init__(self, path: Path, engine: Engine, pool: BufferPool) -> None:
@@ -46,13 +46,13 @@ class ArrayFile:
         return len(self._records)
 
     def allocate(self, array_bytes: int) -> None:
-        """Make sure of room for one record more than was asked for before. Raises DestinationError for a full disk."""
+        """Allocate disk space for one more record. Raises DestinationError if the disk is full."""
         num_bytes = self._record_bytes(array_bytes)
         allocate(self._path, self._allocated_bytes, num_bytes)
         self._allocated_bytes += num_bytes
 
     def append(self, arrays: Sequence[NDArray[Any]]) -> None:
-        """Write one record. Raises DestinationError or WriteError; then it is not there."""
+        """Write one record. Raises DestinationError or WriteError; the record then does not exist."""
         num_bytes = sum(array.nbytes for array in arrays)
         record_bytes = self._record_bytes(num_bytes)
         checksum = 0
@@ -72,7 +72,7 @@ class ArrayFile:
         self._num_bytes += record_bytes
 
     def read(self, index: int) -> list[NDArray[Any]]:
-        """A record's arrays, read-only. Raises ReadError for one that is not as it was written."""
+        """Read the arrays of a record, read-only. Raises ReadError if its checksum does not match."""
         record = self._records[index]
         buffer = np.empty(0, np.uint8)
         if record.num_bytes:
@@ -82,8 +82,8 @@ class ArrayFile:
             self._engine.wait(self._engine.submit_read(self._to_read, *where, buffer, _numbers(0)))
             if xxhash.xxh3_64_intdigest(buffer[: record.num_bytes].data) != record.checksum:
                 raise ReadError(
-                    f"{self._path}: {record.num_bytes} bytes at offset {record.offset} are not those that were "
-                    "written: check the disk, then run again"
+                    f"{self._path}: {record.num_bytes} bytes at offset {record.offset} do not match their "
+                    "checksum; check the disk, then run the command again"
                 )
         buffer.flags.writeable = False
         arrays = []
@@ -94,14 +94,14 @@ class ArrayFile:
         return arrays
 
     def pop(self) -> list[NDArray[Any]]:
-        """Read the last record and take it off; its room is used again."""
+        """Read the last record and remove it; the next one overwrites it."""
         arrays = self.read(len(self._records) - 1)
         self._num_bytes = self._records.pop().offset
         return arrays
 
     def close(self) -> None:
         """Remove the file."""
-        # Descriptors do not wait for whoever still knows this object.
+        # Close the descriptors now, even if this object is still referenced.
         self.__dict__.pop("_file", None)
         self.__dict__.pop("_to_read", None)
         self._path.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
-"""Checksums of files: xxh3_64 of every block of 1 MiB, so that damage can be named, and of these digests for the whole.
+"""Checksums of files and JSON documents.
 
-The whole's digest needs no look at the bytes but that of the blocks: a file may be hashed in parts, in any order.
+A file has an xxh3_64 digest per *block* of 1 MiB, so that damage can be located. The digest of the whole file is that
+of its block digests, so a file may be hashed in parts and in any order.
 """
 
 from __future__ import annotations
@@ -19,19 +20,23 @@ BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileSums:
-    """num_bytes: length; blocks: uint64, the digest of each block, the last of which may be short."""
+    """Checksums of one file.
+
+    num_bytes: length of the file.
+    blocks: uint64, the digest of each block; the last block may be short.
+    """
 
     num_bytes: int
     blocks: NDArray[np.uint64]
 
     @property
     def digest(self) -> int:
-        """Of the whole file: that of its blocks' digests, as they lie in checksums.bin."""
+        """Digest of the whole file: the digest of its block digests, as stored in checksums.bin."""
         return digest_bytes(self.blocks.astype("<u8").view(np.uint8))
 
 
 class BlockHasher:
-    """Takes a file's bytes from front to back in pieces of any length."""
+    """Hashes a file from front to back, in pieces of any length."""
 
     def __init__(self) -> None:
         self._block = xxhash.xxh3_64()
@@ -52,7 +57,7 @@ class BlockHasher:
                 self._end_block()
 
     def finish(self) -> FileSums:
-        """The sums of everything added; the hasher is spent."""
+        """Return the checksums of everything added; the hasher cannot be used afterwards."""
         if self._block_filled:
             self._end_block()
         return FileSums(self._num_bytes, np.array(self._blocks, np.uint64))
@@ -64,19 +69,19 @@ class BlockHasher:
 
 
 def sum_file(content: NDArray[np.uint8]) -> FileSums:
-    """The sums of a file that is in memory (1-D, contiguous)."""
+    """Return the checksums of a file that is in memory (1-D, contiguous)."""
     hasher = BlockHasher()
     hasher.update(content)
     return hasher.finish()
 
 
 def digest_bytes(content: bytes | NDArray[np.uint8]) -> int:
-    """xxh3_64 of some bytes."""
+    """Return the xxh3_64 digest of bytes."""
     return xxhash.xxh3_64_intdigest(content if isinstance(content, bytes) else content.data)
 
 
 def num_blocks(num_bytes: int) -> int:
-    """How many blocks a file of this length has."""
+    """Return the number of blocks of a file of this length."""
     return -(-num_bytes // BLOCK_BYTES)
 
 

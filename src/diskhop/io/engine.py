@@ -1,4 +1,4 @@
-"""The I/O engine, chosen at run time: io_uring where the kernel lets us, threads elsewhere."""
+"""The I/O engine, chosen at run time: io_uring where the kernel allows it, threads elsewhere."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from diskhop.errors import ConfigError
 EngineName = Literal["auto", "uring", "threads"]
 ENGINE_NAMES: tuple[EngineName, ...] = ("auto", "uring", "threads")
 
-# Small random reads gain up to this depth (rows of 512 bytes want 256), large ones lose nothing.
+# Small random reads get faster up to this depth (rows of 512 bytes), large reads do not get slower.
 DEFAULT_DEPTH = 256
 
 
 class OpenedEngine(NamedTuple):
-    """An engine, and in one line why it is this one."""
+    """An engine and the reason for choosing it, in one line."""
 
     engine: Engine
     reason: str
 
 
 def choose_engine(name: str = "auto") -> tuple[Literal["uring", "threads"], str]:
-    """The engine that this name stands for here, and in one line why; 'auto' prefers io_uring.
+    """Choose the engine for a name; 'auto' prefers io_uring. Returns the engine's name and the reason, in one line.
 
-    Raises ConfigError for an unknown name, and for 'uring' where io_uring cannot be used.
+    Raises ConfigError for an unknown name, and for 'uring' where io_uring is not available.
     """
     if name not in ENGINE_NAMES:
-        raise ConfigError(f"unknown engine '{name}'; the known ones are {', '.join(ENGINE_NAMES)}")
+        raise ConfigError(f"engine '{name}' is unknown; choose one of {', '.join(ENGINE_NAMES)}")
     if name == "threads":
-        return "threads", "as asked"
+        return "threads", "requested"
     obstacle = why_no_uring()
     if not obstacle:
-        return "uring", "as asked" if name == "uring" else "io_uring works here"
+        return "uring", "requested" if name == "uring" else "io_uring is available"
     if name == "uring":
-        raise ConfigError(f"engine 'uring' cannot be used: no io_uring here: {obstacle}; take 'threads' or 'auto'")
-    return "threads", f"no io_uring here: {obstacle}"
+        raise ConfigError(f"engine 'uring': io_uring is not available ({obstacle}); use 'threads' or 'auto'")
+    return "threads", f"io_uring is not available: {obstacle}"
 
 
 def open_engine(name: str = "auto", depth: int = DEFAULT_DEPTH, injector: FaultInjector | None = None) -> OpenedEngine:
-    """Open the engine of that name (see choose_engine), with up to `depth` requests at the device."""
+    """Open the engine of a name (see choose_engine), with up to `depth` requests in flight."""
     chosen, reason = choose_engine(name)
     try:
         return OpenedEngine(Engine(chosen, depth, injector), reason)
     except ConfigError as error:
-        # What worked for one request may be short of memory for `depth` of them.
+        # One request may work where the kernel lacks the memory for `depth` of them.
         if name != "auto" or chosen == "threads":
             raise
-        return OpenedEngine(Engine("threads", depth, injector), f"no io_uring here: {error}")
+        return OpenedEngine(Engine("threads", depth, injector), f"io_uring is not available: {error}")

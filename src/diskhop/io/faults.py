@@ -1,8 +1,8 @@
-"""Crashes on purpose: stop before the n-th change, then show what the disk would hold.
+"""Simulated crashes: stop before the n-th change, then reconstruct the content of the disk.
 
-A disk keeps of a file what its last fsync saw, and of a directory the names that were in it at the directory's last
-fsync; all else may be lost. `CrashInjector` remembers both while it lets changes pass, and after the crash writes out
-the directory as it may be found again, in two variants between which real file systems lie.
+After a crash, a file has the content of its last fsync and a folder the names of its last fsync; everything else may be
+lost. `CrashInjector` records both while changes pass. After the crash it writes the folder as it may be found again, in
+two variants that bracket the behaviour of real file systems.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Lost = Literal["names", "data"]
 
 
 class CrashInjector:
-    """Crashes before the nth change (write, fsync or rename) below `root`; nth 0 never crashes and only counts.
+    """Crashes before the nth change (write, fsync or rename) below `root`; with nth 0 it only counts changes.
 
-    What is below root at the start is taken to be on the disk. Give `native` to the engine, and this object to whoever
-    takes an injector. Files that are written must not change while they are synced.
+    Everything below root at the start counts as synced. Pass `native` to the engine, and this object as the injector.
+    Files must not change while they are synced.
     """
 
     def __init__(self, root: Path, nth: int) -> None:
@@ -29,28 +29,28 @@ class CrashInjector:
         self._root = root
         self._contents: dict[int, bytes] = {}
         self._names: dict[int, dict[str, tuple[int, bool]]] = {}
-        # Held open, so that no inode number is given to another file while it is in the tables.
-        self._held: dict[int, int] = {}
+        # Open descriptors, so that the kernel does not reuse an inode number that is in the tables.
+        self._descriptors: dict[int, int] = {}
         for directory, _, names in os.walk(root):
             for path in (Path(directory), *(Path(directory) / name for name in names)):
                 self._remember(path)
 
     @property
     def num_changes(self) -> int:
-        """Changes announced so far."""
+        """Number of changes announced so far."""
         return self.native.count("changes")
 
     def check(self, kind: Literal["write", "fsync", "rename"], path: str) -> None:
-        """Count a change; raises CrashError at the nth and ever after."""
+        """Count a change. Raises CrashError at the nth and all later ones."""
         self.native.check(kind, path)
         if kind == "fsync":
             self._remember(Path(path))
 
     def write_survivors(self, target: Path, lost: Lost) -> None:
-        """Write what a crash now would leave of root to the empty directory `target`.
+        """Write the content of root after a crash now to the empty folder `target`.
 
-        lost "names": a name is there only if its directory was synced after it was made, and a file that was never
-        synced is empty. lost "data": every name and length is there, and what was not synced is zeros.
+        lost "names": names that were created after the last fsync of their folder are missing; files that were never
+        synced are empty. lost "data": all names and lengths survive; content that was not synced is zeros.
         """
         self._write_directory(self._root, target, lost)
 
@@ -60,13 +60,13 @@ class CrashInjector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for descriptor in self._held.values():
+        for descriptor in self._descriptors.values():
             os.close(descriptor)
 
     def _remember(self, path: Path) -> None:
         number = path.stat().st_ino
-        if number not in self._held:
-            self._held[number] = os.open(path, os.O_RDONLY)
+        if number not in self._descriptors:
+            self._descriptors[number] = os.open(path, os.O_RDONLY)
         if path.is_dir():
             self._names[number] = {e.name: (e.inode(), e.is_dir()) for e in os.scandir(path)}
         else:

@@ -1,4 +1,4 @@
-"""Files written and read from front to back in large transfers, as the device likes them."""
+"""Files written and read from front to back, in large transfers."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from diskhop.errors import ReadError, WriteError
 from diskhop.io.atomic import destination_errors
 
 TRANSFER_BYTES = 4 << 20
-# A part is read by several requests: one alone does not keep the device busy.
+# A part is read by several concurrent requests: a single one does not keep the disk busy.
 _READ_BYTES = 1 << 20
 
 
 def in_pieces(num_bytes: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Where the requests of one large transfer begin, and their lengths: one alone does not keep the device busy."""
+    """Split a large transfer into concurrent requests. Returns their offsets and lengths, uint64."""
     places = np.arange(0, num_bytes, _READ_BYTES, dtype=np.uint64)
     return places, np.minimum(np.uint64(num_bytes) - places, np.uint64(_READ_BYTES))
 
 
 class SequentialWriter:
-    """Writes a file front to back: one buffer of buffer_bytes is filled while the other is on its way to the disk.
+    """Writes a file from front to back: one buffer of buffer_bytes is filled while the other is written.
 
-    offset: where it begins, a multiple of 1 MiB; what lies before and after stays. The content is complete after
-    finish() and on the disk after an fsync. Not for several threads at once.
+    offset: where the content begins, a multiple of 1 MiB; the rest of the file stays as it is. The content is complete
+    after finish() and durable after an fsync. Not thread-safe.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class SequentialWriter:
         self._offset = offset
 
     def append(self, content: NDArray[np.uint8]) -> None:
-        """Add bytes (1-D) to the end; they are copied before this returns."""
+        """Append bytes (1-D); they are copied before this returns."""
         taken = 0
         while taken < len(content):
             part = content[taken : taken + self._buffer_bytes - self._filled_bytes]
@@ -61,8 +61,8 @@ class SequentialWriter:
 
     def finish(self) -> None:
         """Write the rest and wait for everything. Raises DestinationError or WriteError."""
-        # What direct I/O does not take goes through the page cache, and the two must not meet in a page (engine.hpp):
-        # the odd tail begins at one and is written by itself, after all else.
+        # Direct I/O and the page cache must not write to the same page (engine.hpp). The unaligned tail goes through
+        # the page cache, so it begins at a page and is written last.
         tail_bytes = self._filled_bytes % max(self._file.offset_alignment, mmap.PAGESIZE)
         last, last_bytes = self._current, self._filled_bytes
         self._submit(0, last_bytes - tail_bytes)
@@ -78,11 +78,11 @@ class SequentialWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The engine may still read from the buffers: they must not go before it is done with them.
+        # The engine may still read from the buffers: keep them until it is done.
         for which in range(2):
             with contextlib.suppress(OSError, WriteError):
                 self._wait(which)
-        # An error's traceback may keep this object alive: not so the descriptor and the memory.
+        # A traceback may keep this object alive; release the descriptor and the memory anyway.
         del self._file, self._buffers
 
     def _flush(self) -> None:
@@ -109,9 +109,9 @@ class SequentialWriter:
 
 
 def read_in_order(file: File, num_bytes: int, engine: Engine, pool: BufferPool) -> Iterator[NDArray[np.uint8]]:
-    """Yield the first num_bytes of a file in parts of TRANSFER_BYTES; one is used while the next is read.
+    """Yield the first num_bytes of a file in parts of TRANSFER_BYTES, prefetching the next part.
 
-    A part may be used until the next is asked for. Takes 2 * TRANSFER_BYTES from the pool. Raises ReadError.
+    A part is valid until the next one is requested. Takes 2 * TRANSFER_BYTES from the pool. Raises ReadError.
     """
     buffers = (pool.take(TRANSFER_BYTES), pool.take(TRANSFER_BYTES))
     aligned_bytes = -(-num_bytes // file.offset_alignment) * file.offset_alignment
@@ -133,7 +133,7 @@ def read_in_order(file: File, num_bytes: int, engine: Engine, pool: BufferPool) 
             engine.wait(tickets.popleft())
             yield buffers[start // TRANSFER_BYTES % 2][: num_bytes - start]
     finally:
-        # The engine may still write to a buffer: it must not go before that is done.
+        # The engine may still write to a buffer: keep it until the engine is done.
         for ticket in tickets:
             with contextlib.suppress(ReadError):
                 engine.wait(ticket)
