@@ -58,7 +58,7 @@ def publish_late(destination: Path) -> None:
 
 
 def test_a_rename_onto_what_was_made_meanwhile_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DestinationError, match="it was made meanwhile"):
+    with pytest.raises(DestinationError, match="it was created in the meantime"):
         publish_late(tmp_path / "graph")
     assert [path.name for path in tmp_path.rglob("*")] == ["graph", "thesis.txt"]
 

@@ -129,7 +129,7 @@ def test_a_source_that_changed_is_parsed_anew(tmp_path: Path, source: Path, pars
     with pytest.raises(SourceError, match=r"edges\.csv\.gz, line 91: .* two columns") as caught:
         import_edges(source, tmp_path / "graph")
     assert caught.value.__notes__ == [
-        f"what is done is kept in {tmp_path / '.graph.work'}: run the same command again to go on"
+        f"finished work is kept in {tmp_path / '.graph.work'}: run the same command again to resume"
     ]
     assert (tmp_path / ".graph.work").is_dir()
     parsed.clear()
@@ -206,4 +206,4 @@ def test_a_signal_while_duckdb_runs_ends_with_one_line(tmp_path: Path, number: i
     assert done.returncode == 128 + number
     estimate, error = done.stderr.splitlines()
     assert estimate.startswith(f"{source}, ")
-    assert error.startswith("diskhop: interrupted; what is done is kept in ")
+    assert error.startswith("diskhop: interrupted; finished work is kept in ")

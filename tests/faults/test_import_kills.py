@@ -152,7 +152,7 @@ def test_a_second_import_to_the_same_place_is_refused(tmp_path: Path) -> None:
         first.send_signal(signal.SIGCONT)
     first.communicate()
     assert (first.returncode, second.returncode) == (0, 2)
-    assert f"graph: process {first.pid} is writing it now" in told
+    assert f"graph: process {first.pid} is writing to it" in told
     assert told.count("\n") == 1
     assert verify(graph) == []
     assert {path.name for path in tmp_path.iterdir()} == {"source", "graph"}

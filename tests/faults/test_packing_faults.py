@@ -122,7 +122,7 @@ def test_a_disk_that_cannot_hold_an_epoch_is_told_before_it_is_packed(
     usage = shutil.disk_usage(tmp_path)._replace(free=30_000)
     told = SimpleNamespace(disk_usage=lambda _path: usage, rmtree=shutil.rmtree)
     monkeypatch.setattr("diskhop.io.atomic.shutil", told)
-    with pytest.raises(DestinationError, match=r"the result takes .* and 30 KB are free; free some space") as raised:
+    with pytest.raises(DestinationError, match=r"the result takes .*, only 30 KB are free; free some space") as raised:
         pack_small(dataset, tmp_path / "s", disk_bytes=DISK_BYTES, **OPTIONS)
     (work,) = (tmp_path / "s").iterdir()
     assert any(str(work) in note for note in raised.value.__notes__)
@@ -143,7 +143,7 @@ def test_two_at_once_are_refused(tmp_path: Path, dataset: Dataset) -> None:
                     entered.append(error)
 
     pack_small(dataset, tmp_path / "s", disk_bytes=DISK_BYTES, injector=Second(), **OPTIONS)
-    assert f"process {os.getpid()} is writing it now" in str(entered[0])
+    assert f"process {os.getpid()} is writing to it" in str(entered[0])
 
 
 @pytest.mark.slow

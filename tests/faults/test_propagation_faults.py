@@ -174,7 +174,7 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
                     entered.append(error)
 
     propagate_small(dataset, tmp_path / "s", hops=1, injector=Second())
-    assert f"process {os.getpid()} is writing it now" in str(entered[0])
+    assert f"process {os.getpid()} is writing to it" in str(entered[0])
 
 
 @pytest.mark.slow

@@ -176,7 +176,7 @@ def test_destinations_that_cannot_be_are_one_line(
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     expect_one_line(capsys, ["import", str(source), "/"], "/: is the root")
-    expect_one_line(capsys, ["import", str(source), str(loop)], "loop: ", "leads back to itself")
+    expect_one_line(capsys, ["import", str(source), str(loop)], "loop: ", "is a symbolic link to itself")
     assert {path.name for path in tmp_path.iterdir()} == {"loop", "source"}
 
 

@@ -219,7 +219,7 @@ def test_the_scratch_folder_of_a_run_that_was_killed_is_removed(dataset: Dataset
 @pytest.mark.parametrize("store", LOOKING_AHEAD)
 def test_a_scratch_folder_that_cannot_be_made_names_the_option(dataset: Dataset, tmp_path: Path, store: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DestinationError, match=r"file.*--scratch names another folder"):
+    with pytest.raises(DestinationError, match=r"file.*choose another folder with --scratch"):
         fetched(dataset, plan_of(dataset, store=store, scratch=str(tmp_path / "file" / "below")))
 
 

@@ -317,7 +317,7 @@ def test_an_import_whose_worker_was_killed_goes_on(
     _estimate, line = lines
     assert line.startswith("diskhop: worker process ")
     assert "SIGKILL" in line
-    assert line.endswith(f"what is done is kept in {tmp_path}/.graph.work: run the same command again to go on")
+    assert line.endswith(f"finished work is kept in {tmp_path}/.graph.work: run the same command again to resume")
     assert not graph.exists()
     assert num_children() == 0
     imported(source, graph, 2, case.options, threads=2, memory_bytes=10**9)
@@ -421,7 +421,7 @@ def test_a_signal_to_the_process_group_is_one_line_and_leaves_no_process(tmp_pat
     assert "Traceback" not in told
     if number == signal.SIGINT:
         (line,) = [line for line in told.splitlines() if "interrupted" in line]
-        assert line.endswith("run the same command again to go on")
+        assert line.endswith("run the same command again to resume")
     assert not any(map(is_alive, workers))
     assert (tmp_path / ".graph.work").exists()
     assert not (tmp_path / "graph").exists()

@@ -327,7 +327,7 @@ def test_a_killed_builder_is_cleared_away_and_a_living_one_is_not(tmp_path: Path
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
-        with pytest.raises(DestinationError, match=r"process \d+ is writing it now"):
+        with pytest.raises(DestinationError, match=r"process \d+ is writing to it"):
             make_dataset(tmp_path / "graph")
         child.kill()
     assert [path.name for path in tmp_path.iterdir()] == [".graph.partial"]
@@ -336,7 +336,7 @@ def test_a_killed_builder_is_cleared_away_and_a_living_one_is_not(tmp_path: Path
 
 
 def test_too_little_space_is_said_up_front(tmp_path: Path) -> None:
-    with pytest.raises(DestinationError, match=r"takes 1000 TB and .* are free") as caught:
+    with pytest.raises(DestinationError, match=r"takes 1000 TB, only .* are free") as caught:
         build(tmp_path / "graph", lambda builder: builder.require_space(10**15))
     assert caught.value.exit_code == 2
     assert list(tmp_path.iterdir()) == []

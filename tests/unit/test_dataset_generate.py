@@ -475,7 +475,7 @@ def test_a_run_that_failed_is_gone_on_with_by_its_own_graph_only(seed: int, tmp_
     engine = threads_engine(FaultInjector([FaultRule("no_space", "writes", 60, once=False)]))
     with pytest.raises(DestinationError) as caught:
         generate_graph(graph, GraphConfig(seed=1, **wanted), engine=engine, budget=Budget(30_000_000), threads=1)
-    assert "run the same command again to go on" in str(caught.value.__notes__)
+    assert "run the same command again to resume" in str(caught.value.__notes__)
     assert not graph.exists()
     assert folder_bytes(generated(graph, memory_bytes=30_000_000, seed=seed, **wanted).path) == expected
     assert list((tmp_path / "root").iterdir()) == [graph]

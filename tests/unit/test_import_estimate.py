@@ -221,7 +221,7 @@ def test_a_disk_that_is_too_small_is_refused_with_the_same_figures(
     with pytest.raises(DestinationError) as caught:
         import_graph(source, tmp_path / "other", engine=threads_engine(), budget=Budget(1 << 29), told=told.append)
     result, work = format_bytes(estimate.result_bytes), format_bytes(estimate.work_bytes)
-    assert f"the import, with a result of {result}, takes {work} and {work} are free" in str(caught.value)
+    assert f"the import, with a result of {result}, takes {work}, only {work} are free" in str(caught.value)
     assert told == [estimate], "what is refused is not told of as if it began"
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 

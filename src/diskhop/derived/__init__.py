@@ -1,1 +1,1 @@
-"""Folders that can be rebuilt at any time: where they lie, and how they are listed and removed."""
+"""Derived files, which can be rebuilt at any time: where they are, and how they are listed and removed."""

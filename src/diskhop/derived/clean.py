@@ -1,8 +1,8 @@
-"""Derived files: what diskhop made of a dataset and would make again, listed and removed (`diskhop clean`).
+"""Listing and removing derived files (`diskhop clean`), which diskhop can rebuild from a dataset.
 
-They are folders, side by side in one folder, told by their names: scratch of a run (derived/scratch.py), packed
-layouts, hop tables, and packing and propagation that were not finished. Whoever uses one holds a lock on it (flock),
-shared or not. All else in the folder is somebody's and is left alone, without a look inside.
+They are folders in one common folder, recognised by their names: scratch of a run (derived/scratch.py), packed layouts,
+hop tables, and unfinished packing and propagation. Every user of a folder locks it (flock), shared or exclusively.
+Anything else in the common folder is never opened or removed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from diskhop.derived.scratch import is_scratch
 from diskhop.errors import ConfigError
 from diskhop.io.atomic import destination_errors, remove_tree
 
-# Of a packed layout, and of hop tables: without it the rest is not one.
+# The manifests of packed layouts and hop tables, without which the folder is not valid.
 LAYOUT_FILE, TABLES_FILE = "layout.json", "tables.json"
-# Whole names, narrow ones: a scratch folder may be shared with anybody's files.
+# Strict patterns of whole names: a scratch folder may also contain files of others.
 _KINDS = {
     r"run-[a-z0-9_]{8}": "scratch of a run",
     r"packed-[0-9a-f]{8,}": "packed layout",
@@ -33,10 +33,13 @@ _FOREIGN = "not made by diskhop"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DerivedEntry:
-    """Something in a folder of derived files.
+    """An entry of a folder of derived files.
 
-    what: it is, in words. num_bytes: that it takes on the disk; None: it is not ours. kept_because: why it is not to be
-    removed; None: nobody uses it. is_removed: it was there and no longer is.
+    path: the folder or file.
+    what: kind of entry, in words.
+    num_bytes: space on the disk; None for entries that diskhop did not create.
+    kept_because: why it must not be removed; None for unused entries.
+    is_removed: whether it existed and was removed.
     """
 
     path: Path
@@ -47,16 +50,16 @@ class DerivedEntry:
 
 
 def list_derived(folder: Path) -> list[DerivedEntry]:
-    """What is in a folder of derived files, by name; nothing, if it is not there. Raises ConfigError for a file."""
+    """List the entries of a folder of derived files by name, none if it is missing. Raises ConfigError for a file."""
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder}: derived files lie in a folder, this is none; name another --scratch")
+        raise ConfigError(f"{folder}: is not a folder; choose a folder of derived files with --scratch")
     return [_describe(path) for path in sorted(folder.iterdir())] if folder.exists() else []
 
 
 def remove_unused(entries: list[DerivedEntry]) -> list[DerivedEntry]:
-    """Remove those of list_derived() that nobody uses, and say which are gone; one that is in use by now stays.
+    """Remove the unused entries of list_derived(). Entries that came into use since are kept.
 
-    Raises DestinationError or WriteError where the system refuses.
+    Returns all entries with what became of them. Raises DestinationError or WriteError if the system refuses.
     """
     return [entry if entry.kept_because is not None else _remove(entry) for entry in entries]
 
@@ -72,7 +75,7 @@ def _describe(path: Path) -> DerivedEntry:
 
 
 def _kind_of(path: Path) -> str | None:
-    # A link is whoever's made it, and what it leads to may be anybody's.
+    # diskhop creates no links; the target may be a user's own files.
     if path.is_symlink() or not path.is_dir():
         return None
     what = next((kind for pattern, kind in _KINDS.items() if re.fullmatch(pattern, path.name)), None)
@@ -85,7 +88,7 @@ def _remove(entry: DerivedEntry) -> DerivedEntry:
         return replace(entry, kept_because=reason)
     try:
         with destination_errors(entry.path):
-            # First of all: what an interruption leaves must not pass for a layout, or for tables.
+            # The manifest goes first: after an interruption, the rest must not look like a valid folder.
             for manifest in (LAYOUT_FILE, TABLES_FILE):
                 (entry.path / manifest).unlink(missing_ok=True)
             remove_tree(entry.path)
@@ -96,7 +99,7 @@ def _remove(entry: DerivedEntry) -> DerivedEntry:
 
 
 def _lock(folder: Path) -> tuple[str | None, int | None]:
-    """Lock a folder: why it cannot be, or the descriptor by whose closing it is let go; neither, if it is gone."""
+    """Lock a folder. Returns (reason, None) if it cannot be locked, (None, descriptor), (None, None) if it is gone."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -109,15 +112,15 @@ def _lock(folder: Path) -> tuple[str | None, int | None]:
         os.close(descriptor)
         return "in use", None
     except OSError:
-        # Whoever uses it could not lock it either. What is kept in vain can be removed by hand; what is taken from a
-        # run ends it.
+        # Its user could not lock it either. A folder kept needlessly can be removed by hand; removing one in use would
+        # crash its run.
         os.close(descriptor)
         return "may be in use: its file system has no locks", None
     return None, descriptor
 
 
 def _allocated_bytes(folder: Path) -> int:
-    """That a folder and all in it take on the disk, links not followed; what vanishes meanwhile takes nothing."""
+    """Return the disk space of a folder and its content, without following links; vanished files count as nothing."""
     num_bytes = 0
     for parent, _, names in os.walk(folder):
         for path in (Path(parent), *(Path(parent, name) for name in names)):

@@ -1,4 +1,4 @@
-"""A folder for files of one run's own: made when it begins, removed when it ends, and after a crash by the next run."""
+"""Scratch folders: created when a run starts and removed when it ends; the next run removes those of crashed runs."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from diskhop.errors import DestinationError
-from diskhop.io.atomic import destination_errors, lock_directory
+from diskhop.io.atomic import destination_errors
+from diskhop.io.locks import lock_directory
 
 _PREFIX = "run-"
 
 
 def free_bytes(folder: Path) -> int:
-    """Room on the disk that a folder lies on, or would if it were made."""
+    """Return the free space of the disk that holds a folder, which need not exist."""
     existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     return shutil.disk_usage(existing).free
 
 
 @contextlib.contextmanager
 def scratch_folder(parent: Path) -> Iterator[Path]:
-    """A new folder below `parent`, which is made if need be, locked while it is in use.
+    """Create a folder in `parent` (created if missing), which stays locked while it is in use.
 
-    Raises DestinationError for a parent that cannot be written to.
+    Raises DestinationError if parent cannot be written.
     """
     try:
         with destination_errors(parent):
@@ -34,7 +35,7 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
             _remove_abandoned(parent)
             folder, descriptor = _make_locked(parent)
     except DestinationError as error:
-        raise DestinationError(f"{error}; --scratch names another folder") from error
+        raise DestinationError(f"{error}; or choose another folder with --scratch") from error
     try:
         yield folder
     finally:
@@ -43,17 +44,17 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 
 
 def is_scratch(folder: Path) -> bool:
-    """Whether a folder has nothing in it but what a run puts there: it may be of a user who likes the same names."""
+    """Return whether a folder contains only scratch files of a run: a user's folder may have the same name."""
     try:
         return all(path.suffix == ".bin" and path.is_file() for path in folder.iterdir())
     except OSError:
-        return False  # Gone by now, or not ours to read.
+        return False  # Removed in the meantime, or not readable.
 
 
 def _make_locked(parent: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        # Until it is locked another run may take it for abandoned.
+        # Until it is locked, another run may consider it abandoned and remove it.
         with contextlib.suppress(DestinationError):
             descriptor = lock_directory(folder, parent)
             if folder.exists():
@@ -62,7 +63,7 @@ def _make_locked(parent: Path) -> tuple[Path, int]:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Folders of runs that ended without removing theirs: nobody holds their locks."""
+    """Remove the scratch folders of crashed runs, which are not locked."""
     for folder in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -75,5 +76,5 @@ def _remove_abandoned(parent: Path) -> None:
 
 
 def scratch_path(dataset: Path, given: str | None) -> Path:
-    """The folder for derived files: the one given, or the dataset's own."""
+    """Return the folder for derived files: the given one, or the dataset's own."""
     return Path(given) if given else dataset / "derived"

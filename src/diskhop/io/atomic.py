@@ -1,15 +1,14 @@
-"""Files and directories that become visible whole, or not at all.
+"""Atomic files and directories: they appear complete or not at all.
 
-A *change* is a write, an fsync, a rename or a removal. Every change made here is announced to the injector first, if
-there is one, so that tests can fail it or stop the world before it. A *staged directory* is built under a temporary
-name beside its destination and renamed once everything in it is on the disk.
+A *change* is a write, an fsync, a rename or a removal. Every change is announced to an optional *injector* first, so
+that tests can make it fail or simulate a crash before it. A *staged directory* is built under a temporary name next to
+its destination and renamed once its whole content is durable.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import Literal, Protocol
 
 from diskhop.budget import format_bytes
 from diskhop.errors import DestinationError, DiskhopError, WriteError
+from diskhop.io.locks import lock_directory
 
 _NEXT_STEPS = {
     errno.ENOSPC: "free some space or choose another destination",
@@ -28,29 +28,29 @@ _NEXT_STEPS = {
     errno.EACCES: "choose a destination that can be written to",
     errno.EPERM: "choose a destination that can be written to",
     errno.ENAMETOOLONG: "choose a shorter name",
-    errno.ENOTEMPTY: "it was made meanwhile: choose another destination or remove it",
-    errno.EEXIST: "it was made meanwhile: choose another destination or remove it",
+    errno.ENOTEMPTY: "it was created in the meantime: choose another destination or remove it",
+    errno.EEXIST: "it was created in the meantime: choose another destination or remove it",
     errno.ENOTDIR: "choose a destination in a directory",
     errno.EBUSY: "choose a destination that is not a mount point",
 }
 
 
 class Injector(Protocol):
-    """What decides whether a change happens; _native.FaultInjector is one."""
+    """Decides whether a change happens; _native.FaultInjector implements it."""
 
     def check(self, kind: Literal["write", "fsync", "rename"], path: str) -> None:
-        """Raise OSError or CrashError instead of the change that is about to happen (a removal counts as a rename)."""
+        """Raise OSError or CrashError to prevent the change that is announced (a removal counts as a rename)."""
 
 
 def announce(injector: Injector | None, kind: Literal["write", "fsync", "rename"], path: Path) -> None:
-    """Tell the injector, if there is one, of a change that is about to happen."""
+    """Announce a change to the injector, if there is one."""
     if injector is not None:
         injector.check(kind, str(path))
 
 
 @contextlib.contextmanager
 def destination_errors(path: Path) -> Iterator[None]:
-    """Turn an operating system's refusal to write into one line about the destination."""
+    """Convert errors of the operating system into a DestinationError or WriteError that names the destination."""
     try:
         yield
     except DestinationError:
@@ -66,39 +66,41 @@ def destination_errors(path: Path) -> Iterator[None]:
 
 
 def require_parent(destination: Path) -> Path:
-    """The folder that the destination is to be in. Raises DestinationError where there is none."""
+    """Return the folder of a destination. Raises DestinationError if it does not exist."""
     parent = resolve_destination(destination).parent
     with destination_errors(destination):
         if not parent.is_dir():
-            raise DestinationError(f"{destination}: the folder {parent} does not exist; create it first")
+            raise DestinationError(
+                f"{destination}: the folder {parent} does not exist; create it first with: mkdir -p {parent}"
+            )
     return parent
 
 
 def resolve_destination(path: Path) -> Path:
-    """The absolute path of a destination, which need not be there. Raises DestinationError for what cannot be one."""
+    """Return the absolute path of a destination, which need not exist. Raises DestinationError for an invalid one."""
     try:
         with destination_errors(path):
             resolved = path.resolve()
     except RuntimeError:
-        raise DestinationError(f"{path}: is a link that leads back to itself; choose another destination") from None
+        raise DestinationError(f"{path}: is a symbolic link to itself; choose another destination") from None
     if not resolved.name:
-        raise DestinationError(f"{path}: is the root of all folders; choose a destination in it")
+        raise DestinationError(f"{path}: is the root folder; choose a destination in it")
     return resolved
 
 
 def require_free_space(directory: Path, num_bytes: int, what: str = "the result") -> None:
-    """Refuse up front what would not fit. Raises DestinationError with the bytes needed and free. what: takes them."""
+    """Raise DestinationError unless num_bytes are free on the disk. what: names the data in the message."""
     with destination_errors(directory):
         free_bytes = shutil.disk_usage(directory).free
     if num_bytes > free_bytes:
         raise DestinationError(
-            f"{directory}: {what} takes {format_bytes(num_bytes)} and {format_bytes(free_bytes)} are free; "
+            f"{directory}: {what} takes {format_bytes(num_bytes)}, only {format_bytes(free_bytes)} are free; "
             "free some space or choose another destination"
         )
 
 
 def allocate(path: Path, offset: int, num_bytes: int) -> None:
-    """Make sure of room on the disk for bytes of a file. Raises DestinationError for a full one."""
+    """Allocate disk space for a range of a file. Raises DestinationError if the disk is full."""
     if num_bytes == 0:
         return
     descriptor = os.open(path, os.O_WRONLY)
@@ -109,8 +111,27 @@ def allocate(path: Path, offset: int, num_bytes: int) -> None:
         os.close(descriptor)
 
 
+def create_allocated(path: Path, num_bytes: int, injector: Injector | None = None) -> None:
+    """Create a file of num_bytes with all its disk space allocated; return once file and name are durable.
+
+    Raises DestinationError if the disk is full; no file is then left.
+    """
+    with destination_errors(path):
+        try:
+            announce(injector, "write", path)
+            path.touch()
+            allocate(path, 0, num_bytes)
+            sync_file(path, injector)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                announce(injector, "rename", path)
+                path.unlink()
+            raise
+        sync_directory(path.parent, injector)
+
+
 def write_file(path: Path, content: bytes, injector: Injector | None = None) -> None:
-    """Make a small file appear with this content, or leave what was there."""
+    """Replace a small file atomically."""
     partial = path.with_name(f".{path.name}.partial")
     with destination_errors(path):
         try:
@@ -127,7 +148,7 @@ def write_file(path: Path, content: bytes, injector: Injector | None = None) -> 
 
 
 def make_directories(path: Path, injector: Injector | None = None) -> None:
-    """Make a directory, and those above it that are missing; return once the names of all of them are on the disk."""
+    """Create a directory and its missing parents; return once all their names are durable."""
     missing = []
     with destination_errors(path):
         while not path.exists():
@@ -139,15 +160,15 @@ def make_directories(path: Path, injector: Injector | None = None) -> None:
 
 
 def sync_file(path: Path, injector: Injector | None = None) -> None:
-    """Return once the content of a file is on the disk. Its name is on the disk only after sync_directory."""
+    """Make the content of a file durable. Its name is durable only after sync_directory."""
     _sync(path, os.O_RDONLY, injector)
 
 
 @contextlib.contextmanager
 def syncing(path: Path, injector: Injector | None = None) -> Iterator[None]:
-    """Sync a file of several writers at the end of a context, in which one of them writes.
+    """Sync a file with several writers at the end of a context, in which one of them writes.
 
-    It is open meanwhile: the kernel tells of a write that failed only those who had the file open then.
+    The file stays open in between: the kernel reports a failed write only to descriptors that were open at that time.
     """
     with destination_errors(path):
         descriptor = os.open(path, os.O_RDONLY)
@@ -160,21 +181,21 @@ def syncing(path: Path, injector: Injector | None = None) -> Iterator[None]:
 
 
 def sync_directory(path: Path, injector: Injector | None = None) -> None:
-    """Return once the names in a directory are on the disk."""
+    """Make the names in a directory durable."""
     _sync(path, os.O_RDONLY | os.O_DIRECTORY, injector)
 
 
 def rename(source: Path, destination: Path, injector: Injector | None = None) -> None:
-    """Rename, replacing what is there. It lasts only after sync_directory."""
+    """Rename a file or directory, replacing the destination. Durable only after sync_directory."""
     announce(injector, "rename", destination)
     with destination_errors(destination):
         source.rename(destination)
 
 
 def link(source: Path, destination: Path, injector: Injector | None = None) -> None:
-    """Give a file a second name; on a file system that has one for each, another. It lasts only after sync_directory.
+    """Give a file a second name (a hard link); rename it where the file system has no hard links.
 
-    The folder of that name must not have it yet.
+    The destination must not exist. Durable only after sync_directory.
     """
     announce(injector, "rename", destination)
     with destination_errors(destination):
@@ -187,49 +208,17 @@ def link(source: Path, destination: Path, injector: Injector | None = None) -> N
 
 
 def remove_tree(path: Path, injector: Injector | None = None) -> None:
-    """Remove a directory and all that is in it, if it is there."""
+    """Remove a directory with its content, if it exists."""
     if path.exists():
         announce(injector, "rename", path)
         shutil.rmtree(path)
 
 
-def lock_directory(path: Path, shown: Path) -> int:
-    """Hold a directory as long as this process lives: the kernel lets go of it however the process ends.
-
-    Returns the descriptor whose closing lets go earlier. Raises DestinationError, naming the process that holds it, for
-    the destination `shown` that the directory is for.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = _lock_holder(os.fstat(descriptor))
-        os.close(descriptor)
-        raise DestinationError(
-            f"{shown}: {holder} is writing it now (to {path}); wait for it or choose another destination"
-        ) from None
-    except OSError:
-        pass  # A file system without locks: two writers then meet at the rename, and one is refused.
-    return descriptor
-
-
-@contextlib.contextmanager
-def shared_directory(path: Path) -> Iterator[None]:
-    """Keep others from removing a directory, as `diskhop clean` would, for the length of a context."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks: it is not removed there either
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 class StagedDirectory:
-    """A directory under construction: `path` is where to write until publish() gives it its name.
+    """A directory under construction: write to `path` until publish() renames it to its destination.
 
-    Leaving the context without publish() removes it. What a killed process left behind is removed by the next; what a
-    living one is still writing is refused.
+    Leaving the context without publish() removes it. The leftovers of a killed process are removed; a directory that a
+    running process is writing is refused.
     """
 
     def __init__(self, destination: Path, injector: Injector | None = None) -> None:
@@ -255,7 +244,7 @@ class StagedDirectory:
         return self
 
     def publish(self) -> None:
-        """Make the directory appear at its destination. Every file in it must be synced already."""
+        """Rename the directory to its destination. Every file in it must be synced already."""
         for directory, _, _ in os.walk(self.path, topdown=False):
             sync_directory(Path(directory), self._injector)
         with destination_errors(self._shown):
@@ -296,14 +285,3 @@ def _sync(path: Path, flags: int, injector: Injector | None) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _lock_holder(status: os.stat_result) -> str:
-    """Who holds the lock on a directory, as the kernel's table has it: device in hexadecimal, then the inode."""
-    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/locks").read_text().splitlines():
-            fields = line.split()
-            if "FLOCK" in fields and place in fields:
-                return f"process {fields[fields.index(place) - 1]}"
-    return "another process"

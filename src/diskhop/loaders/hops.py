@@ -29,8 +29,8 @@ from diskhop.hops.read.order import RowOrder, Shuffle, order_bytes, row_order
 from diskhop.hops.read.placement import Place, Placement, loader_bytes, place_tables
 from diskhop.hops.read.rows import BatchBuffer, DiskRows, MemoryRows, RowSource, Ticket
 from diskhop.hops.tables import HopTables, open_hop_tables
-from diskhop.io.atomic import shared_directory
 from diskhop.io.engine import open_engine
+from diskhop.io.locks import shared_directory
 from diskhop.protocols import NodeIds
 from diskhop.system.memory import default_memory_bytes, default_threads
 

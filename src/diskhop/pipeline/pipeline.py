@@ -24,8 +24,8 @@ from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import scratch_folder
 from diskhop.errors import ConfigError
-from diskhop.io.atomic import shared_directory
 from diskhop.io.engine import open_engine
+from diskhop.io.locks import shared_directory
 from diskhop.pipeline.batch import InFlightBatch
 from diskhop.pipeline.decode import decode_rows
 from diskhop.pipeline.pinned import _choose_pinned, counts_accesses

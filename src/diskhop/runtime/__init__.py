@@ -1,1 +1,1 @@
-"""Work spread over threads, processes and DuckDB, and the channels between them."""
+"""Work distributed over threads, processes and DuckDB, and the channels between them."""

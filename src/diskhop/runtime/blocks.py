@@ -1,4 +1,4 @@
-"""The same work on many blocks, by several threads at once, results in order: for work that releases the GIL."""
+"""Blocks of rows, and functions mapped over them by several threads, for work that releases the GIL."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def threads_that_fit(threads: int, most_bytes: int, held_bytes: Callable[[int], int]) -> int:
-    """The most of the threads, at least 1, that hold no more than most_bytes; held_bytes: what so many of them hold."""
-    return next((fewer for fewer in range(threads, 1, -1) if held_bytes(fewer) <= most_bytes), 1)
+def threads_that_fit(threads: int, most_bytes: int, needed_bytes: Callable[[int], int]) -> int:
+    """Return the largest number of threads, at least 1, for which needed_bytes(number) is at most most_bytes."""
+    return next((fewer for fewer in range(threads, 1, -1) if needed_bytes(fewer) <= most_bytes), 1)
 
 
 def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Generator[Result]:
-    """Yield function(item) for each item, in order. At most threads + 1 results are held or in the making.
+    """Yield function(item) for each item, in order. At most threads + 1 results exist or are in progress.
 
-    An error is raised in its turn; what was begun meanwhile is waited for.
+    An error is raised in order too, after waiting for the calls that are running.
     """
     if threads == 1:
         yield from map(function, items)
@@ -42,13 +42,13 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], thre
 
 
 def row_ranges(num_rows: int, rows_per_block: int) -> Iterator[tuple[int, int]]:
-    """(start, stop) of consecutive blocks of rows."""
+    """Yield (start, stop) of consecutive blocks of rows."""
     for start in range(0, num_rows, rows_per_block):
         yield start, min(start + rows_per_block, num_rows)
 
 
 def in_blocks(array: NDArray[Any], bytes_per_block: int = 4 << 20) -> Iterator[NDArray[Any]]:
-    """Cut an array that is in memory into blocks of rows."""
+    """Split an array in memory into blocks of rows."""
     row_bytes = array.nbytes // len(array) if len(array) else 1
     for start, stop in row_ranges(len(array), max(1, bytes_per_block // max(1, row_bytes))):
         yield np.ascontiguousarray(array[start:stop])

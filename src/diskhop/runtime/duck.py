@@ -1,4 +1,4 @@
-"""DuckDB, kept within bytes, threads and a folder: it parses text, sorts and joins names, and writes Parquet."""
+"""DuckDB within limits of memory, threads and a spill folder: it parses text, sorts and joins names, writes Parquet."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from typing import Any
 import duckdb
 from numpy.typing import NDArray
 
+from diskhop.budget import format_bytes
 from diskhop.errors import BudgetError, DestinationError, DiskhopError
 from diskhop.runtime.workers import Share
 
-# How a stream, which raises nothing, begins what it says.
+# Prefixes of the messages by which a stream reports errors as text.
 _STREAM_ERRORS: dict[str, type[duckdb.Error]] = {
     "Out of Memory Error": duckdb.OutOfMemoryException,
     "IO Error": duckdb.IOException,
 }
 
-
-# With this it parses, sorts and joins, if by way of the disk.
+# Enough memory to parse, sort and join, spilling to disk.
 LEAST_SHARE_BYTES = 64 << 20
 
 
 class QueryError(DiskhopError, RuntimeError):
-    """DuckDB refused data: bad text, which edge_rows tells better, or damage in the files it wrote."""
+    """DuckDB refused data: malformed text, which importing/text reports precisely, or damage in files it wrote."""
 
 
 class Duck:
-    """One DuckDB in memory, opened when first asked, that spills to a folder. A context that closes it.
+    """An in-memory DuckDB that is opened on first use and spills to a folder; its context closes it.
 
-    Any number of threads may ask at once; each has a connection of its own. Workers that share it have a DuckDB each,
-    with their part of memory and threads, least_bytes at least.
+    Thread-safe: every thread has its own connection. Worker processes each get a DuckDB with an equal part of memory
+    and threads, of least_bytes or more.
     """
 
     def __init__(self, memory_bytes: int, threads: int, spill: Path, least_bytes: int = LEAST_SHARE_BYTES) -> None:
@@ -49,7 +49,7 @@ class Duck:
             "memory_limit": f"{memory_bytes}B",
             "threads": threads,
             "temp_directory": str(spill),
-            # It would take a slice for the one that lay at the same path before.
+            # The cache would confuse a slice with an earlier one at the same path.
             "enable_external_file_cache": False,
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
@@ -59,38 +59,38 @@ class Duck:
         self._connections: dict[int, duckdb.DuckDBPyConnection] = {}
 
     def run(self, sql: str) -> None:
-        """Run a statement to its end. Raises as fetch does."""
+        """Run a statement to completion. Raises the errors of fetch()."""
         with self._errors():
             self._connection().execute(sql).complete()
 
     def run_with(self, columns: NDArray[Any] | Mapping[str, NDArray[Any]], sql: str) -> None:
-        """Run a statement that selects from `columns`, arrays in memory. Raises as fetch does."""
-        assert len(columns) > 0, "DuckDB finds it by its name here"
+        """Run a statement that selects from `columns`, arrays in memory. Raises the errors of fetch()."""
+        assert len(columns) > 0, "DuckDB finds the variable by its name"
         with self._errors():
             self._connection().execute(sql).complete()
 
     def fetch(self, sql: str) -> list[NDArray[Any]]:
-        """The columns of a result, in memory; masked arrays where there are nulls.
+        """Return the columns of a result in memory, as masked arrays where there are nulls.
 
-        Raises QueryError for bad data, BudgetError where memory_bytes are too few, DestinationError for a full disk,
-        KeyboardInterrupt where a signal's handler raised.
+        Raises QueryError for invalid data, BudgetError if memory_bytes is too small, DestinationError for a full disk,
+        KeyboardInterrupt if a signal handler raised.
         """
         with self._errors():
             return list(self._connection().execute(sql).fetchnumpy().values())
 
     def stream(self, sql: str, num_rows: int) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of a result, in blocks of num_rows, without holding them all. Raises as fetch does."""
+        """Yield the rows of a result in blocks of num_rows. Raises the errors of fetch()."""
         with self._errors():
             result = self._connection().execute(sql)
             while rows := result.fetchmany(num_rows):
                 yield rows
 
     def numbers(self, sql: str) -> Iterator[NDArray[Any]]:
-        """The one column of a result, in blocks of about a MiB; a null is NaN. Raises as fetch.
+        """Yield the only column of a result in blocks of about a MiB, nulls as NaN. Raises the errors of fetch().
 
-        Nothing else may be asked by the same thread until it is through.
+        The same thread must not run other queries until all blocks are consumed.
         """
-        import pyarrow  # half a second and 30 MB, which only tables need
+        import pyarrow  # takes half a second and 30 MB, so only tables pay for it
 
         with self._errors():
             try:
@@ -101,13 +101,13 @@ class Duck:
                 raise (kinds or [duckdb.Error])[0](str(error)) from None
 
     def shares(self, processes: int) -> int:
-        """Among how many of the processes it can be divided."""
+        """Return the largest number of processes, at most `processes`, that it can be divided among."""
         return max(1, min(processes, self._memory_bytes // self._least_bytes))
 
     def for_workers(self, share: Share) -> partial[Duck]:
-        """See Workers."""
+        """Divide memory and threads among worker processes (see Workers)."""
         if self.shares(share.processes) < share.processes:
-            raise TypeError(f"{self._memory_bytes} bytes are too few for {share.processes} DuckDBs")
+            raise TypeError(f"{self._memory_bytes} bytes are too few for {share.processes} instances of DuckDB")
         memory_bytes, threads = self._memory_bytes // share.processes, max(1, self._threads // share.processes)
         return partial(_open_share, memory_bytes, threads, self._spill)
 
@@ -128,18 +128,18 @@ class Duck:
             yield
         except duckdb.OutOfMemoryException as error:
             raise BudgetError(
-                "--memory is too small: DuckDB, which parses and joins, needs more than "
-                f"{self._config['memory_limit']} with what it spills to disk; give it more"
+                f"--memory is too small: DuckDB needs more than {format_bytes(self._memory_bytes)} to parse and join, "
+                "even when it spills to disk; double --memory"
             ) from error
         except duckdb.IOException as error:
             raise DestinationError(f"{self._spill}: DuckDB cannot write: {str(error).splitlines()[0]}") from error
         except duckdb.Error as error:
             raise QueryError(
-                f"{self._spill.parent}: must be as DuckDB left it, got {str(error).splitlines()[0]}; "
-                "remove it and run the same command again"
+                f"{self._spill.parent}: DuckDB cannot read its own files: {str(error).splitlines()[0]}; "
+                "remove the folder and run the same command again"
             ) from error
         except RuntimeError as error:
-            # It runs the handlers of signals, and drops what they raise.
+            # DuckDB runs signal handlers and discards the exceptions they raise.
             if str(error) != "Query interrupted":
                 raise
             raise KeyboardInterrupt from None
@@ -150,40 +150,40 @@ class Duck:
                 self._shared = duckdb.connect(config=self._config)
             if get_ident() not in self._connections:
                 connection = self._shared.cursor()
-                # Progress is ours to show, and stdout is for results.
+                # diskhop shows progress itself, and stdout is for results.
                 connection.execute("SET enable_progress_bar = false").complete()
-                # A time means the same wherever it is read.
+                # Times must not depend on the time zone of the machine.
                 connection.execute("SET TimeZone = 'UTC'").complete()
                 self._connections[get_ident()] = connection
             return self._connections[get_ident()]
 
 
 def _open_share(memory_bytes: int, threads: int, spill: Path) -> Duck:
-    # Each process has a folder of its own: their files have the same names.
+    # Separate folders, because the files of all processes have the same names.
     return Duck(memory_bytes, threads, spill.with_name(f"{spill.name}-{os.getpid()}"))
 
 
 @contextmanager
 def as_file(content: bytes) -> Iterator[str]:
-    """UTF-8 in memory under a path that DuckDB can read."""
+    """Provide UTF-8 text in memory under a path that DuckDB can read."""
     descriptor = os.memfd_create("slice")
     with os.fdopen(descriptor, "wb") as file:
-        file.write(codecs.BOM_UTF8)  # DuckDB drops one that leads a file, and the content's may be a name's
+        file.write(codecs.BOM_UTF8)  # DuckDB drops a leading BOM; the content's own may be part of a name
         file.write(content)
         file.flush()
         yield f"/proc/self/fd/{descriptor}"
 
 
 def require_text_path(path: Path) -> None:
-    """Refuse a folder to write to that DuckDB cannot name."""
+    """Raise DestinationError for a folder whose path DuckDB cannot represent."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
         raise DestinationError(
-            f"{path}: must be a path in UTF-8, as DuckDB writes there; choose another destination"
+            f"{path}: must be valid UTF-8, because DuckDB writes there; choose another destination"
         ) from None
 
 
 def quoted(text: str | Path) -> str:
-    """Text as SQL has it."""
+    """Quote text as an SQL literal."""
     return "'" + str(text).replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""How long work tells how far it is."""
+"""Progress of long work."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 
 class Progress(Protocol):
-    """Called from time to time with a stage's name, how much of it is done and how much there is, in any unit."""
+    """A function that is called from time to time with a stage's name, the amount done and the total, in any unit."""
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Take note."""
+        """Show or record the progress."""
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """The progress nobody sees."""
+    """Ignore progress."""
 
 
 def tracked(blocks: Iterable[NDArray[Any]], progress: Progress, stage: str, total: int) -> Iterator[NDArray[Any]]:
-    """Pass blocks on and report their rows."""
+    """Pass blocks through and report their rows as progress."""
     done = 0
     for block in blocks:
         yield block

@@ -1,9 +1,9 @@
-"""Heavy preparation as a list of tasks, kept across crashes: what is done stays done.
+"""Heavy preparation as a list of tasks that resumes after a crash: finished tasks are not repeated.
 
-A *task* makes one file and may be done again at any time with the same result; it is plain data, so that any process
-can do it, unless it holds what must stay in this one. A *stage* is a folder of tasks' outputs with a *key*: text that
-everything in it depends on. The *work folder* holds a destination's stages until it is complete: `.NAME.work` beside
-NAME.
+A *task* creates one file, and creates the same file whenever it is repeated. It is plain data, so that any process can
+run it, unless it refers to objects that must stay in this process. A *stage* is a folder of task outputs with a *key*,
+a text that all of them depend on. The *work folder* contains the stages of one destination until that is complete; it
+is named `.NAME.work` and lies next to NAME.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from diskhop.io.atomic import (
     Injector,
     announce,
     destination_errors,
-    lock_directory,
     make_directories,
     remove_tree,
     rename,
@@ -33,17 +32,22 @@ from diskhop.io.atomic import (
     sync_file,
     write_file,
 )
+from diskhop.io.locks import lock_directory
 from diskhop.runtime.workers import Lane, Share, Workers
 
-# What no task made, files of a stage and folders beside the stages, has a name that starts with a dot.
+# Names that start with a dot are not task outputs: other files of a stage, and folders next to the stages.
 _KEY_NAME = ".key"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskTools:
-    """What a process lends its tasks: an engine, memory, and who hears of changes made without the engine.
+    """What a process provides to its tasks.
 
-    count: hears how much a task has done, in a unit of the stage. workers: processes that tasks may be done in.
+    engine: the I/O engine.
+    injector: fault injector for changes that are made without the engine; None for no faults.
+    pool: memory for the engine's buffers.
+    count: receives how much a task has done, in a unit of the stage.
+    workers: processes that may run tasks; None for this process only.
     """
 
     engine: Engine
@@ -54,26 +58,26 @@ class TaskTools:
 
     @property
     def processes(self) -> int:
-        """How many may work at once; changes that someone injects faults into are all made in this one."""
+        """Number of processes that may run tasks: 1 with an injector, which counts the changes of this process."""
         return 1 if self.workers is None or self.injector is not None else self.workers.count
 
 
 class Task(Protocol):
-    """One file to make, from what the task's own fields name: plain data, or what can be copied to a worker."""
+    """One file to create. The fields are plain data, or objects that can be copied to a worker."""
 
     @property
     def name(self) -> str:
-        """The file's name within the stage's folder; it does not start with a dot."""
+        """Name of the file in the folder of the stage; it does not start with a dot."""
 
     def write(self, path: Path, tools: TaskTools) -> None:
-        """Make the file at the path given, which does not exist; run_tasks syncs and renames it."""
+        """Create the file at `path`, which does not exist; run_tasks syncs and renames it."""
 
 
 class WorkFolder:
-    """The stages of one destination; a context that leaves them to the next run unless remove() was called.
+    """The stages of one destination; they stay for the next run unless remove() is called.
 
-    The folder is made when the first stage is. It belongs to this process while it lives (the kernel lets go however it
-    ends). Whatever ends the context early carries a note that names the folder, where there is finished work in it.
+    The folder is created with the first stage, and locked until this process ends. An exception that leaves the context
+    gets a note that names the folder, if there are finished tasks in it.
     """
 
     def __init__(self, destination: Path, injector: Injector | None = None) -> None:
@@ -84,10 +88,10 @@ class WorkFolder:
         self._lock: int | None = None
 
     def stage(self, name: str, key: str) -> Path:
-        """The folder of a stage, with the outputs that an earlier run finished under the same key, else empty."""
+        """Open the folder of a stage: with the outputs of an earlier run with the same key, else empty."""
         self._acquire()
         folder = self.path / name
-        content = key.encode(errors="surrogateescape")  # names of files in it may be any bytes
+        content = key.encode(errors="surrogateescape")  # names of files in the key may be any bytes
         with destination_errors(self._shown):
             key_path = folder / _KEY_NAME
             if not key_path.exists() or key_path.read_bytes() != content:
@@ -97,13 +101,13 @@ class WorkFolder:
         return folder
 
     def kept_bytes(self, stages: str = "*") -> int:
-        """What earlier runs left in stages (names, as a pattern): it is used again, or goes before its like is made."""
+        """Return the disk space of earlier stages (name pattern), which is reused, or freed before it is needed."""
         statuses = [path.stat() for path in self.path.glob(f"{stages}/*")]
-        # What a dataset has, too, frees nothing.
+        # Removing a file that a dataset links to as well frees nothing.
         return sum(512 * status.st_blocks for status in statuses if status.st_nlink == 1)
 
     def remove(self) -> None:
-        """Remove everything, also what earlier runs left."""
+        """Remove the folder, with stages of earlier runs."""
         if self.path.is_dir():
             self._acquire()
             remove_tree(self.path, self._injector)
@@ -117,7 +121,7 @@ class WorkFolder:
         try:
             if error is not None and self._lock is not None:
                 if any(self.path.glob("[!.]*/[!.]*")):
-                    error.add_note(f"what is done is kept in {self.path}: run the same command again to go on")
+                    error.add_note(f"finished work is kept in {self.path}: run the same command again to resume")
                 else:
                     remove_tree(self.path, self._injector)
         finally:
@@ -130,7 +134,7 @@ class WorkFolder:
             with destination_errors(self._shown):
                 make_directories(self.path, self._injector)
                 self._lock = lock_directory(self.path, self._shown)
-                for left in self.path.glob(".*/"):  # what queries of a run that was killed spilled
+                for left in self.path.glob(".*/"):  # spilled by queries of a killed run
                     remove_tree(left, self._injector)
 
 
@@ -144,67 +148,86 @@ def run_tasks(
     progress: Callable[[int, int], None] | None = None,
     count: Callable[[int], None] | None = None,
 ) -> None:
-    """Make the outputs that are missing, `threads` at a time in all processes together; they are then on the disk.
+    """Create the outputs that are missing, `threads` at a time across all processes; they are then durable.
 
-    Where there is one at a time, or what tasks hold must stay, they are done by threads of this process. pool_bytes:
-    memory that may be kept for tasks to come, of all processes; None: what the tools have. progress hears how many of
-    how many are done, and count what tasks count. An error stops the rest (those that run are finished first, unless a
-    signal ends this process and what workers do with it); that of the first task in the list that fails is raised,
-    whatever the threads. Outputs finished until then stay.
+    Runs in this process if only one task can run at a time, or if the tasks must stay. pool_bytes: memory kept for
+        later tasks, of all processes; None for the pool of the tools. progress: receives (tasks done, all tasks).
+        count: receives what tasks count.
+
+    After an error no further task starts, and running ones finish, unless a signal ends this process and its workers.
+    The error of the first failed task in the list is raised, whatever the threads. Finished outputs stay.
     """
     missing = [task for task in tasks if not (folder / task.name).exists()]
-    num_done = len(tasks) - len(missing)
-    failed: list[int] = []
     if pool_bytes is not None:
         tools = replace(tools, pool=BufferPool(pool_bytes))
     if count is not None:
         tools = replace(tools, count=count)
-
-    def report() -> None:
-        if progress is not None:
-            progress(num_done, len(tasks))
-
-    report()
+    if progress is not None:
+        progress(len(tasks) - len(missing), len(tasks))
     with _opened(missing, folder, tools, min(threads, len(missing)), pool_bytes or 0) as (run_one, at_once):
+        _Run(run_one, len(tasks), len(missing), progress).run(at_once, tools.workers)
 
-        def run(number: int) -> None:
-            nonlocal num_done
-            # Those before one that failed are run: theirs may be the first error.
-            if failed and min(failed) < number:
-                return
-            try:
-                run_one(number)
-            except BaseException:
-                failed.append(number)
-                raise
-            num_done += 1
 
+class _Run:
+    """Runs the missing tasks of a stage by their numbers, and reports progress."""
+
+    def __init__(
+        self,
+        run_one: Callable[[int], None],
+        num_tasks: int,
+        num_missing: int,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self._run_one = run_one
+        self._num_tasks = num_tasks
+        self._num_missing = num_missing
+        self._num_done = num_tasks - num_missing
+        self._progress = progress
+        self._failed: list[int] = []
+
+    def run(self, at_once: int, workers: Workers | None) -> None:
+        """Run all tasks, at_once at a time; workers are killed if a signal interrupts this thread."""
         if at_once <= 1:
-            for number in range(len(missing)):
-                run(number)
-                report()
+            for number in range(self._num_missing):
+                self._run(number)
+                self._report()
             return
         with ThreadPoolExecutor(at_once, thread_name_prefix="task") as pool:
-            futures = [pool.submit(run, number) for number in range(len(missing))]
+            futures = [pool.submit(self._run, number) for number in range(self._num_missing)]
             running = set(futures)
             try:
-                while running and not failed:
+                while running and not self._failed:
                     _, running = wait(running, return_when=FIRST_EXCEPTION, timeout=0.2)
-                    report()
+                    self._report()
             except BaseException:
-                failed.append(-1)
-                if tools.workers is not None:
-                    tools.workers.kill()
+                self._failed.append(-1)
+                if workers is not None:
+                    workers.kill()
                 raise
         for future in futures:
             future.result()
+
+    def _run(self, number: int) -> None:
+        # Tasks before a failed one still run: one of them may raise the first error of the list.
+        if self._failed and min(self._failed) < number:
+            return
+        try:
+            self._run_one(number)
+        except BaseException:
+            self._failed.append(number)
+            raise
+        self._num_done += 1
+
+    def _report(self) -> None:
+        if self._progress is not None:
+            self._progress(self._num_done, self._num_tasks)
 
 
 @contextlib.contextmanager
 def _opened(
     tasks: Sequence[Task], folder: Path, tools: TaskTools, threads: int, pool_bytes: int
 ) -> Iterator[tuple[Callable[[int], None], int]]:
-    """What makes the output of a task by its number, here or in a worker, and how many may be asked for at once."""
+    """Yield a function that runs a task by number, here or in a worker, and how many may run concurrently."""
     stage = _Stage(tasks, folder, tools, pool_bytes)
     if tools.workers is None or min(tools.processes, threads) <= 1:
         yield partial(stage.run, count=tools.count), threads
@@ -228,7 +251,7 @@ def _opened(
 
 
 class _Stage:
-    """See Job: the tasks of a stage by their numbers."""
+    """The tasks of a stage, run by number (see Job)."""
 
     def __init__(self, tasks: Sequence[Task], folder: Path, tools: TaskTools, pool_bytes: int) -> None:
         self._tasks = tasks
@@ -237,11 +260,11 @@ class _Stage:
         self._pool_bytes = pool_bytes
 
     def run(self, number: int, count: Callable[[int], None]) -> None:
-        """See Job."""
+        """Run one task (see Job)."""
         _run(self._tasks[number], self._folder, replace(self._tools, count=count))
 
     def for_workers(self, share: Share) -> partial[_Stage]:
-        """See Workers."""
+        """Copy the tasks to a worker, with its part of the pool (see Workers)."""
         return partial(
             _stage_in_worker, self._tasks, self._folder, self._tools.engine, self._pool_bytes // share.processes
         )
@@ -255,7 +278,7 @@ def _run(task: Task, folder: Path, tools: TaskTools) -> None:
     path = folder / task.name
     partial = folder / f".{task.name}.partial"
     with destination_errors(path):
-        partial.unlink(missing_ok=True)  # of a run that was killed
+        partial.unlink(missing_ok=True)  # left by a killed run
         try:
             announce(tools.injector, "write", partial)
             task.write(partial, tools)

@@ -1,1 +1,1 @@
-"""This machine and this process: memory, cores, what was measured and remembered."""
+"""This machine and this process: memory, cores, and cached measurements."""

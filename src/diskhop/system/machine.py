@@ -1,4 +1,4 @@
-"""This machine, as results and reports name it."""
+"""The description of this machine in results and reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from diskhop.system.memory import default_threads
 
 
 def describe_machine() -> dict[str, Any]:
-    """The machine and the versions that figures depend on."""
+    """Describe the machine and the versions that figures depend on."""
     info = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     names = [line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")]
     return {

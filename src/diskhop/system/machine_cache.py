@@ -1,6 +1,6 @@
-"""What was measured of this machine and is remembered: one JSON file a subject in the user's cache directory.
+"""Cached measurements of this machine: one JSON file per subject in the user's cache directory.
 
-A cache is only that: damaged, unwritable or gone, its subject is measured again.
+A cache file that is damaged, unwritable or missing only costs another measurement.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 
 def machine_cache_path(name: str) -> Path:
-    """Where a subject's figures are kept: $XDG_CACHE_HOME or ~/.cache, below diskhop/."""
+    """Return the path of a cache file: $XDG_CACHE_HOME or ~/.cache, below diskhop/."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "diskhop" / name
 
 
 def read_machine_cache(name: str) -> Any:
-    """What was written last, or None."""
+    """Read the cached content, None if there is none."""
     try:
         return json.loads(machine_cache_path(name).read_text())
     except (OSError, ValueError, RecursionError):
@@ -28,7 +28,7 @@ def read_machine_cache(name: str) -> Any:
 
 
 def write_machine_cache(name: str, content: Any) -> None:
-    """Replace what is remembered. A cache that cannot be written costs the next run its measuring, nothing else."""
+    """Replace the cached content. Errors are ignored: the next run then measures again."""
     path = machine_cache_path(name)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def write_machine_cache(name: str, content: Any) -> None:
 
 
 def create_machine_cache(name: str, content: Any) -> None:
-    """Remember something unless something is remembered: of processes that try at the same time, the first wins."""
+    """Cache content unless there is some already: among concurrent processes, the first wins."""
     path = machine_cache_path(name)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def create_machine_cache(name: str, content: Any) -> None:
             partial.write(json.dumps(content))
             partial.flush()
             try:
-                # Unlike a rename, a link never replaces what is there.
+                # Unlike a rename, a link never replaces an existing file.
                 os.link(partial.name, path)
             except FileExistsError:
                 pass
@@ -58,6 +58,6 @@ def create_machine_cache(name: str, content: Any) -> None:
 
 
 def discard_machine_cache(name: str) -> None:
-    """Forget what is remembered, if anything is."""
+    """Remove the cached content, if there is any."""
     with contextlib.suppress(OSError):
         machine_cache_path(name).unlink()

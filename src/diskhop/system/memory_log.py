@@ -1,4 +1,4 @@
-"""How much memory this process has resident in the course of a run: a sample now and then, by a thread of its own."""
+"""Resident memory of this process over time, sampled by a background thread."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from types import TracebackType
 from diskhop.system.memory import resident_bytes
 
 _SECONDS_APART = 0.1
-# Of a record: what a picture can show of an epoch.
+# Samples per record: as many as a chart of an epoch can show.
 _MOST_SAMPLES = 20
 
-# Seconds since the start, and bytes: a list, as JSON gives it back.
+# [seconds since the start, bytes]; a list, because JSON has no tuples.
 MemorySample = list[float]
 
 
 class MemoryLog:
-    """A context; samples are taken while it is entered."""
+    """Samples memory while its context is active."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
@@ -37,7 +37,7 @@ class MemoryLog:
         self._thread.join()
 
     def take(self) -> list[MemorySample]:
-        """Samples since the last time, at least one; of many the highest of each of as many stretches as are kept."""
+        """Return the samples since the last call, at least one; many are thinned out to the peak of each interval."""
         self._sample()
         with self._lock:
             samples, self._samples = self._samples, []
@@ -54,5 +54,5 @@ class MemoryLog:
         sample = [round(time.perf_counter() - self._started, 3), resident_bytes("VmRSS")]
         with self._lock:
             self._samples.append(sample)
-            if len(self._samples) > 100 * _MOST_SAMPLES:  # an epoch of hours: half as often
+            if len(self._samples) > 100 * _MOST_SAMPLES:  # an epoch of hours: keep every second sample
                 self._samples = self._samples[::2]

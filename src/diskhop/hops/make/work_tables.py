@@ -8,7 +8,6 @@ are named after the tiles, so that a run with another budget goes on from them.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.hops.tables import TableShape, TableSum
-from diskhop.io.atomic import allocate, announce, destination_errors, sync_directory, sync_file, syncing
+from diskhop.io.atomic import announce, create_allocated, sync_directory, syncing
 from diskhop.runtime.tasks import TaskTools, run_tasks
 
 
@@ -144,22 +143,11 @@ class WorkTables:
 
     def _ensure(self, table: str) -> None:
         """Make a table with all its room, if it is not there."""
-        path, injector = self.path(table), self._tools.injector
+        path = self.path(table)
         if path.exists() and path.stat().st_size == self.shape.num_bytes:
             return
         self._forget(table)  # one that is gone
-        with destination_errors(path):
-            try:
-                announce(injector, "write", path)
-                path.touch()
-                allocate(path, 0, self.shape.num_bytes)
-                sync_file(path, injector)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    announce(injector, "rename", path)
-                    path.unlink()
-                raise
-            sync_directory(self._folder, injector)
+        create_allocated(path, self.shape.num_bytes, self._tools.injector)
 
 
 @dataclass(frozen=True, slots=True)

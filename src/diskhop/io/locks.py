@@ -1,0 +1,53 @@
+"""Locks on folders, which the kernel releases when their process ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from diskhop.errors import DestinationError
+
+
+def lock_directory(path: Path, shown: Path) -> int:
+    """Lock a directory until this process ends, or until the returned descriptor is closed.
+
+    Raises DestinationError, naming the process that has the lock; `shown` is the destination to name in the message.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = _lock_holder(os.fstat(descriptor))
+        os.close(descriptor)
+        raise DestinationError(
+            f"{shown}: {holder} is writing to it (in {path}); wait until it ends or choose another destination"
+        ) from None
+    except OSError:
+        pass  # A file system without locks: of two writers, the one that renames last is refused.
+    return descriptor
+
+
+@contextlib.contextmanager
+def shared_directory(path: Path) -> Iterator[None]:
+    """Protect a directory from `diskhop clean` for the duration of a context."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: `diskhop clean` removes nothing there
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock_holder(status: os.stat_result) -> str:
+    """Find the process that locks a directory in the kernel's table, keyed by device (hexadecimal) and inode."""
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()
+            if "FLOCK" in fields and place in fields:
+                return f"process {fields[fields.index(place) - 1]}"
+    return "another process"
