@@ -234,7 +234,7 @@ def test_bad_input_is_one_line(graph: Path, tmp_path: Path, capsys: pytest.Captu
         ([str(tmp_path / "nowhere")], ["nowhere"]),
         ([str(tmp_path)], ["not a diskhop dataset"]),
         ([str(graph), "--scratch", str(tmp_path / "nowhere")], ["nowhere", "there is no such folder", "--scratch"]),
-        ([str(graph), "--scratch", str(tmp_path / "file")], ["file", "this is none", "--scratch"]),
+        ([str(graph), "--scratch", str(tmp_path / "file")], ["file", "is not a folder", "--scratch"]),
     ):
         capsys.readouterr()
         assert run(["clean", *arguments]) == 2

@@ -145,10 +145,10 @@ def test_the_command_line_prints_them(named: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["neighbors", "RUN", "zoe"], "none of the 8 entities has the name 'zoe'"),
+        (["neighbors", "RUN", "zoe"], "none of the 8 entities is named 'zoe'"),
         (["neighbors", "RUN", "ada", "--by", "magic"], "unknown nearness 'magic'"),
         (["neighbors", "RUN", "ada", "--top", "0"], "top must be at least 1"),
-        (["score", "RUN", "ada", "hates", "bo"], "none of the 2 relations has the name 'hates'"),
+        (["score", "RUN", "ada", "hates", "bo"], "none of the 2 relations is named 'hates'"),
         (["score", "RUN", "ada", "bo"], "edges have relations; name one"),
         (["score", "RUN", "?", "knows", "?"], "one end must be given"),
         (["score", "RUN", "ada"], "an edge is HEAD TAIL"),
@@ -175,7 +175,7 @@ def test_mistakes_get_one_line(
 
 
 def test_a_node_without_a_name_goes_by_its_id(numbered: Path) -> None:
-    with pytest.raises(ConfigError, match="'2000' is no id from 0 to 1999"):
+    with pytest.raises(ConfigError, match="ids from 0 to 1999 and no names, got '2000'"):
         diskhop.neighbors(numbered, "2000")
     opened: Dataset = open_dataset(numbered.parent / "graph")
     assert opened.original_ids() is not None

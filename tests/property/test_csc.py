@@ -21,7 +21,7 @@ from diskhop.dataset.sort.csc import highest_id_to_sort, sorted_lists
 from diskhop.dataset.sort.external_sort import Sorting
 from diskhop.dataset.sort.keys import EdgeShape
 from diskhop.dataset.sort.lists import ListBlock
-from diskhop.dataset.sort.plan import SortLimits, bytes_in_memory, plan_crew, plan_cut
+from diskhop.dataset.sort.plan import SortLimits, bytes_in_memory, plan_spills, split_threads
 from diskhop.errors import BudgetError, SourceError
 from diskhop.runtime.progress import silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
@@ -218,25 +218,25 @@ def test_the_smallest_memory_that_is_named_sorts_in_few_passes(
     """A bucket is read as often as it takes: what fits into memory at once must be worth it."""
     limits = SortLimits()
     try:
-        cut = plan_cut(num_edges, key_bytes, memory_bytes, threads, limits)
-        crew = plan_crew(cut, num_edges, key_bytes, memory_bytes, threads, limits)
+        spills = plan_spills(num_edges, key_bytes, memory_bytes, threads, limits)
+        split = split_threads(spills, num_edges, key_bytes, memory_bytes, threads, limits)
     except BudgetError as error:
         smallest_bytes = error.smallest_bytes
         assert smallest_bytes is not None
         assert smallest_bytes > memory_bytes
         if not is_just_enough:
             return
-        cut = plan_cut(num_edges, key_bytes, smallest_bytes, threads, limits)
+        spills = plan_spills(num_edges, key_bytes, smallest_bytes, threads, limits)
         try:
-            crew = plan_crew(cut, num_edges, key_bytes, smallest_bytes, threads, limits)
+            split = split_threads(spills, num_edges, key_bytes, smallest_bytes, threads, limits)
         except BudgetError:  # more memory, more buckets: the second time it is enough
             return
         memory_bytes = smallest_bytes
-    assert max(crew.spill_bytes, crew.sort_bytes) <= memory_bytes
-    bucket_keys = -(-num_edges // cut.num_buckets)
+    assert max(split.spill_bytes, split.sort_bytes) <= memory_bytes
+    bucket_keys = -(-num_edges // spills.num_buckets)
     # A huge page, of which each spill's part may leave one page unused, and the end of all of them another.
     page_keys = ((2 << 20) - (limits.most_spills + 1) * 4096) // key_bytes
-    assert crew.sorted_keys >= min(bucket_keys, page_keys)
+    assert split.sorted_keys >= min(bucket_keys, page_keys)
 
 
 @pytest.mark.parametrize("spare_bytes", [0, 2 * READ_BYTES, 1 << 30])

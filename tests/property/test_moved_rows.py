@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop.budget import Budget
-from diskhop.dataset.sort.moved_rows import RowMover, plan_deal
+from diskhop.dataset.sort.moved_rows import RowMover, plan_move
 from diskhop.errors import BudgetError
 from diskhop.runtime.progress import silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
@@ -66,7 +66,7 @@ def test_rows_lie_where_they_should(
 
 def plan_smallest(num_rows: int, row_bytes: int) -> int:
     with pytest.raises(BudgetError) as caught:
-        plan_deal(num_rows, row_bytes, 1)
+        plan_move(num_rows, row_bytes, 1)
     assert caught.value.smallest_bytes is not None
     return caught.value.smallest_bytes
 
@@ -76,9 +76,9 @@ def plan_smallest(num_rows: int, row_bytes: int) -> int:
     row_bytes=st.integers(1, 10_000),
     memory_mib=st.integers(17, 100_000),
 )
-def test_a_deal_keeps_to_the_memory(num_rows: int, row_bytes: int, memory_mib: int) -> None:
+def test_a_plan_keeps_to_the_memory(num_rows: int, row_bytes: int, memory_mib: int) -> None:
     memory_bytes = max(memory_mib * MIB, plan_smallest(num_rows, row_bytes))
-    deal = plan_deal(num_rows, row_bytes, memory_bytes)
-    assert max(deal.dealing_bytes, deal.reading_bytes) <= memory_bytes
-    assert deal.num_parts * deal.part_rows >= num_rows
-    assert deal.region_bytes >= deal.part_rows * deal.row_bytes
+    plan = plan_move(num_rows, row_bytes, memory_bytes)
+    assert max(plan.partitioning_bytes, plan.reordering_bytes) <= memory_bytes
+    assert plan.num_parts * plan.part_rows >= num_rows
+    assert plan.region_bytes >= plan.part_rows * plan.row_bytes

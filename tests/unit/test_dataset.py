@@ -151,7 +151,7 @@ def test_a_typed_graph_has_each_type_by_name(tmp_path: Path) -> None:
     assert (dataset.nodes["paper"].num_tasks, dataset.nodes["paper"].num_classes) == (2, 0)
     assert dataset.edges["cites"].num_edges == 0
     assert verify(dataset.path) == []
-    with pytest.raises(ConfigError, match=r"has node types author, paper; choose one, as dataset.nodes\[type\]"):
+    with pytest.raises(ConfigError, match=r"has node types author, paper; choose one with dataset.nodes\[TYPE\]"):
         _ = dataset.num_nodes
     with pytest.raises(ConfigError, match=r"has edge types cites, writes; choose one"):
         _ = dataset.topology

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from diskhop.dataset.edges import UndirectedEdges
 from diskhop.dataset.sort.hot_order import hot_order_bytes
 from diskhop.dataset.sort.keys import EdgeShape
-from diskhop.dataset.sort.plan import SortLimits, plan_crew, plan_cut, smallest_sort_bytes
+from diskhop.dataset.sort.plan import SortLimits, plan_spills, smallest_sort_bytes, split_threads
 from diskhop.importing.arrays.edges import FileEdges
 from diskhop.importing.arrays.npy import file_array
 from diskhop.importing.numbering.pairs import PairFile, PairFiles
@@ -100,10 +100,10 @@ def test_sorting_is_planned_for_any_count(num_edges: int, is_numbered: bool) -> 
     smallest = smallest_sort_bytes(num_edges, key_bytes, limits)
     assert smallest < 1 << 30, "more edges take more disk, not more memory"
     for memory_bytes in (smallest, 1 << 30, 16 << 30):
-        cut = plan_cut(num_edges, key_bytes, memory_bytes, 2, limits)
-        crew = plan_crew(cut, num_edges, key_bytes, memory_bytes, 2, limits)
-        assert max(crew.spill_bytes, crew.sort_bytes) <= memory_bytes
-        spilled = [stop - start for start, stop in row_ranges(num_edges, cut.spill_edges)]
+        spills = plan_spills(num_edges, key_bytes, memory_bytes, 2, limits)
+        split = split_threads(spills, num_edges, key_bytes, memory_bytes, 2, limits)
+        assert max(split.spill_bytes, split.sort_bytes) <= memory_bytes
+        spilled = [stop - start for start, stop in row_ranges(num_edges, spills.spill_edges)]
         assert sum(spilled) == num_edges
     assert shape.list_bytes == num_edges * (8 + 8 * is_numbered) + 8 * (2**31 + 1)
 

@@ -1,1 +1,1 @@
-"""A graph on disk: its format, how it is written, opened, checked and brought in from elsewhere."""
+"""Graphs on disk: the format, and how datasets are written, opened and verified."""

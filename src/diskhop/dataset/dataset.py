@@ -1,11 +1,10 @@
-"""An open dataset: what is in it and where. Features and topology stay on disk; labels and splits are read when asked
-for.
+"""An open dataset. Features and topology stay on disk; labels and splits are read on request.
 
-Ids are the dataset's own here: row i of every table is node i. Where nodes were renumbered, original_ids() has the
-source's ids; what is made for users (NeighborLoader, predictions) speaks those.
+Ids are dataset ids: row i of every table is node i. If nodes were renumbered, original_ids() returns the ids of the
+source, which the interfaces for users (NeighborLoader, predictions) use.
 
-Everything is per type: `dataset.nodes["paper"]`, `dataset.edges["cites"]`. The properties of the dataset itself are
-those of its one node type and one edge type, which is how graphs with one kind of node are stored.
+Content is stored per type: `dataset.nodes["paper"]`, `dataset.edges["cites"]`. The properties of the dataset itself are
+those of its only node type and its only edge type.
 """
 
 from __future__ import annotations
@@ -26,9 +25,13 @@ from diskhop.protocols import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyFiles:
-    """In-neighbour lists on disk: indptr int64 (num_nodes + 1), indices (num_edges), sorted within a list.
+    """In-neighbour lists on disk, sorted within each list.
 
-    num_nodes: destinations, which have the lists.
+    indptr_path: file of int64 (num_nodes + 1), the start of each list.
+    indices_path: file of source ids (num_edges).
+    index_dtype: dtype of the source ids.
+    num_nodes: number of destinations, one list each.
+    num_edges: number of edges.
     """
 
     indptr_path: Path
@@ -49,46 +52,46 @@ class NodeSet:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes of this type."""
+        """Number of nodes."""
         return self._info.count
 
     @property
     def order(self) -> str:
-        """Of the nodes: original, or hot (dataset/sort/hot_order.py)."""
+        """Order of the nodes: original or hot (dataset/sort/hot_order.py)."""
         return self._info.order
 
     @property
     def has_labels(self) -> bool:
-        """Whether there are classes or tasks."""
+        """Whether the nodes have classes or tasks."""
         return self._info.labels is not None
 
     @property
     def num_classes(self) -> int:
-        """Classes of the labels; 0 without labels and for tasks."""
+        """Number of classes; 0 without labels and for tasks."""
         return self._info.labels.num_classes if self._info.labels else 0
 
     @property
     def num_tasks(self) -> int:
-        """Columns of float labels; 0 without them."""
+        """Number of columns of float labels; 0 without them."""
         return self._info.labels.num_tasks if self._info.labels else 0
 
     @property
     def feature_dim(self) -> int:
-        """Values in a feature row; 0 without features."""
+        """Number of values per feature row; 0 without features."""
         return self._info.features.dim if self._info.features else 0
 
     @property
     def feature_dtype(self) -> str:
-        """float32, float16, bfloat16 or int8; '' without features."""
+        """Dtype of features: float32, float16, bfloat16 or int8; '' without features."""
         return self._info.features.dtype if self._info.features else ""
 
     @property
     def num_splits(self) -> int:
-        """How many splits into train, valid and test there are."""
+        """Number of splits into train, valid and test."""
         return len(self._info.splits)
 
     def features(self) -> Table | None:
-        """Where the feature rows lie, if there are any."""
+        """Return the location of the feature rows, None without features."""
         info = self._info.features
         if info is None:
             return None
@@ -100,7 +103,7 @@ class NodeSet:
         )
 
     def labels(self) -> NDArray[Any] | None:
-        """Classes, int64 (nodes) with -1 for none, or tasks, float32 (nodes, tasks) with NaN for none; as rows lie."""
+        """Read labels by row: classes, int64 (nodes), -1 for none, or tasks, float32 (nodes, tasks), NaN for none."""
         if self._info.labels is None:
             return None
         if self.num_tasks:
@@ -108,10 +111,10 @@ class NodeSet:
         return self._dataset.read_numbers(f"{self._folder}/labels.bin", -1, self.num_classes, "class")
 
     def split(self, name: str, number: int | None = None) -> NDArray[np.int64] | None:
-        """Rows of a part (train, valid, test) of a split, in the order they were given; None if there is none.
+        """Read the rows of a part (train, valid, test) of a split, in the order of the source; None if missing.
 
-        number: which split, where there are several. Of a renumbered dataset original_ids() at these rows are the ids
-        that the source gave, which NeighborLoader takes; by name it takes a split as it is.
+        number: index of the split, required if there are several. In a renumbered dataset, original_ids() at these rows
+        are the ids of the source, which NeighborLoader takes; it also takes the name of a part.
         """
         if name not in SPLIT_NAMES:
             raise ConfigError(f"split '{name}' is unknown; choose one of {', '.join(SPLIT_NAMES)}")
@@ -130,7 +133,7 @@ class NodeSet:
         return self._dataset.read_numbers(relative, 0, self.num_nodes, "node")
 
     def original_ids(self) -> NDArray[np.int64] | None:
-        """The id that each node had in the source; None where ids were kept."""
+        """Read the source id of each node; None if nodes were not renumbered."""
         if not self._info.original_ids:
             return None
         return self._dataset.read_array(f"{self._folder}/original_ids.bin", np.int64)
@@ -147,22 +150,22 @@ class EdgeSet:
 
     @property
     def source(self) -> str:
-        """The type of the nodes that edges come from."""
+        """Type of the source nodes."""
         return self._info.source
 
     @property
     def destination(self) -> str:
-        """The type of the nodes that edges lead to, and whose in-neighbour lists are stored."""
+        """Type of the destination nodes, which have in-neighbour lists."""
         return self._info.destination
 
     @property
     def num_edges(self) -> int:
-        """Edges of this type."""
+        """Number of edges."""
         return self._info.count
 
     @property
     def topology(self) -> TopologyFiles:
-        """Where the in-neighbour lists lie."""
+        """Location of the in-neighbour lists."""
         return TopologyFiles(
             indptr_path=self._folder / "indptr.bin",
             indices_path=self._folder / "indices.bin",
@@ -172,20 +175,20 @@ class EdgeSet:
         )
 
     def edge_ids(self) -> NDArray[np.int64] | None:
-        """The source's number of each edge, in the order of `indices`, mapped; None where not kept."""
+        """Map the source's number of each edge, in the order of `indices`; None if not stored."""
         return map_array(self._folder / "edge_ids.bin", np.int64, self.num_edges) if self._info.edge_ids else None
 
     def edge_weights(self) -> NDArray[np.float32] | None:
-        """A float32 for each edge, in the order of `indices`, mapped; None without weights."""
+        """Map the weights, float32 in the order of `indices`; None without weights."""
         return map_array(self._folder / "weights.bin", np.float32, self.num_edges) if self._info.weights else None
 
     def edge_times(self) -> NDArray[np.int64] | None:
-        """An int64 for each edge, in the order of `indices`, mapped; None without times."""
+        """Map the times, int64 in the order of `indices`; None without times."""
         return map_array(self._folder / "times.bin", np.int64, self.num_edges) if self._info.times else None
 
 
 class Dataset:
-    """A dataset that was found complete when it was opened; safe to use from any thread."""
+    """A dataset whose files were complete when it was opened. Thread-safe."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
@@ -205,17 +208,17 @@ class Dataset:
 
     @property
     def name(self) -> str:
-        """What the graph is called."""
+        """Name of the graph."""
         return self.manifest.name
 
     @property
     def num_nodes(self) -> int:
-        """Nodes of the one node type."""
+        """Number of nodes of the only node type."""
         return self._only_nodes.num_nodes
 
     @property
     def num_edges(self) -> int:
-        """Edges of the one edge type; 0 for a graph that has triples only."""
+        """Number of edges of the only edge type; 0 for a graph with triples only."""
         return self._only_edges.num_edges if self.edges else 0
 
     @property
@@ -282,18 +285,18 @@ class Dataset:
         return self._only_edges.edge_times()
 
     def triples(self, part: str) -> NDArray[np.int64] | None:
-        """(source, relation, destination) rows of a part: train, valid, test, or all; None if there is none."""
+        """Read the (source, relation, destination) rows of a part: train, valid, test, or all; None if missing."""
         if self.manifest.triples is None or part not in self.manifest.triples.parts:
             return None
         return self.read_array(f"triples/{part}.bin", np.int64).reshape(-1, 3)
 
     @property
     def num_relations(self) -> int:
-        """Relations of the triples; 0 without triples."""
+        """Number of relations of the triples; 0 without triples."""
         return self.manifest.triples.num_relations if self.manifest.triples else 0
 
     def names(self, what: str) -> list[str] | None:
-        """Names of "nodes", "entities" or "relations", by the id that users see; None if there are none."""
+        """Read the names of "nodes", "entities" or "relations", indexed by source id; None if missing."""
         if what not in self.manifest.names:
             return None
         relative = f"names/{what}.txt"
@@ -303,11 +306,11 @@ class Dataset:
             raise FormatError(f"{self.path / relative}: is not UTF-8; import the graph again") from None
 
     def read_array(self, relative: str, dtype: Any) -> NDArray[Any]:
-        """Read one of the dataset's files whole, checked against its checksum."""
+        """Read one file of the dataset, checked against its checksum."""
         return read_whole(self.path / relative, self.manifest.files[relative]).view(dtype)
 
     def read_numbers(self, relative: str, least: int, limit: int, what: str) -> NDArray[np.int64]:
-        """Read a file of numbers whole. A right checksum only says who wrote it: they must be in [least, limit)."""
+        """Read a file of numbers, which must be in [least, limit): a checksum does not prove that they are valid."""
         numbers = self.read_array(relative, np.int64)
         for number in (numbers.min(initial=least), numbers.max(initial=least)):
             if not least <= number < limit:
@@ -321,7 +324,7 @@ class Dataset:
     def _only_nodes(self) -> NodeSet:
         if len(self.nodes) != 1:
             raise ConfigError(
-                f"{self.path}: has node types {', '.join(self.nodes)}; choose one, as dataset.nodes[type]"
+                f"{self.path}: has node types {', '.join(self.nodes)}; choose one with dataset.nodes[TYPE]"
             )
         return next(iter(self.nodes.values()))
 
@@ -333,15 +336,15 @@ class Dataset:
             )
         if len(self.edges) != 1:
             raise ConfigError(
-                f"{self.path}: has edge types {', '.join(self.edges)}; choose one, as dataset.edges[type]"
+                f"{self.path}: has edge types {', '.join(self.edges)}; choose one with dataset.edges[TYPE]"
             )
         return next(iter(self.edges.values()))
 
 
 def open_dataset(path: str | Path) -> Dataset:
-    """Open a dataset: its manifest, every file's length, and all of every file under 64 MiB are checked.
+    """Open a dataset. Checks the manifest, the length of every file, and the content of files under 64 MiB.
 
-    Raises FormatError for what is not a dataset, of a newer format, incomplete or damaged.
+    Raises FormatError for a folder that is not a dataset, has a newer format, or is incomplete or damaged.
     """
     folder = Path(path)
     manifest = read_manifest(folder)

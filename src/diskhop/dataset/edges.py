@@ -1,4 +1,4 @@
-"""Lists of edges on their way into a dataset: pairs of ids, by number, before they are sorted into lists."""
+"""Unsorted edges to import: pairs of ids, addressed by the number of the edge."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from diskhop.runtime.blocks import map_in_order, row_ranges
 from diskhop.runtime.progress import Progress
 
 _BLOCK = 1 << 18
-# Two ids of up to 8 bytes an edge, and as much again as a buffer of the core may round them up.
+# Two ids of up to 8 bytes per edge, plus what the core's buffers may round up.
 _BLOCK_BYTES = _BLOCK * 24
 
 
 class EdgeSource(Protocol):
-    """Edges that can be read anywhere, in any order, and by several threads at once."""
+    """Edges with random access, readable by several threads at once."""
 
     @property
     def num_edges(self) -> int:
-        """How many there are."""
+        """Number of edges."""
 
     @property
     def identity(self) -> str:
-        """Text that differs wherever an edge differs: what a build that is resumed compares."""
+        """Text that differs if any edge differs; a resumed build compares it."""
 
     def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Sources and destinations (count each, integers of one dtype) of edges first, first + 1, ...
+        """Read sources and destinations (count each, integers of one dtype) of edges first, first + 1, ...
 
-        Ids are not checked yet. Raises SourceError or ReadError.
+        The ids are unchecked. Raises SourceError or ReadError.
         """
 
 
 class ArrayEdges:
-    """Edges in memory: integers (2, edges), sources then destinations."""
+    """Edges in memory: integers (2, edges), sources and destinations."""
 
     def __init__(self, pairs: NDArray[Any]) -> None:
         self._pairs = pairs
@@ -49,7 +49,7 @@ class ArrayEdges:
 
     @property
     def identity(self) -> str:
-        """See EdgeSource. Nobody can tell whether an array is that of a process before: none is."""
+        """See EdgeSource. Unique per object, because an array cannot be recognised in another process."""
         return f"array {self._token}"
 
     def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -58,7 +58,7 @@ class ArrayEdges:
 
 
 class UndirectedEdges:
-    """Each edge both ways: edge e as 2 e, and turned round as 2 e + 1. A loop is its own other way, and comes twice."""
+    """Edges in both directions: edge e becomes 2 e and, reversed, 2 e + 1. A loop therefore occurs twice."""
 
     def __init__(self, edges: EdgeSource) -> None:
         self._edges = edges
@@ -83,7 +83,7 @@ class UndirectedEdges:
 
 
 def highest_ids(edges: EdgeSource, budget: Budget, threads: int, progress: Progress | None = None) -> tuple[int, int]:
-    """The largest source and the largest destination; -1 where there are no edges, or less where ids are negative."""
+    """Return the largest source and the largest destination: -1 without edges, less if all ids are negative."""
     threads = max(1, min(threads, -(-edges.num_edges // _BLOCK), budget.available_bytes // _BLOCK_BYTES))
 
     def highest(block: tuple[int, int]) -> tuple[int, int, int]:

@@ -1,7 +1,7 @@
-"""Feature rows as bytes: what float32 values look like in each dtype of the format.
+"""Encoding of feature rows as bytes, for each dtype of the format.
 
-float32, float16 and bfloat16 rows are their values, one after the other. An int8 row is dim signed bytes and then the
-row's float32 scale: value = byte * scale, with scale = the row's largest magnitude / 127.
+float32, float16 and bfloat16 rows are consecutive values. An int8 row is dim signed bytes, followed by the float32
+scale of the row: value = byte * scale, with scale = largest magnitude of the row / 127.
 """
 
 from __future__ import annotations
@@ -16,49 +16,49 @@ from diskhop.errors import ConfigError
 _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 FEATURE_DTYPES = tuple(_ITEM_BYTES)
 
-# Half way between the largest bfloat16 and the next power of 2: rounded up, to infinity.
+# Half way between the largest bfloat16 and the next power of 2: values from here on round to infinity.
 _BFLOAT16_LIMIT = np.uint32(0x7F7F8000).view(np.float32)
 
 
 def check_feature_dtype(dtype: str) -> str:
-    """Return a feature dtype as given; raises ConfigError for one that the format does not have."""
+    """Return a feature dtype unchanged. Raises ConfigError if the format does not support it."""
     if dtype not in _ITEM_BYTES:
         raise ConfigError(f"feature dtype '{dtype}' is unknown; choose one of {', '.join(FEATURE_DTYPES)}")
     return dtype
 
 
 def row_bytes(dtype: str, dim: int) -> int:
-    """Bytes of one row of `dim` values."""
+    """Return the bytes of one row of `dim` values."""
     return dim * _ITEM_BYTES[dtype] + (4 if dtype == "int8" else 0)
 
 
 def encode_rows(values: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
-    """Turn finite values (rows, dim), none of them too_large(), into (rows, row bytes)."""
+    """Encode finite values (rows, dim), none of them too_large(), as bytes (rows, row bytes)."""
     if dtype == "float16":
         return _as_bytes(values.astype("<f2"))
     floats = np.ascontiguousarray(values, dtype="<f4")
     if dtype == "float32":
         return _as_bytes(floats)
     if dtype == "bfloat16":
-        # To nearest, ties to even: the upper half, plus one where the lower half says so.
+        # Round to nearest, ties to even: the upper half, plus one if the lower half rounds up.
         bits = floats.view("<u4")
         rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
         return _as_bytes((rounded >> np.uint32(16)).astype("<u2"))
     scales = np.max(np.abs(floats), axis=1, initial=0.0, keepdims=True) / np.float32(127)
-    # A row whose largest magnitude is too small for a scale is a row of zeros.
+    # A row whose scale underflows to zero is a row of zeros.
     quotients = np.divide(floats, scales, out=np.zeros_like(floats), where=scales > 0)
-    # A subnormal scale is rounded so coarsely that quotients can pass 127.
+    # Subnormal scales are so coarse that quotients can exceed 127.
     quantised = np.clip(np.rint(quotients), -127, 127).astype(np.int8)
     return np.concatenate([quantised.view(np.uint8), _as_bytes(scales.astype("<f4"))], axis=1)
 
 
 def decoded_dtype(dtype: str) -> np.dtype[Any]:
-    """What decode_rows gives: float16 as it is, float32 else."""
+    """Return the dtype of decode_rows: float16 for float16, else float32."""
     return np.dtype("<f2" if dtype == "float16" else "<f4")
 
 
 def decode_rows(rows: NDArray[np.uint8], dtype: str, dim: int) -> NDArray[Any]:
-    """The values (rows, dim) of rows as encode_rows makes them; bytes after a row's own are passed over."""
+    """Decode rows (rows, row bytes or more) to values (rows, dim); padding is ignored."""
     content = np.ascontiguousarray(rows[:, : dim * _ITEM_BYTES[dtype]])
     values: NDArray[Any]
     if dtype == "bfloat16":
@@ -71,7 +71,7 @@ def decode_rows(rows: NDArray[np.uint8], dtype: str, dim: int) -> NDArray[Any]:
 
 
 def too_large(values: NDArray[Any], dtype: str) -> NDArray[np.bool_]:
-    """Which finite values become infinite in a dtype."""
+    """Return a mask of the finite values that become infinite in a dtype."""
     with np.errstate(over="ignore"):
         floats = values.astype(np.float16 if dtype == "float16" else np.float32, copy=False)
     return np.asarray(np.abs(floats) >= (_BFLOAT16_LIMIT if dtype == "bfloat16" else np.inf))

@@ -1,4 +1,4 @@
-"""Checked access to a JSON object that anyone may have written: every wrong value is one FormatError."""
+"""Checked access to a JSON object from an untrusted file: every invalid value raises FormatError."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from diskhop.errors import FormatError
 
-# Names become folders: nothing in them may climb out of the dataset, hide, or mean something to a shell.
+# Names become folders: they must not leave the dataset, be hidden, or have a meaning in a shell.
 _COMPONENT = r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,99}"
 TYPE_NAME = re.compile(_COMPONENT)
 FILE_NAME = re.compile(rf"{_COMPONENT}(/{_COMPONENT}){{0,7}}")
@@ -16,7 +16,7 @@ _DIGEST = re.compile(r"[0-9a-f]{16}")
 
 
 class Fields:
-    """The keys of one JSON object; `where` names it in errors. What was never asked for is left to unread()."""
+    """The keys of one JSON object; `where` names it in errors. unread() returns keys that were never read."""
 
     def __init__(self, document: object, where: str) -> None:
         if not isinstance(document, dict):
@@ -26,59 +26,59 @@ class Fields:
         self._read: set[str] = set()
 
     def error(self, key: str, rule: str, value: object) -> FormatError:
-        """The error for a key that breaks a rule."""
+        """Return the error for a key that breaks a rule."""
         return FormatError(f"{self._where}: {key!r} {rule}, got {_shown(value)}; import the graph again")
 
     def has(self, key: str) -> bool:
-        """Whether the key is there."""
+        """Return whether the key exists."""
         return key in self._document
 
     def value(self, key: str) -> Any:
-        """The raw value, None where absent."""
+        """Return the raw value, None if absent."""
         self._read.add(key)
         return self._document.get(key)
 
     def integer(self, key: str, least: int, most: int) -> int:
-        """A whole number in [least, most]."""
+        """Return a whole number in [least, most]."""
         value = self.value(key)
         if type(value) is not int or not least <= value <= most:
             raise self.error(key, f"must be a whole number from {least} to {most}", value)
         return value
 
     def text(self, key: str) -> str:
-        """A string of at most 200 printable characters, at least one."""
+        """Return a string of 1 to 200 printable characters."""
         value = self.value(key)
         if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
             raise self.error(key, "must be 1 to 200 printable characters", value)
         return value
 
     def digest(self, key: str) -> str:
-        """16 hex digits."""
+        """Return a string of 16 hex digits."""
         value = self.value(key)
         if not isinstance(value, str) or not _DIGEST.fullmatch(value):
             raise self.error(key, "must be 16 hex digits", value)
         return value
 
     def choice(self, key: str, choices: Sequence[str]) -> str:
-        """One of some strings."""
+        """Return one of the given strings."""
         value = self.value(key)
         if not isinstance(value, str) or value not in choices:
             raise self.error(key, f"must be one of {', '.join(choices)}", value)
         return value
 
     def flag(self, key: str) -> bool:
-        """True, or absent for False: there is one way to write each value."""
+        """Return a flag, which is stored as true or absent, so that each value has one spelling."""
         value = self.value(key)
         if self.has(key) and value is not True:
             raise self.error(key, "must be true or absent", value)
         return value is True
 
     def child(self, key: str) -> Fields:
-        """The object under a key."""
+        """Return the object under a key."""
         return Fields(self.value(key), f"{self._where}: {key}")
 
     def items(self, key: str, name: re.Pattern[str]) -> Iterator[tuple[str, Fields]]:
-        """(name, object) for each entry of the object under a key, whose names must match."""
+        """Yield (name, object) for each entry of the object under a key; names must match the pattern."""
         child = self.child(key)
         for entry, value in child._document.items():
             if not name.fullmatch(entry):
@@ -88,12 +88,12 @@ class Fields:
             yield entry, Fields(value, f"{self._where}: {key}: {entry}")
 
     def counts(self, key: str, names: Sequence[str] | None, least: int, most: int) -> Mapping[str, int]:
-        """An object of whole numbers, not empty, whose names are among some, or of any valid type name."""
+        """Return a nonempty object of whole numbers, with the given names or, for None, any valid type names."""
         child = self.child(key)
         return _counts(child, names, least, most)
 
     def list_of_counts(self, key: str, names: Sequence[str], least: int, most: int) -> tuple[Mapping[str, int], ...]:
-        """A list, not empty, of what counts() reads."""
+        """Return a nonempty list of objects as counts() returns them."""
         value = self.value(key)
         if not isinstance(value, list) or not value:
             raise self.error(key, "must be a list with at least one entry", value)
@@ -103,11 +103,11 @@ class Fields:
         )
 
     def unread(self) -> dict[str, Any]:
-        """The keys that nobody asked for: kept, since a later version of the format may have added them."""
+        """Return the keys that were not read; they are preserved, because a later format version may define them."""
         return {key: value for key, value in self._document.items() if key not in self._read}
 
     def refuse_unread(self) -> None:
-        """For objects that never get more keys."""
+        """Raise FormatError for keys that were not read, in objects that are never extended."""
         for key, value in self.unread().items():
             raise self.error(key, "is not known here", value)
 

@@ -1,4 +1,4 @@
-"""A dataset's files as they are read back: lengths, checksums, damage named."""
+"""Reading the files of a dataset, checked for length and checksum."""
 
 from __future__ import annotations
 
@@ -24,37 +24,39 @@ from diskhop.errors import FormatError, ReadError
 from diskhop.io.checksums import BLOCK_BYTES, sum_file
 from diskhop.io.mapping import map_file
 
-# Files below this length are checked whole whenever a dataset is opened.
+# Smaller files are checked completely whenever a dataset is opened.
 SMALL_FILE_BYTES = 64 << 20
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read and check a dataset's manifest. Raises FormatError where there is no dataset."""
+    """Read and check the manifest of a dataset. Raises FormatError if there is no dataset."""
     manifest_path = path / MANIFEST_NAME
     try:
         if not path.is_dir():
             state = "is not a folder" if path.exists() else "does not exist"
-            raise FormatError(f"{path}: {state}; give the folder of a dataset that 'diskhop import' made")
+            raise FormatError(f"{path}: {state}; give the folder of a dataset that 'diskhop import' wrote")
         if not manifest_path.is_file():
             raise FormatError(
                 f"{path}: is not a diskhop dataset (it has no {MANIFEST_NAME}); run 'diskhop import' first"
             )
         with manifest_path.open("rb") as file:
             num_bytes = os.fstat(file.fileno()).st_size
-            content = file.read(min(num_bytes, MOST_MANIFEST_BYTES + 1))  # one byte too many is refused like all
+            content = file.read(
+                min(num_bytes, MOST_MANIFEST_BYTES + 1)
+            )  # one more byte, so that a file that is too long is refused
     except OSError as error:
         raise _read_error(manifest_path, error) from error
     return parse_manifest(content, str(manifest_path))
 
 
 def dataset_files(manifest: Manifest) -> Iterator[tuple[str, FileEntry]]:
-    """Every file that the manifest vouches for, the block checksums included."""
+    """Yield the path and entry of every file in the manifest, including the block checksums."""
     yield from sorted(manifest.files.items())
     yield CHECKSUMS_NAME, manifest.checksums
 
 
 def check_length(path: Path, num_bytes: int) -> None:
-    """Raise FormatError unless a regular file of this length is there."""
+    """Raise FormatError unless `path` is a regular file of this length."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -71,7 +73,7 @@ def check_length(path: Path, num_bytes: int) -> None:
 
 
 def read_whole(path: Path, entry: FileEntry) -> NDArray[np.uint8]:
-    """Read a file whole and check it. Raises FormatError where length or checksum is not the manifest's."""
+    """Read a whole file and check it. Raises FormatError if length or checksum differ from the manifest."""
     check_length(path, entry.num_bytes)
     try:
         content = np.fromfile(path, np.uint8)
@@ -80,13 +82,13 @@ def read_whole(path: Path, entry: FileEntry) -> NDArray[np.uint8]:
     if len(content) != entry.num_bytes or f"{sum_file(content).digest:016x}" != entry.xxh3_64:
         raise FormatError(
             f"{path}: does not match its checksum, so its content has changed; "
-            "'diskhop verify' names the blocks: copy or import the dataset again"
+            "'diskhop verify' names the damaged blocks: copy or import the dataset again"
         )
     return content
 
 
 def read_blocks(path: Path) -> Iterator[NDArray[np.uint8]]:
-    """Read a file front to back in blocks of BLOCK_BYTES; each is overwritten by the next."""
+    """Yield a file from front to back in blocks of BLOCK_BYTES; each overwrites the previous one."""
     block = np.empty(BLOCK_BYTES, np.uint8)
     try:
         with path.open("rb", buffering=0) as file:
@@ -111,12 +113,12 @@ def map_array(path: Path, dtype: Any, count: int) -> NDArray[Any]:
 
 
 def drop_cached_pages(path: Path) -> None:
-    """Have the next read of a file come from the disk, as far as the kernel lets: memory may hide what a disk lost."""
+    """Drop a file from the page cache if possible, so that the next read shows the state of the disk."""
     with contextlib.suppress(OSError):
-        # A pipe in the file's place would keep a plain open waiting.
+        # Opening a pipe in place of the file would block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
-            os.fsync(descriptor)  # pages not yet written cannot be dropped
+            os.fsync(descriptor)  # dirty pages cannot be dropped
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)

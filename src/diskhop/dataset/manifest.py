@@ -1,8 +1,7 @@
-"""The manifest: what a dataset holds, and the length and checksum of each of its files.
+"""The manifest: the content of a dataset, with the length and checksum of each file.
 
-`manifest.json` is canonical JSON: sorted keys, one way to write each value, so that equal datasets have equal bytes.
-Keys that this version does not know are kept where they stand. Nothing in it names a time, a machine or a path
-outside the dataset.
+`manifest.json` is canonical JSON: sorted keys and one spelling of each value, so that equal datasets have equal bytes.
+Unknown keys are preserved. It contains no times, machine names or paths outside the dataset.
 """
 
 from __future__ import annotations
@@ -17,11 +16,9 @@ from diskhop.dataset.fields import FILE_NAME, TYPE_NAME, Fields
 from diskhop.errors import FormatError
 from diskhop.io.checksums import digest_bytes, num_blocks
 
-# The types of a graph that has one of each.
+# The types of a graph with one node type and one edge type.
 NODE = "node"
-
 EDGE = "edge"
-
 
 MANIFEST_NAME = "manifest.json"
 CHECKSUMS_NAME = "checksums.bin"
@@ -30,7 +27,7 @@ FORMAT_VERSION = 1
 SPLIT_NAMES = ("train", "valid", "test")
 TRIPLE_PARTS = (*SPLIT_NAMES, "all")
 
-# Counts stay far from 2^63, so that no sum or product of interest overflows int64 in NumPy or the core.
+# Counts stay far below 2^63, so that sums and products do not overflow int64 in NumPy or the core.
 MOST_COUNT = 1 << 48
 MOST_CLASSES = 1 << 31
 MOST_COLUMNS = 1 << 24
@@ -39,19 +36,29 @@ MOST_MANIFEST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEntry:
-    """Length and checksum (16 hex digits, see FileSums.digest) of one file."""
+    """One file of the dataset.
+
+    num_bytes: length.
+    xxh3_64: checksum, 16 hex digits (see FileSums.digest).
+    """
 
     num_bytes: int
     xxh3_64: str
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
+        """Return the JSON document of the manifest."""
         return {"bytes": self.num_bytes, "xxh3_64": self.xxh3_64}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureInfo:
-    """A feature table: row i is `row_bytes` bytes at i * row_stride."""
+    """A feature table.
+
+    dtype: float32, float16, bfloat16 or int8.
+    dim: values per row.
+    row_stride: distance of consecutive rows in bytes; row i begins at i * row_stride.
+    extra: unknown keys.
+    """
 
     dtype: str
     dim: int
@@ -60,17 +67,22 @@ class FeatureInfo:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row without padding."""
+        """Bytes of one row without padding."""
         return row_bytes(self.dtype, self.dim)
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
+        """Return the JSON document of the manifest."""
         return {**self.extra, "dtype": self.dtype, "dim": self.dim, "row_stride": self.row_stride}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelInfo:
-    """Labels: int64 classes (num_tasks 0), or float32 with num_tasks columns (num_classes 0)."""
+    """Labels: int64 classes, or float32 tasks.
+
+    num_classes: number of classes; 0 for tasks.
+    num_tasks: number of columns; 0 for classes.
+    extra: unknown keys.
+    """
 
     num_classes: int
     num_tasks: int
@@ -82,13 +94,22 @@ class LabelInfo:
         return 4 * self.num_tasks if self.num_tasks else 8
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
+        """Return the JSON document of the manifest."""
         return {**self.extra, "num_classes": self.num_classes, "num_tasks": self.num_tasks}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeType:
-    """Nodes of one type. order: "original" or "hot"; splits: per split, the number of ids of each part it has."""
+    """Nodes of one type.
+
+    count: number of nodes.
+    order: "original" or "hot".
+    features: feature table, if any.
+    labels: labels, if any.
+    splits: number of ids of each part, per split.
+    original_ids: whether the ids of the source are stored.
+    extra: unknown keys.
+    """
 
     count: int
     order: str = "original"
@@ -99,7 +120,7 @@ class NodeType:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
+        """Return the JSON document of the manifest."""
         document: dict[str, Any] = {**self.extra, "count": self.count, "order": self.order}
         if self.features is not None:
             document["features"] = self.features.to_json()
@@ -114,7 +135,17 @@ class NodeType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeType:
-    """Edges of one type, in CSC: in-neighbour lists of the destination type's nodes."""
+    """Edges of one type in CSC: in-neighbour lists of the destination nodes.
+
+    source: node type of the sources.
+    destination: node type of the destinations.
+    count: number of edges.
+    index_dtype: dtype of source ids, uint32 or int64.
+    edge_ids: whether the source's edge numbers are stored.
+    weights: whether weights are stored.
+    times: whether times are stored.
+    extra: unknown keys.
+    """
 
     source: str
     destination: str
@@ -126,7 +157,7 @@ class EdgeType:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
+        """Return the JSON document of the manifest."""
         document: dict[str, Any] = {
             **self.extra,
             "source": self.source,
@@ -139,7 +170,13 @@ class EdgeType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Triples:
-    """A multi-relation graph: (source, relation, destination) in parts train, valid, test, or all where unsplit."""
+    """A multi-relation graph of (source, relation, destination) triples.
+
+    node_type: type of the nodes.
+    num_relations: number of relations.
+    parts: number of triples of train, valid and test, or of all in an unsplit graph.
+    extra: unknown keys.
+    """
 
     node_type: str
     num_relations: int
@@ -147,7 +184,7 @@ class Triples:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
+        """Return the JSON document of the manifest."""
         return {
             **self.extra,
             "node_type": self.node_type,
@@ -158,7 +195,17 @@ class Triples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """All of manifest.json. names: for each list of names, how many; checksums: of checksums.bin."""
+    """The content of manifest.json.
+
+    name: name of the graph.
+    node_types: nodes by type.
+    edge_types: edges by type.
+    files: files by relative path.
+    checksums: entry of checksums.bin.
+    triples: triples, if any.
+    names: length of each list of names.
+    extra: unknown keys.
+    """
 
     name: str
     node_types: Mapping[str, NodeType]
@@ -170,12 +217,12 @@ class Manifest:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """The content of manifest.json."""
+        """Return the content of manifest.json."""
         return _encode({**self._to_json(), "checksum": self.checksum})
 
     @property
     def checksum(self) -> str:
-        """xxh3_64 of the manifest without this key, in the canonical form."""
+        """Checksum (xxh3_64) of the canonical manifest without this key."""
         return f"{digest_bytes(_encode(self._to_json())):016x}"
 
     def _to_json(self) -> dict[str, Any]:
@@ -197,18 +244,18 @@ class Manifest:
 
 
 def index_dtype(num_sources: int) -> str:
-    """The dtype of `indices` for sources of this number."""
+    """Return the dtype of `indices` for a number of source nodes."""
     return "uint32" if num_sources < 2**32 else "int64"
 
 
 def split_file(node_type: str, split: str, number: int, num_splits: int) -> str:
-    """Where the ids of a split lie; the number is part of the name only where there are several."""
+    """Return the path of the ids of a split; it contains the number only if there are several splits."""
     suffix = f".{number}" if num_splits > 1 else ""
     return f"nodes/{node_type}/splits/{split}{suffix}.bin"
 
 
 def parse_manifest(content: bytes, where: str) -> Manifest:
-    """Read and check manifest.json; `where` names it in errors. Raises FormatError for anything but a valid one."""
+    """Parse and check manifest.json; `where` names it in errors. Raises FormatError if it is invalid."""
     if len(content) > MOST_MANIFEST_BYTES:
         raise FormatError(f"{where}: is longer than {MOST_MANIFEST_BYTES} bytes; import the graph again")
     try:
@@ -217,7 +264,7 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
         raise FormatError(f"{where}: is not valid JSON ({error}); copy or import the dataset again") from None
     fields = Fields(document, where)
     if fields.value("format") != FORMAT_NAME:
-        raise FormatError(f"{where}: is not the manifest of a diskhop dataset; choose another folder")
+        raise FormatError(f"{where}: is not the manifest of a diskhop dataset; choose the folder of a dataset")
     version = fields.integer("format_version", 1, MOST_COUNT)
     if version > FORMAT_VERSION:
         raise FormatError(
@@ -235,7 +282,7 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
 
 
 def expected_files(manifest: Manifest) -> dict[str, int]:
-    """Every file that the types, triples and names of a manifest call for, with its length; -1 where any will do."""
+    """Return all files that a manifest requires, with their lengths; -1 for any length."""
     lengths: dict[str, int] = {}
     for name, nodes in manifest.node_types.items():
         folder = f"nodes/{name}"

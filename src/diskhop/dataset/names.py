@@ -1,4 +1,4 @@
-"""Names of nodes, entities or relations as they lie in a dataset: a line each, read in order, never all held."""
+"""Names of nodes, entities or relations: one per line of a file, streamed in the order of ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from diskhop.errors import ConfigError, FormatError
 
 
 def read_names(path: Path) -> Iterator[str]:
-    """Every name of a file, by id. Raises FormatError."""
+    """Yield the names of a file in the order of ids. Raises FormatError."""
     try:
         with path.open("rb") as lines:
             for line in lines:
@@ -22,7 +22,7 @@ def read_names(path: Path) -> Iterator[str]:
 
 
 class Names:
-    """Of a kind, 'nodes', 'entities' or 'relations', of a dataset; `count` of them. Where there are none, ids serve."""
+    """The `count` names of 'nodes', 'entities' or 'relations' of a dataset; ids stand in for missing names."""
 
     def __init__(self, dataset: Dataset, kind: str, count: int) -> None:
         self._path = dataset.path / "names" / f"{kind}.txt" if kind in dataset.manifest.names else None
@@ -32,31 +32,34 @@ class Names:
 
     @property
     def are_given(self) -> bool:
-        """Whether there are any."""
+        """Whether the dataset has such names."""
         return self._path is not None
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[str]:
-        """All of them, by id."""
+        """Iterate over all names in the order of ids."""
         return map(str, range(self._count)) if self._path is None else read_names(self._path)
 
     def find(self, name: str) -> int:
-        """The id that a name has. Raises ConfigError for one that nothing has."""
+        """Return the id of a name. Raises ConfigError if it is unknown."""
         if self._path is None:
             if name.isascii() and name.isdigit() and int(name) < self._count:
                 return int(name)
             raise ConfigError(
-                f"{self._dataset.path}: {self._kind} have no names, and '{name}' is no id from 0 to {self._count - 1}"
+                f"{self._dataset.path}: {self._kind} have ids from 0 to {self._count - 1} and no names, got '{name}'"
             )
         for number, each in enumerate(self):
             if each == name:
                 return number
-        raise ConfigError(f"{self._dataset.path}: none of the {self._count:,} {self._kind} has the name '{name}'")
+        raise ConfigError(
+            f"{self._dataset.path}: none of the {self._count:,} {self._kind} is named '{name}'; "
+            f"the names are in {self._path}"
+        )
 
     def of(self, ids: list[int]) -> list[str]:
-        """The names of some ids, in their order."""
+        """Return the names of ids, in the order of the ids."""
         if self._path is None:
             return [str(each) for each in ids]
         wanted = set(ids)

@@ -1,4 +1,4 @@
-"""Every byte against its checksum, and a description of what a dataset holds."""
+"""Verification of every byte of a dataset, and a description of its content."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ _MOST_CLASSES_SHOWN = 64
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are not what was written: offset to offset + num_bytes of a file (relative to the dataset)."""
+    """A damaged range of a file.
+
+    file: path relative to the dataset.
+    offset: first damaged byte.
+    num_bytes: length of the range.
+    reason: how the damage was found.
+    """
 
     file: str
     offset: int
@@ -34,7 +40,7 @@ class Damage:
 
 
 def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
-    """Read every byte from disk; returns the damaged blocks. Raises FormatError without a valid manifest."""
+    """Read every byte from disk and return the damaged blocks. Raises FormatError if the manifest is invalid."""
     folder = Path(path)
     manifest = read_manifest(folder)
     for relative, _ in dataset_files(manifest):
@@ -49,7 +55,7 @@ def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
     for relative, entry in dataset_files(manifest):
         if relative == CHECKSUMS_NAME:
             if sums is None:
-                damages.append(Damage(relative, 0, entry.num_bytes, "is not what was written"))
+                damages.append(Damage(relative, 0, entry.num_bytes, "does not match its checksum"))
         else:
             last_block = first_block + num_blocks(entry.num_bytes)
             wanted = None if sums is None else sums[first_block:last_block]
@@ -61,7 +67,7 @@ def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
-    """What is in a dataset, as plain data: counts, degrees, dtypes, splits, labels and files."""
+    """Describe the content of a dataset as plain data: counts, degrees, dtypes, splits, labels and files."""
     manifest = dataset.manifest
     description: dict[str, Any] = {
         "name": dataset.name,
@@ -146,7 +152,7 @@ def _describe_edges(edges: EdgeSet) -> dict[str, Any]:
         highest = max(highest, int(degrees.max(initial=0)))
         isolated += int(np.count_nonzero(degrees == 0))
         last = starts[-1:].copy()
-    # The first entry is the 0 that all lists start from: it is nobody's degree.
+    # The first entry, 0, is the start of the first list, not a degree: it counts as isolated above.
     return {
         "source": edges.source,
         "destination": edges.destination,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.dataset.build.builder import WRITING, WRITING_LISTS, DatasetBuilder, lists_bytes
-from diskhop.dataset.build.checks import SPLIT_HELD_AS, split_bytes
+from diskhop.dataset.build.checks import RESERVED_FOR_SPLIT, split_bytes
 from diskhop.dataset.build.files import WRITER_BYTES
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.encoding import encode_rows, row_bytes
@@ -122,7 +122,7 @@ def _most_held(config: GraphConfig) -> dict[str, int]:
         sorting = {"hot order": nodes["hot order"], **sorting}
     labels = {"labels and splits": _LABEL_BYTES}
     if config.num_classes:
-        labels[SPLIT_HELD_AS] = split_bytes(config.num_nodes)
+        labels[RESERVED_FOR_SPLIT] = split_bytes(config.num_nodes)
     features = {"features": _feature_bytes(config, 1)} if config.dim else {}
     return max(ranking, sorting, {**nodes, **labels}, {**nodes, **features}, key=lambda wanted: sum(wanted.values()))
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.build.builder import DatasetBuilder
-from diskhop.dataset.build.checks import SPLIT_HELD_AS, checked_labels, checked_tasks, encoded_rows, split_bytes
+from diskhop.dataset.build.checks import RESERVED_FOR_SPLIT, checked_labels, checked_tasks, encoded_rows, split_bytes
 from diskhop.dataset.build.feature_ranges import FEATURES, STAGE
 from diskhop.dataset.edges import EdgeSource, UndirectedEdges, highest_ids
 from diskhop.dataset.encoding import row_bytes
@@ -191,7 +191,7 @@ def _most_held(graph: SourceGraph, options: ImportOptions) -> dict[str, int]:
             called |= {"hot order": order_bytes, "original ids": order_bytes + selecting}
         phases.append(called)
         if nodes.splits:
-            phases.append({SPLIT_HELD_AS: split_bytes(nodes.count)})
+            phases.append({RESERVED_FOR_SPLIT: split_bytes(nodes.count)})
     return max(phases, key=lambda wanted: sum(wanted.values()))
 
 

@@ -19,23 +19,44 @@ from numpy.typing import NDArray
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.dataset.build.checks import SPLIT_HELD_AS, checked_ids, checked_labels, checked_tasks, checked_triples, encoded_rows, renumbered_triples, require_count, split_bytes
-from diskhop.dataset.sort.csc import highest_id_to_sort, sorted_lists
+from diskhop.dataset.build.checks import (
+    RESERVED_FOR_SPLIT,
+    checked_ids,
+    checked_labels,
+    checked_tasks,
+    checked_triples,
+    encoded_rows,
+    renumbered_triples,
+    require_count,
+    split_bytes,
+)
+from diskhop.dataset.build.feature_ranges import FEATURES, FeatureRanges, Table, Values
+from diskhop.dataset.build.files import SIDE_WRITER_BYTES, WRITER_BYTES, DatasetFiles
 from diskhop.dataset.dataset import Dataset, open_dataset
-from diskhop.dataset.sort.keys import EdgeShape
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.encoding import check_feature_dtype, row_bytes
-from diskhop.dataset.sort.external_sort import Sorting
-from diskhop.dataset.build.feature_ranges import FEATURES, FeatureRanges, Table, Values
 from diskhop.dataset.fields import TYPE_NAME
+from diskhop.dataset.manifest import (
+    MANIFEST_NAME,
+    SPLIT_NAMES,
+    EdgeType,
+    FeatureInfo,
+    LabelInfo,
+    Manifest,
+    NodeType,
+    Triples,
+    parse_manifest,
+    split_file,
+)
+from diskhop.dataset.sort.csc import highest_id_to_sort, sorted_lists
+from diskhop.dataset.sort.external_sort import Sorting
+from diskhop.dataset.sort.keys import EdgeShape
 from diskhop.dataset.sort.lists import BLOCK_VALUES, ListBlock
-from diskhop.dataset.manifest import MANIFEST_NAME, SPLIT_NAMES, EdgeType, FeatureInfo, LabelInfo, Manifest, NodeType, Triples, parse_manifest, split_file
-from diskhop.runtime.progress import Progress, silent, tracked
 from diskhop.dataset.sort.plan import SortLimits
 from diskhop.dataset.sort.tidy import EdgeCounts, Tidying, TidyLists
-from diskhop.dataset.build.files import SIDE_WRITER_BYTES, WRITER_BYTES, DatasetFiles
 from diskhop.errors import ConfigError, SourceError
 from diskhop.io.atomic import Injector, StagedDirectory, require_free_space, require_parent, write_file
+from diskhop.runtime.progress import Progress, silent, tracked
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.runtime.workers import Workers
 
@@ -202,7 +223,7 @@ class DatasetBuilder:
             )
         shown = f"split '{part}'" + (f" {number}" if num_splits > 1 else "")
         num_nodes = self._nodes[node_type].count
-        with self._budget.reserve(SPLIT_HELD_AS, split_bytes(num_nodes)):
+        with self._budget.reserve(RESERVED_FOR_SPLIT, split_bytes(num_nodes)):
             ids = checked_ids(blocks, num_nodes, shown, self._origin)
             if new_ids is not None:
                 ids = (new_ids[block].astype("<i8") for block in ids)

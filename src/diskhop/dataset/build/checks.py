@@ -1,7 +1,7 @@
-"""The rules for what goes into a dataset, applied to blocks on their way to disk.
+"""Validation of blocks that are written to a dataset.
 
-Each function passes blocks on, converted to what the format stores, and raises SourceError at the first value that
-breaks a rule. `origin` names where the blocks come from.
+Each function passes blocks through, converted to the dtype of the format, and raises SourceError for the first invalid
+value. `origin` names the source of the blocks in errors.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from diskhop.dataset.encoding import encode_rows, too_large
 from diskhop.dataset.manifest import MOST_CLASSES, MOST_COUNT
 from diskhop.errors import SourceError
 
-SPLIT_HELD_AS = "nodes of a split"
+RESERVED_FOR_SPLIT = "nodes of a split"
 
 
 def encoded_rows(
     blocks: Iterable[NDArray[Any]], dtype: str, row_stride: int, origin: str, first_node: int = 0
 ) -> Iterator[NDArray[np.uint8]]:
-    """Finite values (rows, dim) as rows of row_stride bytes, padded with zeros."""
+    """Encode finite values (rows, dim) as rows of row_stride bytes, padded with zeros."""
     for block in blocks:
         _refuse_first(~np.isfinite(block), block, first_node, "feature", "features must be finite", origin)
         _refuse_first(too_large(block, dtype), block, first_node, "feature", f"{dtype} cannot hold it", origin)
@@ -33,7 +33,7 @@ def encoded_rows(
 
 
 def require_count(found: int, wanted: int, what: str, origin: str) -> None:
-    """Refuse columns that are longer or shorter than there are nodes."""
+    """Raise SourceError unless a column has one value for each node."""
     if found != wanted:
         raise SourceError(f"{origin}: has {found} {what} for {wanted} nodes; give one for each node")
 
@@ -41,7 +41,7 @@ def require_count(found: int, wanted: int, what: str, origin: str) -> None:
 def checked_labels(
     blocks: Iterable[NDArray[Any]], num_classes: int | None, used: set[int], origin: str
 ) -> Iterator[NDArray[np.int64]]:
-    """Classes (rows), -1 for none. Those that occur are added to `used`."""
+    """Check classes (rows), -1 for none, and add those that occur to `used`."""
     limit = MOST_CLASSES if num_classes is None else num_classes
     first_node = 0
     for block in blocks:
@@ -57,7 +57,7 @@ def checked_labels(
 
 
 def checked_tasks(blocks: Iterable[NDArray[Any]], origin: str) -> Iterator[NDArray[np.float32]]:
-    """Labels (rows, tasks) of 0 and 1, NaN for none."""
+    """Check labels (rows, tasks) of 0 and 1, NaN for none."""
     first_node = 0
     for block in blocks:
         is_bad = (block != 0) & (block != 1) & ~np.isnan(block)
@@ -67,19 +67,19 @@ def checked_tasks(blocks: Iterable[NDArray[Any]], origin: str) -> Iterator[NDArr
 
 
 def split_bytes(num_nodes: int) -> int:
-    """What checked_ids holds from the first block to the last: whether it has seen a node, for each."""
+    """Return the memory of checked_ids: one flag per node."""
     return num_nodes
 
 
 def checked_ids(blocks: Iterable[NDArray[Any]], num_nodes: int, what: str, origin: str) -> Iterator[NDArray[np.int64]]:
-    """Node ids, each at most once. The caller has reserved split_bytes."""
+    """Check node ids, which must be unique. The caller reserves split_bytes()."""
     is_seen = np.zeros(num_nodes, np.bool_)
     for block in blocks:
         bad = np.flatnonzero((block < 0) | (block >= num_nodes))
         if len(bad):
             raise SourceError(
                 f"{origin}: {what} lists node {block[bad[0]]}, but nodes are numbered 0 to {num_nodes - 1}; "
-                "mend the list"
+                "correct the list"
             )
         ids = block.astype("<i8")
         is_first = np.zeros(len(ids), np.bool_)
@@ -99,7 +99,7 @@ def checked_triples(
     relations_seen: list[int],
     origin: str,
 ) -> Iterator[NDArray[np.int64]]:
-    """(source, relation, destination) rows. relations_seen[0] becomes at least the highest relation + 1."""
+    """Check (source, relation, destination) rows; relations_seen[0] becomes at least the highest relation + 1."""
     most_relations = MOST_COUNT if num_relations is None else num_relations
     limits = {"source": num_nodes, "relation": most_relations, "destination": num_nodes}
     first_row = 0
@@ -109,7 +109,7 @@ def checked_triples(
             if len(bad):
                 raise SourceError(
                     f"{origin}: triple {first_row + int(bad[0])} of '{part}' has {what} {block[bad[0], column]}, "
-                    f"but it must be from 0 to {limit - 1}; mend the triple"
+                    f"but it must be from 0 to {limit - 1}; correct the triple"
                 )
         relations_seen[0] = max(relations_seen[0], int(block[:, 1].max(initial=-1)) + 1)
         yield block.astype("<i8")
@@ -117,7 +117,7 @@ def checked_triples(
 
 
 def renumbered_triples(block: NDArray[np.int64], new_ids: NDArray[Any]) -> NDArray[np.int64]:
-    """(source, relation, destination) rows of nodes whose ids have become others."""
+    """Renumber the nodes of (source, relation, destination) rows."""
     renumbered = block.copy()
     for column in (0, 2):
         renumbered[:, column] = new_ids[block[:, column]]
@@ -131,5 +131,5 @@ def _refuse_first(
         row, column = divmod(int(np.argmax(is_bad)), is_bad.shape[1])
         raise SourceError(
             f"{origin}: {what} {column} of node {first_node + row} is {block[row, column]}: {rule}; "
-            "mend or replace it before importing"
+            "correct or replace it, then import again"
         )

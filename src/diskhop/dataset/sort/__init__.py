@@ -1,1 +1,1 @@
-"""In-neighbour lists from pairs of any number: sorting in memory and on disk, hot order."""
+"""In-neighbour lists from any number of edges: sorting in memory and on disk, and the hot order of nodes."""

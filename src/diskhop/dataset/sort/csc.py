@@ -1,4 +1,4 @@
-"""From edge pairs to in-neighbour lists (CSC), in memory where they fit, else by way of the disk."""
+"""Sorting of edges into in-neighbour lists (CSC): in memory if they fit, else on disk."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from diskhop.runtime.blocks import map_in_order, row_ranges, threads_that_fit
 
 @contextmanager
 def sorted_lists(edges: EdgeSource, shape: EdgeShape, sorting: Sorting) -> Iterator[Iterator[ListBlock]]:
-    """Sort edges by destination, then source, then number; the lists can be taken once, within the context.
+    """Sort edges by destination, then source, then number. The lists can be iterated once, within the context.
 
-    Edges that the budget does not hold go to a stage of the work folder. Raises SourceError for the first id out of
-    range, BudgetError, DestinationError where the disk is too small.
+    Edges that do not fit into the budget go to a stage of the work folder. Raises SourceError for the first id out of
+    range, BudgetError, and DestinationError if the disk is too small.
     """
     if _fits_memory(shape, sorting):
         readers = threads_that_fit(sorting.threads, _most_bytes(sorting), partial(_bytes_in_memory, shape, sorting))
@@ -36,9 +36,9 @@ def sorted_lists(edges: EdgeSource, shape: EdgeShape, sorting: Sorting) -> Itera
 
 
 def highest_id_to_sort(edges: EdgeSource, is_numbered: bool, origin: str, sorting: Sorting) -> int:
-    """The highest id at either end of edges that sorted_lists will be asked for; -1 where there are none.
+    """Return the highest id at either end of edges that sorted_lists() will sort; -1 without edges.
 
-    Edges that are to go by way of the disk are brought there for it: a large source is not read twice.
+    Edges that are sorted on disk are spilled on the way, so that a large source is read only once.
     """
     with sorting.budget.reserve("sampling edges", sample_bytes(edges)):
         sample = EdgeSample.of(edges)
@@ -50,7 +50,7 @@ def highest_id_to_sort(edges: EdgeSource, is_numbered: bool, origin: str, sortin
             sorter.spill()
             return sorter.highest_id()
         except SourceError:
-            pass  # one that is higher than the sample shows, or no id at all: told apart when all are known
+            pass  # an id above the sampled range, or an invalid one: the caller decides when all ids are known
     return max(highest_ids(edges, sorting.budget, sorting.threads, sorting.progress))
 
 

@@ -1,7 +1,8 @@
-"""Sorting edges by way of the disk: sample, cut, spill, then read the buckets back and sort them one after another.
+"""External sorting of edges: sample, partition into buckets, spill, then read back and sort one bucket at a time.
 
-The core does the work (csc.hpp has the words); here is the order of things. Spills are a stage of the destination's
-work folder. What is sorted goes straight to who writes it, and is sorted again after a crash: that is the smaller half.
+The core does the work (csc.hpp defines the terms); this module orchestrates it. Spills are a stage of the work folder
+of the destination. Sorted edges go straight to the writer and are sorted again after a crash, which is the smaller half
+of the work.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from diskhop.dataset.sort.plan import (
     SortLimits,
     SpillLayout,
     ThreadSplit,
-    plan_crew,
-    plan_cut,
+    plan_spills,
     smallest_sort_bytes,
+    split_threads,
 )
 from diskhop.errors import BudgetError
 from diskhop.io.atomic import remove_tree, require_free_space, write_file
@@ -39,9 +40,9 @@ from diskhop.runtime.blocks import map_in_order, row_ranges
 from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 
-# Part of what is on the disk: a change of it makes earlier work useless.
+# Version of the files on disk: a change invalidates the work of earlier runs.
 _WORK_FORMAT = 4
-_CUT_NAME = ".cut"
+_LAYOUT_NAME = ".cut"
 _SAMPLED_PLACES = 1024
 _SAMPLED_EDGES_PER_PLACE = 128
 _SAMPLE_BYTES_PER_EDGE = 64
@@ -50,7 +51,16 @@ _SAMPLING_THREADS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sorting:
-    """What edges are sorted with, and the stage of the work folder for those that memory does not hold."""
+    """The means of sorting edges.
+
+    work: work folder of the destination.
+    stage: name of the stage with the spills.
+    budget: memory to reserve from.
+    threads: maximum number of threads.
+    tools: engine and workers.
+    progress: receives progress.
+    limits: limits of the sort.
+    """
 
     work: WorkFolder
     stage: str
@@ -63,7 +73,12 @@ class Sorting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EdgeSample:
-    """Sources, destinations and numbers of some edges: runs of them at evenly spread places."""
+    """A sample of edges: short runs at evenly spaced places.
+
+    sources: source ids.
+    destinations: destination ids.
+    numbers: int64, edge numbers.
+    """
 
     sources: NDArray[Any]
     destinations: NDArray[Any]
@@ -71,7 +86,7 @@ class EdgeSample:
 
     @classmethod
     def of(cls, edges: EdgeSource) -> EdgeSample:
-        """Reads few edges, whatever their number."""
+        """Sample a constant number of edges."""
         num_places = min(_SAMPLED_PLACES, edges.num_edges)
         places = [number * edges.num_edges // num_places for number in range(num_places)]
         if not places:
@@ -82,7 +97,7 @@ class EdgeSample:
 
 
 class ExternalSort:
-    """The stage of a work folder that holds the spills. sample: of these edges, where one was taken already."""
+    """The stage with the spills of some edges. sample: a sample of these edges, if there is one already."""
 
     def __init__(self, edges: EdgeSource, shape: EdgeShape, sorting: Sorting, sample: EdgeSample | None = None) -> None:
         self._edges = edges
@@ -91,76 +106,76 @@ class ExternalSort:
         self._budget, self._tools, self._limits = sorting.budget, sorting.tools, sorting.limits
         layout = shape.layout()
         self._key_bytes = layout.key_bytes
-        # Counts that are found do not change what is on the disk: only the bits that ids have.
+        # Node counts that the edges determine do not change the files: only the bits of ids do.
         counts = None if shape.counts_are_found else (shape.num_sources, shape.num_destinations)
         bits = (layout.source_bits, layout.destination_bits, layout.number_bits)
-        told = {"counts": counts, "bits": bits, "edges": shape.num_edges, "source": edges.identity}
-        key = json.dumps({**told, "format": _WORK_FORMAT}, indent=1)
+        facts = {"counts": counts, "bits": bits, "edges": shape.num_edges, "source": edges.identity}
+        key = json.dumps({**facts, "format": _WORK_FORMAT}, indent=1)
         work, stage = sorting.work, sorting.stage
-        # Too small a budget is refused before anything is written.
-        wanted = self._plan_cut()
-        crew = self._plan_crew(wanted)
+        # A budget that is too small is refused before anything is written.
+        planned = self._plan_spills()
+        threads = self._plan_threads(planned)
         self._folder = work.stage(stage, key)
-        kept = self._read_cut()
+        kept = self._read_layout()
         if kept is not None:
-            self._cut, self._starts = kept
+            self._spills, self._starts = kept
             try:
-                self._crew = self._plan_crew(self._cut)
-            except BudgetError:  # begun with more memory than there is now
+                self._threads = self._plan_threads(self._spills)
+            except BudgetError:  # started with more memory than is available now
                 remove_tree(self._folder, self._tools.injector)
                 self._folder = work.stage(stage, key)
             else:
                 return
-        self._cut, self._crew = wanted, crew
+        self._spills, self._threads = planned, threads
         with self._budget.reserve("sampling edges", sample_bytes(edges)):
-            self._starts = _starts_of(sample or EdgeSample.of(edges), shape, wanted.num_buckets)
-        content = json.dumps({"cut": asdict(self._cut), "starts": self._starts}).encode()
-        write_file(self._folder / _CUT_NAME, content, self._tools.injector)
+            self._starts = _starts_of(sample or EdgeSample.of(edges), shape, planned.num_buckets)
+        content = json.dumps({"cut": asdict(self._spills), "starts": self._starts}).encode()
+        write_file(self._folder / _LAYOUT_NAME, content, self._tools.injector)
 
     def spill(self) -> None:
-        """Bring to the disk what is not there yet. Raises SourceError for the first id out of range."""
+        """Write the spills that are missing. Raises SourceError for the first id out of range."""
         starts = self._bucket_starts()
-        spills = [
-            _SpillTask(path.name, self._edges, self._shape, start, stop, starts, self._cut, self._limits)
+        tasks = [
+            _SpillTask(path.name, self._edges, self._shape, start, stop, starts, self._spills, self._limits)
             for path, (start, stop) in zip(self._spill_paths(), self._spilled_edges(), strict=True)
         ]
-        if not all((self._folder / spill.name).exists() for spill in spills):
+        if not all((self._folder / task.name).exists() for task in tasks):
             self._require_space()
-        with self._budget.reserve("spilling edges", self._crew.spill_bytes):
+        with self._budget.reserve("spilling edges", self._threads.spill_bytes):
             run_tasks(
-                spills,
+                tasks,
                 self._folder,
                 self._tools,
-                threads=self._crew.spill_threads,
-                pool_bytes=self._crew.spill_bytes,
+                threads=self._threads.spill_threads,
+                pool_bytes=self._threads.spill_bytes,
                 progress=partial(self._sorting.progress, "spilling edges"),
             )
 
     def highest_id(self) -> int:
-        """At either end of any edge; counts are found by it."""
+        """Return the highest id at either end of any edge; needs edges that determine the node counts."""
         return max(int(_highest_path(path).read_bytes()) for path in self._spill_paths())
 
     @contextmanager
     def sort(self) -> Iterator[Iterator[SortedEdges]]:
-        """All edges in order, in pieces: one is with the caller while the next are read and sorted."""
-        with self._budget.reserve("sorting edges", self._crew.sort_bytes):
+        """Yield all edges in order, in pieces; the next pieces are read and sorted while the caller uses one."""
+        with self._budget.reserve("sorting edges", self._threads.sort_bytes):
             spilled = SpilledEdges(
                 self._tools.engine,
-                BufferPool(self._crew.sort_bytes),
+                BufferPool(self._threads.sort_bytes),
                 self._shape.layout(),
                 [str(path) for path in self._spill_paths()],
                 self._bucket_starts(),
                 WINDOW_BLOCKS,
             )
-            with closing(map_in_order(spilled.sort, self._ranges(spilled), self._crew.sort_threads)) as pieces:
+            with closing(map_in_order(spilled.sort, self._ranges(spilled), self._threads.sort_threads)) as pieces:
                 yield pieces
 
     def _ranges(self, spilled: SpilledEdges) -> Iterator[KeyRange]:
         for bucket in range(len(self._starts)):
-            yield from spilled.cut(bucket, self._crew.sorted_keys)
+            yield from spilled.cut(bucket, self._threads.sorted_keys)
 
     def _spilled_edges(self) -> list[tuple[int, int]]:
-        return list(row_ranges(self._shape.num_edges, self._cut.spill_edges))
+        return list(row_ranges(self._shape.num_edges, self._spills.spill_edges))
 
     def _spill_paths(self) -> list[Path]:
         return [self._folder / f"spill-{number:05}" for number in range(len(self._spilled_edges()))]
@@ -168,15 +183,15 @@ class ExternalSort:
     def _bucket_starts(self) -> NDArray[np.uint64]:
         return np.array([(start >> 64, start & (2**64 - 1)) for start in self._starts], np.uint64)
 
-    def _plan_cut(self) -> SpillLayout:
-        return plan_cut(
+    def _plan_spills(self) -> SpillLayout:
+        return plan_spills(
             self._shape.num_edges, self._key_bytes, self._budget.available_bytes, self._sorting.threads, self._limits
         )
 
-    def _plan_crew(self, cut: SpillLayout) -> ThreadSplit:
+    def _plan_threads(self, spills: SpillLayout) -> ThreadSplit:
         try:
-            return plan_crew(
-                cut,
+            return split_threads(
+                spills,
                 self._shape.num_edges,
                 self._key_bytes,
                 self._budget.available_bytes,
@@ -188,15 +203,15 @@ class ExternalSort:
             self._budget.require({"sorting edges": smallest_bytes})
             raise
 
-    def _read_cut(self) -> tuple[SpillLayout, list[int]] | None:
-        path = self._folder / _CUT_NAME
+    def _read_layout(self) -> tuple[SpillLayout, list[int]] | None:
+        path = self._folder / _LAYOUT_NAME
         if not path.exists():
             return None
         content = json.loads(path.read_bytes())
         return SpillLayout(**content["cut"]), content["starts"]
 
     def _require_space(self) -> None:
-        """For spills, and what is made of them."""
+        """Require disk space for the missing spills and the lists."""
         layout = self._shape.layout()
         ends = [*self._starts[1:], 1 << (layout.source_bits + layout.destination_bits + layout.number_bits)]
         widest = max((end - 1 - start).bit_length() for start, end in zip(self._starts, ends, strict=True))
@@ -207,7 +222,7 @@ class ExternalSort:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SpillTask:
-    """Reads a run of the edges, checks and partitions them."""
+    """Reads a run of edges, checks and partitions them into a spill."""
 
     name: str
     edges: EdgeSource
@@ -215,31 +230,31 @@ class _SpillTask:
     first_edge: int
     end_edge: int
     starts: NDArray[np.uint64]
-    cut: SpillLayout
+    spills: SpillLayout
     limits: SortLimits
 
     def write(self, path: Path, tools: TaskTools) -> None:
-        """See Task."""
+        """Write the spill (see Task)."""
         spill = EdgeSpill(
             tools.engine,
             tools.pool,
             str(path),
             self.shape.layout(),
             self.starts,
-            self.cut.block_bytes,
+            self.spills.block_bytes,
             SPARE_BLOCKS,
         )
         highest = spill_edges(spill, self.edges, self.shape, self.first_edge, self.end_edge, self.limits.read_edges)
         spill.finish()
-        if self.shape.counts_are_found:  # on the disk before the spill has its name
+        if self.shape.counts_are_found:  # durable before the spill gets its name
             write_file(_highest_path(path.with_name(self.name)), b"%d" % highest, tools.injector)
 
 
 def shape_of_sample(sample: EdgeSample, num_edges: int, is_numbered: bool, origin: str) -> EdgeShape:
-    """Counts of nodes by the bits that a sample's ids have: those of all edges, unless very few ids are that high."""
+    """Estimate node counts from the bits of sampled ids, which fit all edges unless higher ids are very rare."""
     highest = max(int(sample.sources.max(initial=0)), int(sample.destinations.max(initial=0)))
     highest = min(highest, MOST_COUNT - 1)
-    # Indices change their dtype at 2^32, not above it.
+    # The dtype of indices changes at 2^32, not above it.
     most = 2**32 - 1 if highest.bit_length() == 32 else 1 << highest.bit_length()
     return EdgeShape(
         num_sources=most,
@@ -256,9 +271,9 @@ def _highest_path(spill: Path) -> Path:
 
 
 def _starts_of(sample: EdgeSample, shape: EdgeShape, num_buckets: int) -> list[int]:
-    """Keys that cut the edges into about equal shares, by a sample."""
+    """Choose the first keys of buckets of about equal size from a sample."""
     sources, destinations, numbers = sample.sources, sample.destinations, sample.numbers
-    # What is out of range is refused when it is spilled.
+    # Ids out of range are refused when they are spilled.
     is_good = (sources >= 0) & (sources < shape.num_sources)
     is_good &= (destinations >= 0) & (destinations < shape.num_destinations)
     sources, destinations, numbers = sources[is_good], destinations[is_good], numbers[is_good]
@@ -273,11 +288,11 @@ def _starts_of(sample: EdgeSample, shape: EdgeShape, num_buckets: int) -> list[i
 
 
 def sample_bytes(edges: EdgeSource) -> int:
-    """What a sample takes, and sorting it."""
+    """Return the memory of a sample and of sorting it."""
     return min(edges.num_edges, _SAMPLED_PLACES * _SAMPLED_EDGES_PER_PLACE) * _SAMPLE_BYTES_PER_EDGE
 
 
 def _copied_run(edges: EdgeSource, first: int, end: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
-    """Sources, destinations and numbers of a few edges. Copies: a view would keep all that was read along."""
+    """Copy sources, destinations and numbers of a few edges; views would keep the whole blocks that were read."""
     sources, destinations = edges.read(first, min(_SAMPLED_EDGES_PER_PLACE, end - first))
     return sources.copy(), destinations.copy(), first + np.arange(len(sources))

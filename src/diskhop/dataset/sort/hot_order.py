@@ -1,7 +1,7 @@
-"""Hot order: nodes renumbered by how often they are somebody's neighbour, most first, ties to the lower original id.
+"""Hot order: nodes sorted by out-degree, highest first, ties to the lower original id.
 
-That number is a node's out-degree: how often it is the source of an edge, parallel edges counted. A static cache is
-then a prefix of the ids, and rows that are often wanted share disk blocks. An *original id* is a node's number before.
+The out-degree is how often a node is the source of an edge, parallel edges counted. A static cache is then a prefix of
+the ids, and frequently read rows share disk blocks. An *original id* is the id of a node before it was renumbered.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from diskhop._native import count_ids, invert_order, order_by_count_int64, order
 from diskhop.budget import Budget, Reservation
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.manifest import index_dtype
+from diskhop.dataset.sort.keys import id_error
 from diskhop.dataset.sort.tidy import Tidying
-from diskhop.errors import SourceError
 from diskhop.runtime.blocks import map_in_order, row_ranges, threads_that_fit
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.workers import Share, SharedArray
 
 ORDERS = ("input", "hot")
 EDGES_PER_BLOCK = 1 << 18
-# Two ids of up to 8 bytes as they are read, and as the core takes them; numbers of edges twice.
+# Two ids of up to 8 bytes as read and as converted for the core, and the edge numbers twice.
 _BYTES_PER_EDGE = 48
 _NAME = "hot order"
 
 
 class HotOrder:
-    """new_ids[original id] for every node, uint32 or int64; a context that gives its reservation back."""
+    """new_ids[original id] of every node, uint32 or int64; its context releases the reservation."""
 
     def __init__(self, new_ids: NDArray[Any], reservation: Reservation) -> None:
         self.new_ids = new_ids
         self._reservation = reservation
 
     def original_ids(self) -> NDArray[Any]:
-        """The original id of every node, in the new order: as many bytes again, which the caller reserves."""
+        """Return the original id of every node in the new order. The caller reserves as many bytes as new_ids has."""
         return invert_order(self.new_ids)
 
     def __enter__(self) -> HotOrder:
@@ -52,7 +52,7 @@ class HotOrder:
 
 
 def hot_order_bytes(num_nodes: int, num_edges: int, threads: int, edges_per_block: int = EDGES_PER_BLOCK) -> int:
-    """The most that find_hot_order holds at once: 12 bytes a node where ids and counts fit 32 bits, and its blocks."""
+    """Return the peak memory of find_hot_order: 12 bytes per node if ids and counts fit 32 bits, and its blocks."""
     id_bytes = np.dtype(index_dtype(num_nodes)).itemsize
     count_bytes = np.dtype(_count_dtype(num_edges)).itemsize
     edges_at_once = min(num_edges, (threads + 1) * edges_per_block)
@@ -70,13 +70,13 @@ def find_hot_order(
     progress: Progress = silent,
     edges_per_block: int = EDGES_PER_BLOCK,
 ) -> HotOrder:
-    """Read all edges once, and rank the nodes. The result stays reserved, 4 or 8 bytes a node, until it is left.
+    """Read all edges once and rank the nodes. The result stays reserved (4 or 8 bytes per node) until its context ends.
 
-    Loops that tidying leaves out are not counted; duplicates always are. Threads for which the budget has no room are
-    not used.
+    Loops that tidying leaves out are not counted; duplicates always are. Uses only as many threads as the budget
+    allows. edges_per_block: edges that a thread reads at once.
 
-    Raises BudgetError, before anything is read, with the smallest budget that would do; SourceError, naming `origin`,
-    for an edge whose source is no node.
+    Raises BudgetError before reading, with the smallest budget that works; SourceError, naming `origin`, for an edge
+    whose source is out of range.
     """
     needed_bytes = partial(hot_order_bytes, num_nodes, edges.num_edges, edges_per_block=edges_per_block)
     threads = threads_that_fit(threads, budget.available_bytes, needed_bytes)
@@ -91,7 +91,7 @@ def find_hot_order(
             bad = count_ids(native_ids(sources), counts)
             if bad < len(sources):
                 number = block[0] + (bad if counted is None else int(counted[bad]))
-                raise _no_node("source", number, sources[bad], num_nodes, origin)
+                raise id_error("source", number, sources[bad], num_nodes, origin)
             return block[1]
 
         for done in map_in_order(count_block, row_ranges(edges.num_edges, edges_per_block), threads):
@@ -102,9 +102,9 @@ def find_hot_order(
 
 
 class RenumberedEdges:
-    """Edges whose ids have become others: those of `new_ids`, by the ids that they had.
+    """Edges renumbered by new_ids[original id].
 
-    is_shared: workers may have new_ids too, which takes as much memory again, once for all of them.
+    is_shared: whether workers may use new_ids; they map one copy together, which takes as much memory again.
     """
 
     def __init__(self, edges: EdgeSource, new_ids: NDArray[Any], origin: str, *, is_shared: bool = False) -> None:
@@ -120,7 +120,7 @@ class RenumberedEdges:
 
     @property
     def identity(self) -> str:
-        """See EdgeSource. The order is a function of the edges, so that it needs no mark of its own."""
+        """See EdgeSource. The order is a function of the edges, so it needs no identity."""
         return f"{self._edges.identity}, in hot order"
 
     def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -129,16 +129,16 @@ class RenumberedEdges:
         return self._renumbered("source", first, sources), self._renumbered("destination", first, destinations)
 
     def for_workers(self, share: Share) -> partial[RenumberedEdges]:
-        """See Workers."""
+        """Copy the edges to a worker, with the shared new ids (see Workers)."""
         if not self._is_shared:
-            raise TypeError("there is no memory to share new ids")
+            raise TypeError("there is no memory to share the new ids")
         return partial(_renumbered_by_shared, self._edges, SharedArray(self._new_ids), self._origin)
 
     def _renumbered(self, end: str, first: int, ids: NDArray[Any]) -> NDArray[Any]:
         renumbered = np.empty(len(ids), self._new_ids.dtype)
         bad = renumber_ids(native_ids(ids), self._new_ids, renumbered)
         if bad < len(ids):
-            raise _no_node(end, first + bad, ids[bad], len(self._new_ids), self._origin)
+            raise id_error(end, first + bad, ids[bad], len(self._new_ids), self._origin)
         return renumbered
 
 
@@ -147,7 +147,7 @@ def _renumbered_by_shared(edges: EdgeSource, new_ids: SharedArray, origin: str) 
 
 
 def native_ids(ids: NDArray[Any]) -> NDArray[Any]:
-    """Integers as the core takes them, uint32 or int64; what fits neither becomes an id that no node has."""
+    """Convert ids to uint32 or int64 for the core; values that fit neither become invalid ids."""
     wanted = ids.dtype if ids.dtype == np.uint32 else np.dtype(np.int64)
     return np.ascontiguousarray(ids, dtype=wanted)
 
@@ -155,21 +155,14 @@ def native_ids(ids: NDArray[Any]) -> NDArray[Any]:
 def _counted_edges(
     sources: NDArray[Any], destinations: NDArray[Any], first: int, tidying: Tidying
 ) -> NDArray[np.int64] | None:
-    """Which of edges first, first + 1, ... are no loops that are left out; None: all of them."""
+    """Return the positions of the edges to count (loops that are left out are not); None for all."""
     if not (tidying.drop_loops or tidying.both_ways):
         return None
     is_left_out = sources == destinations
-    if not tidying.drop_loops:  # of a loop both ways, which UndirectedEdges puts side by side, one stays
+    if not tidying.drop_loops:  # UndirectedEdges lists a loop twice in a row; one copy counts
         is_left_out &= (first + np.arange(len(sources))) % 2 == 1
     return np.flatnonzero(~is_left_out)
 
 
 def _count_dtype(num_edges: int) -> str:
     return "uint32" if num_edges < 2**32 else "int64"
-
-
-def _no_node(end: str, edge: int, value: int, num_nodes: int, origin: str) -> SourceError:
-    return SourceError(
-        f"{origin}: edge {edge} has {end} {value}, but nodes are numbered 0 to {num_nodes - 1}; "
-        "mend the edge or give the right num_nodes"
-    )

@@ -1,4 +1,7 @@
-"""What the core's keys are made of, and edges on their way to it: ids checked, the next ones read ahead."""
+"""Sort keys of edges, and edges passed to the core: ids are checked, the next edges are prefetched.
+
+A *key* combines the destination, the source and, if it is kept, the number of an edge (csc.hpp).
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,14 @@ from diskhop.runtime.blocks import row_ranges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeShape:
-    """What keys are made of: node counts, edge count, and whether edges keep their numbers. origin: for errors.
+    """The dimensions of a set of edges, which determine the layout of keys.
 
-    counts_are_found: by these edges themselves; before they are known they are what keys have bits for.
+    num_sources: number of source nodes.
+    num_destinations: number of destination nodes.
+    num_edges: number of edges.
+    is_numbered: whether keys contain the number of the edge.
+    origin: name of the source in errors.
+    counts_are_found: whether the edges determine the node counts; until then, the counts are what fits the key's bits.
     """
 
     num_sources: int
@@ -31,17 +39,17 @@ class EdgeShape:
     counts_are_found: bool = False
 
     def layout(self) -> KeyLayout:
-        """How keys lie in memory."""
+        """Return the layout of keys in memory."""
         return KeyLayout(self.num_sources, self.num_destinations, max(1, self.num_edges) if self.is_numbered else 0)
 
     @property
     def index_dtype(self) -> np.dtype[Any]:
-        """Of `indices`."""
+        """Dtype of `indices`."""
         return np.dtype(np.uint32 if self.layout().index_bytes == 4 else np.int64)
 
     @property
     def list_bytes(self) -> int:
-        """What the lists take on the disk, as far as is known."""
+        """Bytes of the lists on disk, as far as known."""
         edge_bytes = self.layout().index_bytes + 8 * self.is_numbered
         indptr_bytes = 0 if self.counts_are_found else 8 * (self.num_destinations + 1)
         return self.num_edges * edge_bytes + indptr_bytes
@@ -50,25 +58,30 @@ class EdgeShape:
 def add_edges(
     taker: EdgeSpill | EdgeTable, shape: EdgeShape, first: int, sources: NDArray[Any], destinations: NDArray[Any]
 ) -> None:
-    """Bring edges number first and so on to the core. Raises SourceError for the first with an id out of range."""
+    """Add edges first, first + 1, ... to the core. Raises SourceError for the first id out of range."""
     bad = taker.add(first, _as_ids(sources), _as_ids(destinations))
     if bad is None:
         return
     position, is_source = bad
     what, ids = ("source", sources) if is_source else ("destination", destinations)
     num_nodes = shape.num_sources if is_source else shape.num_destinations
-    raise SourceError(
-        f"{shape.origin}: edge {first + position} has {what} {ids[position]}, "
-        f"but nodes are numbered 0 to {num_nodes - 1}; mend the edge or give the right num_nodes"
+    raise id_error(what, first + position, ids[position], num_nodes, shape.origin)
+
+
+def id_error(end: str, edge: int, value: int, num_nodes: int, origin: str) -> SourceError:
+    """Return the error for an edge whose source or destination (`end`) is out of range."""
+    return SourceError(
+        f"{origin}: edge {edge} has {end} {value}, but nodes are numbered 0 to {num_nodes - 1}; "
+        "correct the edge or give the right num_nodes"
     )
 
 
 def spill_edges(
     spill: EdgeSpill, edges: EdgeSource, shape: EdgeShape, first_edge: int, end_edge: int, read_edges: int
 ) -> int:
-    """Bring edges first_edge .. end_edge to a spill; a thread of its own reads the next ones while some are taken.
+    """Add edges first_edge .. end_edge - 1 to a spill; a thread prefetches the next block.
 
-    Returns the highest id at either end, where counts are found by the edges; else -1.
+    Returns the highest id at either end if the edges determine the node counts, else -1.
     """
     highest = -1
     blocks = [(first_edge + start, stop - start) for start, stop in row_ranges(end_edge - first_edge, read_edges)]
@@ -84,7 +97,7 @@ def spill_edges(
 
 
 def _as_ids(ids: NDArray[Any]) -> NDArray[Any]:
-    """Integers as the core takes them: of 32 or 64 bits, in this machine's byte order."""
+    """Convert integers to what the core takes: 32 or 64 bits, native byte order."""
     if ids.dtype.itemsize >= 4 and ids.dtype.isnative and ids.flags.aligned:
         return ids
     return ids.astype(np.uint64 if ids.dtype.kind == "u" else np.int64)

@@ -1,4 +1,4 @@
-"""In-neighbour lists on their way from sorted edges into files: blocks of them, from front to back."""
+"""In-neighbour lists, streamed from sorted edges in blocks, from front to back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from diskhop.dataset.sort.keys import EdgeShape
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress
 
-# So many values of each column at most.
+# Maximum number of values per column of a block.
 BLOCK_VALUES = 1 << 16
 
 
@@ -22,9 +22,10 @@ BLOCK_VALUES = 1 << 16
 class ListBlock:
     """Consecutive edges of the lists.
 
-    first: how many come before. starts: int64, values of indptr from `first` to `end`; each is in one block. indices:
-    sources, of the dtype that the format asks for. numbers: int64, by which the source knows the edges, if they were
-    sorted with them.
+    first: number of edges before the block.
+    starts: int64, the values of indptr from `first` to `end`; each value is in exactly one block.
+    indices: source ids in the dtype of the format.
+    numbers: int64, the source's numbers of the edges; None if they were sorted without.
     """
 
     first: int
@@ -34,12 +35,12 @@ class ListBlock:
 
     @property
     def end(self) -> int:
-        """How many edges there are up to the block's last."""
+        """Number of edges up to the last one of the block."""
         return self.first + len(self.indices)
 
 
 def list_blocks(pieces: Iterator[SortedEdges], shape: EdgeShape, progress: Progress) -> Iterator[ListBlock]:
-    """The lists of edges that come sorted in pieces. A piece is gone when the next one is asked for."""
+    """Yield the lists of edges that are sorted in pieces. A piece is released before the next one is requested."""
     first = next_node = 0
     for piece in pieces:
         for block in _piece_blocks(piece, shape, first, next_node):
@@ -55,7 +56,7 @@ def list_blocks(pieces: Iterator[SortedEdges], shape: EdgeShape, progress: Progr
 
 
 def _piece_blocks(piece: SortedEdges, shape: EdgeShape, first: int, next_node: int) -> Iterator[ListBlock]:
-    """Lists up to the one that the last edge is in, which may go on in the next piece."""
+    """Yield lists up to that of the last edge, which may continue in the next piece."""
     end_node = piece.last_destination + 1
     starts = np.empty(0, np.int64)
     taken = 0
@@ -68,7 +69,7 @@ def _piece_blocks(piece: SortedEdges, shape: EdgeShape, first: int, next_node: i
         num_here = int(np.searchsorted(starts, stop))
         here, starts = starts[:num_here], starts[num_here:]
         if len(starts) == 0 and next_node < end_node:
-            stop = int(here[-1])  # where the next list begins is not known yet
+            stop = int(here[-1])  # the start of the next list is not known yet
         yield ListBlock(
             first + taken,
             first + here,

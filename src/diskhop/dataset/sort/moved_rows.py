@@ -1,7 +1,7 @@
-"""Rows of nodes that were renumbered: brought into the new order in memory where they fit, else by way of the disk.
+"""Rows of renumbered nodes, brought into the new order: in memory if the table fits, else through the disk.
 
-By way of the disk they are read once, in their old order, and *dealt* to parts, ranges of the new order that memory
-holds; then each part is read back, put in order and passed on: the table is written and read once more.
+On disk, rows are read once in their old order and *partitioned*: each *part* is a range of the new order that fits into
+memory. Then each part is read back, reordered and passed on. The table is thus written and read once more.
 """
 
 from __future__ import annotations
@@ -33,18 +33,24 @@ Blocks = Iterable[NDArray[np.uint8]]
 _PAGE_BYTES = 4096
 _BLOCK_BYTES = 4 << 20
 _MOST_BUFFER_BYTES = 1 << 20
-# Buffers on their way to the disk.
+# Buffers that are being written.
 _SPARE_BUFFERS = 8
-# What the two blocks in hand take: as they come, and by part.
+# Two blocks in memory, each in the old order and sorted by part.
 _BLOCKS_BYTES = 4 * _BLOCK_BYTES
-# Of a part's rows: the original id, its rank, and what sorting takes.
+# Per row of a part: the original id, its rank, and the memory of sorting.
 _BYTES_PER_ROW = 32
-_DEALT = "rows"
+_ROWS_FILE = "rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovePlan:
-    """Part i has new rows [i * part_rows, (i + 1) * part_rows), at i * region_bytes of the file."""
+    """How a table is divided into parts.
+
+    num_rows: rows of the table.
+    row_bytes: bytes per row.
+    part_rows: rows per part; part i has new rows [i * part_rows, (i + 1) * part_rows), at i * region_bytes of the file.
+    buffer_bytes: size of the write buffer of a part.
+    """
 
     num_rows: int
     row_bytes: int
@@ -53,53 +59,53 @@ class MovePlan:
 
     @property
     def num_parts(self) -> int:
-        """How many parts there are."""
+        """Number of parts."""
         return -(-self.num_rows // self.part_rows)
 
     @property
     def region_bytes(self) -> int:
-        """What a part takes in the file."""
+        """Bytes of a part in the file."""
         return -(-self.part_rows * self.row_bytes // _PAGE_BYTES) * _PAGE_BYTES
 
     @property
-    def dealing_bytes(self) -> int:
-        """What is held while rows are dealt."""
+    def partitioning_bytes(self) -> int:
+        """Memory while rows are partitioned."""
         return _BLOCKS_BYTES + (self.num_parts + _SPARE_BUFFERS) * buffer_bytes(self.buffer_bytes)
 
     @property
-    def reading_bytes(self) -> int:
-        """What is held while a part is put in order."""
+    def reordering_bytes(self) -> int:
+        """Memory while a part is reordered."""
         return _BLOCKS_BYTES + buffer_bytes(self.region_bytes) + self.part_rows * _BYTES_PER_ROW
 
 
-def plan_deal(num_rows: int, row_bytes: int, memory_bytes: int) -> MovePlan:
-    """As few parts as memory allows, then as large buffers. Raises BudgetError with the smallest that would do."""
+def plan_move(num_rows: int, row_bytes: int, memory_bytes: int) -> MovePlan:
+    """Choose the fewest parts that memory allows, then the largest buffers. BudgetError names the smallest memory."""
     least_bytes = 0
     num_parts = 1
     while True:
         part_rows = -(-num_rows // num_parts)
-        deal = MovePlan(num_rows=num_rows, row_bytes=row_bytes, part_rows=part_rows, buffer_bytes=_PAGE_BYTES)
-        needed_bytes = max(deal.dealing_bytes, deal.reading_bytes)
+        plan = MovePlan(num_rows=num_rows, row_bytes=row_bytes, part_rows=part_rows, buffer_bytes=_PAGE_BYTES)
+        needed_bytes = max(plan.partitioning_bytes, plan.reordering_bytes)
         if needed_bytes <= memory_bytes:
             break
         least_bytes = min(least_bytes or needed_bytes, needed_bytes)
-        if part_rows == 1 or deal.dealing_bytes >= deal.reading_bytes:  # more parts only take more
+        if part_rows == 1 or plan.partitioning_bytes >= plan.reordering_bytes:  # more parts need even more memory
             raise BudgetError(f"moving rows takes {least_bytes} bytes", least_bytes)
         num_parts += max(1, num_parts // 4)
-    while deal.buffer_bytes < _MOST_BUFFER_BYTES:
+    while plan.buffer_bytes < _MOST_BUFFER_BYTES:
         larger = MovePlan(
-            num_rows=num_rows, row_bytes=row_bytes, part_rows=part_rows, buffer_bytes=2 * deal.buffer_bytes
+            num_rows=num_rows, row_bytes=row_bytes, part_rows=part_rows, buffer_bytes=2 * plan.buffer_bytes
         )
-        if larger.dealing_bytes > memory_bytes:
+        if larger.partitioning_bytes > memory_bytes:
             break
-        deal = larger
-    return deal
+        plan = larger
+    return plan
 
 
 class RowMover:
-    """Brings rows into the order of new_ids; what that takes is reserved while rows are passed on.
+    """Reorders rows by new_ids[original id]; memory is reserved while the rows are iterated.
 
-    new_ids[original id]: the row's place; original_ids: the same the other way round. The caller has reserved both.
+    original_ids is the inverse of new_ids. The caller has reserved both.
     """
 
     def __init__(
@@ -122,11 +128,11 @@ class RowMover:
     def move(
         self, blocks: Callable[[], Blocks], row_bytes: int, *, stage: str, key: str
     ) -> Iterator[NDArray[np.uint8]]:
-        """Rows (any, row_bytes) in their new order, of blocks that give all rows in their old one.
+        """Yield blocks of rows (any, row_bytes) in their new order; blocks() yields them in their old order.
 
-        key: text that differs wherever a row or the order does; it names earlier work in the stage.
+        stage: stage of the work folder. key: text that differs if any row or the order differs.
 
-        Raises BudgetError, and DestinationError where the disk is too small.
+        Raises BudgetError, and DestinationError if the disk is too small.
         """
         num_rows = len(self._new_ids)
         table_bytes = num_rows * row_bytes
@@ -135,19 +141,21 @@ class RowMover:
                 yield from self._move_in_memory(blocks(), row_bytes, stage)
             return
         try:
-            deal = plan_deal(num_rows, row_bytes, self._budget.available_bytes)
+            plan = plan_move(num_rows, row_bytes, self._budget.available_bytes)
         except BudgetError as error:
             self._budget.require({"moving rows": error.smallest_bytes or 0})
             raise
-        folder = self._work.stage(stage, f"{key}\n{deal}")
-        if not (folder / _DEALT).exists():
+        folder = self._work.stage(stage, f"{key}\n{plan}")
+        if not (folder / _ROWS_FILE).exists():
             require_free_space(folder, 2 * table_bytes)
-        with self._budget.reserve("moving rows", deal.dealing_bytes):
-            task = _DealTask(_DEALT, deal, self._new_ids, blocks, partial(self._progress, f"{stage}: dealing"))
+        with self._budget.reserve("moving rows", plan.partitioning_bytes):
+            task = _PartitionTask(
+                _ROWS_FILE, plan, self._new_ids, blocks, partial(self._progress, f"{stage}: partitioning")
+            )
             run_tasks([task], folder, self._tools, threads=1)
-        with self._budget.reserve("moving rows", deal.reading_bytes):
-            rows = _read_parts(folder / _DEALT, deal, self._original_ids, self._tools.engine)
-            yield from tracked(rows, self._progress, f"{stage}: in order", num_rows)
+        with self._budget.reserve("moving rows", plan.reordering_bytes):
+            rows = _read_parts(folder / _ROWS_FILE, plan, self._original_ids, self._tools.engine)
+            yield from tracked(rows, self._progress, f"{stage}: reordering", num_rows)
 
     def _fits(self, table_bytes: int) -> bool:
         return _BLOCKS_BYTES + table_bytes <= self._budget.available_bytes
@@ -165,50 +173,50 @@ class RowMover:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _DealTask:
-    """Writes the rows of each part, in their old order, to the part's region."""
+class _PartitionTask:
+    """Writes the rows of each part to its region of the file, in their old order."""
 
     name: str
-    deal: MovePlan
+    plan: MovePlan
     new_ids: NDArray[Any]
     blocks: Callable[[], Blocks]
     progress: Callable[[int, int], None]
 
     def write(self, path: Path, tools: TaskTools) -> None:
-        """See Task."""
+        """Partition all rows (see Task)."""
         first = 0
-        with _Regions(path, self.deal, tools.engine) as regions:
+        with _Regions(path, self.plan, tools.engine) as regions:
             for block in self.blocks():
-                parts = self.new_ids[first : first + len(block)] // self.deal.part_rows
-                dealt = block[np.argsort(parts, kind="stable")]
-                counts = np.bincount(parts, minlength=self.deal.num_parts)
+                parts = self.new_ids[first : first + len(block)] // self.plan.part_rows
+                sorted_rows = block[np.argsort(parts, kind="stable")]
+                counts = np.bincount(parts, minlength=self.plan.num_parts)
                 ends = np.cumsum(counts)
                 for part in np.flatnonzero(counts):
-                    regions.append(int(part), dealt[ends[part] - counts[part] : ends[part]].reshape(-1))
+                    regions.append(int(part), sorted_rows[ends[part] - counts[part] : ends[part]].reshape(-1))
                 first += len(block)
-                self.progress(first, self.deal.num_rows)
-            assert first == self.deal.num_rows, "every node has a row"
+                self.progress(first, self.plan.num_rows)
+            assert first == self.plan.num_rows, "every node has a row"
             regions.finish()
 
 
 class _Regions:
-    """Bytes appended to each of the regions of a file, in whole pages; a context that waits for what is on its way."""
+    """Regions of a file to append to, in whole pages; the context waits for writes in flight."""
 
-    def __init__(self, path: Path, deal: MovePlan, engine: Engine) -> None:
+    def __init__(self, path: Path, plan: MovePlan, engine: Engine) -> None:
         self._path = path
         self._engine = engine
-        self._region_bytes = deal.region_bytes
+        self._region_bytes = plan.region_bytes
         with destination_errors(path):
             self._file = File(str(path), "write")
         pool = BufferPool(0)
-        self._buffers = [pool.take(deal.buffer_bytes) for _ in range(deal.num_parts)]
-        self._filled = [0] * deal.num_parts
-        self._written = [0] * deal.num_parts
-        self._spare = [pool.take(deal.buffer_bytes) for _ in range(_SPARE_BUFFERS)]
+        self._buffers = [pool.take(plan.buffer_bytes) for _ in range(plan.num_parts)]
+        self._filled = [0] * plan.num_parts
+        self._written = [0] * plan.num_parts
+        self._spare = [pool.take(plan.buffer_bytes) for _ in range(_SPARE_BUFFERS)]
         self._writing: deque[tuple[int, NDArray[np.uint8]]] = deque()
 
     def append(self, part: int, content: NDArray[np.uint8]) -> None:
-        """Add bytes to the end of a part; they are copied before this returns."""
+        """Append bytes to a part; they are copied before this returns."""
         taken = 0
         while taken < len(content):
             buffer, filled = self._buffers[part], self._filled[part]
@@ -220,7 +228,7 @@ class _Regions:
                 self._write(part)
 
     def finish(self) -> None:
-        """Write the rest, and wait for everything."""
+        """Write the remaining bytes and wait for all writes."""
         for part, filled in enumerate(self._filled):
             if filled:
                 end = -(-filled // _PAGE_BYTES) * _PAGE_BYTES
@@ -236,11 +244,11 @@ class _Regions:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The engine may still read from the buffers: they must not go before it is done with them.
+        # The engine may still read from the buffers: keep them until it is done.
         while self._writing:
             with contextlib.suppress(OSError, WriteError):
                 self._wait()
-        # An error's traceback may keep this object alive: not so the descriptor and the memory.
+        # A traceback may keep this object alive; release the descriptor and the memory anyway.
         del self._file, self._buffers, self._spare
 
     def _write(self, part: int) -> None:
@@ -263,17 +271,17 @@ class _Regions:
         self._spare.append(buffer)
 
 
-def _read_parts(path: Path, deal: MovePlan, original_ids: NDArray[Any], engine: Engine) -> Iterator[NDArray[np.uint8]]:
+def _read_parts(path: Path, plan: MovePlan, original_ids: NDArray[Any], engine: Engine) -> Iterator[NDArray[np.uint8]]:
     file = File(str(path), "read")
-    region = BufferPool(0).take(deal.region_bytes)
-    for first, stop in row_ranges(deal.num_rows, deal.part_rows):
-        num_bytes = (stop - first) * deal.row_bytes
+    region = BufferPool(0).take(plan.region_bytes)
+    for first, stop in row_ranges(plan.num_rows, plan.part_rows):
+        num_bytes = (stop - first) * plan.row_bytes
         places, lengths = in_pieces(-(-num_bytes // _PAGE_BYTES) * _PAGE_BYTES)
-        offset = np.uint64(first // deal.part_rows * deal.region_bytes)
+        offset = np.uint64(first // plan.part_rows * plan.region_bytes)
         engine.wait(engine.submit_read(file, places + offset, lengths, region, places, lengths))
-        rows = region[:num_bytes].reshape(-1, deal.row_bytes)
-        # They lie in their old order: the one whose original id is least comes first.
+        rows = region[:num_bytes].reshape(-1, plan.row_bytes)
+        # The rows of a part are in their old order, by original id.
         ranks = np.empty(stop - first, np.int64)
         ranks[np.argsort(original_ids[first:stop])] = np.arange(stop - first)
-        for start, end in row_ranges(len(rows), max(1, _BLOCK_BYTES // deal.row_bytes)):
+        for start, end in row_ranges(len(rows), max(1, _BLOCK_BYTES // plan.row_bytes)):
             yield rows[ranks[start:end]]

@@ -1,6 +1,6 @@
-"""Sorted in-neighbour lists made tidy while they stream by: loops and duplicates counted, and left out where asked.
+"""Counting and removing loops and duplicates in sorted in-neighbour lists, as a stream.
 
-Equal neighbours lie side by side in a list, so that a *run* of them is one edge and its duplicates.
+Equal neighbours are consecutive in a list, so a *run* of them is one edge and its duplicates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from diskhop.dataset.sort.lists import ListBlock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tidying:
-    """What is left out. both_ways: every edge is in the lists in both directions, a loop therefore twice."""
+    """Edges to leave out.
+
+    both_ways: whether the lists contain every edge in both directions, and therefore every loop twice.
+    drop_loops: whether to leave out edges from a node to itself.
+    drop_duplicates: whether to leave out repeated edges.
+    """
 
     both_ways: bool = False
     drop_loops: bool = False
@@ -24,22 +29,26 @@ class Tidying:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether anything may be."""
+        """Whether any edge may be left out."""
         return self.both_ways or self.drop_loops or self.drop_duplicates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeCounts:
-    """Edges as they were given, each once: loops, and those that occur again (without loops that are left out)."""
+    """Counts of edges of the source, each counted once.
+
+    loops: edges from a node to itself.
+    duplicates: repeated edges, without loops that are left out.
+    """
 
     loops: int = 0
     duplicates: int = 0
 
 
 class TidyLists:
-    """Lists without what is to be left out; of duplicates the one that is first by number stays.
+    """Lists without the edges to leave out; the duplicate with the lowest number stays.
 
-    `counts` are right once blocks() has come to its end.
+    `counts` are valid once blocks() is exhausted.
     """
 
     def __init__(self, blocks: Iterator[ListBlock], tidying: Tidying) -> None:
@@ -48,33 +57,33 @@ class TidyLists:
         self.counts = EdgeCounts()
 
     def blocks(self) -> Iterator[ListBlock]:
-        """What is left of each block."""
+        """Yield the remaining edges of each block."""
         tidying = self._tidying
         num_loops = loop_duplicates = edge_duplicates = 0
         num_kept = num_starts = run_length = 0
         last_start, last_source = -1, None
         for block in self._blocks:
-            goes_on = len(block.indices) > 0 and block.indices[0] == last_source and last_start != block.first
-            part = _Part.of(block, tidying, num_starts, run_length=run_length if goes_on else 0)
-            num_loops += int((part.is_given & part.is_loop).sum())
-            is_duplicate = part.is_given & part.is_duplicate
-            loop_duplicates += int((is_duplicate & part.is_loop).sum())
-            edge_duplicates += int((is_duplicate & ~part.is_loop).sum())
+            continues = len(block.indices) > 0 and block.indices[0] == last_source and last_start != block.first
+            edges = _BlockEdges.of(block, tidying, num_starts, run_length=run_length if continues else 0)
+            num_loops += int((edges.is_given & edges.is_loop).sum())
+            is_duplicate = edges.is_given & edges.is_duplicate
+            loop_duplicates += int((is_duplicate & edges.is_loop).sum())
+            edge_duplicates += int((is_duplicate & ~edges.is_loop).sum())
             num_starts += len(block.starts)
             if len(block.starts):
                 last_start = int(block.starts[-1])
             if len(block.indices):
-                last_source, run_length = block.indices[-1], int(part.places[-1]) + 1
+                last_source, run_length = block.indices[-1], int(edges.places[-1]) + 1
             if not tidying.leaves_out:
                 yield block
                 continue
             kept_before = np.zeros(len(block.indices) + 1, np.int64)
-            np.cumsum(part.is_kept, out=kept_before[1:])
+            np.cumsum(edges.is_kept, out=kept_before[1:])
             yield ListBlock(
                 num_kept,
                 num_kept + kept_before[block.starts - block.first],
-                block.indices[part.is_kept],
-                None if block.numbers is None else block.numbers[part.is_kept],
+                block.indices[edges.is_kept],
+                None if block.numbers is None else block.numbers[edges.is_kept],
             )
             num_kept += int(kept_before[-1])
         if tidying.both_ways:
@@ -85,11 +94,14 @@ class TidyLists:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Part:
-    """What is found of the edges of a block.
+class _BlockEdges:
+    """Properties of the edges of a block.
 
-    places: of each edge in its run. is_given: not only there because its loop is, the other way. is_duplicate: another
-    like it comes before.
+    places: place of each edge in its run, from 0.
+    is_loop: whether the edge leads from a node to itself.
+    is_given: false for the second copy of a loop in lists of both directions.
+    is_duplicate: whether an equal edge comes before.
+    is_kept: whether the edge stays in the lists.
     """
 
     places: NDArray[np.int64]
@@ -99,8 +111,8 @@ class _Part:
     is_kept: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, block: ListBlock, tidying: Tidying, num_before: int, run_length: int) -> _Part:
-        """num_before: values of indptr before. run_length: of the run that the first edge goes on, up to it."""
+    def of(cls, block: ListBlock, tidying: Tidying, num_before: int, run_length: int) -> _BlockEdges:
+        """Classify a block. num_before: values of indptr before it. run_length: edges of the run that it continues."""
         sources = block.indices
         begins_run = np.ones(len(sources), np.bool_)
         begins_run[1:] = sources[1:] != sources[:-1]
@@ -109,9 +121,9 @@ class _Part:
         begins_run[starts[starts < len(sources)]] = True
         positions = np.arange(len(sources))
         places = positions - np.maximum.accumulate(np.where(begins_run, positions, -run_length))
-        lists_begun = np.bincount(starts, minlength=len(sources) + 1)[: len(sources)]
-        is_loop = sources == num_before - 1 + np.cumsum(lists_begun)
-        # Both ways, a loop and its duplicates are in their run twice each, by number: 0 0 1 1 ...
+        lists_started = np.bincount(starts, minlength=len(sources) + 1)[: len(sources)]
+        is_loop = sources == num_before - 1 + np.cumsum(lists_started)
+        # In both directions, a loop and its duplicates occur twice each in their run: 0 0 1 1 ...
         is_second = is_loop & (places % 2 == 1) if tidying.both_ways else np.zeros(len(sources), np.bool_)
         is_duplicate = places > (is_loop if tidying.both_ways else 0)
         is_kept = ~is_second
