@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diskhop.hops.operators import DIRECTIONS, OPERATORS
+from diskhop.config.train import DIRECTIONS
+from diskhop.hops.operators import OPERATORS
 from tests.graphs import folder_bytes, memory_folder, random_pairs, skewed_pairs
 from tests.propagation import build, dense_tables, propagate_small, table_values
 

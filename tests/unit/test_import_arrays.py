@@ -408,7 +408,7 @@ def test_unknown_sources_formats_and_dtypes_list_the_known(tmp_path: Path) -> No
         imported(tmp_path / "text.doc")
     with pytest.raises(ConfigError, match=r"format 'dgl' is unknown; known are .*numpy"):
         imported(tmp_path / "text.doc", format_name="dgl")
-    with pytest.raises(ConfigError, match="'float8' is unknown; choose one of float32, float16, bfloat16, int8"):
+    with pytest.raises(ConfigError, match="dtype must be one of float32, float16, bfloat16, int8, got 'float8'"):
         imported(save(tmp_path / "source", good_arrays()), options=ImportOptions(dtype="float8"))
     np.save(tmp_path / "source" / "x.npy", np.zeros(3))
     with pytest.raises(SourceError, match=r"has data.npz and x.npy; keep one or the other"):
@@ -598,7 +598,7 @@ def test_a_graph_without_features_gets_random_ones(tmp_path: Path) -> None:
             engine=threads_engine(),
             options=ImportOptions(random_features=4),
         )
-    with pytest.raises(ConfigError, match="--random-features 0 must be from 1 to"):
+    with pytest.raises(ConfigError, match="random_features must be from 1 to .*, got 0; for example random_features=128"):
         ImportOptions(random_features=0)
 
 

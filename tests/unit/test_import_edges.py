@@ -397,11 +397,11 @@ def test_the_layout_can_be_told(tmp_path: Path, text: str, options: dict[str, An
     [
         ({"columns": ("1",)}, "two columns"),
         ({"columns": ("1", "1")}, "two columns"),
-        ({"delimiter": "ab"}, "--delimiter 'ab'"),
-        ({"delimiter": "5"}, "--delimiter '5'"),
-        ({"ids": "float"}, "--ids 'float'"),
-        ({"self_loops": "no"}, "--self-loops 'no'"),
-        ({"nodes": 0}, "--nodes 0"),
+        ({"delimiter": "ab"}, "delimiter must be one character .* got 'ab'; for example delimiter='tab'"),
+        ({"delimiter": "5"}, "delimiter must be one character .* got '5'"),
+        ({"ids": "float"}, "ids must be one of integer, string, got 'float'"),
+        ({"self_loops": "no"}, "self_loops must be one of keep, drop, got 'no'"),
+        ({"nodes": 0}, "nodes must be at least 1, got 0"),
         ({"nodes": 3, "ids": "string"}, "--nodes"),
     ],
 )

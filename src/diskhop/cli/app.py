@@ -6,51 +6,67 @@ import io
 import os
 import signal
 import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from diskhop import __version__
+from diskhop.cli.commands import PANEL_OF, load_commands
+from diskhop.cli.options import COMMON, Command
 from diskhop.cli.output import stderr, stdout
 from diskhop.errors import DiskhopError
 
 _INTERRUPTED = 130
+_NAME = "diskhop"
 
 
 class _InterruptedError(DiskhopError):
-    """Ctrl-C, with what was left behind."""
+    """Ctrl-C, with notes on what was left behind."""
 
     exit_code = _INTERRUPTED
 
 
-class _Commands(TyperGroup):
-    """The commands; Typer would forget what an interruption had to say."""
+class _HelpInPanel:
+    """A command with --help among its other options."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)  # type: ignore[misc]
+        option.rich_help_panel, option.metavar = COMMON, ""
+        return option
+
+
+class _Command(_HelpInPanel, TyperCommand):
+    """One command."""
+
+
+class _Commands(_HelpInPanel, TyperGroup):
+    """The commands, in the order of the help. Keeps an interruption's notes, which Typer drops."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name in PANEL_OF if name in self.commands]
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            raise _InterruptedError(_told("interrupted", error)) from error
+            raise _InterruptedError(_with_notes("interrupted", error)) from error
 
 
 app = typer.Typer(
     cls=_Commands,
-    name="diskhop",
+    name=_NAME,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Memory = Annotated[str | None, typer.Option(help="For graph data, as 2GB or 512MiB; default: half of what is free.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Default: the cores that this process may use.")]
-Patience = Annotated[
-    int | None,
-    typer.Option(help="Stop after n validations in a row that are not better than the best before them; 0 for never."),
-]
-DatasetPath = Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset's folder.", show_default=False)]
+
+def command(name: str) -> Callable[[Command], Command]:
+    """Add a command to the application, in its panel of the help."""
+    return app.command(name, cls=_Command, rich_help_panel=PANEL_OF[name])
 
 
 def _show_version(wanted: bool) -> None:
@@ -62,10 +78,18 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=_show_version,
+            metavar="",
+            help="Print the version.",
+            rich_help_panel=COMMON,
+        ),
     ] = False,
 ) -> None:
-    """Train graph neural networks from disk, within a memory budget you name."""
+    """Train graph neural networks and embeddings from disk, within a memory budget you name."""
 
 
 def main() -> None:
@@ -79,7 +103,7 @@ def main() -> None:
         ended.append(128 + number)
         sys.exit(128 + number)
 
-    # Ended politely, what is half done is removed, as after Ctrl-C; which is what DuckDB makes of it.
+    # As after Ctrl-C, unfinished files are removed. DuckDB turns the exit into an interruption, hence `ended`.
     signal.signal(signal.SIGTERM, end)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # names of files may be any bytes
@@ -90,9 +114,10 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; errors become one line on stderr."""
     try:
-        code = app(arguments, standalone_mode=False)
+        load_commands(arguments)
+        code = app(arguments, prog_name=_NAME, standalone_mode=False)
     except DiskhopError as error:
-        return _fail(_told(str(error), error), error.exit_code)
+        return _fail(_with_notes(str(error), error), error.exit_code)
     except typer.Exit as error:
         return error.exit_code
     except typer.TyperException as error:
@@ -102,31 +127,34 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         return 1
     except MemoryError as error:
-        return _fail(_told("this machine has too little memory; give a smaller --memory or fewer --threads", error), 1)
+        rule = "this machine has too little memory; use a smaller --memory or fewer --threads"
+        return _fail(_with_notes(rule, error), 1)
     except OSError as error:
         rule = "the output cannot be written" if error.filename is None else f"{os.fsdecode(error.filename)}: failed"
-        return _fail(_told(f"{rule}: {error.strerror or error}", error), 1)
-    if code == _INTERRUPTED:  # also what Typer makes of Ctrl-C
+        return _fail(_with_notes(f"{rule}: {error.strerror or error}", error), 1)
+    if code == _INTERRUPTED:  # also Typer's code for Ctrl-C
         return _fail("interrupted", _INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
 def _fail(message: str, code: int) -> int:
-    if message:  # a command that was asked for nothing has shown its help
-        stderr.print(f"diskhop: {' '.join(message.split())}", markup=False, style="red")
+    if message:  # empty for a command without arguments, which has shown its help
+        stderr.print(f"{_NAME}: {' '.join(message.split())}", markup=False, style="red")
     return code
 
 
-def _told(message: str, error: BaseException) -> str:
-    """A message with what callers further up had to add."""
+def _with_notes(message: str, error: BaseException) -> str:
+    """Append to a message the notes that callers added to the error."""
     return "; ".join([message, *getattr(error, "__notes__", ())])
 
 
 def _usage(error: typer.TyperException) -> str:
-    """Add the options that exist to the complaint about one that does not."""
+    """Add to a usage error what to do next: the known options, or the command's help."""
     message = error.format_message()
     context = getattr(error, "ctx", None)
-    if context is not None and message.startswith("No such option"):
+    if context is None:
+        return message
+    if message.startswith("No such option"):
         known = sorted(option for parameter in context.command.params for option in parameter.opts if option[0] == "-")
-        message += f" The options of '{context.command_path}' are {', '.join(known)}."
-    return message
+        return f"{message} The options of '{context.command_path}' are {', '.join(known)}."
+    return f"{message.rstrip('.')}; see '{context.command_path} --help'"

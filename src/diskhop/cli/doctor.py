@@ -1,4 +1,4 @@
-"""The command that says what this machine can do."""
+"""The command that measures this machine."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import Annotated
 
 import typer
 
-from diskhop.cli.app import Json, app
+from diskhop.cli.app import command
+from diskhop.cli.options import Json
 from diskhop.cli.output import print_json, print_pairs, stderr
-from diskhop.disk.report import report_disk
 
 
-@app.command()
+@command("doctor")
 def doctor(
-    path: Annotated[Path, typer.Argument(metavar="[PATH]", help="A folder on the disk to look at.")] = Path(),
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="Folder on the disk to measure.")] = Path(),
     as_json: Json = False,
 ) -> None:
-    """Say what to expect of this machine and of the disk below PATH."""
+    """Measure this machine and the disk below PATH, and say what to expect of them."""
+    from diskhop.disk.report import report_disk
+
     with stderr.status("measuring the disk"):
         report = report_disk(path)
     if as_json:

@@ -1,38 +1,50 @@
-"""The command that takes datasets and embeddings out."""
+"""The command that exports datasets and embeddings."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from diskhop.budget import Budget, format_bytes, parse_bytes
-from diskhop.cli.app import Json, Memory, Threads, app
-from diskhop.cli.output import print_json, print_pairs, stderr
-from diskhop.dataset.dataset import open_dataset
-from diskhop.exporting.formats import export_dataset
-from diskhop.io.engine import open_engine
-from diskhop.ui.progress import stage_progress
+from diskhop.budget import format_bytes
+from diskhop.cli.app import command
+from diskhop.cli.options import COMMON, Json, takes_options
+from diskhop.cli.output import budget_of, print_json, print_pairs, stderr
+from diskhop.config.train import TrainConfig
 
 
-@app.command()
+@command("export")
+@takes_options(TrainConfig, only=("memory_bytes", "threads"))
 def export(
     source: Annotated[Path, typer.Argument(metavar="DATASET|RUN", help="A dataset, or a run of 'diskhop embed'.")],
     destination: Annotated[
-        Path, typer.Argument(metavar="DEST", help="The folder to make; of embeddings a .npy, .parquet or .tsv file.")
+        Path,
+        typer.Argument(
+            metavar="DEST", help="New folder for a dataset; new .npy, .parquet or .tsv file for embeddings."
+        ),
     ],
-    format_name: Annotated[str, typer.Option("--format", help="Of a dataset: numpy, parquet or graphbolt.")] = "numpy",
-    memory: Memory = None,
-    threads: Threads = None,
+    *,
+    format_name: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="NAME", help="Format of a dataset: numpy, parquet or graphbolt.", rich_help_panel=COMMON
+        ),
+    ] = "numpy",
     as_json: Json = False,
+    given: dict[str, Any],
 ) -> None:
-    """Write a dataset or embeddings for other programs, by original ids: DEST appears whole, or not at all."""
+    """Export a dataset or embeddings by original ids: DEST appears once it is complete, or not at all."""
+    from diskhop.dataset.dataset import open_dataset
+    from diskhop.exporting.formats import export_dataset
+    from diskhop.io.engine import open_engine
+    from diskhop.ui.progress import stage_progress
+
     if (source / "commit.json").exists():
         _export_embeddings(source, destination, as_json=as_json)
         return
-    budget = None if memory is None else Budget(parse_bytes(memory))
+    budget = budget_of(given)
     with stage_progress(stderr) as progress:
         exported = export_dataset(
             open_dataset(source),
@@ -40,7 +52,7 @@ def export(
             format_name=format_name,
             engine=open_engine("auto").engine,
             budget=budget,
-            threads=threads,
+            threads=given.get("threads"),
             progress=progress,
         )
     if as_json:
@@ -51,8 +63,8 @@ def export(
 
 
 def _export_embeddings(run: Path, destination: Path, *, as_json: bool) -> None:
-    # Here, not above: it brings PyTorch, which the other commands do without.
     from diskhop.runs import export_embeddings
+    from diskhop.ui.progress import stage_progress
 
     with stage_progress(stderr) as progress:
         export_embeddings(run, destination, partial(progress, "writing embeddings"))

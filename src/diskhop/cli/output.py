@@ -1,18 +1,18 @@
-"""What the commands print: one JSON document, or lines for people. stdout has results, stderr all else."""
+"""What commands print: one JSON document, or lines for people. Results go to stdout, all else to stderr."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table as TextTable
 from rich.text import Text
 
-from diskhop.budget import format_bytes
-from diskhop.errors import ConfigError
+from diskhop.budget import Budget, format_bytes
 
 stdout = Console(soft_wrap=True, highlight=False)
 stderr = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -24,17 +24,25 @@ def print_json(document: dict[str, Any]) -> None:
 
 
 def print_pairs(rows: list[tuple[str, str]]) -> None:
-    """Print names and what they are, a line each."""
-    table = TextTable(show_header=False, box=None, pad_edge=False)
-    for name, text in rows:
-        table.add_row(Text(name), Text(text))
-    stdout.print(table)
+    """Print names and values, one line each. A command is never wrapped, so that it can be pasted whole."""
+    width = max((len(name) for name, _ in rows), default=0)
+    for is_command, group in groupby(rows, key=lambda row: row[1].startswith("diskhop ")):
+        if is_command:
+            for name, text in group:
+                stdout.print(Text(f"{name:<{width}}  {text}"))
+            continue
+        table = TextTable(show_header=False, box=None, pad_edge=False)
+        table.add_column(min_width=width)
+        table.add_column()
+        for name, text in group:
+            table.add_row(Text(name), Text(text))
+        stdout.print(table)
 
 
 def print_table(names: list[str], rows: list[list[str]]) -> None:
     """Print rows below the names of their columns."""
     table = TextTable(box=None, pad_edge=False)
-    # Wider than the terminal rather than cut: numbers are of no use in part.
+    # Wider than the terminal rather than truncated: part of a number is of no use.
     for column, name in enumerate(names):
         table.add_column(name, no_wrap=True, min_width=max([len(name), *(len(row[column]) for row in rows)]))
     for row in rows:
@@ -51,7 +59,7 @@ def print_description(description: dict[str, Any], as_json: bool) -> None:
 
 
 def _lines_of(value: dict[str, Any], indent: str = "") -> Iterator[tuple[str, str]]:
-    """One line a fact, what is inside another thing indented below it."""
+    """One line per fact, nested facts indented."""
     for name, fact in value.items():
         # A file's name stays as it is.
         title = indent + (name if "." in name else name.replace("_", " "))
@@ -77,9 +85,7 @@ def _show(fact: Any) -> str:
     return ", ".join(map(_show, fact)) if isinstance(fact, list) else str(fact)
 
 
-def parse_counts(option: str, text: str) -> tuple[int, ...]:
-    """Whole numbers with commas between them. Raises ConfigError, naming the option."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigError(f"{option} '{text}' must be whole numbers with commas between them, as 10,10") from None
+def budget_of(given: dict[str, Any]) -> Budget | None:
+    """Take --memory out of what a command was given, as a budget."""
+    num_bytes = given.pop("memory_bytes", None)
+    return None if num_bytes is None else Budget(num_bytes)

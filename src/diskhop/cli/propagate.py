@@ -1,83 +1,64 @@
-"""The command that makes hop tables ahead of training."""
+"""The command that computes hop tables before training."""
 
 from __future__ import annotations
 
 import shlex
 import time
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from diskhop.budget import format_bytes
-from diskhop.cli.app import DatasetPath, Json, Memory, Threads, app
+from diskhop.cli.app import command
+from diskhop.cli.options import DatasetPath, Json, spell_options, takes_options
 from diskhop.cli.output import print_json, print_pairs, stderr
-from diskhop.hops.make.plan import PropagationPlan
-from diskhop.hops.make.propagate import Propagated
-from diskhop.hops.make.propagate import propagate as make_hop_tables
-from diskhop.hops.spec import DEFAULT_HOPS, PropagationSpec
-from diskhop.ui.progress import stage_progress
+from diskhop.config.options import options_of
+from diskhop.config.train import HopConfig
+from diskhop.hops.spec import PropagationSpec
+
+if TYPE_CHECKING:
+    from diskhop.hops.make.plan import PropagationPlan
+    from diskhop.hops.make.propagate import Propagated
+
+_RESOURCES = ("memory_bytes", "disk_bytes", "scratch", "engine", "threads")
 
 
-@app.command()
-def propagate(
-    dataset: DatasetPath,
-    hops: Annotated[int, typer.Option(help="How often features are aggregated.")] = DEFAULT_HOPS,
-    operator: Annotated[
-        list[str] | None,
-        typer.Option(help="sgc, sign, row, ppr:alpha=0.1 or heat:t=3; may be given several times. Default: sign."),
-    ] = None,
-    direction: Annotated[
-        str, typer.Option(help="Neighbours that are summed: in, out, or both, each pair once.")
-    ] = "in",
-    dtype: Annotated[str, typer.Option(help="Of the tables: float32, float16 or bfloat16.")] = "float32",
-    rows: Annotated[
-        str, typer.Option(help="Written out: all, labelled (nodes of any split), or a .npy file of node ids.")
-    ] = "all",
-    memory: Memory = None,
-    disk: Annotated[
-        str | None, typer.Option(help="That tables may take while they are made, as 100GB; default: what is free.")
-    ] = None,
-    scratch: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where they are put; default: DATASET/derived.")
-    ] = None,
-    engine: Annotated[str, typer.Option(help="How the disk is read: auto, uring, threads.")] = "auto",
-    threads: Threads = None,
-    as_json: Json = False,
-) -> None:
-    """Aggregate features over the graph ahead, hop by hop, into tables that `train` reads rows of."""
-    spec = PropagationSpec(
-        operators=tuple(operator or ["sign"]), hops=hops, direction=direction, dtype=dtype, rows=rows
-    )
-    plans: list[PropagationPlan] = []
+@command("propagate")
+@takes_options(PropagationSpec, HopConfig, only=(*options_of(PropagationSpec), *_RESOURCES))
+def propagate(dataset: DatasetPath, as_json: Json = False, *, given: dict[str, Any]) -> None:
+    """Aggregate features over the graph, hop by hop, into tables that `train --model sign` reads rows of."""
+    from diskhop.hops.make.propagate import propagate as make_hop_tables
+    from diskhop.ui.progress import stage_progress
 
-    def tell(text: str) -> None:
+    spec = PropagationSpec(**{name: value for name, value in given.items() if name not in _RESOURCES})
+
+    def show(text: str) -> None:
         stderr.print(text, markup=False)
 
-    def told(plan: PropagationPlan) -> None:
-        plans.append(plan)
-        tell(f"{dataset}, {plan}")
+    def show_plan(plan: PropagationPlan) -> None:
+        show(f"{dataset}, {plan}")
 
     started = time.perf_counter()
     with stage_progress(stderr) as progress:
         done = make_hop_tables(
             dataset,
             spec,
-            memory=memory,
-            disk=disk,
-            scratch=scratch,
-            threads=threads,
-            engine=engine,
+            memory=given.get("memory_bytes"),
+            disk=given.get("disk_bytes"),
+            scratch=given.get("scratch"),
+            threads=given.get("threads"),
+            engine=given.get("engine", "auto"),
             progress=progress,
-            told=told,
-            tell=tell,
+            told=show_plan,
+            tell=show,
         )
     seconds = time.perf_counter() - started
     if as_json:
         print_json(_document(done, seconds))
     else:
-        print_pairs([*_lines(done, seconds), ("next", _train_command(dataset, spec, scratch))])
+        words = ["diskhop", "train", str(dataset), "--model", "sign", "--hops", str(spec.hops)]
+        shared = {name: value for name, value in given.items() if name not in ("hops", "rows")}
+        train = shlex.join([*words, *spell_options(shared, HopConfig), "--out", "run"])
+        print_pairs([*_lines(done, seconds), ("next", train)])
 
 
 def _document(done: Propagated, seconds: float) -> dict[str, Any]:
@@ -109,7 +90,7 @@ def _document(done: Propagated, seconds: float) -> dict[str, Any]:
 def _lines(done: Propagated, seconds: float) -> list[tuple[str, str]]:
     tables = done.tables
     lines = [
-        ("propagated" if done.plan else "was propagated before", f"{tables.path}, {format_bytes(tables.num_bytes)}"),
+        ("propagated" if done.plan else "propagated before", f"{tables.path}, {format_bytes(tables.num_bytes)}"),
         ("tables", f"{tables.num_tables} of {tables.num_rows:,} x {tables.dim} {tables.dtype}"),
     ]
     if done.plan is not None:
@@ -119,18 +100,3 @@ def _lines(done: Propagated, seconds: float) -> list[tuple[str, str]]:
             lines.append((step["step"], f"{step['seconds']:.1f} s{about}"))
         lines.append(("took", f"{seconds:.1f} s, {done.plan.seconds:.1f} s predicted"))
     return lines
-
-
-def _train_command(dataset: Path, spec: PropagationSpec, scratch: Path | None) -> str:
-    """The run that takes these tables, if they are of all rows or of the labelled ones."""
-    usual = PropagationSpec()
-    words = ["diskhop", "train", str(dataset), "--model", "sign", "--hops", str(spec.hops)]
-    if spec.operators != usual.operators:
-        words += [word for operator in spec.operators for word in ("--operator", operator)]
-    if spec.direction != usual.direction:
-        words += ["--direction", spec.direction]
-    if spec.dtype != usual.dtype:
-        words += ["--dtype", spec.dtype]
-    if scratch is not None:
-        words += ["--scratch", str(scratch)]
-    return shlex.join(words)

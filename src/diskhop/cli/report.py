@@ -1,4 +1,4 @@
-"""The command that shows what runs did."""
+"""The command that reports on runs."""
 
 from __future__ import annotations
 
@@ -8,23 +8,28 @@ from typing import Annotated
 import typer
 
 from diskhop.budget import format_bytes
-from diskhop.cli.app import Json, app
+from diskhop.cli.app import command
+from diskhop.cli.options import COMMON, Json
 from diskhop.cli.output import print_json, print_pairs
 
 
-@app.command()
+@command("report")
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Folders of runs, also of such as go on or were killed."),
+        typer.Argument(metavar="RUN...", help="Folders of runs; unfinished and interrupted ones, too."),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.html", help="Default: report.html in the folder of the one run, or here."),
+        typer.Option(
+            metavar="FILE.html",
+            help="Page to write; by default RUN/report.html, or report.html here for several runs.",
+            rich_help_panel=COMMON,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a page that shows runs: curves, time by stage, bytes, memory, the plan. It opens in any browser."""
+    """Write an HTML page about runs: curves, time by stage, I/O, memory and the plan."""
     from diskhop.report import write_report
 
     path = write_report(runs, out)

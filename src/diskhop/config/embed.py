@@ -1,13 +1,23 @@
-"""What a run of graph embeddings is told: one frozen value, validated once, that TOML can hold; see config.py."""
+"""Options of training graph embeddings."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from diskhop.config.options import FRACTION, MOST_BYTES, MOST_COUNT, MOST_THREADS, Rule, between, one_of, require_rules
+from diskhop.config.options import like, option, require, validate
+from diskhop.config.parse import resolved_path
+from diskhop.config.rules import (
+    COUNT_OR_NONE,
+    FRACTION,
+    MOST_COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    between,
+    one_of,
+)
+from diskhop.config.train import TrainConfig
 from diskhop.errors import ConfigError
 
 ADAGRAD = ("row", "element")
@@ -18,122 +28,153 @@ EVAL_TIES = ("realistic", "optimistic", "pessimistic")
 MOST_PARTITIONS, MOST_REPARTITIONS, MOST_DIM = 256, 1000, 4096
 DEFAULT_EVAL_EDGES = 10_000
 
-_POSITIVE: Rule = (lambda value: math.isfinite(value) and value > 0, "more than 0")
-_WEIGHT: Rule = (lambda value: math.isfinite(value) and value >= 0, "at least 0")
-_SHARE: Rule = (lambda value: 0 <= value <= 1, "from 0 to 1")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedConfig:
-    """What a run of embeddings depends on, besides the dataset.
+    """Options of a run of embeddings, besides the dataset."""
 
-    model, dim, loss, margin (of losses that have one), lr, lr_schedule: as it is, or down to 0 at the end; dropout,
-    reciprocal, n3, l2: see embedding/. adagrad: a sum of squares for each row or each element. init_scale: standard
-    deviation of what embeddings begin with. batch_size: edges; chunk_size: of them that share negatives,
-    `negatives` at each side, degree_negatives: the share that is drawn by degree; mask_known: those that make an
-    edge of the training set do not count. epochs: at most; patience: validations in a row, not better than the best
-    before them, after which a run stops, 0 for never. warm_start: a run whose embeddings nodes and relations of the
-    same names begin with; '': draws. partitions; buffer: how many are in memory at once; partition_order: how they
-    pass through; assignment: of nodes to them, random or by input; repartitions: how often an epoch deals nodes to
-    them anew, each time for a pass with a share of the edges, 0: never. commit_states: from one commit to the next,
-    besides the end of an epoch; 0 for none. evaluate: on validation edges after every `eval_every` epochs, and on
-    test edges at the end: at most eval_edges of each (0: all) against eval_candidates drawn nodes (0: all nodes),
-    eval_filtered: without those that make an edge of any part; eval_sides: which end is looked for; eval_ties: see
-    embedding.ranking. valid_share, test_share: of edges, where the dataset has no such parts. seed: of everything
-    that is drawn. memory_bytes: the budget. overlap: partitions move while others are trained. engine, threads:
-    how, never what.
-    """
+    SUBJECT: ClassVar[str] = "embeddings"
 
-    RULES: ClassVar[Mapping[str, Rule]] = {
-        **dict.fromkeys(("batch_size", "chunk_size", "negatives", "epochs", "eval_every"), between(1, MOST_COUNT)),
-        **dict.fromkeys(("eval_edges", "eval_candidates"), between(0, MOST_COUNT)),
-        "eval_sides": one_of(EVAL_SIDES),
-        "eval_ties": one_of(EVAL_TIES),
-        "dim": between(1, MOST_DIM),
-        "patience": between(0, MOST_COUNT),
-        **dict.fromkeys(("lr", "init_scale"), _POSITIVE),
-        **dict.fromkeys(("margin", "n3", "l2"), _WEIGHT),
-        "dropout": FRACTION,
-        "degree_negatives": _SHARE,
-        **dict.fromkeys(("valid_share", "test_share"), FRACTION),
-        "partitions": between(1, MOST_PARTITIONS),
-        "buffer": between(2, MOST_PARTITIONS),
-        "repartitions": between(0, MOST_REPARTITIONS),
-        "lr_schedule": one_of(LR_SCHEDULES),
-        "adagrad": one_of(ADAGRAD),
-        "assignment": one_of(ASSIGNMENTS),
-        "commit_states": between(0, MOST_COUNT),
-        "seed": between(0, MOST_BYTES),
-        "memory_bytes": between(1, MOST_BYTES),
-        "threads": between(1, MOST_THREADS),
-    }
-
-    model: str
-    dim: int
-    loss: str
-    margin: float = 0.0
-    lr: float
-    lr_schedule: str = "constant"
-    adagrad: str = "row"
-    init_scale: float
-    batch_size: int
-    chunk_size: int
-    negatives: int
-    degree_negatives: float = 0.0
-    mask_known: bool = False
-    reciprocal: bool = False
-    n3: float = 0.0
-    l2: float = 0.0
-    dropout: float = 0.0
-    epochs: int
-    patience: int = 0
-    warm_start: str = ""
-    partitions: int
-    buffer: int
-    partition_order: str
-    assignment: str = "random"
-    repartitions: int = 0
-    commit_states: int = 0
-    evaluate: bool = True
-    eval_every: int = 1
-    eval_edges: int = DEFAULT_EVAL_EDGES
-    eval_candidates: int = 1000
-    eval_filtered: bool = False
-    eval_sides: str = "both"
-    eval_ties: str = "realistic"
-    valid_share: float = 0.0
-    test_share: float = 0.0
-    seed: int = 0
-    memory_bytes: int
-    overlap: bool = True
-    engine: str
-    threads: int
+    model: str = option(help="Embedding model: dot (no relations), distmult, complex, transe, transe-l1 or rotate.")
+    dim: int = option(help="Dimension of embeddings.", rule=between(1, MOST_DIM, 100), panel="Model")
+    loss: str = option(help="Loss: softmax, contrastive, logistic or margin.", panel="Model")
+    margin: float = option(0.0, help="Margin (losses logistic and margin).", rule=NOT_NEGATIVE, panel="Model")
+    lr: float = option(help="Learning rate (Adagrad).", rule=POSITIVE, panel="Optimisation")
+    lr_schedule: str = option(
+        "constant",
+        help="Learning rate schedule; linear reaches 0 at the end of the last epoch.",
+        rule=one_of(LR_SCHEDULES),
+        panel="Optimisation",
+    )
+    adagrad: str = option(
+        "row", help="Adagrad state: one sum per row, or one per element.", rule=one_of(ADAGRAD), panel="Optimisation"
+    )
+    init_scale: float = option(help="Standard deviation of initial embeddings.", rule=POSITIVE, panel="Optimisation")
+    batch_size: int = option(help="Edges per batch.", rule=between(1, MOST_COUNT, 10_000), panel="Sampling")
+    chunk_size: int = option(
+        help="Edges of a batch that share negatives.", rule=between(1, MOST_COUNT, 1000), panel="Sampling"
+    )
+    negatives: int = option(
+        help="Negative samples per edge and side.", rule=between(1, MOST_COUNT, 1000), panel="Sampling"
+    )
+    degree_negatives: float = option(
+        0.0, help="Share of negatives that is sampled by degree.", rule=SHARE, panel="Sampling"
+    )
+    mask_known: bool = option(False, help="Ignore negatives that form an edge of the training set.", panel="Sampling")
+    reciprocal: bool = option(False, help="Learn an embedding of each relation for either direction.", panel="Model")
+    n3: float = option(0.0, help="Weight of N3 regularisation.", rule=NOT_NEGATIVE, panel="Optimisation")
+    l2: float = option(0.0, help="Weight of L2 regularisation.", rule=NOT_NEGATIVE, panel="Optimisation")
+    dropout: float = option(0.0, help="Dropout rate of query embeddings.", rule=FRACTION, panel="Model")
+    epochs: int = like(TrainConfig, "epochs")
+    patience: int = like(TrainConfig, "patience", 0, shown="")
+    warm_start: str = option(
+        "",
+        help="Start from the embeddings of another run, matched by name.",
+        parse=resolved_path,
+        panel="Optimisation",
+        metavar="RUN",
+        shown="random",
+    )
+    partitions: int = option(
+        help="Number of node partitions on disk.",
+        rule=between(1, MOST_PARTITIONS, 8),
+        panel="Storage",
+        shown="the fewest that fit",
+    )
+    buffer: int = option(help="Partitions in memory at a time.", rule=between(2, MOST_PARTITIONS, 3), panel="Storage")
+    partition_order: str = option(help="Order of partitions: auto, searched, legend, beta or cover.", panel="Storage")
+    assignment: str = option(
+        "random",
+        help="Assignment of nodes to partitions: random, or by input order.",
+        rule=one_of(ASSIGNMENTS),
+        panel="Storage",
+    )
+    repartitions: int = option(
+        0,
+        help="Re-partition nodes at random N times per epoch; 0 for never.",
+        rule=between(0, MOST_REPARTITIONS),
+        panel="Storage",
+        metavar="N",
+    )
+    commit_states: int = option(
+        0,
+        help="Also commit to disk after every N partition swaps; 0 for after each epoch only.",
+        rule=COUNT_OR_NONE,
+        panel="Storage",
+        metavar="N",
+    )
+    evaluate: bool = like(TrainConfig, "evaluate", True)
+    eval_every: int = like(TrainConfig, "eval_every", 1)
+    eval_edges: int = option(
+        DEFAULT_EVAL_EDGES,
+        help="Maximum number of edges to measure; 0 for all.",
+        rule=COUNT_OR_NONE,
+        panel="Evaluation",
+    )
+    eval_candidates: int = option(
+        1000,
+        help="Random nodes that each edge is ranked against; 0 for all nodes.",
+        rule=COUNT_OR_NONE,
+        panel="Evaluation",
+    )
+    eval_filtered: bool = option(
+        False,
+        help="Filtered or raw ranks: skip nodes that form a known edge of any part.",
+        flag="--eval-filtered/--eval-raw",
+        panel="Evaluation",
+    )
+    eval_sides: str = option("both", help="Ends of an edge to predict.", rule=one_of(EVAL_SIDES), panel="Evaluation")
+    eval_ties: str = option("realistic", help="Rank of tied scores.", rule=one_of(EVAL_TIES), panel="Evaluation")
+    valid_share: float = option(
+        0.0,
+        help="Share of edges for validation, if the dataset has no valid edges.",
+        rule=FRACTION,
+        panel="Evaluation",
+        shown="chosen",
+    )
+    test_share: float = option(
+        0.0,
+        help="Share of edges for test, if the dataset has no test edges.",
+        rule=FRACTION,
+        panel="Evaluation",
+        shown="chosen",
+    )
+    seed: int = like(TrainConfig, "seed", 0)
+    memory_bytes: int = like(TrainConfig, "memory_bytes")
+    overlap: bool = option(True, help="Move partitions while others are trained.", panel="Advanced")
+    engine: str = like(TrainConfig, "engine")
+    threads: int = like(TrainConfig, "threads")
 
     def __post_init__(self) -> None:
-        require_rules(type(self), {field.name: getattr(self, field.name) for field in fields(self)})
+        validate(self)
+
+    def check(self) -> None:
+        """Check what options mean together."""
         if self.valid_share + self.test_share >= 1:
             raise ConfigError(
-                f"valid_share and test_share must leave edges to train, got {self.valid_share} and {self.test_share}"
+                "valid_share and test_share must leave edges to train on, "
+                f"got {self.valid_share} and {self.test_share}; for example --valid-share 0.05 --test-share 0.05"
             )
-        if 1 < self.partitions < self.buffer:
-            raise ConfigError(
-                f"buffer must be at most the {self.partitions} partitions, got {self.buffer}; take --buffer less"
-            )
-
+        if self.partitions > 1:
+            hint = f"for example --buffer {self.partitions}"
+            fits = self.buffer <= self.partitions
+            require(fits, "buffer", f"at most the {self.partitions} partitions", self.buffer, hint)
         if self.repartitions and self.assignment == "input":
-            raise ConfigError("--repartitions deals nodes at random: leave it out, or take --assignment random")
+            raise ConfigError(
+                "--repartitions assigns nodes at random, which --assignment input excludes; use --assignment random"
+            )
 
     @property
-    def deals(self) -> bool:
-        """Whether nodes change partitions; those that are all in memory at once need not."""
+    def is_repartitioned(self) -> bool:
+        """Whether nodes change partitions between passes; not needed where all are in memory at once."""
         return self.repartitions > 0 and self.partitions > self.buffer
 
     @property
     def passes(self) -> int:
-        """Of an epoch through the order of partitions."""
-        return self.repartitions if self.deals else 1
+        """Passes through the order of partitions per epoch."""
+        return self.repartitions if self.is_repartitioned else 1
 
     def step_options(self) -> dict[str, Any]:
-        """Those of a step, by the names of embedding.gradients.StepOptions."""
+        """Options of a training step, by the names of embedding.step.gradients.StepOptions."""
         names = ("model", "loss", "margin", "lr", "batch_size", "chunk_size", "reciprocal", "n3", "l2", "dropout")
         return {"num_negatives": self.negatives, **{name: getattr(self, name) for name in names}}

@@ -1,64 +1,188 @@
-"""What a training run is told: one frozen value, validated once, that TOML can hold.
+"""Options of a run: fields of frozen dataclasses that say all about themselves, and the one place that checks them.
 
-*Options* are values by name, from a preset, a file or a command line; any may be missing. A `TrainConfig` has all of
-its *kind*, of which there are two, by the model: runs/nodes/defaults.py fills in what nobody said. A *saved run* is
-RUN/config.toml: the dataset and all options.
+An *option* is one field, declared by `option()` with its help, rule, flag and panel: the command line makes its
+parameters from the fields. *Options by name* come from a preset, a file or a command line; any may be missing.
+`check_options` checks those, `validate` a whole configuration. A *saved run* is RUN/config.toml: the dataset and all
+options.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
+import numbers
 import reprlib
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tomli_w
 
+from diskhop.config.rules import Rule, one_of
 from diskhop.errors import ConfigError
 
-MOST_COUNT, MOST_BYTES = 2**31 - 1, 2**63 - 1
-MOST_THREADS = 1024
 AUTO = "auto"
-
-
-# A rule on a value by itself: whether it holds, and how it is told.
-Rule = tuple[Callable[[Any], bool], str]
-
-
-def between(lowest: int, highest: int) -> Rule:
-    """Of numbers, both ends included."""
-    return lambda value: lowest <= value <= highest, f"from {lowest} to {highest}"
-
-
-FRACTION: Rule = (lambda value: 0 <= value < 1, "at least 0 and less than 1")
-
-
-def one_of(names: Sequence[str]) -> Rule:
-    """Of names; '' may be one, which nobody needs to know."""
-    return lambda value: value in names, f"one of {', '.join(filter(None, names))}"
-
-
+# Panels of a command's help, in this order.
+PANELS = (
+    *("Common", "Graph", "Features", "Edge lists", "Tables", "Model", "Sampling"),
+    *("Optimisation", "Evaluation", "Storage", "Advanced"),
+)
+_KEY = "option"
 _TYPE_NAMES = {
-    int: "int",
-    float: "float",
-    bool: "bool",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
     str: "a string",
-    tuple[int, ...]: "a list of integers",
+    tuple[int, ...]: "a list of whole numbers",
+    tuple[float, ...]: "a list of numbers",
     tuple[str, ...]: "a list of strings",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OptionField:
+    """An option as its field declares it.
+
+    name: the field, and the option's name in TOML and in Python.
+    type: int, float, bool, str or a tuple of one of these, without None.
+    default: MISSING where diskhop chooses a value.
+    is_declared: made by option(); fields that are not have no flag.
+    help: one sentence for the command line.
+    rule: what a value must follow; None: any value of the type.
+    flag: as the command line spells it; with "--on/--off" for a bool.
+    parse: turns the command line's text into a value; None: by type.
+    panel: one of PANELS.
+    metavar: what the help calls a value; "": by type.
+    shown: the default in words; "": the default itself.
+    """
+
+    name: str
+    type: Any
+    default: Any
+    is_declared: bool = False
+    help: str = ""
+    rule: Rule | None = None
+    flag: str = ""
+    parse: Callable[[str], Any] | None = None
+    panel: str = PANELS[0]
+    metavar: str = ""
+    shown: str = ""
+
+    def check(self, value: Any, label: str, where: str = "") -> Any:
+        """Return a value of the option's type that follows its rule, integers as floats where those are expected.
+
+        label: what the message calls the option: its name or its flag. where: how the message starts. Raises
+        ConfigError.
+        """
+        if value is None and self.default is None:
+            return None
+        converted = _convert(self.type, value)
+        if type(converted) is not (get_origin(self.type) or self.type):
+            raise ConfigError(f"{where}{label} must be {_TYPE_NAMES[self.type]}, got {reprlib.repr(value)}")
+        if self.rule is not None and not self.rule.holds(converted):
+            shown = list(converted) if isinstance(converted, tuple) else converted
+            example = f"{label} {spell(self.rule.example)}"
+            if not label.startswith("--"):
+                example = f"{label}={self.rule.example!r}"
+            raise ConfigError(
+                f"{where}{label} must be {self.rule.text}, got {reprlib.repr(shown)}; for example {example}"
+            )
+        return converted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SavedRun:
-    """A configuration file: the dataset it is for ('' if it does not say), and options."""
+    """A configuration file.
+
+    dataset: the path that it names, '' for none.
+    dataset_hash: of the dataset's manifest, '' for none.
+    options: by name.
+    """
 
     dataset: str
     dataset_hash: str
     options: dict[str, Any]
+
+
+def option(
+    default: Any = MISSING,
+    *,
+    help: str,
+    rule: Rule | None = None,
+    flag: str = "",
+    parse: Callable[[str], Any] | None = None,
+    panel: str = PANELS[0],
+    metavar: str = "",
+    shown: str = "",
+) -> Any:
+    """Declare an option of a run as a dataclass field; OptionField describes the arguments."""
+    assert panel in PANELS
+    declared = {"help": help, "rule": rule, "flag": flag, "parse": parse, "panel": panel}
+    return field(default=default, metadata={_KEY: {**declared, "metavar": metavar, "shown": shown}})
+
+
+def like(kind: type[Any], name: str, default: Any = MISSING, **changes: Any) -> Any:
+    """Declare an option as another configuration does, with its own default and changed arguments of option()."""
+    other = option_fields(kind)[name]
+    declared = {each: getattr(other, each) for each in ("help", "rule", "flag", "parse", "panel", "metavar", "shown")}
+    return option(default, **{**declared, **changes})
+
+
+@functools.cache
+def option_fields(kind: type[Any]) -> Mapping[str, OptionField]:
+    """Options of a configuration, by name."""
+    hints = get_type_hints(kind)
+    return {each.name: _option_field(each, hints[each.name]) for each in fields(kind)}
+
+
+def _option_field(declared: Any, hint: Any) -> OptionField:
+    if NoneType in get_args(hint):
+        hint = next(each for each in get_args(hint) if each is not NoneType)
+    facts = {"flag": "", "rule": None, **declared.metadata.get(_KEY, {})}
+    if get_origin(hint) is Literal:
+        facts["rule"], hint = one_of(get_args(hint)), str
+    words = declared.name.replace("_", "-")
+    facts["flag"] = facts["flag"] or (f"--{words}/--no-{words}" if hint is bool else f"--{words}")
+    is_declared = _KEY in declared.metadata
+    return OptionField(name=declared.name, type=hint, default=declared.default, is_declared=is_declared, **facts)
+
+
+def validate(config: Any) -> None:
+    """Check types and rules of a whole configuration, then what its check() says of options together.
+
+    Called by __post_init__. Lists become tuples and integers floats where those are expected. Raises ConfigError.
+    """
+    for name, each in option_fields(type(config)).items():
+        value = getattr(config, name)
+        checked = each.check(value, name)
+        if checked is not value:
+            object.__setattr__(config, name, checked)
+    if hasattr(config, "check"):
+        config.check()
+
+
+def check_options(options: Mapping[str, Any], source: str, kinds: Sequence[type[Any]]) -> dict[str, Any]:
+    """Check names, types and rules of options by name; integers become floats and lists tuples where expected.
+
+    source: how the message of the ConfigError starts. kinds: configurations, one of which has each option.
+    """
+    known = {name: each for kind in reversed(kinds) for name, each in option_fields(kind).items()}
+    names = [name for kind in kinds for name in options_of(kind)]
+    checked: dict[str, Any] = {}
+    for name, value in options.items():
+        require_known("option", name, dict.fromkeys(names), f"{source}: ")
+        checked[name] = known[name].check(value, name, f"{source}: ")
+    return checked
+
+
+def require(holds: bool, name: str, rule: str, value: Any, hint: str) -> None:
+    """Raise a ConfigError, unless a rule on several options holds. hint: what to do instead."""
+    if not holds:
+        raise ConfigError(f"{name} must be {rule}, got {reprlib.repr(value)}; {hint}")
 
 
 def require_known(thing: str, value: str, known: Iterable[str], where: str = "") -> None:
@@ -70,32 +194,6 @@ def require_known(thing: str, value: str, known: Iterable[str], where: str = "")
         )
 
 
-def check_options(options: Mapping[str, Any], source: str, kinds: Sequence[type[Any]]) -> dict[str, Any]:
-    """Check names, types and ranges of options; integers become floats and lists tuples where those are expected.
-
-    source: how the message of the ConfigError starts. kinds: of configurations, one of which has each option; what
-    options mean together is checked by it.
-    """
-    hints = {name: wanted for kind in kinds for name, wanted in get_type_hints(kind).items()}
-    types = {name: hints[name] for kind in kinds for name in options_of(kind)}
-    checked: dict[str, Any] = {}
-    for name, value in options.items():
-        require_known("option", name, types, f"{source}: ")
-        wanted = types[name]
-        if wanted is float and type(value) is int:
-            with contextlib.suppress(OverflowError):
-                value = float(value)
-        items = get_args(wanted)[:1]
-        if items and isinstance(value, list | tuple) and all(type(item) is items[0] for item in value):
-            value = tuple(value)
-        elif type(value) is not wanted:
-            raise ConfigError(f"{source}: option '{name}' must be {_TYPE_NAMES[wanted]}, got {reprlib.repr(value)}")
-        checked[name] = value
-    for kind in kinds:
-        require_rules(kind, checked, f"{source}: ")
-    return checked
-
-
 def read_toml(path: Path) -> dict[str, Any]:
     """Parse a TOML file. Raises ConfigError naming the file and what is wrong with it."""
     try:
@@ -103,47 +201,57 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; name an existing TOML file") from error
     except ValueError as error:
-        raise ConfigError(f"{path}: is not valid TOML: {error}") from error
+        raise ConfigError(f"{path}: is not valid TOML: {error}; write options as in epochs = 10") from error
     except RecursionError:
-        raise ConfigError(f"{path}: is nested too deeply; options are a name and a value a line") from None
+        raise ConfigError(f"{path}: is nested too deeply; write each option on a line, as in epochs = 10") from None
 
 
 def load_config(path: Path, kinds: Sequence[type[Any]]) -> SavedRun:
-    """Read what `dump_config` wrote, or a part of it written by hand. kinds: see check_options()."""
+    """Read what dump_config() wrote, or a part of it written by hand. kinds: see check_options()."""
     options = read_toml(path)
     names = {"dataset": options.pop("dataset", ""), "dataset_hash": options.pop("dataset_hash", "")}
     for name, value in names.items():
         if not isinstance(value, str):
-            raise ConfigError(f"{path}: option '{name}' must be a string, got {reprlib.repr(value)}")
+            raise ConfigError(f"{path}: {name} must be a string, got {reprlib.repr(value)}; for example {name}='cora'")
     return SavedRun(**names, options=check_options(options, str(path), kinds))
 
 
 def dump_config(config: Any, dataset: str, dataset_hash: str) -> str:
-    """TOML that repeats a run exactly."""
+    """Write a configuration as TOML that repeats a run exactly."""
     return tomli_w.dumps({"dataset": dataset, "dataset_hash": dataset_hash, **asdict(config)})
 
 
 def options_of(kind: type[Any]) -> list[str]:
-    """Names of the options that a kind of configuration has."""
-    return [field.name for field in fields(kind)]
+    """Names of a configuration's options."""
+    return [each.name for each in fields(kind)]
 
 
 def differing_options(options: Mapping[str, Any], config: Any) -> list[str]:
-    """Names of the configuration's options that are others in `options`, where all of them are."""
+    """Names of a configuration's options that differ from those in `options`, which has all of them."""
     return [name for name in options_of(type(config)) if options[name] != getattr(config, name)]
 
 
-def require_rules(kind: type[Any], options: Mapping[str, Any], where: str = "") -> None:
-    """Check the ranges of a kind's options; where: how the message of the ConfigError starts."""
-    for name, (holds, rule) in kind.RULES.items():
-        if name in options:
-            value = options[name]
-            _require(f"{where}{name}", list(value) if isinstance(value, tuple) else value, holds(value), rule)
+def spell(value: Any) -> str:
+    """Write a value as the command line takes it."""
+    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
-def _require(what: str, value: Any, is_valid: bool, rule: str) -> None:
-    if not is_valid:
-        raise ConfigError(f"{what} must be {rule}, got {reprlib.repr(value)}")
+def _convert(wanted: Any, value: Any) -> Any:
+    """Return the value as the wanted type if it means the same, or as it is."""
+    if get_origin(wanted) is tuple:
+        item = get_args(wanted)[0]
+        if not isinstance(value, list | tuple):
+            return value
+        items = tuple(_convert(item, each) for each in value)
+        return items if all(type(each) is item for each in items) else None
+    if isinstance(value, bool) or type(value) is wanted:
+        return value
+    if wanted is int and isinstance(value, numbers.Integral):
+        return int(value)
+    if wanted is float and isinstance(value, numbers.Real):
+        with contextlib.suppress(OverflowError):
+            return float(value)
+    return value
 
 
 def _suggest(value: str, names: list[str]) -> str:

@@ -1,178 +1,231 @@
-"""Options of training node classifiers: on sampled batches, and on hop tables."""
+"""Options of training node classifiers: on sampled batches, and on hop tables.
+
+A configuration has all options of its *kind*, of which there are two, by the model. What has a default here is off or
+without consequence by it; `runs/nodes/defaults` chooses the rest.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from dataclasses import dataclass
 
-from diskhop.config.options import (
-    AUTO,
+from diskhop.budget import parse_bytes
+from diskhop.config.options import AUTO, option, require, validate
+from diskhop.config.parse import absolute_path, parse_counts
+from diskhop.config.rules import (
+    COUNT,
+    COUNT_OR_NONE,
     FRACTION,
     MOST_BYTES,
     MOST_COUNT,
-    MOST_THREADS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    THREADS,
     Rule,
-    _require,
     between,
     one_of,
-    require_rules,
 )
 
 ALL_NEIGHBORS = -1
-
-
 PINNED = ("degree", "accesses")
-
-
-# Far beyond what is of use; a slip of the keyboard must not ask for as many threads or tensors.
-_MOST_LAYERS = 100
-
-
-_MODELS_WITH_HEADS = ("gat", "hoga")
-
-
 DIRECTIONS = ("in", "out", "both")
-
-
 SHUFFLES = (AUTO, "rows", "chunks")
-
-
 PLACEMENTS = (AUTO, "memory", "disk")
-
-
 TABLE_DTYPES = ("float32", "float16", "bfloat16")
 
-
-_FANOUT: Rule = (
-    lambda fanout: all(count == ALL_NEIGHBORS or 1 <= count <= MOST_COUNT for count in fanout),
-    f"counts from 1 to {MOST_COUNT}, or {ALL_NEIGHBORS} for all neighbours",
+_MODELS_WITH_HEADS = ("gat", "hoga")
+# Far more than is useful: a slip of the keyboard must not ask for as many threads or tensors.
+_DEPTH = between(1, 100, 2)
+_DISK = between(0, MOST_BYTES, 10**11)
+_FANOUT = Rule(
+    holds=lambda fanout: all(count == ALL_NEIGHBORS or 1 <= count <= MOST_COUNT for count in fanout),
+    text=f"counts from 1 to {MOST_COUNT}, or {ALL_NEIGHBORS} for all neighbours",
+    example=[10, 10],
 )
-
-
-_RULES: Mapping[str, Rule] = {
-    "layers": between(1, _MOST_LAYERS),
-    **dict.fromkeys(("hidden", "heads", "batch_size", "eval_batch_size"), between(1, MOST_COUNT)),
-    **dict.fromkeys(("epochs", "eval_every"), between(1, MOST_COUNT)),
-    **dict.fromkeys(("max_batches", "patience", "split"), between(0, MOST_COUNT)),
-    **dict.fromkeys(("dropout", "input_dropout"), FRACTION),
-    **dict.fromkeys(("fanout", "eval_fanout"), _FANOUT),
-    "lr": (lambda value: math.isfinite(value) and value > 0, "more than 0"),
-    "weight_decay": (lambda value: math.isfinite(value) and value >= 0, "at least 0"),
-    "seed": between(0, MOST_BYTES),
-    "memory_bytes": between(1, MOST_BYTES),
-    **dict.fromkeys(("cache_bytes", "disk_bytes"), between(0, MOST_BYTES)),
-    "pinned": one_of(("", *PINNED)),
-    "threads": between(1, MOST_THREADS),
-    "hops": between(1, _MOST_LAYERS),
-    "operators": (lambda operators: len(operators) > 0, "one operator or several"),
-    "direction": one_of(DIRECTIONS),
-    "dtype": one_of(TABLE_DTYPES),
-    "shuffle": one_of(SHUFFLES),
-    "chunk_rows": between(1, MOST_COUNT),
-    "placement": one_of(PLACEMENTS),
-}
+_SOME_OPERATORS = Rule(
+    holds=lambda operators: len(operators) > 0, text="one operator or several", example=["sign", "ppr:alpha=0.1"]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """What every run of node classification depends on, besides the dataset; its kinds say how features reach a model.
+    """Options of every run of node classification, besides the dataset."""
 
-    model, layers, hidden, heads (gat, hoga), norm, normalize_input, dropout, input_dropout: see models/. batch_size:
-    nodes a batch. epochs: at most; patience: validations in a row, not better than the best
-    before them, after which a run stops, 0 for never;
-    max_batches: of an epoch, 0 for all. evaluate: on validation after every `eval_every` epochs, on test at
-    the end. lr, weight_decay: Adam's. metric: what validation and test are measured by. split: which of several. seed:
-    of everything that is drawn. precision: of linear layers, float32 or bfloat16. matmul: which library multiplies;
-    other bits. memory_bytes: the budget. disk_bytes: of what is written before or beside training (hop tables, batches
-    sampled ahead or packed), 0 for half of what is free; scratch: the folder for that, '' for the dataset's own.
-    engine, threads: how, never what.
-
-    What has a default here is off or of no consequence by it; runs/nodes/defaults.py chooses the rest.
-    """
-
-    RULES: ClassVar[Mapping[str, Rule]] = _RULES
-
-    model: str
-    layers: int
-    hidden: int
-    heads: int = 8
-    norm: str
-    normalize_input: bool = False
-    dropout: float
-    input_dropout: float = 0.0
-    batch_size: int
-    epochs: int
-    max_batches: int = 0
-    evaluate: bool = True
-    eval_every: int = 1
-    patience: int = 0
-    lr: float
-    weight_decay: float = 0.0
-    metric: str
-    split: int = 0
-    seed: int = 0
-    precision: str = "float32"
-    matmul: str = "blas"
-    memory_bytes: int
-    disk_bytes: int = 0
-    scratch: str = ""
-    engine: str
-    threads: int
+    model: str = option(
+        help="Model: sage, gcn or gat (sampled neighbours); sgc, sign or hoga (hop tables computed before training)."
+    )
+    layers: int = option(
+        help="Number of layers (one per hop for sage, gcn, gat; MLP layers for sign, hoga).", rule=_DEPTH, panel="Model"
+    )
+    hidden: int = option(help="Width of the hidden layers.", rule=between(1, MOST_COUNT, 128), panel="Model")
+    heads: int = option(8, help="Number of attention heads (gat, hoga).", rule=COUNT, panel="Model")
+    norm: str = option(help="Normalisation between layers: none, batch or layer.", panel="Model")
+    normalize_input: bool = option(False, help="Scale each node's features to sum 1.", panel="Model")
+    dropout: float = option(help="Dropout rate of hidden values.", rule=FRACTION, panel="Model")
+    input_dropout: float = option(0.0, help="Dropout rate of input features.", rule=FRACTION, panel="Model")
+    batch_size: int = option(help="Seed nodes per batch.", rule=between(1, MOST_COUNT, 1000), panel="Sampling")
+    epochs: int = option(help="Maximum number of epochs.", rule=between(1, MOST_COUNT, 10))
+    max_batches: int = option(
+        0, help="Maximum number of batches per epoch; 0 for all.", rule=COUNT_OR_NONE, panel="Sampling"
+    )
+    evaluate: bool = option(
+        True,
+        help="Measure validation during training and test at the end.",
+        flag="--eval/--no-eval",
+        panel="Evaluation",
+    )
+    eval_every: int = option(1, help="Epochs between two validations.", rule=COUNT, panel="Evaluation")
+    patience: int = option(
+        0,
+        help="Stop after N validations in a row without a new best; 0 for never.",
+        rule=COUNT_OR_NONE,
+        panel="Optimisation",
+        metavar="N",
+        shown="chosen with --epochs, else 0",
+    )
+    lr: float = option(help="Learning rate (Adam).", rule=POSITIVE, panel="Optimisation")
+    weight_decay: float = option(0.0, help="Weight decay (Adam).", rule=NOT_NEGATIVE, panel="Optimisation")
+    metric: str = option(help="Metric of validation and test: accuracy or auc.", panel="Evaluation")
+    split: int = option(
+        0, help="Number of the split to use, for datasets with several.", rule=COUNT_OR_NONE, panel="Evaluation"
+    )
+    seed: int = option(0, help="Random seed.", rule=SEED)
+    precision: str = option("float32", help="Precision of linear layers: float32 or bfloat16.", panel="Advanced")
+    matmul: str = option(
+        "blas", help="Library for matrix products: mkl, blas, onednn or mixed.", panel="Advanced", shown="chosen"
+    )
+    memory_bytes: int = option(
+        help="Memory budget for graph data, as 2GB or 512MiB.",
+        rule=between(1, MOST_BYTES, 2 * 10**9),
+        flag="--memory",
+        parse=parse_bytes,
+        metavar="SIZE",
+        shown="half of what is free",
+    )
+    disk_bytes: int = option(
+        0,
+        help="Disk space for derived files, as 100GB.",
+        rule=_DISK,
+        flag="--disk",
+        parse=parse_bytes,
+        panel="Storage",
+        metavar="SIZE",
+        shown="half of what is free",
+    )
+    scratch: str = option(
+        "",
+        help="Folder for derived files (traces, packed batches, hop tables).",
+        parse=absolute_path,
+        panel="Storage",
+        metavar="DIR",
+        shown="DATASET/derived",
+    )
+    engine: str = option(help="Disk I/O engine: auto, uring or threads.", panel="Advanced")
+    threads: int = option(
+        help="CPU threads for sampling and computing together.", rule=THREADS, panel="Advanced", shown="all cores"
+    )
 
     def __post_init__(self) -> None:
-        require_rules(type(self), {field.name: getattr(self, field.name) for field in fields(self)})
+        validate(self)
+
+    def check(self) -> None:
+        """Check what options mean together."""
         if self.model in _MODELS_WITH_HEADS:
-            _require("hidden", self.hidden, self.hidden % self.heads == 0, f"a multiple of {self.heads} heads")
+            fits = self.hidden % self.heads == 0
+            hint = f"for example --hidden {max(1, self.hidden // self.heads) * self.heads}"
+            require(fits, "hidden", f"a multiple of {self.heads} heads", self.hidden, hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledConfig(TrainConfig):
-    """A run of sage, gcn or gat, on sampled neighbours; one of `layers` for each hop.
+    """A run of sage, gcn or gat, on sampled neighbours; one layer per hop."""
 
-    residual: see models/. fanout, eval_fanout: neighbours drawn per hop in training and evaluation, -1 for all.
-    eval_batch_size: as batch_size, in evaluation. reuse:
-    every epoch has the samples of the first, in another order; which changes what is drawn. cache_bytes: of the budget
-    for rows kept between batches, 0 for what is left. store, pinned (by degree or accesses, for static and packed):
-    how, never what. ordered: batches come in their order also from the store `shared`, which else delivers them as they
-    are finished: another course of training.
-    """
+    residual: bool = option(False, help="Add each layer's input to its output.", panel="Model")
+    fanout: tuple[int, ...] = option(
+        help="Neighbours sampled per hop, as 10,10; -1 for all.",
+        rule=_FANOUT,
+        parse=parse_counts,
+        panel="Sampling",
+        metavar="N,N",
+    )
+    eval_fanout: tuple[int, ...] = option(
+        help="Neighbours sampled per hop in validation and test.",
+        rule=_FANOUT,
+        parse=parse_counts,
+        panel="Evaluation",
+        metavar="N,N",
+    )
+    eval_batch_size: int = option(
+        help="Seed nodes per batch in validation and test.", rule=between(1, MOST_COUNT, 1000), panel="Evaluation"
+    )
+    reuse: bool = option(
+        False, help="Sample once: every epoch reuses the first epoch's batches in another order.", panel="Sampling"
+    )
+    cache_bytes: int = option(
+        0,
+        help="Share of --memory for feature rows kept between batches (static, belady, shared, packed).",
+        rule=between(0, MOST_BYTES, 2 * 10**8),
+        flag="--cache",
+        parse=parse_bytes,
+        panel="Storage",
+        metavar="SIZE",
+        shown="what is left",
+    )
+    ordered: bool = option(
+        False,
+        help="Deliver batches in order with --store shared, so that results repeat exactly.",
+        panel="Storage",
+    )
+    store: str = option(
+        help="How features reach the model: auto, memory, mapped, pread, direct, static, belady, shared or packed.",
+        panel="Storage",
+    )
+    pinned: str = option(
+        "",
+        help="Which rows static and packed keep in memory: by degree, or by counted accesses.",
+        rule=one_of(("", *PINNED)),
+        panel="Storage",
+        shown="chosen",
+    )
 
-    residual: bool = False
-    fanout: tuple[int, ...]
-    eval_fanout: tuple[int, ...]
-    eval_batch_size: int
-    reuse: bool = False
-    cache_bytes: int = 0
-    ordered: bool = False
-    store: str
-    pinned: str = ""
-
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Check what options mean together."""
         # Not super(): a dataclass with slots is another class than the one that the name stands for here.
-        TrainConfig.__post_init__(self)
+        TrainConfig.check(self)
         for name in ("fanout", "eval_fanout"):
             fanout = getattr(self, name)
-            _require(name, list(fanout), len(fanout) == self.layers, f"one count for each of {self.layers} layers")
+            counts = ",".join(["10"] * min(self.layers, 5))
+            rule = f"one count for each of {self.layers} layers"
+            hint = f"for example --{name.replace('_', '-')} {counts} with --layers {min(self.layers, 5)}"
+            require(len(fanout) == self.layers, name, rule, list(fanout), hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HopConfig(TrainConfig):
-    """A run of sgc, sign or hoga, on tables of hops that are computed before; `layers` are its perceptron's.
+    """A run of sgc, sign or hoga, on hop tables that are computed before training."""
 
-    hops: that each operator is applied; operators: as 'sign' or 'ppr:alpha=0.1'; direction: of edges, in, out or both.
-    dtype: that tables are stored in. shuffle: an epoch's order is of rows, or of chunks of chunk_rows rows that follow
-    each other; another course of training. placement: where batches come from, memory or disk; how, never what.
-    """
-
-    hops: int
-    operators: tuple[str, ...]
-    direction: str
-    dtype: str
-    shuffle: str
-    chunk_rows: int
-    placement: str
+    hops: int = option(help="Hops over which features are aggregated (sgc, sign, hoga).", rule=_DEPTH, panel="Sampling")
+    operators: tuple[str, ...] = option(
+        help="Aggregation of hop tables: sgc, sign, row, ppr:alpha=0.1 or heat:t=3; repeat for several.",
+        rule=_SOME_OPERATORS,
+        flag="--operator",
+        panel="Sampling",
+    )
+    direction: str = option(
+        help="Neighbours that hop tables aggregate: along edges in, out, or both.",
+        rule=one_of(DIRECTIONS),
+        panel="Sampling",
+    )
+    dtype: str = option(help="Number type of stored hop tables.", rule=one_of(TABLE_DTYPES), panel="Storage")
+    shuffle: str = option(
+        help="Shuffling of hop tables: single rows, or chunks of consecutive rows.",
+        rule=one_of(SHUFFLES),
+        panel="Storage",
+    )
+    chunk_rows: int = option(help="Rows per shuffled chunk.", rule=between(1, MOST_COUNT, 1000), panel="Storage")
+    placement: str = option(
+        help="Where hop tables are read from during training.", rule=one_of(PLACEMENTS), panel="Storage"
+    )
 
 
 KINDS: tuple[type[TrainConfig], ...] = (SampledConfig, HopConfig)

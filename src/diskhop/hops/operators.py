@@ -16,7 +16,6 @@ from diskhop.config.options import require_known
 from diskhop.errors import ConfigError
 
 FEATURES = "hop-0"
-DIRECTIONS = ("in", "out", "both")
 # The numbers that a node's rows are multiplied by: 1 / sqrt(degree), 1 / sqrt(degree + 1), 1 / degree.
 Scaling = Literal["symmetric", "loops", "mean"]
 _MOST_HEAT = 50.0

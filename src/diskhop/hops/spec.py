@@ -1,4 +1,4 @@
-"""What hop tables are wanted: a frozen value, whose key names the folder that they lie in, and the rows it keeps."""
+"""Options of hop tables: a frozen value with a key that names their folder, and the rows that they keep."""
 
 from __future__ import annotations
 
@@ -11,53 +11,54 @@ import numpy as np
 import xxhash
 
 from diskhop.budget import Budget
-from diskhop.config.options import require_known
+from diskhop.config.options import like, option, validate
+from diskhop.config.rules import at_least
+from diskhop.config.train import HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
-from diskhop.hops.operators import DIRECTIONS, Operator, parse_operator
-from diskhop.hops.tables import TABLE_DTYPES, VERSION
+from diskhop.hops.operators import Operator, parse_operator
+from diskhop.hops.tables import VERSION
 from diskhop.protocols import NodeIds
 
 ALL_ROWS, LABELLED_ROWS = "all", "labelled"
-# What helps is mostly this near (PP-GNN, figure 2).
+# More hops rarely help (PP-GNN, figure 2).
 DEFAULT_HOPS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropagationSpec:
-    """Tables of `hops` hops by each operator, spelled as sign or ppr:alpha=0.1.
+    """Options of hop tables: `hops` hops by each operator. Raises ConfigError.
 
-    direction: neighbours that are summed: in, as the dataset's lists have them; out, along edges turned round; both,
-    every pair that has an edge, once. dtype: float32, float16 or bfloat16. rows: all, labelled (the nodes of all
-    splits), or the name of a .npy of node ids, as the source has them. Raises ConfigError.
+    direction: neighbours that are summed: in, as the dataset's lists have them; out, along reversed edges; both, every
+    connected pair once. rows: all, labelled (nodes of any split), or a .npy file of node ids, as the source has them.
     """
 
-    operators: tuple[str, ...] = ("sign",)
-    hops: int = DEFAULT_HOPS
-    direction: str = "in"
-    dtype: str = "float32"
-    rows: str = ALL_ROWS
+    operators: tuple[str, ...] = like(HopConfig, "operators", ("sign",))
+    hops: int = like(HopConfig, "hops", DEFAULT_HOPS, rule=at_least(1))
+    direction: str = like(HopConfig, "direction", "in")
+    dtype: str = like(HopConfig, "dtype", "float32")
+    rows: str = option(
+        ALL_ROWS,
+        help="Rows to store: all, labelled (nodes of any split), or a .npy file of node ids.",
+        panel="Storage",
+    )
 
     def __post_init__(self) -> None:
-        if self.hops < 1:
-            raise ConfigError(
-                f"--hops must be at least 1, got {self.hops}; hop 0 is the features, which are always kept"
-            )
-        if not self.operators:
-            raise ConfigError("--operator must name at least one operator, as sign")
+        validate(self)
+
+    def check(self) -> None:
+        """Check what options mean together."""
         names = [operator.name for operator in self.parsed()]
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError(f"--operator {name} is given more than once; leave one out")
-        require_known("direction", self.direction, DIRECTIONS)
-        require_known("dtype of hop tables", self.dtype, TABLE_DTYPES)
 
     def parsed(self) -> tuple[Operator, ...]:
-        """The operators."""
+        """Parse the operators."""
         return tuple(parse_operator(text) for text in self.operators)
 
     def key(self, dataset_hash: str, rows: NodeIds | None) -> str:
-        """Text that differs wherever a byte of the tables may. rows: that are kept; None: all."""
+        """Return a text that differs wherever a byte of the tables may. rows: nodes with stored rows; None: all."""
         facts = {
             "format": VERSION,
             "dataset": dataset_hash,
@@ -71,12 +72,12 @@ class PropagationSpec:
 
 
 def folder_name(key: str) -> str:
-    """Of the tables with a key."""
+    """Name the folder of the tables with a key."""
     return f"propagated-{xxhash.xxh3_64_intdigest(key.encode()):016x}"
 
 
 def find_rows(dataset: Dataset, rows: str, budget: Budget) -> NodeIds | None:
-    """The nodes whose rows are kept, as the dataset numbers them: int64, ascending; None: all.
+    """Find the nodes with stored rows, as the dataset numbers them: int64, ascending; None: all.
 
     Raises ConfigError for ids that the dataset does not have, BudgetError.
     """
@@ -87,19 +88,23 @@ def find_rows(dataset: Dataset, rows: str, budget: Budget) -> NodeIds | None:
         num_bytes = sum(entry.num_bytes for name, entry in files if "/splits/" in name)
         if num_bytes == 0:
             raise ConfigError(
-                f"{dataset.path}: has no splits, so no rows are labelled; take --rows all or a .npy of ids"
+                f"{dataset.path}: has no splits, so no rows are labelled; use --rows all, or --rows ids.npy"
             )
         with budget.reserve("rows kept", 3 * num_bytes):
             return np.unique(np.concatenate(_split_ids(dataset)))
     path = Path(rows)
     if path.suffix != ".npy":
-        raise ConfigError(f"--rows '{rows}' must be all, labelled or a .npy file of node ids")
+        raise ConfigError(f"--rows '{rows}' must be all, labelled or a .npy file of node ids; for example --rows all")
     try:
         ids = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read as .npy ({error}); --rows takes a file of node ids") from error
+        raise ConfigError(
+            f"{path}: cannot be read as .npy ({error}); write node ids with numpy.save, or use --rows all"
+        ) from error
     if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) == 0:
-        raise ConfigError(f"{path}: has {ids.dtype} of shape {ids.shape}; --rows takes one-dimensional integer ids")
+        raise ConfigError(
+            f"{path}: has {ids.dtype} of shape {ids.shape}; --rows needs one-dimensional integer ids, at least one"
+        )
     with budget.reserve("rows kept", 4 * 8 * len(ids)):
         return _own_ids(dataset, np.unique(ids.astype(np.int64)), path, budget)
 
@@ -115,7 +120,7 @@ def _split_ids(dataset: Dataset) -> Sequence[NodeIds]:
 
 
 def _own_ids(dataset: Dataset, ids: NodeIds, path: Path, budget: Budget) -> NodeIds:
-    """The nodes, ascending, whose ids in the source are these."""
+    """Find the nodes, ascending, that have these ids in the source."""
     with budget.reserve("original ids", 0 if dataset.order == "original" else 3 * 8 * dataset.num_nodes):
         original = dataset.original_ids()
         if original is None:
@@ -125,5 +130,7 @@ def _own_ids(dataset: Dataset, ids: NodeIds, path: Path, budget: Budget) -> Node
             own = np.flatnonzero(np.isin(original, ids))
             is_known = np.isin(ids, original[own])
     if not is_known.all():
-        raise ConfigError(f"{path}: has id {ids[np.argmin(is_known)]}, which no node of {dataset.path} has")
+        raise ConfigError(
+            f"{path}: has id {ids[np.argmin(is_known)]}, which no node of {dataset.path} has; remove it from the file"
+        )
     return own

@@ -36,7 +36,6 @@ TILE_ROWS = 4096
 TILE_COLUMNS = 4
 # Files end on whole pages: direct reads need none that reach past the end.
 PAGE_BYTES = 4096
-TABLE_DTYPES = ("float32", "float16", "bfloat16")
 ROWS_FILE = "rows.bin"
 _REMEDY = "remove its folder and run 'diskhop propagate' again"
 
@@ -48,7 +47,7 @@ def whole_pages(num_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShape:
-    """How a table's rows lie in its file. dim: values of a row, of a dtype of TABLE_DTYPES."""
+    """How a table's rows lie in its file. dim: values of a row, of one of config.train.TABLE_DTYPES."""
 
     num_rows: int
     dim: int

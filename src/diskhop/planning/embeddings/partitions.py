@@ -108,7 +108,7 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget) -> Embe
             if config.overlap
             else f"order {order}: {len(states)} states; nothing is trained while partitions move, as asked"
         )
-        if config.deals:
+        if config.is_repartitioned:
             times = "once" if config.repartitions == 1 else f"{config.repartitions} times"
             reasons.append(
                 f"nodes are dealt to partitions anew {times} an epoch, each time for a pass over all of them with "

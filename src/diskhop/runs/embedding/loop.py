@@ -173,10 +173,10 @@ class EmbeddingRun:
     def _begin_pass(self) -> None:
         """Deal nodes anew, where they are to be, and sort the edges of the pass into buckets."""
         parts, config, dealing = self._parts, self._config, self._edges.dealing
-        if self._buckets is not None and not config.deals:
+        if self._buckets is not None and not config.is_repartitioned:
             return
         self._buckets = self._known = None
-        if config.deals and dealing.number != self._pass:
+        if config.is_repartitioned and dealing.number != self._pass:
             self._since = self._counters()
             dealt = dealing.anew(self._pass)
             parts.buffer.deal(lambda places: dealt.places(dealing.nodes(places)))

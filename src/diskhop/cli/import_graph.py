@@ -1,0 +1,84 @@
+"""The command that imports graphs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from diskhop.cli.app import command
+from diskhop.cli.options import COMMON, Json, takes_options
+from diskhop.cli.output import budget_of, print_json, print_pairs, stderr
+from diskhop.config.train import TrainConfig
+from diskhop.importing.options import ImportOptions
+
+if TYPE_CHECKING:
+    from diskhop.importing.estimate import Estimate
+
+
+@command("import")
+@takes_options(ImportOptions)
+@takes_options(TrainConfig, only=("memory_bytes", "threads"))
+def import_command(
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A folder with data.npz, .npy files or tables, or a text of edges.")
+    ],
+    destination: Annotated[Path, typer.Argument(metavar="DEST", help="Folder of the new dataset.")],
+    *,
+    format_name: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="NAME", help="Format of the source; detected by default.", rich_help_panel=COMMON
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the dataset; by default the source's.", rich_help_panel=COMMON),
+    ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Worker processes, which share --memory and --threads.", rich_help_panel="Advanced"
+        ),
+    ] = 1,
+    as_json: Json = False,
+    given: dict[str, Any],
+) -> None:
+    """Import a graph: DEST appears once it is complete, or not at all."""
+    # Imported here, as in every command: what a command needs is not loaded for another one's help.
+    from diskhop.dataset.verify import describe
+    from diskhop.importing.sources import import_graph
+    from diskhop.io.engine import open_engine
+    from diskhop.ui.progress import stage_progress
+    from diskhop.ui.summary import summarize_dataset
+
+    facts: dict[str, Any] = {}
+    estimates: list[Estimate] = []
+
+    def show(estimate: Estimate) -> None:
+        estimates.append(estimate)
+        stderr.print(f"{source}, {estimate}", markup=False)
+
+    budget, threads = budget_of(given), given.pop("threads", None)
+    options = ImportOptions(**given)
+    with stage_progress(stderr) as progress:
+        dataset = import_graph(
+            source,
+            destination,
+            format_name=format_name,
+            name=name,
+            options=options,
+            facts=facts,
+            engine=open_engine("auto").engine,
+            budget=budget,
+            threads=threads,
+            workers=workers,
+            progress=progress,
+            told=show,
+        )
+    if as_json:
+        print_json({**describe(dataset), "import": {**facts, "estimate": asdict(estimates[0])}})
+    else:
+        print_pairs(summarize_dataset(dataset, found=facts))
