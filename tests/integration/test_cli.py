@@ -79,7 +79,7 @@ def test_import_inspect_verify(source: Path, tmp_path: Path, capsys: pytest.Capt
     assert described["nodes"]["node"]["count"] == 60
     assert run(["inspect", str(graph)]) == 0
     assert run(["verify", str(graph)]) == 0
-    assert "as it was written" in capsys.readouterr().out
+    assert "every checksum matches" in capsys.readouterr().out
 
 
 def test_import_and_inspect_do_not_load_torch(source: Path, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_what_is_printed_may_name_what_is_not_utf_8(source: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (MemoryError(), "diskhop: this machine has too little memory; give a smaller --memory"),
+        (MemoryError(), "diskhop: this machine has too little memory; use a smaller --memory"),
         (OSError(errno.EIO, "Input/output error", "/some/file"), "diskhop: /some/file: failed: Input/output error"),
         (OSError(errno.ENOSPC, "No space"), "diskhop: the output cannot be written: No space"),
     ],
@@ -215,7 +215,7 @@ def test_what_the_system_refuses_is_one_line(
     def fail(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("diskhop.cli.app.app", fail)
+    monkeypatch.setattr("diskhop.cli.app.load_commands", fail)
     assert run(["inspect", "graph"]) == 1
     printed = capsys.readouterr().err
     assert printed.startswith(told)

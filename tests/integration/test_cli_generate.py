@@ -56,7 +56,10 @@ def test_nothing_but_kind_and_place_is_needed(tmp_path: Path, capsys: pytest.Cap
         ("uniform {} --dim -1", "dim must be from 0"),
         ("uniform {} --dtype float64", "--dtype must be one of float32, float16, bfloat16, int8, got 'float64'"),
         ("uniform {} --classes 1", "classes must be 0 for no labels, or at least 2"),
-        ("uniform {} --train-fraction 1.5", "--train-fraction must be more than 0, at most 1, got 1.5; for example --train-fraction 0.1"),
+        (
+            "uniform {} --train-fraction 1.5",
+            "--train-fraction must be more than 0, at most 1, got 1.5; for example --train-fraction 0.1",
+        ),
         ("uniform {} --train-fraction 0.9 --eval-fraction 0.1", "--eval-fraction must be"),
         ("uniform {} --order cold", "--order must be one of input, hot, got 'cold'; for example --order input"),
         ("uniform {} --rmat .25,.25,.25,.25", "rmat is for kind 'kronecker' only"),

@@ -598,7 +598,9 @@ def test_a_graph_without_features_gets_random_ones(tmp_path: Path) -> None:
             engine=threads_engine(),
             options=ImportOptions(random_features=4),
         )
-    with pytest.raises(ConfigError, match="random_features must be from 1 to .*, got 0; for example random_features=128"):
+    with pytest.raises(
+        ConfigError, match=r"random_features must be from 1 to .*, got 0; for example random_features=128"
+    ):
         ImportOptions(random_features=0)
 
 

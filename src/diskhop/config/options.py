@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import functools
 import numbers
 import reprlib
 import tomllib
@@ -32,6 +31,8 @@ PANELS = (
     *("Optimisation", "Evaluation", "Storage", "Advanced"),
 )
 _KEY = "option"
+# Options of configurations that were asked for: reading type hints takes as long as a hundred checks.
+_FIELDS: dict[type[Any], Mapping[str, OptionField]] = {}
 _TYPE_NAMES = {
     int: "a whole number",
     float: "a number",
@@ -132,11 +133,12 @@ def like(kind: type[Any], name: str, default: Any = MISSING, **changes: Any) -> 
     return option(default, **{**declared, **changes})
 
 
-@functools.cache
 def option_fields(kind: type[Any]) -> Mapping[str, OptionField]:
     """Options of a configuration, by name."""
-    hints = get_type_hints(kind)
-    return {each.name: _option_field(each, hints[each.name]) for each in fields(kind)}
+    if kind not in _FIELDS:
+        hints = get_type_hints(kind)
+        _FIELDS[kind] = {each.name: _option_field(each, hints[each.name]) for each in fields(kind)}
+    return _FIELDS[kind]
 
 
 def _option_field(declared: Any, hint: Any) -> OptionField:
