@@ -30,7 +30,8 @@ def render_help() -> dict[str, str]:
         capture_output=True,
         encoding="utf-8",
     )
-    pages, lines = {}, []
+    pages: dict[str, str] = {}
+    lines: list[str] = []
     for line in done.stdout.split("\n"):
         if line.startswith(chr(12)):
             pages[line[1:] or "diskhop"] = "\n".join(lines).strip("\n") + "\n"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskhop.cli.embed import embed
-from diskhop.cli.train import train
+from diskhop.config.embed import EmbedConfig
+from diskhop.config.options import option_fields
+from diskhop.config.train import TrainConfig
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.patience import is_out_of_patience
 from tests.runs import small_graph
@@ -45,9 +45,7 @@ def test_a_run_is_out_when_the_last_are_all_no_better(validations: list[float], 
 
 
 def test_both_commands_say_the_same() -> None:
-    helps = [
-        inspect.get_annotations(command, eval_str=True)["patience"].__metadata__[0].help for command in (train, embed)
-    ]
+    helps = [option_fields(config)["patience"].help for config in (TrainConfig, EmbedConfig)]
     assert helps[0] == helps[1]
     assert "validations in a row that are not better than the best before them" in helps[0]
 

@@ -77,7 +77,7 @@ class TrainConfig:
     eval_every: int = option(1, help="Epochs between two validations.", rule=COUNT, panel="Evaluation")
     patience: int = option(
         0,
-        help="Stop after N validations in a row without a new best; 0 for never.",
+        help="Stop after N validations in a row that are not better than the best before them; 0 for never.",
         rule=COUNT_OR_NONE,
         panel="Optimisation",
         metavar="N",
