@@ -63,7 +63,7 @@ def test_nothing_but_kind_and_place_is_needed(tmp_path: Path, capsys: pytest.Cap
         ("uniform {} --train-fraction 0.9 --eval-fraction 0.1", "--eval-fraction must be"),
         ("uniform {} --order cold", "--order must be one of input, hot, got 'cold'; for example --order input"),
         ("uniform {} --rmat .25,.25,.25,.25", "rmat is for kind 'kronecker' only"),
-        ("kronecker {} --rmat a,b,c,d", "--rmat 'a,b,c,d' must be numbers separated by commas"),
+        ("kronecker {} --rmat a,b,c,d", "--rmat: 'a,b,c,d' must be numbers separated by commas"),
         ("kronecker {} --rmat .5,.5,.5,.5", "rmat must be four chances a,b,c,d with sum 1"),
         ("kronecker {} --homophily .5", "homophily is for kind 'sbm' only"),
         ("sbm {} --homophily 2", "homophily must be from 0 to 1"),

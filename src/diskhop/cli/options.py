@@ -127,7 +127,7 @@ def _value(option: OptionField, text: Any) -> Any:
         try:
             text = option.parse(text)
         except ConfigError as error:
-            raise ConfigError(f"{flag} '{text}': {error}") from None
+            raise ConfigError(f"{flag}: {error}") from None
     return option.check(text, flag)
 
 

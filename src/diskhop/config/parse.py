@@ -12,7 +12,7 @@ def parse_counts(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise ConfigError("must be whole numbers separated by commas, as 10,10") from None
+        raise ConfigError(f"'{text}' must be whole numbers separated by commas, as 10,10") from None
 
 
 def parse_numbers(text: str) -> tuple[float, ...]:
@@ -20,7 +20,7 @@ def parse_numbers(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise ConfigError("must be numbers separated by commas, as .45,.22,.22,.11") from None
+        raise ConfigError(f"'{text}' must be numbers separated by commas, as .45,.22,.22,.11") from None
 
 
 def parse_names(text: str) -> tuple[str, ...]:
