@@ -25,8 +25,8 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
 from diskhop.policies.static import most_accessed
-from diskhop.protocols import NodeIds, Purpose
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.protocols import NodeIds, Purpose, neighbor_spec
+from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import open_topology
 
 FANOUT, BATCH_SIZE, CACHED_FRACTION = (10, 10, 10), 1000, 0.1
@@ -63,7 +63,7 @@ def record_trace(dataset: Dataset, num_batches: int) -> list[NodeIds]:
     seeds = train_ids[keyed_permutation(len(train_ids), 0, int(Purpose.TRAIN), 0)]
     engine = open_engine("auto").engine
     with open_topology(dataset.topology, "memory", engine, Budget(_MEMORY_BYTES)) as topology:
-        sampler = NeighborSampler(topology, FANOUT, 0)
+        sampler = open_sampler(topology, neighbor_spec(FANOUT), 0)
         parts = [seeds[start : start + BATCH_SIZE] for start in range(0, len(seeds), BATCH_SIZE)][:num_batches]
         return [
             sampler.sample(part, purpose=Purpose.TRAIN, epoch=0, number=number).node_ids.copy()

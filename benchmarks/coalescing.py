@@ -26,7 +26,7 @@ from diskhop.io.engine import open_engine
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeIds
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.seeds import SeedSet
 from diskhop.sampling.topology import open_topology
 from diskhop.stores.resources import StoreResources, empty_rows, open_reader
@@ -62,7 +62,7 @@ class Gap:
 def sample_batches(dataset: Dataset, seed_set: SeedSet, num_batches: int) -> list[NodeIds]:
     """Node ids of the first batches of an epoch."""
     with open_topology(dataset.topology, "mapped", open_engine("threads", 1).engine, Budget(1)) as topology:
-        sampler = NeighborSampler(topology, seed_set.fanouts, SEED)
+        sampler = open_sampler(topology, seed_set.sampler, SEED)
         batches = []
         for number in range(num_batches):
             seeds = seed_set.seeds[number * BATCH_SIZE :][:BATCH_SIZE]

@@ -22,10 +22,12 @@ from diskhop._native import copy_rows
 from diskhop.budget import Budget, parse_bytes
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import open_dataset
+from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.protocols import Bytes, MakeRoom, NodeIds, SampledBatch, Table
+from diskhop.sampling.seeds import count_batches
 from diskhop.stores.gathering import GatheringStore
 from diskhop.stores.resources import StoreResources
 from diskhop.stores.stores import STORES, StoreKind
@@ -72,15 +74,16 @@ def run_fetching(
         clock = pipeline.store = SubmissionClock(pipeline.store)
         read_before_bytes = kernel_bytes_read()
         began = arrived = time.perf_counter()
-        with pipeline.run(
-            seed_set.seeds,
+        first_batches = Pass(
+            seeds=seed_set.seeds,
+            numbers=range(count_batches(len(seed_set.seeds), BATCH_SIZE, num_batches)),
+            batch_size=BATCH_SIZE,
+            sampler=seed_set.sampler,
+            seed=SEED,
             purpose=seed_set.purpose,
             epoch=0,
-            fanouts=seed_set.fanouts,
-            batch_size=BATCH_SIZE,
-            seed=SEED,
-            max_batches=num_batches,
-        ) as stream:
+        )
+        with pipeline.run(first_batches) as stream:
             # Not by zip, which would keep a batch while the next comes.
             for batch in stream:
                 # From the moment that the store had this batch and no longer the one before.

@@ -23,15 +23,16 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError
 from diskhop.generating import GraphConfig
+from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.store_plan import SMALLEST_STAGING_BYTES, STAGING_BYTES
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
-from diskhop.protocols import AccessTrace, NodeIds, Purpose, Table
+from diskhop.protocols import AccessTrace, NodeIds, Purpose, Table, neighbor_spec
 from diskhop.sampling.cached_topology import cached_topology_bytes
-from diskhop.sampling.seeds import SeedSet
+from diskhop.sampling.seeds import SeedSet, count_batches
 from diskhop.stores.resources import StoreResources
 from diskhop.stores.static import open_static
 from diskhop.stores.stores import STORES
@@ -143,7 +144,7 @@ def workload_of(dataset: Dataset, case: Case, store: str) -> Workload:
         purpose=Purpose.TRAIN,
         seeds=_shuffled(train_ids),
         batch_size=case.batch_size,
-        fanouts=FANOUTS,
+        sampler=neighbor_spec(FANOUTS),
         is_shuffled=True,
     )
     threads = default_threads() * (_MAPPED_THREADS_PER_CORE if case.system == "PyG+" else 1)
@@ -173,15 +174,16 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
         clock = pipeline.store = StageClock(pipeline.store)
         opening_seconds = time.perf_counter() - opened
         counts, sample_seconds = FetchCounts(), 0.0
-        with pipeline.run(
-            _shuffled(train_ids),
+        wanted = Pass(
+            seeds=_shuffled(train_ids),
+            numbers=range(count_batches(len(train_ids), case.batch_size, case.num_batches)),
+            batch_size=case.batch_size,
+            sampler=neighbor_spec(FANOUTS),
+            seed=SEED,
             purpose=Purpose.TRAIN,
             epoch=0,
-            fanouts=FANOUTS,
-            batch_size=case.batch_size,
-            seed=SEED,
-            max_batches=case.num_batches,
-        ) as batches:
+        )
+        with pipeline.run(wanted) as batches:
             # Not by enumerate, which would keep a batch while the next comes.
             for batch in batches:
                 if batch.sampled.number < WARM_UP:

@@ -28,10 +28,10 @@ from diskhop.io.atomic import destination_errors
 from diskhop.io.checksums import digest_bytes
 from diskhop.io.engine import open_engine
 from diskhop.io.streams import in_pieces
-from diskhop.pipeline.pack_ahead import checksum_of, lay_out_chunks
+from diskhop.pipeline.pack_steps import checksum_of, lay_out_chunks
 from diskhop.policies.static import most_accessed
-from diskhop.protocols import Purpose
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.protocols import Purpose, neighbor_spec
+from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import open_topology
 from diskhop.stores.packed.chunk import BLOCK_BYTES, Chunk, encode_head
 from diskhop.stores.packed.packer import Packer
@@ -174,7 +174,7 @@ def sampled_trace(
     path, numbers = scratch / "trace.bin", range(case.num_batches)
     settings = TraceSettings(
         dataset_hash=dataset.hash,
-        fanouts=case.fanouts,
+        sampler=neighbor_spec(case.fanouts),
         seed=SEED,
         purpose=Purpose.TRAIN,
         epoch=0,
@@ -183,7 +183,7 @@ def sampled_trace(
     )
     try:
         with open_topology(dataset.topology, "memory", engine, Budget(_NO_LIMIT)) as topology:
-            sampler = NeighborSampler(topology, case.fanouts, SEED)
+            sampler = open_sampler(topology, settings.sampler, SEED)
             with TraceWriter(path, settings, topology.num_nodes, engine, pool, numbers) as writer:
                 for number in numbers:
                     of_batch = seeds[number * case.batch_size :][: case.batch_size]

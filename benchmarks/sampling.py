@@ -29,8 +29,8 @@ import numpy as np
 import torch
 
 from diskhop._native import BufferPool
-from diskhop.protocols import NodeIds, Purpose
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.protocols import NodeIds, Purpose, Sampler, neighbor_spec
+from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import Topology
 from graphs import DEFAULT_FOLDER, make_rmat, open_in_memory
 
@@ -73,7 +73,7 @@ class Rate:
         return self.wanted is None or statistics.median(self.edges_per_second) >= self.wanted
 
 
-def our_turn(sampler: NeighborSampler, seed_batches: list[NodeIds], num_threads: int) -> Turn:
+def our_turn(sampler: Sampler, seed_batches: list[NodeIds], num_threads: int) -> Turn:
     """Thread t samples batches t, t + num_threads ...; each is dropped at once, so that its memory is used again."""
     num_nodes, num_edges = [0] * num_threads, [0] * num_threads
 
@@ -155,7 +155,7 @@ def open_brute_force(topology: Topology) -> tuple[str, TheirSample]:
 
 def count_unequal(topology: Topology, sample: TheirSample, train_ids: NodeIds) -> int:
     """Batches of whole neighbourhoods whose nodes, as sets, or numbers of edges differ from theirs."""
-    sampler = NeighborSampler(topology, WHOLE_FANOUTS, 0)
+    sampler = open_sampler(topology, neighbor_spec(WHOLE_FANOUTS), 0)
     unequal = 0
     for number in range(NUM_WHOLE_BATCHES):
         seeds = train_ids[number * WHOLE_BATCH_SIZE :][:WHOLE_BATCH_SIZE]
@@ -187,7 +187,7 @@ def main() -> int:
             f"{','.join(map(str, FANOUTS))}, {NUM_BATCHES} batches; {os.cpu_count()} cores\n"
         )
         # As the pipeline does: batches in memory that batches before them have given back.
-        sampler = NeighborSampler(topology, FANOUTS, 0, BufferPool(POOL_BYTES))
+        sampler = open_sampler(topology, neighbor_spec(FANOUTS), 0, BufferPool(POOL_BYTES))
         pyg = open_pyg(topology)
         their_name, their_sample = pyg or open_brute_force(topology)
         our_turn(sampler, seed_batches[:10], max(WANTED_RATES))

@@ -34,8 +34,8 @@ from diskhop.io.engine import open_engine
 from diskhop.policies.minhash import min_hashes, minhash_order
 from diskhop.policies.segments import OrderRows, SegmentReads, SegmentSize, choose_segment_size, simulate_segments
 from diskhop.policies.static import most_accessed
-from diskhop.protocols import NodeIds, Purpose
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.protocols import NodeIds, Purpose, neighbor_spec
+from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import open_topology
 from papers import print_table
 
@@ -99,7 +99,7 @@ def record_trace(kind: str, folder: Path) -> EpochTrace:
     assert train_ids is not None
     seeds = train_ids[keyed_permutation(len(train_ids), 0, int(Purpose.TRAIN), 0)]
     with open_topology(dataset.topology, "memory", engine, budget) as topology:
-        sampler = NeighborSampler(topology, FANOUT, 0)
+        sampler = open_sampler(topology, neighbor_spec(FANOUT), 0)
         batches = [
             sampler.sample(part, purpose=Purpose.TRAIN, epoch=0, number=number).node_ids.copy()
             for number, part in enumerate(np.split(seeds, range(BATCH_SIZE, len(seeds), BATCH_SIZE)))

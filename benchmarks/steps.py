@@ -11,8 +11,8 @@ import numpy as np
 
 import graphs
 from diskhop._native import BufferPool
-from diskhop.protocols import Purpose, SampledBatch
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.protocols import Purpose, SampledBatch, neighbor_spec
+from diskhop.sampling.samplers import open_sampler
 
 BATCH_SIZE, DIM, CLASSES = 1000, 128, 47
 
@@ -52,7 +52,7 @@ def run_steps(make_step: Callable[[], Step], folder: Path, fanout: tuple[int, ..
 def _sample_batches(folder: Path, fanout: tuple[int, ...], num_batches: int) -> list[SampledBatch]:
     files = graphs.make_rmat(folder)
     with graphs.open_in_memory(files.topology) as topology:
-        sampler = NeighborSampler(topology, fanout, 0)
+        sampler = open_sampler(topology, neighbor_spec(fanout), 0)
         parts = (files.train_ids[start:][:BATCH_SIZE] for start in range(0, num_batches * BATCH_SIZE, BATCH_SIZE))
         return [
             sampler.sample(seeds, purpose=Purpose.TRAIN, epoch=0, number=number) for number, seeds in enumerate(parts)

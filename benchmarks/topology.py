@@ -29,7 +29,7 @@ from diskhop.dataset.dataset import TopologyFiles, open_dataset
 from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import probe
 from diskhop.io.engine import open_engine
-from diskhop.protocols import NodeIds, Purpose, SampledBatch
+from diskhop.protocols import NodeIds, Purpose, SampledBatch, Sampler, neighbor_spec
 from diskhop.sampling.cached_topology import (
     STAGING_BYTES,
     CachedTopology,
@@ -38,7 +38,7 @@ from diskhop.sampling.cached_topology import (
     open_cached_topology,
     room_for_lists,
 )
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import Topology, open_topology, topology_bytes
 
 MOST_OF_MEMORY = 1.5
@@ -89,7 +89,7 @@ class Bench:
         started = time.perf_counter()
         with self.open(side, cache_bytes, device) as topology:
             open_seconds = time.perf_counter() - started
-            sampler = NeighborSampler(topology, FANOUT, 0, self.pool)
+            sampler = open_sampler(topology, neighbor_spec(FANOUT), 0, self.pool)
             parts = self.parts[:MAPPED_BATCHES] if side == "mapped" else self.parts
             if side != "mapped":  # whose page cache would know these batches then
                 self.sample(sampler, 0)
@@ -129,10 +129,10 @@ class Bench:
         with open_cached_topology(self.files, options, self.engine, budget, self.pool) as cached:
             yield cached
 
-    def sample(self, sampler: NeighborSampler, number: int) -> SampledBatch:
+    def sample(self, sampler: Sampler, number: int) -> SampledBatch:
         return sampler.sample(self.parts[number], purpose=Purpose.TRAIN, epoch=0, number=number)
 
-    def count(self, sampler: NeighborSampler, number: int) -> tuple[int, int]:
+    def count(self, sampler: Sampler, number: int) -> tuple[int, int]:
         """Reads and bytes read; the batch leaves its memory to the next one."""
         batch = self.sample(sampler, number)
         return batch.topology_reads, batch.topology_bytes_read

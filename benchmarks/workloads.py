@@ -17,7 +17,7 @@ from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import probe
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
-from diskhop.protocols import Purpose
+from diskhop.protocols import Purpose, neighbor_spec
 from diskhop.sampling.seeds import SeedSet
 
 DEFAULT_FOLDER = Path(__file__).parent / "data"
@@ -58,7 +58,11 @@ class NamedWorkload:
         assert train_ids is not None
         shuffled = train_ids[keyed_permutation(len(train_ids), SEED, int(Purpose.TRAIN), 0)]
         return SeedSet(
-            purpose=Purpose.TRAIN, seeds=shuffled, batch_size=BATCH_SIZE, fanouts=self.fanouts, is_shuffled=True
+            purpose=Purpose.TRAIN,
+            seeds=shuffled,
+            batch_size=BATCH_SIZE,
+            sampler=neighbor_spec(self.fanouts),
+            is_shuffled=True,
         )
 
 

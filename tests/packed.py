@@ -55,6 +55,6 @@ def pack_small(
         engine or open_engine("threads").engine,
         disk_bytes=disk_bytes,
         progress=lambda _stage, _done, _total: None,
-        tell=lambda _text: None,
+        log=lambda _text: None,
         injector=injector,
     )

@@ -1,16 +1,16 @@
-"""The interfaces that strategies implement, and the values that pass between them.
+"""The interfaces that samplers and feature stores implement, and the values that pass between them.
 
-A *sampler* turns seeds into a `SampledBatch`; a *feature store* turns its node ids into `Rows`. They meet only
-here: neither imports the other. Everything is NumPy; torch appears where a model does.
+A *sampler* turns seed nodes into a `SampledBatch`. A *feature store* turns the batch's node ids into `Rows`. Neither
+imports the other. Everything here is NumPy; torch is used only above.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,11 @@ from diskhop.counters import FetchCounts
 NodeIds = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
+NEIGHBOR = "neighbor"
+
 
 class Purpose(IntEnum):
-    """What draws are for; part of every draw's key, so that validation never shifts training's draws."""
+    """The use of random draws. It is part of every draw's key, so that validation never changes training's draws."""
 
     TRAIN = 0
     VALID = 1
@@ -32,18 +34,53 @@ class Purpose(IntEnum):
     BATCH_ORDER = 5
 
 
+@dataclass(frozen=True, slots=True)
+class SamplerSpec:
+    """The choice of a sampler and its settings. With a seed, it determines every draw.
+
+    kind: name in `sampling.samplers.SAMPLERS`.
+    fanouts: neighbours drawn per hop, -1 for all.
+    parameters: further settings of the kind, as (name, value) pairs.
+    """
+
+    kind: str
+    fanouts: tuple[int, ...]
+    parameters: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def is_neighbor(self) -> bool:
+        """True for the uniform neighbour sampler, which fan-outs alone describe."""
+        return self.kind == NEIGHBOR and not self.parameters
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON. A neighbour sampler is written as its fan-outs alone."""
+        if self.is_neighbor:
+            return {"fanouts": list(self.fanouts)}
+        return {"fanouts": list(self.fanouts), "sampler": self.kind, "parameters": dict(self.parameters)}
+
+
+def neighbor_spec(fanouts: Sequence[int]) -> SamplerSpec:
+    """The uniform neighbour sampler with these fan-outs."""
+    return SamplerSpec(NEIGHBOR, tuple(fanouts))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledBatch:
     """One mini-batch's nodes and edges, as internal ids.
 
-    Every node is expanded at most once, when first reached, so that expanded nodes are a prefix of node_ids and
-    edges are grouped by destination: the in-edges of local node i are indptr[i] to indptr[i + 1].
+    Every node is expanded at most once, when it is first reached. Expanded nodes are therefore a prefix of node_ids,
+    and edges are grouped by destination: the in-edges of local node i are indptr[i] to indptr[i + 1].
 
-    number: the global batch number in its epoch. num_seeds: the first nodes are the seeds.
+    number: global number of the batch in its epoch.
+    num_seeds: count of seed nodes, which come first in node_ids.
     node_ids: int64 (nodes); seeds, then nodes by hop in order of discovery.
-    indptr: int64 (expanded nodes + 1). sources: int32 (edges), local ids. edge_positions: int64 (edges), positions
-    in the dataset's `indices`. num_sampled_nodes: per hop, the seeds first (hops + 1). num_sampled_edges: per hop.
-    topology_reads and topology_bytes_read: what sampling it read of lists that are not in memory.
+    indptr: int64 (expanded nodes + 1).
+    sources: int32 (edges), local ids.
+    edge_positions: int64 (edges), positions in the dataset's `indices`.
+    num_sampled_nodes: new nodes per hop, the seeds first (hops + 1).
+    num_sampled_edges: edges per hop (hops).
+    topology_reads: reads of neighbour lists on disk while sampling this batch.
+    topology_bytes_read: bytes of those reads.
     """
 
     number: int
@@ -59,25 +96,29 @@ class SampledBatch:
 
     @property
     def num_nodes(self) -> int:
-        """Distinct nodes of the batch."""
+        """Number of distinct nodes."""
         return len(self.node_ids)
 
     @property
     def num_bytes(self) -> int:
-        """Memory that the arrays take."""
+        """Bytes of memory of the arrays."""
         return self.node_ids.nbytes + self.indptr.nbytes + self.sources.nbytes + self.edge_positions.nbytes
 
 
 class Sampler(Protocol):
-    """Expands seeds to mini-batches. Safe to call from several threads at once."""
+    """Expands seed nodes to mini-batches. Several threads may call it at once."""
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of working memory per sampling thread, besides the batch: the largest so far."""
 
     def sample(self, seeds: NodeIds, *, purpose: Purpose, epoch: int, number: int) -> SampledBatch:
-        """Sample the neighbourhood of unique internal ids; the same arguments give the same batch, always."""
+        """Sample the neighbourhood of unique internal ids; the same arguments always give the same batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Where a feature table lies: row i is row_bytes bytes at offset i * row_stride of the file."""
+    """Place of a feature table: row i is row_bytes bytes at offset i * row_stride of the file."""
 
     path: Path
     num_rows: int
@@ -87,10 +128,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSegment:
-    """Rows that lie in one buffer.
+    """Rows in one buffer.
 
-    buffer: uint8 (m, row bytes). from_rows: which rows of the buffer, or None for 0, 1, 2 ...; to_rows: which rows
-    of the batch they are, or None for 0, 1, 2 ...
+    buffer: uint8 (m, row bytes).
+    from_rows: rows of the buffer to use, or None for 0, 1, 2 ...
+    to_rows: rows of the batch that they are, or None for 0, 1, 2 ...
     """
 
     buffer: Bytes
@@ -100,7 +142,7 @@ class RowSegment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """The feature rows of one batch, wherever they lie; valid until the store's release()."""
+    """The feature rows of one batch, in one or more buffers; valid until the store's release()."""
 
     num_rows: int
     row_bytes: int
@@ -109,7 +151,7 @@ class Rows:
 
 
 TicketT = TypeVar("TicketT")
-# Called once by a submission with the bytes that it will take; returns when they may be taken.
+# A submission calls it once with the bytes that it needs; it returns when they may be allocated.
 MakeRoom = Callable[[int], None]
 
 
@@ -119,7 +161,7 @@ class FeatureStore(Protocol[TicketT]):
     table: Table
 
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> TicketT:
-        """Start bringing the rows of a batch, once there is room for what that takes until they are collected."""
+        """Start fetching the rows of a batch, once make_room() has granted the memory for them."""
 
     def collect(self, ticket: TicketT) -> Rows:
         """Wait for the rows of a submitted batch: row i of the batch is node_ids[i].
@@ -129,44 +171,44 @@ class FeatureStore(Protocol[TicketT]):
         """
 
     def cancel(self, ticket: TicketT) -> None:
-        """Nobody wants the batch any more: collect() may fail now, where it would have waited for long."""
+        """Drop interest in a batch: collect() may now fail instead of waiting for a long time."""
 
     def release(self, ticket: TicketT) -> None:
-        """Give the batch's buffers back; also for a ticket that was never collected or that failed."""
+        """Return the batch's buffers; also for a ticket that was never collected or that failed."""
 
     def close(self) -> None:
-        """Wait for what is in flight and free everything."""
+        """Wait for reads in flight and free everything."""
 
 
 class AccessTrace(Protocol):
-    """What a span of batches will ask for, sampled ahead. Batches are asked for in any order, again and again."""
+    """The rows that a span of prefetched batches will request. Batches may be read repeatedly and in any order."""
 
     def __len__(self) -> int:
-        """Batches."""
+        """Number of batches."""
 
     def node_ids(self, index: int) -> NodeIds:
-        """The rows that a batch asks for, int64, distinct."""
+        """The distinct rows of one batch, int64."""
 
 
 class LookAheadStore(FeatureStore[TicketT], Protocol[TicketT]):
-    """A store that wants to know what comes. Looking ahead and submitting may be done by different threads.
+    """A store that plans with a trace of coming batches. look_ahead() and submit() may run in different threads.
 
-    growth: how many times as long as the one before a superbatch should be, at least 1.5.
+    growth: ratio of a superbatch's length to the previous one's, at least 1.5.
     """
 
     growth: float
 
     def start_pass(self) -> None:
-        """What was looked over and not submitted never comes. Nothing else is going on in the store."""
+        """Forget planned batches that were not submitted. No other call may be in progress."""
 
     def make_room(self, batch: SampledBatch) -> None:
-        """Make sure of what a batch of the next trace will take on the disk. Raises DestinationError for a full one."""
+        """Reserve the disk space of one batch of the next trace. Raises DestinationError for a full disk."""
 
     def free_disk(self) -> None:
-        """Give back what is kept on the disk only to be used again: there is no room for a single batch."""
+        """Delete files that are kept only for reuse, when the disk has no space for a single batch."""
 
     def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
-        """Get ready for the batches of a trace, for each of which room was made. They are submitted next, in order.
+        """Prepare for the batches of a trace, after make_room() for each. They are submitted next, in order.
 
-        keep_on: called again and again; raises once nobody wants them any more.
+        keep_on: called regularly; raises once the batches are no longer wanted.
         """

@@ -10,14 +10,20 @@ import pytest
 from diskhop._native import BufferPool, CrashError, Engine, FaultInjector, FaultRule, why_no_uring
 from diskhop.batches.trace import TraceReader, TraceSettings, TraceWriter
 from diskhop.errors import DestinationError, ReadError, WriteError
-from diskhop.protocols import Purpose, SampledBatch
+from diskhop.protocols import Purpose, SampledBatch, neighbor_spec
 from tests.graphs import threads_engine
 from tests.unit.batches import large_batch
 from tests.unit.sampling_oracle import assert_same_batch
 
 ENGINES = ["threads"] if why_no_uring() else ["threads", "uring"]
 SETTINGS = TraceSettings(
-    dataset_hash="0", fanouts=(30,), seed=0, purpose=Purpose.TRAIN, epoch=0, batch_size=10, seeds_hash="0"
+    dataset_hash="0",
+    sampler=neighbor_spec((30,)),
+    seed=0,
+    purpose=Purpose.TRAIN,
+    epoch=0,
+    batch_size=10,
+    seeds_hash="0",
 )
 NUMBERS = range(100)
 BATCHES = [large_batch(number, 1000 * number + 100) for number in range(4)]

@@ -170,7 +170,7 @@ def test_nodes_may_be_ids_masks_or_all(dataset: Dataset) -> None:
     ("arguments", "words"),
     [
         ({"replace": True}, "without replacement"),
-        ({"num_workers": 4}, "threads of its own"),
+        ({"num_workers": 4}, "its own threads"),
         ({"disjoint": True}, "disjoint"),
         ({"nonsense": 1}, "no argument 'nonsense'"),
         ({"input_nodes": "trian"}, "train, valid, test"),
@@ -182,8 +182,8 @@ def test_nodes_may_be_ids_masks_or_all(dataset: Dataset) -> None:
         ({"input_nodes": torch.tensor([2000])}, "2000"),
         ({"input_nodes": ("node", torch.tensor([1]))}, "typed"),
         ({"input_time": np.zeros(3)}, "temporal"),
-        ({"num_neighbors": {("a", "b", "c"): [2]}}, "a count for each hop"),
-        ({"num_neighbors": 5}, "a count for each hop"),
+        ({"num_neighbors": {("a", "b", "c"): [2]}}, "one count per hop"),
+        ({"num_neighbors": 5}, "one count per hop"),
         ({"threads": 0}, "threads"),
     ],
 )

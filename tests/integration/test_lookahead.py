@@ -15,17 +15,17 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError, DestinationError
-from diskhop.pipeline.batch import MiniBatch
+from diskhop.pipeline.batch import MiniBatch, Pass
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
-from diskhop.protocols import Purpose
-from diskhop.sampling.seeds import SeedSet
+from diskhop.protocols import NodeIds, Purpose, neighbor_spec
+from diskhop.sampling.seeds import SeedSet, count_batches
 from diskhop.stores.stores import STORES
 from tests.runs import small_graph
 
-FANOUTS = (5, 4)
+SAMPLER = neighbor_spec((5, 4))
 LOOKING_AHEAD = [name for name, kind in STORES.items() if kind.looks_ahead]
 BATCH_SIZE = 20
 # Of the first superbatch's writes: its trace takes 17, then come 16 of next uses and up to 17 of changes.
@@ -52,13 +52,25 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def workload_of(dataset: Dataset, **options: object) -> Workload:
     seeds = dataset.split("train")
     assert seeds is not None
-    seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=BATCH_SIZE, fanouts=FANOUTS, is_shuffled=False)
+    seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=BATCH_SIZE, sampler=SAMPLER, is_shuffled=False)
     given = {"engine": "threads", "threads": 2, **options}
     return Workload(seed_sets=(seed_set,), seed=0, **given)  # type: ignore[arg-type]
 
 
 def plan_of(dataset: Dataset, **options: object) -> SampledPlan:
     return choose_plan(dataset, workload_of(dataset, **options), Budget(100_000_000), assumed_disk_model())
+
+
+def pass_over(seeds: NodeIds, epoch: int = 0, first: int = 0, numbers: list[int] | None = None) -> Pass:
+    return Pass(
+        seeds=seeds,
+        numbers=range(first, count_batches(len(seeds), BATCH_SIZE)) if numbers is None else numbers,
+        batch_size=BATCH_SIZE,
+        sampler=SAMPLER,
+        seed=3,
+        purpose=Purpose.TRAIN,
+        epoch=epoch,
+    )
 
 
 def fetched(
@@ -80,16 +92,7 @@ def fetched(
 
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes), injector) as pipeline:
         for epoch, first in passes:
-            with pipeline.run(
-                seeds,
-                purpose=Purpose.TRAIN,
-                epoch=epoch,
-                fanouts=FANOUTS,
-                batch_size=BATCH_SIZE,
-                seed=3,
-                first_number=first,
-                order=order,
-            ) as batches:
+            with pipeline.run(pass_over(seeds, epoch, first, order)) as batches:
                 found += [summary(batch) for batch in batches]
     return found
 
@@ -128,10 +131,19 @@ def test_batches_in_another_order_are_the_same(
     assert values(fetched(dataset, plan, ((0, first),), order=order)) == expected
 
 
-def test_an_order_of_other_batches_is_refused(dataset: Dataset) -> None:
-    for order in ([0, 1], list(range(41)), [*range(39), 0]):
-        with pytest.raises(ConfigError, match="an order must have each of the 40 batches that are wanted once"):
-            fetched(dataset, plan_of(dataset, store="direct"), order=order)
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        (list(range(41)), "numbers must be from 0 to 39, got 0 to 40; pass range\\(40\\) for all batches"),
+        ([-1, 3], "numbers must be from 0 to 39, got -1 to 3"),
+        ([*range(39), 0], "numbers must name each batch at most once"),
+    ],
+)
+def test_numbers_of_no_batch_or_of_one_batch_twice_are_refused(
+    dataset: Dataset, numbers: list[int], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        fetched(dataset, plan_of(dataset, store="direct"), order=numbers)
 
 
 def test_the_further_it_looks_the_more_it_finds(dataset: Dataset, tmp_path: Path) -> None:
@@ -150,9 +162,7 @@ def test_a_pass_left_early_spoils_nothing(dataset: Dataset, tmp_path: Path, stor
     assert seeds is not None
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
         for num_taken in (0, 1, 9, 20, 40):
-            with pipeline.run(
-                seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=FANOUTS, batch_size=BATCH_SIZE, seed=3
-            ) as batches:
+            with pipeline.run(pass_over(seeds)) as batches:
                 for index in range(num_taken):
                     batch = next(batches)
                     assert (index, batch.sampled.node_ids.tobytes(), batch.x.numpy().tobytes()) == expected[index]
@@ -257,7 +267,7 @@ def test_the_rows_that_are_asked_for_most_are_pinned(dataset: Dataset, store: st
     expected = workload_of(dataset).seed_sets[0]
     with (
         open_pipeline(dataset, plan, budget, expected=expected) as pipeline,
-        pipeline.run(seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=FANOUTS, batch_size=BATCH_SIZE, seed=3) as batches,
+        pipeline.run(pass_over(seeds)) as batches,
     ):
         counts = [(batch.counts.rows_hit, batch.counts.rows_requested) for batch in batches]
     hits, requested = np.array(counts).sum(axis=0)

@@ -24,12 +24,13 @@ import numpy as np, torch
 from pathlib import Path
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import open_dataset
-from diskhop.io.disk_model import assumed_disk_model
-from diskhop.pipeline import open_pipeline
+from diskhop.disk.model import assumed_disk_model
+from diskhop.pipeline.batch import Pass
+from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
-from diskhop.sampling.accesses import SeedSet
-from diskhop.protocols import Purpose
+from diskhop.protocols import Purpose, neighbor_spec
+from diskhop.sampling.seeds import SeedSet, count_batches
 
 def of(path, name):
     return int(next(line for line in Path(path).read_text().splitlines() if line.startswith(name)).split()[1])
@@ -39,7 +40,8 @@ memory_bytes, store = int(sys.argv[2]), sys.argv[3]
 num_batches = 2 if store == "pread" else 6  # which reads row by row
 passes = [(Purpose.TRAIN, dataset.split("train"), 500, (10, 5)), (Purpose.VALID, dataset.split("valid"), 1500, (10, 5))]
 sets = tuple(
-    SeedSet(purpose=p, seeds=s, batch_size=b, fanouts=f, is_shuffled=p == Purpose.TRAIN) for p, s, b, f in passes
+    SeedSet(purpose=p, seeds=s, batch_size=b, sampler=neighbor_spec(f), is_shuffled=p == Purpose.TRAIN)
+    for p, s, b, f in passes
 )
 budget = Budget(memory_bytes)
 how = sys.argv[4:]
@@ -68,9 +70,11 @@ watcher.start()
 needed = brought = 0
 with open_pipeline(dataset, plan, budget) as pipeline:
     for purpose, seeds, batch_size, fanouts in passes + passes:
-        with pipeline.run(
-            seeds, purpose=purpose, epoch=0, fanouts=fanouts, batch_size=batch_size, seed=0, max_batches=num_batches
-        ) as batches:
+        wanted = Pass(
+            seeds=seeds, numbers=range(count_batches(len(seeds), batch_size, num_batches)), batch_size=batch_size,
+            sampler=neighbor_spec(fanouts), seed=0, purpose=purpose, epoch=0,
+        )
+        with pipeline.run(wanted) as batches:
             for batch in batches:
                 float((batch.x if batch.rows is None else batch.x[batch.rows[:1000].copy()]).sum())
                 needed += batch.counts.bytes_needed

@@ -15,9 +15,10 @@ from diskhop.budget import Budget
 from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError, FormatError
+from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
-from diskhop.protocols import Purpose
+from diskhop.protocols import Purpose, neighbor_spec
 from diskhop.runs import Callback, pack, resolve_config, train
 from diskhop.runs.nodes.packing import run_samples
 from diskhop.runs.nodes.workload import training_workload
@@ -87,6 +88,15 @@ def test_packed_batches_are_those_sampled_online_in_any_order(
     seeds = samples.seeds(1)
     num_batches = samples.num_batches
     order = np.random.default_rng(0).permutation(num_batches).tolist()
+    shuffled = Pass(
+        seeds=seeds,
+        numbers=order,
+        batch_size=25,
+        sampler=neighbor_spec((4, 4)),
+        seed=config.seed,
+        purpose=Purpose.TRAIN,
+        epoch=1,
+    )
     found: dict[str, dict[int, tuple[Any, ...]]] = {}
     for store in ("memory", "packed"):
         wanted = replace(workload, store=store)
@@ -98,9 +108,7 @@ def test_packed_batches_are_those_sampled_online_in_any_order(
         plan = choose_plan(dataset, wanted, budget)
         with (
             open_pipeline(dataset, plan, budget) as pipeline,
-            pipeline.run(
-                seeds, purpose=Purpose.TRAIN, epoch=1, fanouts=(4, 4), batch_size=25, seed=config.seed, order=order
-            ) as stream,
+            pipeline.run(shuffled) as stream,
         ):
             batches = {}
             for batch in stream:

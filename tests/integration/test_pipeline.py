@@ -20,21 +20,22 @@ from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
-from diskhop.pipeline.batch import InFlightBatch, MiniBatch
-from diskhop.pipeline.pipeline import Pipeline, open_pipeline
+from diskhop.pipeline.batch import InFlightBatch, MiniBatch, Pass
+from diskhop.pipeline.parts import PipelineParts
+from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.pipeline.stream import BatchStream
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
-from diskhop.protocols import Purpose, SampledBatch
-from diskhop.sampling.seeds import SeedSet
+from diskhop.protocols import NodeIds, Purpose, SampledBatch, SamplerSpec, neighbor_spec
+from diskhop.sampling.seeds import SeedSet, count_batches
 from diskhop.stores.packed.sizes import own_rows
 from diskhop.stores.stores import STORES
 from tests.graphs import make_dataset, open_paths
 from tests.runs import small_graph
 
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
-FANOUTS = (4, 3)
+SAMPLER = neighbor_spec((4, 3))
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +58,29 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def plan_for(dataset: Dataset, memory_bytes: int = 200_000_000, store: str = "direct", **wanted: Any) -> SampledPlan:
     seeds = dataset.split("train")
     assert seeds is not None
-    seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=100, fanouts=FANOUTS, is_shuffled=False)
+    seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=100, sampler=SAMPLER, is_shuffled=False)
     workload = Workload(seed_sets=(seed_set,), seed=0, store=store, engine="threads", threads=2, **wanted)
     return choose_plan(dataset, workload, Budget(memory_bytes), assumed_disk_model())
+
+
+def pass_over(
+    seeds: NodeIds,
+    *,
+    epoch: int = 0,
+    batch_size: int = 100,
+    seed: int = 3,
+    max_batches: int = 0,
+    sampler: SamplerSpec = SAMPLER,
+) -> Pass:
+    return Pass(
+        seeds=seeds,
+        numbers=range(count_batches(len(seeds), batch_size, max_batches)),
+        batch_size=batch_size,
+        sampler=sampler,
+        seed=seed,
+        purpose=Purpose.TRAIN,
+        epoch=epoch,
+    )
 
 
 def run_all(
@@ -67,22 +88,14 @@ def run_all(
     plan: SampledPlan,
     injector: FaultInjector | None = None,
     epoch: int = 0,
-    num_batches: int | None = 5,
+    num_batches: int = 5,
 ) -> list[MiniBatch]:
     seeds = dataset.split("train")
     assert seeds is not None
     budget = Budget(plan.memory_bytes)
     with (
         open_pipeline(dataset, plan, budget, injector) as pipeline,
-        pipeline.run(
-            seeds,
-            purpose=Purpose.TRAIN,
-            epoch=epoch,
-            fanouts=FANOUTS,
-            batch_size=100,
-            seed=3,
-            max_batches=num_batches,
-        ) as batches,
+        pipeline.run(pass_over(seeds, epoch=epoch, max_batches=num_batches)) as batches,
     ):
         # Clones, since the pipeline reuses the memory of batches it has given out.
         found = [replace(batch, x=rows_of(batch), rows=None) for batch in batches]
@@ -177,15 +190,15 @@ def test_batches_come_as_they_are_finished_or_in_their_order(dataset: Dataset, m
     """One batch is slow to be brought: others pass it, unless the order is to be kept."""
     seeds = dataset.split("train")
     assert seeds is not None
-    bring_rows = Pipeline.bring_rows
+    fetch_rows = PipelineParts.fetch_rows
     others_passed = threading.Event()
 
-    def bring_slowly(self: Pipeline, batch: InFlightBatch, with_in_degrees: bool) -> None:
+    def fetch_slowly(self: PipelineParts, batch: InFlightBatch, with_in_degrees: bool) -> None:
         if batch.sampled.number == 1 and not self.plan.ordered:
             assert others_passed.wait(60)
-        bring_rows(self, batch, with_in_degrees)
+        fetch_rows(self, batch, with_in_degrees)
 
-    monkeypatch.setattr(Pipeline, "bring_rows", bring_slowly)
+    monkeypatch.setattr(PipelineParts, "fetch_rows", fetch_slowly)
     for ordered in (True, False):
         others_passed.clear()
         plan = plan_for(dataset, store="shared", ordered=ordered, reads_lent_rows=True)
@@ -193,9 +206,7 @@ def test_batches_come_as_they_are_finished_or_in_their_order(dataset: Dataset, m
         numbers = []
         with (
             open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline,
-            pipeline.run(
-                seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=FANOUTS, batch_size=100, seed=3, max_batches=8
-            ) as batches,
+            pipeline.run(pass_over(seeds, max_batches=8)) as batches,
         ):
             for batch in batches:
                 numbers.append(batch.sampled.number)
@@ -219,7 +230,7 @@ def test_the_smallest_budget_of_a_shared_buffer_works(dataset: Dataset, ordered:
     plan = plan_of(smallest_bytes)
     assert plan.extractors == 2
     # With room for no more batches than are in it at once, all come.
-    assert_same(run_all(dataset, plan, num_batches=None), run_all(dataset, plan_for(dataset), num_batches=None))
+    assert_same(run_all(dataset, plan, num_batches=0), run_all(dataset, plan_for(dataset), num_batches=0))
     with pytest.raises(BudgetError):
         plan_of(smallest_bytes - 1)
 
@@ -242,9 +253,7 @@ def test_leaving_at_any_moment_returns_at_once(dataset: Dataset, reads_lent_rows
     generator = np.random.default_rng(0)
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
         for start in range(500):
-            with pipeline.run(
-                seeds, purpose=Purpose.TRAIN, epoch=start, fanouts=FANOUTS, batch_size=50, seed=0
-            ) as batches:
+            with pipeline.run(pass_over(seeds, epoch=start, batch_size=50, seed=0)) as batches:
                 for _ in range(generator.integers(0, 4)):
                     next(batches)
                 time.sleep(generator.choice([0, 0.0005, 0.003]))
@@ -266,13 +275,11 @@ def test_leaving_while_chunks_are_packed_or_read_returns_at_once(
     assert table is not None
     assert seeds is not None
     plan = replace(plan, buffer_rows=2 * own_rows(table, plan.batch_rows, 0), superbatch=3)
-    expected = run_all(dataset, plan, num_batches=None)
+    expected = run_all(dataset, plan, num_batches=0)
     generator = np.random.default_rng(0)
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
         for start in range(100):
-            with pipeline.run(
-                seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=FANOUTS, batch_size=100, seed=3
-            ) as batches:
+            with pipeline.run(pass_over(seeds)) as batches:
                 for index in range(generator.integers(0, 5)):
                     assert torch.equal(rows_of(next(batches)), expected[index].x), start
                 time.sleep(generator.choice([0, 0.0005, 0.003]))
@@ -310,15 +317,15 @@ def test_leaving_as_a_batch_joins_the_line_for_room_returns(
             return ticket
 
         monkeypatch.setattr(opened, "submit", submit_slowly)
-        stream = pipeline.run(seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=FANOUTS, batch_size=100, seed=3)
+        stream = pipeline.run(pass_over(seeds))
         streams.append(stream)
-        close_gate = stream._on_their_way.close
+        close_gate = stream._in_flight.fetching.close
 
         def close_slowly(error: BaseException | None) -> None:
             time.sleep(0.3)
             close_gate(error)
 
-        monkeypatch.setattr(stream._on_their_way, "close", close_slowly)
+        monkeypatch.setattr(stream._in_flight.fetching, "close", close_slowly)
         next(stream)
         assert is_in_line.wait(20)
         closing = threading.Thread(target=stream.close, daemon=True)
@@ -389,7 +396,7 @@ def test_leaving_early_joins_every_thread_and_returns_the_memory(dataset: Datase
         budget = Budget(plan.memory_bytes)
         with open_pipeline(dataset, plan, budget) as pipeline:
             started = time.monotonic()
-            with pipeline.run(seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=FANOUTS, batch_size=50, seed=0) as batches:
+            with pipeline.run(pass_over(seeds, batch_size=50, seed=0)) as batches:
                 for _ in range(num_taken):
                     next(batches)
             assert time.monotonic() - started < 10
@@ -400,10 +407,10 @@ def test_leaving_early_joins_every_thread_and_returns_the_memory(dataset: Datase
 def test_a_stage_that_breaks_reaches_the_consumer_with_its_cause(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def break_down(self: Pipeline, *_: object) -> None:
+    def break_down(self: PipelineParts, *_: object) -> None:
         raise ZeroDivisionError("in the stage")
 
-    monkeypatch.setattr(Pipeline, "bring_rows", break_down)
+    monkeypatch.setattr(PipelineParts, "fetch_rows", break_down)
     with pytest.raises(PipelineError, match="collect") as caught:
         run_all(dataset, plan_for(dataset))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -414,7 +421,7 @@ def test_a_pass_holds_nothing_for_the_batches_to_come(dataset: Dataset) -> None:
     seeds = np.resize(np.arange(dataset.num_nodes), 200_000)
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
         tracemalloc.start()
-        with pipeline.run(seeds, purpose=Purpose.TRAIN, epoch=0, fanouts=(2,), batch_size=1, seed=0) as batches:
+        with pipeline.run(pass_over(seeds, batch_size=1, seed=0, sampler=neighbor_spec((2,)))) as batches:
             assert len(batches) == len(seeds)
             next(batches)
             peak_bytes = tracemalloc.get_traced_memory()[1]
@@ -426,9 +433,7 @@ def test_a_repeated_seed_is_refused(dataset: Dataset) -> None:
     plan = plan_for(dataset)
     with (
         open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline,
-        pipeline.run(
-            np.array([1, 2, 1]), purpose=Purpose.TRAIN, epoch=0, fanouts=(2,), batch_size=3, seed=0
-        ) as batches,
+        pipeline.run(pass_over(np.array([1, 2, 1]), batch_size=3, seed=0)) as batches,
         pytest.raises(DiskhopError, match="1"),
     ):
         next(batches)

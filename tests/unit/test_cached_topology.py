@@ -20,7 +20,7 @@ from diskhop._native import BufferPool, Engine, FaultInjector, FaultRule, keyed_
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import TopologyFiles
 from diskhop.errors import BudgetError, FormatError, ReadError
-from diskhop.protocols import Purpose, SampledBatch
+from diskhop.protocols import Purpose, SampledBatch, Sampler, neighbor_spec
 from diskhop.sampling.cached_topology import (
     STAGING_BYTES,
     CachedTopology,
@@ -29,7 +29,7 @@ from diskhop.sampling.cached_topology import (
     open_cached_topology,
     room_for_lists,
 )
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import Topology, open_topology
 from tests.graphs import memory_folder
 from tests.unit.sampling_oracle import assert_same_batch
@@ -73,7 +73,7 @@ def open_cached(
 def sample(
     topology: Topology | CachedTopology, seeds: list[int] | NDArray[np.int64], fanouts: list[int], number: int = 0
 ) -> SampledBatch:
-    sampler = NeighborSampler(topology, fanouts, seed=5)
+    sampler = open_sampler(topology, neighbor_spec(fanouts), seed=5)
     return sampler.sample(np.array(seeds, np.int64), purpose=Purpose.TRAIN, epoch=1, number=number)
 
 
@@ -138,9 +138,9 @@ def test_threads_and_files_on_a_disk_change_nothing(
         with open_topology(files, "memory", engine, Budget(1 << 30)) as topology:
             expected = [sample(topology, [7, *seeds[n * 100 :][: 100 + n]], fanouts, n) for n in range(8)]
         with open_cached(files, int(share * held_bytes(files)), engine) as cached:
-            sampler = NeighborSampler(cached, fanouts, seed=5)
+            sampler = open_sampler(cached, neighbor_spec(fanouts), seed=5)
 
-            def draw(number: int, sampler: NeighborSampler = sampler) -> SampledBatch:
+            def draw(number: int, sampler: Sampler = sampler) -> SampledBatch:
                 part = np.array([7, *seeds[number * 100 :][: 100 + number]])
                 return sampler.sample(part, purpose=Purpose.TRAIN, epoch=1, number=number)
 
@@ -225,7 +225,7 @@ def test_a_sampler_is_fit_for_use_after_a_read_failed(tmp_path: Path) -> None:
         num_opening = counter.count("reads")
     engine = Engine("threads", 8, FaultInjector([FaultRule("io_error", "reads", num_opening + 1)]))
     with open_cached(files, 0, engine) as topology:
-        sampler = NeighborSampler(topology, [5, 5], seed=5)
+        sampler = open_sampler(topology, neighbor_spec([5, 5]), seed=5)
         with pytest.raises(ReadError):
             sampler.sample(np.arange(50), purpose=Purpose.TRAIN, epoch=1, number=0)
         again = sampler.sample(np.arange(50), purpose=Purpose.TRAIN, epoch=1, number=0)
@@ -249,7 +249,7 @@ def test_a_damaged_neighbor_is_refused_when_opened_and_when_read(tmp_path: Path,
     indices[11] = sound
     indices.tofile(files.indices_path)
     files.indices_path.write_bytes(files.indices_path.read_bytes()[:-4])
-    with pytest.raises(FormatError, match=r"indices\.bin: [0-9]+ bytes"), open_cached(files, 0, engine):
+    with pytest.raises(FormatError, match=r"indices\.bin: is [0-9]+ bytes"), open_cached(files, 0, engine):
         pass
 
 

@@ -23,7 +23,7 @@ from diskhop.plans import Prediction, RunPlan
 from diskhop.policies.belady import belady_misses
 from diskhop.policies.lru import lru_misses
 from diskhop.policies.superbatches import superbatch_lengths
-from diskhop.protocols import Purpose
+from diskhop.protocols import Purpose, neighbor_spec
 from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.misses import SIMULATIONS
 from diskhop.stores.stores import STORES
@@ -42,7 +42,7 @@ def dataset(module_folder: Path) -> Dataset:
 def workload_of(dataset: Dataset, **changes: Any) -> Workload:
     train = dataset.split("train")
     assert train is not None
-    seeds = SeedSet(purpose=Purpose.TRAIN, seeds=train, batch_size=200, fanouts=(5, 5), is_shuffled=True)
+    seeds = SeedSet(purpose=Purpose.TRAIN, seeds=train, batch_size=200, sampler=neighbor_spec((5, 5)), is_shuffled=True)
     return replace(Workload(seed_sets=(seeds,), seed=0, reads_lent_rows=True), **changes)
 
 

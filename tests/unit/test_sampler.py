@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, keyed_permutation
 from diskhop.config.train import ALL_NEIGHBORS
 from diskhop.errors import ConfigError, FormatError
-from diskhop.protocols import Purpose, SampledBatch
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.protocols import Purpose, SampledBatch, neighbor_spec
+from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import Indices, Topology
 from tests.unit import sampling_oracle as oracle
 
@@ -42,7 +42,7 @@ def sample(
     key: tuple[int, Purpose, int, int] = (0, Purpose.TRAIN, 0, 0),
 ) -> SampledBatch:
     seed, purpose, epoch, number = key
-    sampler = NeighborSampler(topology, fanouts, seed)
+    sampler = open_sampler(topology, neighbor_spec(fanouts), seed)
     return sampler.sample(np.array(seeds, np.int64), purpose=purpose, epoch=epoch, number=number)
 
 
@@ -81,7 +81,7 @@ def test_long_lists_and_large_fanouts_are_those_of_the_definition(degree: int, f
 @pytest.mark.parametrize("fanouts", [[10, 10, 10], [-1, 4], [3, 20]])
 def test_a_batch_after_smaller_and_larger_ones_is_that_of_the_definition(fanouts: list[int]) -> None:
     topology = random_topology(20_000, 200_000)
-    sampler = NeighborSampler(topology, fanouts, seed=1)
+    sampler = open_sampler(topology, neighbor_spec(fanouts), seed=1)
     for number, num_seeds in enumerate([3, 500, 5, 800]):
         seeds = keyed_permutation(20_000, num_seeds, 0, 0)[:num_seeds]
         key = (1, Purpose.TRAIN, 0, number)
@@ -168,7 +168,7 @@ def test_a_node_draws_the_same_whoever_is_in_the_batch() -> None:
 
 def test_batches_do_not_depend_on_threads_or_the_order_of_calls() -> None:
     topology = random_topology(5000, 100_000)
-    sampler = NeighborSampler(topology, [5, 5, 5], seed=11)
+    sampler = open_sampler(topology, neighbor_spec([5, 5, 5]), seed=11)
 
     def draw(number: int) -> SampledBatch:
         seeds = keyed_permutation(5000, 11, 0, 0)[number * 40 : number * 40 + 40]
@@ -184,7 +184,7 @@ def test_batches_do_not_depend_on_threads_or_the_order_of_calls() -> None:
 def test_a_batch_that_is_held_keeps_its_memory_and_one_that_is_not_leaves_it_to_the_next() -> None:
     topology = random_topology(20_000, 200_000)
     pool = BufferPool(1 << 30)
-    sampler = NeighborSampler(topology, [10, 10], 0, pool)
+    sampler = open_sampler(topology, neighbor_spec([10, 10]), 0, pool)
 
     def draw(number: int) -> SampledBatch:
         return sampler.sample(np.arange(500) + number, purpose=Purpose.TRAIN, epoch=0, number=number)
@@ -203,7 +203,7 @@ def test_a_batch_that_is_held_keeps_its_memory_and_one_that_is_not_leaves_it_to_
 @pytest.mark.parametrize("seeds", [[5], [-1], [0, 3, 0], [2**40]])
 def test_bad_seeds_are_refused_by_name(seeds: list[int]) -> None:
     topology = make_topology([[1], [2], [3], [4], [0]])
-    sampler = NeighborSampler(topology, [2], 0)
+    sampler = open_sampler(topology, neighbor_spec([2]), 0)
     with pytest.raises(ConfigError, match=f"seed {seeds[0]} is"):
         sampler.sample(np.array(seeds), purpose=Purpose.TRAIN, epoch=0, number=0)
     batch = sampler.sample(np.array([0]), purpose=Purpose.TRAIN, epoch=0, number=0)
@@ -213,13 +213,13 @@ def test_bad_seeds_are_refused_by_name(seeds: list[int]) -> None:
 @pytest.mark.parametrize("fanouts", [[], [0], [-2], [3, 0], [2**31]])
 def test_bad_fanouts_are_refused(fanouts: list[int]) -> None:
     with pytest.raises(ConfigError, match="fan-out"):
-        NeighborSampler(make_topology([[0]]), fanouts, 0)
+        open_sampler(make_topology([[0]]), neighbor_spec(fanouts), 0)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])
 def test_a_seed_that_is_no_64_bit_number_is_refused(seed: int) -> None:
     with pytest.raises(ConfigError, match="seed"):
-        NeighborSampler(make_topology([[0]]), [1], seed)
+        open_sampler(make_topology([[0]]), neighbor_spec([1]), seed)
 
 
 @pytest.mark.parametrize("bad_index", [5, 2**31, -1, 2**62])

@@ -9,8 +9,8 @@ import numpy as np
 
 from diskhop._native import keyed_permutation
 from diskhop.batches.record import decode_batch, encode_batch
-from diskhop.protocols import Purpose
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.protocols import Purpose, neighbor_spec
+from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import Topology
 from tests.unit.sampling_oracle import assert_same_batch
 
@@ -20,7 +20,7 @@ GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "sampled_batch.json"
 def test_the_golden_batch_is_drawn_and_stored_as_ever() -> None:
     indptr = np.cumsum([0, *map(len, GOLDEN["lists"])], dtype=np.int64)
     topology = Topology(Path("indices.bin"), indptr, np.concatenate(GOLDEN["lists"]).astype(np.uint32))
-    batch = NeighborSampler(topology, GOLDEN["fanouts"], GOLDEN["seed"]).sample(
+    batch = open_sampler(topology, neighbor_spec(GOLDEN["fanouts"]), GOLDEN["seed"]).sample(
         np.array(GOLDEN["seeds"]), purpose=Purpose(GOLDEN["purpose"]), epoch=GOLDEN["epoch"], number=GOLDEN["number"]
     )
     for name in ("node_ids", "indptr", "sources", "edge_positions"):

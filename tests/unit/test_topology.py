@@ -12,8 +12,8 @@ from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import TopologyFiles
 from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
-from diskhop.protocols import Purpose
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.protocols import Purpose, neighbor_spec
+from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import TopologyMode, open_topology, topology_bytes
 from tests.unit.sampling_oracle import assert_same_batch
 
@@ -59,7 +59,7 @@ def test_both_modes_give_the_same_batches(files: TopologyFiles, engine: Engine) 
     batches = []
     for mode in MODES:
         with open_topology(files, mode, engine, Budget(1 << 30)) as topology:
-            sampler = NeighborSampler(topology, [3, 3], seed=1)
+            sampler = open_sampler(topology, neighbor_spec([3, 3]), seed=1)
             batches.append(sampler.sample(np.arange(50), purpose=Purpose.TRAIN, epoch=0, number=0))
     assert_same_batch(*batches)
 
@@ -86,7 +86,7 @@ def test_a_file_of_another_length_is_refused(
     path: Path = getattr(files, which)
     path.write_bytes(path.read_bytes()[:-4])
     budget = Budget(1 << 30)
-    with pytest.raises(FormatError, match=f"{path.name}: [0-9]+ bytes"), open_topology(files, mode, engine, budget):
+    with pytest.raises(FormatError, match=f"{path.name}: is [0-9]+ bytes"), open_topology(files, mode, engine, budget):
         pass
     assert budget.available_bytes == 1 << 30
     path.unlink()
@@ -115,7 +115,9 @@ def test_a_graph_without_edges_opens(tmp_path: Path, mode: TopologyMode, engine:
     (tmp_path / "indices.bin").touch()
     files = make_files(tmp_path, np.uint32, 3, 0)
     with open_topology(files, mode, engine, Budget(1 << 20)) as topology:
-        batch = NeighborSampler(topology, [5, 5], 0).sample(np.array([2, 0]), purpose=Purpose.TEST, epoch=0, number=0)
+        batch = open_sampler(topology, neighbor_spec([5, 5]), 0).sample(
+            np.array([2, 0]), purpose=Purpose.TEST, epoch=0, number=0
+        )
     assert batch.node_ids.tolist() == [2, 0]
     assert (batch.num_sampled_nodes, batch.num_sampled_edges) == ((2, 0, 0), (0, 0))
 

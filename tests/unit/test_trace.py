@@ -23,7 +23,7 @@ from diskhop._native import BufferPool, Engine, FaultInjector, FaultRule, File, 
 from diskhop.batches.record import describe_batch, encode_batch
 from diskhop.batches.trace import TraceReader, TraceSettings, TraceWriter, hash_seeds, reader_bytes, writer_bytes
 from diskhop.errors import ConfigError, DestinationError, FormatError, ReadError
-from diskhop.protocols import Purpose, SampledBatch
+from diskhop.protocols import Purpose, SampledBatch, neighbor_spec
 from tests.graphs import memory_folder, threads_engine
 from tests.unit.batches import batches, large_batch, small_batch
 from tests.unit.sampling_oracle import assert_same_batch
@@ -31,7 +31,7 @@ from tests.unit.sampling_oracle import assert_same_batch
 ENGINES = ["threads"] if why_no_uring() else ["threads", "uring"]
 SETTINGS = TraceSettings(
     dataset_hash="00c0ffee00c0ffee",
-    fanouts=(10, -1),
+    sampler=neighbor_spec((10, -1)),
     seed=2**64 - 1,
     purpose=Purpose.TRAIN,
     epoch=3,
@@ -170,7 +170,7 @@ def test_damage_behind_the_ids_leaves_the_ids(tmp_path: Path) -> None:
     ("change", "told"),
     [
         ({"dataset_hash": "00c0ffee00c0ffef"}, "its dataset_hash is 00c0ffee00c0ffee, not 00c0ffee00c0ffef"),
-        ({"fanouts": (10, 5)}, r"its fanouts is \[10, -1\], not \[10, 5\]"),
+        ({"sampler": neighbor_spec((10, 5))}, r"its fanouts is \[10, -1\], not \[10, 5\]"),
         ({"seed": 4}, "its seed is 18446744073709551615, not 4"),
         ({"purpose": Purpose.VALID}, "its purpose is train, not valid"),
         ({"epoch": 2}, "its epoch is 3, not 2"),
@@ -184,7 +184,8 @@ def test_a_trace_of_other_settings_is_refused(tmp_path: Path, change: dict[str, 
     wanted = dataclasses.replace(SETTINGS, **change)  # type: ignore[arg-type]
     with pytest.raises(FormatError, match=rf"trace\.bin: is the trace of other batches: {told}; remove it"):
         open_trace(path, wanted=wanted)
-    assert set(json.loads(path.read_bytes()[24:].split(b"\0")[0])) == {f.name for f in dataclasses.fields(SETTINGS)}
+    names = {field.name for field in dataclasses.fields(SETTINGS)} - {"sampler"} | {"fanouts"}
+    assert set(json.loads(path.read_bytes()[24:].split(b"\0")[0])) == names
 
 
 def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
@@ -225,7 +226,7 @@ def test_batches_in_any_order_come_back_in_it_to_who_names_it(tmp_path: Path) ->
     for other, told in (
         ([7, 8, 9, 12], r"is the trace of other batches: its first number is 9, not 7"),
         ([9, 7, 8, 12], r"record 2: damaged: its number is 12, not 8"),
-        ([9, 7, 12], r"record 3: is one more than the 3 that belong there"),
+        ([9, 7, 12], r"record 3: exceeds the 3 batches of this trace"),
     ):
         with pytest.raises(FormatError, match=rf"trace\.bin: {told}; remove it"):
             open_trace(path, numbers=other)
@@ -254,7 +255,9 @@ def test_only_whole_records_of_a_truncated_trace_are_there(tmp_path: Path) -> No
         reader = open_trace(path)
         assert_holds(reader, sampled[:num_whole])
         for index in (num_whole, -1):
-            told = rf"trace\.bin: has no record {index}: it has {num_whole} whole ones.*{min(cut, length)};.* truncated"
+            told = (
+                rf"trace\.bin: has no record {index}, only {num_whole} complete ones.*{min(cut, length)};.* truncated"
+            )
             with pytest.raises(FormatError, match=told):
                 reader.node_ids(index)
     reader = open_trace(path)
@@ -280,8 +283,8 @@ def test_places_and_settings_that_cannot_be_written_are_refused(tmp_path: Path) 
     path = tmp_path / "none" / "trace.bin"
     with pytest.raises(DestinationError, match=f"{path}: cannot be opened for writing"):
         TraceWriter(path, SETTINGS, NUM_NODES, threads_engine(), BufferPool(0), NUMBERS)
-    many = dataclasses.replace(SETTINGS, fanouts=(1,) * 3000)
-    with pytest.raises(ConfigError, match=r"settings take 6\d+ bytes"):
+    many = dataclasses.replace(SETTINGS, sampler=neighbor_spec((1,) * 3000))
+    with pytest.raises(ConfigError, match=r"settings must fit 4064 bytes, got 6\d+; use fewer fan-outs"):
         TraceWriter(tmp_path / "trace.bin", many, NUM_NODES, threads_engine(), BufferPool(0), NUMBERS)
     assert not any(tmp_path.iterdir())
 
@@ -315,7 +318,7 @@ import sys, time
 from pathlib import Path
 import numpy as np
 from diskhop._native import BufferPool, Engine
-from diskhop.trace import TraceReader
+from diskhop.batches.trace import TraceReader
 from tests.unit.batches import large_batch
 from tests.unit.test_trace import FOLLOWED, NUMBERS, SETTINGS
 from tests.unit.sampling_oracle import assert_same_batch

@@ -1,17 +1,17 @@
-"""Access traces: the batches of a span sampled ahead (Ginex's superbatch, section 3.1), in a file, in order.
+"""Access traces: prefetched batches in a file, in order (Ginex's superbatch, section 3.1).
 
-A trace grows from front to back and can be read meanwhile, also by other processes. Everything is little-endian:
+A trace is appended to and can be read at the same time, also by other processes. Everything is little-endian:
 
     offset 0      magic "DHTR", uint16 version (1), 2 zeros
            8      uint64: global number of the first batch, bytes of the settings
           24      the settings: JSON in ASCII, keys sorted, without spaces; then zeros
         4088      uint64 xxh3 of all bytes before it
-        4096      the record of the first batch (sampled_record.py), zeros up to a multiple of 4096, the next record ...
+        4096      the record of the first batch (record.py), zeros up to a multiple of 4096, the next record ...
 
-Batches come in the order in which they will be asked for, of which writer and reader are told the numbers: each record
-has its own, so that one in another's place is found out. Records are written one by one, each from its first byte to
-its last: one is whole as soon as the file is long enough to hold it. Memory is the pool's; writer_bytes and
-reader_bytes say how much.
+Batches are stored in the order of use. Writer and reader get this order as batch numbers, and each record repeats its
+number, so that a misplaced record is detected. Records are written one after another, each from first byte to last: a
+record is complete as soon as the file is long enough. Memory is taken from the pool; writer_bytes() and reader_bytes()
+return how much.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import json
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -42,29 +42,37 @@ from diskhop.batches.record import (
 from diskhop.errors import ConfigError, FormatError
 from diskhop.io.atomic import destination_errors
 from diskhop.io.streams import in_pieces
-from diskhop.protocols import NodeIds, Purpose, SampledBatch
+from diskhop.protocols import NodeIds, Purpose, SampledBatch, SamplerSpec
 from diskhop.system.memory import buffer_bytes
 
 VERSION = 1
-# Records start at multiples of this: direct I/O takes them on every common disk, and one block holds what is walked.
+# Records start at multiples of this. Direct I/O accepts it on every common disk, and one block holds a record's header.
 ALIGNMENT_BYTES = FIRST_BYTES
 
 _MAGIC = b"DHTR"
 _HEADER = struct.Struct("<4sHHQQ")
 _CHECKSUM = struct.Struct("<Q")
 _CHECKSUM_OFFSET = ALIGNMENT_BYTES - _CHECKSUM.size
-_REMEDY = "remove it: it is made again"
+_REMEDY = "remove it; the next run makes a new one"
+# Settings that only some samplers write; see SamplerSpec.to_dict().
+_OPTIONAL_SETTINGS = ("sampler", "parameters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSettings:
-    """All that decides which batches a trace holds: a trace of other settings is never used.
+    """Everything that determines the batches of a trace. A trace with other settings is never used.
 
-    dataset_hash: the manifest's checksum. seed: of the draws. seeds_hash: hash_seeds of the epoch's seeds in order.
+    dataset_hash: checksum of the manifest.
+    sampler: expands the seeds.
+    seed: seed of the draws.
+    purpose: use of the draws.
+    epoch: epoch of the draws.
+    batch_size: seeds per batch.
+    seeds_hash: hash_seeds() of the epoch's seeds in order.
     """
 
     dataset_hash: str
-    fanouts: tuple[int, ...]
+    sampler: SamplerSpec
     seed: int
     purpose: Purpose
     epoch: int
@@ -73,26 +81,28 @@ class TraceSettings:
 
 
 def hash_seeds(seeds: NodeIds) -> str:
-    """xxh3 of seeds, int64 (seeds), as 16 hex digits."""
+    """Return the xxh3 of seeds, int64 (seeds), as 16 hex digits."""
     return f"{xxhash.xxh3_64_intdigest(np.ascontiguousarray(seeds, '<i8').data):016x}"
 
 
 def writer_bytes(largest_record_bytes: int) -> int:
-    """Memory that a TraceWriter takes of its pool: one record on its way to the disk, one being encoded."""
+    """Bytes that a TraceWriter takes from its pool: one record in flight, one being encoded."""
     return 2 * buffer_bytes(_aligned(largest_record_bytes))
 
 
 def reader_bytes(largest_record_bytes: int) -> int:
-    """Memory that each call of a TraceReader takes of its pool while it lasts, beside what it returns."""
+    """Bytes that each call of a TraceReader takes from its pool temporarily, in addition to the result."""
     return buffer_bytes(_aligned(largest_record_bytes))
 
 
 class TraceWriter:
-    """Writes a trace in place of what is at the path. Not for several threads at once.
+    """Writes a trace and replaces any file at the path. Use it from one thread at a time.
 
-    append() returns while its record is on its way to the disk; finish() waits for the last. Nothing is synced.
-    num_nodes_total: nodes of the graph. numbers: global numbers of the batches in their order, at least one; not all
-    of them need be appended. Raises DestinationError.
+    append() returns while its record is in flight; finish() waits for the last one. Nothing is synced.
+
+    num_nodes_total: nodes of the graph.
+    numbers: global numbers of the batches in order, at least one. Appending only the first ones is allowed.
+    Raises DestinationError.
     """
 
     def __init__(
@@ -115,7 +125,7 @@ class TraceWriter:
         self._ticket: int | None = None
         self._written_bytes = 0
         with destination_errors(path):
-            # Who still reads the file that was here keeps it; and its bytes cannot be taken for ours.
+            # Readers of an earlier file at this path keep it, and never take its bytes for ours.
             path.unlink(missing_ok=True)
             self._file = File(str(path), "write")
         block = pool.take(ALIGNMENT_BYTES)
@@ -125,18 +135,18 @@ class TraceWriter:
 
     @property
     def num_bytes(self) -> int:
-        """Length of the file, with the record that is on its way."""
+        """Length of the file, including the record in flight."""
         return self._whole_bytes + self._written_bytes
 
     def __len__(self) -> int:
-        """Records appended; after an error, those that are whole on the file."""
+        """Records appended; after an error, the complete records of the file."""
         return self._num_records + (self._ticket is not None)
 
     def append(self, batch: SampledBatch) -> None:
-        """Add the next batch; it may be changed once this returns.
+        """Append the next batch; the caller may change it once this returns.
 
-        Raises DestinationError (a full disk) or WriteError where the record before this one failed: neither of the two
-        is then in the file, which ends after its last whole record. Raises ConfigError for a batch out of turn.
+        Raises DestinationError (a full disk) or WriteError if the previous record failed: the file then has neither of
+        the two and ends after its last complete record. Raises ConfigError for a batch out of order.
         """
         expected = self._numbers[len(self) : len(self) + 1]
         if [batch.number] != list(expected):
@@ -150,7 +160,7 @@ class TraceWriter:
         self._submit(content)
 
     def finish(self) -> None:
-        """Wait for the last record. Raises DestinationError or WriteError; those before it are whole all the same."""
+        """Wait for the last record. Raises DestinationError or WriteError; earlier records stay complete."""
         self._settle_record()
 
     def __enter__(self) -> TraceWriter:
@@ -161,11 +171,11 @@ class TraceWriter:
     ) -> None:
         with contextlib.suppress(OSError):
             self._settle_record()
-        # An error's traceback may keep this object alive: not so the descriptor.
+        # An error's traceback may keep this object alive; the descriptor must not stay open with it.
         del self._file
 
     def _submit(self, content: NDArray[np.uint8]) -> None:
-        """Start writing; the engine holds the content until it is waited for."""
+        """Start writing; the engine keeps the content alive until wait()."""
         length = np.array([len(content)], np.uint64)
         offset, place = np.array([self._whole_bytes], np.uint64), np.zeros(1, np.uint64)
         self._ticket = self._engine.submit_write(self._file, offset, length, content, place)
@@ -177,7 +187,7 @@ class TraceWriter:
             self._num_records += 1
 
     def _settle(self) -> None:
-        """Wait for what is on its way; cut it off if it failed, a part of it may be there."""
+        """Wait for the write in flight; after a failure, truncate the file, which may have a part of it."""
         ticket, self._ticket = self._ticket, None
         written_bytes, self._written_bytes = self._written_bytes, 0
         assert ticket is not None
@@ -192,18 +202,18 @@ class TraceWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a record starts, and what its header says."""
+    """Offset of a record in the file, and its header."""
 
     offset: int
     header: RecordHeader
 
 
 class TraceReader:
-    """The whole records of a trace, by index from 0; refresh() looks for more. Any thread may read.
+    """The complete records of a trace, by index from 0; refresh() looks for more. Any thread may read.
 
-    numbers: of the batches in their order, at least one; the trace may have fewer of them.
-    Raises ReadError, and FormatError for what is no trace, damaged, truncated, of another version, of other settings or
-    of other batches.
+    numbers: global numbers of the batches in order, at least one; the trace may have fewer.
+    Raises ReadError, and FormatError for a file that is no trace, is damaged or truncated, or is of another version,
+    other settings or other batches.
     """
 
     def __init__(
@@ -219,23 +229,23 @@ class TraceReader:
         num_bytes = self._file.num_bytes
         if num_bytes < ALIGNMENT_BYTES:
             raise FormatError(
-                f"{path}: is no trace or a truncated one: {num_bytes} bytes, its header alone takes {ALIGNMENT_BYTES}; "
+                f"{path}: is no trace or a truncated one: {num_bytes} bytes, the header alone takes {ALIGNMENT_BYTES}; "
                 f"{_REMEDY}"
             )
         _check_header(path, self._read(0, ALIGNMENT_BYTES).tobytes(), settings, numbers[0])
         self.refresh()
 
     def __len__(self) -> int:
-        """Records known to be whole."""
+        """Number of complete records found so far."""
         return len(self._places)
 
     def refresh(self) -> None:
-        """Find the records that became whole since; reads one block of each. One thread at a time."""
+        """Find records completed since the last call; reads one block of each. Use it from one thread at a time."""
         while self._end + FIRST_BYTES <= (num_bytes := self._file.num_bytes):
             with self._naming(len(self)):
                 header = decode_header(self._read(self._end, FIRST_BYTES))
                 if len(self) == len(self._numbers):
-                    raise FormatError(f"is one more than the {len(self)} that belong there; {_REMEDY}")
+                    raise FormatError(f"exceeds the {len(self)} batches of this trace; {_REMEDY}")
                 if header.number != self._numbers[len(self)]:
                     raise FormatError(
                         f"damaged: its number is {header.number}, not {self._numbers[len(self)]}; {_REMEDY}"
@@ -247,32 +257,32 @@ class TraceReader:
             self._end = end
 
     def node_ids(self, index: int) -> NodeIds:
-        """The node ids of a batch, int64 (nodes), in a buffer of the pool; only the record's prefix is read."""
+        """Read the node ids of a batch, int64 (nodes), into a buffer of the pool; only the record's prefix is read."""
         place = self._place(index)
         with self._naming(index):
             return decode_node_ids(self._read(place.offset, _aligned(place.header.prefix_bytes)), self._pool)
 
     def batch(self, index: int) -> SampledBatch:
-        """A batch as it was appended; its arrays share one buffer of the pool, of batch.num_bytes."""
+        """Read a batch; its arrays share one buffer of the pool, batch.num_bytes long."""
         place = self._place(index)
         with self._naming(index):
             content = self._read(place.offset, _aligned(place.header.num_bytes))
             return decode_batch(content[: place.header.num_bytes], self._pool)
 
     def header(self, index: int) -> RecordHeader:
-        """What a record says of itself."""
+        """Return the header of a record."""
         return self._place(index).header
 
     def record(self, index: int) -> NDArray[np.uint8]:
-        """A record's bytes as they are on the disk, in a buffer of the pool: decode_batch() checks them."""
+        """Read a record's bytes as stored, into a buffer of the pool; decode_batch() checks them."""
         place = self._place(index)
         return self._read(place.offset, _aligned(place.header.num_bytes))[: place.header.num_bytes]
 
     def _place(self, index: int) -> _Place:
         if not 0 <= index < len(self._places):
             raise FormatError(
-                f"{self._path}: has no record {index}: it has {len(self)} whole ones, up to byte {self._end} of "
-                f"{self._file.num_bytes}; if it does not grow any more, it is truncated: {_REMEDY}"
+                f"{self._path}: has no record {index}, only {len(self)} complete ones up to byte {self._end} of "
+                f"{self._file.num_bytes}; unless it is still being written, it is truncated: {_REMEDY}"
             )
         return self._places[index]
 
@@ -287,7 +297,7 @@ class TraceReader:
 
     @contextlib.contextmanager
     def _naming(self, index: int) -> Iterator[None]:
-        """Say of what is wrong with a record where it is."""
+        """Add the file and the record's index to a FormatError."""
         try:
             yield
         except FormatError as error:
@@ -298,13 +308,14 @@ def _encode_header(settings: TraceSettings, first_number: int) -> bytes:
     text = json.dumps(settings_as_json(settings), sort_keys=True, separators=(",", ":")).encode()
     header = _HEADER.pack(_MAGIC, VERSION, 0, first_number, len(text)) + text
     if len(header) > _CHECKSUM_OFFSET:
-        raise ConfigError(f"a trace's settings take {len(text)} bytes, more than its header holds; name fewer fan-outs")
+        limit = _CHECKSUM_OFFSET - _HEADER.size
+        raise ConfigError(f"a trace's settings must fit {limit} bytes, got {len(text)}; use fewer fan-outs")
     block = header.ljust(_CHECKSUM_OFFSET, b"\0")
     return block + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(block))
 
 
 def _check_header(path: Path, block: bytes, settings: TraceSettings, first_number: int) -> None:
-    """Check a header against the settings and the first batch's number that are asked for."""
+    """Check a header against the wanted settings and the number of the first batch."""
     magic, version, _, stored_number, text_bytes = _HEADER.unpack_from(block)
     if magic != _MAGIC:
         raise FormatError(f"{path}: is no trace: it does not start with '{_MAGIC.decode()}'; remove it")
@@ -325,17 +336,26 @@ def _check_header(path: Path, block: bytes, settings: TraceSettings, first_numbe
 
 
 def require_same_settings(path: Path, stored: Mapping[str, object], wanted: Mapping[str, object], what: str) -> None:
-    """Refuse what is of other batches. Raises FormatError, naming what differs."""
-    for name, value in wanted.items():
-        if stored.get(name) != value:
+    """Raise FormatError for a file of other batches, naming the setting that differs."""
+    for name in (*wanted, *_OPTIONAL_SETTINGS):
+        if stored.get(name) != wanted.get(name):
             raise FormatError(
-                f"{path}: is {what} of other batches: its {name} is {stored.get(name)}, not {value}; {_REMEDY}"
+                f"{path}: is {what} of other batches: its {name} is {stored.get(name)}, not {wanted.get(name)}; "
+                f"{_REMEDY}"
             )
 
 
 def settings_as_json(settings: TraceSettings) -> dict[str, object]:
-    """The settings as JSON has them."""
-    return asdict(settings) | {"fanouts": list(settings.fanouts), "purpose": settings.purpose.name.lower()}
+    """Return the settings as plain data for JSON."""
+    return {
+        "dataset_hash": settings.dataset_hash,
+        **settings.sampler.to_dict(),
+        "seed": settings.seed,
+        "purpose": settings.purpose.name.lower(),
+        "epoch": settings.epoch,
+        "batch_size": settings.batch_size,
+        "seeds_hash": settings.seeds_hash,
+    }
 
 
 def _aligned(num_bytes: int) -> int:

@@ -37,7 +37,7 @@ _MODELS_WITH_HEADS = ("gat", "hoga")
 # Far more than is useful: a slip of the keyboard must not ask for as many threads or tensors.
 _DEPTH = between(1, 100, 2)
 _DISK = between(0, MOST_BYTES, 10**11)
-_FANOUT = Rule(
+FANOUT = Rule(
     holds=lambda fanout: all(count == ALL_NEIGHBORS or 1 <= count <= MOST_COUNT for count in fanout),
     text=f"counts from 1 to {MOST_COUNT}, or {ALL_NEIGHBORS} for all neighbours",
     example=[10, 10],
@@ -143,14 +143,14 @@ class SampledConfig(TrainConfig):
     residual: bool = option(False, help="Add each layer's input to its output.", panel="Model")
     fanout: tuple[int, ...] = option(
         help="Neighbours sampled per hop, as 10,10; -1 for all.",
-        rule=_FANOUT,
+        rule=FANOUT,
         parse=parse_counts,
         panel="Sampling",
         metavar="N,N",
     )
     eval_fanout: tuple[int, ...] = option(
         help="Neighbours sampled per hop in validation and test.",
-        rule=_FANOUT,
+        rule=FANOUT,
         parse=parse_counts,
         panel="Evaluation",
         metavar="N,N",

@@ -1,1 +1,1 @@
-"""From seed nodes to mini-batches: sampling, prefetching, fetching and decoding, stage by stage."""
+"""The pipeline: sampling, prefetching, fetching and decoding turn seed nodes into mini-batches, stage by stage."""

@@ -1,31 +1,101 @@
-"""A mini-batch, and a batch in flight on its way through the stages."""
+"""The values of a pass: what it should deliver, a batch in flight, and the mini-batch that the model gets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from diskhop.batches.trace import TraceSettings, hash_seeds
 from diskhop.counters import FetchCounts
-from diskhop.plans import SampledPlan
-from diskhop.protocols import FeatureStore, NodeIds, SampledBatch
+from diskhop.errors import ConfigError
+from diskhop.protocols import NodeIds, Purpose, SampledBatch, SamplerSpec
+from diskhop.sampling.seeds import count_batches
 
-# Batches sampled ahead, beyond those being fetched: enough to hide one slow batch.
+# Sampled batches that may wait for submission, in addition to one per thread: enough to hide one slow batch.
 SAMPLED_AHEAD = 2
+
+# A sampled batch and the seconds that sampling took.
+Sampled = tuple[SampledBatch, float]
+# Work on a batch and its features while it is prefetched, on a thread of the pipeline.
+Prepare = Callable[[SampledBatch, torch.Tensor], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pass:
+    """One pass over seed nodes. Raises ConfigError for an invalid batch size or batch number.
+
+    seeds: unique internal ids, int64 (seeds).
+    numbers: the batches to deliver, each at most once; batch n has the seeds from n * batch_size on.
+    batch_size: seeds per batch; the last batch has the rest.
+    sampler: expands the seeds.
+    seed: random seed of the draws.
+    purpose: use of the draws.
+    epoch: epoch of the draws.
+    with_in_degrees: True to deliver the nodes' in-degrees.
+    """
+
+    seeds: NodeIds
+    numbers: Sequence[int]
+    batch_size: int
+    sampler: SamplerSpec
+    seed: int
+    purpose: Purpose
+    epoch: int
+    with_in_degrees: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, got {self.batch_size}; pass batch_size=1000")
+        if not self.numbers:
+            return
+        # A set of a long range would take memory for every batch to come.
+        is_range = isinstance(self.numbers, range)
+        if not is_range and len(set(self.numbers)) < len(self.numbers):
+            raise ConfigError("numbers must name each batch at most once; pass range(n) for the first n batches")
+        num_batches = count_batches(len(self.seeds), self.batch_size)
+        lowest, highest = min(self.numbers), max(self.numbers)
+        if lowest < 0 or highest >= num_batches:
+            raise ConfigError(
+                f"numbers must be from 0 to {num_batches - 1}, got {lowest} to {highest}; "
+                f"pass range({num_batches}) for all batches"
+            )
+
+    def seeds_of(self, number: int) -> NodeIds:
+        """Seeds of one batch."""
+        return self.seeds[number * self.batch_size :][: self.batch_size]
+
+    def trace_settings(self, dataset_hash: str) -> TraceSettings:
+        """Everything that determines the batches, for a trace of them."""
+        return TraceSettings(
+            dataset_hash=dataset_hash,
+            sampler=self.sampler,
+            seed=self.seed,
+            purpose=self.purpose,
+            epoch=self.epoch,
+            batch_size=self.batch_size,
+            seeds_hash=hash_seeds(self.seeds),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MiniBatch:
-    """What the model gets.
+    """A mini-batch as the model gets it.
 
-    x: (nodes, dim) in the stored dtype, int8 rows as float32; without features, a constant and log(1 + in-degree).
-    Its memory is reused once nobody holds it. Where the plan is to read rows where the store has them, x is all that it
-    has, `rows` says which are the batch's, int64 (nodes), and they are others' once the next batch is asked for; else
-    None. in_degrees: int64 (nodes), in the whole graph, if the run asked for them. prepared: what the run's `prepare`
-    made of it.
+    sampled: nodes and edges.
+    x: features (nodes, dim) in the stored dtype, int8 as float32. Without features: a constant and log(1 + in-degree).
+        Its memory is reused once nothing refers to it.
+    rows: None, or zero-copy: `rows`, int64 (nodes), indexes this batch in x, which is the store's buffer. Both are then
+        valid until the next batch is requested.
+    prepared: result of the `prepare` function of the pass.
+    in_degrees: int64 (nodes), in the whole graph; None unless requested.
+    counts: rows, reads and bytes of fetching it.
+    sample_seconds: seconds of sampling it.
+    stall_seconds: seconds that the consumer waited for it.
     """
 
     sampled: SampledBatch
@@ -39,47 +109,36 @@ class MiniBatch:
 
     @property
     def number(self) -> int:
-        """Of the batch in its epoch."""
+        """Number of the batch in its epoch."""
         return self.sampled.number
 
     @property
     def nodes(self) -> NodeIds:
-        """The seeds."""
+        """Seed nodes of the batch."""
         return self.sampled.node_ids[: self.sampled.num_seeds]
 
 
 @dataclass(slots=True, eq=False)
 class InFlightBatch:
-    """A batch between its submission and the consumer's release; the bytes are those that it is let in with.
+    """A batch between its submission to the store and its release by the consumer.
 
-    index: of its submission in this pass. ends_superbatch: it is the last one of its own.
+    index: place of its submission in this pass.
+    sampled, sample_seconds, x, rows, prepared, in_degrees, counts: see MiniBatch; None until known.
+    ends_superbatch: True for the last batch of a superbatch.
+    fetch_bytes: bytes admitted for fetching it.
+    assembled_bytes: bytes admitted for its contiguous copy.
+    ticket: the store's ticket, None before and after.
     """
 
     index: int
     sampled: SampledBatch
     sample_seconds: float
     ends_superbatch: bool
-    bytes_on_its_way: int = 0
-    bytes_assembled: int = 0
+    fetch_bytes: int = 0
+    assembled_bytes: int = 0
     ticket: Any = None
     x: torch.Tensor | None = None
     rows: NDArray[np.int64] | None = None
     prepared: Any = None
     in_degrees: torch.Tensor | None = None
     counts: FetchCounts | None = None
-
-
-class BatchSource(Protocol):
-    """What a stream needs of the pipeline that it is a pass of."""
-
-    plan: SampledPlan
-    store: FeatureStore[Any] | None
-
-    def bytes_on_its_way(self, sampled: SampledBatch, store_bytes: int) -> int:
-        """Of a batch for which the store takes so much, until its rows are collected."""
-
-    def bytes_assembled(self, sampled: SampledBatch) -> int:
-        """Of a batch as the model gets it."""
-
-    def bring_rows(self, batch: InFlightBatch, with_in_degrees: bool) -> None:
-        """Wait for a submitted batch and bring its rows to their places."""

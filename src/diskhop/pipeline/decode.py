@@ -1,4 +1,4 @@
-"""From the bytes of feature rows to tensors."""
+"""Decoding: bytes of feature rows become tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PLAIN = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 
 def decode_rows(raw: Bytes, dtype: str, dim: int) -> torch.Tensor:
-    """View (rows, row bytes) as (rows, dim) of the stored dtype, without a copy; int8 rows become float32.
+    """View (rows, row bytes) as (rows, dim) of the stored dtype without a copy; int8 rows become float32.
 
     An int8 row is dim signed bytes and then its float32 scale: value = byte * scale.
     """

@@ -1,4 +1,4 @@
-"""Rows to pin: the most accessed, by degree or by a measured trace."""
+"""The rows to pin in memory: the most accessed, by degree or by a measured trace."""
 
 from __future__ import annotations
 
@@ -12,29 +12,25 @@ from diskhop.plans import SampledPlan
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import count_accesses
-from diskhop.sampling.cached_topology import (
-    CachedTopology,
-    count_neighbors,
-)
+from diskhop.sampling.cached_topology import AnyTopology, count_neighbors
 from diskhop.sampling.seeds import SeedSet
-from diskhop.sampling.topology import Topology
 from diskhop.stores.stores import STORES
 
 
 def counts_accesses(dataset: Dataset, store: str, pinned: str) -> bool:
-    """Whether rows to be pinned are found by counting, and not the first ones, as in hot order."""
+    """True if the rows to pin are found by counting; in hot order they are simply the first rows."""
     return STORES[store].pins and not (pinned == "degree" and dataset.order == "hot")
 
 
-def _choose_pinned(
+def choose_pinned(
     dataset: Dataset,
     plan: SampledPlan,
-    topology: Topology | CachedTopology,
+    topology: AnyTopology,
     expected: SeedSet | None,
     engine: Engine,
     pool: BufferPool,
 ) -> NodeIds:
-    """The rows that will probably be asked for most, ascending."""
+    """Choose the plan.cache_rows rows that will probably be accessed most, ascending."""
     if plan.pinned == "accesses" and expected is not None:
         counts: NDArray[Any] = count_accesses(topology, expected)
     else:

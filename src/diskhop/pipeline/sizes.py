@@ -1,4 +1,4 @@
-"""Bytes of a mini-batch in memory."""
+"""Memory of a mini-batch."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from diskhop.system.memory import buffer_bytes
 
 
 def bytes_per_row_made(dataset: Dataset) -> int:
-    """Bytes of a node's features that are made of what a store brings: dequantised int8, or for want of features."""
+    """Bytes per row that decoding adds: dequantised int8, or the two columns of a dataset without features."""
     if dataset.features() is None:
         return 2 * 4
     return 4 * dataset.feature_dim if dataset.feature_dtype == "int8" else 0
 
 
 def batch_bytes(dataset: Dataset, block_bytes: int, num_nodes: int) -> int:
-    """Memory of a mini-batch as the model gets it."""
+    """Bytes of a mini-batch as the model gets it. block_bytes: bytes of its nodes and edges."""
     table = dataset.features()
     row_bytes = 0 if table is None else table.row_bytes
     return buffer_bytes(block_bytes) + buffer_bytes(num_nodes * row_bytes) + num_nodes * bytes_per_row_made(dataset)

@@ -1,12 +1,9 @@
-"""A pass over seeds as a stream of batches: seeds -> sample -> fetch -> model, each stage on threads of its own.
+"""One pass over seed nodes as a stream of batches; every stage runs on threads of its own.
 
-Sampling threads fill a channel; one thread submits its batches to the store as the gates let them; extractors collect
-them and bring rows to their places, one of them for all batches, in order, or one for each batch that is on its way;
-the consumer takes them; another thread releases them. Where the store looks ahead, one more puts superbatches on the
-disk between sampling and submitting. A stage's error closes every channel and reaches the consumer. Leaving a stream,
-early or not, joins its threads.
+Channels connect the stages, and the consumer reads from the last channel; one more thread releases its batches. An
+error in a stage closes every channel and reaches the consumer. Leaving a stream, early or not, joins its threads.
 
-Batches are delivered in their order or as they are finished; either way each is the same, and numbered.
+Batches are delivered in order, or as soon as they are ready. Either way each batch is the same, and numbered.
 """
 
 from __future__ import annotations
@@ -15,88 +12,44 @@ import atexit
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-import torch
-
 from diskhop.errors import DiskhopError, PipelineError
-from diskhop.pipeline.batch import SAMPLED_AHEAD, BatchSource, InFlightBatch, MiniBatch
-from diskhop.pipeline.superbatch import NoRoomError, Sampled, Superbatch, SuperbatchMaker
-from diskhop.policies.superbatches import SUPERBATCHES_ON_DISK
-from diskhop.protocols import NodeIds, Purpose, SampledBatch, Sampler
-from diskhop.runtime.channels import ArrivalChannel, ByteGate, ClosedError, OrderedChannel
-
-# Gates bound their bytes; however small they are, no more batches than this wait in a channel.
-_MOST_IN_FLIGHT = 16
+from diskhop.pipeline.batch import InFlightBatch, MiniBatch
+from diskhop.pipeline.in_flight import MOST_IN_FLIGHT, InFlightBatches
+from diskhop.pipeline.stages import Stage
+from diskhop.runtime.channels import ArrivalChannel, Channel, ClosedError, OrderedChannel
 
 
 class BatchStream:
-    """One pass over seeds, `batch_size` at a time; an iterator and a context manager.
+    """The batches of one pass; an iterator and a context manager.
 
-    numbers: of the batches that are wanted, in the order in which they are. replay: gives them, sampled before, in this
-    order.
+    stages: in order; the first makes its items itself.
+    num_batches: batches to deliver.
+    ordered: True to deliver batches in order of submission, False in order of completion.
+    in_flight: releases batches and bounds their memory.
     """
 
-    def __init__(
-        self,
-        pipeline: BatchSource,
-        sampler: Sampler,
-        seeds: NodeIds,
-        batch_size: int,
-        purpose: Purpose,
-        epoch: int,
-        numbers: Sequence[int],
-        with_in_degrees: bool,
-        prepare: Callable[[SampledBatch, torch.Tensor], Any] | None,
-        look_ahead: Callable[[Callable[[], Sampled], Callable[[], None]], SuperbatchMaker] | None,
-        replay: Callable[[], Iterator[Sampled]] | None,
-    ) -> None:
-        plan = pipeline.plan
-        self._pipeline = pipeline
-        self._sampler = sampler
-        self._seeds = seeds
-        self._batch_size = batch_size
-        self._numbers = numbers
-        self._num_batches = len(numbers)
-        self._purpose = purpose
-        self._epoch = epoch
-        self._with_in_degrees = with_in_degrees
-        self._prepare = prepare
-        self._replay = replay
-        self._next_to_sample = 0
-        self._next_to_collect = 0
+    def __init__(self, stages: Sequence[Stage], num_batches: int, *, ordered: bool, in_flight: InFlightBatches) -> None:
+        self._stages = stages
+        self._num_batches = num_batches
+        self._in_flight = in_flight
         self._num_delivered = 0
         self._is_stopped = False
         self._lock = threading.Lock()
-        self._held: InFlightBatch | None = None
-        self._unreleased: set[InFlightBatch] = set()
-        self._on_their_way = ByteGate(plan.bytes_on_their_way)
-        self._assembled = ByteGate(plan.bytes_assembled)
-        self._extracting = ByteGate(plan.most_extracting or _MOST_IN_FLIGHT)
-        # Those of a superbatch wait on the disk.
-        num_sampled = plan.sampling_threads + (SAMPLED_AHEAD if look_ahead is None else 0)
-        self._sampled = (OrderedChannel[Sampled] if plan.ordered else ArrivalChannel[Sampled])(num_sampled)
-        self._maker = None if look_ahead is None else look_ahead(self._sampled.get, self._sampled.require_open)
-        self._superbatches = OrderedChannel[Superbatch](SUPERBATCHES_ON_DISK)
-        self._superbatch_gate = ByteGate(SUPERBATCHES_ON_DISK)
-        self._submitted = ArrivalChannel[InFlightBatch](_MOST_IN_FLIGHT)
-        self._ready = (OrderedChannel[InFlightBatch] if plan.ordered else ArrivalChannel[InFlightBatch])(
-            _MOST_IN_FLIGHT
-        )
-        self._used = ArrivalChannel[InFlightBatch](_MOST_IN_FLIGHT)
-        stages = [self._submit] if replay is not None else [self._sample] * plan.sampling_threads + [self._submit]
-        # In order there is nothing to be gained from finishing a batch before the one that goes first.
-        stages += [self._collect] * (1 if plan.ordered else plan.most_extracting) + [self._release_used]
-        if self._maker is not None:
-            stages.append(self._look_ahead)
-        # Daemons, and closed at exit: an iterator that somebody still holds then must not keep the process alive.
-        self._threads = [
-            threading.Thread(target=self._guard, args=(stage,), name=f"diskhop{stage.__name__}", daemon=True)
-            for stage in stages
-        ]
+        # The consumer's batch: the last one delivered.
+        self._current: InFlightBatch | None = None
+        make_channel = OrderedChannel[Any] if ordered else ArrivalChannel[Any]
+        first: Channel[Any] = ArrivalChannel(0)
+        self._channels = [first, *(make_channel(stage.capacity) for stage in stages)]
+        self._ready: Channel[InFlightBatch] = self._channels[-1]
+        self._used: Channel[InFlightBatch] = ArrivalChannel(MOST_IN_FLIGHT)
+        self._threads = [self._thread("release", self._release_used)]
+        for stage, incoming, outgoing in zip(stages, self._channels[:-1], self._channels[1:], strict=True):
+            self._threads += [self._thread(stage.name, stage.run, incoming, outgoing) for _ in range(stage.num_threads)]
+        # Daemon threads, closed at exit: an iterator that still exists then must not keep the process alive.
         atexit.register(self.close)
         try:
             for thread in self._threads:
@@ -121,22 +74,22 @@ class BatchStream:
 
     def __next__(self) -> MiniBatch:
         if self._num_delivered == self._num_batches:
-            self._release_held()
+            self._release_current()
             raise StopIteration
         asked = time.perf_counter()
-        holds_while_waiting = self._pipeline.plan.holds_while_waiting
+        holds_while_waiting = self._in_flight.holds_while_waiting
         if not holds_while_waiting:
-            self._release_held()
+            self._release_current()
         try:
             batch = self._ready.get()
         except ClosedError:
-            raise PipelineError("these batches were closed: run the pipeline again") from None
+            raise PipelineError("this stream of batches is closed; call Pipeline.run() again") from None
         if holds_while_waiting:
-            # The consumer's variable holds the batch before until now; this one is held in its place.
-            self._release_held()
-            self._leave(batch)
-        self._extracting.leave(1)
-        self._held = batch
+            # The consumer's variable kept the previous batch until now. This batch takes its place in memory.
+            self._release_current()
+            self._in_flight.leave_gates(batch)
+        self._in_flight.extracting.leave(1)
+        self._current = batch
         self._num_delivered += 1
         x, prepared, counts = batch.x, batch.prepared, batch.counts
         assert x is not None
@@ -154,174 +107,50 @@ class BatchStream:
         )
 
     def close(self) -> None:
-        """Stop every stage, wait for its threads and give all batches back."""
+        """Stop every stage, join its threads and release all batches."""
         self._stop(None)
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
         atexit.unregister(self.close)
-        self._held = None
-        for batch in list(self._unreleased):
-            self._release(batch)
+        self._current = None
+        self._in_flight.release_all()
 
     def _stop(self, error: BaseException | None) -> None:
-        """What fails because all was stopped is no error: the first reason counts."""
+        """Close all gates and channels. Only the first reason counts; later failures follow from it."""
         with self._lock:
             if self._is_stopped:
                 return
             self._is_stopped = True
-        channels = self._sampled, self._superbatches, self._submitted, self._ready, self._used
-        for closable in (self._on_their_way, self._extracting, self._assembled, self._superbatch_gate, *channels):
-            closable.close(error)
-        # No batch is submitted to who collects any more: a ticket that comes later is nobody's to wait for.
-        with self._lock:
-            tickets = [batch.ticket for batch in self._unreleased if batch.ticket is not None]
-        for ticket in tickets:
-            if self._pipeline.store is not None:
-                self._pipeline.store.cancel(ticket)
+        for stage in self._stages:
+            stage.close(error)
+        for channel in (*self._channels, self._used):
+            channel.close(error)
+        # No batch reaches a collecting thread any more, so that no thread waits for a ticket that comes later.
+        self._in_flight.cancel()
 
-    def _guard(self, stage: Any) -> None:
+    def _thread(self, name: str, work: Callable[..., None], *channels: Channel[Any]) -> threading.Thread:
+        return threading.Thread(target=self._guard, args=(name, work, *channels), name=f"diskhop_{name}", daemon=True)
+
+    def _guard(self, name: str, work: Callable[..., None], *channels: Channel[Any]) -> None:
         try:
-            stage()
+            work(*channels)
         except ClosedError:
             pass
         except DiskhopError as error:
             self._stop(error)
         except BaseException as error:
-            wrapped = PipelineError(f"the pipeline's stage '{stage.__name__.strip('_')}' failed: {error!r}")
+            wrapped = PipelineError(f"the pipeline's stage '{name}' failed: {error!r}")
             wrapped.__cause__ = error
             self._stop(wrapped)
 
-    def _sample(self) -> None:
-        while True:
-            with self._lock:
-                turn = self._next_to_sample
-                self._next_to_sample += 1
-            if turn >= self._num_batches:
-                return
-            started = time.perf_counter()
-            number = self._numbers[turn]
-            seeds = self._seeds[number * self._batch_size :][: self._batch_size]
-            sampled = self._sampler.sample(seeds, purpose=self._purpose, epoch=self._epoch, number=number)
-            self._sampled.put(turn, (sampled, time.perf_counter() - started))
-
-    def _look_ahead(self) -> None:
-        assert self._maker is not None
-        index = 0
-        while not self._maker.is_done:
-            self._superbatches.put(index, self._make_superbatch(self._maker))
-            index += 1
-
-    def _make_superbatch(self, maker: SuperbatchMaker) -> Superbatch:
-        self._superbatch_gate.enter(1)
-        try:
-            return maker.make()
-        except NoRoomError:
-            # Once nothing else of ours is on the disk there may be room.
-            self._superbatch_gate.leave(1)
-            self._superbatch_gate.enter(SUPERBATCHES_ON_DISK + 1)
-            maker.free_disk()
-            superbatch = maker.make()
-            self._superbatch_gate.leave(SUPERBATCHES_ON_DISK)
-            return superbatch
-
-    def _replayed(self) -> Generator[tuple[Sampled, bool]]:
-        """Batches of superbatches, and whether each is the last one of its own."""
-        while True:
-            superbatch = self._superbatches.get()
-            num_batches = len(superbatch)
-            for index in range(num_batches - 1):
-                yield superbatch.batch(index), False
-            last = superbatch.batch(num_batches - 1)
-            superbatch.remove()
-            del superbatch  # with its descriptor, for which the disk would keep the file
-            yield last, True
-
-    def _as_sampled(self) -> Generator[tuple[Sampled, bool]]:
-        while True:
-            yield self._sampled.get(), False
-
-    def _as_packed(self, replay: Callable[[], Iterator[Sampled]]) -> Generator[tuple[Sampled, bool]]:
-        for sampled in replay():
-            yield sampled, False
-
-    def _source(self) -> Generator[tuple[Sampled, bool]]:
-        """Batches in the order of their submission, and whether each is the last of a superbatch."""
-        if self._replay is not None:
-            return self._as_packed(self._replay)
-        return self._as_sampled() if self._maker is None else self._replayed()
-
-    def _submit(self) -> None:
-        store = self._pipeline.store
-        # Closed, since an error's traceback may keep it, and with it a trace's descriptor.
-        with contextlib.closing(self._source()) as batches:
-            for index in range(self._num_batches):
-                (sampled, seconds), ends_superbatch = next(batches)
-                self._extracting.enter(1)
-                batch = InFlightBatch(index, sampled, seconds, ends_superbatch)
-                with self._lock:
-                    self._unreleased.add(batch)
-                let_in = partial(self._let_in, batch)
-                if store is None:
-                    let_in(0)
-                else:
-                    batch.ticket = store.submit(sampled, let_in)
-                self._submitted.put(index, batch)
-
-    def _let_in(self, batch: InFlightBatch, store_bytes: int) -> None:
-        num_bytes = self._pipeline.bytes_on_its_way(batch.sampled, store_bytes)
-        self._on_their_way.enter(num_bytes)
-        batch.bytes_on_its_way = num_bytes
-
-    def _collect(self) -> None:
-        assembles = self._pipeline.plan.bytes_assembled > 0
-        while True:
-            with self._lock:
-                if self._next_to_collect == self._num_batches:
-                    return
-                self._next_to_collect += 1
-            batch = self._submitted.get()
-            if assembles:
-                num_bytes = self._pipeline.bytes_assembled(batch.sampled)
-                self._assembled.enter(num_bytes)
-                batch.bytes_assembled = num_bytes
-            self._pipeline.bring_rows(batch, self._with_in_degrees)
-            if self._prepare is not None:
-                assert batch.x is not None
-                batch.prepared = self._prepare(batch.sampled, batch.x)
-            if assembles:
-                self._release_ticket(batch)
-                self._on_their_way.leave(batch.bytes_on_its_way)
-                batch.bytes_on_its_way = 0
-            self._ready.put(batch.index, batch)
-
-    def _release_held(self) -> None:
-        held, self._held = self._held, None
-        if held is not None:
-            # Where all was stopped, whoever waits for the next batch is told, and close() releases this one.
+    def _release_current(self) -> None:
+        current, self._current = self._current, None
+        if current is not None:
+            # After a stop, whoever waits for the next batch gets the error, and close() releases this batch.
             with contextlib.suppress(ClosedError, DiskhopError):
-                self._used.put(held.index, held)
+                self._used.put(current.index, current)
 
     def _release_used(self) -> None:
         for _ in range(self._num_batches):
-            self._release(self._used.get())
-
-    def _release(self, batch: InFlightBatch) -> None:
-        with self._lock:
-            self._unreleased.discard(batch)
-        self._release_ticket(batch)
-        batch.x = batch.rows = batch.prepared = None
-        self._leave(batch)
-
-    def _release_ticket(self, batch: InFlightBatch) -> None:
-        ticket, batch.ticket = batch.ticket, None
-        if ticket is not None and self._pipeline.store is not None:
-            self._pipeline.store.release(ticket)
-            if batch.ends_superbatch:
-                # Only now nothing of it is on the disk any more, neither its trace nor what the store made of it.
-                self._superbatch_gate.leave(1)
-
-    def _leave(self, batch: InFlightBatch) -> None:
-        self._on_their_way.leave(batch.bytes_on_its_way)
-        self._assembled.leave(batch.bytes_assembled)
-        batch.bytes_on_its_way = batch.bytes_assembled = 0
+            self._in_flight.release(self._used.get())

@@ -1,36 +1,40 @@
-"""Superbatches: spans of batches sampled ahead to the disk, so that a store knows what will be asked for (Ginex).
+"""Superbatches: spans of prefetched batches on disk, so that a store can plan with them (Ginex, section 3.1).
 
-One superbatch is carried out while the next one is sampled and looked over. The first are short, so that training
-starts soon, each longer than the one before as the store likes it, up to what the disk may take: every seam has its
-price. A full disk makes them shorter.
+The store works on one superbatch while the next one is sampled and planned. The first one is short, so that training
+starts soon. Each is longer than the one before, by the store's growth, up to the limit of the disk: every boundary
+between superbatches costs time. A full disk makes them shorter.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from diskhop._native import BufferPool, Engine
 from diskhop.batches.trace import TraceReader, TraceSettings, TraceWriter
 from diskhop.errors import DestinationError
-from diskhop.policies.superbatches import _FIRST_LENGTH, _next_length
-from diskhop.protocols import LookAheadStore, SampledBatch
-
-# A batch and the seconds that sampling it took.
-Sampled = tuple[SampledBatch, float]
+from diskhop.pipeline.batch import Sampled
+from diskhop.pipeline.parts import PipelineParts
+from diskhop.policies.superbatches import FIRST_LENGTH, next_length
+from diskhop.protocols import LookAheadStore
+from diskhop.runtime.channels import Channel
 
 
 class NoRoomError(DestinationError):
-    """The disk has no room for a single batch."""
+    """The disk has no space for a single batch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Superbatch:
-    """Batches that the store has looked over. seconds: of sampling each, its part of the looking over included."""
+    """Batches that the store has planned for.
+
+    trace: the batches.
+    path: its file.
+    seconds: per batch, of sampling it and its share of the planning.
+    """
 
     trace: TraceReader
     path: Path
@@ -46,75 +50,88 @@ class Superbatch:
         return batch, self.seconds[index] + time.perf_counter() - started
 
     def remove(self) -> None:
-        """From the disk."""
+        """Delete the file."""
         self.path.unlink(missing_ok=True)
 
 
 class SuperbatchMaker:
-    """Makes superbatches of what `sample()` gives, batch by batch, as long as `keep_on()` does not raise.
+    """Makes superbatches of sampled batches, until the channel that they come from is closed.
 
-    numbers: of the batches, in the order in which they come. Not for several threads at once.
+    parts: with a store that looks ahead, and a scratch folder.
+    settings: of the traces.
+    numbers: of the batches, in order of arrival.
+    incoming: the sampled batches.
+    Use it from one thread at a time.
     """
 
     def __init__(
-        self,
-        sample: Callable[[], Sampled],
-        keep_on: Callable[[], None],
-        numbers: Sequence[int],
-        most_batches: int,
-        store: LookAheadStore[Any],
-        settings: TraceSettings,
-        num_nodes: int,
-        folder: Path,
-        engine: Engine,
-        pool: BufferPool,
+        self, parts: PipelineParts, settings: TraceSettings, numbers: Sequence[int], incoming: Channel[Sampled]
     ) -> None:
-        self._sample = sample
-        self._keep_on = keep_on
-        self._numbers = numbers
-        self._num_made = 0
-        self._most_batches = most_batches
-        self._length = min(_FIRST_LENGTH, most_batches)
-        self._store = store
+        assert parts.scratch is not None
+        self._parts = parts
         self._settings = settings
-        self._num_nodes = num_nodes
-        self._folder = folder
-        self._engine = engine
-        self._pool = pool
-        # Sampled, but the disk had no room for them.
+        self._numbers = numbers
+        self._incoming = incoming
+        self._store = cast(LookAheadStore[Any], parts.store)
+        self._folder = parts.scratch
+        self._num_made = 0
+        self._most_batches = parts.plan.superbatch
+        self._length = min(FIRST_LENGTH, self._most_batches)
+        # Sampled, but the disk had no space for them.
         self._carried: deque[Sampled] = deque()
-        # For how many batches of the next superbatch the store has room.
+        # Batches of the next superbatch that the store has reserved space for.
         self._num_with_room = 0
 
     @property
     def is_done(self) -> bool:
-        """Whether all batches are in superbatches."""
+        """True if all batches are in superbatches."""
         return self._num_made == len(self._numbers)
 
     def free_disk(self) -> None:
-        """Of what may be done without; before make() is tried again."""
+        """Free the disk space that the store can do without, before another make()."""
         self._store.free_disk()
 
     def make(self) -> Superbatch:
-        """The next one. Raises NoRoomError, after which it may be tried again."""
+        """Make the next superbatch. Raises NoRoomError; a later call may then succeed."""
         path = self._folder / f"trace-{self._num_made}.bin"
         numbers = self._numbers[self._num_made :][: self._length]
-        seconds: list[float] = []
-        # A record that fails to be written is known to have failed when the one after it is added.
-        recent: deque[Sampled] = deque(maxlen=2)
-        # As text: the error itself would keep this frame, and with it the trace's descriptor, for the collector.
-        full = ""
         started = time.perf_counter()
-        sampling_seconds = 0.0
         try:
-            writer = TraceWriter(path, self._settings, self._num_nodes, self._engine, self._pool, numbers)
+            writer = TraceWriter(
+                path, self._settings, self._parts.topology.num_nodes, self._parts.engine, self._parts.pool, numbers
+            )
         except DestinationError as error:
             raise NoRoomError(str(error)) from error
+        seconds, sampling_seconds, full = self._write(writer, numbers)
+        num_written = len(writer)
+        if num_written == 0:
+            path.unlink(missing_ok=True)
+            raise NoRoomError(full)
+        self._num_made += num_written
+        self._most_batches = num_written if full else self._most_batches
+        self._length = next_length(self._length, self._most_batches, self._store.growth)
+        trace = TraceReader(path, self._settings, self._parts.engine, self._parts.pool, numbers)
+        self._num_with_room = 0
+        self._store.look_ahead(trace, self._incoming.require_open)
+        seconds_each = (time.perf_counter() - started - sampling_seconds) / num_written
+        return Superbatch(trace, path, [each + seconds_each for each in seconds[:num_written]])
+
+    def _write(self, writer: TraceWriter, numbers: Sequence[int]) -> tuple[list[float], float, str]:
+        """Write batches until the trace or the disk is full.
+
+        Returns seconds per batch, seconds of waiting for samples, and the text of the full disk's error, if any. The
+        error itself would keep this frame alive, and with it the trace's descriptor.
+        """
+        seconds: list[float] = []
+        sampling_seconds = 0.0
+        # A failed write of a record is noticed when the next one is appended.
+        recent: deque[Sampled] = deque(maxlen=2)
+        full = ""
         with writer:
             try:
                 while len(seconds) < len(numbers):
                     asked = time.perf_counter()
-                    recent.append(self._carried.popleft() if self._carried else self._sample())
+                    recent.append(self._carried.popleft() if self._carried else self._incoming.get())
                     sampling_seconds += time.perf_counter() - asked
                     batch, batch_seconds = recent[-1]
                     if len(seconds) == self._num_with_room:
@@ -130,14 +147,4 @@ class SuperbatchMaker:
                 full = str(error)
             num_written = len(writer)
         self._carried.extendleft(sampled for sampled in reversed(recent) if sampled[0].number in numbers[num_written:])
-        if num_written == 0:
-            path.unlink(missing_ok=True)
-            raise NoRoomError(full)
-        self._num_made += num_written
-        self._most_batches = num_written if full else self._most_batches
-        self._length = _next_length(self._length, self._most_batches, self._store.growth)
-        trace = TraceReader(path, self._settings, self._engine, self._pool, numbers)
-        self._num_with_room = 0
-        self._store.look_ahead(trace, self._keep_on)
-        seconds_each = (time.perf_counter() - started - sampling_seconds) / num_written
-        return Superbatch(trace, path, [each + seconds_each for each in seconds[:num_written]])
+        return seconds, sampling_seconds, full

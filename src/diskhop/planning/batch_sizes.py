@@ -13,7 +13,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.io.engine import open_engine
 from diskhop.protocols import NodeIds
 from diskhop.sampling.cached_topology import hop_read_bytes
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.seeds import SeedSet
 from diskhop.sampling.topology import open_topology
 
@@ -51,7 +51,7 @@ def measure_batches(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int) -
     engine = open_engine("threads", 1).engine
     with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
         for seed_set in seed_sets:
-            sampler = NeighborSampler(topology, seed_set.fanouts, seed)
+            sampler = open_sampler(topology, seed_set.sampler, seed)
             for number, seeds in seed_set.some_batches(_MEASURED_BATCHES):
                 batch = sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)
                 most_block_bytes = max(most_block_bytes, batch.num_bytes)

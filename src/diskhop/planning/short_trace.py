@@ -25,7 +25,7 @@ from diskhop.sampling.cached_topology import (
     open_cached_topology,
     room_for_lists,
 )
-from diskhop.sampling.neighbor import NeighborSampler
+from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.seeds import SeedSet
 from diskhop.sampling.topology import Topology, open_topology, topology_bytes
 from diskhop.system.memory import buffer_bytes
@@ -49,7 +49,7 @@ def sample_short_trace(
     middle: SampledBatch | None = None
     room_bytes = budget.available_bytes - trace_bytes
     with _open_lists(dataset, budget, sizes, engine, max_gap_bytes, room_bytes) as lists:
-        sampler = NeighborSampler(lists, seed_set.fanouts, workload.seed)
+        sampler = open_sampler(lists, seed_set.sampler, workload.seed)
         began = time.perf_counter()
         # Of short epochs two, if there are more than one: the second finds what the first has left.
         num_batches = workload.num_batches * (1 if workload.epochs == 1 or workload.reuse else 2)
@@ -118,7 +118,7 @@ def measure_lists(
     seed_set = workload.seed_sets[0]
     options = NeighborCacheOptions(cache_bytes=cache_bytes, max_gap_bytes=max_gap_bytes)
     with open_cached_topology(dataset.topology, options, engine, budget, BufferPool(0)) as lists:
-        sampler = NeighborSampler(lists, seed_set.fanouts, workload.seed)
+        sampler = open_sampler(lists, seed_set.sampler, workload.seed)
         started = time.process_time()
         batches = [
             sampler.sample(seeds, purpose=seed_set.purpose, epoch=0, number=number)

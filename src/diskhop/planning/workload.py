@@ -10,7 +10,7 @@ from diskhop.config.train import PINNED
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.protocols import SampledBatch
-from diskhop.sampling.seeds import SeedSet
+from diskhop.sampling.seeds import SeedSet, count_batches
 from diskhop.stores.packed.layout import Layout
 from diskhop.stores.packed.sizes import require_packable
 from diskhop.stores.stores import STORES, StoreKind
@@ -52,8 +52,7 @@ class Workload:
     def num_batches(self) -> int:
         """Of an epoch."""
         seed_set = self.seed_sets[0]
-        num_batches = -(-len(seed_set.seeds) // seed_set.batch_size)
-        return min(num_batches, self.max_batches or num_batches)
+        return count_batches(len(seed_set.seeds), seed_set.batch_size, self.max_batches)
 
 
 def why_not(dataset: Dataset, workload: Workload, store: str) -> str:

@@ -6,19 +6,20 @@ from __future__ import annotations
 SUPERBATCHES_ON_DISK = 2
 
 
-_FIRST_LENGTH = 16
+FIRST_LENGTH = 16
 
 
 def superbatch_lengths(num_batches: int, most_batches: int, growth: float) -> list[int]:
     """Batches of each superbatch of a pass, where the disk is never full."""
     lengths: list[int] = []
-    length = min(_FIRST_LENGTH, most_batches)
+    length = min(FIRST_LENGTH, most_batches)
     while num_batches > 0:
         lengths.append(min(length, num_batches))
         num_batches -= lengths[-1]
-        length = _next_length(length, most_batches, growth)
+        length = next_length(length, most_batches, growth)
     return lengths
 
 
-def _next_length(length: int, most_batches: int, growth: float) -> int:
+def next_length(length: int, most_batches: int, growth: float) -> int:
+    """Length of the superbatch after one of `length` batches."""
     return min(int(growth * length), most_batches)

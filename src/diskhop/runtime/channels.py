@@ -1,13 +1,14 @@
-"""How the pipeline's threads hand batches on: bounded, in order or as they come, and closed in one place.
+"""Bounded channels and gates between the pipeline's threads.
 
-`OrderedChannel`: items come in any order and leave in order of their index. `ArrivalChannel`: they leave as they came.
-`ByteGate`: bounds the bytes between two points. All wake everyone when closed; an error given to `close` is raised to
-whoever waits.
+An `OrderedChannel` delivers items in order of their index, an `ArrivalChannel` in order of arrival. A `ByteGate` bounds
+the bytes between two points. `Turns` shares out numbers. close() wakes every waiting thread; an error given to it is
+raised there.
 """
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import Generic, TypeVar
 
@@ -15,7 +16,7 @@ ItemT = TypeVar("ItemT")
 
 
 class ClosedError(Exception):
-    """The channel or gate was closed while somebody waited, without an error."""
+    """The channel or gate was closed without an error while a thread waited."""
 
 
 class _Closable:
@@ -25,14 +26,14 @@ class _Closable:
         self._error: BaseException | None = None
 
     def close(self, error: BaseException | None = None) -> None:
-        """Wake everyone who waits; the first error given is what they raise."""
+        """Wake every waiting thread; it raises the first error that was given."""
         with self._changed:
             self._closed = True
             self._error = self._error or error
             self._changed.notify_all()
 
     def require_open(self) -> None:
-        """Raise ClosedError once it is closed, whatever the reason: that is told to who waits."""
+        """Raise ClosedError if closed, whatever the reason; waiting threads get the error itself."""
         with self._changed:
             if self._closed:
                 raise ClosedError
@@ -44,8 +45,52 @@ class _Closable:
             raise ClosedError
 
 
-class OrderedChannel(_Closable, Generic[ItemT]):
-    """Holds items first to first + capacity - 1, where first is the index that leaves next."""
+class Channel(_Closable, ABC, Generic[ItemT]):
+    """Items on their way from one stage to the next."""
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Wake every waiting thread and drop the items, so that their memory is freed."""
+        super().close(error)
+        with self._changed:
+            self._clear()
+
+    def put(self, index: int, item: ItemT) -> None:
+        """Wait for space and add an item. Raises ClosedError, or the error given to close()."""
+        with self._changed:
+            while not self._closed and not self._accepts(index):
+                self._changed.wait()
+            self._raise_if_closed()
+            self._add(index, item)
+            self._changed.notify_all()
+
+    def get(self) -> ItemT:
+        """Wait for the next item and remove it. Raises ClosedError, or the error given to close()."""
+        with self._changed:
+            while not self._closed and not self._has_next():
+                self._changed.wait()
+            self._raise_if_closed()
+            item = self._take()
+            self._changed.notify_all()
+            return item
+
+    @abstractmethod
+    def _accepts(self, index: int) -> bool: ...
+
+    @abstractmethod
+    def _has_next(self) -> bool: ...
+
+    @abstractmethod
+    def _add(self, index: int, item: ItemT) -> None: ...
+
+    @abstractmethod
+    def _take(self) -> ItemT: ...
+
+    @abstractmethod
+    def _clear(self) -> None: ...
+
+
+class OrderedChannel(Channel[ItemT]):
+    """Delivers items by index. It accepts indexes first to first + capacity - 1; `first` is delivered next."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__()
@@ -53,69 +98,50 @@ class OrderedChannel(_Closable, Generic[ItemT]):
         self._first = 0
         self._items: dict[int, ItemT] = {}
 
-    def close(self, error: BaseException | None = None) -> None:
-        """See _Closable. Nobody gets what is still here: let it go."""
-        super().close(error)
-        with self._changed:
-            self._items.clear()
+    def _accepts(self, index: int) -> bool:
+        return index < self._first + self._capacity
 
-    def put(self, index: int, item: ItemT) -> None:
-        """Wait until there is room for this index. Raises ClosedError, or the error given to close()."""
-        with self._changed:
-            while not self._closed and index >= self._first + self._capacity:
-                self._changed.wait()
-            self._raise_if_closed()
-            self._items[index] = item
-            self._changed.notify_all()
+    def _has_next(self) -> bool:
+        return self._first in self._items
 
-    def get(self) -> ItemT:
-        """Wait for the next item in order. Raises ClosedError, or the error given to close()."""
-        with self._changed:
-            while not self._closed and self._first not in self._items:
-                self._changed.wait()
-            self._raise_if_closed()
-            item = self._items.pop(self._first)
-            self._first += 1
-            self._changed.notify_all()
-            return item
+    def _add(self, index: int, item: ItemT) -> None:
+        self._items[index] = item
+
+    def _take(self) -> ItemT:
+        item = self._items.pop(self._first)
+        self._first += 1
+        return item
+
+    def _clear(self) -> None:
+        self._items.clear()
 
 
-class ArrivalChannel(_Closable, Generic[ItemT]):
-    """Holds up to `capacity` items; the first that came leaves first, whatever its index."""
+class ArrivalChannel(Channel[ItemT]):
+    """Delivers items in order of arrival, whatever their index. It stores up to `capacity` items."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__()
         self._capacity = capacity
         self._items: deque[ItemT] = deque()
 
-    def close(self, error: BaseException | None = None) -> None:
-        """See OrderedChannel."""
-        super().close(error)
-        with self._changed:
-            self._items.clear()
+    def _accepts(self, _index: int) -> bool:
+        return len(self._items) < self._capacity
 
-    def put(self, _index: int, item: ItemT) -> None:
-        """Wait until there is room. Raises ClosedError, or the error given to close()."""
-        with self._changed:
-            while not self._closed and len(self._items) >= self._capacity:
-                self._changed.wait()
-            self._raise_if_closed()
-            self._items.append(item)
-            self._changed.notify_all()
+    def _has_next(self) -> bool:
+        return bool(self._items)
 
-    def get(self) -> ItemT:
-        """Wait for the next item. Raises ClosedError, or the error given to close()."""
-        with self._changed:
-            while not self._closed and not self._items:
-                self._changed.wait()
-            self._raise_if_closed()
-            item = self._items.popleft()
-            self._changed.notify_all()
-            return item
+    def _add(self, _index: int, item: ItemT) -> None:
+        self._items.append(item)
+
+    def _take(self) -> ItemT:
+        return self._items.popleft()
+
+    def _clear(self) -> None:
+        self._items.clear()
 
 
 class ByteGate(_Closable):
-    """Lets bytes through up to a limit; more than the limit at once waits until nothing is inside, and goes alone."""
+    """Admits bytes up to a limit. More than the limit at once waits until the gate is empty and passes alone."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__()
@@ -123,7 +149,7 @@ class ByteGate(_Closable):
         self._inside_bytes = 0
 
     def enter(self, num_bytes: int) -> None:
-        """Wait for room. Raises ClosedError, or the error given to close()."""
+        """Wait until the bytes fit. Raises ClosedError, or the error given to close()."""
         with self._changed:
             while not self._closed and self._inside_bytes and self._inside_bytes + num_bytes > self._limit_bytes:
                 self._changed.wait()
@@ -131,7 +157,22 @@ class ByteGate(_Closable):
             self._inside_bytes += num_bytes
 
     def leave(self, num_bytes: int) -> None:
-        """Make room again."""
+        """Return bytes to the gate."""
         with self._changed:
             self._inside_bytes -= num_bytes
             self._changed.notify_all()
+
+
+class Turns:
+    """The numbers 0 to count - 1, each given once to one of the threads that iterate over them."""
+
+    def __init__(self, count: int) -> None:
+        self._lock = threading.Lock()
+        self._left = iter(range(count))
+
+    def __iter__(self) -> Turns:
+        return self
+
+    def __next__(self) -> int:
+        with self._lock:
+            return next(self._left)

@@ -1,1 +1,1 @@
-"""From seeds to mini-batches: the topology, in memory or mapped, and the samplers that expand seeds over it."""
+"""Sampling: the topology in memory, mapped or cached, the samplers that read it, and seed nodes."""

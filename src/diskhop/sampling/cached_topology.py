@@ -1,9 +1,9 @@
-"""A graph's in-neighbour lists where memory does not hold them all: some in a neighbour cache, the others on the disk.
+"""In-neighbour lists of a graph that exceeds memory: some in a neighbour cache, the others on disk.
 
-`indptr` is in memory, 8 bytes a node. A *neighbour cache* (Ginex, section 3.2) holds whole lists, chosen once; where
-they are is known from half a byte a node. What is drawn from other lists comes by a shared scan of `indices`, a whole
-hop at once, of a long list only what holds draws: threads that sample at the same time share its reads. Opening reads
-all of `indices`, to count how often each node is a neighbour, and then the lists that are held.
+`indptr` is in memory, 8 bytes per node. A *neighbour cache* (Ginex, section 3.2) keeps whole lists, chosen once; half
+a byte per node finds them. Draws from other lists are read by a shared scan of `indices`, one hop at a time. Threads
+that sample at the same time share its reads, and of a long list only the blocks with draws are read. Opening reads all
+of `indices` to count how often each node is a neighbour, and then the cached lists.
 """
 
 from __future__ import annotations
@@ -17,31 +17,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import BufferPool, Engine, File, NeighborSampler, SharedScan, count_ids, make_cached_sampler
+from diskhop._native import (
+    BufferPool,
+    Engine,
+    File,
+    NeighborSampler,
+    SharedScan,
+    count_ids,
+    make_cached_sampler,
+)
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import TopologyFiles
 from diskhop.errors import FormatError
 from diskhop.io.streams import TRANSFER_BYTES, read_in_order
 from diskhop.policies.neighbor_cache import NODES_PER_BLOCK, PICK_LISTS_BYTES, is_picked, pick_lists
-from diskhop.sampling.topology import Indices, check_length, index_dtype_of, open_indptr
+from diskhop.sampling.topology import Indices, Topology, check_length, index_dtype_of, open_indptr
 from diskhop.system.memory import buffer_bytes
 
-# Where reads land. Measured: four times as much makes no difference, a quarter of it leaves the device idle.
+# Buffer of reads. Measured: four times as much makes no difference, a quarter leaves the disk idle.
 STAGING_BYTES = 4 << 20
 _MAX_READ_BYTES = 512 << 10
 _NODES_AT_ONCE = 1 << 15
 _EDGES_AT_ONCE = 1 << 17
-# Of nodes at once, what their lists are found by; of edges, their ids, what these are made of and what the scan keeps.
+# Per node: the places of its list. Per edge: its id, the arrays that it is computed from, and the scan's entry.
 _LOAD_BYTES = 64 * _NODES_AT_ONCE + 36 * _EDGES_AT_ONCE
-# Of `indices` from front to back.
+# `indices` is read from front to back in two buffers.
 _COUNTING_BYTES = 2 * TRANSFER_BYTES
-_BESIDE_LISTS_BYTES = _LOAD_BYTES + STAGING_BYTES
+_LOADING_BYTES = _LOAD_BYTES + STAGING_BYTES
 _PAGE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeighborCacheOptions:
-    """cache_bytes: memory for lists. max_gap_bytes: as for stores."""
+    """Options of a neighbour cache.
+
+    cache_bytes: memory for lists.
+    max_gap_bytes: reads closer than this are merged.
+    """
 
     cache_bytes: int
     max_gap_bytes: int
@@ -49,7 +61,7 @@ class NeighborCacheOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CachedTopology:
-    """The lists of an open graph, those that are held in memory; see CachedTopology in sampler.hpp for the arrays."""
+    """The lists of an open graph, some of them cached; see CachedTopology in sampler.hpp for the arrays."""
 
     indices_path: Path
     num_edges: int
@@ -60,42 +72,42 @@ class CachedTopology:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes of the graph."""
+        """Number of nodes."""
         return len(self.indptr) - 1
 
     def make_sampler(self, fanouts: Sequence[int]) -> NeighborSampler:
-        """The core's sampler of these lists."""
+        """Make the native neighbour sampler of these lists."""
         return make_cached_sampler(self.indptr, self.blocks, self.lists, self.scan, fanouts)
 
 
+AnyTopology = Topology | CachedTopology
+
+
 def list_bytes(files: TopologyFiles) -> int:
-    """Of `indices`, all lists one after the other."""
+    """Bytes of all lists, the size of `indices`."""
     return np.dtype(files.index_dtype).itemsize * files.num_edges
 
 
 def cached_topology_bytes(files: TopologyFiles, cache_bytes: int) -> int:
-    """Bytes that open_cached_topology reserves under the budget's name "topology".
-
-    What samplers work in is theirs to reserve.
-    """
+    """Bytes that open_cached_topology() reserves as "topology"; working memory of samplers is not included."""
     cached_bytes = buffer_bytes(min(cache_bytes, list_bytes(files)))
-    # Neighbours are counted before any list is held or anything sampled.
+    # Counting neighbours ends before any list is cached.
     counting_bytes = PICK_LISTS_BYTES + _COUNTING_BYTES + _count_dtype(files).itemsize * files.num_nodes
-    return _table_bytes(files) + max(counting_bytes, cached_bytes + _BESIDE_LISTS_BYTES)
+    return _table_bytes(files) + max(counting_bytes, cached_bytes + _LOADING_BYTES)
 
 
 def room_for_lists(files: TopologyFiles, num_bytes: int) -> int:
-    """The most cache_bytes, in huge pages, for which num_bytes are enough; negative if they are too few."""
+    """Largest cache_bytes, in huge pages, that fit num_bytes; negative if none do."""
     if cached_topology_bytes(files, 0) > num_bytes:
         return -1
-    return (num_bytes - _table_bytes(files) - _BESIDE_LISTS_BYTES) & ~(_PAGE_BYTES - 1)
+    return (num_bytes - _table_bytes(files) - _LOADING_BYTES) & ~(_PAGE_BYTES - 1)
 
 
 def hop_read_bytes(num_lists: int, num_edges: int) -> int:
-    """The most that a sampler of a cached topology works in besides, to read a hop of so many edges from so many lists.
+    """Most bytes of working memory to read num_edges edges of one hop from num_lists lists on disk.
 
-    Of a list 16 bytes, twice, in vectors that double; of an edge its id, place and value, with a quarter to spare, and
-    12 bytes in the scan.
+    A list takes 16 bytes in each of two vectors that grow by doubling. An edge takes its id, place and value with a
+    quarter of headroom, and 12 bytes in the scan.
     """
     return 4 * 16 * num_lists + 42 * num_edges
 
@@ -104,9 +116,9 @@ def hop_read_bytes(num_lists: int, num_edges: int) -> int:
 def open_cached_topology(
     files: TopologyFiles, options: NeighborCacheOptions, engine: Engine, budget: Budget, pool: BufferPool
 ) -> Iterator[CachedTopology]:
-    """Open the lists for sampling, as many of them held as there are bytes for, all reserved until the context ends.
+    """Open the lists for sampling and cache those that fit; all bytes are reserved until the context ends.
 
-    pool: where reads land. Raises BudgetError, ReadError, and FormatError for lists that are damaged.
+    pool: memory of the read buffer. Raises BudgetError, ReadError, and FormatError for damaged lists.
     """
     dtype = index_dtype_of(files)
     num_bytes = cached_topology_bytes(files, options.cache_bytes)
@@ -117,9 +129,9 @@ def open_cached_topology(
         out_degrees = count_neighbors(files, engine, pool)
         picked = pick_lists(indptr, out_degrees, options.cache_bytes // dtype.itemsize)
         del out_degrees
-        blocks, num_held = _place_lists(indptr, picked)
-        # The core copies a value for every edge, also where no list is held.
-        lists = BufferPool(0).take(max(num_held, 1) * dtype.itemsize).view(dtype)
+        blocks, num_cached = _place_lists(indptr, picked)
+        # The native sampler reads a value for every edge, even if no list is cached.
+        lists = BufferPool(0).take(max(num_cached, 1) * dtype.itemsize).view(dtype)
         lists[:1] = 0
         scan = SharedScan(
             engine,
@@ -140,7 +152,7 @@ def open_cached_topology(
 
 
 def count_neighbors(files: TopologyFiles, engine: Engine, pool: BufferPool) -> NDArray[Any]:
-    """How often each node is somebody's neighbour (nodes), by reading `indices` from front to back."""
+    """Count how often each node is a neighbour (nodes), by reading `indices` from front to back."""
     file = File(str(files.indices_path), "read")
     counts = np.zeros(files.num_nodes, _count_dtype(files))
     num_counted = 0
@@ -157,35 +169,35 @@ def count_neighbors(files: TopologyFiles, engine: Engine, pool: BufferPool) -> N
 
 
 def _place_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16]) -> tuple[NDArray[np.uint64], int]:
-    """The core's blocks, for the lists picked one after the other, and how many edges these have."""
+    """Compute the native sampler's blocks for the picked lists, stored back to back, and their number of edges."""
     blocks = BufferPool(0).take(8 * len(picked)).view(np.uint64)
-    num_held = 0
+    num_cached = 0
     for first, last in _node_ranges(len(indptr) - 1):
         lengths = np.where(is_picked(picked, first, last), np.diff(indptr[first : last + 1]), 0)
-        starts = num_held + np.concatenate([[0], np.cumsum(lengths)])
+        starts = num_cached + np.concatenate([[0], np.cumsum(lengths)])
         words = picked[first // NODES_PER_BLOCK : -(-last // NODES_PER_BLOCK)]
         places = starts[:-1:NODES_PER_BLOCK].astype(np.uint64) << np.uint64(NODES_PER_BLOCK)
         blocks[first // NODES_PER_BLOCK :][: len(words)] = places | words
-        num_held = int(starts[-1])
-    return blocks, num_held
+        num_cached = int(starts[-1])
+    return blocks, num_cached
 
 
 def _load_lists(indptr: NDArray[np.int64], picked: NDArray[np.uint16], scan: SharedScan, lists: Indices) -> None:
-    """Read the lists picked, in order: their edges are rows that ascend, so that reads are as large as gaps allow."""
+    """Read the picked lists in order. Their edges are ascending rows, so that reads are as large as gaps allow."""
     rows = lists.view(np.uint8).reshape(len(lists), lists.itemsize)
-    num_held = 0
+    num_cached = 0
     for first, last in _node_ranges(len(indptr) - 1):
         nodes = first + np.flatnonzero(is_picked(picked, first, last))
         begins = indptr[nodes]
         ends = np.cumsum(indptr[nodes + 1] - begins)
         starts = np.concatenate([[0], ends[:-1]])
-        # A hub's list alone may be longer than what is read at once.
+        # A single list may be longer than one read.
         for start in range(0, int(ends[-1]) if len(ends) else 0, _EDGES_AT_ONCE):
             stop = min(start + _EDGES_AT_ONCE, int(ends[-1]))
             counts = np.clip(ends, start, stop) - np.clip(starts, start, stop)
             edges = np.arange(start, stop) + np.repeat(begins - starts, counts)
-            scan.join(edges, rows[num_held : num_held + len(edges)]).wait()
-            num_held += len(edges)
+            scan.join(edges, rows[num_cached : num_cached + len(edges)]).wait()
+            num_cached += len(edges)
 
 
 def _node_ranges(num_nodes: int) -> Iterator[tuple[int, int]]:
@@ -194,7 +206,7 @@ def _node_ranges(num_nodes: int) -> Iterator[tuple[int, int]]:
 
 
 def _table_bytes(files: TopologyFiles) -> int:
-    # Of a block 8 bytes in the core's table, and 2 in what it is made of.
+    # Per block 8 bytes in the native sampler's table, and 2 of picked flags.
     num_blocks = _num_blocks(files)
     return buffer_bytes(8 * (files.num_nodes + 1)) + buffer_bytes(8 * num_blocks) + 2 * num_blocks
 

@@ -1,4 +1,4 @@
-"""Opening the topology of a plan: in memory, mapped or cached."""
+"""Opens the topology that a plan chose: in memory, mapped or cached."""
 
 from __future__ import annotations
 
@@ -8,22 +8,15 @@ from diskhop._native import BufferPool, Engine
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.plans import SampledPlan
-from diskhop.sampling.cached_topology import (
-    CachedTopology,
-    NeighborCacheOptions,
-    open_cached_topology,
-)
-from diskhop.sampling.topology import Topology, open_topology
+from diskhop.sampling.cached_topology import AnyTopology, NeighborCacheOptions, open_cached_topology
+from diskhop.sampling.topology import open_topology
 
 
 def open_plan_topology(
     dataset: Dataset, plan: SampledPlan, engine: Engine, budget: Budget, pool: BufferPool
-) -> AbstractContextManager[Topology | CachedTopology]:
-    """The topology as the plan has it, its bytes reserved."""
+) -> AbstractContextManager[AnyTopology]:
+    """Open the plan's topology and reserve its bytes."""
     if plan.topology != "cached":
         return open_topology(dataset.topology, plan.topology, engine, budget)
-    options = NeighborCacheOptions(
-        cache_bytes=plan.topology_cache_bytes,
-        max_gap_bytes=plan.max_gap_bytes,
-    )
+    options = NeighborCacheOptions(cache_bytes=plan.topology_cache_bytes, max_gap_bytes=plan.max_gap_bytes)
     return open_cached_topology(dataset.topology, options, engine, budget, pool)

@@ -6,26 +6,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diskhop._native import keyed_permutation
-from diskhop.protocols import NodeIds, Purpose
+from diskhop.protocols import NodeIds, Purpose, SamplerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SeedSet:
-    """Batches that a run will ask for: which seeds, how many a batch, how many neighbours a hop (-1: all).
+    """The seed nodes of the batches that a run will request, and their sampler.
 
-    is_shuffled: a batch's seeds come from anywhere; else they lie together.
+    purpose: use of the draws.
+    seeds: int64 (seeds), unique.
+    batch_size: seeds per batch.
+    sampler: expands each batch.
+    is_shuffled: True if the run shuffles the seeds; False if a batch takes adjacent ones.
     """
 
     purpose: Purpose
     seeds: NodeIds
     batch_size: int
-    fanouts: tuple[int, ...]
+    sampler: SamplerSpec
     is_shuffled: bool
 
     def some_batches(self, count: int) -> Iterator[tuple[int, NodeIds]]:
-        """About so many batches like those to come, each with its number: its seeds."""
-        num_batches = -(-len(self.seeds) // self.batch_size)
-        # Spread over the seeds: those at the front may be of one kind.
+        """Yield about `count` typical batches, as number and seeds."""
+        num_batches = count_batches(len(self.seeds), self.batch_size)
+        # Spread over the seeds, since those at the front may be of one kind.
         for number in range(0, num_batches, max(1, num_batches // count)):
             if self.is_shuffled:
                 yield number, self.seeds[number::num_batches]
@@ -35,7 +39,7 @@ class SeedSet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitSeeds:
-    """Labelled nodes to train on, to choose the best model by, to report on; None: the dataset has no such part."""
+    """Labelled nodes to train on, to select the model by, and to report on. None: the dataset has no such split."""
 
     train: NodeIds
     valid: NodeIds | None
@@ -43,10 +47,16 @@ class SplitSeeds:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that the ids take."""
+        """Bytes of memory of the ids."""
         return sum(ids.nbytes for ids in (self.train, self.valid, self.test) if ids is not None)
 
 
+def count_batches(num_seeds: int, batch_size: int, max_batches: int = 0) -> int:
+    """Number of batches per epoch, the last one possibly smaller. max_batches: upper bound, 0 for none."""
+    num_batches = -(-num_seeds // batch_size)
+    return min(num_batches, max_batches or num_batches)
+
+
 def shuffled_seeds(train_ids: NodeIds, seed: int, epoch: int) -> NodeIds:
-    """The training nodes in an epoch's order."""
+    """Training nodes in the order of an epoch."""
     return train_ids[keyed_permutation(len(train_ids), seed, int(Purpose.TRAIN), epoch)]

@@ -1,8 +1,8 @@
 """A graph's in-neighbour lists, ready to sample from.
 
 `indptr` int64 (nodes + 1) and `indices` (edges) are the two arrays of CSC: the in-neighbours of node v are
-indices[indptr[v] : indptr[v + 1]]. `memory` reads both files whole; `mapped` leaves them to the page cache. What lies
-between, lists held in part, is cached_topology.py's.
+indices[indptr[v] : indptr[v + 1]]. `memory` reads both files whole; `mapped` leaves them to the page cache.
+cached_topology.py keeps some of the lists in memory.
 """
 
 from __future__ import annotations
@@ -11,28 +11,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File, NeighborSampler, make_neighbor_sampler
 from diskhop.budget import Budget
+from diskhop.config.options import require_known
 from diskhop.dataset.dataset import TopologyFiles
-from diskhop.errors import ConfigError, FormatError, ReadError
+from diskhop.errors import FormatError, ReadError
 from diskhop.io.mapping import map_file
 
 TopologyMode = Literal["memory", "mapped"]
 Indices = NDArray[np.uint32] | NDArray[np.int64]
 
 _READ_BYTES = 1 << 20
-# indptr is checked in blocks, so that the check holds no second copy of it.
+# Checking indptr in blocks avoids a second copy in memory.
 _CHECK_BLOCK = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Topology:
-    """The lists of an open graph, checked: indptr ascends from 0 to the number of edges. Read-only to everybody."""
+    """The lists of an open graph, checked: indptr ascends from 0 to the number of edges. The arrays are read-only."""
 
     indices_path: Path
     indptr: NDArray[np.int64]
@@ -40,21 +41,21 @@ class Topology:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes of the graph."""
+        """Number of nodes."""
         return len(self.indptr) - 1
 
     @property
     def num_edges(self) -> int:
-        """Edges of the graph."""
+        """Number of edges."""
         return len(self.indices)
 
     def make_sampler(self, fanouts: Sequence[int]) -> NeighborSampler:
-        """The core's sampler of these lists."""
+        """Make the native neighbour sampler of these lists."""
         return make_neighbor_sampler(self.indptr, self.indices, fanouts)
 
 
 def topology_bytes(files: TopologyFiles, mode: TopologyMode) -> int:
-    """Bytes that the mode holds under the budget's name "topology"; the page cache of `mapped` is the kernel's."""
+    """Bytes that the mode reserves as "topology"; 0 for `mapped`, which only uses the page cache."""
     if mode == "mapped":
         return 0
     return 8 * (files.num_nodes + 1) + np.dtype(files.index_dtype).itemsize * files.num_edges
@@ -64,10 +65,9 @@ def topology_bytes(files: TopologyFiles, mode: TopologyMode) -> int:
 def open_topology(files: TopologyFiles, mode: TopologyMode, engine: Engine, budget: Budget) -> Iterator[Topology]:
     """Open the lists for sampling; `memory` reserves their bytes until the context ends.
 
-    Raises ConfigError for an unknown mode, BudgetError, ReadError, and FormatError for lists that are damaged.
+    Raises ConfigError for an unknown mode, BudgetError, ReadError, and FormatError for damaged lists.
     """
-    if mode not in ("memory", "mapped"):
-        raise ConfigError(f"topology mode '{mode}' is unknown; known are memory, mapped")
+    require_known("topology mode", mode, get_args(TopologyMode))
     index_dtype = index_dtype_of(files)
     with budget.reserve("topology", topology_bytes(files, mode)):
         indptr = open_indptr(files, mode, engine)
@@ -76,30 +76,32 @@ def open_topology(files: TopologyFiles, mode: TopologyMode, engine: Engine, budg
 
 
 def index_dtype_of(files: TopologyFiles) -> np.dtype[Any]:
-    """The dtype of `indices`. Raises FormatError for one that cannot be sampled."""
+    """Return the dtype of `indices`. Raises FormatError for one that cannot be sampled."""
     index_dtype = np.dtype(files.index_dtype)
     if index_dtype not in (np.dtype(np.uint32), np.dtype(np.int64)):
-        raise FormatError(f"{files.indices_path}: indices are uint32 or int64, not {index_dtype}")
+        raise FormatError(
+            f"{files.indices_path}: indices must be uint32 or int64, got {index_dtype}; run 'diskhop import' again"
+        )
     return index_dtype
 
 
 def open_indptr(files: TopologyFiles, mode: TopologyMode, engine: Engine) -> NDArray[np.int64]:
-    """The checked indptr. Raises ReadError or FormatError."""
+    """Open and check indptr. Raises ReadError or FormatError."""
     indptr = _open_bytes(files.indptr_path, 8 * (files.num_nodes + 1), mode, engine).view(np.int64)
     _check_indptr(files.indptr_path, indptr, files.num_edges)
     return indptr
 
 
 def check_length(path: Path, num_bytes: int) -> None:
-    """Raise FormatError for a file that is not so many bytes long, ReadError for one that cannot be looked at."""
+    """Raise FormatError for a file of another length, ReadError for one that cannot be read."""
     try:
         actual_bytes = path.stat().st_size
     except OSError as error:
         raise ReadError(f"{path}: cannot be read: {error.strerror}") from error
     if actual_bytes != num_bytes:
         raise FormatError(
-            f"{path}: {actual_bytes} bytes, the manifest's counts make it {num_bytes}; "
-            "the copy is incomplete or damaged: import the graph again"
+            f"{path}: is {actual_bytes} bytes, the manifest says {num_bytes}; "
+            "the copy is incomplete or damaged: run 'diskhop import' again"
         )
 
 
@@ -127,8 +129,8 @@ def _read_bytes(path: Path, num_bytes: int, engine: Engine) -> NDArray[np.uint8]
 def _check_indptr(path: Path, indptr: NDArray[np.int64], num_edges: int) -> None:
     if indptr[0] != 0 or indptr[-1] != num_edges:
         raise FormatError(
-            f"{path}: indptr must go from 0 to the {num_edges} edges, it goes from {indptr[0]} to {indptr[-1]}; "
-            "run 'diskhop verify', then import the graph again"
+            f"{path}: indptr must run from 0 to the {num_edges} edges, got {indptr[0]} to {indptr[-1]}; "
+            "run 'diskhop verify', then 'diskhop import' again"
         )
     for first in range(0, len(indptr) - 1, _CHECK_BLOCK):
         block = indptr[first : first + _CHECK_BLOCK + 1]
@@ -137,5 +139,5 @@ def _check_indptr(path: Path, indptr: NDArray[np.int64], num_edges: int) -> None
             node = first + int(descents[0])
             raise FormatError(
                 f"{path}: indptr must ascend, but node {node} has {indptr[node]} and node {node + 1} has "
-                f"{indptr[node + 1]}; run 'diskhop verify', then import the graph again"
+                f"{indptr[node + 1]}; run 'diskhop verify', then 'diskhop import' again"
             )

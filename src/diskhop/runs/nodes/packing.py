@@ -16,16 +16,17 @@ from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
 from diskhop.io.engine import open_engine
-from diskhop.pipeline.pack_ahead import Packed, Samples, pack_epochs
+from diskhop.pipeline.pack_ahead import Packed, pack_epochs
+from diskhop.pipeline.pack_steps import Samples
 from diskhop.planning.planner import PACKED, choose_plan, packs_ahead, predict_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
-from diskhop.protocols import NodeIds
+from diskhop.protocols import NodeIds, neighbor_spec
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.folder import require_same_dataset
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.workload import training_workload
-from diskhop.sampling.seeds import shuffled_seeds
+from diskhop.sampling.seeds import count_batches, shuffled_seeds
 from diskhop.stores.packed.layout import Layout, open_layout
 
 
@@ -50,14 +51,13 @@ class Preparation:
 
 def run_samples(config: SampledConfig, train_ids: NodeIds) -> Samples:
     """The batches that a run trains on."""
-    num_batches = -(-len(train_ids) // config.batch_size)
     return Samples(
         seeds=lambda epoch: shuffled_seeds(train_ids, config.seed, epoch),
         epochs=(0,) if config.reuse else tuple(range(config.epochs)),
-        fanouts=config.fanout,
+        sampler=neighbor_spec(config.fanout),
         batch_size=config.batch_size,
         seed=config.seed,
-        num_batches=min(num_batches, config.max_batches or num_batches),
+        num_batches=count_batches(len(train_ids), config.batch_size, config.max_batches),
     )
 
 
@@ -170,7 +170,7 @@ def _pack(
             open_engine(plan.engine, plan.engine_depth).engine,
             disk_bytes=config.disk_bytes or None,
             progress=watcher.prepared,
-            tell=watcher.announced,
+            log=watcher.announced,
         )
 
 

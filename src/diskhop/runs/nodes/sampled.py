@@ -18,17 +18,17 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.nn.dry_run import measure_step_seconds
 from diskhop.nn.models import Block, Network, build_model
 from diskhop.nn.reproducible import reproducible
-from diskhop.pipeline.batch import MiniBatch
+from diskhop.pipeline.batch import MiniBatch, Pass
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
 from diskhop.pipeline.stream import BatchStream
 from diskhop.planning.workload import Workload
-from diskhop.protocols import Purpose, SampledBatch
+from diskhop.protocols import Purpose, SampledBatch, neighbor_spec
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.nodes.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.packing import prepare
 from diskhop.runs.nodes.task import NodeTask
 from diskhop.runs.nodes.workload import training_workload
-from diskhop.sampling.seeds import SplitSeeds, shuffled_seeds
+from diskhop.sampling.seeds import SplitSeeds, count_batches, shuffled_seeds
 from diskhop.stores.stores import STORES
 
 # What the pipeline gives for a graph without features: a constant and log(1 + in-degree).
@@ -100,31 +100,34 @@ class SampledFeed:
         # Sampled degrees, as PyG; with all neighbours the whole graph's are the sampled ones, and exact at the rim too.
         draws_all = all(count == ALL_NEIGHBORS for count in config.fanout)
         sampled_epoch = 0 if config.reuse else epoch
-        return self._pipeline.run(
-            shuffled_seeds(self._seeds.train, config.seed, sampled_epoch),
+        num_batches = count_batches(len(self._seeds.train), config.batch_size, config.max_batches)
+        wanted = Pass(
+            seeds=shuffled_seeds(self._seeds.train, config.seed, sampled_epoch),
+            numbers=range(num_batches) if sampled_epoch == epoch else self._reuse_order(num_batches, epoch),
+            batch_size=config.batch_size,
+            sampler=neighbor_spec(config.fanout),
+            seed=config.seed,
             purpose=Purpose.TRAIN,
             epoch=sampled_epoch,
-            fanouts=config.fanout,
-            batch_size=config.batch_size,
-            seed=config.seed,
-            max_batches=config.max_batches or None,
-            order=None if sampled_epoch == epoch else self._reuse_order(epoch),
             with_in_degrees=draws_all and self._uses_degrees,
         )
+        return self._pipeline.run(wanted)
 
     def measure(self, purpose: Purpose) -> AbstractContextManager[BatchStream]:
         """See Feed. Draws are the same in every epoch."""
         ids = self._seeds.valid if purpose == Purpose.VALID else self._seeds.test
         assert ids is not None
-        return self._pipeline.run(
-            ids,
+        wanted = Pass(
+            seeds=ids,
+            numbers=range(count_batches(len(ids), self._config.eval_batch_size)),
+            batch_size=self._config.eval_batch_size,
+            sampler=neighbor_spec(self._config.eval_fanout),
+            seed=self._config.seed,
             purpose=purpose,
             epoch=0,
-            fanouts=self._config.eval_fanout,
-            batch_size=self._config.eval_batch_size,
-            seed=self._config.seed,
             with_in_degrees=self._uses_degrees,
         )
+        return self._pipeline.run(wanted)
 
     def forward(self, model: Network, batch: MiniBatch) -> Tensor:
         """See Feed."""
@@ -132,9 +135,7 @@ class SampledFeed:
         scores: Tensor = model(batch.x, Block.of(batch.sampled, batch.in_degrees, rows))
         return scores
 
-    def _reuse_order(self, epoch: int) -> Sequence[int]:
+    def _reuse_order(self, num_batches: int, epoch: int) -> Sequence[int]:
         """The first epoch's batches, by number, as a later one takes them."""
-        num_batches = -(-len(self._seeds.train) // self._config.batch_size)
-        num_batches = min(num_batches, self._config.max_batches or num_batches)
         order: list[int] = keyed_permutation(num_batches, self._config.seed, int(Purpose.BATCH_ORDER), epoch).tolist()
         return order

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from diskhop.config.options import AUTO
 from diskhop.config.train import SampledConfig
 from diskhop.planning.workload import Workload
-from diskhop.protocols import NodeIds, Purpose, SampledBatch
+from diskhop.protocols import NodeIds, Purpose, SampledBatch, neighbor_spec
 from diskhop.sampling.seeds import SeedSet, SplitSeeds
 
 
@@ -25,7 +25,7 @@ def training_workload(
             purpose=purpose,
             seeds=ids,
             batch_size=config.batch_size if is_training else config.eval_batch_size,
-            fanouts=config.fanout if is_training else config.eval_fanout,
+            sampler=neighbor_spec(config.fanout if is_training else config.eval_fanout),
             is_shuffled=is_training,
         )
 

@@ -81,9 +81,10 @@ class Layout:
 
     def differing(self, settings: TraceSettings) -> str:
         """How its batches differ from these, for people."""
-        for name, value in settings_as_json(settings).items():
-            if name not in _OF_AN_EPOCH and self.samples.get(name) != value:
-                return f"{name} {self.samples.get(name)}, not {value}"
+        wanted = samples_of(settings)
+        for name in {**wanted, **self.samples}:
+            if self.samples.get(name) != wanted.get(name):
+                return f"{name} {self.samples.get(name)}, not {wanted.get(name)}"
         return f"epochs {', '.join(str(each.epoch) for each in self.epochs)} of other seeds"
 
     def open_epoch(self, epoch: PackedEpoch, settings: TraceSettings) -> PackFile:

@@ -1,0 +1,72 @@
+"""The opened parts that the stages of a pass share, and what a batch takes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from diskhop._native import BufferPool, Engine
+from diskhop.counters import FetchCounts
+from diskhop.dataset.dataset import Dataset
+from diskhop.pipeline.batch import InFlightBatch
+from diskhop.pipeline.decode import decode_rows
+from diskhop.pipeline.sizes import batch_bytes, bytes_per_row_made
+from diskhop.plans import SampledPlan
+from diskhop.protocols import FeatureStore, SampledBatch
+from diskhop.sampling.cached_topology import AnyTopology
+from diskhop.stores.packed.layout import Layout
+from diskhop.stores.resources import whole_rows
+from diskhop.system.memory import buffer_bytes
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class PipelineParts:
+    """A dataset's topology and feature store, open, and the plan to run them by.
+
+    store: None for a dataset without features.
+    scratch: folder for traces of superbatches; None if the store does not look ahead.
+    layout: batches packed before the run; None for none.
+    """
+
+    dataset: Dataset
+    plan: SampledPlan
+    topology: AnyTopology
+    store: FeatureStore[Any] | None
+    engine: Engine
+    pool: BufferPool
+    scratch: Path | None
+    layout: Layout | None
+
+    def fetch_bytes(self, sampled: SampledBatch, store_bytes: int) -> int:
+        """Bytes of a batch from its submission until its rows are assembled. store_bytes: the store's part."""
+        num_bytes = buffer_bytes(sampled.num_bytes) + store_bytes
+        if self.plan.bytes_assembled:
+            return num_bytes
+        return num_bytes + sampled.num_nodes * bytes_per_row_made(self.dataset)
+
+    def assembled_bytes(self, sampled: SampledBatch) -> int:
+        """Bytes of a batch as the model gets it."""
+        return batch_bytes(self.dataset, sampled.num_bytes, sampled.num_nodes)
+
+    def fetch_rows(self, batch: InFlightBatch, with_in_degrees: bool) -> None:
+        """Wait for the rows of a submitted batch and decode them."""
+        if with_in_degrees or self.store is None:
+            ids = batch.sampled.node_ids
+            batch.in_degrees = torch.from_numpy(self.topology.indptr[ids + 1] - self.topology.indptr[ids])
+        if self.store is None:
+            batch.counts = FetchCounts()
+            assert batch.in_degrees is not None
+            logarithms = batch.in_degrees.to(torch.float32).log1p_()
+            batch.x = torch.stack([torch.ones_like(logarithms), logarithms], dim=1)
+            return
+        rows = self.store.collect(batch.ticket)
+        batch.counts = rows.counts
+        if self.plan.bytes_assembled:
+            raw = whole_rows(rows, self.pool, self.plan.threads)
+        else:
+            (segment,) = rows.segments
+            raw, batch.rows = segment.buffer, segment.from_rows
+        batch.x = decode_rows(raw, self.dataset.feature_dtype, self.dataset.feature_dim)

@@ -1,0 +1,250 @@
+"""The stages of a pass: sample, look ahead, submit and collect.
+
+A stage reads items from one channel and puts results in the next; the stream runs it on threads. A new stage is one
+class and one entry in `stages_of`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from typing import Any, Protocol, cast
+
+from diskhop.batches.trace import TraceSettings
+from diskhop.pipeline.batch import SAMPLED_AHEAD, InFlightBatch, Pass, Prepare, Sampled
+from diskhop.pipeline.in_flight import MOST_IN_FLIGHT, InFlightBatches
+from diskhop.pipeline.parts import PipelineParts
+from diskhop.pipeline.superbatch import NoRoomError, Superbatch, SuperbatchMaker
+from diskhop.policies.superbatches import SUPERBATCHES_ON_DISK
+from diskhop.protocols import LookAheadStore, Sampler
+from diskhop.runtime.channels import Channel, Turns
+from diskhop.sampling.samplers import open_sampler
+from diskhop.stores.packed.store import PackedStore
+
+# Batches in order of submission, with True for the last one of a superbatch.
+Source = Generator[tuple[Sampled, bool]]
+ReadSource = Callable[[Channel[Any]], Source]
+
+
+class Stage(Protocol):
+    """One step of a pass. The stream runs it on num_threads threads and owns them.
+
+    name: for thread names and error messages.
+    num_threads: threads that call run() at once.
+    capacity: results that may wait for the next stage.
+    """
+
+    name: str
+    num_threads: int
+    capacity: int
+
+    def run(self, incoming: Channel[Any], outgoing: Channel[Any]) -> None:
+        """Process items until none are left. A ClosedError also ends it. The first stage's `incoming` stays empty."""
+
+    def close(self, error: BaseException | None) -> None:
+        """Close the gates of this stage, so that no thread waits there; a thread that does raises the error."""
+
+
+class Sample:
+    """Samples the batches of a pass, in the order of its numbers."""
+
+    name = "sample"
+
+    def __init__(self, sampler: Sampler, wanted: Pass, num_threads: int, capacity: int) -> None:
+        self.num_threads = num_threads
+        self.capacity = capacity
+        self._sampler = sampler
+        self._wanted = wanted
+        self._turns = Turns(len(wanted.numbers))
+
+    def run(self, _incoming: Channel[Any], outgoing: Channel[Sampled]) -> None:
+        """See Stage."""
+        wanted = self._wanted
+        for turn in self._turns:
+            started = time.perf_counter()
+            number = wanted.numbers[turn]
+            seeds = wanted.seeds_of(number)
+            sampled = self._sampler.sample(seeds, purpose=wanted.purpose, epoch=wanted.epoch, number=number)
+            outgoing.put(turn, (sampled, time.perf_counter() - started))
+
+    def close(self, error: BaseException | None) -> None:
+        """See Stage."""
+
+
+class LookAhead:
+    """Writes sampled batches to disk as superbatches and lets the store plan for each of them."""
+
+    name = "look_ahead"
+    num_threads = 1
+    capacity = SUPERBATCHES_ON_DISK
+
+    def __init__(self, parts: PipelineParts, wanted: Pass, settings: TraceSettings, in_flight: InFlightBatches) -> None:
+        self._parts = parts
+        self._wanted = wanted
+        self._settings = settings
+        self._in_flight = in_flight
+        cast(LookAheadStore[Any], parts.store).start_pass()
+
+    def run(self, incoming: Channel[Sampled], outgoing: Channel[Superbatch]) -> None:
+        """See Stage."""
+        maker = SuperbatchMaker(self._parts, self._settings, self._wanted.numbers, incoming)
+        index = 0
+        while not maker.is_done:
+            outgoing.put(index, self._make_superbatch(maker))
+            index += 1
+
+    def close(self, error: BaseException | None) -> None:
+        """See Stage."""
+        self._in_flight.superbatches.close(error)
+
+    def _make_superbatch(self, maker: SuperbatchMaker) -> Superbatch:
+        gate = self._in_flight.superbatches
+        gate.enter(1)
+        try:
+            return maker.make()
+        except NoRoomError:
+            # There may be space once every other superbatch of this pass has left the disk.
+            gate.leave(1)
+            gate.enter(SUPERBATCHES_ON_DISK + 1)
+            maker.free_disk()
+            superbatch = maker.make()
+            gate.leave(SUPERBATCHES_ON_DISK)
+            return superbatch
+
+
+class Submit:
+    """Submits batches to the store in order, as the gates admit them."""
+
+    name = "submit"
+    num_threads = 1
+    capacity = MOST_IN_FLIGHT
+
+    def __init__(
+        self, parts: PipelineParts, num_batches: int, read_source: ReadSource, in_flight: InFlightBatches
+    ) -> None:
+        self._parts = parts
+        self._num_batches = num_batches
+        self._read_source = read_source
+        self._in_flight = in_flight
+
+    def run(self, incoming: Channel[Any], outgoing: Channel[InFlightBatch]) -> None:
+        """See Stage."""
+        store = self._parts.store
+        # Close the source explicitly: an error's traceback may keep it alive, and with it a trace's descriptor.
+        with contextlib.closing(self._read_source(incoming)) as batches:
+            for index in range(self._num_batches):
+                (sampled, seconds), ends_superbatch = next(batches)
+                self._in_flight.extracting.enter(1)
+                batch = InFlightBatch(index, sampled, seconds, ends_superbatch)
+                self._in_flight.add(batch)
+                admit = partial(self._admit, batch)
+                if store is None:
+                    admit(0)
+                else:
+                    batch.ticket = store.submit(sampled, admit)
+                outgoing.put(index, batch)
+
+    def close(self, error: BaseException | None) -> None:
+        """See Stage."""
+        self._in_flight.fetching.close(error)
+        self._in_flight.extracting.close(error)
+
+    def _admit(self, batch: InFlightBatch, store_bytes: int) -> None:
+        num_bytes = self._parts.fetch_bytes(batch.sampled, store_bytes)
+        self._in_flight.fetching.enter(num_bytes)
+        batch.fetch_bytes = num_bytes
+
+
+class Collect:
+    """Waits for the rows of submitted batches, decodes them and prepares them for the consumer."""
+
+    name = "collect"
+    capacity = MOST_IN_FLIGHT
+
+    def __init__(self, parts: PipelineParts, wanted: Pass, prepare: Prepare | None, in_flight: InFlightBatches) -> None:
+        # In order, finishing a batch before the one that is delivered next gains nothing.
+        self.num_threads = 1 if parts.plan.ordered else parts.plan.most_extracting
+        self._parts = parts
+        self._with_in_degrees = wanted.with_in_degrees
+        self._prepare = prepare
+        self._in_flight = in_flight
+        self._turns = Turns(len(wanted.numbers))
+
+    def run(self, incoming: Channel[InFlightBatch], outgoing: Channel[InFlightBatch]) -> None:
+        """See Stage."""
+        assembles = self._parts.plan.bytes_assembled > 0
+        for _ in self._turns:
+            batch = incoming.get()
+            if assembles:
+                num_bytes = self._parts.assembled_bytes(batch.sampled)
+                self._in_flight.assembled.enter(num_bytes)
+                batch.assembled_bytes = num_bytes
+            self._parts.fetch_rows(batch, self._with_in_degrees)
+            if self._prepare is not None:
+                assert batch.x is not None
+                batch.prepared = self._prepare(batch.sampled, batch.x)
+            if assembles:
+                self._in_flight.release_ticket(batch)
+                self._in_flight.fetching.leave(batch.fetch_bytes)
+                batch.fetch_bytes = 0
+            outgoing.put(batch.index, batch)
+
+    def close(self, error: BaseException | None) -> None:
+        """See Stage."""
+        self._in_flight.assembled.close(error)
+
+
+def stages_of(parts: PipelineParts, wanted: Pass, prepare: Prepare | None, in_flight: InFlightBatches) -> list[Stage]:
+    """The stages of a pass, in order. Every batch passes each of them."""
+    num_threads, num_batches = parts.plan.sampling_threads, len(wanted.numbers)
+    sampling: list[Stage] = []
+    read_source: ReadSource = _read_sampled
+    settings = None if parts.scratch is None else wanted.trace_settings(parts.dataset.hash)
+    if settings is not None and (replay := _find_packed(parts, wanted, settings)) is not None:
+        read_source = partial(_read_packed, replay)
+    else:
+        sampler = open_sampler(parts.topology, wanted.sampler, wanted.seed, parts.pool)
+        if settings is None:
+            sampling = [Sample(sampler, wanted, num_threads, num_threads + SAMPLED_AHEAD)]
+        else:
+            look_ahead = LookAhead(parts, wanted, settings, in_flight)
+            # Batches of a superbatch wait on disk, not in the channel.
+            sampling = [Sample(sampler, wanted, num_threads, num_threads), look_ahead]
+            read_source = _read_superbatches
+    submit = Submit(parts, num_batches, read_source, in_flight)
+    return [*sampling, submit, Collect(parts, wanted, prepare, in_flight)]
+
+
+def _find_packed(parts: PipelineParts, wanted: Pass, settings: TraceSettings) -> Callable[[], Iterator[Sampled]] | None:
+    """Read the wanted batches from the packed layout, if it has all of them."""
+    packed = None if parts.layout is None else parts.layout.find(settings)
+    if packed is None or parts.layout is None or max(wanted.numbers, default=0) >= packed.num_batches:
+        return None
+    store = cast(PackedStore, parts.store)
+    store.start_pass()
+    return partial(store.replay, parts.layout.open_epoch(packed, settings), wanted.numbers)
+
+
+def _read_sampled(incoming: Channel[Sampled]) -> Source:
+    while True:
+        yield incoming.get(), False
+
+
+def _read_superbatches(incoming: Channel[Superbatch]) -> Source:
+    while True:
+        superbatch = incoming.get()
+        num_batches = len(superbatch)
+        for index in range(num_batches - 1):
+            yield superbatch.batch(index), False
+        last = superbatch.batch(num_batches - 1)
+        superbatch.remove()
+        # Drop the descriptor too: as long as it is open, the disk keeps the file.
+        del superbatch
+        yield last, True
+
+
+def _read_packed(replay: Callable[[], Iterator[Sampled]], _incoming: Channel[Any]) -> Source:
+    for sampled in replay():
+        yield sampled, False

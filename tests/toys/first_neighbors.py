@@ -1,0 +1,68 @@
+"""A sampler without random draws: the first neighbours of every list, from the parameter `skip` on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from diskhop._native import BufferPool
+from diskhop.errors import ConfigError
+from diskhop.protocols import NodeIds, Purpose, SampledBatch, SamplerSpec
+from diskhop.sampling.cached_topology import AnyTopology
+from diskhop.sampling.kind import SamplerKind
+from diskhop.sampling.topology import Topology
+
+
+class FirstNeighbors:
+    def __init__(self, topology: Topology, spec: SamplerSpec) -> None:
+        self._topology = topology
+        self._fanouts = spec.fanouts
+        self._skip = int(dict(spec.parameters).get("skip", 0))
+
+    @property
+    def workspace_bytes(self) -> int:
+        return 0
+
+    def sample(self, seeds: NodeIds, *, purpose: Purpose, epoch: int, number: int) -> SampledBatch:
+        indptr, indices = self._topology.indptr, self._topology.indices
+        nodes = [int(seed) for seed in seeds]
+        local = {node: place for place, node in enumerate(nodes)}
+        starts, nodes_by_hop = [0], [len(nodes)]
+        sources: list[int] = []
+        positions: list[int] = []
+        edges_by_hop: list[int] = []
+        for hop, fanout in enumerate(self._fanouts):
+            for node in nodes[sum(nodes_by_hop[:hop]) : sum(nodes_by_hop)]:
+                begin, end = indptr[node] + self._skip, indptr[node + 1]
+                for position in range(begin, min(end, begin + fanout)):
+                    neighbor = int(indices[position])
+                    if neighbor not in local:
+                        local[neighbor] = len(nodes)
+                        nodes.append(neighbor)
+                    sources.append(local[neighbor])
+                    positions.append(position)
+                starts.append(len(sources))
+            nodes_by_hop.append(len(nodes) - sum(nodes_by_hop))
+            edges_by_hop.append(len(sources) - sum(edges_by_hop))
+        return SampledBatch(
+            number=number,
+            num_seeds=len(seeds),
+            node_ids=np.array(nodes, np.int64),
+            indptr=np.array(starts, np.int64),
+            sources=np.array(sources, np.int32),
+            edge_positions=np.array(positions, np.int64),
+            num_sampled_nodes=tuple(nodes_by_hop),
+            num_sampled_edges=tuple(edges_by_hop),
+        )
+
+
+def check(spec: SamplerSpec) -> None:
+    if any(fanout < 1 for fanout in spec.fanouts):
+        raise ConfigError(f"fan-outs of first neighbours must be at least 1, got {list(spec.fanouts)}")
+
+
+def open_first(topology: AnyTopology, spec: SamplerSpec, _seed: int, _pool: BufferPool) -> FirstNeighbors:
+    assert isinstance(topology, Topology), "the toy reads whole lists"
+    return FirstNeighbors(topology, spec)
+
+
+KIND = SamplerKind(name="first", check=check, open=open_first)
