@@ -313,7 +313,7 @@ def main() -> int:
     parser.add_argument("--cases", help="numbers with commas between them; default: all")
     parser.add_argument("--stores", help="names with commas between them; default: all")
     parser.add_argument("--repeats", type=int, default=3, help="turns of each option")
-    parser.add_argument("--docs", action="store_true", help="write README's table and the guide's picture")
+    parser.add_argument("--docs", action="store_true", help="write the table of docs/measured.md and the guide's chart")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
     parser.add_argument("--turn", help=argparse.SUPPRESS)
     parser.add_argument("--case", type=int, help=argparse.SUPPRESS)

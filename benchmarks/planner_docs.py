@@ -1,4 +1,4 @@
-"""What benchmarks/planner.py measured, as README and guide show it: a table with machine and date, a picture."""
+"""Results of benchmarks/planner.py for the docs: a table with machine and date for docs/measured.md, and a chart."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _WIDTH, _NAME_WIDTH, _BAR_HEIGHT, _GAP, _HEAD = 760, 110, 14, 4, 34
 
 
 def update_docs(cases: Sequence[dict[str, Any]]) -> None:
-    """Write the table into the README, between its marks, and the picture beside the guide."""
-    readme = ROOT / "README.md"
-    before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    """Write the table into docs/measured.md, between its marks, and the chart next to the guide."""
+    page = ROOT / "docs" / "measured.md"
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    readme.write_text(f"{before}{BEGIN}\n{comparison_table(cases)}\n{END}{after}", encoding="utf-8")
+    page.write_text(f"{before}{BEGIN}\n{comparison_table(cases)}\n{END}{after}", encoding="utf-8")
     PICTURE.write_text(picture(cases), encoding="utf-8")
 
 
@@ -32,9 +32,9 @@ def comparison_table(cases: Sequence[dict[str, Any]]) -> str:
     machine = describe_machine()
     stores = [store for store in _STORES if any(store in _runs(case) for case in cases)]
     lines = [
-        f"Seconds of a whole run of SAGE (3 layers, 20 batches an epoch) on {machine['cores']} cores "
-        f"({machine['processor']}, {time.strftime('%Y-%m-%d')}), the planner's choice in bold; every store within "
-        "the same budget, `mapped` in a memory control group of it:",
+        f"Seconds of a whole run of SAGE (3 layers, 20 batches per epoch) on {machine['cores']} cores "
+        f"({machine['processor']}, {time.strftime('%Y-%m-%d')}). The planner's choice is in bold. Every store has "
+        "the same budget; `mapped` runs in a memory cgroup of that size:",
         "",
         "| graph, rows, cache | " + " | ".join(f"`{store}`" for store in stores) + " |",
         "|---|" + "---|" * len(stores),
