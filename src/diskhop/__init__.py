@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import DiskhopError
 
 if TYPE_CHECKING:
+    from diskhop.dataset.dataset import Dataset, open_dataset
     from diskhop.hops.make.propagate import propagate
     from diskhop.hops.spec import PropagationSpec
     from diskhop.importing.pyg import from_pyg
@@ -41,8 +41,9 @@ __all__ = [
     "write_report",
 ]
 
-# Loaded when first asked for, since they bring PyTorch or DuckDB: importing a graph should not take seconds to start.
+# Loaded when first used: NumPy takes a tenth of a second, DuckDB and PyTorch seconds.
 _LAZY = {
+    "Dataset": "diskhop.dataset.dataset",
     "HopLoader": "diskhop.loaders.hops",
     "NeighborLoader": "diskhop.loaders.neighbor",
     "PropagationSpec": "diskhop.hops.spec",
@@ -52,6 +53,7 @@ _LAZY = {
     "export_embeddings": "diskhop.runs",
     "from_pyg": "diskhop.importing.pyg",
     "neighbors": "diskhop.runs",
+    "open_dataset": "diskhop.dataset.dataset",
     "pack": "diskhop.runs",
     "plan_run": "diskhop.runs.plan",
     "propagate": "diskhop.hops.make.propagate",

@@ -158,10 +158,10 @@ def test_folders_in_use_are_not_cleaned(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"chunk_rows": 0}, "--chunk-rows must be at least 1, got 0"),
+        ({"batch_size": 0}, "HopLoader: batch_size must be from 1 to 2147483647, got 0; for example batch_size=1000"),
+        ({"chunk_rows": 0}, "HopLoader: chunk_rows must be from 1 to 2147483647, got 0"),
         ({"num_buffers": 0}, "num_buffers must be at least 1, got 0"),
-        ({"threads": 0}, "threads must be at least 1, got 0"),
+        ({"threads": 0}, "HopLoader: threads must be from 1 to 1024, got 0"),
         ({"shuffle": "all"}, "shuffle 'all' is unknown"),
         ({"place": "device"}, "tables in 'device'; choose memory or disk"),
         ({"place": "tape"}, "tables in 'tape'; choose"),

@@ -47,7 +47,7 @@ def test_a_run_is_out_when_the_last_are_all_no_better(validations: list[float], 
 def test_both_commands_say_the_same() -> None:
     helps = [option_fields(config)["patience"].help for config in (TrainConfig, EmbedConfig)]
     assert helps[0] == helps[1]
-    assert "validations in a row that are not better than the best before them" in helps[0]
+    assert "consecutive validations that are not better than the best before them" in helps[0]
 
 
 def test_what_is_chosen_in_epochs_is_as_many_epochs_of_validations(tmp_path: Path) -> None:

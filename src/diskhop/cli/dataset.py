@@ -10,7 +10,7 @@ from diskhop.errors import FormatError
 
 @command("inspect")
 def inspect(dataset: DatasetPath, as_json: Json = False) -> None:
-    """Show what is in a dataset."""
+    """Show the contents of a dataset."""
     from diskhop.dataset.dataset import open_dataset
     from diskhop.dataset.verify import describe
 

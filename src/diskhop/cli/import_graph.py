@@ -47,7 +47,6 @@ def import_command(
     given: dict[str, Any],
 ) -> None:
     """Import a graph: DEST appears once it is complete, or not at all."""
-    # Imported here, as in every command: what a command needs is not loaded for another one's help.
     from diskhop.dataset.verify import describe
     from diskhop.importing.sources import import_graph
     from diskhop.io.engine import open_engine
@@ -62,14 +61,13 @@ def import_command(
         stderr.print(f"{source}, {estimate}", markup=False)
 
     budget, threads = budget_of(given), given.pop("threads", None)
-    options = ImportOptions(**given)
     with stage_progress(stderr) as progress:
         dataset = import_graph(
             source,
             destination,
             format_name=format_name,
             name=name,
-            options=options,
+            options=ImportOptions(**given),
             facts=facts,
             engine=open_engine("auto").engine,
             budget=budget,

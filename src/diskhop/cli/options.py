@@ -121,7 +121,7 @@ def _spell_bytes(num_bytes: int) -> str:
 
 
 def _value(option: OptionField, text: Any) -> Any:
-    """What the user gave, as the option takes it. Raises ConfigError that names the flag."""
+    """Turn what the user gave into the option's value. Raises ConfigError that names the flag."""
     flag = main_flag(option)
     if option.parse is not None:
         try:

@@ -1,4 +1,4 @@
-"""What commands print: one JSON document, or lines for people. Results go to stdout, all else to stderr."""
+"""Output of commands: one JSON document, or lines for people. Results go to stdout, all else to stderr."""
 
 from __future__ import annotations
 

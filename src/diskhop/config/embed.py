@@ -52,7 +52,7 @@ class EmbedConfig:
     init_scale: float = option(help="Standard deviation of initial embeddings.", rule=POSITIVE, panel="Optimisation")
     batch_size: int = option(help="Edges per batch.", rule=between(1, MOST_COUNT, 10_000), panel="Sampling")
     chunk_size: int = option(
-        help="Edges of a batch that share negatives.", rule=between(1, MOST_COUNT, 1000), panel="Sampling"
+        help="Number of edges that share negatives.", rule=between(1, MOST_COUNT, 1000), panel="Sampling"
     )
     negatives: int = option(
         help="Negative samples per edge and side.", rule=between(1, MOST_COUNT, 1000), panel="Sampling"

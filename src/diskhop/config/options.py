@@ -181,6 +181,11 @@ def check_options(options: Mapping[str, Any], source: str, kinds: Sequence[type[
     return checked
 
 
+def check_arguments(source: str, kind: type[Any], **arguments: Any) -> None:
+    """Check arguments of a function by a configuration's options of the same names; None: not given."""
+    check_options({name: value for name, value in arguments.items() if value is not None}, source, (kind,))
+
+
 def require(holds: bool, name: str, rule: str, value: Any, hint: str) -> None:
     """Raise a ConfigError, unless a rule on several options holds. hint: what to do instead."""
     if not holds:
@@ -197,7 +202,7 @@ def require_known(thing: str, value: str, known: Iterable[str], where: str = "")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file. Raises ConfigError naming the file and what is wrong with it."""
+    """Parse a TOML file. Raises ConfigError that names the file and the fault."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -209,7 +214,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def load_config(path: Path, kinds: Sequence[type[Any]]) -> SavedRun:
-    """Read what dump_config() wrote, or a part of it written by hand. kinds: see check_options()."""
+    """Read what dump_config() wrote, or a shorter file written by hand. kinds: see check_options()."""
     options = read_toml(path)
     names = {"dataset": options.pop("dataset", ""), "dataset_hash": options.pop("dataset_hash", "")}
     for name, value in names.items():

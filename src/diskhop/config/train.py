@@ -34,7 +34,7 @@ PLACEMENTS = (AUTO, "memory", "disk")
 TABLE_DTYPES = ("float32", "float16", "bfloat16")
 
 _MODELS_WITH_HEADS = ("gat", "hoga")
-# Far more than is useful: a slip of the keyboard must not ask for as many threads or tensors.
+# Far more than is useful: a slip of the keyboard must not ask for that many threads or tensors.
 _DEPTH = between(1, 100, 2)
 _DISK = between(0, MOST_BYTES, 10**11)
 FANOUT = Rule(
@@ -77,7 +77,7 @@ class TrainConfig:
     eval_every: int = option(1, help="Epochs between two validations.", rule=COUNT, panel="Evaluation")
     patience: int = option(
         0,
-        help="Stop after N validations in a row that are not better than the best before them; 0 for never.",
+        help="Stop after N consecutive validations that are not better than the best before them; 0 for never.",
         rule=COUNT_OR_NONE,
         panel="Optimisation",
         metavar="N",
@@ -100,7 +100,7 @@ class TrainConfig:
         flag="--memory",
         parse=parse_bytes,
         metavar="SIZE",
-        shown="half of what is free",
+        shown="half of the free memory",
     )
     disk_bytes: int = option(
         0,
@@ -110,7 +110,7 @@ class TrainConfig:
         parse=parse_bytes,
         panel="Storage",
         metavar="SIZE",
-        shown="half of what is free",
+        shown="half of the free space",
     )
     scratch: str = option(
         "",
@@ -169,7 +169,7 @@ class SampledConfig(TrainConfig):
         parse=parse_bytes,
         panel="Storage",
         metavar="SIZE",
-        shown="what is left",
+        shown="the rest",
     )
     ordered: bool = option(
         False,

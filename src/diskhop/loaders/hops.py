@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine
 from diskhop.budget import Budget, parse_bytes
+from diskhop.config.options import check_arguments, require
+from diskhop.config.train import HopConfig
 from diskhop.counters import FetchCounts
 from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import remembered_model
@@ -87,7 +89,10 @@ class HopLoader:
         threads: int | None = None,
         seed: int = 0,
     ) -> None:
-        _check(batch_size=batch_size, num_buffers=num_buffers, threads=1 if threads is None else threads)
+        check_arguments(
+            "HopLoader", HopConfig, batch_size=batch_size, chunk_rows=chunk_rows, threads=threads, seed=seed
+        )
+        require(num_buffers >= 1, "num_buffers", "at least 1", num_buffers, "for example num_buffers=2")
         self.tables = tables if isinstance(tables, HopTables) else open_hop_tables(Path(tables))
         self.which = _resolve_tables(self.tables, which)
         self.batch_size = batch_size
@@ -275,12 +280,6 @@ class HopBatches:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _check(**counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise ConfigError(f"{name} must be at least 1, got {count}")
 
 
 def _resolve_tables(tables: HopTables, which: Sequence[int] | None) -> tuple[int, ...]:

@@ -19,6 +19,8 @@ from torch_geometric.data import Data
 
 from diskhop._native import keyed_permutation
 from diskhop.budget import Budget, parse_bytes
+from diskhop.config.options import check_arguments
+from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
 from diskhop.loaders.arguments import refuse_unsupported, resolve_input_nodes, resolve_sampler
@@ -89,8 +91,7 @@ class NeighborLoader:
         **pyg_arguments: Any,
     ) -> None:
         refuse_unsupported(pyg_arguments)
-        if batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1, got {batch_size}; pass batch_size=1000")
+        check_arguments("NeighborLoader", SampledConfig, batch_size=batch_size, split=split, threads=threads, seed=seed)
         self.dataset = data if isinstance(data, Dataset) else open_dataset(data)
         self.batch_size = batch_size
         self.shuffle = shuffle
