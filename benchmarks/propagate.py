@@ -91,7 +91,7 @@ def from_disk(dataset: Dataset, size: Size, keep: bool) -> Run:
     scratch = dataset.path.with_name(f"{dataset.path.name}-tables")
     begin = time.perf_counter()
     done = propagate(
-        dataset, PropagationSpec(hops=size.hops), memory=size.memory_bytes, scratch=scratch, told=plans.append
+        dataset, PropagationSpec(hops=size.hops), memory=size.memory_bytes, scratch=scratch, on_plan=plans.append
     )
     seconds = time.perf_counter() - begin
     counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())

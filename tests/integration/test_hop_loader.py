@@ -247,6 +247,6 @@ def test_a_table_damaged_on_the_disk_is_told_where_it_is_read_whole(case: tuple[
     with tables.table_path(2).open("r+b") as file:
         file.seek(5000)
         file.write(b"\x01\x02\x03")
-    with pytest.raises(FormatError, match=r"sign-hop-2\.bin: damaged: its checksum"):
+    with pytest.raises(FormatError, match=r"sign-hop-2\.bin: is damaged \(its checksum"):
         HopLoader(tables, place="memory", memory=budget)
     assert budget.available_bytes == budget.total_bytes

@@ -120,7 +120,7 @@ def test_a_node_without_a_row_is_named(tmp_path: Path, nodes: list[int], missing
 
 def test_tables_of_another_state_of_the_dataset_are_refused(tmp_path: Path) -> None:
     write_hop_tables(tmp_path / "t", arrays(2, 3, 4), dataset_hash="aaaa")
-    with pytest.raises(ConfigError, match=r"another state of the dataset .*run 'diskhop propagate' again"):
+    with pytest.raises(ConfigError, match=r"another version of the dataset .*run 'diskhop propagate' again"):
         open_hop_tables(tmp_path / "t", "bbbb")
 
 
@@ -132,8 +132,8 @@ def test_damage_is_told(tmp_path: Path) -> None:
     manifest = (folder / TABLES_FILE).read_bytes()
     for content, message in (
         (b"{", "not JSON"),
-        (b"{}", "not of hop tables of version 1"),
-        (manifest.replace(b'"hops": 1', b'"hops": 2'), "checksum does not fit"),
+        (b"{}", "not a manifest of hop tables of version 1"),
+        (manifest.replace(b'"hops": 1', b'"hops": 2'), "its checksum does not match"),
     ):
         (folder / TABLES_FILE).write_bytes(content)
         with pytest.raises(FormatError, match=message):

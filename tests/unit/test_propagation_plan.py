@@ -18,10 +18,11 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.files import read_manifest
 from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError
+from diskhop.hops.find import find_hop_tables
 from diskhop.hops.make.blocks import first_cold_row
 from diskhop.hops.make.cold_edges import SourceCounts
 from diskhop.hops.make.plan import PropagationPlan, plan_propagation
-from diskhop.hops.make.propagate import find_hop_tables, propagate
+from diskhop.hops.make.propagate import propagate
 from diskhop.hops.make.task import Task
 from diskhop.hops.operators import OPERATORS, parse_operator
 from diskhop.hops.spec import PropagationSpec
@@ -55,7 +56,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def plan_of(task: Task, memory_bytes: int) -> PropagationPlan:
-    return plan_propagation(task, memory_bytes=memory_bytes, threads=2, device=assumed_disk_model())
+    return plan_propagation(task, memory_bytes=memory_bytes, threads=2, disk=assumed_disk_model())
 
 
 def test_a_tenth_of_a_large_table_holds_twelve_columns() -> None:
@@ -99,7 +100,7 @@ def test_few_cold_edges_make_a_block_of_whole_lines() -> None:
     found_bytes = plan.bytes_written - 4 * SHAPE.num_bytes - 3 * 8 * values_bytes
     assert 4 * 300_000 + 8 * 3663 <= found_bytes <= 4 * 300_000 + 8 * 3663 + 2 * 4096
     assert plan.work_bytes - LARGE.work_bytes >= found_bytes + values_bytes
-    assert "16 columns at a time, of rows before 2,899,968, 24 passes" in str(plan)
+    assert "24 passes of 16 columns (rows before 2,899,968 in memory)" in str(plan)
 
 
 @pytest.mark.parametrize(("num_cold", "most_per_piece"), [(3_000_000, 1000), (300_000, 16_384), (60_000_000, 16_384)])
@@ -166,10 +167,10 @@ def test_too_small_a_budget_is_told_with_one_that_would_do() -> None:
         ({"operators": ("sgn",)}, r"unknown operator 'sgn' \(did you mean 'sign'\?\); the known ones are sgc, sign"),
         ({"operators": ()}, r"operators must be one operator or several, got \[\]"),
         ({"operators": ("ppr", "ppr:alpha=0.1")}, r"--operator ppr:alpha=0.1 is given more than once"),
-        ({"operators": ("ppr:alpha=2",)}, r"must be ppr:alpha=NUMBER with a number above 0 and up to 1"),
+        ({"operators": ("ppr:alpha=2",)}, r"must be ppr:alpha=NUMBER with NUMBER above 0 and up to 1"),
         ({"operators": ("ppr:beta=1",)}, r"must be ppr:alpha=NUMBER"),
         ({"operators": ("heat:t=x",)}, r"must be heat:t=NUMBER"),
-        ({"operators": ("sign:t=1",)}, r"sign takes no parameters; leave ':t=1' out"),
+        ({"operators": ("sign:t=1",)}, r"sign takes no parameters; write sign"),
         ({"direction": "up"}, r"direction must be one of in, out, both, got 'up'"),
         ({"dtype": "int8"}, r"dtype must be one of float32, float16, bfloat16, got 'int8'"),
         ({"rows": "train"}, r"--rows 'train' must be all, labelled or a .npy"),
@@ -198,7 +199,7 @@ def test_nodes_with_values_that_are_not_finite_are_named(tmp_path: Path) -> None
     rows.flush()
     # Small files are checked whole when a dataset is opened: one that is open is not.
     dataset = Dataset(path, read_manifest(path))
-    with pytest.raises(ConfigError, match=r"nodes 17 have values that are not finite \(NaN or infinite\); mend"):
+    with pytest.raises(ConfigError, match=r"nodes 17 have values that are not finite \(NaN or infinite\); correct"):
         propagate_small(dataset, tmp_path / "s", hops=1)
     rows[17, 3] = 0
     rows.flush()
@@ -210,13 +211,13 @@ def test_values_too_large_for_float16_are_told(tmp_path: Path) -> None:
     features = np.ones((40, 2), np.float32)
     features[7] = 1e6
     dataset = build(tmp_path / "graph", random_pairs(40, 100), features)
-    with pytest.raises(ConfigError, match=r"nodes 7 have values too large for float16; take --dtype float32 or bfloat"):
+    with pytest.raises(ConfigError, match=r"nodes 7 have values too large for float16; use --dtype float32 or bfloat"):
         propagate_small(dataset, tmp_path / "s", hops=1, dtype="float16")
     hub = np.stack([np.arange(1, 2000), np.zeros(1999, np.int64)])
     dataset = build(tmp_path / "hub", hub, np.full((2000, 2), 60_000, np.float32))
     backwards = np.concatenate([hub, hub[::-1]], axis=1)
     dataset = build(tmp_path / "both", backwards, np.full((2000, 2), 60_000, np.float32))
-    with pytest.raises(ConfigError, match=r"sign has values that float16 cannot hold after hop 1, of nodes 0; take"):
+    with pytest.raises(ConfigError, match=r"sign exceeds the range of float16 after hop 1, at nodes 0; use"):
         propagate_small(dataset, tmp_path / "s", hops=2, dtype="float16")
 
 
@@ -224,15 +225,15 @@ def test_a_disk_that_is_too_small_is_told_with_what_would_do(
     tmp_path: Path, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = (
-        r"2 x 3 hops and the features are 7 tables of 131 KB, which take \d+ KB on the disk while they are made, and "
-        r"{}; --rows labelled takes \d+ KB; --dtype float16 takes \d+ KB"
+        r"7 tables \(2 x 3 hops and the features\) of 131 KB need \d+ KB of disk space to build, "
+        r"{}; --rows labelled needs \d+ KB; --dtype float16 needs \d+ KB"
     )
     spec = PropagationSpec(operators=("sign", "sgc"), hops=3)
-    with pytest.raises(ConfigError, match=expected.format("--disk is 10 KB")):
+    with pytest.raises(ConfigError, match=expected.format("--disk allows 10 KB")):
         propagate(dataset, spec, memory="50MB", disk="10KB", scratch=tmp_path / "s")
     usage = shutil.disk_usage(tmp_path)._replace(free=30_000)
     monkeypatch.setattr("diskhop.derived.scratch.shutil", SimpleNamespace(disk_usage=lambda _path: usage))
-    with pytest.raises(ConfigError, match=expected.format(r".* has free 30 KB")):
+    with pytest.raises(ConfigError, match=expected.format(r"free in .*: 30 KB")):
         propagate(dataset, spec, memory="50MB", scratch=tmp_path / "s")
     assert list((tmp_path / "s").iterdir()) == []
 
@@ -245,13 +246,13 @@ def test_tables_of_another_state_of_the_dataset_are_not_used(tmp_path: Path) -> 
     assert find_hop_tables(dataset, spec) is not None
     dataset.hash = "0000000000000000"  # as after an import of another graph in its place
     assert find_hop_tables(dataset, spec) is None
-    with pytest.raises(ConfigError, match=r"was made from another state of the dataset .* run 'diskhop propagate'"):
+    with pytest.raises(ConfigError, match=r"was built from another version of the dataset .* run 'diskhop propagate'"):
         open_hop_tables(first.path, dataset.hash)
     told: list[str] = []
-    again = propagate(dataset, spec, memory="50MB", tell=told.append).tables
+    again = propagate(dataset, spec, memory="50MB", log=told.append).tables
     assert again.path != first.path
     assert told == [
-        f"{first.path} is not used: it was made from another state of the dataset; 'diskhop clean' removes it"
+        f"{first.path} is not used: it was built from another version of the dataset; 'diskhop clean' removes it"
     ]
 
 

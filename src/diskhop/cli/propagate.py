@@ -48,8 +48,8 @@ def propagate(dataset: DatasetPath, as_json: Json = False, *, given: dict[str, A
             threads=given.get("threads"),
             engine=given.get("engine", "auto"),
             progress=progress,
-            told=show_plan,
-            tell=show,
+            on_plan=show_plan,
+            log=show,
         )
     seconds = time.perf_counter() - started
     if as_json:

@@ -75,6 +75,6 @@ def _remove_abandoned(parent: Path) -> None:
                 os.close(descriptor)
 
 
-def scratch_path(dataset: Path, given: str | None) -> Path:
+def scratch_path(dataset: Path, given: Path | str | None) -> Path:
     """Return the folder for derived files: the given one, or the dataset's own."""
     return Path(given) if given else dataset / "derived"

@@ -1,1 +1,1 @@
-"""Pre-propagation: features aggregated over the graph once, into hop tables, of which training reads rows (PP-GNN)."""
+"""Pre-propagation: features are aggregated over the graph once, into hop tables that training reads (PP-GNN)."""

@@ -1,8 +1,8 @@
-"""Operators of pre-propagation: what a hop does to a table, as numbers that the product takes (PP-GNN, section 2.2).
+"""Operators of pre-propagation: the coefficients of the products that each hop computes (PP-GNN, section 2.2).
 
-A *hop* multiplies a table by the operator's matrix B. B is the adjacency matrix A of neighbour lists (a repeated edge
-counts as often as it is there), scaled by *degrees*, the lengths of those lists. A *step* is one table that a hop
-makes: a product, scaled, and another table added. A *power* is a table that only later hops need.
+A *hop* multiplies a table by the operator's matrix B. B is the adjacency matrix A of the neighbour lists (repeated
+edges count repeatedly), scaled by *degrees*, the lengths of the lists. A *step* computes one table of a hop: a scaled
+product plus another scaled table. A *power* is a table that only later hops need.
 """
 
 from __future__ import annotations
@@ -16,13 +16,20 @@ from diskhop.config.options import require_known
 from diskhop.errors import ConfigError
 
 FEATURES = "hop-0"
-# The numbers that a node's rows are multiplied by: 1 / sqrt(degree), 1 / sqrt(degree + 1), 1 / degree.
+# Factors of a node's row: 1 / sqrt(degree), 1 / sqrt(degree + 1), 1 / degree.
 Scaling = Literal["symmetric", "loops", "mean"]
 _MOST_HEAT = 50.0
 
 
 class Step(NamedTuple):
-    """A table that a hop makes: product_scale * (B source) + addend_scale * addend. addend: a table, '' for none."""
+    """One table of a hop: product_scale * (B source) + addend_scale * addend.
+
+    output: name of the table.
+    product_scale: factor of the product.
+    addend: name of the table to add, '' for none.
+    addend_scale: factor of the addend.
+    is_power: whether only later hops need the table.
+    """
 
     output: str
     product_scale: float
@@ -32,7 +39,13 @@ class Step(NamedTuple):
 
 
 class Hop(NamedTuple):
-    """One hop of an operator: the steps that its source is read for."""
+    """One hop of an operator.
+
+    operator: the operator.
+    number: number of the hop, from 1.
+    source: name of the table to multiply.
+    steps: tables to compute from it.
+    """
 
     operator: Operator
     number: int
@@ -42,44 +55,54 @@ class Hop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator. value: of the parameter that its kind has; None: it has none."""
+    """An operator.
+
+    kind: key of OPERATORS.
+    value: value of the kind's parameter; None if it has none.
+    """
 
     kind: str
     value: float | None = None
 
     @property
     def name(self) -> str:
-        """As a user spells it: sign, or ppr:alpha=0.1."""
+        """Name as users write it: sign, or ppr:alpha=0.1."""
         return self.kind + "".join(f":{name}={value!r}" for name, value in self.parameters.items())
 
     @property
     def parameters(self) -> dict[str, float]:
-        """By name."""
+        """Parameters by name."""
         parameter = self.info.parameter
         return {} if parameter is None or self.value is None else {parameter.name: self.value}
 
     @property
     def file_name(self) -> str:
-        """What its tables' names begin with."""
+        """Prefix of the names of its tables."""
         return self.name.replace(":", "-")
 
     @property
     def info(self) -> OperatorKind:
-        """What all operators of the kind have."""
+        """Properties of the kind."""
         return OPERATORS[self.kind]
 
     def table(self, hop: int) -> str:
-        """The name of its table of a hop, from 1."""
+        """Return the name of the table after a hop, from 1."""
         return f"{self.file_name}-hop-{hop}"
 
     def hops(self, num_hops: int) -> tuple[Hop, ...]:
-        """All hops, in order; each needs only tables of those before."""
+        """Return all hops in order; each needs only tables of earlier ones."""
         return tuple(self.info.hop(self, number, num_hops) for number in range(1, num_hops + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A number that an operator takes, above `least` and up to `most`."""
+    """A parameter of an operator.
+
+    name: name, as in ppr:alpha=0.1.
+    default: value if none is given.
+    least: exclusive lower bound.
+    most: inclusive upper bound.
+    """
 
     name: str
     default: float
@@ -89,10 +112,13 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorKind:
-    """What operators of a kind have.
+    """Properties of all operators of a kind.
 
-    scaling: of output rows; is_symmetric: and of input rows. self_weight: of a node's own row, added to each sum: lists
-    are then taken without loops. hop: (operator, number from 1, how many) -> what the hop does.
+    scaling: scaling of output rows by degree.
+    is_symmetric: whether input rows are scaled too.
+    self_weight: weight of the node's own row in each sum; if not 0, the lists have no loops.
+    hop: maps (operator, number from 1, number of hops) to a Hop.
+    parameter: the parameter, None if there is none.
     """
 
     scaling: Scaling
@@ -109,16 +135,16 @@ def _power_hop(operator: Operator, number: int, _num_hops: int) -> Hop:
 
 
 def _pagerank_hop(operator: Operator, number: int, _num_hops: int) -> Hop:
-    """Z_r = (1 - alpha) B Z_{r-1} + alpha X, which tends to alpha (I - (1 - alpha) B)^-1 X."""
+    """Z_r = (1 - alpha) B Z_{r-1} + alpha X, which converges to alpha (I - (1 - alpha) B)^-1 X."""
     alpha = operator.parameters["alpha"]
     source = FEATURES if number == 1 else operator.table(number - 1)
     return Hop(operator, number, source, (Step(operator.table(number), 1 - alpha, FEATURES, alpha, False),))
 
 
 def _heat_hop(operator: Operator, number: int, num_hops: int) -> Hop:
-    """Z_r = Z_{r-1} + exp(-t) t^r / r! B^r X with Z_0 = exp(-t) X, which tends to exp(-t (I - B)) X.
+    """Z_r = Z_{r-1} + exp(-t) t^r / r! B^r X with Z_0 = exp(-t) X, which converges to exp(-t (I - B)) X.
 
-    The powers B^r X are made beside it, of the same source, but for the last.
+    Each hop but the last also computes the power B^r X from the same source.
     """
     t = operator.parameters["t"]
     power = operator.file_name + "-power-{}"
@@ -131,9 +157,9 @@ def _heat_hop(operator: Operator, number: int, num_hops: int) -> Hop:
     return Hop(operator, number, source, tuple(steps))
 
 
-# sgc: D~^-1/2 (A + I) D~^-1/2 with D~ = D + I, as PyG's gcn_norm (a loop that is there is not added to). sign: D^-1/2 A
-# D^-1/2, as PyG's T.SIGN (loops that are there count like edges); ppr and heat are over the same matrix. row: D^-1 A,
-# the mean. A row without neighbours is 0, but for what is added.
+# sgc: D~^-1/2 (A + I) D~^-1/2 with D~ = D + I, as PyG's gcn_norm (existing loops are replaced). sign: D^-1/2 A D^-1/2,
+# as PyG's T.SIGN (existing loops count as edges); ppr and heat use the same matrix. row: D^-1 A, the mean. The product
+# of a node without neighbours is 0.
 OPERATORS: dict[str, OperatorKind] = {
     "sgc": OperatorKind(scaling="loops", is_symmetric=True, self_weight=1.0, hop=_power_hop),
     "sign": OperatorKind(scaling="symmetric", is_symmetric=True, self_weight=0.0, hop=_power_hop),
@@ -156,22 +182,22 @@ OPERATORS: dict[str, OperatorKind] = {
 
 
 def parse_operator(text: str) -> Operator:
-    """An operator from how a user spells it: sign, ppr, ppr:alpha=0.2. Raises ConfigError."""
-    kind, _, told = text.partition(":")
+    """Parse an operator as users write it: sign, ppr, ppr:alpha=0.2. Raises ConfigError."""
+    kind, _, given = text.partition(":")
     require_known("operator", kind, OPERATORS)
     parameter = OPERATORS[kind].parameter
     if parameter is None:
-        if told:
-            raise ConfigError(f"operator '{text}': {kind} takes no parameters; leave ':{told}' out")
+        if given:
+            raise ConfigError(f"operator '{text}': {kind} takes no parameters; write {kind}")
         return Operator(kind)
-    name, _, number = told.partition("=")
+    name, _, number = given.partition("=")
     try:
-        value = float(number) if told else parameter.default
+        value = float(number) if given else parameter.default
     except ValueError:
         value = math.nan
-    if (told and name != parameter.name) or not parameter.least < value <= parameter.most:
+    if (given and name != parameter.name) or not parameter.least < value <= parameter.most:
         raise ConfigError(
-            f"operator '{text}': must be {kind}:{parameter.name}=NUMBER with a number above {parameter.least:g} and "
-            f"up to {parameter.most:g}, as {kind}:{parameter.name}={parameter.default:g}"
+            f"operator '{text}': must be {kind}:{parameter.name}=NUMBER with NUMBER above {parameter.least:g} and "
+            f"up to {parameter.most:g}, such as {kind}:{parameter.name}={parameter.default:g}"
         )
     return Operator(kind, value)

@@ -1,13 +1,13 @@
-"""Hop tables: a folder with the features of nodes, aggregated over 0 to R hops by each of K operators (PP-GNN).
+"""Hop tables: a folder with features aggregated over 0 to R hops by each of K operators (PP-GNN).
 
-tables.json               what they are of, with a checksum; written last
-hop-0.bin                 the features themselves, which all operators share
-OPERATOR-hop-R.bin        those after R hops
-rows.bin                  int64, ascending: the node of each row; not there where row i is node i
+tables.json               manifest with a checksum; written last
+hop-0.bin                 the features, shared by all operators
+OPERATOR-hop-R.bin        the features after R hops
+rows.bin                  int64, ascending: the node of each row; missing if row i is node i
 
-A table's rows are cut into *groups* of TILE_ROWS, a group into *tiles* of tile_columns columns, one after the other:
-values of a tile lie row by row. Tiles of all columns make rows that lie one after the other. What columns and rows do
-not fill is zeros. A *block* is the part of a file that a tile takes; of a file's checksum see TableSum.
+Rows are stored in *groups* of TILE_ROWS. A group is divided into *tiles* of tile_columns columns, stored one after the
+other; the values of a tile are stored row by row. A tile as wide as the table makes rows contiguous. Unused columns and
+rows are zeros. A *block* is the range of the file that one tile occupies. TableSum defines the checksum of a file.
 """
 
 from __future__ import annotations
@@ -30,24 +30,30 @@ from diskhop.io.checksums import json_checksum
 from diskhop.protocols import Bytes, NodeIds
 
 VERSION = 1
-# Rows of a tile: one column of float16 is whole pages, so that direct I/O takes every tile.
+# Rows per tile: one column of float16 is whole pages, so that direct I/O can read every tile.
 TILE_ROWS = 4096
-# Columns of a tile where tables are written column by column: a vector register's worth of float32.
+# Columns per tile while tables are built by columns: one vector register of float32.
 TILE_COLUMNS = 4
-# Files end on whole pages: direct reads need none that reach past the end.
+# Files end on whole pages, so that direct reads never reach past the end.
 PAGE_BYTES = 4096
 ROWS_FILE = "rows.bin"
-_REMEDY = "remove its folder and run 'diskhop propagate' again"
+_REMEDY = "remove the folder and run 'diskhop propagate' again"
 
 
 def whole_pages(num_bytes: int) -> int:
-    """The fewest bytes of whole pages that are so many."""
+    """Round bytes up to whole pages."""
     return -(-num_bytes // PAGE_BYTES) * PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShape:
-    """How a table's rows lie in its file. dim: values of a row, of one of config.train.TABLE_DTYPES."""
+    """Layout of a table's file.
+
+    num_rows: number of rows.
+    dim: values per row.
+    dtype: one of config.train.TABLE_DTYPES.
+    tile_columns: columns per tile.
+    """
 
     num_rows: int
     dim: int
@@ -56,79 +62,83 @@ class TableShape:
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of a value."""
+        """Bytes per value."""
         return row_bytes(self.dtype, 1)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row's values."""
+        """Bytes per row."""
         return row_bytes(self.dtype, self.dim)
 
     @property
     def is_row_major(self) -> bool:
-        """Whether rows lie whole, one after the other, up to a page; those of TILE_COLUMNS values do in whole tiles."""
+        """Whether rows are stored contiguously, up to a page. Rows of TILE_COLUMNS values are, but in whole tiles."""
         return self.tile_columns == self.dim != TILE_COLUMNS
 
     @property
     def num_groups(self) -> int:
-        """Groups of TILE_ROWS, the last of which may be short of rows."""
+        """Number of groups; the last one may have fewer rows."""
         return -(-self.num_rows // TILE_ROWS)
 
     @property
     def num_tiles(self) -> int:
-        """Tiles of a group."""
+        """Tiles per group."""
         return -(-self.dim // self.tile_columns)
 
     @property
     def tile_row_bytes(self) -> int:
-        """Bytes of a row in a tile."""
+        """Bytes of one row of a tile."""
         return self.tile_columns * self.item_bytes
 
     @property
     def tile_bytes(self) -> int:
-        """Bytes of a tile: TILE_ROWS rows of it."""
+        """Bytes of one tile of TILE_ROWS rows."""
         return TILE_ROWS * self.tile_row_bytes
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the file: whole tiles; of rows that lie whole, whole pages."""
+        """Bytes of the file: whole tiles, or whole pages if rows are contiguous."""
         if self.is_row_major:
             return whole_pages(self.num_rows * self.row_bytes)
         return self.num_groups * self.num_tiles * self.tile_bytes
 
     def tile_offset(self, group: int, tile: int) -> int:
-        """Where a tile begins in the file."""
+        """Return the offset of a tile in the file."""
         return (group * self.num_tiles + tile) * self.tile_bytes
 
 
 class TableSum:
-    """A table's checksum: the sum of what its pages add to it (see the core's page_sums), which come in any order."""
+    """Checksum of a table: the sum over its pages, in any order, of the core's page_sums."""
 
     def __init__(self) -> None:
         self._total = 0
 
     def add(self, offset: int, content: Bytes) -> None:
-        """Take whole pages that lie one after the other (1-D) from an offset of the file on."""
+        """Add consecutive whole pages (1-D) at an offset of the file."""
         self.add_sum(page_sums(content, offset // PAGE_BYTES))
 
     def add_sum(self, pages: int) -> None:
-        """Take pages by what they add."""
+        """Add the sum of pages."""
         self._total = (self._total + pages) % (1 << 64)
 
     @property
     def total(self) -> int:
-        """Of the pages that were taken."""
+        """Sum of the added pages."""
         return self._total
 
     @property
     def checksum(self) -> str:
-        """Of the whole file, as 16 hex digits."""
+        """Checksum of the whole file as 16 hex digits."""
         return f"{self._total:016x}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOperator:
-    """What tables were made with. name: that their files begin with. parameters: of the operator, as JSON has them."""
+    """An operator in the manifest.
+
+    name: prefix of its files.
+    parameters: kind, parameters and direction, as JSON.
+    """
 
     name: str
     parameters: dict[str, Any]
@@ -136,7 +146,12 @@ class TableOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
-    """A table's file in the folder. checksum: see TableSum."""
+    """A table's file.
+
+    name: name in the folder.
+    num_bytes: length.
+    checksum: see TableSum.
+    """
 
     name: str
     num_bytes: int
@@ -145,10 +160,15 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HopTables:
-    """What tables.json says.
+    """An open folder of hop tables: the content of tables.json.
 
-    files: hop 0, then hops 1 to R of each operator in turn. rows: int64, ascending, mapped: the node of each row; None:
-    row i is node i.
+    path: the folder.
+    dataset_hash: hash of the dataset.
+    operators: operators, in the order of files.
+    hops: hops per operator.
+    shape: layout of every table.
+    files: hop 0, then hops 1 to R of the first operator, of the second, and so on.
+    rows: int64, ascending, mapped: the node of each row; None if row i is node i.
     """
 
     path: Path
@@ -161,35 +181,35 @@ class HopTables:
 
     @property
     def num_rows(self) -> int:
-        """Rows of each table."""
+        """Rows per table."""
         return self.shape.num_rows
 
     @property
     def dim(self) -> int:
-        """Values of a row."""
+        """Values per row."""
         return self.shape.dim
 
     @property
     def dtype(self) -> str:
-        """Of values: float32, float16 or bfloat16."""
+        """Dtype of values: float32, float16 or bfloat16."""
         return self.shape.dtype
 
     @property
     def num_tables(self) -> int:
-        """K * R + 1."""
+        """Number of tables, K * R + 1."""
         return len(self.files)
 
     @property
     def num_bytes(self) -> int:
-        """Of all tables."""
+        """Bytes of all tables."""
         return sum(file.num_bytes for file in self.files)
 
     def table_path(self, table: int) -> Path:
-        """Where a table is, by its place in `files`."""
+        """Return the path of a table by its index in `files`."""
         return self.path / self.files[table].name
 
     def row_of(self, nodes: NodeIds) -> NDArray[np.int64]:
-        """The rows of nodes, int64. Raises ConfigError naming the first that has none."""
+        """Return the rows of nodes, int64. Raises ConfigError for the first node without a row."""
         if self.rows is None:
             found = nodes
             is_missing = (nodes < 0) | (nodes >= self.num_rows)
@@ -199,13 +219,13 @@ class HopTables:
         if is_missing.any():
             raise ConfigError(
                 f"{self.path}: has no row for node {nodes[np.argmax(is_missing)]}; "
-                "run 'diskhop propagate' with --rows that has it"
+                "run 'diskhop propagate --rows all', or with a .npy of ids that includes it"
             )
         return found
 
 
 def table_names(operators: tuple[TableOperator, ...], hops: int) -> tuple[str, ...]:
-    """The names of tables' files, in their order."""
+    """Return the names of the files in their order."""
     return (
         "hop-0.bin",
         *(f"{operator.name}-hop-{hop}.bin" for operator in operators for hop in range(1, hops + 1)),
@@ -213,7 +233,7 @@ def table_names(operators: tuple[TableOperator, ...], hops: int) -> tuple[str, .
 
 
 def encode_hop_tables(tables: HopTables) -> bytes:
-    """The content of tables.json."""
+    """Return the content of tables.json."""
     content = {
         "dataset_hash": tables.dataset_hash,
         "operators": [asdict(operator) for operator in tables.operators],
@@ -227,9 +247,9 @@ def encode_hop_tables(tables: HopTables) -> bytes:
 
 
 def open_hop_tables(path: Path, dataset_hash: str | None = None) -> HopTables:
-    """Open a folder of hop tables; dataset_hash: of the dataset that they are to be of, None for any.
+    """Open a folder of hop tables. dataset_hash: hash of the dataset that they must belong to, None for any.
 
-    Raises ReadError; FormatError for a folder that is damaged, ConfigError for one of another state of the dataset.
+    Raises ReadError, FormatError if the folder is damaged, ConfigError if the dataset has changed since.
     """
     manifest = path / TABLES_FILE
     content = _read_manifest(manifest)
@@ -245,7 +265,7 @@ def open_hop_tables(path: Path, dataset_hash: str | None = None) -> HopTables:
     )
     if dataset_hash is not None and tables.dataset_hash != dataset_hash:
         raise ConfigError(
-            f"{path}: was made from another state of the dataset ({tables.dataset_hash}, which now is {dataset_hash}); "
+            f"{path}: was built from another version of the dataset (hash {tables.dataset_hash}, now {dataset_hash}); "
             "run 'diskhop propagate' again"
         )
     for file in tables.files:
@@ -257,14 +277,14 @@ def _read_manifest(manifest: Path) -> dict[str, Any]:
     try:
         content = json.loads(manifest.read_bytes())
     except OSError as error:
-        raise ReadError(f"{manifest}: cannot be read: {error.strerror}; name a folder of hop tables") from error
+        raise ReadError(f"{manifest}: cannot be read: {error.strerror}; give the folder of hop tables") from error
     except ValueError:
-        raise FormatError(f"{manifest}: damaged: it is not JSON; {_REMEDY}") from None
+        raise FormatError(f"{manifest}: is damaged (not JSON); {_REMEDY}") from None
     if not isinstance(content, dict) or content.get("version") != VERSION:
-        raise FormatError(f"{manifest}: is not of hop tables of version {VERSION}; {_REMEDY}")
+        raise FormatError(f"{manifest}: is not a manifest of hop tables of version {VERSION}; {_REMEDY}")
     checksum = content.pop("checksum", None)
     if checksum != json_checksum(content):
-        raise FormatError(f"{manifest}: damaged: its checksum does not fit; {_REMEDY}")
+        raise FormatError(f"{manifest}: is damaged (its checksum does not match); {_REMEDY}")
     return content
 
 
@@ -273,7 +293,7 @@ def _open_rows(path: Path, num_rows: int, checksum: str | None) -> NodeIds | Non
         return None
     rows: NodeIds = map_array(path, "<i8", num_rows)
     if _hash_ids(rows) != checksum:
-        raise FormatError(f"{path}: damaged: its checksum is {_hash_ids(rows)}, not {checksum}; {_REMEDY}")
+        raise FormatError(f"{path}: is damaged (its checksum is {_hash_ids(rows)}, not {checksum}); {_REMEDY}")
     return rows
 
 

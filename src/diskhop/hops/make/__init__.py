@@ -1,1 +1,1 @@
-"""Making hop tables: the out-of-core product of a graph and a feature table."""
+"""Building hop tables: out-of-core products of a graph and a feature table."""

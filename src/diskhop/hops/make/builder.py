@@ -1,7 +1,7 @@
-"""Hop tables in the making: which tables are still needed, and passes, block after block, until they are there.
+"""Building hop tables: finds the tables that are still needed, then runs passes, block after block.
 
-With all rows kept, tables are written where they stay. Else they are *whole tables* beside it, whose rows are extracted
-and which go as soon as no hop needs them.
+If all rows are kept, tables are written in their final folder. Otherwise they are *whole tables* next to it; the rows
+to keep are extracted from them, and they are removed as soon as no later hop needs them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from diskhop.hops.make.lists import ListMaker
 from diskhop.hops.make.passes import ColdEdges, Columns, Lists, Product, aligned_memory
 from diskhop.hops.make.plan import PropagationPlan
 from diskhop.hops.make.task import Task
-from diskhop.hops.make.tiles import BadRowsError, TileCutter, extract_rows, tell_ids
+from diskhop.hops.make.tiles import BadRowsError, TileCutter, extract_rows, format_ids
 from diskhop.hops.make.work_tables import Part, WorkTables
 from diskhop.hops.operators import FEATURES, Hop, Step
 from diskhop.hops.tables import ROWS_FILE, TILE_COLUMNS
@@ -34,16 +34,28 @@ from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools, run_tasks
 
-# Features are cut a range at a time: what a crash costs at most.
+# Features are tiled in ranges; a crash costs at most one range.
 _RANGE_BYTES = 256 << 20
 _PROPAGATING = "propagating"
 
 
 @dataclass(slots=True, eq=False)
 class HopTableBuilder:
-    """Tables in the making. kept: the folder that they get; whole: of tables that go again (kept, where all rows are).
+    """Builds the tables of one task.
 
-    lists: by whether they have loops. steps: what was done, as result.json has it.
+    dataset: the dataset.
+    task: tables to build.
+    plan: how to build them.
+    lists: neighbour lists, by whether they contain loops.
+    maker: creates scales and cold edges.
+    kept: final folder of the kept tables.
+    whole: tables of all rows; in `kept` if all rows are kept.
+    rows: rows to keep; None for all.
+    budget: memory to reserve from.
+    tools: engine and fault injector.
+    threads: maximum number of threads.
+    progress: receives progress.
+    steps: name, seconds and bytes of each finished step, as in result.json.
     """
 
     dataset: Dataset
@@ -59,13 +71,13 @@ class HopTableBuilder:
     threads: int
     progress: Progress
     steps: list[dict[str, Any]] = field(default_factory=list)
-    _block_memory: NDArray[np.float32] | None = None  # from one hop to the next, unless rows are extracted between them
-    _num_sources: dict[Lists, int] = field(default_factory=dict)  # of lists that a pass has been over
-    _cold: ColdEdges | None = None  # of all hops, where the plan has some
+    _block_memory: NDArray[np.float32] | None = None  # reused by the next hop, unless rows are extracted in between
+    _num_sources: dict[Lists, int] = field(default_factory=dict)  # highest source + 1 of lists that a pass has read
+    _cold: ColdEdges | None = None  # the same for all hops; None without cold edges
 
-    def make(self) -> None:
-        """Make everything that is missing of the tables that are kept."""
-        if self.task.sources is not None:  # then there is one kind of lists
+    def build(self) -> None:
+        """Build all kept tables that are missing."""
+        if self.task.sources is not None:  # there is only one kind of lists then
             self._num_sources = dict.fromkeys(self.lists.values(), self.task.sources.num_sources)
         hops = [hop for operator in self.task.operators for hop in operator.hops(self.task.hops)]
         wanted = self._wanted(hops)
@@ -84,11 +96,11 @@ class HopTableBuilder:
         self.whole.settle()
 
     def _is_kept(self, table: str) -> bool:
-        """Whether a table that is to stay is where it stays."""
+        """Return whether a kept table is finished."""
         return self.whole.is_complete(table) if self.rows is None else (self.kept / f"{table}.bin").exists()
 
     def _wanted(self, hops: list[Hop]) -> set[str]:
-        """Whole tables that what is missing is made of, or that are missing: found from the last hop to the first."""
+        """Return the whole tables that are needed for missing ones, from the last hop back to the first."""
         wanted = set() if self._is_kept(FEATURES) else {FEATURES}
         for hop in reversed(hops):
             for step in hop.steps:
@@ -99,18 +111,18 @@ class HopTableBuilder:
         return wanted
 
     def _drop_unneeded(self, made: list[Hop], left: list[Hop]) -> None:
-        """Remove whole tables that no hop that is left needs, and that are not to stay."""
+        """Remove whole tables that are not kept and that no later hop needs."""
         needed = {name for hop in left for step in hop.steps for name in (hop.source, step.addend)}
-        going = {step.output for hop in made for step in hop.steps if step.is_power or self.rows is not None}
+        unneeded = {step.output for hop in made for step in hop.steps if step.is_power or self.rows is not None}
         if self.rows is not None:
-            going.add(FEATURES)
-        for table in sorted(going - needed):
+            unneeded.add(FEATURES)
+        for table in sorted(unneeded - needed):
             self.whole.drop(table)
 
     def _cut(self) -> None:
         shape, started = self.whole.shape, time.perf_counter()
         groups = max(1, _RANGE_BYTES // (shape.num_tiles * shape.tile_bytes))
-        with self.budget.reserve("rows to be cut", self.plan.cut_slots.num_bytes):
+        with self.budget.reserve("tiling features", self.plan.cut_slots.num_bytes):
             cutter = TileCutter(
                 self.task.table, self.task.feature_dtype, shape, self.plan.cut_slots, self.tools.engine, self.threads
             )
@@ -120,12 +132,12 @@ class HopTableBuilder:
                 if not self.whole.is_done(FEATURES, part):
                     self._cut_range(cutter, part)
                     num_bytes += (end - first) * shape.num_tiles * shape.tile_bytes
-                self.progress("cutting features", end, shape.num_groups)
+                self.progress("tiling features", end, shape.num_groups)
         if num_bytes:
             self._note("cut features", started, num_bytes, num_bytes)
 
     def _find_cold(self, lists: Lists) -> None:
-        """Find the cold edges of the plan's blocks, and make room for the values of one of these."""
+        """Find the cold edges of the planned blocks, and allocate space for the values of one block."""
         if self.plan.cold is None or self._cold is not None:
             return
         started = time.perf_counter()
@@ -135,7 +147,7 @@ class HopTableBuilder:
         self._note("find cold edges", started, lists.num_edges * lists.index_bytes, num_written)
 
     def _propagate(self, hop: Hop, outputs: list[str], num_before: int, num_hops: int) -> None:
-        """Write what is missing of the tables that a hop makes, block after block."""
+        """Write the missing columns of the tables of a hop, block after block."""
         shape, operator, started = self.whole.shape, hop.operator.info, time.perf_counter()
         lists = self.lists[operator.self_weight == 0]
         scale = self.maker.scale(operator.scaling, lists)
@@ -185,12 +197,12 @@ class HopTableBuilder:
             self._note(f"{hop.operator.name} hop {hop.number}", started, num_read, num_written)
 
     def _extract(self, table: str) -> None:
-        """Write the rows of a table that are kept, if not all are and they are not there."""
+        """Extract the rows to keep from a whole table, unless all rows are kept or it is done."""
         if self.rows is None or self._is_kept(table):
             return
         started = time.perf_counter()
         self._block_memory = None
-        with self.budget.reserve("rows kept", self.plan.extraction_slots.num_bytes):
+        with self.budget.reserve("extracting rows", self.plan.extraction_slots.num_bytes):
             step = _Extraction(f"{table}.bin", self, table, np.fromfile(self.kept / ROWS_FILE, "<i8"))
             run_tasks([step], self.kept, self.tools, threads=1)
         num_written = (self.kept / step.name).stat().st_size
@@ -205,23 +217,24 @@ class HopTableBuilder:
         try:
             self.whole.write(FEATURES, part, make)
         except BadRowsError as error:
-            nodes = tell_ids(shown_ids(self.dataset, error.rows))
+            nodes = format_ids(source_ids(self.dataset, error.rows))
             raise ConfigError(
-                f"{self.dataset.path}: nodes {nodes} have {error.what}; {error.remedy}, then propagate again"
+                f"{self.dataset.path}: nodes {nodes} have {error.what}; "
+                f"{error.remedy}, then run 'diskhop propagate' again"
             ) from error
 
     def not_finite(self, hop: Hop, rows: NodeIds) -> ConfigError:
-        """Of a hop that made values of these nodes which are none."""
-        nodes = tell_ids(shown_ids(self.dataset, rows))
+        """Return the error for a hop with values that the dtype cannot represent, for these nodes."""
+        nodes = format_ids(source_ids(self.dataset, rows))
         return ConfigError(
-            f"{self.dataset.path}: {hop.operator.name} has values that {self.whole.shape.dtype} cannot hold after hop "
-            f"{hop.number}, of nodes {nodes}; take --dtype float32 or bfloat16, or scale the features"
+            f"{self.dataset.path}: {hop.operator.name} exceeds the range of {self.whole.shape.dtype} after hop "
+            f"{hop.number}, at nodes {nodes}; use --dtype float32 or bfloat16, or scale the features"
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pass:
-    """A step for the columns of a part, whose source is in the block."""
+    """One pass: a step for the columns of a part, whose source is in the block."""
 
     product: Product
     part: Part
@@ -229,12 +242,12 @@ class _Pass:
     step: Step
     scale: Path
     addend: Path | None
-    making: HopTableBuilder
+    builder: HopTableBuilder
 
     def run(self, path: Path) -> int:
-        """Write the part into a table; what its pages add to the checksum."""
+        """Write the part into a table. Returns what its pages add to the checksum."""
         written = self.product.run(
-            Columns(path=path, shape=self.making.whole.shape, first_tile=self.part.first_tile),
+            Columns(path=path, shape=self.builder.whole.shape, first_tile=self.part.first_tile),
             row_scale=self.scale,
             product_scale=self.step.product_scale,
             self_weight=self.hop.operator.info.self_weight,
@@ -242,34 +255,34 @@ class _Pass:
             addend_scale=self.step.addend_scale,
         )
         if len(written.bad_rows):
-            raise self.making.not_finite(self.hop, written.bad_rows)
+            raise self.builder.not_finite(self.hop, written.bad_rows)
         return written.sum
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Extraction:
-    """The task that makes a table of the rows that are kept."""
+    """The task that extracts the rows to keep from a table."""
 
     name: str
-    making: HopTableBuilder
+    builder: HopTableBuilder
     table: str
     rows: NodeIds
 
     def write(self, path: Path, tools: TaskTools) -> None:
-        """See tasks.Task."""
-        making = self.making
-        source, slots = making.whole.path(self.table), making.plan.extraction_slots
-        extract_rows(source, making.whole.shape, self.rows, path, slots, tools.engine, making.threads)
+        """Write the extracted table (see Task)."""
+        builder = self.builder
+        source, slots = builder.whole.path(self.table), builder.plan.extraction_slots
+        extract_rows(source, builder.whole.shape, self.rows, path, slots, tools.engine, builder.threads)
 
 
-def shown_ids(dataset: Dataset, rows: NodeIds) -> NodeIds:
-    """The ids of nodes as the source has them."""
+def source_ids(dataset: Dataset, rows: NodeIds) -> NodeIds:
+    """Convert dataset ids to source ids."""
     original = dataset.original_ids()
     return rows if original is None else original[rows]
 
 
 def _blocks(wanted: dict[int, frozenset[str]], plan: PropagationPlan) -> Iterator[tuple[int, int]]:
-    """(first, end) of tiles that are a block: as wide as the plan has them, or narrower, such that hold all rows."""
+    """Yield (first, end) of the tiles of each block: of the planned width, or narrower ones of all rows."""
     widest = plan.columns // TILE_COLUMNS
     for first, end in _runs(wanted, widest):
         narrower = widest if plan.cold is None else plan.cold.resident_tiles
@@ -279,7 +292,7 @@ def _blocks(wanted: dict[int, frozenset[str]], plan: PropagationPlan) -> Iterato
 
 
 def _runs(wanted: dict[int, frozenset[str]], most: int) -> Iterator[tuple[int, int]]:
-    """(first, end) of consecutive tiles, at most so many at once, for which the same outputs are wanted."""
+    """Yield (first, end) of runs of at most `most` tiles that have the same wanted outputs."""
     first = end = -1
     for tile, outputs in wanted.items():
         if tile != end or end - first == most or outputs != wanted[first]:

@@ -1,8 +1,8 @@
-"""Cold edges: those whose source has no row in the block, since memory holds only the rows before it.
+"""Cold edges: edges from rows that are not in the block, because memory only fits the first rows.
 
-In a hot order these are few, from many nodes: what they take comes with the lists, and the block is wider for it. First
-lists are looked at, for a plan to know how many there are; where they are worth it, their sources are a file, in the
-order of the edge array, from which each block's values are made (`propagate.hpp`).
+In a hot order they are few, from many nodes. Their values are streamed with the lists, which makes blocks wider. First
+the lists are scanned to count them for the plan. If they pay off, their sources are written to a file in the order of
+the edge array, from which the values for each block are computed (propagate.hpp).
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from diskhop.io.streams import SequentialWriter
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools
 
-# Pieces that are looked at together: 1 MiB of indices where memory is not short.
+# Pieces that are scanned together: 1 MiB of indices, unless memory is short.
 _MOST_PIECES = 16
 _MEMORY_PER_PIECE = 4 << 20
 _WRITER_BYTES = 128 << 10
-VALUES_FILE = ".cold-values"  # no task's output: it is another one for each block
+VALUES_FILE = ".cold-values"  # not the output of a task: rewritten for each block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceCounts:
-    """What lists name. num_sources: one more than the last node; num_cold: edges from first_cold or a later node.
+    """Counts of the sources in lists.
 
-    most_per_piece: the most of these in a piece.
+    num_sources: highest source + 1.
+    first_cold: first cold node.
+    num_cold: edges from it or later nodes.
+    most_per_piece: most of these edges in one piece.
     """
 
     num_sources: int
@@ -43,40 +46,40 @@ class SourceCounts:
     most_per_piece: int
 
 
-def looking_bytes(index_bytes: int, memory_bytes: int) -> int:
-    """Memory that looking at lists takes: of a piece its indices, which are cold, and the cold ones."""
+def scan_bytes(index_bytes: int, memory_bytes: int) -> int:
+    """Return the memory of scanning lists: the indices of the pieces, a mask, and the cold indices."""
     return _pieces_at_once(memory_bytes) * PIECE_EDGES * (2 * index_bytes + 2)
 
 
 def cold_file_bytes(num_edges: int, num_cold: int, index_bytes: int) -> int:
-    """On the disk."""
+    """Return the disk space of the file of cold edges."""
     return whole_pages(num_cold * index_bytes) + whole_pages(counts_bytes(num_edges))
 
 
 def counts_bytes(num_edges: int) -> int:
-    """Of the numbers by piece that a pass holds."""
+    """Return the memory of the counts per piece, which a pass needs."""
     return 8 * (-(-num_edges // PIECE_EDGES) + 1)
 
 
 def count_sources(lists: Lists, first_cold: int, memory_bytes: int, progress: Progress = silent) -> SourceCounts:
-    """Look through lists. memory_bytes: of which looking_bytes() are taken."""
+    """Count the sources in lists, within scan_bytes(memory_bytes)."""
     num_sources = num_cold = most = num_seen = 0
-    for indices in _some_pieces(lists, memory_bytes):
+    for indices in _read_pieces(lists, memory_bytes):
         num_sources = max(num_sources, int(indices.max()) + 1)
         counts = _count_pieces(indices >= first_cold)
         num_cold += int(counts.sum())
         most = max(most, int(counts.max()))
         num_seen += len(indices)
-        progress("looking at sources", num_seen, lists.num_edges)
+        progress("counting sources", num_seen, lists.num_edges)
     return SourceCounts(num_sources=num_sources, first_cold=first_cold, num_cold=num_cold, most_per_piece=most)
 
 
 def write_cold_sources(lists: Lists, first_cold: int, memory_bytes: int, path: Path, tools: TaskTools) -> None:
-    """Make the file: cold edges' sources, as lists have them, then uint64 counts (pieces + 1): of those before each."""
+    """Write the sources of cold edges in the order of lists, then the number before each piece, uint64 (pieces + 1)."""
     before = np.zeros(counts_bytes(lists.num_edges) // 8, np.uint64)
     first_piece = 0
     with SequentialWriter(path, tools.engine, BufferPool(0), buffer_bytes=_WRITER_BYTES) as writer:
-        for indices in _some_pieces(lists, memory_bytes):
+        for indices in _read_pieces(lists, memory_bytes):
             is_cold = indices >= first_cold
             counts = _count_pieces(is_cold)
             before[first_piece + 1 : first_piece + 1 + len(counts)] = counts
@@ -90,14 +93,14 @@ def write_cold_sources(lists: Lists, first_cold: int, memory_bytes: int, path: P
 
 
 def open_cold_edges(lists: Lists, first_cold: int, path: Path, values: Path) -> ColdEdges:
-    """What write_cold_sources() made. values: the file that each block's go to."""
+    """Open the file of write_cold_sources(). values: path of the file for the values of a block."""
     num_bytes = counts_bytes(lists.num_edges)
     before = np.fromfile(path, "<u8", num_bytes // 8, offset=path.stat().st_size - whole_pages(num_bytes))
     return ColdEdges(first_row=first_cold, sources_path=path, before=before, values_path=values)
 
 
 def make_values_file(path: Path, num_bytes: int, tools: TaskTools) -> None:
-    """A file with room for values, so that a full disk is found at once. Raises DestinationError."""
+    """Allocate a file for values, so that a full disk is found early. Raises DestinationError."""
     with destination_errors(path):
         announce(tools.injector, "write", path)
         path.touch()
@@ -105,16 +108,16 @@ def make_values_file(path: Path, num_bytes: int, tools: TaskTools) -> None:
 
 
 def writing_bytes(lists: Lists, memory_bytes: int) -> int:
-    """Memory that write_cold_sources() takes."""
-    looking = looking_bytes(lists.index_bytes, memory_bytes)
-    return looking + 2 * _WRITER_BYTES + counts_bytes(lists.num_edges)
+    """Return the memory of write_cold_sources()."""
+    scanning = scan_bytes(lists.index_bytes, memory_bytes)
+    return scanning + 2 * _WRITER_BYTES + counts_bytes(lists.num_edges)
 
 
 def _pieces_at_once(memory_bytes: int) -> int:
     return max(1, min(_MOST_PIECES, memory_bytes // _MEMORY_PER_PIECE))
 
 
-def _some_pieces(lists: Lists, memory_bytes: int) -> Iterator[NDArray[np.uint32 | np.int64]]:
+def _read_pieces(lists: Lists, memory_bytes: int) -> Iterator[NDArray[np.uint32 | np.int64]]:
     at_once = _pieces_at_once(memory_bytes) * PIECE_EDGES
     dtype = np.dtype("<u4") if lists.index_bytes == 4 else np.dtype("<i8")
     for first in range(0, lists.num_edges, at_once):

@@ -1,7 +1,7 @@
-"""Neighbour lists that a product takes: the dataset's own where they serve, else sorted once; and scalings of rows.
+"""Neighbour lists for the products: the dataset's own if they fit, else sorted once; and scales of rows.
 
-Lists are sorted for another direction than the dataset's, and for operators that add a node's own row where the graph
-has loops. They are one file: indptr, padded, then indices.
+Lists are sorted for directions other than the dataset's, and without loops for operators that add a node's own row.
+They are one file: indptr, padding, indices.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 
-# Files of a stage are written in parts from places that are multiples of this.
+# Parts of a file begin at multiples of this.
 _PART_BYTES = 1 << 20
 _WRITER_BYTES = 128 << 10
 _EDGES_AT_ONCE = 16 << 10
@@ -45,20 +45,29 @@ SCALES_BYTES = 2 * _SCALES_WRITER_BYTES + 40 * _NODES_AT_ONCE
 
 
 class ListsWanted(NamedTuple):
-    """Which lists; has_loops: with the edges from a node to itself, if there are any."""
+    """Specification of lists.
+
+    direction: in, out or both.
+    has_loops: whether they contain edges from a node to itself.
+    """
 
     direction: str
     has_loops: bool
 
     @property
     def name(self) -> str:
-        """Of their file."""
+        """Name of the file."""
         return f"lists-{self.direction}{'' if self.has_loops else '-without-loops'}"
 
 
 @dataclass(frozen=True, slots=True)
 class ListedEdges:
-    """The edges of a dataset's lists. identity: see EdgeSource. is_reversed: they lead the other way."""
+    """The edges of a dataset's lists, as an EdgeSource.
+
+    topology: the lists.
+    identity: see EdgeSource.
+    is_reversed: whether sources and destinations are exchanged.
+    """
 
     topology: TopologyFiles
     identity: str
@@ -82,17 +91,17 @@ class ListedEdges:
         return (nodes, listed) if self.is_reversed else (listed, nodes)
 
     def have_loops(self, progress: Progress) -> bool:
-        """Whether there is an edge from a node to itself."""
+        """Return whether there is an edge from a node to itself."""
         for start, stop in row_ranges(self.num_edges, _EDGES_AT_ONCE):
             sources, destinations = self.read(start, stop - start)
             if (sources == destinations).any():
                 return True
-            progress("looking for loops", stop, self.num_edges)
+            progress("finding loops", stop, self.num_edges)
         return False
 
 
 def dataset_lists(topology: TopologyFiles) -> Lists:
-    """The dataset's own lists."""
+    """Return the dataset's own lists."""
     return Lists(
         indptr_path=topology.indptr_path,
         indptr_offset=0,
@@ -105,7 +114,7 @@ def dataset_lists(topology: TopologyFiles) -> Lists:
 
 
 def num_sorted_edges(num_edges: int, wanted: ListsWanted) -> int:
-    """Edges that are sorted for some lists; 0 where the dataset's own serve."""
+    """Return the number of edges to sort for lists; 0 if the dataset's own lists fit."""
     if wanted.direction == "in" and wanted.has_loops:
         return 0
     return 2 * num_edges if wanted.direction == "both" else num_edges
@@ -113,18 +122,18 @@ def num_sorted_edges(num_edges: int, wanted: ListsWanted) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A task that makes a file by a function."""
+    """A task that creates a file by calling a function."""
 
     name: str
     make: Callable[[Path, TaskTools], None]
 
     def write(self, path: Path, tools: TaskTools) -> None:
-        """See tasks.Task."""
+        """Create the file (see Task)."""
         self.make(path, tools)
 
 
 class ListMaker:
-    """Makes lists and scalings in a stage of the work folder, where they are not there yet."""
+    """Creates missing lists and scales in a stage of the work folder."""
 
     def __init__(
         self, edges: ListedEdges, folder: Path, work: WorkFolder, tools: TaskTools, budget: Budget, threads: int,
@@ -139,8 +148,8 @@ class ListMaker:
         self._progress = progress
 
     def sort(self, wanted: ListsWanted) -> Lists:
-        """Lists that are not the dataset's own. Both: each pair that has an edge once. Raises BudgetError."""
-        # It takes what is left: writers must have theirs beside it.
+        """Sort lists. Direction both: each connected pair once. Raises BudgetError."""
+        # Sorting takes all free memory, so the writers reserve theirs first.
         with self._budget.reserve("writing lists", LISTS_BYTES):
             run_tasks(
                 [_Step(wanted.name, lambda path, tools: self._write_lists(wanted, path, tools))],
@@ -164,7 +173,7 @@ class ListMaker:
         )
 
     def scale(self, scaling: Scaling, lists: Lists) -> Path:
-        """float32 (num_nodes) and zeros to the end of the page: what rows are multiplied by; 0 for an empty list."""
+        """Write the factors of rows, float32 (num_nodes), zeros to the end of the page; 0 for an empty list."""
         name = f"scales-{scaling}-{lists.indptr_path.stem}"
         with self._budget.reserve("scales", SCALES_BYTES):
             run_tasks(
@@ -176,7 +185,7 @@ class ListMaker:
         return self._folder / name
 
     def cold_edges(self, lists: Lists, first_cold: int) -> ColdEdges:
-        """Of lists, those from first_cold on or a later node."""
+        """Find the edges of lists from first_cold or later nodes."""
         name, memory_bytes = f"cold-{first_cold}-{lists.indptr_path.stem}", self._budget.available_bytes
 
         def make(path: Path, tools: TaskTools) -> None:
@@ -223,7 +232,7 @@ class ListMaker:
                 indptr.append(block.starts.view(np.uint8))
                 indices.append(np.ascontiguousarray(block.indices).view(np.uint8))
             indptr.finish()
-            # At least a page: a file of no edges has a place for them, too.
+            # At least a page, so that a file without edges has indices too.
             indices.append(np.zeros(PAGE_BYTES, np.uint8))
             indices.finish()
 

@@ -1,8 +1,8 @@
-"""The core's product as propagation uses it: lists and tables by their paths.
+"""The core's product, with lists and tables given by path.
 
-A *block* is some adjacent tiles of rows, in memory as float32: of all rows, or of those that lists name; where memory
-is left, rows are padded, so that they do not straddle cache lines. Or of the first rows only: what *cold* edges, those
-from later rows, take comes with the lists. See propagate.hpp.
+A *block* is some adjacent tiles of rows, in memory as float32: all rows, or those that lists name. If there is memory
+left, rows are padded so that they do not straddle cache lines. A block may also contain only the first rows; the values
+of *cold* edges, those from later rows, are then streamed with the lists. See propagate.hpp.
 """
 
 from __future__ import annotations
@@ -19,13 +19,22 @@ from diskhop.hops.tables import PAGE_BYTES, TILE_COLUMNS, TableShape, whole_page
 from diskhop.io.atomic import destination_errors
 from diskhop.system.memory import buffer_bytes
 
-# What the core moves at once at least (pass_staging.cpp): rows of a strip, edges of a piece, sums of rows a thread.
+# Smallest units of the core (pass_staging.cpp): rows per strip, edges per piece, sums of rows per thread.
 _STRIP_ROWS, PIECE_EDGES, _SUM_BYTES, _FEWEST_SUMS, _MOST_SUMS = 512, 16 << 10, 16 << 10, 4, 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lists:
-    """Neighbour lists on disk: indptr, int64 (num_nodes + 1), and indices, of index_bytes each, from offsets on."""
+    """Neighbour lists on disk.
+
+    indptr_path: file with indptr, int64 (num_nodes + 1).
+    indptr_offset: offset of indptr in its file.
+    indices_path: file with indices.
+    indices_offset: offset of indices in their file.
+    index_bytes: bytes per index.
+    num_nodes: number of lists.
+    num_edges: number of indices.
+    """
 
     indptr_path: Path
     indptr_offset: int
@@ -38,7 +47,12 @@ class Lists:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Tiles of a table from first_tile on, as many as the block has."""
+    """Tiles of a table, as many as the block has.
+
+    path: file of the table.
+    shape: layout of the table.
+    first_tile: first tile.
+    """
 
     path: Path
     shape: TableShape
@@ -47,9 +61,12 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ColdEdges:
-    """Edges from first_row or a later row. sources_path: their sources, in the order of the edge array.
+    """Edges from rows that are not in the block.
 
-    before: uint64 (pieces + 1), how many there are ahead of each piece, and in all. values_path: for a block's values.
+    first_row: first of these rows.
+    sources_path: file with the sources of the edges, in the order of the edge array.
+    before: uint64 (pieces + 1), number of cold edges before each piece, and in total.
+    values_path: file for the values of a block.
     """
 
     first_row: int
@@ -59,22 +76,26 @@ class ColdEdges:
 
     @property
     def num_edges(self) -> int:
-        """How many there are."""
+        """Number of cold edges."""
         return int(self.before[-1])
 
 
 class Written(NamedTuple):
-    """What pages add to the table's checksum, and rows that are not finite: of many the first."""
+    """The result of a pass.
+
+    sum: what the written pages add to the checksum of the table.
+    bad_rows: int64, the first rows with values that are not finite.
+    """
 
     sum: int
     bad_rows: NDArray[np.int64]
 
 
 class Product:
-    """Multiplies blocks, in `memory`, with the matrix of some lists.
+    """Multiplies blocks, which are stored in `memory`, with the matrix of some lists.
 
-    num_sources: one more than the last node that lists name, as far as it is known. staging_bytes: all the memory that
-    it takes besides, up to 1 MiB, or a multiple of 2 MiB.
+    num_sources: highest source in the lists + 1, as far as known. staging_bytes: other memory, at most 1 MiB or a
+    multiple of 2 MiB.
     """
 
     def __init__(
@@ -107,10 +128,10 @@ class Product:
     def load(
         self, source: Columns, num_tiles: int, scale: Path | None, *, all_rows: bool, cold: ColdEdges | None = None
     ) -> None:
-        """Fill the block with columns, each row times its scale. all_rows: also those that no list names.
+        """Load columns into the block, each row times its scale. all_rows: also rows that no list names.
 
-        cold: only rows before its first_row; of the others, which are in the block for a moment, its values are made.
-        Raises DestinationError, ReadError, WriteError.
+        cold: load only rows before its first_row. The other rows are loaded temporarily to compute its values. Raises
+        DestinationError, ReadError, WriteError.
         """
         self._cold, columns = cold, TILE_COLUMNS * num_tiles
         num_rows = self._num_nodes if all_rows else self.num_sources
@@ -142,10 +163,10 @@ class Product:
         addend: Path | None,
         addend_scale: float,
     ) -> Written:
-        """Write columns of the next hop.
+        """Compute and write columns of the next hop.
 
-        They are product_scale * row_scale * (sums + self_weight * block) + addend_scale * addend's columns. Raises
-        DestinationError, ReadError, WriteError.
+        out = product_scale * row_scale * (sums + self_weight * block) + addend_scale * addend. Raises DestinationError,
+        ReadError, WriteError.
         """
         with destination_errors(out.path):
             counts = self._pass.run(
@@ -172,10 +193,10 @@ def _dtype(shape: TableShape) -> Literal["float32", "float16", "bfloat16"]:
 
 
 def least_staging_bytes(columns: int, item_bytes: int, index_bytes: int, threads: int) -> int:
-    """The least that a pass over so many columns works with, where another table is added."""
+    """Return the smallest staging memory of a pass over columns that adds another table."""
     row_bytes = 4 * columns
     num_sums = min(max(_SUM_BYTES // row_bytes, _FEWEST_SUMS), _MOST_SUMS)
-    # Reads that begin anywhere take pages more: those of lists' ends, scales and a piece of edges.
+    # Unaligned reads take two more pages: ends of lists, scales, and a piece of edges.
     reads = (8 * (_STRIP_ROWS + 1), 4 * _STRIP_ROWS, PIECE_EDGES * index_bytes)
     read_bytes = sum(whole_pages(num_bytes) + 2 * PAGE_BYTES for num_bytes in reads)
     strip_bytes = 2 * _STRIP_ROWS * columns * item_bytes
@@ -183,12 +204,12 @@ def least_staging_bytes(columns: int, item_bytes: int, index_bytes: int, threads
 
 
 def aligned_bytes(num_bytes: int) -> int:
-    """What aligned_memory() takes."""
+    """Return the memory of aligned_memory()."""
     return buffer_bytes(num_bytes) if _takes_huge_pages(num_bytes) else num_bytes + PAGE_BYTES
 
 
 def aligned_memory(num_bytes: int) -> NDArray[np.uint8]:
-    """Memory from the start of a page on: huge pages, unless to fill the last would take much more. Not zeros."""
+    """Allocate page-aligned memory, uninitialised: huge pages, unless rounding up costs too much."""
     if _takes_huge_pages(num_bytes):
         return BufferPool(0).take(num_bytes)
     memory = np.empty(num_bytes + PAGE_BYTES, np.uint8)

@@ -1,7 +1,8 @@
-"""How hop tables are made within a budget: a pure function from counts to columns, passes, bytes and seconds.
+"""Planning of hop tables: a pure function from counts and a budget to columns, passes, bytes and seconds.
 
-A *pass* is one step for one block of columns: the block is loaded, lists stream by, the next hop's columns stream out.
-The wider the block, the fewer times lists are read. *Cold* edges, from rows that a block does not hold, make it wider.
+A *pass* is one step for one block of columns: the block is loaded, lists are streamed past it, and the columns of the
+next hop are streamed out. The wider the block, the fewer times the lists are read. *Cold* edges, from rows that are not
+in the block, make it wider.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from diskhop.hops.make.task import KEY_BYTES, Task
 from diskhop.hops.make.tiles import Slots, plan_cut_slots, plan_extraction_slots
 from diskhop.hops.tables import PAGE_BYTES, TILE_COLUMNS
 
-# What one core does in a second: edges times columns of a product (12 columns, a block that no cache holds), and values
-# converted on their way.
+# Throughput of one core: edges times columns of a product (12 columns, a block larger than the caches), and converted
+# values.
 _PRODUCTS_PER_SECOND = 0.6e9
 _VALUES_PER_SECOND = 400e6
 _SORTED_EDGES_PER_SECOND = 15e6
@@ -29,7 +30,13 @@ _THREADS_POWER = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlan:
-    """What a stage moves, and about how long it takes."""
+    """A stage of the work.
+
+    name: name of the stage.
+    bytes_read: bytes read from disk.
+    bytes_written: bytes written to disk.
+    seconds: predicted time.
+    """
 
     name: str
     bytes_read: int
@@ -39,10 +46,22 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropagationPlan:
-    """columns: of a block; num_blocks: that the table is cut into; block_bytes: a block's, with what pads its rows.
+    """How hop tables are built.
 
-    cold: None where a block holds all rows that are needed. reserved: bytes of memory by name, while passes run.
-    work_bytes: on the disk at most. seconds: predicted; disk: whether its speed was measured or assumed.
+    columns: columns per block.
+    num_blocks: blocks per table.
+    block_bytes: bytes per block, including padding.
+    cold: rows that are not in a block; None if all needed rows are.
+    num_passes: number of passes.
+    reserved: memory of a pass by name, in bytes.
+    cut_slots: buffers for tiling the features.
+    extraction_slots: buffers for extracting the rows to keep.
+    stages: stages, in order.
+    num_tables: number of kept tables.
+    result_bytes: disk space of the kept tables.
+    work_bytes: largest disk space during the work, including the result.
+    seconds: predicted time.
+    disk_source: whether the speed of the disk was measured or assumed.
     """
 
     columns: int
@@ -58,31 +77,32 @@ class PropagationPlan:
     result_bytes: int
     work_bytes: int
     seconds: float
-    disk: str
+    disk_source: str
 
     @property
     def bytes_read(self) -> int:
-        """By all stages."""
+        """Bytes read by all stages."""
         return sum(stage.bytes_read for stage in self.stages)
 
     @property
     def bytes_written(self) -> int:
-        """By all stages."""
+        """Bytes written by all stages."""
         return sum(stage.bytes_written for stage in self.stages)
 
     def __str__(self) -> str:
-        assumed = " (the disk's speed is assumed)" if self.disk == "assumed" else ""
-        cold = "" if self.cold is None else f", of rows before {self.cold.first_row:,}"
+        assumed = " (assumed disk speed)" if self.disk_source == "assumed" else ""
+        cold = "" if self.cold is None else f" (rows before {self.cold.first_row:,} in memory)"
         return (
-            f"{self.num_tables} tables, {format_bytes(self.result_bytes)} on the disk and "
-            f"{format_bytes(self.work_bytes)} while it works; {self.columns} columns at a time{cold}, "
-            f"{self.num_passes} passes that read {format_bytes(self.bytes_read)} and write "
-            f"{format_bytes(self.bytes_written)}; about {self.seconds:.1f} s{assumed}"
+            f"{self.num_tables} tables: {format_bytes(self.result_bytes)} on disk, up to "
+            f"{format_bytes(self.work_bytes)} during the work; "
+            f"{self.num_passes} passes of {self.columns} columns{cold}, "
+            f"reading {format_bytes(self.bytes_read)} and writing {format_bytes(self.bytes_written)}; "
+            f"about {self.seconds:.1f} s{assumed}"
         )
 
 
 def sort_limits(memory_bytes: int) -> SortLimits:
-    """Sizes for sorting lists: the usual ones, smaller where memory is short."""
+    """Return the limits of sorting lists: the defaults, smaller ones if memory is short."""
     usual = SortLimits()
     return replace(
         usual,
@@ -92,11 +112,11 @@ def sort_limits(memory_bytes: int) -> SortLimits:
     )
 
 
-def plan_propagation(task: Task, *, memory_bytes: int, threads: int, device: DiskModel) -> PropagationPlan:
-    """Choose the widest block of columns that memory holds, and add up what follows. Raises BudgetError."""
+def plan_propagation(task: Task, *, memory_bytes: int, threads: int, disk: DiskModel) -> PropagationPlan:
+    """Choose the widest block of columns that fits into memory and predict the work. Raises BudgetError."""
 
     def moved_bytes(block: Block) -> int:
-        return sum(stage.bytes_read + stage.bytes_written for stage in _plan_stages(task, block, threads, device))
+        return sum(stage.bytes_read + stage.bytes_written for stage in _plan_stages(task, block, threads, disk))
 
     block = choose_block(task, memory_bytes, threads, moved_bytes)
     reserved = {"column block": aligned_bytes(block.num_bytes), "staging": block.staging_bytes}
@@ -104,15 +124,15 @@ def plan_propagation(task: Task, *, memory_bytes: int, threads: int, device: Dis
         reserved["cold edges"] = counts_bytes(task.num_edges)
     cut_slots = plan_cut_slots(task.table, task.feature_dtype, task.shape, memory_bytes)
     extraction_slots = plan_extraction_slots(task.shape, task.num_kept or 0, memory_bytes)
-    held = [reserved, {"rows to be cut": cut_slots.num_bytes}]
+    phases = [reserved, {"tiling features": cut_slots.num_bytes}]
     if task.num_kept is not None:
-        held.append({"rows kept": extraction_slots.num_bytes})
+        phases.append({"extracting rows": extraction_slots.num_bytes})
     if task.sorted_edges:
-        held.append({"sorting edges": _least_sort_bytes(task.sorted_edges, memory_bytes)})
-    for wanted in sorted(held, key=lambda each: sum(each.values()), reverse=True):
+        phases.append({"sorting edges": _least_sort_bytes(task.sorted_edges, memory_bytes)})
+    for wanted in sorted(phases, key=lambda each: sum(each.values()), reverse=True):
         Budget(memory_bytes).require(wanted)
     num_blocks = num_blocks_of(task, block)
-    stages = _plan_stages(task, block, threads, device)
+    stages = _plan_stages(task, block, threads, disk)
     num_steps = sum(len(hop.steps) for operator in task.operators for hop in operator.hops(task.hops))
     return PropagationPlan(
         columns=TILE_COLUMNS * block.tiles,
@@ -128,7 +148,7 @@ def plan_propagation(task: Task, *, memory_bytes: int, threads: int, device: Dis
         result_bytes=task.result_bytes,
         work_bytes=task.work_bytes + cold_disk_bytes(task, block),
         seconds=_LEAST_SECONDS + sum(stage.seconds for stage in stages),
-        disk=device.source,
+        disk_source=disk.source,
     )
 
 
@@ -137,12 +157,12 @@ def _least_sort_bytes(num_edges: int, memory_bytes: int) -> int:
     return min(bytes_in_memory(num_edges, KEY_BYTES, 1, limits), smallest_sort_bytes(num_edges, KEY_BYTES, limits))
 
 
-def _plan_stages(task: Task, block: Block, threads: int, device: DiskModel) -> tuple[StagePlan, ...]:
+def _plan_stages(task: Task, block: Block, threads: int, disk: DiskModel) -> tuple[StagePlan, ...]:
     shape, together, num_blocks = task.shape, threads**_THREADS_POWER, num_blocks_of(task, block)
     lists_bytes = task.index_bytes * task.num_edges + 8 * (shape.num_rows + 1)
 
     def stage(name: str, bytes_read: int, bytes_written: int, cpu_seconds: float) -> StagePlan:
-        seconds = max(_disk_seconds(device, bytes_read, bytes_written), cpu_seconds)
+        seconds = max(_disk_seconds(disk, bytes_read, bytes_written), cpu_seconds)
         return StagePlan(name=name, bytes_read=bytes_read, bytes_written=bytes_written, seconds=seconds)
 
     stages = []
@@ -151,7 +171,7 @@ def _plan_stages(task: Task, block: Block, threads: int, device: DiskModel) -> t
         written_bytes = task.sorted_edges * task.index_bytes + 8 * (shape.num_rows + 1)
         seconds = task.sorted_edges / _SORTED_EDGES_PER_SECOND / together
         stages.append(stage("sort lists", lists_bytes + spilled_bytes, written_bytes + spilled_bytes, seconds))
-    # Values of cold edges, of the blocks that have such, all together; and how often their sources are read.
+    # Bytes of all values of cold edges, and how often their sources are read.
     cold_bytes = num_cold_blocks = 0
     if block.cold is not None:
         num_cold_blocks = shape.num_tiles // block.tiles
@@ -164,29 +184,29 @@ def _plan_stages(task: Task, block: Block, threads: int, device: DiskModel) -> t
     for operator in task.operators:
         for hop in operator.hops(task.hops):
             name = f"{operator.name} hop {hop.number}"
-            # The source and its scales, and for each step lists and scales, and a table that is added.
+            # The source and its scales; then for each step the lists, the scales and the addend.
             scales_bytes = 4 * shape.num_rows * num_blocks
             read_bytes = shape.num_bytes + scales_bytes * operator.info.is_symmetric
             if block.cold is not None:
                 read_bytes += num_cold_blocks * block.cold.num_edges * task.index_bytes
-            seconds = _disk_seconds(device, read_bytes, cold_bytes)
+            seconds = _disk_seconds(disk, read_bytes, cold_bytes)
             written_bytes = cold_bytes
             for step in hop.steps:
                 moved_bytes = lists_bytes * num_blocks + scales_bytes + shape.num_bytes * bool(step.addend) + cold_bytes
                 products = task.num_edges * shape.num_tiles * TILE_COLUMNS
                 seconds += max(
-                    _disk_seconds(device, moved_bytes, shape.num_bytes), products / _PRODUCTS_PER_SECOND / together
+                    _disk_seconds(disk, moved_bytes, shape.num_bytes), products / _PRODUCTS_PER_SECOND / together
                 )
                 read_bytes += moved_bytes
                 written_bytes += shape.num_bytes
             stages.append(StagePlan(name=name, bytes_read=read_bytes, bytes_written=written_bytes, seconds=seconds))
     if task.num_kept is not None:
         kept_bytes = task.num_tables * task.kept_shape.num_bytes
-        # Of parts without a row nothing is read; with rows anywhere there are few.
+        # Parts without kept rows are not read, but there are few if the rows are spread out.
         stages.append(stage("extract rows", task.num_tables * shape.num_bytes, kept_bytes, 0))
     return tuple(stages)
 
 
-def _disk_seconds(device: DiskModel, bytes_read: int, bytes_written: int) -> float:
-    read_seconds = bytes_read / device.sequential_read_bytes_per_second
-    return read_seconds + bytes_written / device.sequential_write_bytes_per_second
+def _disk_seconds(disk: DiskModel, bytes_read: int, bytes_written: int) -> float:
+    read_seconds = bytes_read / disk.sequential_read_bytes_per_second
+    return read_seconds + bytes_written / disk.sequential_write_bytes_per_second

@@ -1,16 +1,15 @@
-"""Feature rows to tiles, tiles to rows, streamed: all that happens to a hop table but for the product.
+"""Streaming between feature rows and tiles: everything that happens to a hop table except the product.
 
-A *part* is so many rows of a group, all of them where memory allows. Parts are read ahead into *slots*, buffers that
-are used in turn; nothing else of a table is in memory.
+A *part* is some rows of one group, all of them if memory allows. Parts are prefetched into *slots*, buffers that are
+reused round-robin; nothing else of a table is in memory.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,21 +23,26 @@ from diskhop.io.streams import SequentialWriter, in_pieces
 from diskhop.protocols import Bytes, NodeIds, Table
 from diskhop.system.memory import buffer_bytes
 
-# A part of fewer rows is not of whole pages in each tile: it goes through the page cache. Only where memory is short.
+# Parts this small are not whole pages per tile, so they use the page cache. Only if memory is short.
 _LEAST_PART_ROWS = 4
 _SUMMED_BYTES = 256 << 10
 _MOST_SLOTS = 4
 _LEAST_SLOTS = 2
-# Of values that are converted: decoded, looked at, encoded.
+# Memory of converting a value: decoded, checked, encoded.
 _CONVERTING_BYTES_PER_VALUE = 16
-# Rows on their way out of an extraction.
+# Write buffer of an extraction.
 _WRITER_BYTES = 2 << 20
 _SHOWN_NODES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slots:
-    """How many parts of how many rows are held at once, and the bytes that all of it takes."""
+    """Buffers for parts.
+
+    part_rows: rows per part.
+    num_slots: parts in memory at once.
+    num_bytes: memory of all buffers.
+    """
 
     part_rows: int
     num_slots: int
@@ -46,30 +50,30 @@ class Slots:
 
 
 def plan_cut_slots(table: Table, feature_dtype: str, shape: TableShape, memory_bytes: int) -> Slots:
-    """Slots for write_tiles(); the smallest there can be, where memory holds none."""
+    """Plan the slots of TileCutter; the smallest possible ones if memory is too short."""
     converted_bytes = _CONVERTING_BYTES_PER_VALUE * shape.dim if feature_dtype != shape.dtype else 0
 
-    def held_bytes(part_rows: int, num_slots: int) -> int:
+    def needed_bytes(part_rows: int, num_slots: int) -> int:
         slot_bytes = _rows_buffer_bytes(table, part_rows) + _tiles_buffer_bytes(shape, part_rows)
-        # Rows may begin within a stride: they are copied out of it.
+        # Strided rows are copied.
         return num_slots * slot_bytes + part_rows * (converted_bytes + table.row_bytes)
 
-    return _plan_slots(shape, memory_bytes, held_bytes)
+    return _plan_slots(shape, memory_bytes, needed_bytes)
 
 
 def plan_extraction_slots(shape: TableShape, num_rows: int, memory_bytes: int) -> Slots:
-    """Slots for extract_rows() of so many rows, and the ids of those."""
+    """Plan the slots of extract_rows() for num_rows rows, including their ids."""
 
-    def held_bytes(part_rows: int, num_slots: int) -> int:
+    def needed_bytes(part_rows: int, num_slots: int) -> int:
         part_bytes = part_rows * shape.row_bytes
         writer_bytes = 2 * buffer_bytes(_writer_bytes(part_bytes))
         return num_slots * _tiles_buffer_bytes(shape, part_rows) + part_bytes + writer_bytes + 8 * num_rows
 
-    return _plan_slots(shape, memory_bytes, held_bytes)
+    return _plan_slots(shape, memory_bytes, needed_bytes)
 
 
 class TileCutter:
-    """Writes rows of a feature table as tiles, in the dtype of the shape."""
+    """Writes the rows of a feature table as tiles, in the dtype of the shape."""
 
     def __init__(
         self, table: Table, feature_dtype: str, shape: TableShape, slots: Slots, engine: Engine, threads: int
@@ -83,9 +87,9 @@ class TileCutter:
         self._threads = threads
 
     def write_tiles(self, path: Path, first_group: int, end_group: int) -> int:
-        """Write groups of a table's file; returns what their pages add to its checksum.
+        """Write groups of a table's file. Returns what their pages add to its checksum.
 
-        Raises BadRowsError for values that are not finite, or not in the shape's dtype.
+        Raises BadRowsError for values that are not finite, or out of the range of the dtype.
         """
         shape, pool = self._shape, BufferPool(0)
         has_pages = _has_whole_pages(shape, self._part_rows)
@@ -125,7 +129,7 @@ class TileCutter:
                 self._wait_write(path, writes.pop(number))
         if not has_pages:
             return sum_pages(path, shape.tile_offset(first_group, 0), shape.tile_offset(end_group, 0)).total
-        tiles[0][:] = 0  # what the table has room for, and no rows
+        tiles[0][:] = 0  # rest of the last group, which has no rows
         for start in range(starts.stop + -starts.stop % self._part_rows, end_group * TILE_ROWS, self._part_rows):
             offsets, lengths, _, places = _requests(shape, start, self._part_rows, tiles[0])
             _add_part(table_sum, offsets, lengths, tiles[0], places)
@@ -136,7 +140,7 @@ class TileCutter:
             self._engine.wait(ticket)
 
     def _submit_read(self, source: File, first_row: int, buffer: Bytes) -> tuple[int, Bytes]:
-        """Ask for the rows of a part; they are in the view once the ticket is waited for."""
+        """Submit the read of a part. Returns a ticket, and the view of its rows once the ticket is done."""
         stride = self._table.row_stride
         num_rows = min(self._part_rows, self._shape.num_rows - first_row)
         begin, end = first_row * stride, (first_row + num_rows - 1) * stride + self._table.row_bytes
@@ -149,25 +153,25 @@ class TileCutter:
         return ticket, view
 
     def _encoded(self, content: Bytes, first_row: int) -> Bytes:
-        """Rows (rows, row bytes) as they are stored."""
+        """Decode, check and encode rows. Returns (rows, row bytes) as stored."""
         table, shape = self._table, self._shape
         num_rows = -(-len(content) // table.row_stride)
         rows = np.lib.stride_tricks.as_strided(content, (num_rows, table.row_bytes), (table.row_stride, 1))
         is_whole = table.row_stride == table.row_bytes
-        # In one piece, and where numbers may begin: rows of a slot do so anywhere.
+        # Contiguous and aligned for numbers, unlike rows in a slot.
         if not is_whole or content.ctypes.data % 4:
             rows = rows.copy()
         values = decode_rows(rows, self._feature_dtype, shape.dim)
-        # A sum tells at once: whatever is not finite makes it so. It may also be too large; then each value is seen.
+        # Fast check: the sum is finite only if all values are. It may overflow, so then every value is checked.
         with np.errstate(over="ignore", invalid="ignore"):
             looks_bad = not np.isfinite(values.sum(dtype=np.float32))
         if looks_bad:
             what = "values that are not finite (NaN or infinite)"
-            self._require(np.isfinite(values), first_row, what, "mend their features and import them again")
+            self._require(np.isfinite(values), first_row, what, "correct their features and import them again")
         if self._feature_dtype == shape.dtype:
             return rows
         fits = ~too_large(values, shape.dtype)
-        self._require(fits, first_row, f"values too large for {shape.dtype}", "take --dtype float32 or bfloat16")
+        self._require(fits, first_row, f"values too large for {shape.dtype}", "use --dtype float32 or bfloat16")
         return encode_rows(values, shape.dtype)
 
     def _require(self, is_good: NDArray[np.bool_], first_row: int, what: str, remedy: str) -> None:
@@ -177,17 +181,17 @@ class TileCutter:
 
 
 class BadRowsError(ConfigError):
-    """Rows with values that hop tables cannot have; rows: their numbers, ascending, of those found first."""
+    """Rows with invalid values; `rows` are the numbers of the first ones found, ascending."""
 
     def __init__(self, what: str, remedy: str, rows: NodeIds) -> None:
-        super().__init__(f"rows {tell_ids(rows)} have {what}; {remedy}")
+        super().__init__(f"rows {format_ids(rows)} have {what}; {remedy}")
         self.what = what
         self.remedy = remedy
         self.rows = rows
 
 
-def tell_ids(ids: NodeIds) -> str:
-    """The first few of ids, for an error."""
+def format_ids(ids: NodeIds) -> str:
+    """Format the first few ids for an error message."""
     more = ", ..." if len(ids) > _SHOWN_NODES else ""
     return ", ".join(str(each) for each in ids[:_SHOWN_NODES]) + more
 
@@ -195,7 +199,7 @@ def tell_ids(ids: NodeIds) -> str:
 def extract_rows(
     source: Path, shape: TableShape, rows: NodeIds, path: Path, slots: Slots, engine: Engine, threads: int
 ) -> None:
-    """Copy rows of a table of tiles (ascending) into a new file, where they lie whole; zeros make the last page."""
+    """Copy rows (ascending) of a table of tiles into a new file of contiguous rows, padded to a page with zeros."""
     file, pool = File(str(source), "read", _has_whole_pages(shape, slots.part_rows)), BufferPool(0)
     starts = np.unique(rows // slots.part_rows) * slots.part_rows
     tiles = [pool.take(_part_bytes(shape, slots.part_rows)) for _ in range(slots.num_slots)]
@@ -226,7 +230,7 @@ def extract_rows(
 
 
 def sum_pages(path: Path, start: int, end: int) -> TableSum:
-    """What pages of a file add to its checksum, read back, from a byte to before another."""
+    """Read pages start to end of a file and return what they add to its checksum."""
     table_sum = TableSum()
     for offset in range(start, end, _SUMMED_BYTES):
         table_sum.add(offset, np.fromfile(path, np.uint8, min(_SUMMED_BYTES, end - offset), offset=offset))
@@ -247,7 +251,7 @@ def _add_part(
 def _requests(
     shape: TableShape, first_row: int, part_rows: int, part: Bytes
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Bytes, NDArray[np.uint64]]:
-    """Offsets, lengths, buffer and places in it of the transfers of a part."""
+    """Return the offsets, lengths, buffer and places in the buffer of the transfers of a part."""
     group, row = divmod(first_row, TILE_ROWS)
     if part_rows == TILE_ROWS:
         places, lengths = in_pieces(len(part))
@@ -261,7 +265,7 @@ def _requests(
 
 @contextlib.contextmanager
 def _waited_for(engine: Engine, reads: dict[int, tuple[int, Bytes]], writes: dict[int, int]) -> Iterator[None]:
-    """Whatever happens, the engine is done with all buffers at the end."""
+    """Wait for all transfers at the end of the context, also after errors."""
     try:
         yield
     finally:
@@ -271,19 +275,19 @@ def _waited_for(engine: Engine, reads: dict[int, tuple[int, Bytes]], writes: dic
 
 
 def row_major(shape: TableShape, num_rows: int) -> TableShape:
-    """The shape of so many rows of a table that lie whole."""
+    """Return the shape of a table of num_rows contiguous rows."""
     return replace(shape, num_rows=num_rows, tile_columns=shape.dim)
 
 
-def _plan_slots(shape: TableShape, memory_bytes: int, held_bytes: Any) -> Slots:
+def _plan_slots(shape: TableShape, memory_bytes: int, needed_bytes: Callable[[int, int], int]) -> Slots:
     part_rows = TILE_ROWS
-    while held_bytes(part_rows, _LEAST_SLOTS) > memory_bytes and part_rows > _LEAST_PART_ROWS:
+    while needed_bytes(part_rows, _LEAST_SLOTS) > memory_bytes and part_rows > _LEAST_PART_ROWS:
         part_rows //= 2
     num_slots = next(
-        (more for more in range(_MOST_SLOTS, _LEAST_SLOTS, -1) if held_bytes(part_rows, more) <= memory_bytes),
+        (more for more in range(_MOST_SLOTS, _LEAST_SLOTS, -1) if needed_bytes(part_rows, more) <= memory_bytes),
         _LEAST_SLOTS,
     )
-    return Slots(part_rows=part_rows, num_slots=num_slots, num_bytes=held_bytes(part_rows, num_slots))
+    return Slots(part_rows=part_rows, num_slots=num_slots, num_bytes=needed_bytes(part_rows, num_slots))
 
 
 def _has_whole_pages(shape: TableShape, part_rows: int) -> bool:
@@ -299,10 +303,10 @@ def _tiles_buffer_bytes(shape: TableShape, part_rows: int) -> int:
 
 
 def _rows_buffer_bytes(table: Table, part_rows: int) -> int:
-    # Reads begin and end at the device's alignment.
+    # Reads begin and end at the alignment of the disk.
     return buffer_bytes(part_rows * table.row_stride + 2 * PAGE_BYTES)
 
 
 def _writer_bytes(part_bytes: int) -> int:
-    """Of each of a writer's two buffers: whole pages."""
+    """Return the size of each of a writer's two buffers: whole pages."""
     return whole_pages(min(_WRITER_BYTES, part_bytes))

@@ -1,9 +1,9 @@
-"""Tables of tiles in the making: each one file with all its room from the start, of which tasks write *parts*.
+"""Tables of tiles under construction: one file each, fully allocated from the start, of which tasks write *parts*.
 
-What a task writes into a table is on the disk before the task's output has a name, and the table's own name before the
-first task: so where there is an output, its part of the table is there. That waits for the disk, so a thread of its own
-sees to it while what the next part is made of is read. An output is what the part adds to the table's checksum. Outputs
-are named after the tiles, so that a run with another budget goes on from them.
+A part is durable before the output of its task gets a name, and the table's own name before the first task. So if an
+output exists, its part of the table does too. A background thread waits for the disk while the source of the next part
+is read. An output contains what its part adds to the checksum of the table. Outputs are named after tiles, so that a
+run with another budget resumes from them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ from diskhop.runtime.tasks import TaskTools, run_tasks
 
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
-    """Tiles first_tile to end_tile - 1 of groups first_group to end_group - 1."""
+    """A rectangle of tiles.
+
+    first_tile: first tile.
+    end_tile: last tile + 1.
+    first_group: first group.
+    end_group: last group + 1.
+    """
 
     first_tile: int
     end_tile: int
@@ -38,14 +44,14 @@ class Part:
 
 
 class WorkTables:
-    """Tables of one shape in `folder`, and the outputs of their tasks in `done`; a context that waits for them."""
+    """Tables of one shape in `folder`, and the outputs of their tasks in `done`; the context waits for writes."""
 
     def __init__(self, folder: Path, done: Path, shape: TableShape, tools: TaskTools) -> None:
         self._folder = folder
         self._done = done
         self.shape = shape
         self._tools = tools
-        self._settler = ThreadPoolExecutor(1, thread_name_prefix="settling parts")
+        self._settler = ThreadPoolExecutor(1, thread_name_prefix="sync parts")
         self._settling: Future[None] | None = None
 
     def __enter__(self) -> WorkTables:
@@ -57,25 +63,25 @@ class WorkTables:
         self._settler.shutdown()
 
     def path(self, table: str) -> Path:
-        """Where a table is, or would be."""
+        """Return the path of a table, which need not exist."""
         return self._folder / f"{table}.bin"
 
     def is_complete(self, table: str) -> bool:
-        """Whether all of a table is on the disk."""
+        """Return whether a table is finished and durable."""
         return bool(self._done_tiles(table).all())
 
     def missing_columns(self, table: str) -> list[int]:
-        """Tiles of a group that are not there yet in every group."""
+        """Return the tiles that are missing in some group."""
         return [int(tile) for tile in np.flatnonzero(~self._done_tiles(table).all(axis=0))]
 
     def is_done(self, table: str, part: Part) -> bool:
-        """Whether a part is there."""
+        """Return whether a part is finished."""
         return any(part == each for each, _ in self._parts(table))
 
     def write(self, table: str, part: Part, make: Callable[[Path], int]) -> None:
-        """Have make(path) write a part of a table into it, and return what its pages add to the checksum.
+        """Write a part of a table by make(path), which returns what its pages add to the checksum.
 
-        What becomes of it is raised by what is asked of the tables next.
+        The part becomes durable in the background; the next call raises an error of that.
         """
         self.settle()
         self._ensure(table)
@@ -86,7 +92,7 @@ class WorkTables:
             self._settling = self._settler.submit(self._settle, stack.pop_all(), task)
 
     def settle(self) -> None:
-        """Return once all that was written is on the disk."""
+        """Wait until all written parts are durable."""
         settling, self._settling = self._settling, None
         if settling is not None:
             settling.result()
@@ -97,7 +103,7 @@ class WorkTables:
         run_tasks([task], self._done, self._tools, threads=1)
 
     def drop(self, table: str) -> None:
-        """Remove a table, if it is there: outputs first, which mean nothing without it."""
+        """Remove a table, if it exists: outputs first, which are invalid without it."""
         self.settle()
         self._forget(table)
         path = self.path(table)
@@ -106,21 +112,21 @@ class WorkTables:
             path.unlink()
 
     def checksum(self, table: str) -> str:
-        """Of a table that is complete, of parts that do not overlap; see TableSum."""
+        """Return the checksum of a complete table of disjoint parts; see TableSum."""
         table_sum = TableSum()
         for _, path in self._parts(table):
             table_sum.add_sum(int.from_bytes(path.read_bytes(), "little"))
         return table_sum.checksum
 
     def _done_tiles(self, table: str) -> NDArray[np.bool_]:
-        """Which tiles are there (groups, tiles)."""
+        """Return a mask of the finished tiles (groups, tiles)."""
         done = np.zeros((self.shape.num_groups, self.shape.num_tiles), np.bool_)
         for part, _ in self._parts(table):
             done[part.first_group : part.end_group, part.first_tile : part.end_tile] = True
         return done
 
     def _parts(self, table: str) -> Iterator[tuple[Part, Path]]:
-        """What is there of a table, and the outputs that tell so."""
+        """Yield the finished parts of a table and their outputs."""
         self.settle()
         path = self.path(table)
         if not path.exists() or path.stat().st_size != self.shape.num_bytes:
@@ -142,21 +148,21 @@ class WorkTables:
             sync_directory(self._done, self._tools.injector)
 
     def _ensure(self, table: str) -> None:
-        """Make a table with all its room, if it is not there."""
+        """Create and allocate a table, unless it exists."""
         path = self.path(table)
         if path.exists() and path.stat().st_size == self.shape.num_bytes:
             return
-        self._forget(table)  # one that is gone
+        self._forget(table)  # outputs of a table that no longer exists
         create_allocated(path, self.shape.num_bytes, self._tools.injector)
 
 
 @dataclass(frozen=True, slots=True)
 class _PartTask:
-    """Writes down what a part of a table adds to the checksum."""
+    """Writes what a part of a table adds to the checksum."""
 
     name: str
     pages: int
 
     def write(self, path: Path, tools: TaskTools) -> None:
-        """See tasks.Task."""
+        """Write the sum (see Task)."""
         path.write_bytes(self.pages.to_bytes(8, "little"))

@@ -1,7 +1,7 @@
-"""The order in which an epoch visits rows: as they lie, each by itself in random order, or in chunks (PP-GNN, 4.2).
+"""The order in which an epoch visits rows: stored order, shuffled rows, or shuffled chunks (PP-GNN, section 4.2).
 
-`rows` is SGD with random reshuffling (SGD-RR). `chunks` is chunk reshuffling (SGD-CR): runs of chunk_rows rows that lie
-together, in random order; chunks of one row are SGD-RR. What is ordered are *positions* in the set of rows of a pass.
+`rows` is SGD with random reshuffling (SGD-RR). `chunks` is chunk reshuffling (SGD-CR): runs of chunk_rows consecutive
+rows in random order; chunks of one row are SGD-RR. The order is one of *positions* in the set of rows of a pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ SHUFFLES: tuple[Shuffle, ...] = ("none", "rows", "chunks")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowOrder:
-    """Positions 0 .. num_rows - 1, each once. chunks: int64, the order of chunks of chunk_rows; None: as they lie."""
+    """An order of the positions 0 .. num_rows - 1.
+
+    num_rows: number of positions.
+    chunk_rows: positions per chunk.
+    chunks: int64, the order of chunks; None for ascending positions.
+    """
 
     num_rows: int
     chunk_rows: int
@@ -30,17 +35,17 @@ class RowOrder:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes."""
+        """Memory of the order."""
         return 0 if self.chunks is None else self.chunks.nbytes
 
     def positions(self, start: int, stop: int) -> NDArray[np.int64]:
-        """int64: those that come at places start to stop of the epoch."""
+        """Return the positions at places start to stop of the epoch, int64."""
         places = np.arange(start, min(stop, self.num_rows))
         if self.chunks is None:
             return places
         short_rows = self.num_rows % self.chunk_rows
         if short_rows:
-            # What comes after the one short chunk comes as if that were whole.
+            # Places after the only short chunk are computed as if that chunk were whole.
             short = int(np.flatnonzero(self.chunks == len(self.chunks) - 1)[0])
             places[places >= short * self.chunk_rows + short_rows] += self.chunk_rows - short_rows
         whole, within = np.divmod(places, self.chunk_rows)
@@ -49,9 +54,9 @@ class RowOrder:
 
 
 def row_order(num_rows: int, shuffle: str, *, chunk_rows: int, seed: int, epoch: int) -> RowOrder:
-    """The order of an epoch, by (seed, epoch) alone. chunk_rows: of `chunks`.
+    """Return the order of an epoch, which depends on (seed, epoch) only. chunk_rows: rows per chunk of `chunks`.
 
-    Raises ConfigError for an unknown shuffle and chunks of less than a row.
+    Raises ConfigError for an unknown shuffle, or chunks of less than one row.
     """
     _check(shuffle, chunk_rows)
     if shuffle == "none":
@@ -62,7 +67,7 @@ def row_order(num_rows: int, shuffle: str, *, chunk_rows: int, seed: int, epoch:
 
 
 def order_bytes(num_rows: int, shuffle: str, chunk_rows: int) -> int:
-    """Memory that row_order() will take. Raises as it does."""
+    """Return the memory of row_order(). Raises the same errors."""
     _check(shuffle, chunk_rows)
     return {"none": 0, "rows": 8 * num_rows, "chunks": 8 * -(-num_rows // chunk_rows)}[shuffle]
 

@@ -1,7 +1,7 @@
-"""Where rows of hop tables come from: `memory`, loaded once, or `disk`, in large direct reads.
+"""Sources of hop table rows: `memory`, loaded once, or `disk`, in large direct reads.
 
-Both bring the rows of a batch, of all tables, into a `BatchBuffer` on a thread of their own, one batch after the other:
-begin() gives a ticket, finish() waits for it. The same rows give the same bytes.
+Both fetch the rows of a batch from all tables into a `BatchBuffer`, on a background thread, one batch at a time:
+    begin() returns a ticket and finish() waits for it. Both return the same bytes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, Engine, File, copy_rows, untile_rows
 from diskhop.counters import FetchCounts
 from diskhop.errors import FormatError, PipelineError
-from diskhop.hops.read.strips import Reads, Strip, cut_reads, plan_strips, reads_in_place, slot_bytes
+from diskhop.hops.read.strips import Reads, Strip, plan_strips, reads_in_place, slot_bytes, split_reads
 from diskhop.hops.tables import TILE_ROWS, HopTables, TableShape, TableSum, whole_pages
 from diskhop.protocols import Bytes
 from diskhop.system.memory import buffer_bytes
 
 # Strips in flight, each of several requests.
 _NUM_SLOTS = 8
-# Of a table that is loaded whole and whose rows lie whole: asked for at once.
+# Bytes per transfer when a table of contiguous rows is loaded.
 _PART_BYTES = 16 << 20
 
 Rows = NDArray[np.int64]
@@ -35,7 +35,7 @@ Ticket = Future[FetchCounts]
 
 
 class BatchBuffer:
-    """Room for a batch: of each table its rows, one after the other, up to a whole page."""
+    """Memory for a batch: the contiguous rows of each table, up to a whole page."""
 
     def __init__(self, pool: BufferPool, num_tables: int, num_rows: int, shape: TableShape) -> None:
         self._shape = shape
@@ -44,12 +44,12 @@ class BatchBuffer:
         self.num_tables = num_tables
 
     def rows(self, table: int, num_rows: int) -> Bytes:
-        """uint8 (rows, row bytes) of a table."""
+        """Return the rows of a table, uint8 (rows, row bytes)."""
         start = table * self.table_bytes
         return self.memory[start : start + num_rows * self._shape.row_bytes].reshape(num_rows, self._shape.row_bytes)
 
     def values(self, num_rows: int) -> NDArray[np.uint8]:
-        """uint8 (tables, rows, row bytes)."""
+        """Return the rows of all tables, uint8 (tables, rows, row bytes)."""
         whole = self.memory[: self.num_tables * self.table_bytes].reshape(self.num_tables, self.table_bytes)
         return np.lib.stride_tricks.as_strided(
             whole,
@@ -59,32 +59,32 @@ class BatchBuffer:
 
 
 def table_bytes(num_rows: int, shape: TableShape) -> int:
-    """Memory of so many rows of a table: direct reads end on pages."""
+    """Return the memory of num_rows rows of a table: whole pages, for direct reads."""
     return whole_pages(num_rows * shape.row_bytes)
 
 
 class RowSource(Protocol):
-    """Rows of some tables of a folder. One caller."""
+    """Rows of some tables of a folder. Not thread-safe."""
 
     def begin(self, rows: Rows, buffer: BatchBuffer) -> Ticket:
-        """Start bringing rows (int64, each once) into a buffer, which is the source's until finish()."""
+        """Start to fetch rows (int64, each once) into a buffer, which must not be used until finish()."""
 
     def finish(self, ticket: Ticket) -> FetchCounts:
-        """Wait for the rows. Raises ReadError, naming file and offset, if a read failed."""
+        """Wait for the rows. Raises ReadError with file and offset if a read failed."""
 
     def abandon(self, tickets: Sequence[Ticket]) -> None:
-        """Nobody wants these any more; returns once nothing is written to their buffers."""
+        """Cancel tickets; returns once nothing writes to their buffers any more."""
 
     def close(self) -> None:
-        """Free everything; nothing is on its way any more."""
+        """Release all resources; no ticket may be in flight."""
 
 
 class _AbandonedError(PipelineError):
-    """What a ticket of abandon() ends with."""
+    """The result of a cancelled ticket."""
 
 
-class _OwnThread:
-    """What both sources share: jobs in their order, on one thread."""
+class _BackgroundThread:
+    """A background thread that runs jobs in order, shared by both sources."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "hop-rows")
@@ -96,20 +96,20 @@ class _OwnThread:
     def abandon(self, tickets: Sequence[Ticket]) -> None:
         self._is_abandoned.set()
         for ticket in tickets:
-            # Whatever it ended with is nobody's any more.
+            # The result, or error, of a cancelled ticket is irrelevant.
             ticket.exception()
         self._is_abandoned.clear()
 
     def close(self) -> None:
         self._thread.shutdown()
 
-    def _keep_on(self) -> None:
+    def _check_not_abandoned(self) -> None:
         if self._is_abandoned.is_set():
-            raise _AbandonedError("nobody wants these rows any more")
+            raise _AbandonedError("the rows are not needed any more")
 
 
-class DiskRows(_OwnThread):
-    """Reads rows right to their places where they lie whole and on whole blocks, by way of staging elsewhere."""
+class DiskRows(_BackgroundThread):
+    """Reads rows in place if they are contiguous and aligned, else through staging slots."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class DiskRows(_OwnThread):
 
     @staticmethod
     def staging_bytes(shape: TableShape) -> int:
-        """Memory that it takes besides buffers."""
+        """Return the memory of the source besides buffers."""
         return _NUM_SLOTS * buffer_bytes(slot_bytes(shape))
 
     def begin(self, rows: Rows, buffer: BatchBuffer) -> Ticket:
@@ -141,7 +141,7 @@ class DiskRows(_OwnThread):
         reads = reads_in_place(rows, self._shape, self._alignment)
         if reads is None:
             return self._thread.submit(self._read_strips, rows, buffer, begin)
-        # Asked for at once: the device is to have the next batch before it has done with this one.
+        # Submitted at once, so that the disk gets the next batch before it has finished this one.
         tickets: list[int] = []
         try:
             for table, file in enumerate(self._files):
@@ -176,39 +176,39 @@ class DiskRows(_OwnThread):
         strips = plan_strips(rows, self._shape, max_gap_bytes=self._max_gap_bytes, alignment=self._alignment)
         wanted = [(table, strip) for table in range(len(self._files)) for strip in strips]
         counts = self._counts(rows, 0, 0)
-        on_their_way: deque[tuple[int, int, Strip, Bytes]] = deque()
+        in_flight: deque[tuple[int, int, Strip, Bytes]] = deque()
         try:
             for number, (table, strip) in enumerate(wanted):
-                self._keep_on()
+                self._check_not_abandoned()
                 slot = self._slots[number % _NUM_SLOTS]
-                if len(on_their_way) == _NUM_SLOTS:
-                    self._take_strip(on_their_way, buffer, len(rows), counts)
+                if len(in_flight) == _NUM_SLOTS:
+                    self._take_strip(in_flight, buffer, len(rows), counts)
                 ticket = _submit(self._engine, self._files[table], strip.reads, slot, 0)
-                on_their_way.append((ticket, table, strip, slot))
+                in_flight.append((ticket, table, strip, slot))
                 counts.reads += len(strip.reads.offsets)
                 counts.bytes_read += int(strip.reads.num_bytes.sum())
-            while on_their_way:
-                self._take_strip(on_their_way, buffer, len(rows), counts)
+            while in_flight:
+                self._take_strip(in_flight, buffer, len(rows), counts)
         finally:
             # The engine may still write to a slot.
             with contextlib.suppress(Exception):
-                _wait_for_all(self._engine, [ticket for ticket, *_ in on_their_way])
+                _wait_for_all(self._engine, [ticket for ticket, *_ in in_flight])
         counts.seconds = time.perf_counter() - begin
         return counts
 
     def _take_strip(
         self,
-        on_their_way: deque[tuple[int, int, Strip, Bytes]],
+        in_flight: deque[tuple[int, int, Strip, Bytes]],
         buffer: BatchBuffer,
         num_rows: int,
         counts: FetchCounts,
     ) -> None:
-        ticket, table, strip, slot = on_their_way.popleft()
+        ticket, table, strip, slot = in_flight.popleft()
         self._engine.wait(ticket)
         part_bytes = self._shape.tile_row_bytes
         content, rows = slot[: self._shape.num_tiles * strip.tile_bytes], strip.rows
         if strip.skipped_bytes % part_bytes or strip.tile_bytes % part_bytes:
-            # Rows that lie whole, of which pages hold no whole number.
+            # Contiguous rows that straddle pages.
             content = content[strip.skipped_bytes :][: (int(rows[-1]) + 1) * part_bytes]
         else:
             rows = rows + strip.skipped_bytes // part_bytes
@@ -217,8 +217,8 @@ class DiskRows(_OwnThread):
         counts.bytes_copied += len(rows) * self._shape.row_bytes
 
 
-class MemoryRows(_OwnThread):
-    """Tables in memory, whole: their checksums are looked at, and a batch is one indexing a table."""
+class MemoryRows(_BackgroundThread):
+    """Tables in memory, checked against their checksums; a batch indexes each table once."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class MemoryRows(_OwnThread):
 
     @staticmethod
     def staging_bytes(shape: TableShape) -> int:
-        """Memory that loading takes besides the tables."""
+        """Return the memory of loading, besides the tables."""
         return 0 if shape.is_row_major else 2 * buffer_bytes(shape.num_tiles * shape.tile_bytes)
 
     def begin(self, rows: Rows, buffer: BatchBuffer) -> Ticket:
@@ -257,7 +257,7 @@ class MemoryRows(_OwnThread):
         begin = time.perf_counter()
         counts = FetchCounts(rows_requested=len(rows) * len(self._tables), rows_hit=len(rows) * len(self._tables))
         for table, resident in enumerate(self._tables):
-            self._keep_on()
+            self._check_not_abandoned()
             counts.bytes_copied += copy_rows(resident, rows, buffer.rows(table, len(rows)), None, self._num_threads)
         counts.bytes_needed = counts.bytes_copied
         counts.seconds = time.perf_counter() - begin
@@ -267,7 +267,7 @@ class MemoryRows(_OwnThread):
 def _load_table(
     tables: HopTables, table: int, memory: Bytes, engine: Engine, pool: BufferPool, num_threads: int
 ) -> None:
-    """Read a table whole into memory as rows. Raises ReadError; FormatError where its checksum does not fit."""
+    """Read a table into memory as rows. Raises ReadError; FormatError if its checksum does not match."""
     shape, sums = tables.shape, TableSum()
     file = File(str(tables.table_path(table)), "read")
     if shape.is_row_major:
@@ -286,18 +286,18 @@ def _load_table(
             untile_rows(tiles, shape.tile_row_bytes, None, out, num_threads)
     if sums.checksum != tables.files[table].checksum:
         raise FormatError(
-            f"{file.path}: damaged: its checksum is {sums.checksum}, not {tables.files[table].checksum}; "
+            f"{file.path}: is damaged (its checksum is {sums.checksum}, not {tables.files[table].checksum}); "
             "remove its folder and run 'diskhop propagate' again"
         )
 
 
 def _in_parts(engine: Engine, file: File, parts: list[Bytes]) -> Iterator[Bytes]:
-    """Read a file from its front into one part after the other, and yield each; the next is on its way meanwhile."""
+    """Read a file from the front into consecutive parts and yield each, prefetching the next."""
     offset = 0
     tickets: deque[int] = deque()
     try:
         for number, part in enumerate(parts):
-            reads = cut_reads(np.array([offset]), np.array([len(part)]), np.array([0]))
+            reads = split_reads(np.array([offset]), np.array([len(part)]), np.array([0]))
             offset += len(part)
             tickets.append(_submit(engine, file, reads, part, 0))
             if number > 0:
@@ -316,7 +316,7 @@ def _submit(engine: Engine, file: File, reads: Reads, memory: Bytes, place: int)
 
 
 def _wait_for_all(engine: Engine, tickets: list[int]) -> None:
-    """Also after one failed: the engine may still write for the others. Raises what the first failed with."""
+    """Wait for all tickets, also after a failure: the engine may still write. Raises the first error."""
     first_error: Exception | None = None
     for ticket in tickets:
         try:

@@ -1,8 +1,8 @@
-"""From rows of a hop table to reads: pure, the same for tiles and for rows that lie whole.
+"""Planning of reads for rows of a hop table: pure functions, for tiles and for contiguous rows.
 
-A *run* is rows that lie together and come together in a batch. A *strip* is rows of one group that are read together,
-of every tile, among them rows that nobody wants where the gap is cheaper to read than to skip. What is *in place* is
-read right to where the batch has it, without a copy.
+A *run* is consecutive rows of the table that are consecutive in a batch. A *strip* is the rows of one group, in every
+tile, that are read together, including unwanted rows in gaps that are cheaper to read than to skip. Rows read *in
+place* go directly to their place in the batch, without a copy.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from diskhop.hops.tables import PAGE_BYTES, TILE_ROWS, TableShape
 
-# Of one request: several of them are in flight.
+# Bytes per request; several are in flight.
 REQUEST_BYTES = 1 << 20
-# What a strip holds of all tiles, about.
+# Approximate size of a strip, all tiles together.
 _STRIP_BYTES = 2 << 20
 
 Offsets = NDArray[np.uint64]
@@ -25,7 +25,12 @@ Rows = NDArray[np.int64]
 
 
 class Reads(NamedTuple):
-    """Requests of one file: where each begins there, its bytes, and where these go to."""
+    """Requests for one file.
+
+    offsets: uint64, offset of each request in the file.
+    num_bytes: uint64, length of each request.
+    places: uint64, destination of each request in the buffer.
+    """
 
     offsets: Offsets
     num_bytes: Offsets
@@ -34,10 +39,13 @@ class Reads(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Strip:
-    """reads: whose places are those of a slot. tile_bytes: of each tile, at multiples of it in the slot.
+    """Rows of one group that are read together.
 
-    skipped_bytes: before the strip's first row in a tile. rows: int64, wanted, counted from that row; to_rows: int64,
-    those of the batch that they are.
+    reads: requests, whose places are in a slot.
+    tile_bytes: bytes of each tile, which begin at multiples of it in the slot.
+    skipped_bytes: bytes in a tile before the first wanted row.
+    rows: int64, wanted rows, relative to the first one.
+    to_rows: int64, their rows in the batch.
     """
 
     reads: Reads
@@ -48,16 +56,16 @@ class Strip:
 
 
 def runs_of(rows: Rows) -> tuple[Rows, Rows]:
-    """First rows and lengths, int64, of the longest runs in a batch's order."""
+    """Split a batch into maximal runs. Returns their first rows and lengths, int64."""
     starts = np.concatenate([[0], np.flatnonzero(np.diff(rows) != 1) + 1]) if len(rows) else np.empty(0, np.int64)
     return rows[starts], np.diff(np.append(starts, len(rows)))
 
 
 def reads_in_place(rows: Rows, shape: TableShape, alignment: int) -> Reads | None:
-    """Requests that bring a batch's rows to their places in it, one row after the other; None: not possible.
+    """Plan requests that read a batch's rows in place; None if that is not possible.
 
-    It is where rows lie whole and every run begins and ends at a multiple of alignment (a power of two, at most
-    PAGE_BYTES). Only the last run may end elsewhere: the batch must have room up to the end of that page.
+    It is possible if rows are contiguous and every run begins and ends at a multiple of alignment (a power of two, at
+    most PAGE_BYTES). The last run may end elsewhere: the batch needs room up to the end of that page.
     """
     if not shape.is_row_major:
         return None
@@ -66,11 +74,11 @@ def reads_in_place(rows: Rows, shape: TableShape, alignment: int) -> Reads | Non
     sizes[-1:] = -(-sizes[-1:] // alignment) * alignment
     if ((begins | sizes) & (alignment - 1)).any():
         return None
-    return cut_reads(begins, sizes, np.cumsum(sizes) - sizes)
+    return split_reads(begins, sizes, np.cumsum(sizes) - sizes)
 
 
-def cut_reads(begins: Rows, sizes: Rows, places: Rows) -> Reads:
-    """Requests of at most REQUEST_BYTES for ranges of a file."""
+def split_reads(begins: Rows, sizes: Rows, places: Rows) -> Reads:
+    """Split ranges of a file into requests of at most REQUEST_BYTES."""
     pieces = -(-sizes // REQUEST_BYTES)
     which = np.repeat(np.arange(len(sizes)), pieces)
     within = (np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * REQUEST_BYTES
@@ -82,25 +90,26 @@ def cut_reads(begins: Rows, sizes: Rows, places: Rows) -> Reads:
 
 
 def strip_rows(shape: TableShape) -> int:
-    """Rows of the largest strip: a power of two, at most a group."""
+    """Return the rows of the largest strip: a power of two, at most a group."""
     fitting = max(1, _STRIP_BYTES // (shape.num_tiles * shape.tile_row_bytes))
     most = int(min(TILE_ROWS, fitting, max(1, shape.num_rows)))
     return 1 << (most.bit_length() - 1)
 
 
 def slot_bytes(shape: TableShape) -> int:
-    """Memory that any strip fits into."""
+    """Return the bytes of a slot that any strip fits into."""
     tile_bytes = strip_rows(shape) * shape.tile_row_bytes
     if tile_bytes % PAGE_BYTES:
-        # Its ends lie in pages of others, too.
+        # Both ends share pages with other strips.
         tile_bytes = (-(-tile_bytes // PAGE_BYTES) + 1) * PAGE_BYTES
     return shape.num_tiles * tile_bytes
 
 
 def plan_strips(rows: Rows, shape: TableShape, *, max_gap_bytes: int, alignment: int) -> list[Strip]:
-    """Strips that together have all rows of a batch, in any order, each once; in the order of the table.
+    """Plan the strips of a batch's rows (any order, each once), in the order of the table.
 
-    max_gap_bytes: of a tile, that are read over rather than skipped. alignment: a power of two, at most PAGE_BYTES.
+    max_gap_bytes: largest gap in a tile that is read rather than skipped. alignment: a power of two, at most
+        PAGE_BYTES.
     """
     order = np.argsort(rows, kind="stable")
     ascending = rows[order]
@@ -117,7 +126,7 @@ def plan_strips(rows: Rows, shape: TableShape, *, max_gap_bytes: int, alignment:
         tiles = np.arange(shape.num_tiles)
         strips.append(
             Strip(
-                reads=cut_reads(
+                reads=split_reads(
                     shape.tile_offset(group, 0) + tiles * shape.tile_bytes + aligned,
                     np.full(shape.num_tiles, tile_bytes),
                     tiles * tile_bytes,

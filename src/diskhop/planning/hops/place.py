@@ -10,7 +10,7 @@ from diskhop.budget import Budget
 from diskhop.config.options import AUTO
 from diskhop.config.train import HopConfig
 from diskhop.dataset.dataset import Dataset
-from diskhop.hops.make.propagate import find_hop_tables
+from diskhop.hops.find import find_hop_tables
 from diskhop.hops.read.order import Shuffle, order_bytes
 from diskhop.hops.read.placement import Place, Placement, loader_bytes, place_tables
 from diskhop.hops.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec

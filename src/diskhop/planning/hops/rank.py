@@ -11,9 +11,11 @@ from diskhop.budget import Budget
 from diskhop.config.options import AUTO
 from diskhop.config.train import HopConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.derived.scratch import scratch_path
 from diskhop.disk.model import DiskModel
 from diskhop.errors import BudgetError
-from diskhop.hops.make.propagate import find_hop_tables, plan_tables, scratch_folder_of
+from diskhop.hops.find import find_hop_tables
+from diskhop.hops.make.prepare import plan_tables
 from diskhop.io.engine import open_engine
 from diskhop.nn.models import hops_read
 from diskhop.planning.hops.costs import hop_step_seconds, predict_hops
@@ -40,9 +42,9 @@ def rank_placements(
     tables = find_hop_tables(dataset, spec, scratch, budget)
     preparation_seconds, work_bytes = 0.0, 0
     if tables is None:
-        made, plan = plan_tables(dataset, spec, budget, threads=config.threads, device=device)
+        made, plan = plan_tables(dataset, spec, budget, threads=config.threads, disk=device)
         shape, num_tables = made.kept_shape, made.num_tables
-        path, preparation_seconds, work_bytes = scratch_folder_of(dataset, scratch), plan.seconds, plan.work_bytes
+        path, preparation_seconds, work_bytes = scratch_path(dataset.path, scratch), plan.seconds, plan.work_bytes
     else:
         shape, num_tables, path = tables.shape, tables.num_tables, tables.path
     num_read = len(hops_read(config.model, num_tables))

@@ -47,8 +47,8 @@ def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Bu
             threads=config.threads,
             engine=engine.engine,
             progress=watcher.prepared,
-            told=lambda plan: watcher.announced(f"propagating before training: {plan}"),
-            tell=watcher.announced,
+            on_plan=lambda plan: watcher.announced(f"propagating before training: {plan}"),
+            log=watcher.announced,
         )
         tables = propagated.tables
         which = hops_read(config.model, tables.num_tables)

@@ -1,0 +1,92 @@
+"""From a dataset and a spec to a task, its plan and the disk space that it needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import Dataset
+from diskhop.derived.scratch import free_bytes
+from diskhop.disk.model import DiskModel
+from diskhop.errors import ConfigError
+from diskhop.hops.make.blocks import first_cold_row
+from diskhop.hops.make.cold_edges import count_sources, scan_bytes
+from diskhop.hops.make.lists import ListedEdges, ListsWanted, dataset_lists, num_sorted_edges
+from diskhop.hops.make.plan import PropagationPlan, plan_propagation
+from diskhop.hops.make.task import Task, require_disk
+from diskhop.hops.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec, find_rows
+from diskhop.hops.tables import TILE_COLUMNS, TableShape
+from diskhop.protocols import NodeIds
+from diskhop.runtime.progress import Progress, silent
+from diskhop.runtime.tasks import WorkFolder
+
+
+def plan_tables(
+    dataset: Dataset, spec: PropagationSpec, budget: Budget, *, threads: int, disk: DiskModel
+) -> tuple[Task, PropagationPlan]:
+    """Plan what propagate() would build. Raises ConfigError, BudgetError."""
+    edges = ListedEdges(dataset.topology, f"lists of dataset {dataset.hash}")
+    task = task_of(dataset, spec, find_rows(dataset, spec.rows, budget), wanted_lists(edges, spec, silent))
+    return task, plan_propagation(task, memory_bytes=budget.available_bytes, threads=threads, disk=disk)
+
+
+def wanted_lists(edges: ListedEdges, spec: PropagationSpec, progress: Progress) -> dict[bool, ListsWanted]:
+    """Map whether operators count loops to the lists they need. A graph without loops needs no lists without loops."""
+    counts_loops = {operator.info.self_weight == 0 for operator in spec.parsed()}
+    has_loops = False in counts_loops and edges.have_loops(progress)
+    return {each: ListsWanted(spec.direction, each or not has_loops) for each in sorted(counts_loops)}
+
+
+def task_of(dataset: Dataset, spec: PropagationSpec, rows: NodeIds | None, wanted: dict[bool, ListsWanted]) -> Task:
+    """Describe the tables to build. rows: rows to keep, None for all. Raises ConfigError if nothing can be built."""
+    table, topology = dataset.features(), dataset.topology
+    if table is None:
+        raise ConfigError(f"{dataset.path}: has no features to propagate; import the graph with features")
+    if table.num_rows == 0:
+        raise ConfigError(f"{dataset.path}: has no nodes; import a graph with nodes")
+    return Task(
+        table=table,
+        feature_dtype=dataset.feature_dtype,
+        shape=TableShape(num_rows=table.num_rows, dim=dataset.feature_dim, dtype=spec.dtype, tile_columns=TILE_COLUMNS),
+        num_edges=topology.num_edges * (2 if spec.direction == "both" else 1),
+        index_bytes=topology.index_dtype.itemsize,
+        operators=spec.parsed(),
+        hops=spec.hops,
+        sorted_edges=sum(num_sorted_edges(topology.num_edges, each) for each in set(wanted.values())),
+        num_kept=None if rows is None else len(rows),
+    )
+
+
+def count_task_sources(task: Task, dataset: Dataset, budget: Budget, threads: int, progress: Progress) -> Task:
+    """Count the sources in the lists, if that may make blocks wider, and return the task with the counts."""
+    memory_bytes = budget.available_bytes
+    first_cold = first_cold_row(task, memory_bytes, threads)
+    if first_cold is None:
+        return task
+    with budget.reserve("counting sources", scan_bytes(task.index_bytes, memory_bytes)):
+        sources = count_sources(dataset_lists(dataset.topology), first_cold, memory_bytes, progress)
+    return replace(task, sources=sources)
+
+
+def require_disk_for(
+    task: Task,
+    plan: PropagationPlan,
+    dataset: Dataset,
+    spec: PropagationSpec,
+    disk_bytes: int | None,
+    folder: Path,
+    work: WorkFolder,
+) -> None:
+    """Raise ConfigError if the tables need more disk than --disk, or than is free."""
+    remedies, cold_bytes = [], plan.work_bytes - task.work_bytes
+    files = dataset.manifest.files.items()
+    num_labelled = sum(entry.num_bytes // 8 for name, entry in files if "/splits/" in name)
+    if spec.rows == ALL_ROWS and num_labelled:
+        remedies.append((f"--rows {LABELLED_ROWS}", replace(task, num_kept=num_labelled)))
+    if spec.dtype == "float32":
+        remedies.append(("--dtype float16", replace(task, shape=replace(task.shape, dtype="float16"))))
+    if disk_bytes is not None:
+        require_disk(task, disk_bytes, "--disk allows", remedies, cold_bytes=cold_bytes)
+    free = free_bytes(folder) + work.kept_bytes()
+    require_disk(task, free, f"free in {folder}:", remedies, cold_bytes=cold_bytes)
