@@ -141,7 +141,7 @@ def test_damage_is_told(tmp_path: Path) -> None:
     (folder / TABLES_FILE).write_bytes(manifest)
     with (folder / "rows.bin").open("r+b") as file:
         file.write(b"\1")
-    with pytest.raises(FormatError, match=r"rows\.bin: damaged"):
+    with pytest.raises(FormatError, match=r"rows\.bin: is damaged"):
         open_hop_tables(folder)
 
 
