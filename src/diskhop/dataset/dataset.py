@@ -188,7 +188,7 @@ class EdgeSet:
 
 
 class Dataset:
-    """A dataset whose files were complete when it was opened. Thread-safe."""
+    """A dataset, complete when it was opened. Thread-safe."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path

@@ -45,7 +45,7 @@ def encode_rows(values: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
         rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
         return _as_bytes((rounded >> np.uint32(16)).astype("<u2"))
     scales = np.max(np.abs(floats), axis=1, initial=0.0, keepdims=True) / np.float32(127)
-    # A row whose scale underflows to zero is a row of zeros.
+    # If the scale of a row underflows to zero, the row is zeros.
     quotients = np.divide(floats, scales, out=np.zeros_like(floats), where=scales > 0)
     # Subnormal scales are so coarse that quotients can exceed 127.
     quantised = np.clip(np.rint(quotients), -127, 127).astype(np.int8)

@@ -47,8 +47,8 @@ def measure_read_seconds(
 ) -> float:
     """Measure seconds per read of num_bytes, in a stream of about `seconds` with engine.depth reads in flight.
 
-    All reads share the buffer, which must fit one; their content is discarded. They use only as much of it as the reads
-    in flight need: a read into memory that is warm in the CPU caches completes sooner.
+    All reads share the buffer, which must fit one; their content is discarded. Only the part needed for the
+    reads in flight is used, because a read into memory that is warm in the CPU caches completes sooner.
     """
     group = reads_per_ticket(engine.depth, num_bytes)
     sizes = np.full(group, num_bytes, np.uint64)

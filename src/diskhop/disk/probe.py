@@ -42,7 +42,7 @@ _BUFFER_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeLimits:
-    """How much a probe measures.
+    """The extent of a probe.
 
     file_bytes: length of the temporary file: too large for the disk's own cache, small enough to write in a second.
     num_passes: how often each cell of the grid is timed, seconds apart. The fastest counts: other load only adds time.

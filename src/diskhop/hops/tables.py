@@ -12,7 +12,6 @@ rows are zeros. A *block* is the range of the file that one tile occupies. Table
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,8 @@ from diskhop._native import page_sums
 from diskhop.dataset.encoding import row_bytes
 from diskhop.dataset.files import check_length, map_array
 from diskhop.derived.clean import TABLES_FILE
-from diskhop.errors import ConfigError, FormatError, ReadError
-from diskhop.io.checksums import json_checksum
+from diskhop.errors import ConfigError, FormatError
+from diskhop.io.manifests import encode_manifest, read_manifest
 from diskhop.protocols import Bytes, NodeIds
 
 VERSION = 1
@@ -242,8 +241,7 @@ def encode_hop_tables(tables: HopTables) -> bytes:
         "files": [asdict(file) for file in tables.files],
         "rows_checksum": None if tables.rows is None else _hash_ids(tables.rows),
     }
-    content = {"version": VERSION, **content}
-    return (json.dumps({**content, "checksum": json_checksum(content)}, indent=1) + "\n").encode()
+    return encode_manifest(content, VERSION)
 
 
 def open_hop_tables(path: Path, dataset_hash: str | None = None) -> HopTables:
@@ -251,8 +249,7 @@ def open_hop_tables(path: Path, dataset_hash: str | None = None) -> HopTables:
 
     Raises ReadError, FormatError if the folder is damaged, ConfigError if the dataset has changed since.
     """
-    manifest = path / TABLES_FILE
-    content = _read_manifest(manifest)
+    content = read_manifest(path / TABLES_FILE, VERSION, "hop tables", _REMEDY)
     shape = TableShape(**content["shape"])
     tables = HopTables(
         path=path,
@@ -271,21 +268,6 @@ def open_hop_tables(path: Path, dataset_hash: str | None = None) -> HopTables:
     for file in tables.files:
         check_length(path / file.name, file.num_bytes)
     return tables
-
-
-def _read_manifest(manifest: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(manifest.read_bytes())
-    except OSError as error:
-        raise ReadError(f"{manifest}: cannot be read: {error.strerror}; give the folder of hop tables") from error
-    except ValueError:
-        raise FormatError(f"{manifest}: is damaged (not JSON); {_REMEDY}") from None
-    if not isinstance(content, dict) or content.get("version") != VERSION:
-        raise FormatError(f"{manifest}: is not a manifest of hop tables of version {VERSION}; {_REMEDY}")
-    checksum = content.pop("checksum", None)
-    if checksum != json_checksum(content):
-        raise FormatError(f"{manifest}: is damaged (its checksum does not match); {_REMEDY}")
-    return content
 
 
 def _open_rows(path: Path, num_rows: int, checksum: str | None) -> NodeIds | None:

@@ -23,7 +23,7 @@ from diskhop.io.locks import lock_directory
 _NEXT_STEPS = {
     errno.ENOSPC: "free some space or choose another destination",
     errno.EDQUOT: "free some of your quota or choose another destination",
-    errno.EFBIG: "choose a destination whose file system takes files of this size",
+    errno.EFBIG: "choose a destination on a file system that supports files of this size",
     errno.EROFS: "choose a destination that can be written to",
     errno.EACCES: "choose a destination that can be written to",
     errno.EPERM: "choose a destination that can be written to",

@@ -175,7 +175,7 @@ def as_file(content: bytes) -> Iterator[str]:
 
 
 def require_text_path(path: Path) -> None:
-    """Raise DestinationError for a folder whose path DuckDB cannot represent."""
+    """Raise DestinationError for a path that DuckDB cannot represent."""
     try:
         str(path).encode()
     except UnicodeEncodeError:

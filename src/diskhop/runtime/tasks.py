@@ -41,7 +41,7 @@ _KEY_NAME = ".key"
 
 @dataclass(frozen=True, slots=True)
 class TaskTools:
-    """What a process provides to its tasks.
+    """Resources that a process provides to its tasks.
 
     engine: the I/O engine.
     injector: fault injector for changes that are made without the engine; None for no faults.

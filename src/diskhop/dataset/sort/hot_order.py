@@ -38,7 +38,7 @@ class HotOrder:
         self._reservation = reservation
 
     def original_ids(self) -> NDArray[Any]:
-        """Return the original id of every node in the new order. The caller reserves as many bytes as new_ids has."""
+        """Return the original id of every node in the new order. The caller reserves new_ids.nbytes."""
         return invert_order(self.new_ids)
 
     def __enter__(self) -> HotOrder:
@@ -72,11 +72,11 @@ def find_hot_order(
 ) -> HotOrder:
     """Read all edges once and rank the nodes. The result stays reserved (4 or 8 bytes per node) until its context ends.
 
-    Loops that tidying leaves out are not counted; duplicates always are. Uses only as many threads as the budget
-    allows. edges_per_block: edges that a thread reads at once.
+    Loops that tidying leaves out are not counted; duplicates always are. Uses fewer threads if the budget
+    requires it. edges_per_block: edges that a thread reads at once.
 
     Raises BudgetError before reading, with the smallest budget that works; SourceError, naming `origin`, for an edge
-    whose source is out of range.
+    with its source out of range.
     """
     needed_bytes = partial(hot_order_bytes, num_nodes, edges.num_edges, edges_per_block=edges_per_block)
     threads = threads_that_fit(threads, budget.available_bytes, needed_bytes)
@@ -159,7 +159,7 @@ def _counted_edges(
     if not (tidying.drop_loops or tidying.both_ways):
         return None
     is_left_out = sources == destinations
-    if not tidying.drop_loops:  # UndirectedEdges lists a loop twice in a row; one copy counts
+    if not tidying.drop_loops:  # UndirectedEdges lists every loop twice; one copy counts
         is_left_out &= (first + np.arange(len(sources))) % 2 == 1
     return np.flatnonzero(~is_left_out)
 

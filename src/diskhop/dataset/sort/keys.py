@@ -69,7 +69,7 @@ def add_edges(
 
 
 def id_error(end: str, edge: int, value: int, num_nodes: int, origin: str) -> SourceError:
-    """Return the error for an edge whose source or destination (`end`) is out of range."""
+    """Return the error for an edge with its source or destination (`end`) out of range."""
     return SourceError(
         f"{origin}: edge {edge} has {end} {value}, but nodes are numbered 0 to {num_nodes - 1}; "
         "correct the edge or give the right num_nodes"

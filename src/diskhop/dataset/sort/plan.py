@@ -137,7 +137,7 @@ def plan_spills(num_edges: int, key_bytes: int, memory_bytes: int, threads: int,
 def split_threads(
     spills: SpillLayout, num_edges: int, key_bytes: int, memory_bytes: int, threads: int, limits: SortLimits
 ) -> ThreadSplit:
-    """Choose as many threads as memory allows. Raises BudgetError with the smallest memory that one thread needs."""
+    """Choose the most threads that memory allows. Raises BudgetError with the smallest memory that one thread needs."""
     spill_bytes = _spill_bytes(spills, key_bytes, limits)
     least_keys = _least_keys(spills, num_edges, key_bytes, limits)
     least_sort_bytes = _sort_bytes(spills, num_edges, key_bytes, 1, least_keys)
@@ -163,7 +163,7 @@ def split_threads(
 
 
 def _least_keys(spills: SpillLayout, num_edges: int, key_bytes: int, limits: SortLimits) -> int:
-    """Return the fewest keys to sort at once: a bucket or a huge page. A bucket is read once per so many keys."""
+    """Return the fewest keys to sort at once: a bucket or a huge page. A bucket is read once for each such group."""
     num_spills = -(-num_edges // spills.spill_edges)
     page_keys = (_HUGE_PAGE_BYTES - _padding_bytes(num_spills)) // key_bytes
     return max(1, min(limits.sorted_keys, -(-num_edges // spills.num_buckets), page_keys))

@@ -127,7 +127,7 @@ def _resident_block(task: Task, memory_bytes: int, threads: int) -> Block:
 
 
 def _widen(task: Task, memory_bytes: int, threads: int) -> _Wider | None:
-    """Choose the next wider block whose rows divide a page, if memory fits most of its rows."""
+    """Choose the next wider block with rows that divide a page, if memory fits most of them."""
     counts_own = any(operator.info.self_weight for operator in task.operators)
     if task.sorted_edges or counts_own or memory_bytes < scan_bytes(task.index_bytes, memory_bytes):
         return None

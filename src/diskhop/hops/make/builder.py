@@ -234,7 +234,7 @@ class HopTableBuilder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pass:
-    """One pass: a step for the columns of a part, whose source is in the block."""
+    """One pass: a step for the columns of a part, with the source in the block."""
 
     product: Product
     part: Part

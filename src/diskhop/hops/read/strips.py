@@ -41,8 +41,8 @@ class Reads(NamedTuple):
 class Strip:
     """Rows of one group that are read together.
 
-    reads: requests, whose places are in a slot.
-    tile_bytes: bytes of each tile, which begin at multiples of it in the slot.
+    reads: requests, with places in a slot.
+    tile_bytes: bytes of each tile, the distance of tiles in the slot.
     skipped_bytes: bytes in a tile before the first wanted row.
     rows: int64, wanted rows, relative to the first one.
     to_rows: int64, their rows in the batch.

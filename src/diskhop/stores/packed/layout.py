@@ -22,7 +22,7 @@ import xxhash
 from diskhop.batches.trace import TraceSettings, settings_as_json
 from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.errors import FormatError, ReadError
-from diskhop.io.checksums import json_checksum
+from diskhop.io.manifests import encode_manifest, read_manifest
 from diskhop.protocols import Bytes, NodeIds, Table
 from diskhop.stores.packed.pack_file import PackFile, open_pack_file, settings_of
 
@@ -140,25 +140,14 @@ def samples_of(settings: TraceSettings) -> dict[str, Any]:
 def encode_layout(layout: Layout) -> bytes:
     """The content of layout.json."""
     content = {name: value for name, value in asdict(layout).items() if name != "path"}
-    content = {"version": VERSION, **content, "epochs": [asdict(epoch) for epoch in layout.epochs]}
-    return (json.dumps({**content, "checksum": json_checksum(content)}, indent=1) + "\n").encode()
+    content["epochs"] = [asdict(epoch) for epoch in layout.epochs]
+    return encode_manifest(content, VERSION)
 
 
 def open_layout(path: Path, table: Table) -> Layout:
     """Read a layout's manifest. Raises ReadError, FormatError for one that is damaged, or of rows of another size."""
     manifest = path / LAYOUT_FILE
-    try:
-        content = json.loads(manifest.read_bytes())
-    except OSError as error:
-        raise ReadError(f"{manifest}: cannot be read: {error.strerror}; name a packed layout") from error
-    except ValueError:
-        raise FormatError(f"{manifest}: damaged: it is not JSON; {_REMEDY}") from None
-    if not isinstance(content, dict) or content.get("version") != VERSION:
-        raise FormatError(f"{manifest}: is not a packed layout of version {VERSION}; {_REMEDY}")
-    checksum = content.pop("checksum", None)
-    if checksum != json_checksum(content):
-        raise FormatError(f"{manifest}: damaged: its checksum does not fit; {_REMEDY}")
-    del content["version"]
+    content = read_manifest(manifest, VERSION, "a packed layout", _REMEDY)
     epochs = tuple(PackedEpoch(**epoch) for epoch in content.pop("epochs"))
     layout = Layout(path=path, epochs=epochs, **content)
     if layout.row_bytes != table.row_bytes:
