@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.examples import EXAMPLES_IN_HOUSE
+
 # Two tests at a time, each slows the other: how long an example takes says nothing.
-settings.register_profile("house", deadline=None, max_examples=60)
-settings.register_profile("thorough", deadline=None)
+settings.register_profile("house", deadline=None, max_examples=EXAMPLES_IN_HOUSE)
+settings.register_profile("thorough", deadline=None, max_examples=5 * EXAMPLES_IN_HOUSE)
 settings.load_profile("house")
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, CrashError, Engine, FaultInjector, FaultRule, File, why_no_uring
 from diskhop.errors import DestinationError, ReadError, WriteError
 from diskhop.io.streams import TRANSFER_BYTES, SequentialWriter
+from tests.examples import examples
 
 ENGINES = [
     pytest.param("uring", marks=pytest.mark.skipif(bool(why_no_uring()), reason=f"no io_uring: {why_no_uring()}")),
@@ -52,7 +53,7 @@ def read(engine: Engine, file: File, offsets: list[int], num_bytes: list[int]) -
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("want_direct", [True, False])
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     ranges=st.lists(st.tuples(st.integers(0, FILE_BYTES), st.integers(0, 20_000)), max_size=12),
     aligned=st.booleans(),
@@ -123,7 +124,7 @@ def test_a_file_that_ends_too_early_names_where(path: Path, engine: str, want_di
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("want_direct", [True, False])
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(cuts=st.sets(st.integers(1, FILE_BYTES - 1), max_size=10), aligned=st.booleans(), seed=st.integers(0, 9))
 def test_writes_in_any_pieces_make_the_file(
     tmp_path_factory: pytest.TempPathFactory, engine: str, want_direct: bool, cuts: set[int], aligned: bool, seed: int

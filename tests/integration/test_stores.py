@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -26,6 +26,7 @@ from diskhop.protocols import FeatureStore, SampledBatch, Table
 from diskhop.stores.packed.sizes import own_rows
 from diskhop.stores.resources import StoreResources, assemble, rows_in_place
 from diskhop.stores.stores import STORES
+from tests.examples import examples
 from tests.replays import CacheCounts, replay_belady
 
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
@@ -135,7 +136,7 @@ def fetch(store: FeatureStore[Any], ids: NDArray[np.int64]) -> NDArray[np.uint8]
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", STORES)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     num_rows=st.integers(1, 400),
     row_bytes=st.sampled_from([1, 3, 4, 100, 127, 128, 129, 511, 512, 513, 4000]),

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from diskhop.config.train import KINDS, SampledConfig
@@ -19,6 +19,7 @@ from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopEr
 from diskhop.pipeline.batch import MiniBatch
 from diskhop.pipeline.stream import BatchStream
 from diskhop.runs import resolve_config, train, train_node_classifier
+from tests.examples import examples
 from tests.runs import OPTIONS, StageCounter, assert_same_run, import_arrays, losses, random_arrays, small_graph
 
 RESULT_NAMES = {"version", "dataset", "seed", "peak_rss_bytes", "overhead_bytes", "plan", "epochs", "metric", "test"}
@@ -166,7 +167,7 @@ def test_bad_input_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(300, [HealthCheck.function_scoped_fixture])
 @given(options=st.fixed_dictionaries({}, optional=ANY_OPTIONS))
 def test_whatever_the_options_are_they_resolve_or_are_refused(dataset: Dataset, options: dict[str, Any]) -> None:
     try:

@@ -8,13 +8,14 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diskhop._native import NEVER_USED, BeladyCache, NextUses
 from diskhop.policies.belady import CacheChanges, plan_span
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import NodeIds
+from tests.examples import examples
 from tests.replays import replay_belady, replay_static
 
 NUM_ROWS = 7
@@ -94,7 +95,7 @@ def test_the_known_trace(capacity: int, misses: int) -> None:
     assert (counts.misses, counts.filled) == (misses, capacity)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(traces(5, 5), st.integers(0, 4), st.booleans())
 def test_misses_are_the_fewest_of_all_ways(trace: list[list[int]], capacity: int, fills: bool) -> None:
     counts = replay_belady(as_trace(trace), NUM_ROWS, capacity, span=max(1, len(trace)), fills=fills)

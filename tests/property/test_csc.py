@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
@@ -25,6 +25,7 @@ from diskhop.dataset.sort.plan import SortLimits, bytes_in_memory, plan_spills, 
 from diskhop.errors import BudgetError, SourceError
 from diskhop.runtime.progress import silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
+from tests.examples import examples
 from tests.graphs import SlowEdges, memory_folder, threads_engine
 
 # Blocks of a page and buckets of a few edges: many spills, buckets and blocks for graphs that tests can afford.
@@ -146,7 +147,7 @@ def assert_same(found: Lists, expected: Lists, *, is_numbered: bool) -> None:
 
 
 @pytest.mark.parametrize("way", ["memory", "disk"])
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     graph=graphs(), is_numbered=st.booleans(), threads=st.integers(1, 2), sorted_keys=st.sampled_from([3, 70, 2**40])
 )
@@ -163,7 +164,7 @@ def test_lists_are_the_sources_of_each_destination_sorted(
     assert_same(found, expected_lists(pairs, num_destinations), is_numbered=is_numbered)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(seed=st.integers(0, 2**32), way=st.sampled_from([SortLimits(), TINY]), hub=st.booleans())
 def test_lists_are_those_of_scipy(seed: int, way: SortLimits, hub: bool) -> None:
     generator = np.random.default_rng(seed)
@@ -280,7 +281,7 @@ class CountedEdges(ArrayEdges):
         return sources, destinations
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(graph=graphs(), is_numbered=st.booleans(), limits=st.sampled_from([SortLimits(), TINY]), few=st.booleans())
 def test_nodes_are_counted_while_edges_go_to_the_disk(
     graph: tuple[NDArray[np.int64], int, int], is_numbered: bool, limits: SortLimits, few: bool

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from diskhop.budget import Budget
@@ -22,6 +22,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.sources import import_graph
 from diskhop.importing.text import edge_work
+from tests.examples import examples
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 
 Edge = tuple[str, str]
@@ -180,7 +181,7 @@ def small_slices() -> Iterator[None]:
         yield
 
 
-SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = examples(25, [HealthCheck.too_slow])
 
 
 @SLOW

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -28,6 +28,7 @@ from diskhop.dataset.verify import verify
 from diskhop.errors import DestinationError, DiskhopError, SourceError
 from diskhop.importing.arrays.npy import file_array
 from diskhop.runtime.progress import Progress
+from tests.examples import examples
 from tests.graphs import folder_bytes, threads_engine
 
 MIB = 1 << 20
@@ -135,7 +136,7 @@ def stop_after(path: Path, values: Values, num_ranges: int, **options: Any) -> P
     return stage
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     kind=st.sampled_from([Streamed, Anywhere]),
     dtype=st.sampled_from(["float32", "float16", "bfloat16", "int8"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -16,6 +16,7 @@ from diskhop.dataset.sort.moved_rows import RowMover, plan_move
 from diskhop.errors import BudgetError
 from diskhop.runtime.progress import silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
+from tests.examples import examples
 from tests.graphs import threads_engine
 
 MIB = 1 << 20
@@ -42,7 +43,7 @@ def moved(
     return np.concatenate(parts)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     num_rows=st.integers(1, 30_000),
     row_bytes=st.sampled_from([1, 8, 100, 512, 1000]),

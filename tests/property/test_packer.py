@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -24,6 +24,7 @@ from diskhop.protocols import NodeIds, Table
 from diskhop.stores.packed.chunk import Chunk
 from diskhop.stores.packed.packer import Packer, packing_bytes
 from diskhop.stores.packed.resident import hold_listed
+from tests.examples import examples
 from tests.graphs import memory_folder, open_paths
 
 ENGINES = ["threads"] if why_no_uring() else ["threads", "uring"]
@@ -181,7 +182,7 @@ def bytes_read_by_process() -> int:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     row_bytes=st.sampled_from([1, 2, 3, 37, 100, 127, 512, 513, 1000, 4095, 4096, 4097, 5999, 6000]),
     padding=st.sampled_from([0, 0, 1, 28, 97]),

@@ -10,11 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, ColumnBlock, Engine, File, PropagationPass
+from tests.examples import examples
 
 GROUP_ROWS = 4096
 TILE_COLUMNS = 4
@@ -147,7 +148,7 @@ def propagate(case: Case, folder: Path) -> NDArray[np.float32]:
     return from_tiles(folder / "out", num_nodes, dim)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(case=cases())
 def test_a_pass_equals_the_product_in_float64(case: Case) -> None:
     with TemporaryDirectory() as folder:

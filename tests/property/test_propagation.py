@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diskhop.config.train import DIRECTIONS
 from diskhop.hops.operators import OPERATORS
+from tests.examples import examples
 from tests.graphs import folder_bytes, memory_folder, random_pairs, skewed_pairs
 from tests.propagation import build, dense_tables, propagate_small, table_values
 
@@ -33,7 +34,7 @@ def graphs(draw: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@settings(max_examples=15)
+@examples(15)
 @given(graph=graphs())
 def test_tables_equal_dense_products(direction: str, graph: tuple[Any, Any]) -> None:
     pairs, features = graph

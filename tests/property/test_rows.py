@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -24,6 +24,7 @@ from diskhop._native import (
     why_no_uring,
 )
 from diskhop.errors import ReadError
+from tests.examples import examples
 
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
 POOL = BufferPool(64 << 20)
@@ -65,7 +66,7 @@ def reads(draw: st.DrawFn) -> tuple[int, int, int, list[int]]:
     return num_rows, row_bytes, row_stride, ids
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, [HealthCheck.function_scoped_fixture])
 @given(
     case=reads(),
     direct=st.booleans(),

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from diskhop.budget import Budget
 from diskhop.importing.sources import import_graph
 from diskhop.importing.triples import source as triples
+from tests.examples import examples
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 
 Triple = tuple[str, str, str]
@@ -110,7 +111,7 @@ def small_slices() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(25, [HealthCheck.too_slow])
 @given(graph=graphs(), in_one_group=st.booleans())
 def test_triples_equal_a_dictionary_of_names(graph: Graph, in_one_group: bool) -> None:
     entities, relations = graph.names()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
@@ -21,6 +21,7 @@ from diskhop.nn.layers import gat
 from diskhop.nn.layers.aggregate import LayerBlock
 from diskhop.nn.layers.attention import Dropout, attend, attend_then_map, attention, saves_to_attend_first
 from diskhop.nn.layers.gat import GatLayer
+from tests.examples import examples
 
 SLOPE = 0.2
 # Float32 against float64: sums of up to some hundred terms of size 1.
@@ -99,7 +100,7 @@ def assert_close(ours: Tensor | None, exact: Tensor | None, what: str | None = N
     torch.testing.assert_close(ours, exact, atol=TOLERANCE, rtol=TOLERANCE, msg=what)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(case=cases())
 def test_attention_is_the_formula(case: Case) -> None:
     (ours,), (exact,) = leaves(torch.float32, case.scores()), leaves(torch.float64, case.scores())
@@ -112,7 +113,7 @@ def test_attention_is_the_formula(case: Case) -> None:
     torch.testing.assert_close(gradient.double(), other, atol=1e-4, rtol=1e-5)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(case=cases())
 def test_sums_are_the_formula_before_and_after_the_map(case: Case) -> None:
     layer, heads, dim = case.layer, case.heads, case.dim

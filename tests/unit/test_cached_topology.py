@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -31,6 +31,7 @@ from diskhop.sampling.cached_topology import (
 )
 from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import Topology, open_topology
+from tests.examples import examples
 from tests.graphs import memory_folder
 from tests.unit.sampling_oracle import assert_same_batch
 
@@ -94,7 +95,7 @@ def graphs(draw: st.DrawFn) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 @pytest.mark.parametrize("engine_name", ENGINES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     graph=graphs(),
     share=st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]),

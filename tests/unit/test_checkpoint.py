@@ -11,7 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 import xxhash
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from diskhop._native import CrashError, FaultInjector, FaultRule
@@ -25,6 +25,7 @@ from diskhop.runs.checkpoint import (
     save_state,
     save_tensors,
 )
+from tests.examples import examples
 
 
 def make_state(epoch: int) -> TrainingState:
@@ -58,7 +59,7 @@ def test_equal_states_give_equal_bytes_that_any_safetensors_reader_opens(tmp_pat
     assert torch.equal(tensors["model/convs.0.weight"], make_state(3).model["convs.0.weight"])
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, [HealthCheck.function_scoped_fixture])
 @given(position=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_any_flipped_bit_is_noticed(tmp_path: Path, position: float, bit: int) -> None:
     path = tmp_path / "c.safetensors"
@@ -142,7 +143,7 @@ def test_facts_that_training_cannot_go_on_from_are_refused(tmp_path: Path, facts
         load_state(path)
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(200, [HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32 - 1), num_changes=st.integers(1, 20))
 def test_any_damage_behind_a_right_checksum_is_one_error(tmp_path: Path, seed: int, num_changes: int) -> None:
     path = tmp_path / "c.safetensors"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diskhop.runs.nodes.chunk_length import longest_mixed_chunk
+from tests.examples import examples
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 10**6), batch_size=st.integers(1, 500), num_classes=st.integers(1, 50))
 def test_labels_in_random_order_have_chunks_of_a_batch(seed: int, batch_size: int, num_classes: int) -> None:
     labels = np.random.default_rng(seed).integers(0, num_classes, 20_000)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -33,7 +33,6 @@ def assert_same_at_any_threads(compute: Callable[[int], tuple[Floats, ...]]) -> 
 # -- Adagrad --
 
 
-@settings(deadline=None)
 @given(
     num_rows=st.integers(1, 50),
     num_named=st.integers(0, 120),
@@ -148,7 +147,6 @@ def run_softmax(
     return losses, positive_grads, grads
 
 
-@settings(deadline=None)
 @given(
     num_rows=st.integers(0, 20),
     num_negatives=st.one_of(st.integers(1, 70), st.just(1000)),
@@ -244,7 +242,6 @@ def distances_by_formula(
 
 
 @pytest.mark.parametrize("kind", ["l1", "modulus"])
-@settings(deadline=None)
 @given(num_queries=st.integers(1, 20), num_points=st.integers(1, 40), half_dim=DIMS, seed=SEEDS)
 def test_distances_are_the_formula(kind: Kind, num_queries: int, num_points: int, half_dim: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

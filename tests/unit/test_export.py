@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diskhop.budget import Budget
@@ -24,6 +24,7 @@ from diskhop.errors import ConfigError, DestinationError, FormatError
 from diskhop.exporting.formats import EXPORTS, export_dataset
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.sources import import_graph
+from tests.examples import examples
 from tests.graphs import SHARED_DATA, folder_bytes, make_dataset, memory_folder, threads_engine
 
 Arrays = dict[str, Any]
@@ -85,7 +86,7 @@ def random_arrays(generator: np.random.Generator, num_nodes: int, num_edges: int
     return arrays
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     seed=st.integers(0, 2**32),
     num_nodes=st.integers(1, 40),
@@ -113,7 +114,7 @@ def test_what_was_exported_imports_to_the_same_bytes(
         assert [path.name for path in sorted(folder.iterdir())] == ["again", "moved", "out", "plain", "source"]
 
 
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(seed=st.integers(0, 2**32), num_nodes=st.integers(1, 40), num_edges=st.integers(0, 200))
 def test_tables_have_what_the_arrays_have(seed: int, num_nodes: int, num_edges: int) -> None:
     arrays = random_arrays(np.random.default_rng(seed), num_nodes, num_edges)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diskhop.budget import Budget, parse_bytes
@@ -21,6 +21,7 @@ from diskhop.importing.arrays.npy import file_array
 from diskhop.importing.columns import ClassColumn
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.sources import import_graph
+from tests.examples import examples
 from tests.graphs import edges_of, folder_bytes, memory_folder, threads_engine
 
 Graph = dict[str, Any]
@@ -122,7 +123,7 @@ def test_a_folder_of_either_layout_is_what_it_was_made_of(tmp_path: Path, save: 
     assert facts["format"] == "ogb"
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(seed=st.integers(0, 2**32), num_nodes=st.integers(8, 60), num_edges=st.integers(1, 200))
 def test_both_layouts_give_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, seed: int, num_nodes: int, num_edges: int

@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -24,6 +24,7 @@ from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, SourceError
 from diskhop.importing.pbg.json_names import json_lines
 from diskhop.importing.sources import import_graph
+from tests.examples import examples
 from tests.graphs import folder_bytes, threads_engine
 
 # Two types, of which users have two partitions; (lhs, rel, rhs) of each bucket, by ids within partitions.
@@ -373,7 +374,7 @@ def test_edges_and_names_are_streamed_not_loaded(tmp_path: Path) -> None:
     assert peak_bytes < 24 * num_edges / 3
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     names=st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])), max_size=8),
     indent=st.none() | st.integers(0, 4),

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from diskhop.budget import Budget
@@ -26,6 +26,7 @@ from diskhop.importing.sources import import_graph
 from diskhop.importing.tables import files as table_files
 from diskhop.importing.tables import work as table_work
 from diskhop.runtime.duck import quoted
+from tests.examples import examples
 from tests.graphs import edges_of, folder_bytes, threads_engine
 
 Row = Sequence[Any]
@@ -146,7 +147,7 @@ IDS = {
 
 @pytest.mark.parametrize("kind", IDS)
 @pytest.mark.parametrize("has_nodes", [True, False])
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(5, [HealthCheck.function_scoped_fixture])
 @given(data=st.data(), style=st.sampled_from(["parquet", "csv"]), parts=st.integers(1, 3), group=st.integers(1, 9))
 def test_ids_are_numbered_as_a_dict_would(
     monkeypatch: pytest.MonkeyPatch, kind: str, has_nodes: bool, data: Any, style: str, parts: int, group: int

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from diskhop.errors import ConfigError
 from diskhop.runs.nodes.metrics import METRICS, Accuracy, RocAuc, require_measurable, require_metric
+from tests.examples import examples
 
 
 def measure(name: str, scores: NDArray[np.float32], labels: NDArray[Any], cut: int) -> float:
@@ -22,7 +23,7 @@ def measure(name: str, scores: NDArray[np.float32], labels: NDArray[Any], cut: i
     return metric.value()
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(seed=st.integers(0, 10**6), num_nodes=st.integers(2, 60), num_values=st.sampled_from([1, 2, 5, 10**6]))
 def test_auc_equals_scikit_learns_with_ties(seed: int, num_nodes: int, num_values: int) -> None:
     generator = np.random.default_rng(seed)
@@ -34,7 +35,7 @@ def test_auc_equals_scikit_learns_with_ties(seed: int, num_nodes: int, num_value
     assert measure("auc", scores, labels, num_nodes // 3) == pytest.approx(expected, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(seed=st.integers(0, 10**6), num_nodes=st.integers(1, 60))
 def test_accuracy_equals_scikit_learns(seed: int, num_nodes: int) -> None:
     generator = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.nn import GAT, GCN, GATConv, GraphSAGE
@@ -21,6 +21,7 @@ from diskhop.nn.layers.gcn import GcnLayer
 from diskhop.nn.matmul.backends import BACKENDS
 from diskhop.nn.models import LAYERS, Block, Network, build_model
 from diskhop.protocols import SampledBatch
+from tests.examples import examples
 
 IN_DIM, HIDDEN, OUT_DIM = 5, 8, 3
 PYG_MODELS = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}
@@ -90,7 +91,7 @@ def twin_options(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(seed=st.integers(0, 10**6), num_layers=st.integers(1, 3), fanout=st.sampled_from([1, 3, -1]))
 def test_a_sampled_batch_gives_the_values_and_gradients_of_pyg(
     name: str, seed: int, num_layers: int, fanout: int
@@ -197,7 +198,7 @@ def test_rows_that_lie_among_others_give_the_same_bits(name: str, dtype: torch.d
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(seed=st.integers(0, 10**6), num_layers=st.integers(1, 3))
 def test_all_neighbours_and_whole_degrees_give_the_whole_graph(name: str, seed: int, num_layers: int) -> None:
     graph = Graph(12, 30, seed)

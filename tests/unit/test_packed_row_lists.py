@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, FaultInjector, FaultRule, why_no_uring
 from diskhop.errors import DestinationError, ReadError, WriteError
 from diskhop.stores.packed.row_lists import ListsOfPartition, RowLists, ids_of, list_bytes
+from tests.examples import examples
 from tests.graphs import memory_folder, open_paths
 
 ENGINES = ["threads"] if why_no_uring() else ["threads", "uring"]
@@ -39,7 +40,7 @@ def assert_part(lists: ListsOfPartition, expected: list[IdList], partition: int)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     lengths=st.lists(st.sampled_from([0, 0, 1, 7, 1000, 1023, 1024, 1025, 5000]), max_size=9),
     num_partitions=st.integers(1, 12),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diskhop._native import has_product_gradients, mask_scores, product_gradients
 from diskhop.embedding.scoring.scores import ProductScore
 from diskhop.embedding.step.contrast import LeftOut
 from tests.embedding import assert_close
+from tests.examples import examples
 
 NO_ROWS = torch.empty(0, dtype=torch.int64)
 SEEDS = st.integers(0, 2**20)
@@ -50,7 +51,6 @@ def queries_of(
     return torch.cat([found.real, found.imag], 1)
 
 
-@settings(deadline=None)
 @given(
     num_queries=st.integers(0, 40),
     num_negatives=st.integers(1, 40),
@@ -71,7 +71,7 @@ def test_scores_that_do_not_count_are_masked(
 
 
 @needs_products
-@settings(deadline=None, max_examples=50)
+@examples(50)
 # A sum of so many products one after the other rounds by 1e-4.
 @example("dot", 1, 1, 20_000, 1, (False, False, 0.0, 0.0), 3, 0, 0)
 @given(

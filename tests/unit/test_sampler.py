@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -17,6 +17,7 @@ from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import Purpose, SampledBatch, neighbor_spec
 from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.topology import Indices, Topology
+from tests.examples import examples
 from tests.unit import sampling_oracle as oracle
 
 
@@ -230,7 +231,7 @@ def test_an_index_outside_the_graph_is_an_error(bad_index: int) -> None:
         sample(topology, [0], [1, 1, 1])
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(damage=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=4, max_size=4))
 def test_a_damaged_indptr_is_an_error_or_is_sampled_in_bounds(damage: list[int]) -> None:
     topology = Topology(Path("indices.bin"), np.array([0, *damage], np.int64), np.zeros(9, np.uint32))

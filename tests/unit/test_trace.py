@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diskhop._native import BufferPool, Engine, FaultInjector, FaultRule, File, why_no_uring
@@ -24,6 +24,7 @@ from diskhop.batches.record import describe_batch, encode_batch
 from diskhop.batches.trace import TraceReader, TraceSettings, TraceWriter, hash_seeds, reader_bytes, writer_bytes
 from diskhop.errors import ConfigError, DestinationError, FormatError, ReadError
 from diskhop.protocols import Purpose, SampledBatch, neighbor_spec
+from tests.examples import examples
 from tests.graphs import memory_folder, threads_engine
 from tests.unit.batches import batches, large_batch, small_batch
 from tests.unit.sampling_oracle import assert_same_batch
@@ -71,7 +72,7 @@ def signed(block: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     cases=st.lists(batches(), max_size=4),
     sizes=st.lists(st.integers(1, 3000), max_size=3),

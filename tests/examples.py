@@ -1,0 +1,18 @@
+"""How many examples property tests draw: a count for `make test`, which profiles scale for `make test-all`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from hypothesis import HealthCheck, settings
+
+EXAMPLES_IN_HOUSE = 60
+
+
+def examples(count: int, suppress: Collection[HealthCheck] = ()) -> settings:
+    """Settings of a property test: `count` examples with the profile `house`, in proportion with any other.
+
+    suppress: health checks that the test fails on purpose.
+    """
+    scaled = round(count * settings().max_examples / EXAMPLES_IN_HOUSE)
+    return settings(max_examples=max(1, scaled), deadline=None, suppress_health_check=list(suppress))
