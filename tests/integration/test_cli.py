@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import diskhop
 from diskhop.budget import format_bytes
 from diskhop.cli import run
 
@@ -91,6 +92,52 @@ def test_import_and_inspect_do_not_load_torch(source: Path, tmp_path: Path) -> N
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "loaded"),
+    [
+        (["--version"], {"numpy", "torch", "duckdb", "pyarrow", "plotly"}),
+        (["--help"], {"torch", "duckdb", "pyarrow", "plotly"}),
+    ],
+)
+def test_a_command_loads_what_it_needs(arguments: list[str], loaded: set[str]) -> None:
+    program = (
+        "import sys; from diskhop.cli import run\n"
+        f"assert run({arguments!r}) == 0\n"
+        f"assert not {loaded!r} & set(sys.modules), {loaded!r} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_python_runs_the_package_as_the_command() -> None:
+    def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "diskhop", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert ran("--version").stdout.strip() == diskhop.__version__
+    missing = ran("inspect")
+    assert missing.returncode == 2
+    assert missing.stderr == "diskhop: Missing argument 'DATASET'; see 'diskhop inspect --help'\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--batch-size", "0"], "--batch-size must be from 1 to 2147483647, got 0; for example --batch-size 1000"),
+        (["--fanout", "10,0"], "--fanout must be counts from 1 to 2147483647, or -1 for all neighbours, got [10, 0]"),
+        (["--fanout", "ten"], "--fanout: 'ten' must be whole numbers separated by commas, as 10,10"),
+        (["--memory", "2XB"], "--memory: size '2XB' is not a number"),
+        (["--direction", "up"], "--direction must be one of in, out, both, got 'up'; for example --direction in"),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "train"])
+def test_a_value_that_breaks_a_rule_names_its_flag_and_one_that_works(
+    command: str, arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, "graph", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"diskhop: {line}")
 
 
 def test_doctor_says_what_to_expect(

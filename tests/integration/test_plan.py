@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,21 @@ def test_people_get_a_table_and_a_line_for_each_option(graph: Dataset, capsys: p
     for store in STORES.keys() - {"memory"}:
         assert f"not {store}" in told
     assert f"diskhop train {graph.path}" in " ".join(told.split())
+
+
+def test_the_command_that_is_suggested_can_be_pasted(
+    graph: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ["--memory", "200MB", "--epochs", "1", "--fanout", "2,2", "--hidden", "8", "--no-eval"]
+    assert run(["plan", str(graph.path), *given]) == 0
+    line = capsys.readouterr().out.rstrip().splitlines()[-1]
+    assert line.split()[0] == "next"
+    program, *words = shlex.split(line.removeprefix("next"))
+    assert (program, words[0]) == ("diskhop", "train")
+    assert set(given) <= set(words)
+    assert run(words) == 0
+    assert (tmp_path / "run" / "result.json").exists()
 
 
 def test_one_option_is_explained(graph: Dataset, capsys: pytest.CaptureFixture[str]) -> None:

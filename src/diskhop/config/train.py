@@ -58,7 +58,9 @@ class TrainConfig:
         help="Number of layers (one per hop for sage, gcn, gat; MLP layers for sign, hoga).", rule=_DEPTH, panel="Model"
     )
     hidden: int = option(help="Width of the hidden layers.", rule=between(1, MOST_COUNT, 128), panel="Model")
-    heads: int = option(8, help="Number of attention heads (gat, hoga).", rule=COUNT, panel="Model")
+    heads: int = option(
+        8, help="Number of attention heads (gat, hoga).", rule=COUNT, panel="Model", shown="8, for hoga 1"
+    )
     norm: str = option(help="Normalisation between layers: none, batch or layer.", panel="Model")
     normalize_input: bool = option(False, help="Scale each node's features to sum 1.", panel="Model")
     dropout: float = option(help="Dropout rate of hidden values.", rule=FRACTION, panel="Model")
@@ -81,7 +83,7 @@ class TrainConfig:
         rule=COUNT_OR_NONE,
         panel="Optimisation",
         metavar="N",
-        shown="chosen with --epochs, else 0",
+        shown="0 with --epochs, else chosen",
     )
     lr: float = option(help="Learning rate (Adam).", rule=POSITIVE, panel="Optimisation")
     weight_decay: float = option(0.0, help="Weight decay (Adam).", rule=NOT_NEGATIVE, panel="Optimisation")
