@@ -1,20 +1,25 @@
-"""What will run, as plain data: filled in by planning/, carried out by pipeline.py, stored in result.json."""
+"""Plans: what will run, as plain data. `planning` fills them in, pipelines carry them out, result.json stores them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What an option would cost, before it is tried.
+    """Predicted cost of a run, before it is tried.
 
-    epoch_seconds: of one pass of training. Of these, if nothing hid anything: io_seconds the disk's, cores_seconds
-    those in which all cores are busy, compute_seconds the model's part of them. open_seconds: before the first epoch,
-    in every run; preparation_seconds: once, for what later runs find on the disk. reads, bytes_read, bytes_written: of
-    an epoch. hit_rate: of its rows, from memory. disk_bytes: of what is kept on the disk, beside the dataset.
+    epoch_seconds: seconds of one training epoch, with disk and cores overlapped.
+    io_seconds: seconds that the disk is busy per epoch.
+    cores_seconds: seconds that all cores are busy per epoch.
+    compute_seconds: the model's part of cores_seconds.
+    open_seconds: seconds before the first epoch, in every run.
+    preparation_seconds: seconds of work that later runs find on the disk; spent once.
+    hit_rate: share of an epoch's rows that come from memory, 0 to 1.
+    reads, bytes_read, bytes_written: disk traffic of one epoch.
+    disk_bytes: bytes that stay on the disk in addition to the dataset.
     """
 
     epoch_seconds: float
@@ -31,11 +36,11 @@ class Prediction:
 
     @property
     def seconds_before(self) -> float:
-        """The first epoch."""
+        """Seconds before the first epoch begins."""
         return self.preparation_seconds + self.open_seconds
 
     def run_seconds(self, epochs: int) -> float:
-        """Of a run of so many epochs, all that is done for it included."""
+        """Seconds of a run of n epochs, everything before the first one included."""
         return self.seconds_before + epochs * self.epoch_seconds
 
     def to_dict(self) -> dict[str, Any]:
@@ -45,7 +50,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """An option that was not taken, and why, in a line; predicted: None where it cannot run."""
+    """An option that was not taken, with the reason in one line; predicted is None if it cannot run."""
 
     option: str
     reason: str
@@ -54,9 +59,15 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What every plan has. threads: cores that all of the run shares. reserved: bytes by name.
+    """The fields that every plan has.
 
-    predicted: what it costs; None where nobody asked. rejected: the other options, the best first.
+    engine: name of the I/O engine.
+    threads: cores that the whole run shares.
+    memory_bytes: the whole budget.
+    reserved: bytes of the budget by name.
+    reasons: why the choices were made, one line each.
+    predicted: predicted cost; None if no prediction was made.
+    rejected: the other options, the best first.
     """
 
     engine: str
@@ -68,7 +79,7 @@ class RunPlan:
     rejected: tuple[Rejected, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for result.json; what is not known is absent."""
+        """Plain data for result.json; unknown values are absent."""
         stored = {**asdict(self), "reserved": dict(self.reserved), "reasons": list(self.reasons)}
         if self.predicted is None:
             del stored["predicted"], stored["rejected"]
@@ -78,26 +89,52 @@ class RunPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreShare:
+    """Memory and disk that a plan gives to its feature store. A store with numbers of its own extends this class.
+
+    reserves: bytes that the store holds by name, a part of the plan's `reserved`.
+    cache_rows: rows that stay in memory between batches.
+    buffer_rows: rows of the buffer that batches in flight share.
+    partition_bytes: bytes of the table that are read at once for packing.
+    extractors: batches in flight that fit the buffer even if they share no row.
+    most_extracting: batches in flight at most, where they share rows; 0 for no such bound.
+    superbatch: batches sampled ahead at once; 0 if the store does not look ahead.
+    scratch: folder for the run's temporary files, '' for none.
+    layout: folder of batches prepared before the run, '' for none.
+    """
+
+    reserves: Mapping[str, int] = field(default_factory=dict)
+    cache_rows: int = 0
+    buffer_rows: int = 0
+    partition_bytes: int = 0
+    extractors: int = 0
+    most_extracting: int = 0
+    superbatch: int = 0
+    scratch: str = ""
+    layout: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SampledPlan(RunPlan):
-    """Every choice of a run, with its reason.
+    """Every choice of a run on sampled neighbours.
 
-    topology: 'memory', 'cached' or 'mapped'; topology_cache_bytes: of 'cached', memory for lists.
-
-    batch_bytes: of a large mini-batch as the model has it (measured, with headroom). bytes_on_their_way: of batches
-    from their submission to the store until their rows are together; one is always let in. bytes_assembled: of those
-    from then on, 0 where rows come right to their places and a batch stays what it was. The model's batch is one of
-    them, unless holds_while_waiting: where a consumer keeps it while it waits for the next, as a loop's variable does,
-    it is one more.
-
-    buffer_rows: of a buffer that batches share, or that has the own rows of packed ones. partition_bytes: of the table,
-    read at once for packing. extractors: batches that it has room for beside the model's, however
-    large and different they are, while they are brought or wait for the model; most_extracting: that may be there while
-    they share rows, 0 for no such bound. ordered: batches are delivered in their order, not as they are finished.
-
-    layout: the folder of epochs that were packed ahead, '' for none.
-
-    max_gap_bytes: the largest gap that is read over rather than skipped. staging_bytes: where reads of rows land.
-    threads: cores that sampling, gathering and the model share. reserved: bytes by name.
+    store: name of the feature store.
+    share: memory and disk of the feature store.
+    engine_depth: reads that the engine keeps in flight.
+    topology: where the neighbour lists are: 'memory', 'cached' or 'mapped'.
+    topology_cache_bytes: memory for lists, if they are 'cached'.
+    batch_bytes: bytes of a large mini-batch as the model gets it (measured, with headroom).
+    bytes_in_flight: bytes of batches from their submission to the store until their rows are assembled. One batch is
+        always admitted. If nothing is assembled, the model's batch is among them.
+    bytes_assembled: bytes of assembled batches; 0 if rows arrive in their final place.
+    holds_while_waiting: the consumer keeps a batch while it waits for the next one, which takes one batch more.
+    sampling_threads: threads that sample.
+    max_gap_bytes: reads closer than this are merged.
+    max_read_bytes: bytes of one read at most.
+    staging_bytes: bytes of the buffers that reads of rows land in.
+    batch_rows: rows of a large mini-batch (measured, with headroom).
+    ordered: batches arrive in order; otherwise as they are finished.
+    pinned: how rows to pin are chosen, 'degree' or 'accesses'.
     """
 
     store: str
@@ -105,7 +142,7 @@ class SampledPlan(RunPlan):
     topology: Literal["memory", "cached", "mapped"]
     topology_cache_bytes: int
     batch_bytes: int
-    bytes_on_their_way: int
+    bytes_in_flight: int
     bytes_assembled: int
     holds_while_waiting: bool
     sampling_threads: int
@@ -113,25 +150,31 @@ class SampledPlan(RunPlan):
     max_read_bytes: int
     staging_bytes: int
     batch_rows: int
-    cache_rows: int = 0
-    buffer_rows: int = 0
-    partition_bytes: int = 0
-    extractors: int = 0
-    most_extracting: int = 0
+    share: StoreShare = field(default_factory=StoreShare)
     ordered: bool = True
     pinned: str = "degree"
-    superbatch: int = 0
-    scratch: str = ""
-    layout: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for result.json, where the store's share stands among the other fields."""
+        stored = RunPlan.to_dict(self)
+        share = stored.pop("share")
+        # Its bytes are in "reserved" already.
+        del share["reserves"]
+        # The name that result.json has had from the start.
+        stored["bytes_on_their_way"] = stored.pop("bytes_in_flight")
+        return {**stored, **share}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HopPlan(RunPlan):
-    """Every choice of a run on hop tables, with its reason.
+    """Every choice of a run on hop tables.
 
-    tables: their folder; num_tables of num_rows rows each, table_bytes all together. placement: 'memory' or 'disk',
-    where batches come from; shuffle: an epoch's order is of 'rows', or of 'chunks' of chunk_rows rows each. threads:
-    cores of the model and of what brings batches. reserved: bytes by name.
+    tables: folder of the tables.
+    num_tables, num_rows: number of tables, and of rows in each.
+    table_bytes: bytes of all tables together.
+    placement: where batches come from, 'memory' or 'disk'.
+    shuffle: whether an epoch shuffles 'rows' or 'chunks'.
+    chunk_rows: rows of a chunk.
     """
 
     tables: str
@@ -145,12 +188,17 @@ class HopPlan(RunPlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedPlan(RunPlan):
-    """Every choice of a run of embeddings, with its reason.
+    """Every choice of a run of embeddings.
 
-    num_partitions of partition_bytes each, num_slots of them in memory, of which a state of the order has `buffer`.
-    states: of the order; loads: of partitions in an epoch after the first; prefetchable: the share of swaps that some
-    bucket can be trained beside. overlap: partitions move while others are trained. edges_on_disk: they are read bucket
-    by bucket. reserved: bytes by name.
+    num_partitions, partition_bytes: number of partitions, and bytes of each.
+    buffer: partitions that a state of the order has in memory.
+    num_slots: partitions that memory has room for.
+    partition_order: name of the order in which partitions are loaded.
+    states: states of the order per epoch.
+    loads: partitions loaded per epoch after the first one.
+    prefetchable: share of swaps that overlap with training on some bucket, 0 to 1.
+    overlap: partitions are swapped while others are trained.
+    edges_on_disk: edges are read bucket by bucket.
     """
 
     num_partitions: int

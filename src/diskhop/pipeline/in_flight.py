@@ -26,9 +26,9 @@ class InFlightBatches:
     """
 
     def __init__(self, plan: SampledPlan, store: FeatureStore[Any] | None) -> None:
-        self.fetching = ByteGate(plan.bytes_on_their_way)
+        self.fetching = ByteGate(plan.bytes_in_flight)
         self.assembled = ByteGate(plan.bytes_assembled)
-        self.extracting = ByteGate(plan.most_extracting or MOST_IN_FLIGHT)
+        self.extracting = ByteGate(plan.share.most_extracting or MOST_IN_FLIGHT)
         self.superbatches = ByteGate(SUPERBATCHES_ON_DISK)
         self.holds_while_waiting = plan.holds_while_waiting
         self._store = store

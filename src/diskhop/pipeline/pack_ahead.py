@@ -60,13 +60,13 @@ def pack_epochs(
     table = dataset.features()
     if table is None:
         raise ConfigError(f"{dataset.path}: has no features to pack; train without --store packed")
-    scratch = Path(plan.scratch)
+    scratch = Path(plan.share.scratch)
     settings = {epoch: samples.settings(dataset, epoch) for epoch in samples.epochs}
     key = {
         "samples": samples_of(settings[samples.epochs[0]]),
         "epochs": [(epoch, each.seeds_hash) for epoch, each in settings.items()],
         "batches": samples.num_batches,
-        "rows in memory": plan.cache_rows,
+        "rows in memory": plan.share.cache_rows,
         "disk": disk_bytes,
     }
     key_text = json.dumps(key, sort_keys=True)

@@ -189,7 +189,7 @@ class LayoutBuilder:
         trace = self._open_trace(epoch, trace_path)
         for index in range(len(trace)):
             counts[trace.node_ids(index)] += 1
-        most_accessed(counts, self.plan.cache_rows).astype("<i8").tofile(path)
+        most_accessed(counts, self.plan.share.cache_rows).astype("<i8").tofile(path)
 
     def _copy_resident(self, resident: NodeIds, path: Path) -> None:
         started = time.perf_counter()
@@ -202,7 +202,6 @@ class LayoutBuilder:
             max_read_bytes=self.plan.max_read_bytes,
             staging_bytes=self.plan.staging_bytes,
             threads=self.plan.threads,
-            cache_rows=0,
         )
         reader = open_reader(RowReader, self.table, resources, self.plan.max_gap_bytes)
         with SequentialWriter(path, self.tools.engine, self.tools.pool) as writer:
@@ -225,7 +224,7 @@ class LayoutBuilder:
             hold_listed(resident, self.table.num_rows),
             self.tools.engine,
             self.tools.pool,
-            self.plan.partition_bytes,
+            self.plan.share.partition_bytes,
             self.plan.threads,
         )
         segment = self._choose_segment(trace, is_resident, resident)

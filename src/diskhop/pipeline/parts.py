@@ -17,8 +17,7 @@ from diskhop.pipeline.sizes import batch_bytes, bytes_per_row_made
 from diskhop.plans import SampledPlan
 from diskhop.protocols import FeatureStore, SampledBatch
 from diskhop.sampling.cached_topology import AnyTopology
-from diskhop.stores.packed.layout import Layout
-from diskhop.stores.resources import whole_rows
+from diskhop.stores.resources import PreparedBatches, whole_rows
 from diskhop.system.memory import buffer_bytes
 
 
@@ -28,7 +27,7 @@ class PipelineParts:
 
     store: None for a dataset without features.
     scratch: folder for traces of superbatches; None if the store does not look ahead.
-    layout: batches packed before the run; None for none.
+    prepared: batches prepared before the run; None for none.
     """
 
     dataset: Dataset
@@ -38,7 +37,7 @@ class PipelineParts:
     engine: Engine
     pool: BufferPool
     scratch: Path | None
-    layout: Layout | None
+    prepared: PreparedBatches | None
 
     def fetch_bytes(self, sampled: SampledBatch, store_bytes: int) -> int:
         """Bytes of a batch from its submission until its rows are assembled. store_bytes: the store's part."""

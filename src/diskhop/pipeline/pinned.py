@@ -19,7 +19,7 @@ from diskhop.stores.stores import STORES
 
 def counts_accesses(dataset: Dataset, store: str, pinned: str) -> bool:
     """True if the rows to pin are found by counting; in hot order they are simply the first rows."""
-    return STORES[store].pins and not (pinned == "degree" and dataset.order == "hot")
+    return "pinned" in STORES[store].uses and not (pinned == "degree" and dataset.order == "hot")
 
 
 def choose_pinned(
@@ -30,9 +30,9 @@ def choose_pinned(
     engine: Engine,
     pool: BufferPool,
 ) -> NodeIds:
-    """Choose the plan.cache_rows rows that will probably be accessed most, ascending."""
+    """Choose the plan.share.cache_rows rows that will probably be accessed most, ascending."""
     if plan.pinned == "accesses" and expected is not None:
         counts: NDArray[Any] = count_accesses(topology, expected)
     else:
         counts = count_neighbors(dataset.topology, engine, pool)
-    return most_accessed(counts, plan.cache_rows)
+    return most_accessed(counts, plan.share.cache_rows)

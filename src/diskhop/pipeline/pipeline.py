@@ -30,7 +30,6 @@ from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.cached_topology import STAGING_BYTES
 from diskhop.sampling.open import open_plan_topology
 from diskhop.sampling.seeds import SeedSet
-from diskhop.stores.packed.layout import open_layout
 from diskhop.stores.resources import StoreResources
 from diskhop.stores.stores import STORES
 
@@ -40,8 +39,6 @@ _RESERVED_BY_PIPELINE = (
     "sampling",
     "sorting ids",
     "staging",
-    "packed rows",
-    "packing",
 )
 
 
@@ -76,13 +73,14 @@ def open_pipeline(
     pool = BufferPool(num_bytes + (STAGING_BYTES if plan.topology == "cached" else 0))
     with ExitStack() as stack:
         topology = stack.enter_context(open_plan_topology(dataset, plan, engine, budget, pool))
-        pinned = layout = None
-        table = dataset.features()
-        if plan.layout and table is not None:
-            stack.enter_context(shared_directory(Path(plan.layout)))
-            layout = open_layout(Path(plan.layout), table)
-            pinned = layout.held_ids()
-        elif counts_accesses(dataset, plan.store, plan.pinned):
+        pinned = prepared = None
+        table, kind = dataset.features(), STORES[plan.store]
+        if plan.share.layout and table is not None and kind.find_prepared is not None:
+            folder = Path(plan.share.layout)
+            stack.enter_context(shared_directory(folder))
+            prepared = kind.find_prepared(folder, table)
+            pinned = prepared.held_ids()
+        elif table is not None and counts_accesses(dataset, plan.store, plan.pinned):
             # The plan's bytes are reserved later: counting needs a batch and the working memory of sampling now.
             counting_bytes = COUNTING_BYTES_PER_NODE * topology.num_nodes + plan.reserved["sampling"] + plan.batch_bytes
             with budget.reserve("counting accesses", counting_bytes):
@@ -91,11 +89,9 @@ def open_pipeline(
             stack.enter_context(budget.reserve(name, plan.reserved.get(name, 0)))
         scratch = store = None
         if table is not None:
-            kind = STORES[plan.store]
             if kind.looks_ahead:
-                scratch = stack.enter_context(scratch_folder(Path(plan.scratch)))
-            kept_rows = plan.buffer_rows if kind.extracts else plan.cache_rows
-            for name, num_bytes in kind.reserves(table, kept_rows, plan.batch_rows).items():
+                scratch = stack.enter_context(scratch_folder(Path(plan.share.scratch)))
+            for name, num_bytes in plan.share.reserves.items():
                 stack.enter_context(budget.reserve(name, num_bytes))
             resources = StoreResources(
                 engine=engine,
@@ -104,13 +100,11 @@ def open_pipeline(
                 max_read_bytes=plan.max_read_bytes,
                 staging_bytes=plan.staging_bytes,
                 threads=plan.threads,
-                cache_rows=plan.cache_rows,
-                buffer_rows=plan.buffer_rows,
-                partition_bytes=plan.partition_bytes,
+                share=plan.share,
                 memory_bytes=plan.memory_bytes,
                 pinned=pinned,
                 scratch=scratch,
-                layout=layout,
+                prepared=prepared,
             )
             store = kind.open(table, resources)
             stack.callback(store.close)
@@ -122,5 +116,5 @@ def open_pipeline(
             engine=engine,
             pool=pool,
             scratch=scratch,
-            layout=layout,
+            prepared=prepared,
         )

@@ -21,7 +21,7 @@ from diskhop.policies.superbatches import SUPERBATCHES_ON_DISK
 from diskhop.protocols import LookAheadStore, Sampler
 from diskhop.runtime.channels import Channel, Turns
 from diskhop.sampling.samplers import open_sampler
-from diskhop.stores.packed.store import PackedStore
+from diskhop.stores.resources import ReplayStore
 
 # Batches in order of submission, with True for the last one of a superbatch.
 Source = Generator[tuple[Sampled, bool]]
@@ -165,7 +165,7 @@ class Collect:
 
     def __init__(self, parts: PipelineParts, wanted: Pass, prepare: Prepare | None, in_flight: InFlightBatches) -> None:
         # In order, finishing a batch before the one that is delivered next gains nothing.
-        self.num_threads = 1 if parts.plan.ordered else parts.plan.most_extracting
+        self.num_threads = 1 if parts.plan.ordered else parts.plan.share.most_extracting
         self._parts = parts
         self._with_in_degrees = wanted.with_in_degrees
         self._prepare = prepare
@@ -202,8 +202,8 @@ def stages_of(parts: PipelineParts, wanted: Pass, prepare: Prepare | None, in_fl
     sampling: list[Stage] = []
     read_source: ReadSource = _read_sampled
     settings = None if parts.scratch is None else wanted.trace_settings(parts.dataset.hash)
-    if settings is not None and (replay := _find_packed(parts, wanted, settings)) is not None:
-        read_source = partial(_read_packed, replay)
+    if settings is not None and (replay := _find_prepared(parts, wanted, settings)) is not None:
+        read_source = partial(_read_prepared, replay)
     else:
         sampler = open_sampler(parts.topology, wanted.sampler, wanted.seed, parts.pool)
         if settings is None:
@@ -217,14 +217,14 @@ def stages_of(parts: PipelineParts, wanted: Pass, prepare: Prepare | None, in_fl
     return [*sampling, submit, Collect(parts, wanted, prepare, in_flight)]
 
 
-def _find_packed(parts: PipelineParts, wanted: Pass, settings: TraceSettings) -> Callable[[], Iterator[Sampled]] | None:
-    """Read the wanted batches from the packed layout, if it has all of them."""
-    packed = None if parts.layout is None else parts.layout.find(settings)
-    if packed is None or parts.layout is None or max(wanted.numbers, default=0) >= packed.num_batches:
+def _find_prepared(parts: PipelineParts, wanted: Pass, settings: TraceSettings) -> Callable[[], Iterator[Sampled]] | None:
+    """Read the wanted batches from those prepared before the run, if all of them are there."""
+    source = None if parts.prepared is None else parts.prepared.find(settings, wanted.numbers)
+    if source is None:
         return None
-    store = cast(PackedStore, parts.store)
+    store = cast(ReplayStore[Any], parts.store)
     store.start_pass()
-    return partial(store.replay, parts.layout.open_epoch(packed, settings), wanted.numbers)
+    return partial(store.replay, source, wanted.numbers)
 
 
 def _read_sampled(incoming: Channel[Sampled]) -> Source:
@@ -245,6 +245,6 @@ def _read_superbatches(incoming: Channel[Superbatch]) -> Source:
         yield last, True
 
 
-def _read_packed(replay: Callable[[], Iterator[Sampled]], _incoming: Channel[Any]) -> Source:
+def _read_prepared(replay: Callable[[], Iterator[Sampled]], _incoming: Channel[Any]) -> Source:
     for sampled in replay():
         yield sampled, False

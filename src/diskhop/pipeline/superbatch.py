@@ -75,7 +75,7 @@ class SuperbatchMaker:
         self._store = cast(LookAheadStore[Any], parts.store)
         self._folder = parts.scratch
         self._num_made = 0
-        self._most_batches = parts.plan.superbatch
+        self._most_batches = parts.plan.share.superbatch
         self._length = min(FIRST_LENGTH, self._most_batches)
         # Sampled, but the disk had no space for them.
         self._carried: deque[Sampled] = deque()

@@ -1,13 +1,13 @@
-"""How large mini-batches will be: measured on a few, since the worst case of the fan-outs would eat any budget."""
+"""Measuring the sizes of mini-batches on a few of them, because the worst case of the fan-outs exceeds any budget."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from diskhop.batches.record import describe_batch
+from diskhop.batches.sizes import HEADROOM, BatchSizes
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.engine import open_engine
@@ -17,37 +17,14 @@ from diskhop.sampling.samplers import open_sampler
 from diskhop.sampling.seeds import SeedSet
 from diskhop.sampling.topology import open_topology
 
-HEADROOM = 1.1
 _MEASURED_BATCHES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSizes:
-    """The largest of some sampled batches, with headroom.
-
-    block_bytes: in memory; record_bytes: in a trace. num_nodes: its rows; node_ids: which, ascending, without headroom.
-    hop_read_bytes: what a sampling thread takes to read a hop of lists that are on the disk. workspace_bytes: what it
-    works in besides.
-    """
-
-    block_bytes: int
-    record_bytes: int
-    num_nodes: int
-    node_ids: NodeIds
-    hop_read_bytes: int
-    workspace_bytes: int
-
-    def num_misses(self, first_rows: int) -> int:
-        """Rows of a batch that are not among the first ones of the table."""
-        num_hits = int(np.searchsorted(self.node_ids, first_rows))
-        return int((len(self.node_ids) - num_hits) * HEADROOM)
-
-
 def measure_batches(dataset: Dataset, seed_sets: Sequence[SeedSet], seed: int) -> BatchSizes:
-    """Sample a few batches of every seed set and see how large they are."""
+    """Sample a few batches of every seed set and return the largest sizes, with headroom."""
     most_block_bytes = most_record_bytes = most_hop_bytes = workspace_bytes = 0
     most_ids: NodeIds = np.empty(0, np.int64)
-    # Mapped, since nothing is reserved yet; the pages it touches are the kernel's to keep.
+    # Mapped, since nothing is reserved yet; the OS may keep the pages it touches.
     engine = open_engine("threads", 1).engine
     with open_topology(dataset.topology, "mapped", engine, Budget(1)) as topology:
         for seed_set in seed_sets:

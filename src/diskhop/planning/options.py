@@ -1,4 +1,4 @@
-"""Ways to run, side by side: what each would cost, which is taken, and why not the others."""
+"""Options to run, ranked by predicted cost, with the reason why one is taken and the others are not."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from diskhop.plans import Prediction, Rejected, RunPlan
 
 PlanT = TypeVar("PlanT", bound=RunPlan)
 
-# Predictions that are this near are of options as good as each other: the simpler one is taken.
+# Options whose predictions differ by less than this factor count as equally fast: the simpler one is taken.
 AS_GOOD = 1.03
 OPTION_COLUMNS = ["option", "run", "epoch", "before", "disk", "cores", "hits", "reads", "read", "written", "memory"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Option(Generic[PlanT]):
-    """A way to run. plan and predicted: None where it cannot, and then the reason says why.
+    """A way to run.
 
-    simplicity: of options that are as good as each other the one with the lowest is taken. is_bounded: whether the
-    budget bounds all that it takes; one that it does not is shown, and never taken.
+    plan, predicted: None if it cannot run.
+    reason: why it is taken, is not taken, or cannot run.
+    simplicity: rank among equally fast options; the lowest is taken.
+    is_bounded: the budget bounds all memory that it takes; otherwise the option is shown, but never taken.
     """
 
     name: str
@@ -32,12 +34,12 @@ class Option(Generic[PlanT]):
     is_bounded: bool = True
 
     def seconds(self, epochs: int) -> float:
-        """Of a run of so many epochs, predicted."""
-        assert self.predicted is not None, "it can run"
+        """Predicted seconds of a run of n epochs."""
+        assert self.predicted is not None, "the option can run"
         return self.predicted.run_seconds(epochs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; what is not known is absent."""
+        """Plain data for JSON; unknown values are absent."""
         known = {"predicted": self.predicted, "plan": self.plan}
         return {
             "option": self.name,
@@ -48,16 +50,16 @@ class Option(Generic[PlanT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ranking(Generic[PlanT]):
-    """Options: the one to take first, then others by their seconds, then those that cannot be taken."""
+    """Ranked options: first the one to take, then others by predicted seconds, then those that cannot be taken."""
 
     options: tuple[Option[PlanT], ...]
     epochs: int
 
     @property
     def best(self) -> PlanT:
-        """The plan to take, with what was not taken."""
+        """The plan to take, with the rejected options."""
         best = self.options[0]
-        assert best.plan is not None, "there is an option that runs"
+        assert best.plan is not None, "the first option can run"
         rejected = tuple(
             Rejected(option=option.name, reason=option.reason, predicted=option.predicted)
             for option in self.options[1:]
@@ -66,7 +68,7 @@ class Ranking(Generic[PlanT]):
         return replace(best.plan, reasons=reasons, predicted=best.predicted, rejected=rejected)
 
     def rows(self) -> Iterator[list[str]]:
-        """One for each option that runs, for people, by OPTION_COLUMNS."""
+        """Yield one table row per option that can run, with the columns OPTION_COLUMNS."""
         for option in self.options:
             if option.predicted is None or option.plan is None:
                 continue
@@ -84,9 +86,9 @@ class Ranking(Generic[PlanT]):
 
 
 def rank(found: Sequence[Option[PlanT]], refused: Mapping[str, str], epochs: int, what: str) -> Ranking[PlanT]:
-    """Put options in order. found: those that run, one bounded among them; refused: why others cannot, by name.
+    """Rank options. found: those that can run, at least one of them bounded. refused: why others cannot, by name.
 
-    what: they are ways to do, for the reason that is told.
+    what: the kind of choice, for the reason that people read, such as 'store'.
     """
     bounded = sorted((option for option in found if option.is_bounded), key=lambda option: option.seconds(epochs))
     as_good = [option for option in bounded if option.seconds(epochs) <= AS_GOOD * bounded[0].seconds(epochs)]
@@ -108,29 +110,28 @@ def rank(found: Sequence[Option[PlanT]], refused: Mapping[str, str], epochs: int
 def _why(best: Option[PlanT], others: Sequence[Option[PlanT]], epochs: int) -> str:
     predicted = best.predicted
     assert predicted is not None
-    parts = f"{_show(predicted.io_seconds)} of the disk beside {_show(predicted.cores_seconds)} of the cores"
-    text = f"{best.name}: {_show(predicted.epoch_seconds)} an epoch predicted, {parts}"
+    parts = f"disk {_show(predicted.io_seconds)}, CPU {_show(predicted.cores_seconds)} (overlapped)"
+    text = f"{best.name}: {_show(predicted.epoch_seconds)} per epoch predicted; {parts}"
     if not others:
         return text
     ratio = others[0].seconds(epochs) / best.seconds(epochs)
-    than = f"takes {ratio:.2f} times as long" if ratio > AS_GOOD else "is as fast, and less simple"
-    return f"{text}; the next best, {others[0].name}, {than}"
+    than = f"is {ratio:.2f}x slower" if ratio > AS_GOOD else "is equally fast, but less simple"
+    return f"{text}; next best, {others[0].name}, {than}"
 
 
 def _why_not(option: Option[PlanT], best: Option[PlanT], epochs: int) -> str:
-    """Of an option that could be taken."""
     predicted = option.predicted
     assert predicted is not None
     ratio = option.seconds(epochs) / best.seconds(epochs)
     if ratio <= AS_GOOD:
-        return f"as fast as {best.name}, which is simpler"
+        return f"equally fast as {best.name}, which is simpler"
     if predicted.seconds_before > epochs * predicted.epoch_seconds:
         why = f"{_show(predicted.seconds_before)} before the first epoch"
     elif predicted.io_seconds > predicted.cores_seconds:
-        why = f"the disk takes {_show(predicted.io_seconds)} an epoch, {predicted.hit_rate:.0%} of the rows from memory"
+        why = f"disk {_show(predicted.io_seconds)} per epoch, {predicted.hit_rate:.0%} of the rows come from memory"
     else:
-        why = f"the cores take {_show(predicted.cores_seconds)} an epoch"
-    return f"{ratio:.2f} times as long: {why}"
+        why = f"CPU {_show(predicted.cores_seconds)} per epoch"
+    return f"{ratio:.2f}x slower: {why}"
 
 
 def _show(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""A few batches of an epoch, sampled before it: what options are simulated on."""
+"""Sampling a short trace: the first few batches of a run, on which plans are simulated."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, Engine
 from diskhop.batches.record import describe_batch
 from diskhop.batches.short_trace import ListsRead, ShortTrace
+from diskhop.batches.sizes import BatchSizes
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
-from diskhop.planning.batch_sizes import BatchSizes
 from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeIds, SampledBatch
 from diskhop.sampling.cached_topology import (
@@ -31,14 +31,14 @@ from diskhop.sampling.topology import Topology, open_topology, topology_bytes
 from diskhop.system.memory import buffer_bytes
 
 _MOST_BATCHES, _MOST_SECONDS, _LISTS_BATCHES = 96, 6.0, 2
-# Of the budget, for the trace; the rest is for lists, and for the batch that the model is measured on.
+# Share of the budget for the trace; the rest is for neighbour lists, and for the batch that the model is measured on.
 _MOST_SHARE = 0.25
 
 
 def sample_short_trace(
     dataset: Dataset, workload: Workload, sizes: BatchSizes, budget: Budget, engine: Engine, max_gap_bytes: int
 ) -> ShortTrace:
-    """Sample the first batches of a run, as many as a quarter of the budget or some seconds allow."""
+    """Sample the first batches of a run, until a quarter of the budget or a few seconds are spent."""
     seed_set = workload.seed_sets[0]
     id_dtype = np.dtype(np.uint32 if dataset.num_nodes < 2**32 else np.int64)
     trace_bytes = int(budget.available_bytes * _MOST_SHARE)
@@ -51,7 +51,7 @@ def sample_short_trace(
     with _open_lists(dataset, budget, sizes, engine, max_gap_bytes, room_bytes) as lists:
         sampler = open_sampler(lists, seed_set.sampler, workload.seed)
         began = time.perf_counter()
-        # Of short epochs two, if there are more than one: the second finds what the first has left.
+        # A run of several short epochs needs two in the trace: the second one finds the cache that the first one left.
         num_batches = workload.num_batches * (1 if workload.epochs == 1 or workload.reuse else 2)
         for number, seeds in _batches(seed_set, min(most_batches, num_batches)):
             started = time.perf_counter()
@@ -70,14 +70,14 @@ def sample_short_trace(
         node_ids=tuple(node_ids),
         block_bytes=block_bytes / count,
         record_bytes=record_bytes / count,
-        # The first one makes room for what it works in.
+        # The first batch also allocates working memory.
         sample_seconds=float(np.median(seconds[1:] or seconds)),
         middle=middle,
     )
 
 
 def _batches(seed_set: SeedSet, count: int) -> Iterator[tuple[int, NodeIds]]:
-    """Seeds of the first so many batches; where they are shuffled, of any: one order is as good as another."""
+    """Yield number and seed nodes of n batches; any seed nodes if they are shuffled, because all orders are alike."""
     num_batches = -(-len(seed_set.seeds) // seed_set.batch_size)
     for number in range(count):
         place = number % num_batches
@@ -91,7 +91,7 @@ def _batches(seed_set: SeedSet, count: int) -> Iterator[tuple[int, NodeIds]]:
 def _open_lists(
     dataset: Dataset, budget: Budget, sizes: BatchSizes, engine: Engine, max_gap_bytes: int, room_bytes: int
 ) -> Iterator[Topology | CachedTopology]:
-    """The lists, in memory where there is room; else as many of them as a run would hold; mapped in less than that."""
+    """Open the neighbour lists: in memory, else cached in part as in a run, else mapped."""
     files = dataset.topology
     sampling_bytes = sizes.workspace_bytes + buffer_bytes(sizes.block_bytes)
     room_bytes -= sampling_bytes
@@ -114,7 +114,7 @@ def _open_lists(
 def measure_lists(
     dataset: Dataset, workload: Workload, cache_bytes: int, budget: Budget, engine: Engine, max_gap_bytes: int
 ) -> ListsRead:
-    """What sampling a batch takes where a neighbour cache of so many bytes holds some of the lists."""
+    """Measure what sampling a batch reads if cache_bytes of the neighbour lists are cached."""
     seed_set = workload.seed_sets[0]
     options = NeighborCacheOptions(cache_bytes=cache_bytes, max_gap_bytes=max_gap_bytes)
     with open_cached_topology(dataset.topology, options, engine, budget, BufferPool(0)) as lists:

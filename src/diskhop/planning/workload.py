@@ -1,32 +1,42 @@
-"""What a plan is for: the batches that will be asked for, what the user fixed, and the disk that they come from."""
+"""A plan's input: the batches that will be requested, and the options that the user set."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from diskhop.config.options import AUTO, require_known
 from diskhop.config.train import PINNED
 from diskhop.dataset.dataset import Dataset
+from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError
+from diskhop.pipeline.pinned import counts_accesses
 from diskhop.protocols import SampledBatch
 from diskhop.sampling.seeds import SeedSet, count_batches
-from diskhop.stores.packed.layout import Layout
-from diskhop.stores.packed.sizes import require_packable
-from diskhop.stores.stores import STORES, StoreKind
+from diskhop.stores.kind import StoreKind
+from diskhop.stores.resources import PreparedBatches
+from diskhop.stores.room import StoreWishes
+from diskhop.stores.stores import STORES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Workload:
-    """What the choice depends on. None leaves it open, as does the store 'auto'.
+    """Everything that the choice of a plan depends on. None leaves an option open, as does the store 'auto'.
 
-    seed_sets: the first one's is the pass that seconds are predicted of, epochs times. max_batches: of an epoch, 0 for
-    all. cache_bytes: of rows kept between batches. disk_bytes: of what is sampled ahead. scratch: the folder for that.
-    layout: epochs that were packed ahead. reuse: all epochs have the batches of the first. pinned, holds_while_waiting:
-    see Plan. ordered: batches are to come in their order, also from a store that would deliver them as they are
-    finished. reads_lent_rows: the consumer takes rows where the store has them, see MiniBatch. also_held: bytes of
-    graph data that the caller keeps besides, by name (of labels). measure_step: seconds that the model takes for a
-    batch, on the mean of a few steps; None: there is no model, or it is not known.
+    seed_sets: seed nodes of every pass; seconds are predicted for an epoch of the first one.
+    seed: random seed of the run.
+    store, engine, threads: the options of these names.
+    cache_bytes: memory for rows that stay between batches.
+    disk_bytes, scratch: disk space for batches sampled ahead, and their folder.
+    pinned, holds_while_waiting: see SampledPlan.
+    epochs: epochs of the run.
+    max_batches: batches per epoch at most, 0 for all.
+    reuse: all epochs have the batches of the first one.
+    ordered: batches must arrive in order, whatever the store.
+    reads_lent_rows: the consumer can read rows in the store's memory, see MiniBatch.
+    prepared: batches prepared before the run, for a store that can replay them.
+    also_held: other graph data that the caller keeps in memory, as bytes by name.
+    measure_step: mean seconds of a few training steps on a batch; None without a model.
     """
 
     seed_sets: tuple[SeedSet, ...]
@@ -44,36 +54,66 @@ class Workload:
     holds_while_waiting: bool = False
     ordered: bool = False
     reads_lent_rows: bool = False
-    layout: Layout | None = None
+    prepared: PreparedBatches | None = None
     also_held: Mapping[str, int] = field(default_factory=dict)
     measure_step: Callable[[SampledBatch], float] | None = None
 
     @property
     def num_batches(self) -> int:
-        """Of an epoch."""
+        """Batches per epoch."""
         seed_set = self.seed_sets[0]
         return count_batches(len(seed_set.seeds), seed_set.batch_size, self.max_batches)
 
 
+def store_wishes(
+    dataset: Dataset, workload: Workload, kind: StoreKind, most_in_flight: int | None = None
+) -> StoreWishes:
+    """Return the options of a workload that concern its store."""
+    has_rows = dataset.features() is not None and dataset.feature_dtype != "int8"  # int8 is decoded to other memory
+    return StoreWishes(
+        scratch=scratch_path(dataset.path, workload.scratch),
+        cache_bytes=workload.cache_bytes,
+        disk_bytes=workload.disk_bytes,
+        prepared=workload.prepared,
+        pins_first_rows=not counts_accesses(dataset, kind.name, workload.pinned or PINNED[0]),
+        # Lent rows are released before the next batch is requested.
+        is_lent=has_rows and kind.lends and workload.reads_lent_rows and not workload.holds_while_waiting,
+        holds_while_waiting=workload.holds_while_waiting,
+        most_in_flight=most_in_flight,
+    )
+
+
+def for_store(workload: Workload, kind: StoreKind) -> Workload:
+    """Leave out the options that have no effect with a store, and keep the order of batches.
+
+    The choice of a store must not change what is trained, so its batches arrive in order.
+    """
+    return replace(
+        workload,
+        store=kind.name,
+        cache_bytes=workload.cache_bytes if "cache" in kind.uses else None,
+        disk_bytes=workload.disk_bytes if "disk" in kind.uses else None,
+        scratch=workload.scratch if "scratch" in kind.uses else None,
+        pinned=workload.pinned if "pinned" in kind.uses else None,
+        prepared=workload.prepared if kind.find_prepared is not None else None,
+        ordered=True,
+    )
+
+
 def why_not(dataset: Dataset, workload: Workload, store: str) -> str:
-    """In one line why a store cannot serve a workload, whatever the budget; empty where it can."""
+    """Return why a store cannot serve a workload, whatever the budget, in one line; '' if it can."""
     kind = STORES[store]
-    table = dataset.features()
-    if kind.packs and table is not None:
-        try:
-            require_packable(table)
-        except ConfigError as error:
-            return str(error)
-    for option, value, has_use in (
-        ("--cache", workload.cache_bytes, _keeps_rows),
-        ("--disk", workload.disk_bytes, _looks_ahead),
-        ("--scratch", workload.scratch, _looks_ahead),
-        ("--pinned", workload.pinned, _pins),
+    for option, value in (
+        ("cache", workload.cache_bytes),
+        ("disk", workload.disk_bytes),
+        ("scratch", workload.scratch),
+        ("pinned", workload.pinned),
     ):
-        if value is not None and not has_use(kind):
-            users = " or ".join(name for name, each in STORES.items() if has_use(each))
-            return f"{option} has no use with the store '{store}': leave it out, or name {users}"
-    return ""
+        if value is not None and option not in kind.uses:
+            users = " or ".join(name for name, each in STORES.items() if option in each.uses)
+            return f"--{option} has no effect with --store {store}; remove it or use --store {users}"
+    table = dataset.features()
+    return "" if table is None else kind.refuses(table, store_wishes(dataset, workload, kind))
 
 
 def require_served(dataset: Dataset, workload: Workload, store: str) -> None:
@@ -83,15 +123,3 @@ def require_served(dataset: Dataset, workload: Workload, store: str) -> None:
         require_known("way to pin rows", workload.pinned, PINNED)
     if store != AUTO and (reason := why_not(dataset, workload, store)):
         raise ConfigError(reason)
-
-
-def _keeps_rows(kind: StoreKind) -> bool:
-    return kind.keeps_rows
-
-
-def _looks_ahead(kind: StoreKind) -> bool:
-    return kind.looks_ahead
-
-
-def _pins(kind: StoreKind) -> bool:
-    return kind.pins

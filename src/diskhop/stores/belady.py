@@ -1,10 +1,10 @@
-"""`belady`: what to hold after each batch is known before the first, from the access trace (Ginex, section 3).
+"""`belady`: the optimal cache, planned from an access trace before the first batch (Ginex, section 3).
 
-Two sides stand at different places of the same sequence of batches. The *inspector* (`look_ahead`) walks over a whole
-trace, decides by Belady's rule what each batch changes and puts that on the disk. The *executor* follows, batch by
-batch: `submit` changes the table of slots and starts to read what is missing; `collect` moves the rows, one batch after
-the other: first out of the cache, then into it. So that no row is overwritten that an earlier batch needs. The rows
-that are brought into the cache before a trace's first batch come by the scan that the batches share.
+Two sides work on the same sequence of batches. The *inspector* (`look_ahead`) goes through a whole trace, decides by
+Belady's rule how each batch changes the cache, and writes the changes to the disk. The *executor* follows batch by
+batch. `submit` updates the slots and starts reading missing rows. `collect` copies rows, first out of the cache and
+then into it, one batch after the other, so that no row is overwritten that an earlier batch needs. Rows that fill the
+cache before the first batch of a trace are read in the scan that the batches share.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,23 +20,32 @@ from numpy.typing import NDArray
 from diskhop._native import BeladyCache, ScanTicket, copy_rows
 from diskhop.errors import PipelineError
 from diskhop.io.array_file import ArrayFile
-from diskhop.policies.belady import plan_span
+from diskhop.plans import Prediction, StoreShare
+from diskhop.policies.belady import belady_misses, plan_span
+from diskhop.policies.superbatches import superbatch_lengths
 from diskhop.protocols import AccessTrace, MakeRoom, NodeIds, Rows, SampledBatch, Table
+from diskhop.stores.costs import Scenario, SuperbatchCost, predict_epoch
+from diskhop.stores.kind import StoreKind
 from diskhop.stores.resources import StoreResources
+from diskhop.stores.room import StoreRoom, StoreWishes, choose_superbatch, keep_rows
 from diskhop.stores.row_cache import RowCache
-from diskhop.stores.scanning import RowScan, ScannedBatch
+from diskhop.stores.scan_costs import reads_of, scan
+from diskhop.stores.scanning import RowScan, ScannedBatch, scanned_bytes
 
 _NONE = np.empty(0, np.int64)
-# Of the core's inspector: next uses, what is held and, at the seam of two traces, a byte more, of every row of the
-# table; lists of what is held; ids, next uses and decisions of a batch; changes and their copies, which are neither
-# more than the cache nor more than a batch has.
+# The inspector has for every row of the table its next use, whether it is cached and, between two traces, one byte
+# more. It lists the cached rows, has ids, next uses and decisions of a batch, and changes with their copies, of which
+# there are no more than rows in the cache or in a batch.
 _BYTES_PER_TABLE_ROW, _BYTES_PER_CACHED_ROW, _BYTES_PER_BATCH_ROW, _BYTES_PER_CHANGE = 6, 16, 24, 40
-# Of the executor: a row to be filled in, its slot, and both in the scan.
+# The executor has the id and slot of each row that fills the cache, and both again in the scan.
 _BYTES_PER_FILLED_ROW = 16 + 12
+# Disk space per batch in addition to its record: next uses (4 bytes per row), cached and evicted rows (16), each
+# aligned to a block.
+_PLANNED_BYTES_PER_ROW, _PLANNED_BYTES_PER_BATCH = 4 + 16, 4 * 4096
 
 
 def belady_reserves(table: Table, cache_rows: int, batch_rows: int) -> dict[str, int]:
-    """Bytes that the store holds, by their names in the budget."""
+    """Bytes that the store holds, by name in the budget."""
     inspector_bytes = _BYTES_PER_TABLE_ROW * table.num_rows + _BYTES_PER_CACHED_ROW * cache_rows
     filling_bytes = _BYTES_PER_FILLED_ROW * cache_rows
     batch_bytes = _BYTES_PER_BATCH_ROW * batch_rows + _BYTES_PER_CHANGE * min(cache_rows, batch_rows)
@@ -49,7 +58,7 @@ def belady_reserves(table: Table, cache_rows: int, batch_rows: int) -> dict[str,
 
 @dataclass(slots=True, eq=False)
 class _Fill:
-    """Rows to be brought into the cache, to slots, before a trace's first batch."""
+    """Rows that fill slots of the cache before the first batch of a trace."""
 
     ids: NodeIds
     slots: NDArray[np.int64]
@@ -58,7 +67,7 @@ class _Fill:
 
 @dataclass(slots=True, eq=False)
 class _Fetch:
-    """A batch between submit and release. in_positions: its rows that are to be held afterwards, in in_slots."""
+    """A batch between submit and release. in_positions: its rows that are cached afterwards, in slots in_slots."""
 
     batch: ScannedBatch
     in_positions: NDArray[np.int64]
@@ -68,19 +77,19 @@ class _Fetch:
 
 
 class BeladyStore:
-    """See the module. Batches are submitted in the order of the traces that were looked over."""
+    """A store of Belady's cache. Batches are submitted in the order of the traces that were looked ahead."""
 
-    # Every seam costs a fill of the cache, and to look a superbatch over next to nothing.
+    # Every superbatch fills the cache again, and looking ahead costs next to nothing: lengths grow fast.
     growth = 4.0
 
     def __init__(self, table: Table, resources: StoreResources) -> None:
         self.table = table
         self._resources = resources
-        self._capacity = min(resources.cache_rows, table.num_rows)
+        self._capacity = min(resources.share.cache_rows, table.num_rows)
         self._cache = RowCache(table, self._capacity)
         self._scan = RowScan(table, resources)
         self._collecting = threading.Lock()
-        self._lock = threading.Lock()  # of those not finished, and their fills
+        self._lock = threading.Lock()  # guards unfinished batches and their fills
         self._unfinished: deque[_Fetch] = deque()
         self._is_broken = False
         self._inspected = BeladyCache(table.num_rows, self._capacity)
@@ -92,7 +101,7 @@ class BeladyStore:
     # -- inspector --
 
     def start_pass(self) -> None:
-        """See LookAheadStore. Rows held stay, unless batches that were looked over never came."""
+        """See LookAheadStore. Cached rows stay, unless batches of the last pass were never submitted."""
         if self._plans or self._unfinished or self._is_broken:
             self._inspected = BeladyCache(self.table.num_rows, self._capacity)
             self._cache.clear()
@@ -110,12 +119,12 @@ class BeladyStore:
         self._next_plan.changes.allocate(2 * batch.num_nodes * self._id_dtype.itemsize)
 
     def free_disk(self) -> None:
-        """See LookAheadStore. Nothing is kept there."""
+        """See LookAheadStore. Nothing is kept on the disk."""
 
     def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
         """See LookAheadStore."""
         plan, self._next_plan = self._next_plan, None
-        assert plan is not None, "room was made for the batches of the trace"
+        assert plan is not None, "make_room was called for the batches of the trace"
         self._plans.append(plan)
         plan.num_batches = len(trace)
         dtype = self._id_dtype
@@ -129,9 +138,9 @@ class BeladyStore:
     # -- executor --
 
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> _Fetch:
-        """See FeatureStore. Raises PipelineError for a batch that nobody looked over."""
+        """See FeatureStore. Raises PipelineError for a batch that was not looked ahead."""
         if not self._plans:
-            raise PipelineError(f"batch {batch.number} came before the trace that it is in was looked over")
+            raise PipelineError(f"batch {batch.number} was submitted before look_ahead() had its trace")
         plan = self._plans[0]
         fill = None
         if plan.num_submitted == 0:
@@ -156,15 +165,15 @@ class BeladyStore:
         with self._collecting:
             while ticket.brought is None:
                 if self._is_broken:
-                    raise PipelineError("a batch before this one was not finished: run the pipeline again")
+                    raise PipelineError("an earlier batch was not finished: start a new pass of the pipeline")
                 self._finish(self._unfinished[0])
         return ticket.brought
 
     def cancel(self, ticket: _Fetch) -> None:
-        """See FeatureStore. What was submitted is brought: the cache goes on from there."""
+        """See FeatureStore. A submitted batch is fetched anyway, because the cache continues from it."""
 
     def release(self, ticket: _Fetch) -> None:
-        """See FeatureStore. Where a batch was never collected, the batches after it cannot be."""
+        """See FeatureStore. If a batch was never collected, later ones cannot be."""
         if ticket.brought is None:
             self._is_broken = True
         ticket.batch.leave()
@@ -177,23 +186,23 @@ class BeladyStore:
         self._drop_plans()
 
     def _begin_filling(self) -> None:
-        """Fill slots for the oldest batch: those before it have taken their rows out. The lock is held."""
+        """Start filling slots for the oldest batch, once earlier ones have copied their rows out. Needs the lock."""
         fill = self._unfinished[0].fill if self._unfinished else None
         if fill is not None and fill.ticket is None and not self._is_broken:
             fill.ticket = self._scan.join(fill.ids, self._cache.rows, fill.slots)
 
     def _finish(self, fetch: _Fetch) -> None:
-        """Bring the oldest batch's rows to their places, then those that are to stay into the cache."""
-        held, batch = self._cache.rows, fetch.batch
+        """Assemble the oldest batch, then copy the rows that stay into the cache."""
+        cached, batch = self._cache.rows, fetch.batch
         try:
             if fetch.fill is not None:
-                assert fetch.fill.ticket is not None, "begun once the batch before was finished"
+                assert fetch.fill.ticket is not None, "filling starts once the batch before is finished"
                 batch.counts.add_reads(*fetch.fill.ticket.wait())
                 batch.counts.rows_filled = len(fetch.fill.ids)
-            brought = self._scan.finish(batch, held)
+            brought = self._scan.finish(batch, cached)
             (segment,) = brought.segments
             batch.counts.bytes_copied += copy_rows(
-                segment.buffer, fetch.in_positions, held, fetch.in_slots, self._resources.threads
+                segment.buffer, fetch.in_positions, cached, fetch.in_slots, self._resources.threads
             )
         except BaseException:
             self._is_broken = True
@@ -213,7 +222,7 @@ class BeladyStore:
 
 
 class _Plan:
-    """What the inspector leaves for the executor, on the disk. A stack of next uses while it is made."""
+    """Changes of the cache on the disk, from the inspector to the executor. Next uses are a stack while it is made."""
 
     def __init__(self, resources: StoreResources, number: int) -> None:
         assert resources.scratch is not None
@@ -224,20 +233,76 @@ class _Plan:
         self.num_batches = self.num_submitted = 0
 
     def append(self, next_uses: NDArray[np.uint32]) -> None:
-        """Put a batch's next uses on the stack."""
+        """Push the next uses of a batch."""
         self.uses.append([next_uses])
 
     def pop(self) -> NDArray[np.uint32]:
-        """Take the last ones off."""
+        """Pop the next uses pushed last."""
         (next_uses,) = self.uses.pop()
         return next_uses
 
     def read_changes(self, index: int) -> tuple[NodeIds, NodeIds]:
-        """Before the first batch (ids that come in and go), and after each from 1 (positions, and ids that go)."""
-        comes_in, goes = self.changes.read(index)
-        return comes_in.astype(np.int64), goes.astype(np.int64)
+        """Return what is cached and evicted: ids before the first batch (index 0), positions and ids after batch n."""
+        cached, evicted = self.changes.read(index)
+        return cached.astype(np.int64), evicted.astype(np.int64)
 
     def close(self) -> None:
         """Remove the files."""
         self.uses.close()
         self.changes.close()
+
+
+def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
+    """Give memory to a few batches in flight, then to cached rows, and disk space to superbatches."""
+    sizes = room.sizes
+    room.require(
+        belady_reserves(table, wishes.cache_rows(table), sizes.num_nodes),
+        assembles=True,
+        extra_bytes=scanned_bytes(table, sizes.num_nodes),
+    )
+    room.grow_in_flight(wishes.batches_before_cache())
+    cache_rows = keep_rows(table, room, wishes, belady_reserves)
+    bytes_per_batch = sizes.record_bytes + sizes.num_nodes * _PLANNED_BYTES_PER_ROW + _PLANNED_BYTES_PER_BATCH
+    return StoreShare(
+        reserves=room.reserves,
+        cache_rows=cache_rows,
+        superbatch=choose_superbatch(room, wishes, bytes_per_batch),
+        scratch=str(wishes.scratch),
+    )
+
+
+def simulate(scenario: Scenario) -> Prediction:
+    """Predict an epoch by running Belady's rule on the trace."""
+    plan, cores = scenario.plan, scenario.cores
+    trace = scenario.trace.node_ids[: scenario.num_batches]
+    record_bytes, num_rows = scenario.trace.record_bytes, scenario.trace.num_rows
+    lengths = superbatch_lengths(scenario.num_batches, plan.share.superbatch, BeladyStore.growth)
+    # The short superbatch at the start, and the rest of the trace as one of the later ones.
+    spans = [length for length in (min(lengths[0], len(trace)), len(trace) - lengths[0]) if length > 0]
+    spanned = list(belady_misses(trace, scenario.table.num_rows, plan.share.cache_rows, spans=spans))
+    fills = [filled for filled, _ in spanned]
+    find_seconds = cores.find_row if plan.share.cache_rows else 0.0
+    fetching = scan(scenario, spanned[-1][1], find_seconds=find_seconds)
+    fill_seconds = reads_of(scenario, [fills[:1]]).io_seconds
+    num_kept = min(plan.share.cache_rows, num_rows * (1 - fetching.hit_rate))
+    ahead = SuperbatchCost(
+        lengths=lengths,
+        io_seconds=reads_of(scenario, [fills[1:]]).io_seconds if len(fills) > 1 else 0.0,
+        io_seconds_per_batch=2 * record_bytes / scenario.sequential_rate,
+        cores_seconds_per_batch=num_rows * cores.look_ahead_row + record_bytes * cores.trace_byte,
+        wait_seconds_per_batch=cores.look_ahead_wait,
+    )
+    fetching = replace(fetching, cores_seconds=fetching.cores_seconds + num_kept * scenario.machine.copy_seconds)
+    predicted = predict_epoch(scenario, fetching, ahead=ahead)
+    return replace(predicted, epoch_seconds=predicted.epoch_seconds + fill_seconds)
+
+
+KIND = StoreKind(
+    name="belady",
+    simplicity=4,
+    uses=frozenset({"cache", "disk", "scratch"}),
+    open=BeladyStore,
+    divide=divide,
+    simulate=simulate,
+    looks_ahead=True,
+)

@@ -1,4 +1,4 @@
-"""Stores that bring a batch's rows one batch after the other, and keep nothing: `mapped` and `pread`."""
+"""Stores that gather the rows of one batch after the other and keep nothing: `mapped` and `pread`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ReadInto = Callable[[NodeIds, Bytes], FetchCounts]
 
 
 class GatheringStore:
-    """Brings each batch's rows into a buffer of the batch's own, on a thread of its own.
+    """Gathers each batch's rows into a new buffer, on one background thread.
 
-    `read_into(ids, out)` does the work and returns what it took.
+    `read_into(ids, out)` does the work and returns its counts.
     """
 
     def __init__(self, table: Table, resources: StoreResources, read_into: ReadInto) -> None:
@@ -38,11 +38,11 @@ class GatheringStore:
         return ticket.result()
 
     def cancel(self, ticket: Future[Rows]) -> None:
-        """See FeatureStore. A read that has begun is finished."""
+        """See FeatureStore. A read that has started is finished."""
         ticket.cancel()
 
     def release(self, ticket: Future[Rows]) -> None:
-        """See FeatureStore. Waits for a read that has begun; its memory goes with the last array that shows it."""
+        """See FeatureStore. Waits for a started read; the memory is freed with the last array that refers to it."""
         if not ticket.cancel():
             wait([ticket])
 

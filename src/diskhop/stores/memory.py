@@ -1,18 +1,20 @@
-"""`memory`: the whole table in RAM. The speed of light for the other stores."""
+"""`memory`: the whole table in memory: the upper bound for the other stores."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from diskhop._native import BufferPool, RowReader
+from diskhop.budget import format_bytes
 from diskhop.counters import FetchCounts
+from diskhop.plans import Prediction, StoreShare
 from diskhop.protocols import MakeRoom, Rows, RowSegment, SampledBatch, Table
+from diskhop.stores.costs import BatchCost, Scenario, predict_epoch
+from diskhop.stores.in_flight import MOST_IN_FLIGHT
+from diskhop.stores.kind import StoreKind
+from diskhop.stores.misses import lent_seconds
 from diskhop.stores.resources import StoreResources, empty_rows, open_reader, read_in_pieces
-
-
-def memory_reserves(table: Table, _cache_rows: int, _batch_rows: int) -> dict[str, int]:
-    """Bytes that the store holds, by their names in the budget."""
-    return {"feature table": table.num_rows * table.row_bytes}
+from diskhop.stores.room import StoreRoom, StoreWishes
 
 
 class MemoryStore:
@@ -20,7 +22,7 @@ class MemoryStore:
 
     def __init__(self, table: Table, resources: StoreResources) -> None:
         self.table = table
-        # A pool of its own: the table is not one of the batches that come and go.
+        # A pool of its own, because the table stays while batches come and go.
         self._rows = empty_rows(BufferPool(0), table.num_rows, table.row_bytes)
         reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
         read_in_pieces(reader, np.arange(table.num_rows, dtype=np.int64), self._rows, None, FetchCounts())
@@ -44,5 +46,33 @@ class MemoryStore:
         """See FeatureStore."""
 
     def close(self) -> None:
-        """See FeatureStore. Rows that were handed out and not released keep the table."""
+        """See FeatureStore. Collected rows that were not released keep the table alive."""
         del self._rows
+
+
+def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
+    """Reserve the whole table."""
+    room.require({"feature table": table.num_rows * table.row_bytes}, assembles=True)
+    room.grow_in_flight(wishes.most_in_flight or MOST_IN_FLIGHT)
+    return StoreShare(reserves=room.reserves)
+
+
+def simulate(scenario: Scenario) -> Prediction:
+    """Predict an epoch in which every row is in memory."""
+    table, trace = scenario.table, scenario.trace
+    copied_seconds = 0 if scenario.is_lent else trace.num_rows * scenario.machine.copy_seconds
+    fetching = BatchCost(hit_rate=1.0, cores_seconds=copied_seconds + lent_seconds(scenario))
+    return predict_epoch(scenario, fetching, table.num_rows * table.row_stride / scenario.sequential_rate)
+
+
+def refuses(table: Table, wishes: StoreWishes) -> str:
+    """Refuse a cache that is smaller than the table."""
+    table_bytes = table.num_rows * table.row_bytes
+    if wishes.cache_bytes is None or wishes.cache_bytes >= table_bytes:
+        return ""
+    return f"--cache {format_bytes(wishes.cache_bytes)} holds only part of the table ({format_bytes(table_bytes)})"
+
+
+KIND = StoreKind(
+    name="memory", simplicity=0, open=MemoryStore, divide=divide, simulate=simulate, refuses=refuses, lends=True
+)

@@ -1,29 +1,57 @@
-"""What every feature store is given, and what several of them are made of."""
+"""What feature stores are opened with, and helpers that several of them share."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from diskhop._native import BufferPool, Engine, File, RowReader, SharedScan, copy_rows
+from diskhop.batches.trace import TraceSettings
 from diskhop.counters import FetchCounts
-from diskhop.protocols import Bytes, NodeIds, Rows, Table
-from diskhop.stores.packed.layout import Layout
+from diskhop.plans import StoreShare
+from diskhop.protocols import Bytes, LookAheadStore, NodeIds, Rows, SampledBatch, Table, TicketT
 
 _ROWS_PER_PIECE = 1 << 16
 
 
+class PreparedBatches(Protocol):
+    """Batches that were prepared in a folder before the run, by a store that can replay them."""
+
+    def held_ids(self) -> NodeIds:
+        """Ids of the rows that stay in memory, int64, ascending. Raises ReadError and FormatError."""
+
+    def read_held(self, out: Bytes) -> None:
+        """Read the rows that stay in memory. Raises ReadError and FormatError."""
+
+    def find(self, settings: TraceSettings, numbers: Sequence[int]) -> Any | None:
+        """Open the batches with these numbers, for the store's replay(); None if the folder lacks any of them."""
+
+
+class ReplayStore(LookAheadStore[TicketT], Protocol[TicketT]):
+    """A store that can also replay batches that were prepared before the run."""
+
+    def replay(self, source: Any, numbers: Sequence[int]) -> Iterator[tuple[SampledBatch, float]]:
+        """Yield batches of what PreparedBatches.find() gave, with the seconds that each took. Submit each one next."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreResources:
-    """Where a store reads (engine), keeps (pool) and how (the plan's numbers).
+    """What an opened store works with.
 
-    max_gap_bytes: the largest gap between rows that is read over. threads: cores that may gather rows. cache_rows: that
-    may be kept between batches. buffer_rows: of a buffer that batches share, or that has their own rows.
-    partition_bytes: of the table, read at once for packing. memory_bytes: the whole budget, to name one that would do.
-    pinned: so many rows, ascending, that will probably be asked for most, or None for the first ones. scratch: a folder
-    for files of the run's own, for a store that looks ahead. layout: epochs that were packed ahead.
+    engine: reads rows.
+    pool: memory for batches.
+    max_gap_bytes: reads closer than this are merged.
+    max_read_bytes: bytes of one read at most.
+    staging_bytes: bytes of the buffers that reads land in.
+    threads: cores that may gather rows.
+    share: the store's part of the plan.
+    memory_bytes: the whole budget, for error messages.
+    pinned: ids of the rows to pin, ascending; None for the first rows of the table.
+    scratch: folder for temporary files, for a store that looks ahead.
+    prepared: batches prepared before the run.
     """
 
     engine: Engine
@@ -32,23 +60,21 @@ class StoreResources:
     max_read_bytes: int
     staging_bytes: int
     threads: int
-    cache_rows: int
-    buffer_rows: int = 0
-    partition_bytes: int = 0
+    share: StoreShare = field(default_factory=StoreShare)
     memory_bytes: int = 0
     pinned: NodeIds | None = None
     scratch: Path | None = None
-    layout: Layout | None = None
+    prepared: PreparedBatches | None = None
 
 
 def assemble(rows: Rows, out: Bytes, threads: int) -> None:
-    """Copy every row of a batch to its place in out (num_rows, row_bytes), once."""
+    """Copy every row of a batch to its place in out (num_rows, row_bytes), each once."""
     for segment in rows.segments:
         rows.counts.bytes_copied += copy_rows(segment.buffer, segment.from_rows, out, segment.to_rows, threads)
 
 
 def rows_in_place(rows: Rows) -> Bytes | None:
-    """The rows in the batch's order, if one buffer already holds them so; None if they must be assembled."""
+    """Return the buffer that has the rows in the batch's order; None if they must be assembled."""
     if len(rows.segments) == 1:
         segment = rows.segments[0]
         if segment.from_rows is None and segment.to_rows is None:
@@ -57,7 +83,7 @@ def rows_in_place(rows: Rows) -> Bytes | None:
 
 
 def whole_rows(rows: Rows, pool: BufferPool, threads: int) -> Bytes:
-    """The rows in the batch's order in one buffer: as they lie, or put together in one from the pool."""
+    """Return the rows in the batch's order in one buffer, assembled in one from the pool if need be."""
     whole = rows_in_place(rows)
     if whole is None:
         started = time.perf_counter()
@@ -68,7 +94,7 @@ def whole_rows(rows: Rows, pool: BufferPool, threads: int) -> Bytes:
 
 
 def empty_rows(pool: BufferPool, num_rows: int, row_bytes: int) -> Bytes:
-    """An uninitialised (num_rows, row_bytes) array from the pool."""
+    """Return an uninitialised (num_rows, row_bytes) array from the pool."""
     return pool.take(num_rows * row_bytes).reshape(num_rows, row_bytes)
 
 
@@ -76,7 +102,7 @@ ReaderT = TypeVar("ReaderT", RowReader, SharedScan)
 
 
 def open_reader(kind: type[ReaderT], table: Table, resources: StoreResources, max_gap_bytes: int) -> ReaderT:
-    """A reader of the table's rows, with all of the staging."""
+    """Open a reader of the table's rows that uses all staging memory."""
     return kind(
         resources.engine,
         File(str(table.path), "read"),
@@ -91,7 +117,7 @@ def open_reader(kind: type[ReaderT], table: Table, resources: StoreResources, ma
 
 
 def read_in_pieces(reader: RowReader, ids: NodeIds, out: Bytes, to_rows: NodeIds | None, counts: FetchCounts) -> None:
-    """RowReader.read() for as many rows as a table has: what it holds for each of them, it holds for few at a time."""
+    """Read any number of rows with bounded working memory, which RowReader.read() takes per row."""
     for start in range(0, len(ids), _ROWS_PER_PIECE):
         stop = start + _ROWS_PER_PIECE
         if to_rows is None:

@@ -1,4 +1,4 @@
-"""Rows kept in memory from batch to batch: in which slot of one buffer each lies."""
+"""Rows cached between batches, and the slot of each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ _SLOT_BYTES = 4
 
 
 class RowCache:
-    """`capacity` slots, and a table of every row's slot. Whoever uses it fills the slots that it takes.
+    """`capacity` slots, and every row's slot. The caller writes rows to the slots that replace() returns.
 
-    rows: uint8 (capacity, row bytes), of its own if none are given. Not for several threads at once, but for reading
-    slots that stay as they are.
+    rows: uint8 (capacity, row bytes), allocated if not given. Not thread-safe, except for reading slots that stay.
     """
 
     def __init__(self, table: Table, capacity: int, rows: Bytes | None = None) -> None:
-        # A pool of its own: the slots are not among the batches that come and go.
+        # A pool of its own, because the slots stay while batches come and go.
         self.rows = empty_rows(BufferPool(0), capacity, table.row_bytes) if rows is None else rows
         self._slot_of = np.full(table.num_rows, _NO_SLOT, np.int32)
         self._free = np.arange(capacity, dtype=np.int32)
@@ -30,18 +29,18 @@ class RowCache:
 
     @staticmethod
     def reserves(table: Table, capacity: int) -> dict[str, int]:
-        """Bytes that it holds, by their names in the budget."""
+        """Bytes that a cache holds, by name in the budget."""
         return {"cache": capacity * table.row_bytes, "row addresses": _SLOT_BYTES * (table.num_rows + capacity)}
 
     def find(self, ids: NodeIds) -> Found:
-        """Which of a batch's rows are held."""
+        """Find the cached rows of a batch."""
         slots = self._slot_of[ids]
-        is_held = slots != _NO_SLOT
-        hits = np.flatnonzero(is_held)
-        return Found(hits, slots[hits].astype(np.int64), np.flatnonzero(~is_held))
+        is_cached = slots != _NO_SLOT
+        hits = np.flatnonzero(is_cached)
+        return Found(hits, slots[hits].astype(np.int64), np.flatnonzero(~is_cached))
 
     def replace(self, out_ids: NodeIds, in_ids: NodeIds) -> NDArray[np.int64]:
-        """Let rows go and take slots, which this returns, for others."""
+        """Evict rows and return slots for others."""
         freed = self._slot_of[out_ids]
         self._slot_of[out_ids] = _NO_SLOT
         self._free[self._num_free : self._num_free + len(freed)] = freed
@@ -51,7 +50,7 @@ class RowCache:
         return taken.astype(np.int64)
 
     def clear(self) -> None:
-        """Let all rows go."""
+        """Evict all rows."""
         self._slot_of.fill(_NO_SLOT)
         self._free[:] = np.arange(len(self._free), dtype=np.int32)
         self._num_free = len(self._free)

@@ -18,7 +18,8 @@ from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
 from diskhop.io.engine import open_engine
 from diskhop.pipeline.pack_ahead import Packed, pack_epochs
 from diskhop.pipeline.pack_steps import Samples
-from diskhop.planning.planner import PACKED, choose_plan, packs_ahead, predict_plan
+from diskhop.planning.planner import choose_plan, predict_plan
+from diskhop.planning.simulation import prepares_ahead
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeIds, neighbor_spec
@@ -27,7 +28,9 @@ from diskhop.runs.folder import require_same_dataset
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.workload import training_workload
 from diskhop.sampling.seeds import count_batches, shuffled_seeds
+from diskhop.stores.packed.kind import KIND
 from diskhop.stores.packed.layout import Layout, open_layout
+from diskhop.stores.stores import STORES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,15 +75,15 @@ def prepare(
     samples = run_samples(config, train_ids)
     layout: Layout | None = None
     reasons: list[str] = []
-    if config.store in (AUTO, PACKED) and dataset.features() is not None:
+    if (config.store == AUTO or _prepares(config.store)) and dataset.features() is not None:
         layout, reasons = _find_layout(dataset, config, samples)
     plan, layout = _plan_with(dataset, workload, budget, layout, reasons)
     if plan.predicted is None:
         plan = predict_plan(dataset, workload, plan, budget)
-    if plan.store != PACKED or dataset.features() is None:
+    if not _prepares(plan.store) or dataset.features() is None:
         return Preparation(plan)
-    chosen, workload = plan, replace(workload, store=PACKED)
-    if layout is None and packs_ahead(workload, plan):
+    chosen, workload = plan, replace(workload, store=plan.store)
+    if layout is None and prepares_ahead(workload, plan):
         layout = _pack(dataset, config, workload, plan, budget, samples, watcher).layout
         plan, layout = _plan_with(dataset, workload, budget, layout, reasons)
         # What packing takes is known by now; what was compared is what it was chosen by.
@@ -91,9 +94,14 @@ def prepare(
     return Preparation(replace(plan, reasons=(*plan.reasons, *reasons)))
 
 
+def _prepares(store: str) -> bool:
+    """Whether a store can replay batches that were prepared ahead."""
+    return store in STORES and STORES[store].find_prepared is not None
+
+
 def find_packed(dataset: Dataset, config: SampledConfig, workload: Workload, train_ids: NodeIds) -> Workload:
     """A run's workload with the epochs that were packed ahead of it, if any were."""
-    return replace(workload, layout=_find_layout(dataset, config, run_samples(config, train_ids))[0])
+    return replace(workload, prepared=_find_layout(dataset, config, run_samples(config, train_ids))[0])
 
 
 def _plan_with(
@@ -101,13 +109,13 @@ def _plan_with(
 ) -> tuple[SampledPlan, Layout | None]:
     """A plan, and the layout that it uses; where that does not fit, the reasons say so."""
     try:
-        plan = choose_plan(dataset, replace(workload, layout=layout), budget)
+        plan = choose_plan(dataset, replace(workload, prepared=layout), budget)
     except BudgetError as error:
         if layout is None:
             raise
         reasons.append(f"{layout.path} is not used: {error}")
         return _plan_with(dataset, workload, budget, None, reasons)
-    return plan, layout if plan.layout else None
+    return plan, layout if plan.share.layout else None
 
 
 def pack(
@@ -133,8 +141,8 @@ def pack(
     if config is not None:
         saved = load_config(Path(config), KINDS)
         require_same_dataset(Path(config), saved.dataset_hash, opened)
-    if options.setdefault("store", PACKED) != PACKED:
-        raise ConfigError(f"packing is for the store '{PACKED}', not '{options['store']}': leave --store out")
+    if options.setdefault("store", KIND.name) != KIND.name:
+        raise ConfigError(f"--store {options['store']} cannot be packed; remove it or use --store {KIND.name}")
     resolved, reasons, task = resolve_config(opened, {**saved.options, **options}, preset)
     assert isinstance(resolved, SampledConfig), "models of the other kind have no store"
     watcher.configured(resolved, reasons)
@@ -175,7 +183,7 @@ def _pack(
 
 
 def _has(layout: Layout, settings: TraceSettings, num_batches: int) -> bool:
-    epoch = layout.find(settings)
+    epoch = layout.find_epoch(settings)
     return epoch is not None and epoch.num_batches >= num_batches
 
 

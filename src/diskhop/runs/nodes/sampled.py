@@ -49,7 +49,7 @@ def prepare_sampled(
     if config.reuse:
         plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))
     # A store that was chosen must not change what is trained, and so its batches come in their order.
-    ordered = config.ordered or (config.store == AUTO and plan.ordered and STORES[plan.store].extracts)
+    ordered = config.ordered or (config.store == AUTO and plan.ordered and "ordered" in STORES[plan.store].uses)
     planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
 
     @contextmanager

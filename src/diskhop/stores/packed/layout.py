@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,8 +72,8 @@ class Layout:
         """Whether any epoch's batches share rows on the disk."""
         return any(epoch.segment > 1 for epoch in self.epochs)
 
-    def find(self, settings: TraceSettings) -> PackedEpoch | None:
-        """The epoch with these batches, if it is here."""
+    def find_epoch(self, settings: TraceSettings) -> PackedEpoch | None:
+        """Return the epoch with these batches; None if it is not here."""
         wanted = settings_as_json(settings)
         if self.samples != {name: value for name, value in wanted.items() if name not in _OF_AN_EPOCH}:
             return None
@@ -87,8 +87,11 @@ class Layout:
                 return f"{name} {self.samples.get(name)}, not {wanted.get(name)}"
         return f"epochs {', '.join(str(each.epoch) for each in self.epochs)} of other seeds"
 
-    def open_epoch(self, epoch: PackedEpoch, settings: TraceSettings) -> PackFile:
-        """Open its file. Raises ReadError and FormatError."""
+    def find(self, settings: TraceSettings, numbers: Sequence[int]) -> PackFile | None:
+        """Open the file with these batches; None if any of them is not here. Raises ReadError and FormatError."""
+        epoch = self.find_epoch(settings)
+        if epoch is None or max(numbers, default=0) >= epoch.num_batches:
+            return None
         return open_pack_file(self.epoch_path(epoch.epoch), settings_of(settings, self.held_hash))
 
     def epoch_path(self, epoch: int) -> Path:

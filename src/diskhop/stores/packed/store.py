@@ -27,7 +27,7 @@ from diskhop._native import BufferPool, Engine, File, RowReader, ScanTicket, Sha
 from diskhop.batches.record import decode_batch
 from diskhop.budget import format_bytes
 from diskhop.counters import FetchCounts
-from diskhop.errors import BudgetError, DiskhopError, PipelineError
+from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError
 from diskhop.io.streams import in_pieces
 from diskhop.protocols import AccessTrace, MakeRoom, Rows, RowSegment, SampledBatch, Table
 from diskhop.stores.packed.buffer_space import BufferSpace
@@ -36,7 +36,7 @@ from diskhop.stores.packed.chunk_file import ChunkFile
 from diskhop.stores.packed.pack_file import PackFile
 from diskhop.stores.packed.packer import Packer
 from diskhop.stores.packed.resident import ResidentRows, hold_listed
-from diskhop.stores.packed.sizes import aligned_rows, head_bytes, own_rows, require_packable
+from diskhop.stores.packed.sizes import aligned_rows, head_bytes, own_rows, why_not_packable
 from diskhop.stores.resources import StoreResources, empty_rows, open_reader, read_in_pieces
 
 _READ_BYTES = 1 << 20
@@ -76,24 +76,25 @@ class PackedStore:
 
     def __init__(self, table: Table, resources: StoreResources) -> None:
         assert resources.scratch is not None
-        require_packable(table)
+        if reason := why_not_packable(table):
+            raise ConfigError(reason)
         self.table = table
         self._resources = resources
         self._scratch = resources.scratch
         self._engine: Engine = resources.engine
         pinned = resources.pinned
         if pinned is None:
-            self._held = ResidentRows(min(resources.cache_rows, table.num_rows))
+            self._held = ResidentRows(min(resources.share.cache_rows, table.num_rows))
         else:
             self._held = hold_listed(pinned, table.num_rows)
         unit = aligned_rows(table)
         num_held = self._held.num_rows
         first = -(-num_held // unit) * unit
-        self._rows = empty_rows(BufferPool(0), first + resources.buffer_rows, table.row_bytes)
+        self._rows = empty_rows(BufferPool(0), first + resources.share.buffer_rows, table.row_bytes)
         held = self._rows[:num_held]
         reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
-        if resources.layout is not None:
-            resources.layout.read_held(held)
+        if resources.prepared is not None:
+            resources.prepared.read_held(held)
         else:
             ids = np.arange(num_held) if pinned is None else pinned
             read_in_pieces(reader, ids, held, None, FetchCounts())
@@ -103,7 +104,7 @@ class PackedStore:
             self._held,
             resources.engine,
             resources.pool,
-            resources.partition_bytes,
+            resources.share.partition_bytes,
             threads=1,
         )
         self._changed = threading.Condition()

@@ -1,0 +1,207 @@
+"""Simulating plans on a short trace of sampled batches, with everything measured that predictions need."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, Engine, File
+from diskhop.batches.short_trace import ListsRead, ShortTrace
+from diskhop.batches.sizes import BatchSizes
+from diskhop.budget import Budget, format_bytes
+from diskhop.config.options import AUTO
+from diskhop.dataset.dataset import Dataset
+from diskhop.disk.model import DiskModel
+from diskhop.errors import BudgetError, ConfigError
+from diskhop.io.engine import choose_engine, open_engine
+from diskhop.pipeline.pinned import counts_accesses
+from diskhop.pipeline.sizes import batch_bytes
+from diskhop.planning.batch_sizes import measure_batches
+from diskhop.planning.measure import disk_model, measure_copy_seconds
+from diskhop.planning.options import Option
+from diskhop.planning.short_trace import measure_lists, sample_short_trace
+from diskhop.planning.store_plan import plan_store
+from diskhop.planning.workload import Workload, for_store
+from diskhop.plans import Prediction, SampledPlan
+from diskhop.policies.static import most_accessed
+from diskhop.protocols import NodeIds
+from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
+from diskhop.sampling.cached_topology import count_neighbors, list_bytes
+from diskhop.stores.costs import Machine, Scenario
+from diskhop.stores.in_flight import MOST_IN_FLIGHT
+from diskhop.stores.kind import StoreKind
+from diskhop.stores.stores import STORES
+from diskhop.system.memory import default_threads, free_memory_bytes
+
+# With fewer epochs, waiting for the first batch costs more than preparing all of them saves.
+_FEWEST_EPOCHS_AHEAD = 3
+# Bytes per row of the table: a bitmap, when the row was used last, and the state of Belady's rule.
+_SIMULATION_BYTES_PER_ROW = 12
+_PAGE_BYTES = 4096
+
+
+class NoRoomError(BudgetError):
+    """The budget is too small to simulate anything."""
+
+
+def prepares_ahead(workload: Workload, plan: SampledPlan) -> bool:
+    """Whether all batches of a run are prepared before the first epoch: it pays, and --disk has room for them."""
+    if STORES[plan.store].find_prepared is None:
+        return False
+    if workload.reuse:
+        return True
+    if workload.disk_bytes is None or workload.epochs < _FEWEST_EPOCHS_AHEAD:
+        return False
+    # Superbatches of the plan are as long as two of them fit the disk.
+    return 2 * plan.share.superbatch >= workload.num_batches * workload.epochs
+
+
+class Simulation:
+    """A short trace, measured speeds, and memory for simulating plans; a context manager.
+
+    sizes: sizes of large batches. trace: the sampled batches. machine: measured speeds.
+    """
+
+    def __init__(self, dataset: Dataset, workload: Workload, budget: Budget, disk: DiskModel | None) -> None:
+        """Measure what predictions need. Raises NoRoomError, naming the smallest budget that works."""
+        self.sizes: BatchSizes = measure_batches(dataset, workload.seed_sets, workload.seed)
+        self._dataset = dataset
+        self._workload = workload
+        # A budget of its own: the run's report must not contain memory that is free before the run begins.
+        self._budget = Budget(max(1, budget.available_bytes))
+        self._whole = budget
+        self._reserved = ExitStack()
+        table = dataset.features()
+        assert table is not None
+        self._table = table
+        engine_name, _ = choose_engine(workload.engine or AUTO)
+        self._engine: Engine = open_engine(engine_name).engine
+        disk = disk or disk_model(dataset, engine_name)
+        self._max_gap_bytes = disk.break_even_gap_bytes
+        self._counts: NDArray[Any] | None = None
+        self._lists: dict[int, ListsRead] = {}
+        try:
+            step_seconds = self._sample_and_measure_step()
+        except BudgetError as error:
+            self._reserved.close()
+            # The run's budget has more reservations than this one: it lacks the same number of bytes.
+            enough_bytes = budget.total_bytes + (error.smallest_bytes or 0) - self._budget.total_bytes
+            raise NoRoomError(
+                f"--memory {format_bytes(budget.total_bytes)} is too small to compare stores; "
+                f"use --memory {-(-enough_bytes // 1_000_000)}MB or more, or name a store with --store",
+                enough_bytes,
+            ) from error
+        self.machine = Machine(
+            disk=disk,
+            threads=workload.threads or default_threads(),
+            step_seconds=step_seconds,
+            copy_seconds=measure_copy_seconds(table.row_bytes, table.num_rows, self._budget),
+        )
+        self._alignment = File(str(table.path), "read").offset_alignment
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reserved.close()
+
+    def plans(self, kind: StoreKind) -> list[Option[SampledPlan]]:
+        """Plan a store in the ways that it divides memory, simulated. Raises as plan_store()."""
+        workload = for_store(self._workload, kind)
+        options: list[Option[SampledPlan]] = []
+        # Few batches in flight leave more memory to cached rows. A store that caches nothing has the same plan twice.
+        for most_in_flight in (None, MOST_IN_FLIGHT):
+            try:
+                plan = plan_store(
+                    self._dataset, workload, kind.name, self._whole, self.machine.disk, self.sizes, most_in_flight
+                )
+                if all(plan != option.plan for option in options):
+                    options.append(self._option(kind, plan, workload))
+            except (BudgetError, ConfigError):
+                if not options:
+                    raise
+        return options
+
+    def predict(self, plan: SampledPlan, workload: Workload) -> Prediction:
+        """Predict an epoch of a plan. workload: what the plan was made for."""
+        counts = counts_accesses(self._dataset, plan.store, plan.pinned)
+        scenario = Scenario(
+            trace=self.trace,
+            table=self._table,
+            table_alignment=self._alignment,
+            plan=plan,
+            machine=self.machine,
+            num_batches=workload.num_batches,
+            is_only=workload.epochs == 1,
+            is_reused=workload.reuse,
+            pinned=self._pinned(plan) if counts else None,
+            counting_bytes=list_bytes(self._dataset.topology) if counts else 0,
+            page_cache_bytes=max(0, free_memory_bytes() - sum(plan.reserved.values())),
+            lists=self._lists_read(plan),
+            epochs_prepared=_epochs_prepared(plan, workload),
+        )
+        return STORES[plan.store].simulate(scenario)
+
+    def _option(self, kind: StoreKind, plan: SampledPlan, workload: Workload) -> Option[SampledPlan]:
+        return Option(
+            name=f"{kind.name} ahead" if _epochs_prepared(plan, workload) else kind.name,
+            plan=plan,
+            predicted=self.predict(plan, workload),
+            reason="" if kind.is_bounded else "not selectable: the OS page cache is outside --memory",
+            simplicity=kind.simplicity,
+            is_bounded=kind.is_bounded,
+        )
+
+    def _sample_and_measure_step(self) -> float:
+        """Sample the trace, and return the seconds of one training step."""
+        workload = self._workload
+        self._reserve("labels and seeds", sum(workload.also_held.values()))
+        self._reserve("simulating", _SIMULATION_BYTES_PER_ROW * self._table.num_rows)
+        self.trace: ShortTrace = sample_short_trace(
+            self._dataset, workload, self.sizes, self._budget, self._engine, self._max_gap_bytes
+        )
+        self._reserve("short trace", sum(ids.nbytes for ids in self.trace.node_ids))
+        if workload.measure_step is None:
+            return 0.0
+        middle = self.trace.middle
+        with self._budget.reserve("measuring", batch_bytes(self._dataset, middle.num_bytes, middle.num_nodes)):
+            return workload.measure_step(middle)
+
+    def _reserve(self, name: str, num_bytes: int) -> None:
+        self._reserved.enter_context(self._budget.reserve(name, num_bytes))
+
+    def _pinned(self, plan: SampledPlan) -> NodeIds:
+        if self._counts is None:
+            if plan.pinned == "accesses":
+                self._counts = np.zeros(self._table.num_rows, np.uint32)
+                for ids in self.trace.node_ids:
+                    self._counts[ids] += 1
+            else:
+                with self._budget.reserve("counting accesses", COUNTING_BYTES_PER_NODE * self._dataset.num_nodes):
+                    self._counts = count_neighbors(self._dataset.topology, self._engine, BufferPool(0))
+        return most_accessed(self._counts, plan.share.cache_rows)
+
+    def _lists_read(self, plan: SampledPlan) -> ListsRead | None:
+        """Return what sampling reads from the disk; None if all lists are in memory."""
+        if plan.topology == "memory":
+            return None
+        if plan.topology == "mapped":
+            # One page per list: which lists are in the page cache is unknown.
+            num_lists = float(sum(self.trace.middle.num_sampled_nodes[:-1]))
+            return ListsRead(num_lists, _PAGE_BYTES * num_lists, self.trace.sample_seconds)
+        cache_bytes = plan.topology_cache_bytes
+        if cache_bytes not in self._lists:
+            self._lists[cache_bytes] = measure_lists(
+                self._dataset, self._workload, cache_bytes, self._budget, self._engine, self._max_gap_bytes
+            )
+        return self._lists[cache_bytes]
+
+
+def _epochs_prepared(plan: SampledPlan, workload: Workload) -> int:
+    """Return how many epochs' batches are prepared before the first epoch, now or by an earlier run."""
+    if not plan.share.layout and not prepares_ahead(workload, plan):
+        return 0
+    return 1 if workload.reuse else workload.epochs

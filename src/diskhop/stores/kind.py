@@ -1,0 +1,50 @@
+"""The description of a feature store that planner and pipeline work by: one `StoreKind` per store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diskhop.plans import Prediction, StoreShare
+from diskhop.protocols import FeatureStore, Table
+from diskhop.stores.costs import Scenario
+from diskhop.stores.resources import PreparedBatches, StoreResources
+from diskhop.stores.room import StoreRoom, StoreWishes
+
+
+def accept(_table: Table, _wishes: StoreWishes) -> str:
+    """Accept every table and all options."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreKind:
+    """A feature store: how it opens, what it costs, and which options it knows.
+
+    name: the value of --store.
+    simplicity: rank among equally fast stores; the lowest is chosen.
+    uses: options that have an effect: 'cache', 'disk', 'scratch', 'pinned', 'ordered'.
+    open: opens the store on a table.
+    divide: reserves its memory by name and says why. Raises BudgetError, naming the smallest budget that works.
+    simulate: predicts an epoch on a short trace, without I/O.
+    refuses: why the store cannot serve a table with these options, in one line; '' if it can.
+    looks_ahead: the store is a LookAheadStore.
+    lends: the model can read rows in the store's memory until release().
+    is_bounded: the budget bounds all memory that the store takes.
+    find_prepared: opens batches that were prepared in a folder, for a store that can replay them.
+    """
+
+    name: str
+    simplicity: int
+    uses: frozenset[str] = frozenset()
+    # A ticket means something to its own store only.
+    open: Callable[[Table, StoreResources], FeatureStore[Any]]
+    divide: Callable[[Table, StoreRoom, StoreWishes], StoreShare]
+    simulate: Callable[[Scenario], Prediction]
+    refuses: Callable[[Table, StoreWishes], str] = accept
+    looks_ahead: bool = False
+    lends: bool = False
+    is_bounded: bool = True
+    find_prepared: Callable[[Path, Table], PreparedBatches] | None = None

@@ -1,0 +1,86 @@
+"""How the store `packed` divides memory and disk."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from diskhop.budget import format_bytes
+from diskhop.plans import StoreShare
+from diskhop.protocols import Table
+from diskhop.stores.packed.layout import Layout
+from diskhop.stores.packed.packer import packing_bytes
+from diskhop.stores.packed.sizes import (
+    chunk_bytes,
+    head_bytes,
+    own_rows,
+    packed_batch_bytes,
+    packed_reserves,
+    why_not_packable,
+)
+from diskhop.stores.room import StoreRoom, StoreWishes, choose_superbatch, keep_rows
+
+# Bytes of the table that are read at once for packing: the more, the larger the pieces of each batch that are written.
+_PARTITION_BYTES, _SMALLEST_PARTITION_BYTES = 64 << 20, 8 << 20
+# Batches that the buffer has room for: the model's, two that are ready, one in flight (DiskGNN, section 6).
+_MOST_PACKED, _LEAST_PACKED = 4, 2
+# If batches share rows on the disk, rows that several of them need are read once.
+_MOST_SHARING_SCAN = 8
+
+
+def refuses(table: Table, _wishes: StoreWishes) -> str:
+    """Refuse a table with more rows than ids on the disk can name."""
+    return why_not_packable(table)
+
+
+def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
+    """Give memory to batches in flight, then to packing, then to pinned rows, and disk space to superbatches."""
+    # find_prepared() of this store opens nothing else.
+    layout = cast(Layout | None, wishes.prepared)
+    sizes = room.sizes
+    wanted_rows = wishes.cache_rows(table) if layout is None else layout.num_held
+    num_misses = sizes.num_misses(wanted_rows) if wishes.pins_first_rows else sizes.num_nodes
+    batch_own_rows = own_rows(table, num_misses, 0)
+    if layout is not None:
+        batch_own_rows = max(batch_own_rows, layout.most_own_rows)
+    smallest = {
+        **packed_reserves(table, wanted_rows, sizes.num_nodes),
+        "packed rows": _LEAST_PACKED * batch_own_rows * table.row_bytes,
+        "packing": packing_bytes(table, _SMALLEST_PARTITION_BYTES) + packed_batch_bytes(sizes.num_nodes),
+    }
+    record_bytes = 0 if layout is None else sizes.record_bytes
+    room.require(smallest, assembles=True, extra_bytes=head_bytes(sizes.num_nodes, record_bytes))
+    room.grow_in_flight(wishes.batches_before_cache())
+    buffer_rows, partition_bytes = _choose_packing(table, room, batch_own_rows, layout)
+    if layout is None:
+        cache_rows = keep_rows(table, room, wishes, packed_reserves)
+    else:
+        cache_rows = layout.num_held
+        epochs = f"{len(layout.epochs)} epochs" if len(layout.epochs) > 1 else "1 epoch"
+        room.reasons.append(f"Using {epochs} packed in {layout.path}; {layout.num_held} rows stay in memory")
+    bytes_per_batch = sizes.record_bytes + chunk_bytes(table, sizes.num_nodes, batch_own_rows)
+    return StoreShare(
+        reserves=room.reserves,
+        cache_rows=cache_rows,
+        buffer_rows=buffer_rows,
+        partition_bytes=partition_bytes,
+        superbatch=choose_superbatch(room, wishes, bytes_per_batch),
+        scratch=str(wishes.scratch),
+        layout="" if layout is None else str(layout.path),
+    )
+
+
+def _choose_packing(table: Table, room: StoreRoom, batch_own_rows: int, layout: Layout | None) -> tuple[int, int]:
+    """Return the rows of the buffer for batches in flight, and the bytes of the table that are packed at once."""
+    batch_bytes = batch_own_rows * table.row_bytes
+    wanted_batches = _MOST_PACKED if layout is None or not layout.has_shared_rows else _MOST_SHARING_SCAN
+    num_batches = min(wanted_batches, _LEAST_PACKED + room.left_bytes // max(batch_bytes, 1))
+    room.take("packed rows", (num_batches - _LEAST_PACKED) * batch_bytes)
+    partition_bytes = _SMALLEST_PARTITION_BYTES
+    if layout is None:
+        partition_bytes = min(_PARTITION_BYTES, partition_bytes + room.left_bytes // 2)
+    room.take("packing", packing_bytes(table, partition_bytes) - packing_bytes(table, _SMALLEST_PARTITION_BYTES))
+    room.reasons.append(
+        f"Buffer for {num_batches} packed batches of up to {batch_own_rows} rows; "
+        f"packing in partitions of {format_bytes(partition_bytes)}"
+    )
+    return num_batches * batch_own_rows, partition_bytes

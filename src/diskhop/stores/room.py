@@ -1,0 +1,193 @@
+"""Dividing memory between a store, the batches in flight, and everything else in a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from diskhop.batches.sizes import BatchSizes
+from diskhop.budget import Budget, format_bytes
+from diskhop.derived.scratch import free_bytes
+from diskhop.errors import ConfigError
+from diskhop.plans import StoreShare
+from diskhop.policies.superbatches import SUPERBATCHES_ON_DISK
+from diskhop.protocols import Table
+from diskhop.stores.in_flight import FEW_IN_FLIGHT, MOST_IN_FLIGHT, BatchesInFlight
+from diskhop.stores.resources import PreparedBatches
+from diskhop.stores.scanning import BYTES_PER_ROW_IN_FLIGHT
+
+# Staging works in eighths: enough reads in flight, small enough to stay in the CPU's caches when rows are copied from
+# there (32 MiB is a quarter slower; see docs/log.md).
+STAGING_BYTES = 8 << 20
+SMALLEST_STAGING_BYTES = 4 << 20
+
+# (table, cached rows, rows of a large batch) -> bytes that a store holds, by name
+Reserves = Callable[[Table, int, int], Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreWishes:
+    """Options of a run that concern its store. None leaves a choice to the store.
+
+    cache_bytes: memory for rows that stay between batches.
+    disk_bytes: disk space for batches sampled ahead.
+    scratch: folder for the run's temporary files.
+    prepared: batches prepared before the run.
+    pins_first_rows: the rows to pin are the first ones of the table.
+    is_lent: the model reads rows in the store's memory.
+    holds_while_waiting: the consumer keeps a batch while it waits for the next one.
+    most_in_flight: batches in flight that get memory before cached rows do.
+    """
+
+    scratch: Path
+    cache_bytes: int | None = None
+    disk_bytes: int | None = None
+    prepared: PreparedBatches | None = None
+    pins_first_rows: bool = False
+    is_lent: bool = False
+    holds_while_waiting: bool = False
+    most_in_flight: int | None = None
+
+    def cache_rows(self, table: Table) -> int:
+        """Rows that cache_bytes have room for; 0 if it is None."""
+        return min((self.cache_bytes or 0) // table.row_bytes, table.num_rows)
+
+    def batches_before_cache(self) -> int:
+        """Batches in flight that get memory before cached rows do: few if the store chooses the size of its cache."""
+        if self.most_in_flight is not None:
+            return self.most_in_flight
+        return FEW_IN_FLIGHT if self.cache_bytes is None and self.prepared is None else MOST_IN_FLIGHT
+
+
+class StoreRoom:
+    """Memory and reasons of a plan while a store divides them: first require(), then take() what is left.
+
+    sizes: sizes of a large batch.
+    sampling_threads: threads that sample, known after require().
+    in_flight: memory of batches in flight, known after require().
+    left_bytes: bytes that nothing has taken yet.
+    reserved: bytes by name.
+    reasons: lines for people, in the order of the choices.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        sizes: BatchSizes,
+        wishes: StoreWishes,
+        reasons: list[str],
+        *,
+        batch_bytes: int,
+        reserved: Mapping[str, int],
+        sampling_threads: int,
+        take_shared: Callable[[StoreRoom], None],
+    ) -> None:
+        """Divide what a budget has left.
+
+        batch_bytes: bytes of a large batch with its rows. reserved: bytes that every store needs, by name.
+        take_shared: called once the smallest reservations are made; takes memory for neighbour lists and staging.
+        """
+        self.sizes = sizes
+        self.reasons = reasons
+        self.sampling_threads = sampling_threads
+        self.reserved = dict(reserved)
+        self.left_bytes = 0
+        self._budget = budget
+        self._wishes = wishes
+        self._batch_bytes = batch_bytes
+        self._take_shared = take_shared
+        self._names: tuple[str, ...] = ()
+        self.in_flight: BatchesInFlight
+
+    @property
+    def reserves(self) -> dict[str, int]:
+        """Bytes of the store, by the names that require() was given."""
+        return {name: self.reserved[name] for name in self._names}
+
+    def require(
+        self, smallest: Mapping[str, int], *, assembles: bool = False, extra_bytes: int = 0, num_batches: int = 1
+    ) -> None:
+        """Reserve the smallest memory that the store runs in, then memory for neighbour lists and wide reads.
+
+        smallest: bytes that the store holds by name; take() may add to these names.
+        assembles: rows are copied together in other memory than they are read to.
+        extra_bytes: bytes of a batch in flight in addition to its block, and to its rows if nothing is assembled.
+        num_batches: batches in flight at least.
+
+        Raises BudgetError, naming the smallest budget that works.
+        """
+        self._names = tuple(smallest)
+        self.in_flight = BatchesInFlight.fewest(
+            self._batch_bytes,
+            self.sizes.block_bytes,
+            is_lent=self._wishes.is_lent,
+            assembles=assembles,
+            extra_bytes=extra_bytes,
+            num_batches=num_batches,
+            holds_while_waiting=self._wishes.holds_while_waiting,
+        )
+        self.reserved.update(smallest)
+        self.reserved["mini-batches in flight"] = self.in_flight.num_bytes
+        self.reserved["staging"] = SMALLEST_STAGING_BYTES
+        self._budget.require(self.reserved)
+        self.left_bytes = self._budget.available_bytes - sum(self.reserved.values())
+        self._take_shared(self)
+
+    def take(self, name: str, num_bytes: int) -> None:
+        """Add bytes that are left to a name."""
+        self.reserved[name] = self.reserved.get(name, 0) + num_bytes
+        self.left_bytes -= num_bytes
+
+    def grow_in_flight(self, most_in_flight: int) -> None:
+        """Take memory for up to most_in_flight batches."""
+        grown = self.in_flight.grow(self.left_bytes, most_in_flight)
+        self.take("mini-batches in flight", grown.num_bytes - self.in_flight.num_bytes)
+        self.in_flight = grown
+
+
+def divide_for_batches(_table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
+    """Give memory to batches in flight only: the division of a store that keeps nothing."""
+    room.require({}, extra_bytes=room.sizes.num_nodes * BYTES_PER_ROW_IN_FLIGHT)
+    room.grow_in_flight(wishes.most_in_flight or MOST_IN_FLIGHT)
+    return StoreShare()
+
+
+def row_bytes_reserved(table: Table, reserves: Reserves) -> int:
+    """Bytes that one more cached row takes."""
+    return sum(reserves(table, 1, 1).values()) - sum(reserves(table, 0, 1).values())
+
+
+def keep_rows(table: Table, room: StoreRoom, wishes: StoreWishes, reserves: Reserves) -> int:
+    """Return how many rows are cached: what --cache asks for, which is reserved already, or what fits."""
+    num_rows, why = wishes.cache_rows(table), "--cache"
+    if wishes.cache_bytes is None:
+        batch_rows = room.sizes.num_nodes
+        empty = reserves(table, 0, batch_rows)
+        num_rows = min(room.left_bytes // row_bytes_reserved(table, reserves), table.num_rows)
+        for name, num_bytes in reserves(table, num_rows, batch_rows).items():
+            room.take(name, num_bytes - empty[name])
+        why = "the memory left"
+    share = f"{num_rows / max(table.num_rows, 1):.1%} of {table.num_rows}"
+    room.reasons.append(f"{num_rows} rows stay in memory ({share}; {why})")
+    return num_rows
+
+
+def choose_superbatch(room: StoreRoom, wishes: StoreWishes, bytes_per_batch: int) -> int:
+    """Return how many batches are sampled ahead at once: two superbatches share the disk (Ginex, section 3.5).
+
+    Raises ConfigError if the disk has no room for one batch.
+    """
+    disk_bytes, source = wishes.disk_bytes, "--disk"
+    if disk_bytes is None:
+        disk_bytes, source = free_bytes(wishes.scratch) // 2, f"half of the free space at {wishes.scratch}"
+    smallest_bytes = SUPERBATCHES_ON_DISK * bytes_per_batch
+    superbatch = disk_bytes // smallest_bytes
+    if superbatch < 1:
+        raise ConfigError(
+            f"{source}, {format_bytes(disk_bytes)}, is too small to sample ahead: "
+            f"use --disk {-(-smallest_bytes // 1_000_000)}MB or more, or --scratch on another disk"
+        )
+    of_disk = format_bytes(disk_bytes)
+    room.reasons.append(f"Sampling up to {superbatch} batches ahead (two superbatches, {of_disk} on disk; {source})")
+    return superbatch
