@@ -87,7 +87,6 @@ def measure(dataset: Dataset, name: str, device: DiskModel, num_batches: int, re
         max_read_bytes=plan.max_read_bytes,
         staging_bytes=plan.staging_bytes,
         threads=plan.threads,
-        cache_rows=0,
     )
     gaps = [Gap(num_bytes=num_bytes, is_models=False) for num_bytes in FIXED_GAPS_BYTES]
     gaps.append(Gap(num_bytes=plan.max_gap_bytes, is_models=True))

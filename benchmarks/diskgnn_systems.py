@@ -22,7 +22,7 @@ from diskhop.errors import ConfigError
 from diskhop.runs import BatchProgress, Callback, pack, train
 from diskhop.stores.stores import STORES
 from fetching import kernel_bytes_read
-from switches import switch_off
+from switches import without_idea
 from turns import peak_rss_bytes
 from workloads import HIDDEN, SEED
 
@@ -83,14 +83,15 @@ def run_case(path: Path, case: Case, scratch: str) -> dict[str, Any]:
         "seed": SEED,
         "store": store,
         "memory_bytes": case.memory_bytes,
-        "cache_bytes": case.cache_bytes if kind.keeps_rows else 0,
+        "cache_bytes": case.cache_bytes if "cache" in kind.uses else 0,
         "scratch": scratch if kind.looks_ahead else "",
         "disk_bytes": case.disk_bytes,
         "reuse": case.is_packed_ahead,
     }
     if case.work == "pack":
         return _pack(path, options)
-    epochs = _Epochs(switch_off(case.without, store) if case.without else lambda: None)
+    options["store"], after_batch = without_idea(case.without, store) if case.without else (store, lambda: None)
+    epochs = _Epochs(after_batch)
     result = train(open_dataset(path), watcher=epochs, **options).result
     if case.is_packed_ahead and (not result["plan"]["layout"] or "preparation" in result):
         sys.exit(f"{path}: what was packed ahead was not found: {result['plan']['reasons']}")

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from diskhop.protocols import Bytes, MakeRoom, NodeIds, SampledBatch, Table
 from diskhop.sampling.seeds import count_batches
 from diskhop.stores.gathering import GatheringStore
 from diskhop.stores.resources import StoreResources
-from diskhop.stores.stores import STORES, StoreKind
-from switches import switch_off
+from diskhop.stores.stores import STORES
+from switches import without_idea
 from turns import peak_rss_bytes
 from workloads import BATCH_SIZE, PLAIN_MAP, SEED, WORKLOADS
 
@@ -56,7 +56,7 @@ def run_fetching(
         seed_sets=(seed_set,),
         seed=SEED,
         store=store,
-        cache_bytes=parse_bytes(cache) if STORES[store].keeps_rows else None,
+        cache_bytes=parse_bytes(cache) if "cache" in STORES[store].uses else None,
         ordered=ordered,
         # As in training.
         reads_lent_rows=True,
@@ -99,7 +99,7 @@ def run_fetching(
                 del batch  # As in training: one batch that is held is one more than reserved.
                 after_batch()
         wall_seconds = time.perf_counter() - began
-        rows_twice = count_rows_twice(clock) if STORES[store].extracts else None
+        rows_twice = count_rows_twice(clock) if "ordered" in STORES[store].uses else None
         bytes_from_disk = kernel_bytes_read() - read_before_bytes
     peak_bytes = peak_rss_bytes()
     return {
@@ -173,8 +173,8 @@ def resident_bytes() -> int:
 
 def main() -> None:
     name, path, store, num_batches, cache, *without = sys.argv[1:]
-    STORES[PLAIN_MAP] = StoreKind(open_plain_map)
-    after_batch = switch_off(without[0], store) if without else lambda: None
+    STORES[PLAIN_MAP] = replace(STORES["mapped"], name=PLAIN_MAP, open=open_plain_map)
+    store, after_batch = without_idea(without[0], store) if without else (store, lambda: None)
     print(json.dumps(run_fetching(name, Path(path), store, int(num_batches), cache, after_batch)))
 
 

@@ -27,18 +27,19 @@ from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.planner import choose_plan
-from diskhop.planning.store_plan import SMALLEST_STAGING_BYTES, STAGING_BYTES
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
 from diskhop.protocols import AccessTrace, NodeIds, Purpose, Table, neighbor_spec
 from diskhop.sampling.cached_topology import cached_topology_bytes
 from diskhop.sampling.seeds import SeedSet, count_batches
+from diskhop.stores.belady import belady_reserves
 from diskhop.stores.resources import StoreResources
+from diskhop.stores.room import SMALLEST_STAGING_BYTES, STAGING_BYTES
 from diskhop.stores.static import open_static
 from diskhop.stores.stores import STORES
 from diskhop.system.memory import default_threads
 from fetching import kernel_bytes_read, resident_bytes
-from papers import narrow
+from papers import narrow, read_plan
 from turns import peak_rss_bytes
 from workloads import SEED
 
@@ -64,6 +65,8 @@ _MAPPED_THREADS_PER_CORE = 8
 # Left of what caches could take besides: whole huge pages.
 _ROUNDING_BYTES = 4 << 20
 
+# Ginex-PG's store, which the process that runs it adds to the registry.
+_STATIC_AHEAD = "static, sampled ahead"
 STORE_OF = {
     "in memory": "memory",
     "PyG+": "mapped",
@@ -95,7 +98,7 @@ def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
     """What the case will run. Raises BudgetError for memory that has no room for its caches."""
     kind = STORES[STORE_OF[case.system]]
     wanted = workload_of(dataset, case, STORE_OF[case.system])
-    if kind.keeps_rows:
+    if "cache" in kind.uses:
         wanted = replace(wanted, cache_bytes=_feature_cache_bytes(dataset, case, wanted))
     plan = choose_plan(dataset, wanted, Budget(case.memory_bytes), device)
     if case.system == "PyG+":
@@ -103,16 +106,16 @@ def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
         plan = replace(plan, topology="mapped", topology_cache_bytes=0, reserved=reserved)
     if case.system == "Ginex-PG":
         # Ginex's own plan, memory and all: only what is held differs.
-        plan = replace(plan, store="static")
+        plan = replace(plan, store=_STATIC_AHEAD)
     if case.superbatch:
-        plan = replace(plan, superbatch=min(case.superbatch, plan.superbatch))
+        plan = replace(plan, share=replace(plan.share, superbatch=min(case.superbatch, plan.share.superbatch)))
     return replace(plan, max_gap_bytes=0) if case.reads_rows_alone else plan
 
 
 def caches_bytes(dataset: Dataset, case: Case) -> int:
     """What the case's memory leaves for both caches: the smallest budget goes off, and what reading lists takes."""
     wanted = workload_of(dataset, case, STORE_OF[case.system])
-    if STORES[STORE_OF[case.system]].keeps_rows:
+    if "cache" in STORES[STORE_OF[case.system]].uses:
         wanted = replace(wanted, cache_bytes=dataset.feature_dim * 4)
     try:
         choose_plan(dataset, wanted, Budget(1))
@@ -129,8 +132,7 @@ def _feature_cache_bytes(dataset: Dataset, case: Case, wanted: Workload) -> int:
     """The share's rows, what says where they lie taken from it too. One row at least, so that the cache has a size."""
     table = dataset.features()
     assert table is not None
-    reserves = STORES[STORE_OF[case.system]].reserves
-    one, all_rows = (sum(reserves(table, rows, 1).values()) for rows in (1, table.num_rows))
+    one, all_rows = (sum(belady_reserves(table, rows, 1).values()) for rows in (1, table.num_rows))
     bytes_per_row = math.ceil((all_rows - one) / (table.num_rows - 1))
     num_rows = int(case.share * max(caches_bytes(dataset, case), 0)) // bytes_per_row
     return max(1, min(num_rows, table.num_rows)) * table.row_bytes
@@ -161,7 +163,7 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     """Take the case's batches by its plan, without a model: means of a batch after the warm-up, and peaks."""
     dataset = narrow(open_dataset(path), case.dim)
     if case.system == "Ginex-PG":
-        STORES["static"] = replace(STORES["static"], open=SampledAhead, looks_ahead=True)
+        STORES[_STATIC_AHEAD] = replace(STORES["static"], name=_STATIC_AHEAD, open=SampledAhead, looks_ahead=True)
     train_ids = dataset.split("train")
     assert train_ids is not None
     budget = Budget(plan.memory_bytes)
@@ -274,7 +276,7 @@ class StageClock:
 def main() -> None:
     path, run = sys.argv[1:]
     document = json.loads(run)
-    print(json.dumps(run_case(Path(path), Case(**document["case"]), SampledPlan(**document["plan"]))))
+    print(json.dumps(run_case(Path(path), Case(**document["case"]), read_plan(document["plan"]))))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,6 @@ from diskhop.disk.measure import (
 from diskhop.disk.model import DiskModel
 from diskhop.nn.models import build_model
 from diskhop.pipeline.pipeline import open_pipeline
-from diskhop.planning.in_flight import LEAST_EXTRACTORS
 from diskhop.planning.planner import choose_plan
 from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeIds, Purpose
@@ -44,11 +43,11 @@ from diskhop.runs.nodes.feeds import Batch, Feed
 from diskhop.runs.nodes.sampled import STRUCTURE_DIM, SampledFeed
 from diskhop.runs.nodes.task import read_task
 from diskhop.runs.nodes.trainer import NodeTrainer
-from diskhop.stores.shared import shared_reserves
+from diskhop.stores.shared import LEAST_EXTRACTORS, shared_reserves
 from diskhop.system.memory import default_threads
 from fetching import kernel_bytes_read
 from ginex_systems import FANOUTS, workload_of
-from papers import cache_lists, narrow
+from papers import cache_lists, narrow, read_plan
 from turns import peak_rss_bytes
 from workloads import HIDDEN, SEED
 
@@ -107,16 +106,18 @@ def _with_buffer(dataset: Dataset, plan: SampledPlan, times: int) -> SampledPlan
     table = dataset.features()
     assert table is not None
     rows = min(times * (LEAST_EXTRACTORS + 1) * plan.batch_rows, table.num_rows)
-    reserved = {**plan.reserved, **shared_reserves(table, rows, plan.batch_rows)}
+    reserves = shared_reserves(table, rows, plan.batch_rows)
+    reserved = {**plan.reserved, **reserves}
     Budget(plan.memory_bytes).require(reserved)
-    return replace(
-        plan,
+    share = replace(
+        plan.share,
+        reserves=reserves,
         buffer_rows=rows,
         cache_rows=rows,
         extractors=LEAST_EXTRACTORS,
         most_extracting=2 * LEAST_EXTRACTORS,
-        reserved=reserved,
     )
+    return replace(plan, share=share, reserved=reserved)
 
 
 def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
@@ -257,7 +258,7 @@ def time_reads(path: Path, engine: str, depth: int, num_bytes: int, direct: bool
 def main() -> None:
     path, run = sys.argv[1:]
     document = json.loads(run)
-    print(json.dumps(run_case(Path(path), Case(**document["case"]), SampledPlan(**document["plan"]))))
+    print(json.dumps(run_case(Path(path), Case(**document["case"]), read_plan(document["plan"]))))
 
 
 if __name__ == "__main__":

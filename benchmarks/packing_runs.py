@@ -18,7 +18,7 @@ from diskhop.dataset.dataset import open_dataset
 from diskhop.runs import Callback, pack, train
 from diskhop.stores.packed import segments
 from diskhop.stores.stores import STORES
-from switches import switch_off
+from switches import without_idea
 from training import AfterBatches
 from workloads import BATCH_SIZE, HIDDEN, SEED, WORKLOADS
 
@@ -40,7 +40,7 @@ def run_options(given: dict[str, Any], store: str) -> dict[str, Any]:
         "evaluate": False,
         "memory": workload.memory_bytes(store, dataset),
         "seed": SEED,
-        **({"cache_bytes": given["cache"] or workload.cache_bytes} if kind.keeps_rows else {}),
+        **({"cache_bytes": given["cache"] or workload.cache_bytes} if "cache" in kind.uses else {}),
         **({"disk_bytes": given["disk"], "scratch": given["scratch"]} if kind.looks_ahead else {}),
     }
 
@@ -58,7 +58,10 @@ def run_packing(given: dict[str, Any]) -> dict[str, Any]:
 def run_training(given: dict[str, Any]) -> dict[str, Any]:
     """Train an epoch: result.json."""
     store = given["store"]
-    watcher = AfterBatches(switch_off(given["without"], store)) if given["without"] else Callback()
+    watcher = Callback()
+    if given["without"]:
+        store, after_batch = without_idea(given["without"], store)
+        watcher = AfterBatches(after_batch)
     result: dict[str, Any] = train(**run_options(given, store), store=store, watcher=watcher).result
     return result
 

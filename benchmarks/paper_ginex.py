@@ -138,7 +138,7 @@ class Bench:
         lists_bytes = None if plan.topology == "mapped" else plan.topology_cache_bytes
         if plan.topology == "memory":
             lists_bytes = plan.reserved["topology"]
-        return result | {"lists_bytes": lists_bytes, "cache_rows": plan.cache_rows}
+        return result | {"lists_bytes": lists_bytes, "cache_rows": plan.share.cache_rows}
 
     def table(self, cases: dict[str, Case], normal: Case, norm_head: str) -> None:
         """A line a case, its time divided by that of `normal`."""

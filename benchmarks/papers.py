@@ -18,7 +18,7 @@ from cgroups import run_limited
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
-from diskhop.plans import SampledPlan
+from diskhop.plans import SampledPlan, StoreShare
 from workloads import evict
 
 HERE = Path(__file__).parent
@@ -63,7 +63,12 @@ def cache_lists(dataset: Dataset) -> None:
 
 def run_planned(script: str, dataset: Dataset, case: Any, plan: SampledPlan, limit_bytes: int | None) -> dict[str, Any]:
     """What `script DATASET RUN` prints for a case and its plan; see run_script()."""
-    return run_script(script, dataset, {"case": asdict(case), "plan": plan.to_dict()}, limit_bytes)
+    return run_script(script, dataset, {"case": asdict(case), "plan": asdict(plan)}, limit_bytes)
+
+
+def read_plan(document: dict[str, Any]) -> SampledPlan:
+    """The plan that run_planned() has passed on."""
+    return SampledPlan(**{**document, "share": StoreShare(**document["share"])})
 
 
 def run_script(script: str, dataset: Dataset, run: dict[str, Any], limit_bytes: int | None) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import choose_engine, open_engine
 from diskhop.planning.measure import disk_model
-from diskhop.planning.planner import AHEAD, rank_options
+from diskhop.planning.planner import rank_options
 from diskhop.plans import RunPlan
 from diskhop.runs import Callback, resolve_config, train
 from diskhop.runs.nodes.sampled import sampled_workload
@@ -46,6 +46,8 @@ MOST_REGRET, MOST_MEDIAN_REGRET, TIE = 1.10, 1.05, 1.05
 MOST_ERROR, LEAST_SHARE = 0.20, 0.90
 MEASURED_EPOCHS, SLOW_BATCHES = 2, 5
 SLOW = ("mapped", "pread")
+# The option of the store `packed` with all epochs packed before the first.
+_AHEAD = "packed ahead"
 # Of a step's tensors, which the budget does not count.
 _STEP_BYTES = 128 << 20
 # Beside the table's part in the cache: lists, batches on their way, and room to spare.
@@ -190,7 +192,7 @@ class OpeningClock(Callback):
 def run_option(case: BenchCase, dataset: Dataset, store: str) -> dict[str, Any]:
     """One run with a store that is named: seconds before the first epoch, and of epochs."""
     options = case.options(max_batches=SLOW_BATCHES if store in SLOW else NUM_BATCHES)
-    if not STORES[store].keeps_rows:
+    if "cache" not in STORES[store].uses:
         del options["cache_bytes"]
     evict(dataset)
     clock = OpeningClock(options["memory_bytes"])
@@ -199,7 +201,7 @@ def run_option(case: BenchCase, dataset: Dataset, store: str) -> dict[str, Any]:
         scratch.mkdir(parents=True, exist_ok=True)
         options["scratch"] = str(scratch)
     options["epochs"] = min(case.epochs, MEASURED_EPOCHS)
-    ordered = STORES[store].extracts
+    ordered = "ordered" in STORES[store].uses
     result = train(dataset, **options, store=store, ordered=ordered, watcher=clock).result
     shutil.rmtree(scratch, ignore_errors=True)
     last, seconds = result["epochs"][-1], [epoch["seconds"] for epoch in result["epochs"]]
@@ -265,7 +267,7 @@ def bench_case(
     assert predicted is not None, "a case can be predicted in its budget"
     measured = {"direct": [direct]}
     for store in stores:
-        known = AHEAD if store == "packed" and AHEAD in predicted["predicted"] else store
+        known = _AHEAD if store == "packed" and _AHEAD in predicted["predicted"] else store
         if known in predicted["predicted"]:
             measured.setdefault(store, [])
     # Options in turn, each repeat anew: what the machine gives changes from one five minutes to the next.
@@ -282,13 +284,13 @@ def bench_case(
     )
     runs = {store: run_seconds(case, each, store) for store, each in measured.items()}
     best = min(runs, key=lambda store: runs[store])
-    choice = "packed" if predicted["choice"] == AHEAD else predicted["choice"]
+    choice = "packed" if predicted["choice"] == _AHEAD else predicted["choice"]
     regret = runs[choice] / runs[best] if choice in runs else math.nan
     regret = 1.0 if regret <= TIE else regret
     out(f"\n{case}; memory {format_bytes(memory_bytes)}; planned in {predicted['seconds']:.1f} s")
     rows = []
     for store in sorted(runs, key=lambda store: runs[store]):
-        name = AHEAD if store == "packed" and AHEAD in predicted["predicted"] else store
+        name = _AHEAD if store == "packed" and _AHEAD in predicted["predicted"] else store
         told, took = predicted["predicted"][name], epoch_seconds(measured[store])
         error = told["epoch_seconds"] / took - 1
         last = measured[store][-1]

@@ -293,7 +293,7 @@ def judge_fetching(name: str, results: dict[Case, Result]) -> Iterator[Claim]:
         if name == "W" and case.store in CLAIMED:
             text = f"fetches a batch in {seconds:.3f} s, at most {MOST_SECONDS}"
             yield Claim(case, text, seconds <= MOST_SECONDS)
-        if STORES[case.store].extracts:
+        if "ordered" in STORES[case.store].uses:
             extractors, rows_twice = result["plan"]["extractors"], result["rows_twice"]
             most_at_once = result["most_at_once"]
             text = (

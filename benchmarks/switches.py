@@ -35,8 +35,11 @@ IDEAS_OF = {
 IDEAS = (*_OF_ALL, "sharing", "pipeline")
 
 
-def switch_off(idea: str, store: str) -> Callable[[], object]:
-    """From now on the store is opened without it, in this process. Returns what to call after each batch's work."""
+def without_idea(idea: str, store: str) -> tuple[str, Callable[[], object]]:
+    """Add a store without an idea to the registry of this process.
+
+    Returns its name, and a function to call after the work on each batch.
+    """
     kind, asked = STORES[store], Semaphore()
 
     def open_store(table: Table, resources: StoreResources) -> Any:
@@ -50,8 +53,9 @@ def switch_off(idea: str, store: str) -> Callable[[], object]:
             return _Sequential(kind.open(table, resources), asked)
         return _OnDemand(kind.open(table, resources), asked)
 
-    STORES[store] = replace(kind, open=open_store)
-    return asked.release
+    name = f"{store} without {idea}"
+    STORES[name] = replace(kind, name=name, open=open_store)
+    return name, asked.release
 
 
 class _OnDemand:

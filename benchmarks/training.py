@@ -16,7 +16,7 @@ from diskhop.budget import parse_bytes
 from diskhop.dataset.dataset import open_dataset
 from diskhop.runs import BatchProgress, Callback, train
 from diskhop.stores.stores import STORES
-from switches import switch_off
+from switches import without_idea
 from workloads import BATCH_SIZE, HIDDEN, SEED, WORKLOADS
 
 
@@ -35,7 +35,7 @@ def run_training(name: str, path: Path, store: str, num_batches: int, cache: str
         evaluate=False,
         memory=workload.memory_bytes(store, dataset),
         store=store,
-        cache_bytes=parse_bytes(cache) if STORES[store].keeps_rows else 0,
+        cache_bytes=parse_bytes(cache) if "cache" in STORES[store].uses else 0,
         seed=SEED,
         watcher=watcher,
     ).result
@@ -53,7 +53,10 @@ class AfterBatches(Callback):
 
 def main() -> None:
     name, path, store, num_batches, cache, *without = sys.argv[1:]
-    watcher = AfterBatches(switch_off(without[0], store)) if without else Callback()
+    watcher = Callback()
+    if without:
+        store, after_batch = without_idea(without[0], store)
+        watcher = AfterBatches(after_batch)
     print(json.dumps(run_training(name, Path(path), store, int(num_batches), cache, watcher)))
 
 

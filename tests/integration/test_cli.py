@@ -306,7 +306,7 @@ def test_bad_options_list_the_known(graph: Path, capsys: pytest.CaptureFixture[s
     expect_one_line(capsys, ["train", str(graph), "--pinned", "luck"], "luck", "degree", "accesses")
     for option, value in (("--cache", "1MB"), ("--disk", "1GB"), ("--scratch", "s"), ("--pinned", "degree")):
         options = ["train", str(graph), "--store", "direct", "--epochs", "1", option, value]
-        expect_one_line(capsys, options, option, "no use with the store 'direct'", "leave it out", begun=True)
+        expect_one_line(capsys, options, option, "no effect with --store direct", "remove it", begun=True)
     for store in ("belady", "packed"):
         options = ["train", str(graph), "--epochs", "1", "--store", store]
         expect_one_line(capsys, [*options, "--disk", "1KB"], "--disk 1 KB is too small", begun=True)

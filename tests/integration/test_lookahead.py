@@ -23,6 +23,7 @@ from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeIds, Purpose, neighbor_spec
 from diskhop.sampling.seeds import SeedSet, count_batches
 from diskhop.stores.stores import STORES
+from tests.plans import with_share
 from tests.runs import small_graph
 
 SAMPLER = neighbor_spec((5, 4))
@@ -110,7 +111,7 @@ def test_batches_are_those_of_any_store(
     passes = ((0, 0), (1, 0), (2, 11), (3, 39))
     expected = fetched(dataset, plan_of(dataset, store="direct"), passes)
     plan = plan_of(dataset, store=store, cache_bytes=20_000, scratch=str(tmp_path / "new" / "scratch"))
-    plan = replace(plan, superbatch=superbatch, sampling_threads=sampling_threads)
+    plan = replace(with_share(plan, superbatch=superbatch), sampling_threads=sampling_threads)
     assert values(fetched(dataset, plan, passes)) == values(expected)
     assert not list((tmp_path / "new" / "scratch").iterdir())
 
@@ -127,7 +128,7 @@ def test_batches_in_another_order_are_the_same(
     expected = [in_turn[number] for number in order]
     assert values(fetched(dataset, direct, ((0, first),), order=order)) == expected
     plan = plan_of(dataset, store=store, cache_bytes=20_000, scratch=str(tmp_path))
-    plan = replace(plan, superbatch=superbatch)
+    plan = with_share(plan, superbatch=superbatch)
     assert values(fetched(dataset, plan, ((0, first),), order=order)) == expected
 
 
@@ -149,7 +150,7 @@ def test_numbers_of_no_batch_or_of_one_batch_twice_are_refused(
 def test_the_further_it_looks_the_more_it_finds(dataset: Dataset, tmp_path: Path) -> None:
     plan = plan_of(dataset, store="belady", cache_bytes=40_000, scratch=str(tmp_path))
     rows_read = [
-        sum(rows for *_, rows in fetched(dataset, replace(plan, superbatch=superbatch))) for superbatch in (1, 4, 40)
+        sum(rows for *_, rows in fetched(dataset, with_share(plan, superbatch=superbatch))) for superbatch in (1, 4, 40)
     ]
     assert rows_read[0] > rows_read[1] > rows_read[2]
 
@@ -173,9 +174,9 @@ def test_a_pass_left_early_spoils_nothing(dataset: Dataset, tmp_path: Path, stor
 def test_a_disk_that_fills_up_makes_superbatches_shorter(dataset: Dataset, small_disk: Path, store: str) -> None:
     plan = plan_of(dataset, store=store, cache_bytes=4_000, scratch=str(small_disk))
     expected = values(fetched(dataset, plan_of(dataset, store="direct")))
-    assert plan.superbatch >= 2
+    assert plan.share.superbatch >= 2
     # More than a disk of 1 MiB takes.
-    long = replace(plan, superbatch=1000)
+    long = with_share(plan, superbatch=1000)
     assert values(fetched(dataset, long)) == expected
     room = os.statvfs(small_disk)
     # In the end for hardly more than one batch, whose rows `packed` puts there.
@@ -236,31 +237,37 @@ def test_a_scratch_folder_that_cannot_be_made_names_the_option(dataset: Dataset,
 @pytest.mark.parametrize("store", LOOKING_AHEAD)
 def test_by_default_what_is_left_is_the_cache_and_half_the_disk_is_used(dataset: Dataset, store: str) -> None:
     plan = plan_of(dataset, store=store)
-    assert plan.cache_rows == dataset.num_nodes
-    assert plan.scratch == str(dataset.path / "derived")
-    assert plan.superbatch > 1000
+    assert plan.share.cache_rows == dataset.num_nodes
+    assert plan.share.scratch == str(dataset.path / "derived")
+    assert plan.share.superbatch > 1000
     small = plan_of(dataset, store=store, disk_bytes=2_000_000)
-    assert 1 < small.superbatch < 100
+    assert 1 < small.share.superbatch < 100
 
 
 def test_options_without_use_are_refused(dataset: Dataset) -> None:
     for options, message in (
-        ({"store": "direct", "cache_bytes": 1}, "--cache has no use with the store 'direct'.*static or belady"),
-        ({"store": "static", "disk_bytes": 1}, "--disk has no use with the store 'static'.*belady"),
-        ({"store": "static", "scratch": "x"}, "--scratch has no use with the store 'static'"),
-        ({"store": "belady", "pinned": "degree"}, "--pinned has no use with the store 'belady'"),
+        (
+            {"store": "direct", "cache_bytes": 1},
+            "--cache has no effect with --store direct; .*static or belady",
+        ),
+        (
+            {"store": "static", "disk_bytes": 1},
+            "--disk has no effect with --store static; .*belady or packed",
+        ),
+        ({"store": "static", "scratch": "x"}, "--scratch has no effect with --store static"),
+        ({"store": "belady", "pinned": "degree"}, "--pinned has no effect with --store belady"),
         ({"store": "static", "pinned": "luck"}, "unknown way to pin rows 'luck'"),
-        ({"store": "belady", "disk_bytes": 1000}, "--disk 1 KB is too small to sample ahead"),
+        ({"store": "belady", "disk_bytes": 1000}, "--disk 1 KB is too small to sample ahead: use --disk 1MB or more"),
     ):
         with pytest.raises(ConfigError, match=message):
             plan_of(dataset, **options)
 
 
 @pytest.mark.parametrize("pinned", ["degree", "accesses"])
-@pytest.mark.parametrize("store", [name for name, kind in STORES.items() if kind.pins])
+@pytest.mark.parametrize("store", [name for name, kind in STORES.items() if "pinned" in kind.uses])
 def test_the_rows_that_are_asked_for_most_are_pinned(dataset: Dataset, store: str, pinned: str) -> None:
     plan = plan_of(dataset, store=store, pinned=pinned, cache_bytes=200 * 120)
-    assert plan.cache_rows == 200
+    assert plan.share.cache_rows == 200
     seeds = dataset.split("train")
     assert seeds is not None
     budget = Budget(plan.memory_bytes)

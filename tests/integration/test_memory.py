@@ -51,7 +51,7 @@ workload = Workload(
 )
 plan = choose_plan(dataset, workload, budget, assumed_disk_model())
 if "alone" in how:
-    plan = replace(plan, bytes_on_their_way=1)
+    plan = replace(plan, bytes_in_flight=1)
 for file in Path(sys.argv[1]).rglob("*.bin"):
     descriptor = os.open(file, os.O_RDONLY)
     os.fsync(descriptor)
@@ -86,7 +86,7 @@ done.set()
 watcher.join()
 print(json.dumps({
     "grown_bytes": (most - before) * 1024, "reserved_bytes": sum(plan.reserved.values()), "needed_bytes": needed,
-    "brought_bytes": brought, "held_bytes": plan.cache_rows * dataset.features().row_bytes,
+    "brought_bytes": brought, "held_bytes": plan.share.cache_rows * dataset.features().row_bytes,
     "read_bytes": of("/proc/self/io", "read_bytes") - read_before, "topology": plan.topology,
     "sampling_threads": plan.sampling_threads,
 }))

@@ -103,7 +103,7 @@ def test_packed_batches_are_those_sampled_online_in_any_order(
         if store == "memory":
             wanted = replace(wanted, cache_bytes=None, scratch=None)
         else:
-            wanted = replace(wanted, layout=layout)
+            wanted = replace(wanted, prepared=layout)
         budget = Budget(config.memory_bytes)
         plan = choose_plan(dataset, wanted, budget)
         with (

@@ -32,6 +32,7 @@ from diskhop.sampling.seeds import SeedSet, count_batches
 from diskhop.stores.packed.sizes import own_rows
 from diskhop.stores.stores import STORES
 from tests.graphs import make_dataset, open_paths
+from tests.plans import with_share
 from tests.runs import small_graph
 
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
@@ -133,7 +134,7 @@ def test_batches_are_bit_identical_whatever_carries_them(
         threads=threads,
         topology="memory" if threads == 1 else "mapped" if threads == 2 else "cached",
         topology_cache_bytes=20_000,
-        bytes_on_their_way=threads * plan_for(dataset, store=store).batch_bytes,
+        bytes_in_flight=threads * plan_for(dataset, store=store).batch_bytes,
     )
     assert_same(run_all(dataset, plan), reference)
 
@@ -166,12 +167,12 @@ def test_rows_of_every_width_and_dtype_are_those_of_memory(
     made, reference = graph_of_width
     assert len(reference) == 3
     # Rows held and rows read in every batch, and a seam between superbatches.
-    plan = replace(plan_for(made, store=store), engine=ENGINES[0], cache_rows=200, superbatch=2)
+    plan = replace(with_share(plan_for(made, store=store), cache_rows=200, superbatch=2), engine=ENGINES[0])
     found = run_all(made, plan)
     assert_same(found, reference)
-    if STORES[store].extracts:
+    if "ordered" in STORES[store].uses:
         assert sum(batch.counts.rows_hit + batch.counts.rows_shared for batch in found) > 0
-    elif STORES[store].keeps_rows:
+    elif "cache" in STORES[store].uses:
         assert all(0 < batch.counts.rows_hit < batch.counts.rows_requested for batch in found)
 
 
@@ -181,7 +182,7 @@ def test_rows_read_where_the_store_has_them_are_those_of_memory(
     graph_of_width: tuple[Dataset, list[MiniBatch]], store: str, ordered: bool
 ) -> None:
     made, reference = graph_of_width
-    plan = replace(plan_for(made, store=store, reads_lent_rows=True, ordered=ordered), cache_rows=200)
+    plan = with_share(plan_for(made, store=store, reads_lent_rows=True, ordered=ordered), cache_rows=200)
     assert (plan.bytes_assembled > 0) == (made.feature_dtype == "int8")
     assert_same(run_all(made, plan), reference)
 
@@ -202,7 +203,7 @@ def test_batches_come_as_they_are_finished_or_in_their_order(dataset: Dataset, m
     for ordered in (True, False):
         others_passed.clear()
         plan = plan_for(dataset, store="shared", ordered=ordered, reads_lent_rows=True)
-        assert (plan.ordered, plan.extractors >= 2) == (ordered, True)
+        assert (plan.ordered, plan.share.extractors >= 2) == (ordered, True)
         numbers = []
         with (
             open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline,
@@ -228,7 +229,7 @@ def test_the_smallest_budget_of_a_shared_buffer_works(dataset: Dataset, ordered:
     smallest_bytes = caught.value.smallest_bytes
     assert smallest_bytes is not None
     plan = plan_of(smallest_bytes)
-    assert plan.extractors == 2
+    assert plan.share.extractors == 2
     # With room for no more batches than are in it at once, all come.
     assert_same(run_all(dataset, plan, num_batches=0), run_all(dataset, plan_for(dataset), num_batches=0))
     with pytest.raises(BudgetError):
@@ -236,8 +237,8 @@ def test_the_smallest_budget_of_a_shared_buffer_works(dataset: Dataset, ordered:
 
 
 def test_a_batch_that_the_shared_buffer_cannot_hold_ends_the_pass(dataset: Dataset) -> None:
-    plan = replace(plan_for(dataset, store="shared", reads_lent_rows=True), buffer_rows=500)
-    with pytest.raises(BudgetError, match=r"batch \d+ has \d+ rows.* holds 500; the smallest that works is 2\d\dMB"):
+    plan = with_share(plan_for(dataset, store="shared", reads_lent_rows=True), buffer_rows=500)
+    with pytest.raises(BudgetError, match=r"batch \d+ has \d+ rows.* has 500; use --memory 2\d\dMB or more"):
         run_all(dataset, plan)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("diskhop")]
 
@@ -249,7 +250,7 @@ def test_leaving_at_any_moment_returns_at_once(dataset: Dataset, reads_lent_rows
     seeds = dataset.split("train")
     assert seeds is not None
     # For two batches and the model's.
-    plan = replace(plan, buffer_rows=3 * plan.batch_rows, extractors=2)
+    plan = with_share(plan, buffer_rows=3 * plan.batch_rows, extractors=2)
     generator = np.random.default_rng(0)
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
         for start in range(500):
@@ -274,7 +275,7 @@ def test_leaving_while_chunks_are_packed_or_read_returns_at_once(
     seeds = dataset.split("train")
     assert table is not None
     assert seeds is not None
-    plan = replace(plan, buffer_rows=2 * own_rows(table, plan.batch_rows, 0), superbatch=3)
+    plan = with_share(plan, buffer_rows=2 * own_rows(table, plan.batch_rows, 0), superbatch=3)
     expected = run_all(dataset, plan, num_batches=0)
     generator = np.random.default_rng(0)
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
@@ -301,7 +302,8 @@ def test_leaving_as_a_batch_joins_the_line_for_room_returns(
     assert table is not None
     assert seeds is not None
     buffer_rows = 2 * (own_rows(table, plan.batch_rows, 0) if store == "packed" else plan.batch_rows)
-    plan = replace(plan, buffer_rows=buffer_rows, cache_rows=buffer_rows if store == "shared" else 0, ordered=True)
+    plan = with_share(plan, buffer_rows=buffer_rows, cache_rows=buffer_rows if store == "shared" else 0)
+    plan = replace(plan, ordered=True)
     is_in_line = threading.Event()
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
         opened: Any = pipeline.store
@@ -368,7 +370,7 @@ def test_curable_faults_leave_batches_as_they_are(dataset: Dataset, store: str, 
 def test_each_incurable_fault_is_one_error_with_file_and_offset(
     dataset: Dataset, store: str, engine: str, kind: str
 ) -> None:
-    plan = replace(plan_for(dataset, store=store), engine=engine, bytes_on_their_way=1)
+    plan = replace(plan_for(dataset, store=store), engine=engine, bytes_in_flight=1)
 
     def errors_with_failing_read(nth: int) -> list[str]:
         injector = FaultInjector([FaultRule(kind, "reads", nth)])
@@ -441,7 +443,7 @@ def test_a_repeated_seed_is_refused(dataset: Dataset) -> None:
 
 def test_a_batch_larger_than_all_in_flight_goes_alone(dataset: Dataset) -> None:
     plan = plan_for(dataset)
-    cramped = replace(plan, bytes_on_their_way=plan.batch_bytes // 50)
+    cramped = replace(plan, bytes_in_flight=plan.batch_bytes // 50)
     assert_same(run_all(dataset, cramped), run_all(dataset, plan))
 
 

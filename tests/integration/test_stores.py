@@ -22,6 +22,7 @@ from diskhop._native import BufferPool, FaultInjector, FaultRule, why_no_uring
 from diskhop.counters import FetchCounts
 from diskhop.errors import BudgetError, PipelineError, ReadError
 from diskhop.io.engine import open_engine
+from diskhop.plans import StoreShare
 from diskhop.protocols import FeatureStore, SampledBatch, Table
 from diskhop.stores.packed.sizes import own_rows
 from diskhop.stores.resources import StoreResources, assemble, rows_in_place
@@ -80,9 +81,7 @@ def opened(
         max_read_bytes=1 << 16,
         staging_bytes=1 << 22,
         threads=threads,
-        cache_rows=cache_rows,
-        buffer_rows=buffer_rows,
-        partition_bytes=1 << 17,
+        share=StoreShare(cache_rows=cache_rows, buffer_rows=buffer_rows, partition_bytes=1 << 17),
         memory_bytes=1_000_000,
         pinned=pinned,
         scratch=scratch,
@@ -345,7 +344,7 @@ def test_a_batch_that_the_buffer_cannot_hold_names_a_budget_that_would_do(tmp_pa
     table, _ = write_table(tmp_path / "features.bin", 500, 60, 60)
     with (
         opened("shared", table, buffer_rows=100) as store,
-        pytest.raises(BudgetError, match=r"batch 7 has 110 rows.* holds 100; the smallest that works is 2MB"),
+        pytest.raises(BudgetError, match=r"batch 7 has 110 rows.* has 100; use --memory 2MB or more"),
     ):
         store.submit(batch_of(np.arange(110), 7), no_limit)
 
@@ -388,7 +387,7 @@ def test_a_pass_that_was_broken_off_leaves_nothing_wrong_behind(tmp_path: Path) 
                     np.testing.assert_array_equal(store.collect(ticket).segments[0].buffer, expected[ids])
                 store.release(ticket)
             if num_collected < 6:
-                with pytest.raises(PipelineError, match="run the pipeline again"):
+                with pytest.raises(PipelineError, match="start a new pass of the pipeline"):
                     store.collect(tickets[-1])
 
 

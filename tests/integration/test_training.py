@@ -97,9 +97,12 @@ def test_batches_out_of_order_are_another_course_to_the_same_end(dataset: Datase
     ordered, free = (
         train(dataset, **{**OPTIONS, "store": "shared", "ordered": is_ordered}).result for is_ordered in (True, False)
     )
-    assert any("in their order, as asked" in reason for reason in ordered["plan"]["reasons"])
-    assert any("as they are finished" in reason for reason in free["plan"]["reasons"])
-    assert any(reason.startswith("2 samplers: ") and "extractors" in reason for reason in free["plan"]["reasons"])
+    assert not any("out of order" in reason for reason in ordered["plan"]["reasons"])
+    assert any("Batches arrive out of order" in reason for reason in free["plan"]["reasons"])
+    assert any(
+        reason.startswith("2 sampling threads; ") and "fetched concurrently" in reason
+        for reason in free["plan"]["reasons"]
+    )
     for result in (ordered, free):
         epoch = result["epochs"][-1]
         assert epoch["rows_hit"] + epoch["rows_shared"] > 0

@@ -17,7 +17,8 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError
 from diskhop.planning.options import AS_GOOD, Option, rank
-from diskhop.planning.planner import choose_plan, packs_ahead, rank_options
+from diskhop.planning.planner import choose_plan, rank_options
+from diskhop.planning.simulation import prepares_ahead
 from diskhop.planning.workload import Workload
 from diskhop.plans import Prediction, RunPlan
 from diskhop.policies.belady import belady_misses
@@ -25,8 +26,8 @@ from diskhop.policies.lru import lru_misses
 from diskhop.policies.superbatches import superbatch_lengths
 from diskhop.protocols import Purpose, neighbor_spec
 from diskhop.sampling.seeds import SeedSet
-from diskhop.stores.misses import SIMULATIONS
 from diskhop.stores.stores import STORES
+from tests.plans import with_share
 from tests.replays import replay_belady
 from tests.runs import small_graph
 
@@ -53,8 +54,9 @@ def option(name: str, seconds: float, simplicity: int = 0, before: float = 0.0) 
     return Option(name=name, plan=PLAN, predicted=predicted, simplicity=simplicity)
 
 
-def test_every_store_can_be_simulated() -> None:
-    assert SIMULATIONS.keys() == STORES.keys()
+def test_a_store_is_registered_by_its_name() -> None:
+    assert all(name == kind.name for name, kind in STORES.items())
+    assert len({kind.simplicity for kind in STORES.values()}) == len(STORES)
 
 
 def test_the_fewest_seconds_of_the_whole_run_are_taken() -> None:
@@ -70,7 +72,7 @@ def test_of_options_that_are_as_good_the_simpler_one_is_taken() -> None:
     best = ranking.best
     assert best.predicted == simple.predicted
     assert [each.option for each in best.rejected] == ["quick", "none"]
-    assert best.reasons[0].startswith("store simple: 1.03 s an epoch predicted")
+    assert best.reasons[0].startswith("store simple: 1.03 s per epoch predicted; disk 1.03 s, CPU 0 s (overlapped)")
     assert best.to_dict()["predicted_epoch_seconds"] == simple.predicted.epoch_seconds  # type: ignore[union-attr]
 
 
@@ -155,7 +157,7 @@ def test_options_of_some_stores_do_not_keep_others_from_being_taken(dataset: Dat
     workload = workload_of(dataset, cache_bytes=1_000_000, disk_bytes=10**9, pinned="degree")
     ranking = rank_options(dataset, workload, Budget(500_000_000), DEVICE)
     reasons = {each.name: each.reason for each in ranking.options}
-    assert "holds a part of the table only" in reasons["memory"]
+    assert "holds only part of the table" in reasons["memory"]
     assert {each.name for each in ranking.options if each.plan is not None} >= {"direct", "static", "belady"}
 
 
@@ -173,7 +175,7 @@ def test_a_budget_in_which_nothing_runs_names_the_smallest_that_does(dataset: Da
     ("changes", "message"),
     [
         ({"store": "nearby"}, "unknown store 'nearby'; the known ones are auto, memory"),
-        ({"store": "direct", "cache_bytes": 10}, "--cache has no use with the store 'direct'"),
+        ({"store": "direct", "cache_bytes": 10}, "--cache has no effect with --store direct"),
         ({"pinned": "luck"}, "unknown way to pin rows 'luck'"),
     ],
 )
@@ -184,10 +186,10 @@ def test_options_that_cannot_be_are_refused(dataset: Dataset, changes: dict[str,
 
 def test_epochs_are_packed_ahead_where_that_pays(dataset: Dataset) -> None:
     plan = choose_plan(dataset, workload_of(dataset, store="packed"), Budget(500_000_000), DEVICE)
-    assert not packs_ahead(workload_of(dataset), plan)
-    assert packs_ahead(workload_of(dataset, reuse=True), plan)
-    assert not packs_ahead(workload_of(dataset, epochs=2, disk_bytes=10**9), plan)
-    assert packs_ahead(workload_of(dataset, epochs=3, disk_bytes=10**9), replace(plan, superbatch=10**6))
+    assert not prepares_ahead(workload_of(dataset), plan)
+    assert prepares_ahead(workload_of(dataset, reuse=True), plan)
+    assert not prepares_ahead(workload_of(dataset, epochs=2, disk_bytes=10**9), plan)
+    assert prepares_ahead(workload_of(dataset, epochs=3, disk_bytes=10**9), with_share(plan, superbatch=10**6))
 
 
 def test_a_dataset_without_features_needs_no_choice(tmp_path: Path) -> None:
@@ -198,7 +200,7 @@ def test_a_dataset_without_features_needs_no_choice(tmp_path: Path) -> None:
 
 
 def test_a_budget_in_which_nothing_can_be_compared_names_what_to_take(dataset: Dataset) -> None:
-    with pytest.raises(BudgetError, match=r"too small to compare stores; take at least \d+MB") as caught:
+    with pytest.raises(BudgetError, match=r"too small to compare stores; use --memory \d+MB or more") as caught:
         rank_options(dataset, workload_of(dataset), Budget(100_000), DEVICE)
     assert caught.value.smallest_bytes is not None
     assert caught.value.smallest_bytes > 100_000

@@ -178,16 +178,16 @@ def choose_superbatch(room: StoreRoom, wishes: StoreWishes, bytes_per_batch: int
 
     Raises ConfigError if the disk has no room for one batch.
     """
-    disk_bytes, source = wishes.disk_bytes, "--disk"
+    disk_bytes, source = wishes.disk_bytes, ""
     if disk_bytes is None:
-        disk_bytes, source = free_bytes(wishes.scratch) // 2, f"half of the free space at {wishes.scratch}"
+        disk_bytes, source = free_bytes(wishes.scratch) // 2, f" (half of the free space at {wishes.scratch})"
     smallest_bytes = SUPERBATCHES_ON_DISK * bytes_per_batch
     superbatch = disk_bytes // smallest_bytes
     if superbatch < 1:
         raise ConfigError(
-            f"{source}, {format_bytes(disk_bytes)}, is too small to sample ahead: "
+            f"--disk {format_bytes(disk_bytes)}{source} is too small to sample ahead: "
             f"use --disk {-(-smallest_bytes // 1_000_000)}MB or more, or --scratch on another disk"
         )
-    of_disk = format_bytes(disk_bytes)
-    room.reasons.append(f"Sampling up to {superbatch} batches ahead (two superbatches, {of_disk} on disk; {source})")
+    of_disk = f"{format_bytes(disk_bytes)} on disk{source}"
+    room.reasons.append(f"Sampling up to {superbatch} batches ahead (two superbatches, {of_disk})")
     return superbatch

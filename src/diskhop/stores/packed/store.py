@@ -189,7 +189,7 @@ class PackedStore:
         with self._changed:
             source, chunk = self._coming.popleft() if self._coming else (None, None)
         if source is None or chunk is None or chunk.number != batch.number:
-            raise PipelineError(f"batch {batch.number} came before the trace that it is in was packed")
+            raise PipelineError(f"batch {batch.number} was submitted before look_ahead() had its trace")
         self._require_room(chunk)
         make_room(head_bytes(chunk.num_nodes, chunk.record_bytes))
         fetch = self._begin(source, chunk)
