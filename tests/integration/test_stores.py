@@ -29,9 +29,19 @@ from diskhop.stores.resources import StoreResources, assemble, rows_in_place
 from diskhop.stores.stores import STORES
 from tests.examples import examples
 from tests.replays import CacheCounts, replay_belady
+from tests.toys import half_store
 
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
-READING_STORES = [name for name in STORES if name != "mapped"]
+ALL_STORES = [*STORES, half_store.KIND.name]
+READING_STORES = [name for name in ALL_STORES if name != "mapped"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _toy_registered() -> Iterator[None]:
+    """The contract holds for a store that is only registered, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(STORES, half_store.KIND.name, half_store.KIND)
+        yield
 
 
 def batch_of(ids: NDArray[np.int64], number: int = 0) -> SampledBatch:
@@ -134,7 +144,7 @@ def fetch(store: FeatureStore[Any], ids: NDArray[np.int64]) -> NDArray[np.uint8]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", ALL_STORES)
 @examples(15)
 @given(
     num_rows=st.integers(1, 400),
@@ -164,7 +174,7 @@ def test_rows_equal_indexing(
             np.testing.assert_array_equal(fetch(store, ids), expected[ids])
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", ALL_STORES)
 def test_several_batches_in_flight_do_not_mix(tmp_path: Path, name: str) -> None:
     table, expected = write_table(tmp_path / "features.bin", 5000, 64, 64)
     generator = np.random.default_rng(1)
@@ -214,7 +224,7 @@ def test_every_read_that_fails_names_file_and_offset(tmp_path: Path, name: str, 
             run()
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", ALL_STORES)
 def test_counts_are_of_this_batch_and_add_up(tmp_path: Path, name: str) -> None:
     table, _ = write_table(tmp_path / "features.bin", 3000, 512, 512)
     ids = np.random.default_rng(4).permutation(3000)[:1000].astype(np.int64)
@@ -349,7 +359,7 @@ def test_a_batch_that_the_buffer_cannot_hold_names_a_budget_that_would_do(tmp_pa
         store.submit(batch_of(np.arange(110), 7), no_limit)
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", ALL_STORES)
 def test_who_waits_for_a_batch_that_was_cancelled_goes_on(tmp_path: Path, name: str) -> None:
     table, expected = write_table(tmp_path / "features.bin", 3000, 512, 512)
     ids = np.arange(400, dtype=np.int64)
@@ -391,7 +401,7 @@ def test_a_pass_that_was_broken_off_leaves_nothing_wrong_behind(tmp_path: Path) 
                     store.collect(tickets[-1])
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", ALL_STORES)
 def test_closing_with_batches_in_flight_returns(tmp_path: Path, name: str) -> None:
     table, _ = write_table(tmp_path / "features.bin", 4000, 512, 512)
     ids = np.arange(0, 4000, 2, dtype=np.int64)

@@ -217,7 +217,9 @@ def stages_of(parts: PipelineParts, wanted: Pass, prepare: Prepare | None, in_fl
     return [*sampling, submit, Collect(parts, wanted, prepare, in_flight)]
 
 
-def _find_prepared(parts: PipelineParts, wanted: Pass, settings: TraceSettings) -> Callable[[], Iterator[Sampled]] | None:
+def _find_prepared(
+    parts: PipelineParts, wanted: Pass, settings: TraceSettings
+) -> Callable[[], Iterator[Sampled]] | None:
     """Read the wanted batches from those prepared before the run, if all of them are there."""
     source = None if parts.prepared is None else parts.prepared.find(settings, wanted.numbers)
     if source is None:
