@@ -118,10 +118,10 @@ def test_batches_that_are_packed_ahead_are_found_by_the_same_sampler_only(datase
         progress=lambda _stage, _done, _total: None,
         log=lambda _text: None,
     ).layout
-    assert layout.find(samples.settings(dataset, 0)) is not None
+    assert layout.find_epoch(samples.settings(dataset, 0)) is not None
     for other in (neighbor_spec(FIRST.fanouts), replace(FIRST, parameters=(("skip", 2.0),))):
         settings = replace(samples, sampler=other).settings(dataset, 0)
-        assert layout.find(settings) is None
+        assert layout.find_epoch(settings) is None
         assert layout.differing(settings).startswith(
             ("sampler first, not None", "parameters {'skip': 1.0}, not {'skip")
         )
