@@ -49,10 +49,10 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def smallest_disk(dataset: Dataset, scratch: Path) -> int:
     """The least that an error says would do."""
-    with pytest.raises(ConfigError, match=r"smallest that works is (\d+)MB") as raised:
+    with pytest.raises(ConfigError, match=r"use --disk (\d+)MB") as raised:
         pack_small(dataset, scratch, disk_bytes=1000)
     shutil.rmtree(scratch)
-    return int(str(raised.value).split("works is ")[1].split("MB")[0]) * 1_000_000
+    return int(str(raised.value).split("use --disk ")[1].split("MB")[0]) * 1_000_000
 
 
 def run_losses(dataset: Dataset, **changes: Any) -> list[float]:
