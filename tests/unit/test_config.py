@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from diskhop.config.options import check_options, differing_options, dump_config, load_config, options_of
@@ -145,6 +146,14 @@ def test_a_number_too_large_for_a_float_is_refused() -> None:
 
 def test_whole_numbers_pass_for_floats_and_lists_for_tuples() -> None:
     assert check_options({"lr": 1, "fanout": [5, -1]}, "here", KINDS) == {"lr": 1.0, "fanout": (5, -1)}
+
+
+def test_a_configuration_keeps_plain_values_of_what_means_the_same() -> None:
+    made = replace(WHOLE, batch_size=np.int64(10), lr=np.float32(0.5), fanout=[np.int32(5), -1])  # type: ignore[arg-type]
+    assert (made.batch_size, made.lr, made.fanout) == (10, 0.5, (5, -1))
+    assert [type(value) for value in (made.batch_size, made.lr, made.fanout[0])] == [int, float, int]
+    with pytest.raises(ConfigError, match="batch_size must be a whole number, got True"):
+        replace(WHOLE, batch_size=True)
 
 
 @pytest.mark.parametrize(
