@@ -21,8 +21,10 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError, ReadError
 from diskhop.pipeline.batch import InFlightBatch, MiniBatch, Pass
+from diskhop.pipeline.in_flight import InFlightBatches
 from diskhop.pipeline.parts import PipelineParts
 from diskhop.pipeline.pipeline import open_pipeline
+from diskhop.pipeline.stages import stages_of
 from diskhop.pipeline.stream import BatchStream
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
@@ -34,6 +36,7 @@ from diskhop.stores.stores import STORES
 from tests.graphs import make_dataset, open_paths
 from tests.plans import with_share
 from tests.runs import small_graph
+from tests.toys.double_stage import Double
 
 ENGINES = ["threads"] if why_no_uring() else ["uring", "threads"]
 SAMPLER = neighbor_spec((4, 3))
@@ -416,6 +419,32 @@ def test_a_stage_that_breaks_reaches_the_consumer_with_its_cause(
     with pytest.raises(PipelineError, match="collect") as caught:
         run_all(dataset, plan_for(dataset))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(("store", "ordered"), [("direct", True), ("shared", False)])
+def test_a_stage_more_is_one_class_and_one_entry(dataset: Dataset, store: str, ordered: bool) -> None:
+    plan = plan_for(dataset, store=store, ordered=ordered)
+    assert plan.ordered == ordered
+    expected = run_all(dataset, plan)
+    seeds = dataset.split("train")
+    assert seeds is not None
+    wanted = pass_over(seeds, max_batches=5)
+    budget = Budget(plan.memory_bytes)
+    with open_pipeline(dataset, plan, budget) as pipeline:
+
+        def start(last: Double) -> BatchStream:
+            in_flight = InFlightBatches(plan, pipeline.store)
+            stages = [*stages_of(pipeline, wanted, None, in_flight), last]
+            return BatchStream(stages, len(wanted.numbers), ordered=plan.ordered, in_flight=in_flight)
+
+        with start(Double()) as batches:
+            found = [replace(batch, x=rows_of(batch), rows=None) for batch in batches]
+        for batch, once in zip(sorted(found, key=lambda batch: batch.number), expected, strict=True):
+            assert torch.equal(batch.x, 2 * once.x)
+        with pytest.raises(PipelineError, match="stage 'double' failed"), start(Double(breaks_at=3)) as batches:
+            list(batches)
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("diskhop_")]
+    assert budget.available_bytes == budget.total_bytes
 
 
 def test_a_pass_holds_nothing_for_the_batches_to_come(dataset: Dataset) -> None:

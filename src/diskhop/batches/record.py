@@ -1,20 +1,20 @@
-"""The serialised form of a sampled batch, a *record*, which traces and packed chunks store.
+"""The serialised form of a sampled batch, a *record*, in traces and packed chunks.
 
-Everything is little-endian; every array starts at a multiple of 8 bytes, with zeros between:
+Everything is little-endian. Every array starts at a multiple of 8 bytes, with zeros between:
 
     offset 0   magic "DHSB", uint16 version (1), uint8 bytes of a node id, uint8 bytes of an edge position
            8   uint64: global batch number, seeds, nodes, expanded nodes, edges, hops
           56   uint64 xxh3 of the other bytes among the first 4096 of the record (of all of a shorter one)
           64   num_sampled_nodes   uint64 (hops + 1)
                num_sampled_edges   uint64 (hops)
-               node_ids            uint32 where the graph has at most 2^32 nodes, else int64 (nodes)
-               uint64 xxh3 of the bytes from 64 to here: what is read for the ids alone, the *prefix*, ends here
+               node_ids            uint32 if the graph has at most 2^32 nodes, else int64 (nodes)
+               uint64 xxh3 of the bytes from 64 to here; this ends the *prefix*, enough to read the ids
                indptr              uint32 (expanded nodes + 1)
                sources             int32, local ids (edges)
-               edge_positions      uint32 where all are below 2^32, else int64 (edges)
+               edge_positions      uint32 if all are below 2^32, else int64 (edges)
     last 8     uint64 xxh3 of the bytes from the prefix's end to here, with the prefix's xxh3 as its seed
 
-The first 4096 bytes are checked by themselves, so that records can be walked from header to header.
+The first 4096 bytes have a checksum of their own, so that a reader can walk from header to header.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import NodeIds, SampledBatch
 
 VERSION = 1
-# What must be read of a record to decode its header.
+# Bytes to read in order to decode a header.
 FIRST_BYTES = 4096
 
 _MAGIC = b"DHSB"
@@ -46,7 +46,12 @@ _Layout = list[tuple[DTypeLike, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordHeader:
-    """What a record says of itself: the batch's number, its counts and the widths of what is stored."""
+    """The header of a record.
+
+    id_bytes, position_bytes: bytes of a stored node id and edge position, 4 or 8.
+    number: global number of the batch.
+    num_seeds, num_nodes, num_expanded, num_edges, num_hops: counts of the batch.
+    """
 
     id_bytes: int
     position_bytes: int
@@ -69,18 +74,18 @@ class RecordHeader:
 
     @property
     def ids_layout(self) -> _Layout:
-        """Dtypes and lengths of the prefix's arrays."""
+        """Dtypes and lengths of the arrays in the prefix."""
         return [("<u8", self.num_hops + 1), ("<u8", self.num_hops), (_WIDTHS[self.id_bytes], self.num_nodes)]
 
     @property
     def blocks_layout(self) -> _Layout:
-        """Dtypes and lengths of the arrays behind the prefix."""
+        """Dtypes and lengths of the arrays after the prefix."""
         edges = self.num_edges
         return [("<u4", self.num_expanded + 1), ("<i4", edges), (_WIDTHS[self.position_bytes], edges)]
 
 
 def describe_batch(batch: SampledBatch, num_nodes_total: int) -> RecordHeader:
-    """The header of the record of a batch sampled from a graph of num_nodes_total nodes."""
+    """Compute the header of a batch sampled from a graph of num_nodes_total nodes."""
     num_edges = len(batch.sources)
     if num_edges >= 2**32:
         raise ConfigError(f"batch {batch.number} has {num_edges} edges; a stored batch has fewer than 2^32")
@@ -97,7 +102,7 @@ def describe_batch(batch: SampledBatch, num_nodes_total: int) -> RecordHeader:
 
 
 def encode_into(batch: SampledBatch, header: RecordHeader, out: NDArray[np.uint8]) -> None:
-    """Write the record of a batch, of which `header` is the description, to out (header.num_bytes), without a copy."""
+    """Write the record of a batch to out, uint8 (header.num_bytes), without a copy. header: of describe_batch()."""
     ids = (batch.num_sampled_nodes, batch.num_sampled_edges, batch.node_ids)
     ids_end = _store(out, _ARRAYS_OFFSET, ids, header.ids_layout)
     ids_checksum = _digest(out[_ARRAYS_OFFSET:ids_end].data)
@@ -131,14 +136,14 @@ def encode_batch(batch: SampledBatch, num_nodes_total: int) -> bytes:
 
 
 def decode_header(data: _Data) -> RecordHeader:
-    """Read the header from the first FIRST_BYTES of a record, or all of a shorter one; more may follow.
+    """Read the header from at least the first FIRST_BYTES of a record, or from all of a shorter one.
 
-    Raises FormatError for anything that encode_into did not write.
+    Raises FormatError for anything that encode_into() did not write.
     """
     view = _view(data)
     if len(view) < _ARRAYS_OFFSET or view[:4] != _MAGIC:
         raise FormatError(
-            f"sampled batch: {len(view)} bytes that do not start with the header of one; rebuild the file that holds it"
+            f"sampled batch: {len(view)} bytes do not start with a record's header; rebuild the file that contains it"
         )
     _, version, id_bytes, position_bytes, number, *counts = _HEADER.unpack_from(view)
     if version != VERSION:
@@ -164,9 +169,9 @@ def decode_header(data: _Data) -> RecordHeader:
 
 
 def decode_node_ids(data: _Data, pool: BufferPool | None = None) -> NodeIds:
-    """Read the node ids, int64 (nodes), from a record's prefix; more may follow. Raises FormatError, see decode_header.
+    """Read the node ids, int64 (nodes), from at least a record's prefix. Raises FormatError, see decode_header().
 
-    The array lies in a buffer of the pool, if one is given.
+    The array is in a buffer of the pool, if given.
     """
     view = _view(data)
     header = decode_header(view)
@@ -180,9 +185,9 @@ def decode_node_ids(data: _Data, pool: BufferPool | None = None) -> NodeIds:
 
 
 def decode_batch(data: _Data, pool: BufferPool | None = None) -> SampledBatch:
-    """Read a batch back; raises FormatError for anything that encode_batch did not write.
+    """Read a batch. Raises FormatError for anything that encode_batch() did not write.
 
-    The arrays share one buffer of SampledBatch.num_bytes, of the pool if one is given; `data` is not kept.
+    The arrays share one buffer of SampledBatch.num_bytes, taken from the pool if given; `data` is not kept.
     """
     view = _view(data)
     header = decode_header(view)
@@ -216,7 +221,7 @@ def decode_batch(data: _Data, pool: BufferPool | None = None) -> SampledBatch:
 
 
 def _check_consistent(batch: SampledBatch) -> None:
-    """Check that the arrays fit together: native code indexes with them."""
+    """Check that the arrays are consistent, since native code indexes with them."""
     num_nodes, num_edges = batch.num_nodes, len(batch.sources)
     num_expanded = len(batch.indptr) - 1
     rules = {
@@ -235,7 +240,7 @@ def _check_consistent(batch: SampledBatch) -> None:
     for rule, holds in rules.items():
         if not holds:
             raise _damaged(f"it breaks the rule that {rule}")
-    # The sums above hold, so that no partial sum exceeds its array (counts are not negative).
+    # The sums above are right and counts are not negative, so that no partial sum exceeds its array.
     first_nodes = np.cumsum((0, *batch.num_sampled_nodes[:-1]))
     if not np.array_equal(batch.indptr[first_nodes], np.cumsum((0, *batch.num_sampled_edges))):
         raise _damaged("it breaks the rule that the edges of a hop are those of its nodes")
@@ -252,7 +257,7 @@ def _check_ids(view: memoryview, header: RecordHeader) -> int:
 
 
 def _store(out: NDArray[np.uint8], offset: int, arrays: tuple[object, ...], layout: _Layout) -> int:
-    """Write arrays one after another, zeros between; returns where they end."""
+    """Write arrays one after another, padded with zeros, and return their end."""
     for values, (dtype, count) in zip(arrays, layout, strict=True):
         end = offset + np.dtype(dtype).itemsize * count
         np.copyto(out[offset:end].view(dtype), np.asarray(values), casting="unsafe")
@@ -262,7 +267,7 @@ def _store(out: NDArray[np.uint8], offset: int, arrays: tuple[object, ...], layo
 
 
 def _lay_out(view: memoryview, offset: int, layout: _Layout) -> list[NDArray[np.generic]]:
-    """Read-only arrays over the bytes from an offset on."""
+    """View the bytes from an offset on as read-only arrays."""
     arrays: list[NDArray[np.generic]] = []
     for dtype, count in layout:
         arrays.append(np.frombuffer(view, dtype, count, offset))
@@ -303,4 +308,4 @@ def _compare(actual: int, view: memoryview, offset: int) -> None:
 
 
 def _damaged(detail: str) -> FormatError:
-    return FormatError(f"sampled batch: damaged: {detail}; rebuild the file that holds it")
+    return FormatError(f"sampled batch: damaged: {detail}; rebuild the file that contains it")

@@ -1,4 +1,4 @@
-"""A short access trace: a few sampled batches that plans are simulated on."""
+"""A short trace: a few sampled batches, on which plans are simulated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from diskhop.protocols import NodeIds, SampledBatch
 
 
 class ListsRead(NamedTuple):
-    """Of sampling a batch, on the mean: reads of lists on the disk and their bytes; seconds of one core, in all."""
+    """The mean cost of sampling one batch.
+
+    reads: reads of neighbour lists on disk.
+    bytes_read: bytes of those reads.
+    cores_seconds: CPU seconds, summed over cores.
+    """
 
     reads: float
     bytes_read: float
@@ -21,11 +26,13 @@ class ListsRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShortTrace:
-    """Batches as they follow each other in a run.
+    """Consecutive batches of a run.
 
-    node_ids: of each its rows, ascending; uint32 where that is enough. block_bytes, record_bytes: of a batch, on the
-    mean, in memory and in a trace. sample_seconds: of one thread, for one batch, as it was sampled. middle: one of them
-    whole.
+    node_ids: rows of each batch, ascending; uint32 if that is enough.
+    block_bytes: mean bytes of a batch's nodes and edges in memory.
+    record_bytes: mean bytes of a batch in a trace.
+    sample_seconds: median seconds of sampling one batch on one thread.
+    middle: one whole batch.
     """
 
     node_ids: tuple[NDArray[np.uint32] | NodeIds, ...]
@@ -36,5 +43,5 @@ class ShortTrace:
 
     @property
     def num_rows(self) -> float:
-        """Of a batch, on the mean."""
+        """Mean rows per batch."""
         return sum(map(len, self.node_ids)) / len(self.node_ids)

@@ -7,7 +7,7 @@ memory. The disk budget determines the length of segments. Then the batches are 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import xxhash
 
 from diskhop._native import BufferPool, Engine
+from diskhop.batches.trace import TraceSettings
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import free_bytes
@@ -62,14 +63,7 @@ def pack_epochs(
         raise ConfigError(f"{dataset.path}: has no features to pack; train without --store packed")
     scratch = Path(plan.share.scratch)
     settings = {epoch: samples.settings(dataset, epoch) for epoch in samples.epochs}
-    key = {
-        "samples": samples_of(settings[samples.epochs[0]]),
-        "epochs": [(epoch, each.seeds_hash) for epoch, each in settings.items()],
-        "batches": samples.num_batches,
-        "rows in memory": plan.share.cache_rows,
-        "disk": disk_bytes,
-    }
-    key_text = json.dumps(key, sort_keys=True)
+    key_text = _key_text(samples, settings, plan, disk_bytes)
     destination = scratch / f"packed-{xxhash.xxh3_64_intdigest(key_text.encode()):016x}"
     if destination.exists():
         return Packed(open_layout(destination, table), [])
@@ -99,3 +93,17 @@ def pack_epochs(
             sync_directory(scratch, injector)
         work.remove()
     return Packed(open_layout(destination, table), builder.steps)
+
+
+def _key_text(
+    samples: Samples, settings: Mapping[int, TraceSettings], plan: SampledPlan, disk_bytes: int | None
+) -> str:
+    """Everything that determines the bytes of a layout, which its folder is named by."""
+    key = {
+        "samples": samples_of(settings[samples.epochs[0]]),
+        "epochs": [(epoch, each.seeds_hash) for epoch, each in settings.items()],
+        "batches": samples.num_batches,
+        "rows in memory": plan.share.cache_rows,
+        "disk": disk_bytes,
+    }
+    return json.dumps(key, sort_keys=True)

@@ -1,4 +1,4 @@
-"""The opened parts that the stages of a pass share, and what a batch takes of them."""
+"""The opened parts that the stages of a pass share, and the memory and rows of a batch."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from diskhop._native import BufferPool, FaultInjector
+from diskhop._native import BufferPool, Engine, FaultInjector
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.derived.scratch import scratch_folder
@@ -26,11 +26,12 @@ from diskhop.pipeline.pinned import choose_pinned, counts_accesses
 from diskhop.pipeline.stages import stages_of
 from diskhop.pipeline.stream import BatchStream
 from diskhop.plans import SampledPlan
+from diskhop.protocols import NodeIds
 from diskhop.sampling.accesses import COUNTING_BYTES_PER_NODE
 from diskhop.sampling.cached_topology import STAGING_BYTES
 from diskhop.sampling.open import open_plan_topology
 from diskhop.sampling.seeds import SeedSet
-from diskhop.stores.resources import StoreResources
+from diskhop.stores.resources import PreparedBatches, StoreResources
 from diskhop.stores.stores import STORES
 
 _RESERVED_BY_PIPELINE = (
@@ -93,19 +94,7 @@ def open_pipeline(
                 scratch = stack.enter_context(scratch_folder(Path(plan.share.scratch)))
             for name, num_bytes in plan.share.reserves.items():
                 stack.enter_context(budget.reserve(name, num_bytes))
-            resources = StoreResources(
-                engine=engine,
-                pool=pool,
-                max_gap_bytes=plan.max_gap_bytes,
-                max_read_bytes=plan.max_read_bytes,
-                staging_bytes=plan.staging_bytes,
-                threads=plan.threads,
-                share=plan.share,
-                memory_bytes=plan.memory_bytes,
-                pinned=pinned,
-                scratch=scratch,
-                prepared=prepared,
-            )
+            resources = _resources_of(plan, engine, pool, pinned, scratch, prepared)
             store = kind.open(table, resources)
             stack.callback(store.close)
         yield Pipeline(
@@ -118,3 +107,26 @@ def open_pipeline(
             scratch=scratch,
             prepared=prepared,
         )
+
+
+def _resources_of(
+    plan: SampledPlan,
+    engine: Engine,
+    pool: BufferPool,
+    pinned: NodeIds | None,
+    scratch: Path | None,
+    prepared: PreparedBatches | None,
+) -> StoreResources:
+    return StoreResources(
+        engine=engine,
+        pool=pool,
+        max_gap_bytes=plan.max_gap_bytes,
+        max_read_bytes=plan.max_read_bytes,
+        staging_bytes=plan.staging_bytes,
+        threads=plan.threads,
+        share=plan.share,
+        memory_bytes=plan.memory_bytes,
+        pinned=pinned,
+        scratch=scratch,
+        prepared=prepared,
+    )

@@ -46,7 +46,7 @@ class _Closable:
 
 
 class Channel(_Closable, ABC, Generic[ItemT]):
-    """Items on their way from one stage to the next."""
+    """A bounded queue of items from one stage to the next."""
 
     def close(self, error: BaseException | None = None) -> None:
         """Wake every waiting thread and drop the items, so that their memory is freed."""

@@ -19,7 +19,8 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.disk.probe import remembered_model
 from diskhop.hops.make.propagate import propagate
 from diskhop.io.engine import open_engine
-from diskhop.loaders.hops import HopBatches, HopLoader
+from diskhop.loaders.hop_batches import HopBatches
+from diskhop.loaders.hops import HopLoader
 from diskhop.nn.dry_run import measure_step
 from diskhop.nn.models import HopNetwork, build_hop_model, hops_read
 from diskhop.planning.hops.costs import hop_step_seconds, predict_hops
