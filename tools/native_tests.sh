@@ -5,7 +5,9 @@ sanitizers=$1
 bin=$PWD/.venv/bin
 build=build/native-$(echo "$sanitizers" | tr , -)
 PATH="$bin:$PATH"
+launcher=$(command -v ccache || true)
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDISKHOP_PYTHON=OFF -DDISKHOP_TESTS=ON \
-  -DDISKHOP_SANITIZE="$sanitizers" >/dev/null
+  -DDISKHOP_SANITIZE="$sanitizers" -DCMAKE_CXX_COMPILER_LAUNCHER="$launcher" >/dev/null
 cmake --build "$build"
-ctest --test-dir "$build" --output-on-failure
+# Prints the seconds of each test.
+ctest --test-dir "$build" --output-on-failure --parallel 2

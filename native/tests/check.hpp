@@ -1,4 +1,4 @@
-// The smallest test helper that does: a failed check prints itself and ends the test.
+// Minimal test helper: a failed check prints itself and ends the test.
 #pragma once
 
 #include <cstdio>

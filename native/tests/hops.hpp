@@ -1,4 +1,4 @@
-// Graphs in files and a hop over them, some tiles at a time, in all the ways that there are.
+// Graphs in files, and a hop over them, a few tiles at a time, in all supported ways.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "diskhop/io/buffer.hpp"
 #include "diskhop/hops/propagate.hpp"
+#include "diskhop/io/buffer.hpp"
 #include "io_testing.hpp"
 
 namespace diskhop::testing {
@@ -32,7 +32,7 @@ void write_values(const std::string& path, const std::vector<Value>& values, std
 
 inline std::uint64_t padded(std::uint64_t num_rows) { return (num_rows + group_rows - 1) / group_rows * group_rows; }
 
-/// Where a hop table has a value.
+/// Position of a value in a hop table.
 inline std::uint64_t place_of(std::uint64_t row, std::uint64_t column, std::uint64_t num_tiles) {
   const std::uint64_t tile = row / group_rows * num_tiles + column / tile_columns;
   return (tile * group_rows + row % group_rows) * tile_columns + column % tile_columns;
@@ -40,7 +40,7 @@ inline std::uint64_t place_of(std::uint64_t row, std::uint64_t column, std::uint
 
 /// A graph, features, scales and a table to add, in files.
 struct Case {
-  /// is_exact: of values whose sums have no rounding.
+  /// is_exact: values with sums that are not rounded.
   Case(std::vector<std::int64_t> list_lengths, std::uint64_t columns, unsigned seed, bool is_exact = false)
       : num_nodes(list_lengths.size()), num_columns(columns), num_tiles((columns + 3) / 4) {
     std::mt19937_64 random(seed);
@@ -92,7 +92,8 @@ struct Case {
   std::vector<float> scales;
 };
 
-/// The sources from first_cold on, in the order of the edges; how many there are ahead of each piece, and in all.
+/// Writes the sources from first_cold on, in the order of the edges; returns their number before each piece, and in
+/// total.
 inline std::vector<std::uint64_t> write_cold_sources(const Case& graph, std::uint64_t first_cold,
                                                      unsigned index_bytes) {
   std::vector<std::uint64_t> before{0};
@@ -120,18 +121,27 @@ struct Ways {
   std::uint64_t tiles_at_once = 1000;
   std::uint64_t num_padded = 0;
   float self_weight = 0.5;
-  std::uint64_t num_resident = 0;  // rows that are in the block; 0: all. The edges from others are cold
-  std::uint64_t num_spare = 0;     // rows that the block has room for behind these
+  std::uint64_t num_resident = 0;  // rows in the block; 0: all. Edges from other rows are cold
+  std::uint64_t num_spare = 0;     // spare rows of the block
   InstructionSet instructions = best_instruction_set();
   std::vector<FaultRule> faults = {};
 };
 
 struct Hop {
   std::vector<std::byte> table;
-  PassCounts counts;  // of the last pass
+  PassCounts counts;  // counts of the last pass
 };
 
-/// A whole hop, some tiles at a time.
+/// Writes the values of cold edges, whose sources' rows are in a block from first_row on.
+inline void write_cold_file(const Streaming& streaming, const Case& graph, const Block& rows, std::uint64_t first_row,
+                            std::uint64_t num_edges, unsigned index_bytes) {
+  const File sources(graph.folder.file("cold-sources"), FileMode::read, true);
+  const ColdSources cold_sources{.file = &sources, .num_edges = num_edges, .index_bytes = index_bytes};
+  const File values(graph.folder.file("cold-values"), FileMode::write, true);
+  static_cast<void>(write_cold_values(streaming, cold_sources, rows, first_row, values));
+}
+
+/// Runs a whole hop, a few tiles at a time.
 inline Hop run_hop(const Case& graph, const Ways& ways) {
   Hop hop;
   const auto engine = make_engine(ways.engine, 16, injector_with(ways.faults));
@@ -174,13 +184,8 @@ inline Hop run_hop(const Case& graph, const Ways& ways) {
     if (num_cold_rows > 0) {
       const Block rows = block_in(values, num_cold_rows, num_columns);
       static_cast<void>(load_block(streaming, columns(features, ValueFormat::float32), &scales, rows, num_resident));
-      const std::string path = graph.folder.file("cold-values");
-      const File sources(graph.folder.file("cold-sources"), FileMode::read, true);
-      const ColdSources cold_sources{
-          .file = &sources, .num_edges = cold_before.back(), .index_bytes = ways.index_bytes};
-      static_cast<void>(
-          write_cold_values(streaming, cold_sources, rows, num_resident, File(path, FileMode::write, true)));
-      cold_values.emplace(path, FileMode::read, true);
+      write_cold_file(streaming, graph, rows, num_resident, cold_before.back(), ways.index_bytes);
+      cold_values.emplace(graph.folder.file("cold-values"), FileMode::read, true);
       cold = {.values = &*cold_values, .before = cold_before};
     }
     const Block block = block_in(values, num_resident, num_columns);
@@ -196,14 +201,14 @@ inline Hop run_hop(const Case& graph, const Ways& ways) {
   return hop;
 }
 
-/// The table's bytes, all values finite.
+/// Returns the table's bytes, after checking that all values are finite.
 inline std::vector<std::byte> propagated(const Case& graph, const Ways& ways) {
   Hop hop = run_hop(graph, ways);
   check(hop.counts.num_bad_rows == 0, "all values are finite");
   return std::move(hop.table);
 }
 
-/// A hop whose nth transfer fails in each way: short ones resume, all others are thrown.
+/// Fails the nth transfer of a hop in each way: short ones resume, all others throw.
 inline void check_failures(const Case& graph, const Ways& ways, std::uint64_t nth,
                            const std::vector<std::byte>& expected) {
   const auto with = [&](FaultKind kind, Counted counted) {
@@ -228,7 +233,7 @@ inline std::vector<std::int64_t> drawn_lengths(std::uint64_t num_nodes, std::int
   return lengths;
 }
 
-/// Hubs of several pieces, alone in their pieces, side by side and with nodes without edges between them.
+/// Hubs of several pieces, alone in their pieces, next to each other, and with nodes without edges between them.
 inline std::vector<std::int64_t> hub_lengths() {
   const auto piece = static_cast<std::int64_t>(piece_edges);
   std::vector<std::int64_t> lengths = drawn_lengths(9000, 12, 4);
@@ -242,7 +247,7 @@ inline std::vector<std::int64_t> hub_lengths() {
   return lengths;
 }
 
-/// Many edges for the first rows, few for the others, but for one; the last have none.
+/// Many edges for the first rows, few for the others except one; the last have none.
 inline std::vector<std::int64_t> falling_lengths(std::uint64_t num_empty) {
   std::vector<std::int64_t> lengths = drawn_lengths(8192, 60, 3);
   const std::vector<std::int64_t> few = drawn_lengths(30'001, 4, 4);

@@ -1,4 +1,4 @@
-// What the tests of I/O share: a scratch folder, known bytes, and the engines that this machine lets run.
+// Shared by the tests of I/O: a scratch folder, known bytes, and the engines that this machine allows.
 #pragma once
 
 #include <unistd.h>
@@ -18,7 +18,7 @@
 
 namespace diskhop::testing {
 
-/// A folder that is gone with the test.
+/// A folder that is removed with the test.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -38,7 +38,7 @@ class ScratchFolder {
   std::filesystem::path path_;
 };
 
-/// The byte that every test expects at an offset: neighbours, blocks and pages all differ.
+/// Byte at an offset: neighbours, blocks and pages all differ.
 inline std::byte known_byte(std::uint64_t offset) {
   return static_cast<std::byte>((offset * 0x9e3779b97f4a7c15U) >> 56);
 }
@@ -71,7 +71,7 @@ inline std::vector<std::string> engine_names() {
   return {"threads"};
 }
 
-/// The rules, or none at all for an injector that only counts.
+/// Makes an injector; without rules it only counts.
 inline std::shared_ptr<FaultInjector> injector_with(std::vector<FaultRule> rules) {
   return std::make_shared<FaultInjector>(std::move(rules), 7);
 }

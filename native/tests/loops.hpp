@@ -1,4 +1,4 @@
-// A library of matrix products that are plain loops, and that notes whether it was told to use one thread.
+// Matrix products as plain loops, which record whether they were limited to one thread.
 #pragma once
 
 #include <atomic>

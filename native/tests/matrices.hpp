@@ -1,11 +1,11 @@
-// Vectors as matrices, and values that are near what they are by definition.
+// Vectors as matrices, and comparison of values with a tolerance.
 #pragma once
 
 #include <cmath>
 #include <cstddef>
 #include <vector>
 
-#include "diskhop/nn/aggregate.hpp"
+#include "diskhop/simd/values.hpp"
 
 namespace diskhop::testing {
 
@@ -17,8 +17,8 @@ namespace diskhop::testing {
   return {values.data(), values.size() / num_columns, num_columns, num_columns};
 }
 
-[[nodiscard]] inline bool is_near(float found, double wanted, double tolerance) {
-  return std::abs(static_cast<double>(found) - wanted) <= tolerance * (1 + std::abs(wanted));
+[[nodiscard]] inline bool is_near(float found, double expected, double tolerance) {
+  return std::abs(static_cast<double>(found) - expected) <= tolerance * (1 + std::abs(expected));
 }
 
 }  // namespace diskhop::testing

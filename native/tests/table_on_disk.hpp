@@ -1,4 +1,4 @@
-// A table of rows to read, and ids to ask for.
+// A table of rows to read, and ids to request.
 #pragma once
 
 #include <unistd.h>
@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "check.hpp"
-#include "diskhop/io/engine.hpp"
 #include "diskhop/base/random.hpp"
+#include "diskhop/io/engine.hpp"
 #include "diskhop/rows/rows.hpp"
 
 namespace diskhop::testing {
 
-/// A table on disk, and in memory to compare with. The file goes with it.
+/// A table on disk, and in memory to compare with. The file is removed with it.
 class TableOnDisk {
  public:
   TableOnDisk(std::uint64_t num_rows, std::uint64_t row_bytes, std::uint64_t row_stride)
@@ -36,12 +36,12 @@ class TableOnDisk {
   TableOnDisk& operator=(const TableOnDisk&) = delete;
 
   [[nodiscard]] std::vector<char> rows(const std::vector<std::int64_t>& ids) const {
-    std::vector<char> wanted;
+    std::vector<char> expected;
     for (const std::int64_t id : ids) {
       const auto row = content.begin() + static_cast<std::ptrdiff_t>(id * layout.row_stride);
-      wanted.insert(wanted.end(), row, row + static_cast<std::ptrdiff_t>(layout.row_bytes));
+      expected.insert(expected.end(), row, row + static_cast<std::ptrdiff_t>(layout.row_bytes));
     }
-    return wanted;
+    return expected;
   }
 
   TableLayout layout;

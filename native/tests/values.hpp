@@ -1,4 +1,4 @@
-// Values of either format, made and read.
+// Values of each format: generating and reading them.
 #pragma once
 
 #include <bit>
@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "diskhop/nn/aggregate.hpp"
+#include "diskhop/simd/values.hpp"
 
 namespace diskhop::testing {
 
@@ -33,7 +33,7 @@ template <typename Value>
   }
 }
 
-/// Normally distributed.
+/// Draws normally distributed values.
 template <typename Value>
 [[nodiscard]] std::vector<Value> some_values(std::size_t num_values, unsigned seed, float center) {
   std::mt19937 random(seed);

@@ -1,4 +1,7 @@
-"""The compiled core as Python sees it. Bindings check arguments, release the GIL, call; nothing else."""
+"""Python interface of the compiled core. Bindings check arguments, release the GIL and call, nothing else.
+
+Arguments named scratch: a pool for the temporary memory of one call; None: memory that is not kept.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -8,15 +11,15 @@ from numpy.typing import NDArray
 
 # -- bind_activation.cpp --
 
-# Tensors of torch, as below: float32 or bfloat16 (rows, columns) in one piece. Raises ValueError.
+# Tensors of torch (or arrays): contiguous, (rows, columns), float32 or bfloat16. Raise ValueError.
 def rectify(values: Any, probability: float, seed: int, num_threads: int) -> None:
-    """values = dropout(relu(values)) in place; see activation.hpp."""
+    """Replace values by dropout(relu(values)); see activation.hpp."""
 
 def rectify_backward(values: Any, grad: Any, probability: float, grad_values: Any, num_threads: int) -> None:
-    """Fill grad_values with the gradient of what rectify() was given; values: what it left."""
+    """Fill grad_values with the gradient of rectify()'s input; values: its output."""
 
 def layer_norm(x: Any, weight: Any, bias: Any, epsilon: float, moments: Any, out: Any, num_threads: int) -> None:
-    """Fill out with x's rows normalised, see layer_norm.hpp, and moments (rows, 2) with mean and scale of each."""
+    """Fill out with the normalised rows of x, and moments (rows, 2) with their mean and scale; see layer_norm.hpp."""
 
 def layer_norm_backward(
     x: Any,
@@ -32,7 +35,7 @@ def layer_norm_backward(
 
 # -- bind_aggregate.cpp --
 
-# Tensors of torch, which is not loaded here, come by DLPack: float32, bfloat16 or (x) float16; columns lie together.
+# Tensors of torch, passed by DLPack: float32, bfloat16 or (x only) float16; each row is contiguous.
 def aggregate(
     indptr: Any,
     sources: Any,
@@ -44,10 +47,12 @@ def aggregate(
     out: Any,
     num_threads: int,
 ) -> None:
-    """Fill out (targets, columns of x) with sums of x's rows, see aggregate.hpp; twice as wide: own rows beside.
+    """Fill out (targets, columns of x) with sums of x's rows; see aggregate.hpp.
 
-    indptr: int32 (targets + 1). sources: int32 (edges). Weights: float32. own_rows: int32 (targets), which row of x
-    each target is; None: 0, 1, 2 ... Raises ValueError or IndexError.
+    If out is twice as wide, each target's own row follows its sum.
+
+    indptr: int32 (targets + 1). sources: int32 (edges). Weights: float32. own_rows: int32 (targets), row of x
+    of each target; None: 0, 1, 2 ... Raises ValueError or IndexError.
     """
 
 def aggregate_backward(
@@ -59,12 +64,13 @@ def aggregate_backward(
     grad_out: Any,
     grad_x: Any,
     num_threads: int,
+    scratch: BufferPool | None = None,
 ) -> None:
-    """Fill grad_x with the gradient of x, given that of out; both of one dtype, float32 or bfloat16."""
+    """Fill grad_x with the gradient of x, given that of out; both float32 or both bfloat16."""
 
 # -- bind_attention.cpp --
 
-# As above: tensors of float32, rows of float32 or bfloat16. Raises ValueError or IndexError.
+# Tensors of torch: float32, rows float32 or bfloat16. Raise ValueError or IndexError.
 def attention(
     indptr: Any,
     sources: Any,
@@ -76,7 +82,7 @@ def attention(
     out: Any,
     num_threads: int,
 ) -> None:
-    """Fill out (slots, heads) with attention, see attention.hpp. Scores are (sources, heads) and (targets, heads)."""
+    """Fill out (slots, heads) with attention; see attention.hpp. Scores: (sources, heads) and (targets, heads)."""
 
 def attention_backward(
     indptr: Any,
@@ -90,7 +96,7 @@ def attention_backward(
     grad_target_scores: Any,
     num_threads: int,
 ) -> None:
-    """Fill the last two with the gradients of the scores."""
+    """Fill grad_source_scores and grad_target_scores."""
 
 def attend(
     indptr: Any,
@@ -103,7 +109,7 @@ def attend(
     out: Any,
     num_threads: int,
 ) -> None:
-    """Fill out (end - begin, heads * dim) with sums for the targets from begin to end.
+    """Fill out (end - begin, heads * dim) with sums for the targets begin .. end - 1.
 
     rows: (sources, heads * dim), or (sources, dim), which all heads read.
     """
@@ -120,7 +126,7 @@ def attend_backward_attention(
     grad_attention: Any,
     num_threads: int,
 ) -> None:
-    """Fill those of grad_attention (slots, heads) that belong to the range."""
+    """Fill grad_attention (slots, heads) for the slots of targets begin .. end - 1."""
 
 def attend_backward_rows(
     indptr: Any,
@@ -133,35 +139,37 @@ def attend_backward_rows(
     grad_rows: Any,
     num_threads: int,
 ) -> None:
-    """Add to grad_rows, of the size of rows, what the range gives."""
+    """Add to grad_rows (the size of rows) the gradient for targets begin .. end - 1."""
 
 # -- bind_io.cpp --
 
 def why_no_uring() -> str:
-    """Why io_uring cannot be used here, tried with a request that does nothing, or '' when it can."""
+    """Return why io_uring cannot be used here, found by a request that does nothing; '' if it can."""
 
 class CrashError(RuntimeError):
-    """An injected crash: nothing after it reaches the disk."""
+    """An injected crash: no later operation reaches the disk."""
 
 class FaultRule:
-    """kind: short_transfer | interrupted | again | io_error | no_space | truncated | crash.
+    """Rule for an injected fault.
 
-    counted: reads | writes | fsyncs | renames | changes | all. nth counts from 1.
+    kind: short_transfer | interrupted | again | io_error | no_space | truncated | crash.
+    counted: reads | writes | fsyncs | renames | changes | all.
+    nth: the operation that fails, counted from 1. once: only this one, else all later ones too.
     """
 
     def __init__(self, kind: str, counted: str, nth: int, once: bool = True) -> None: ...
 
 class FaultInjector:
-    """Counts operations and decides what happens to each."""
+    """Counts operations and decides the outcome of each."""
 
     def __init__(self, rules: Sequence[FaultRule], seed: int = 0) -> None: ...
     def check(self, kind: Literal["write", "fsync", "rename"], path: str) -> None:
-        """Count an operation done outside the engine; raises OSError (EIO, ENOSPC) or CrashError as the rules say."""
+        """Count one operation outside the engine; raises OSError (EIO, ENOSPC) or CrashError as the rules say."""
 
     def count(self, counted: str) -> int: ...
 
 class File:
-    """A file open for the engine; paths are those of os.fsencode. Raises ReadError or DestinationError naming it."""
+    """A file open for the engine. Raises ReadError or DestinationError naming the path."""
 
     def __init__(self, path: str, mode: Literal["read", "write"], want_direct: bool = True) -> None: ...
     @property
@@ -176,19 +184,19 @@ class File:
     def memory_alignment(self) -> int: ...
 
 class BufferPool:
-    """Huge-page memory, used again once its arrays are gone; free memory is kept only while all stays in max_bytes."""
+    """Reusable huge-page memory. Free memory is kept only while the pool has at most max_bytes in total."""
 
     def __init__(self, max_bytes: int) -> None: ...
     def take(self, num_bytes: int) -> NDArray[np.uint8]:
-        """An array of exactly num_bytes, uninitialised; its memory returns to the pool when the array is freed."""
+        """Return an uninitialised array of num_bytes; its memory returns to the pool when the array is freed."""
 
     @property
     def free_bytes(self) -> int: ...
 
 class Engine:
-    """See engine.hpp. wait() raises ReadError or WriteError naming file and offset.
+    """Asynchronous transfers; see engine.hpp. wait() raises ReadError or WriteError naming file and offset.
 
-    Where the system lacks what an engine needs, making one or submitting to it raises ConfigError.
+    Raises ConfigError if the system lacks what the engine needs, when it is made or at a submit.
     """
 
     def __init__(self, name: str, depth: int, injector: FaultInjector | None = None) -> None: ...
@@ -206,7 +214,7 @@ class Engine:
         required_bytes: NDArray[np.uint64] | None = None,
         prefetch: bool = False,
     ) -> int:
-        """Queue one read per element; the buffer must be left alone until wait(). required_bytes: from 1."""
+        """Queue one read per element; the buffer must not be used until wait(). required_bytes: at least 1 each."""
 
     def submit_write(
         self,
@@ -225,8 +233,8 @@ class Engine:
 def assign_slots(
     ids: NDArray[np.int64],
     num_rows: int,
-    num_held: int,
-    held_slots: NDArray[np.int32] | None,
+    num_resident: int,
+    resident_slots: NDArray[np.int32] | None,
     shared_rows: NDArray[np.int64] | None,
     low: NDArray[np.uint16],
     high: NDArray[Any],
@@ -235,13 +243,15 @@ def assign_slots(
 ) -> None:
     """Fill low and high (nodes), shared_ids and packed_ids, which then ascend; see packed_slots.hpp.
 
-    num_rows: of the table. held_slots, shared_rows (rows of the table): -1 for a row that is not held, not shared; None
-    for the first num_held rows held, for no row shared. high: uint8 or uint16. Raises IndexError for an id that is no
-    row, ValueError for lists of other lengths than the batch needs.
+    num_rows: rows of the table. resident_slots (num_rows): place in memory of each row, or -1; None: rows
+    0 .. num_resident - 1. shared_rows (num_rows): row of the shared table, or -1; None: none is shared. high: uint8 or
+    uint16. Raises IndexError for an id outside the table, ValueError for lists of other lengths than the batch needs.
     """
 
-def load_slots(low: NDArray[np.uint16], high: NDArray[Any], num_held: int, shift: int, rows: NDArray[np.int64]) -> None:
-    """rows (nodes) = the slots, shift added to those from num_held on."""
+def load_slots(
+    low: NDArray[np.uint16], high: NDArray[Any], num_resident: int, shift: int, rows: NDArray[np.int64]
+) -> None:
+    """Set rows (nodes) to the slots, plus shift for those from num_resident on."""
 
 # -- bind_rows.cpp --
 
@@ -254,35 +264,41 @@ def plan_reads(
     alignment: int,
     max_read_bytes: int,
 ) -> NDArray[np.uint64]:
-    """(reads, 5): offset, num_bytes, required_bytes, first_wanted, num_wanted."""
+    """Return (reads, 5): offset, num_bytes, required_bytes, first_wanted, num_wanted."""
 
 class NextUses:
-    """When each row of a span of batches is used next; see belady.hpp. Takes 4 bytes a row of the table."""
+    """Next use of each row in a span of batches; see belady.hpp. Takes 4 bytes per row of the table."""
 
     def __init__(self, num_rows: int, num_batches: int) -> None: ...
     def look_back(self, rows: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """The next use of each row of the batch before (the last first), a number of a batch, or NEVER_USED."""
+        """Return the next use of each row of the preceding batch: a batch number, or NEVER_USED.
+
+        Batches are visited from the last to the first.
+        """
 
 class BeladyCache:
-    """A cache that keeps the rows that are used soonest; see belady.hpp."""
+    """Cache of the rows with the nearest next use; see belady.hpp."""
 
     def __init__(self, num_rows: int, capacity: int) -> None: ...
     def begin(
         self, next_uses: NextUses, num_batches: int, fills: bool
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        """Begin a span that was looked back over: rows that come in, rows that go, how many were held before."""
+        """Begin a span. Returns rows that enter, rows evicted, and the number of rows cached before."""
 
     def step(
         self, rows: NDArray[np.int64], next_uses: NDArray[np.uint32]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        """The next batch: positions of rows that come in, rows that go, number of hits."""
+        """Run the next batch. Returns positions of rows that enter, rows evicted, and the number of hits."""
 
     def __len__(self) -> int: ...
 
 NEVER_USED: int
 
 class RowReader:
-    """See rows.hpp. Keeps engine, file and pool alive. A read takes staging_bytes and up to 56 bytes an id."""
+    """Reads rows of one table; see rows.hpp. Keeps engine, file and pool alive.
+
+    A read takes staging_bytes and up to 56 bytes per id.
+    """
 
     def __init__(
         self,
@@ -299,18 +315,22 @@ class RowReader:
     def read(
         self, ids: NDArray[np.int64], out: NDArray[np.uint8], to_rows: NDArray[np.int64] | None = None
     ) -> tuple[int, int, int]:
-        """out[to_rows] = the rows, of row_bytes; None: 0, 1, 2 ... Returns (reads, bytes_read, bytes_copied)."""
+        """Read rows, of row_bytes, to out[to_rows]; None: 0, 1, 2 ... Returns (reads, bytes_read, bytes_copied)."""
 
 class ScanTicket:
-    """Rows on their way, for which `out` and the scan are kept alive; given up once nobody holds it."""
+    """Rows in flight. Keeps `out` and the scan alive; the request is cancelled with the last reference."""
 
     def wait(self) -> tuple[int, int, int, float]:
-        """Returns (reads, bytes_read, bytes_copied, seconds) once all rows are in their places. Raises ReadError."""
+        """Wait for all rows; returns (reads, bytes_read, bytes_copied, seconds). Raises ReadError."""
+
     def leave(self) -> None:
-        """Give the rows up; returns once nothing is written any more."""
+        """Cancel the request; returns once its output is no longer written."""
 
 class SharedScan:
-    """See shared_scan.hpp. Keeps engine, file and pool alive. Takes staging_bytes, and 12 bytes an id on its way."""
+    """Rows for several batches from one scan; see shared_scan.hpp. Keeps engine, file and pool alive.
+
+    Takes staging_bytes, and 12 bytes per id in flight.
+    """
 
     def __init__(
         self,
@@ -327,41 +347,51 @@ class SharedScan:
     def join(
         self, ids: NDArray[np.int64], out: NDArray[np.uint8], to_rows: NDArray[np.int64] | None = None
     ) -> ScanTicket:
-        """Begin out[to_rows] = the rows, of row_bytes; None: 0, 1, 2 ..."""
+        """Request rows, of row_bytes, at out[to_rows]; None: 0, 1, 2 ..."""
+
     def close(self) -> None:
-        """End the scan; rows still on their way never arrive."""
+        """End the scan; requests in flight fail."""
 
 class BufferTicket:
-    """Rows of a batch in a FeatureBuffer, which is kept alive; let go once nobody holds it."""
+    """Rows of a batch in a FeatureBuffer, which it keeps alive. Released with the last reference."""
 
     @property
     def slots(self) -> NDArray[np.int64]:
-        """(rows): where each lies, in the order of the ids; from wait() to release()."""
+        """Slot of each row (rows), in the order of the ids; valid from wait() to release()."""
+
     @property
     def num_hits(self) -> int:
-        """Rows that were there; after wait()."""
+        """Rows that were resident; valid after wait()."""
+
     @property
     def num_shared(self) -> int:
-        """Rows that another batch was reading already; after wait()."""
+        """Rows that another batch was reading; valid after wait()."""
+
     def wait(self) -> tuple[int, int, int, float]:
-        """Returns (reads, bytes_read, bytes_copied, seconds) once all rows are in their slots. Raises ReadError."""
+        """Wait for all rows; returns (reads, bytes_read, bytes_copied, seconds). Raises ReadError."""
+
     def cancel(self) -> None:
-        """Leave the line, where the batch still waits for slots: wait() fails."""
+        """Leave the queue, if still waiting for slots: wait() then fails."""
+
     def release(self) -> None:
-        """Let the rows go, once or more."""
+        """Release the rows; repeated calls do nothing."""
 
 class FeatureBuffer:
-    """See feature_buffer.hpp. rows: (slots, row_bytes). Keeps both alive. Takes 16 bytes a slot, 4 a row of a table."""
+    """Rows of several batches, each stored once; see feature_buffer.hpp.
+
+    rows: (slots, row_bytes). Keeps scan and rows alive. Takes 16 bytes per slot and 4 per row of the table.
+    """
 
     def __init__(self, scan: SharedScan, rows: NDArray[np.uint8], most_standby: int) -> None: ...
     def submit(self, ids: NDArray[np.int64]) -> BufferTicket:
-        """Put a batch of distinct rows in the line for slots, and then begin to read what is missing.
+        """Queue a batch of distinct rows for slots, and then begin to read its missing rows.
 
-        Raises ValueError for more ids than there are slots, IndexError for one outside the table.
+        Raises ValueError for more ids than slots, IndexError for an id outside the table.
         """
+
     @property
     def totals(self) -> tuple[int, int, int]:
-        """Rows (read, dropped, held) since it was made."""
+        """Row counts (read, dropped, resident) since the buffer was made."""
 
 def copy_rows(
     source: NDArray[np.uint8],
@@ -370,44 +400,45 @@ def copy_rows(
     to_rows: NDArray[np.int64] | None,
     num_threads: int = 1,
 ) -> int:
-    """out[to_rows] = source[from_rows] for 2-D arrays of equal width; source rows may be strided. None: 0, 1, 2 ...
+    """Copy source[from_rows] to out[to_rows], 2-D arrays of equal width; None: 0, 1, 2 ...
 
-    Returns the bytes copied. Raises ValueError for a row in to_rows twice and for arrays that overlap.
+    Source rows may be strided. Returns the bytes copied. Raises ValueError for a repeated row in to_rows and for arrays
+    that overlap.
     """
 
 # -- bind_id_set.cpp --
 
 class IdSet:
-    """Which of the ids below limit (at most 2^32) occur, in a bit each: collected, then closed, then asked.
+    """Set of ids below limit (at most 2^32), one bit each: first added, then closed, then queried.
 
-    Takes limit / 8 bytes and a sixteenth of that. Any number of threads may add, and any number may ask.
+    Takes limit / 8 bytes and a sixteenth of that. Any number of threads may add, and any number may query.
     """
 
     def __init__(self, limit: int) -> None: ...
     def add(self, ids: NDArray[np.uint32]) -> None:
-        """Collect ids. Raises IndexError for one that is not below limit, RuntimeError once closed."""
+        """Add ids. Raises IndexError for an id that is not below limit, RuntimeError once closed."""
 
     def close(self) -> int:
-        """End the collecting; how many ids there are."""
+        """End adding; returns the number of ids."""
 
     def rank(self, ids: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """How many smaller ids are in the set, for each. Raises IndexError for an id that is not in the set."""
+        """Return the number of smaller ids in the set, for each id. Raises IndexError for an id that is not in it."""
 
     def select(self, ranks: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """The ids of given ranks. Raises IndexError for a rank that no id has."""
+        """Return the ids of given ranks. Raises IndexError for a rank that no id has."""
 
 # -- bind_embedding.cpp --
 
-# Arrays of NumPy or tensors of torch, as above: float32 and in one piece. Raises ValueError.
+# Arrays of NumPy or tensors of torch: contiguous float32. Raise ValueError.
 class RowUpdater:
-    """Adagrad for rows of tables; see embedding.hpp. Keeps 16 bytes for each of the most rows of a call."""
+    """Adagrad for rows of tables; see embedding.hpp. Keeps 16 bytes per row of the largest call."""
 
     def __init__(self, num_threads: int) -> None: ...
     def update(self, values: Any, squares: Any, rows: Any, grads: Any, lr: float, epsilon: float) -> None:
-        """Update, in place, the rows that are named; one that is named more than once by the sum of its gradients.
+        """Update the named rows in place; a repeated row by the sum of its gradients.
 
-        values: (N, dim). squares: (N, dim), or (N, 1) for one sum a row, of the mean of its squares. rows: int64 (M).
-        grads: (M, dim).
+        values: (N, dim). squares: (N, dim), or (N, 1) for the mean of each row's squares. rows: int64 (M). grads:
+        (M, dim).
         """
 
 def contrastive_softmax(
@@ -415,19 +446,19 @@ def contrastive_softmax(
 ) -> None:
     """Fill losses (rows) and their gradients: positive_grads (rows), and scores (rows, k) in place.
 
-    scores on entry: of the negatives, -inf for one left out. positives: (rows). with_positive: the positive is one of
-    those in the sum. A score of +inf or not a number gives a loss that is not finite.
+    scores on entry: scores of the negatives, -inf for an excluded one. positives: (rows). with_positive: the sum
+    includes the positive. A score that is +inf or NaN gives a loss that is not finite.
     """
 
 def mask_scores(left_out: tuple[Any, Any, Any, Any, Any], scores: Any) -> None:
-    """Set scores (C, K) of negatives that do not count to -inf.
+    """Set scores (C, K) of excluded negatives to -inf.
 
-    left_out: int64, wanted (C): the node that each row wants; negatives (K): the nodes of columns; known, of all rows:
-    other nodes that are right, of row i ascending from begins[i] to ends[i]; begins (C) and ends (C), or none of all.
+    left_out, int64: answers (C), the node of each row's edge; negatives (K), the nodes of columns; known: other
+    answers, for row i ascending from begins[i] to ends[i]; begins (C) and ends (C), or three empty ones.
     """
 
 def has_product_gradients() -> bool:
-    """Whether product_gradients() works: torch is loaded, and has MKL."""
+    """Return whether product_gradients() works: torch is loaded, and has MKL."""
 
 def product_gradients(
     score: Literal["dot", "distmult", "complex"],
@@ -446,21 +477,26 @@ def product_gradients(
     l2: float,
     n3: float,
     num_threads: int,
+    scratch: BufferPool | None = None,
 ) -> float:
-    """The sum of contrastive_softmax() of a batch at both sides; fills grads (M, dim) and relation_grads (2 E, dim).
+    """Return the sum of contrastive_softmax() over a batch and both sides; fill grads and relation_grads.
 
-    nodes (N, dim), relations (R, dim). rows: int64 (M), of sources, of destinations, of negatives for destinations by
-    chunks, of those for sources. relation_rows: int64 (2 E), for destinations and for sources. left_out: int64, a
-    number for each row, known nodes for destinations and for sources, and begins (2 E) and ends (2 E) among them, or
-    none, as for mask_scores().
+    nodes: (N, dim). relations: (R, dim). rows: int64 (M): rows of sources, of destinations, of negatives for
+    destinations by chunks, of negatives for sources. relation_rows: int64 (2 E): for destinations, for sources.
+    left_out, int64: a number per row (M), known nodes for destinations and for sources, and begins (2 E) and ends (2 E)
+    in them, or empty ones, as for mask_scores(). grads: (M, dim). relation_grads: (2 E, dim). scratch:
+    product_scratch_bytes() are taken from it.
     """
+
+def product_scratch_bytes(dim: int, num_negatives: int, num_threads: int) -> int:
+    """Return the bytes that product_gradients() takes from its pool with up to num_threads chunks at once."""
 
 DistanceKind = Literal["l1", "modulus"]
 
 def distance_scores(queries: Any, points: Any, kind: DistanceKind, scores: Any, num_threads: int) -> None:
     """Fill scores (C, K) with minus the distances of queries (C, dim) to points (K, dim).
 
-    l1: the sum of |q - p|. modulus: of complex numbers, a row's first half real parts, its second imaginary ones.
+    l1: the sum of |q - p|. modulus: the same for complex numbers, real parts in the first half of a row.
     """
 
 def distance_scores_backward(
@@ -469,7 +505,7 @@ def distance_scores_backward(
     """Fill grad_queries and grad_points, given the gradients of distance_scores()'s scores."""
 
 # -- bind_generate.cpp --
-# See generate.hpp. Each fills arrays that the caller made; edges are those numbered first, first + 1, ...
+# See generate.hpp. Each fills arrays of the caller, with edges first, first + 1, ...
 
 _Ids = NDArray[np.uint32] | NDArray[np.int64]
 
@@ -482,21 +518,24 @@ def rmat_edges(
     destinations: _Ids,
     is_permuted: bool = True,
 ) -> None:
-    """chances: of the quadrants a, b, c, d. Ids are permuted by the seed, if is_permuted."""
+    """Fill R-MAT edges. chances: of the quadrants a, b, c, d. is_permuted: ids are permuted by the seed."""
 
 def uniform_edges(num_nodes: int, seed: int, first: int, sources: _Ids, destinations: _Ids) -> None:
-    """Both ends uniform."""
+    """Fill edges with both ends uniform."""
 
 def block_model_edges(
     num_nodes: int, num_classes: int, homophily: float, seed: int, first: int, sources: _Ids, destinations: _Ids
 ) -> None:
-    """Node v is of class v mod num_classes; a source is of its destination's class with chance homophily."""
+    """Fill edges of a stochastic block model. Node v has class v mod num_classes.
+
+    A source has its destination's class with probability homophily.
+    """
 
 def permute_ids(num_nodes: int, seed: int, part: Literal["ids", "splits"], ids: _Ids, is_inverse: bool = False) -> None:
-    """Replace ids by their images under a bijection of 0 .. num_nodes - 1 that seed and part choose, or the reverse."""
+    """Replace ids by their images under a bijection of 0 .. num_nodes - 1, keyed by seed and part, or the inverse."""
 
 def node_classes(seed: int, num_classes: int, nodes: NDArray[np.int64], classes: NDArray[np.int64]) -> None:
-    """A class for each node, uniform over 0 .. num_classes - 1."""
+    """Fill a class for each node, uniform over 0 .. num_classes - 1."""
 
 def feature_rows(
     seed: int,
@@ -506,13 +545,22 @@ def feature_rows(
     classes: NDArray[np.int64],
     rows: NDArray[np.float32],
 ) -> None:
-    """Standard normal noise plus the mean of each node's class; means and rows are flat, (classes or nodes) * dim."""
+    """Fill rows with standard normal noise plus the mean of each node's class; rows and means are flat."""
 
 # -- bind_linear.cpp --
 
-# Tensors of torch: of one dtype, float32 or bfloat16, rows together. RuntimeError where torch's library has no MKL.
-def linear(x: Any, weight: Any, bias: Any | None, dropout: float | None, seed: int, out: Any, num_threads: int) -> None:
-    """Fill out with x weight^T + bias, (1, out_dim); rectified unless dropout is None. See linear.hpp."""
+# Tensors of torch: contiguous, of one dtype, float32 or bfloat16. Raise RuntimeError if torch has no MKL.
+def linear(
+    x: Any,
+    weight: Any,
+    bias: Any | None,
+    dropout: float | None,
+    seed: int,
+    out: Any,
+    num_threads: int,
+    scratch: BufferPool | None = None,
+) -> None:
+    """Fill out with x weight^T + bias (1, out_dim), rectified unless dropout is None; see linear.hpp."""
 
 def linear_backward(
     grad: Any,
@@ -524,50 +572,51 @@ def linear_backward(
     grad_weight: Any,
     grad_bias: Any,
     num_threads: int,
+    scratch: BufferPool | None = None,
 ) -> None:
-    """Fill grad_x (where a weight is given) and, of float32, grad_weight and grad_bias; left: what linear() left."""
+    """Fill grad_x (if a weight is given) and, in float32, grad_weight and grad_bias; left: output of linear()."""
 
 # -- bind_order.cpp --
 
 def count_ids(ids: _Ids, counts: _Ids) -> int:
-    """Add how often each id occurs to counts (nodes). Any number of threads at once.
+    """Add the number of occurrences of each id to counts (nodes). Any number of threads at once.
 
-    Returns the position of the first id that is no node, and len(ids) where all are.
+    Returns the position of the first id that is no node, or len(ids).
     """
 
 def order_by_count_uint32(counts: _Ids) -> NDArray[np.uint32]:
-    """The nodes (below 2^32) from the highest count to the lowest, ties to the lower id. Takes 8 bytes a node."""
+    """Return the nodes (below 2^32) by descending count, ties to the lower id. Takes 8 bytes per node."""
 
 def order_by_count_int64(counts: _Ids) -> NDArray[np.int64]:
-    """The nodes from the highest count to the lowest, ties to the lower id. Takes 16 bytes a node."""
+    """Return the nodes by descending count, ties to the lower id. Takes 16 bytes per node."""
 
 def invert_order(order: _Ids) -> NDArray[Any]:
-    """What undoes a permutation: inverse[order[i]] = i. Raises ValueError for what is not one."""
+    """Return the inverse of a permutation: inverse[order[i]] = i. Raises ValueError if order is not one."""
 
 def renumber_ids(ids: _Ids, new_ids: _Ids, renumbered: _Ids) -> int:
-    """renumbered[i] = new_ids[ids[i]]; renumbered has the dtype of new_ids.
+    """Set renumbered[i] to new_ids[ids[i]]; renumbered has the dtype of new_ids.
 
-    Returns the position of the first id that is no node, and len(ids) where all are.
+    Returns the position of the first id that is no node, or len(ids).
     """
 
 # -- bind_sampling.cpp --
 
 class NeighborSampler:
-    """See sampler.hpp. Any thread may sample; each that does at the same time has a workspace of its own."""
+    """Uniform neighbour sampler; see sampler.hpp. Any number of threads; each concurrent call has its own workspace."""
 
     def sample(
         self, seeds: NDArray[np.int64], seed: int, purpose: int, epoch: int, batch: int, pool: BufferPool
     ) -> tuple[
         NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], list[int], list[int], int, int
     ]:
-        """The fields of a SampledBatch, in its order, from node_ids on.
+        """Return the fields of a SampledBatch, in order, from node_ids on.
 
-        The arrays share one buffer of the pool, which gets it back with the last of them.
+        The arrays share one buffer of the pool, which returns to it with the last of them.
         """
 
     @property
     def workspace_bytes(self) -> int:
-        """Memory of the largest workspace so far, while no batch is being sampled."""
+        """Bytes of the largest workspace so far, while no batch is being sampled."""
 
 def make_neighbor_sampler(
     indptr: NDArray[np.int64], indices: NDArray[np.uint32] | NDArray[np.int64], fanouts: Sequence[int]
@@ -579,12 +628,12 @@ def make_cached_sampler(
     scan: SharedScan,
     fanouts: Sequence[int],
 ) -> NeighborSampler:
-    """The same over lists of which some are in memory and the others read: see CachedTopology in sampler.hpp."""
+    """Make a sampler over partly cached lists; the others are read. See CachedTopology in sampler.hpp."""
 
 def keyed_permutation(num_items: int, seed: int, purpose: int, epoch: int) -> NDArray[np.int64]:
-    """0 .. num_items - 1 in an order that depends on the key alone (sorted by a hash of key and item).
+    """Return 0 .. num_items - 1 in an order that depends only on the key (sorted by a hash of key and item).
 
-    Takes 16 bytes an item, of which 8 are the result.
+    Takes 16 bytes per item, 8 of them the result.
     """
 
 # -- bind_csc.cpp --
@@ -592,7 +641,7 @@ def keyed_permutation(num_items: int, seed: int, purpose: int, epoch: int) -> ND
 Ids = NDArray[np.int32] | NDArray[np.uint32] | NDArray[np.int64] | NDArray[np.uint64]
 
 class KeyLayout:
-    """Bits of an edge's key; num_numbers: 0 without edge numbers, else more than the highest."""
+    """Bits of an edge's key. num_numbers: 0 without edge numbers, else more than the highest."""
 
     def __init__(self, num_sources: int, num_destinations: int, num_numbers: int) -> None: ...
     @property
@@ -607,7 +656,7 @@ class KeyLayout:
     def index_bytes(self) -> int: ...
 
 class EdgeSpill:
-    """Edges on their way to a file of streams, one for each bucket. bucket_starts (buckets, 2): high and low words."""
+    """Writes edges to a file of streams, one per bucket. bucket_starts: (buckets, 2), high and low words."""
 
     def __init__(
         self,
@@ -620,10 +669,10 @@ class EdgeSpill:
         num_spare_blocks: int,
     ) -> None: ...
     def add(self, first_number: int, sources: Ids, destinations: Ids) -> tuple[int, bool] | None:
-        """None, or the position of the first edge with an id out of range and whether it is its source's."""
+        """Add edges. Returns None, or the first edge with an id out of range and whether it is the source."""
 
     def finish(self) -> None:
-        """Write the rest; the file is complete, and on the disk after an fsync."""
+        """Write the rest. The file is then complete, and on disk after an fsync."""
 
 class SortedEdges:
     """Edges in the order of destination, source and number, in memory."""
@@ -632,21 +681,21 @@ class SortedEdges:
     def num_edges(self) -> int: ...
     @property
     def last_destination(self) -> int:
-        """Of the last edge; there is one."""
+        """Destination of the last edge; there is at least one edge."""
 
     def indices(self, first: int, count: int) -> NDArray[np.uint32] | NDArray[np.int64]: ...
     def numbers(self, first: int, count: int) -> NDArray[np.int64]: ...
     def indptr(self, first_node: int, count: int) -> NDArray[np.int64]:
-        """How many of these edges lead to nodes below first_node, first_node + 1, ..."""
+        """Return the number of edges with destinations below first_node, first_node + 1, ..."""
 
 class KeyRange:
-    """Edges of a bucket that are sorted at once."""
+    """Part of a bucket that is sorted at once."""
 
     @property
     def num_edges(self) -> int: ...
 
 class SpilledEdges:
-    """All spills of a graph. Raises FormatError for one that is damaged."""
+    """All spills of a graph. Raises FormatError for a damaged one."""
 
     def __init__(
         self,
@@ -658,28 +707,30 @@ class SpilledEdges:
         window_blocks: int,
     ) -> None: ...
     def cut(self, bucket: int, max_edges: int) -> list[KeyRange]:
-        """A bucket in ranges of at most so many edges, in order; one with more is read for it."""
+        """Split a bucket into ranges of at most max_edges, in order; a larger bucket is read for this."""
 
     def sort(self, range: KeyRange) -> SortedEdges:
-        """Read and sort a range: from the pool its keys twice, and once after it."""
+        """Read and sort a range. Takes its keys twice from the pool, and keeps them once."""
 
 class EdgeTable:
-    """Edges sorted in memory: twice their keys."""
+    """Edges sorted in memory. Takes their keys twice."""
 
     def __init__(self, layout: KeyLayout, num_edges: int) -> None: ...
     def add(self, first_number: int, sources: Ids, destinations: Ids) -> tuple[int, bool] | None:
-        """See EdgeSpill."""
+        """Add edges; see EdgeSpill.add()."""
 
     def sort(self, num_threads: int) -> SortedEdges:
-        """The table is empty after it."""
+        """Sort all edges. The table is empty afterwards."""
 
 # -- bind_tiles.cpp --
 
-def page_sums(content: NDArray[np.uint8], first_page: int) -> int: ...
-def tile_rows(rows: NDArray[np.uint8], tiles: NDArray[np.uint8], tile_row_bytes: int, num_threads: int = 1) -> None:
-    """Cut rows (m, row bytes) into tiles (tiles, tile rows * tile_row_bytes), m at most the tile's rows; rest: zeros.
+def page_sums(content: NDArray[np.uint8], first_page: int) -> int:
+    """Return the sum of a file's pages from first_page on, modulo 2^64; see content_sum.hpp."""
 
-    A tile holds tile_row_bytes of each row, one after the other; the last tile's may be partly zeros. ValueError.
+def tile_rows(rows: NDArray[np.uint8], tiles: NDArray[np.uint8], tile_row_bytes: int, num_threads: int = 1) -> None:
+    """Split rows (m, row bytes) into tiles (tiles, tile rows * tile_row_bytes), m at most the tile's rows.
+
+    A tile has tile_row_bytes of each row, row after row; the rest of the tiles becomes zeros. Raises ValueError.
     """
 
 def untile_rows(
@@ -690,9 +741,9 @@ def untile_rows(
     num_threads: int = 1,
     to_rows: NDArray[np.int64] | None = None,
 ) -> None:
-    """out[to_rows] = rows of tiles (tiles, tile rows * tile_row_bytes); out: (m, row bytes); None: 0, 1, 2 ...
+    """Copy rows of tiles (tiles, tile rows * tile_row_bytes) to out[to_rows] (m, row bytes); None: 0, 1, 2 ...
 
-    No row of out is named twice. Raises ValueError, and IndexError for a row that is not there.
+    No row of out is named twice. Raises ValueError, and IndexError for a row that does not exist.
     """
 
 # -- bind_propagate.cpp --
@@ -700,7 +751,7 @@ def untile_rows(
 ValueDtype = Literal["float32", "float16", "bfloat16"]
 
 class StreamCounts:
-    """What went through staging; seconds_waiting: while no thread could be given anything to do for want of bytes."""
+    """Bytes that passed through staging. seconds_waiting: no thread could be given work, because bytes were missing."""
 
     @property
     def bytes_read(self) -> int: ...
@@ -712,18 +763,18 @@ class StreamCounts:
     def seconds_waiting(self) -> float: ...
 
 class ColumnBlock:
-    """num_columns, a multiple of 4, of the first num_rows rows of a hop table, in memory; see propagate.hpp.
+    """Columns of the first num_rows rows of a hop table, in memory; see propagate.hpp.
 
-    memory: float32, at least num_rows * num_columns values, with room for padding 4 more a row; of a BufferPool for its
-    huge pages. Raises ValueError where it is too small.
+    memory: float32, at least num_rows * num_columns values, with padding 4 more per row; from a BufferPool, for huge
+    pages. num_columns: a multiple of 4. Raises ValueError if memory is too small.
     """
 
     def __init__(self, memory: NDArray[np.float32], num_rows: int, num_columns: int) -> None: ...
 
 class PassCounts:
-    """What a pass moved and found. num_sources: one more than the last node that a list names.
+    """Counts of a pass. num_sources: one more than the highest node in a list.
 
-    num_bad_rows: written with values that are infinite or not a number; bad_rows: the first five of them.
+    num_bad_rows: rows written with values that are infinite or NaN; bad_rows: the first five of them.
     """
 
     stream: StreamCounts
@@ -734,9 +785,9 @@ class PassCounts:
 class PropagationPass:
     """One hop of pre-propagation, some tiles of 4 columns at a time; see propagate.hpp for tables and formulas.
 
-    Holds staging_bytes of memory, above 1 MiB rounded up to whole 2 MiB. All raise ReadError, WriteError or
-    DestinationError for a transfer that failed, ValueError for sizes that do not fit together or too little staging,
-    FormatError for lists that are damaged.
+    Takes staging_bytes of memory, above 1 MiB rounded up to whole 2 MiB. All raise ReadError, WriteError or
+    DestinationError for a failed transfer, ValueError for sizes that do not match or too little staging, FormatError
+    for damaged lists.
     """
 
     def __init__(
@@ -762,12 +813,12 @@ class PropagationPass:
         scale: File | None,
         first_row: int = 0,
     ) -> StreamCounts:
-        """Fill the block from a hop table, from first_row on, a multiple of 4096; each row times its scale."""
+        """Fill the block from a hop table, from first_row (a multiple of 4096) on, each row times its scale."""
 
     def write_cold_values(
         self, sources: File, num_edges: int, rows: ColumnBlock, first_row: int, values: File
     ) -> StreamCounts:
-        """Write the rows of cold edges' sources, which lie in a block from first_row on; filled up to a page."""
+        """Write the rows of cold edges' sources, which are in a block from first_row on; padded to a page."""
 
     def run(
         self,
@@ -786,8 +837,8 @@ class PropagationPass:
         cold_values: File | None = None,
         cold_before: NDArray[np.uint64] | None = None,
     ) -> PassCounts:
-        """Write the block's columns of the next hop, of all nodes. The block has the rows that lists name.
+        """Write the block's columns of the next hop for all nodes. The block has the rows that lists name.
 
         Row i is product_scale * row_scale[i] * (the sum of list i's rows + self_weight * row i) + addend_scale *
-        addend[i]; scales are files of float32 (num_nodes), the addend a hop table of as many tiles.
+        addend[i]. Scales are files of float32 (num_nodes), the addend is a hop table with the same number of tiles.
         """

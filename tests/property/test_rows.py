@@ -137,7 +137,7 @@ def test_places_are_checked_before_anything_is_read(engine: Engine, tmp_path: Pa
         with pytest.raises(IndexError, match="is outside the 3 rows of out"):
             reader.read(ids, out, np.array(places))
     for few in ([0], [0, 1, 2]):
-        with pytest.raises(ValueError, match="to_rows must be as many as the ids"):
+        with pytest.raises(ValueError, match="ids and to_rows must have the same length"):
             reader.read(ids, out, np.array(few))
     assert np.all(out == 0xA5)
 

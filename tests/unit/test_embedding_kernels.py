@@ -114,12 +114,12 @@ BAD_UPDATES: dict[str, tuple[str, Any, str]] = {
     "row too high": ("rows", np.array([0, 4, 1]), "row 4 at position 1 is outside the 4 rows"),
     "row negative": ("rows", np.array([0, 1, -1]), "row -1 at position 2"),
     "rows int32": ("rows", np.array([0, 3, 1], np.int32), "rows must be int64"),
-    "rows strided": ("rows", np.zeros(6, np.int64)[::2], "rows must lie together"),
+    "rows strided": ("rows", np.zeros(6, np.int64)[::2], "rows must be contiguous"),
     "rows fewer": ("rows", np.array([0, 1]), "row of gradients for each row"),
     "values float64": ("values", np.zeros((4, 6)), "values must be float32"),
-    "values strided": ("values", np.zeros((4, 12), np.float32)[:, ::2], "rows must lie together"),
+    "values strided": ("values", np.zeros((4, 12), np.float32)[:, ::2], "rows must be contiguous"),
     "grads narrower": ("grads", np.ones((3, 5), np.float32), "columns of the values"),
-    "grads strided": ("grads", np.ones((6, 6), np.float32)[::2], "rows must lie together"),
+    "grads strided": ("grads", np.ones((6, 6), np.float32)[::2], "rows must be contiguous"),
     "squares fewer": ("squares", np.zeros((3, 6), np.float32), "squares must have"),
     "squares narrower": ("squares", np.zeros((4, 2), np.float32), "squares must have"),
 }
@@ -210,7 +210,7 @@ def test_bad_softmax_arguments_are_refused() -> None:
         contrastive_softmax(scores, row, row.copy(), np.zeros(3, np.float32), False, 1)
     with pytest.raises(ValueError, match="scores must be float32"):
         contrastive_softmax(scores.astype(np.float64), row, row.copy(), row.copy(), False, 1)
-    with pytest.raises(ValueError, match="rows must lie together"):
+    with pytest.raises(ValueError, match="rows must be contiguous"):
         contrastive_softmax(scores.T.copy().T, row, row.copy(), row.copy(), False, 1)
     with pytest.raises(ValueError, match="positives must be float32"):
         contrastive_softmax(scores, row.astype(np.float64), row.copy(), row.copy(), False, 1)
@@ -292,7 +292,7 @@ def test_bad_distance_arguments_are_refused() -> None:
         distance_scores(queries, points, "l2", scores, 1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="complex numbers must have two parts"):
         distance_scores(queries, points, "modulus", scores, 1)
-    with pytest.raises(ValueError, match="as many columns"):
+    with pytest.raises(ValueError, match="same number of columns"):
         distance_scores(queries, points[:, :2].copy(), "l1", scores, 1)
     with pytest.raises(ValueError, match="a row for each query"):
         distance_scores(queries, points, "l1", scores.T.copy(), 1)

@@ -1,4 +1,4 @@
-// Stable sorting by integer keys, digit by digit from the lowest.
+// Stable radix sort by integer keys, from the lowest digit up.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace diskhop {
 
-/// Sorts by the lowest `key_bits` bits of key_of(item); equal keys keep their order. Takes the items' memory once more.
+/// Sorts by the lowest `key_bits` bits of key_of(item); equal keys keep their order. Memory: a copy of the items.
 template <typename Item, typename KeyOf>
 void radix_sort(std::vector<Item>& items, unsigned key_bits, KeyOf key_of) {
   constexpr unsigned digit_bits = 11;

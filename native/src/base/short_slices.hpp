@@ -1,4 +1,4 @@
-// How soon a thread runs that others wait for.
+// Scheduling of threads that others wait for.
 #pragma once
 
 #include <sys/resource.h>
@@ -9,14 +9,14 @@
 
 namespace diskhop {
 
-/// Lets the calling thread run soon after it wakes up, for a short while at a time. One that keeps the disk busy, and
-/// mostly waits for it, leaves it without work whenever threads that compute are first let finish their slices of
-/// milliseconds. It gets no larger share of the cores. Linux before 6.12 has one length of slice for all, and ignores
+/// Requests short time slices for the calling thread, so that it runs soon after it wakes up. A thread that keeps the
+/// disk busy mostly waits for it, and the disk idles whenever computing threads first finish slices of milliseconds.
+/// The thread's share of the cores does not grow. Linux before 6.12 has one slice length for all threads and ignores
 /// this.
-inline void ask_for_short_slices() noexcept {
-  struct Attributes {  // the kernel's sched_attr, which not every C library declares
+inline void request_short_slices() noexcept {
+  struct Attributes {  // the kernel's sched_attr, which some C libraries do not declare
     std::uint32_t size = sizeof(Attributes);
-    std::uint32_t policy = 0;  // the ordinary one
+    std::uint32_t policy = 0;  // the default policy
     std::uint64_t flags = 0;
     std::int32_t nice = ::getpriority(PRIO_PROCESS, 0);
     std::uint32_t priority = 0;

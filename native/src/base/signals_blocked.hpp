@@ -1,11 +1,11 @@
-// Who takes a signal.
+// Signal handling of worker threads.
 #pragma once
 
 #include <csignal>
 
 namespace diskhop {
 
-/// While it lives, threads are born deaf to signals: they are the main thread's to take.
+/// Blocks signals in threads started during its lifetime: signals are for the main thread.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

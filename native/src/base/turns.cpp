@@ -10,7 +10,7 @@ namespace diskhop {
 
 void run_in_threads(std::size_t num_threads, void (*run)(void* data), void* data) {
   if (num_threads <= 1) return run(data);
-  // What compilers make of "omp parallel", in the runtime that is there: GCC's, or another with its interface.
+  // Entry point of "omp parallel" in the loaded runtime: GCC's, or another one with its interface.
   using Parallel = void (*)(void (*)(void*), void*, unsigned num_threads, unsigned flags);
   if (const auto parallel = reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"))) {
     return parallel(run, data, static_cast<unsigned>(num_threads), 0);
@@ -18,7 +18,7 @@ void run_in_threads(std::size_t num_threads, void (*run)(void* data), void* data
   std::vector<std::jthread> helpers;
   try {
     while (helpers.size() + 1 < num_threads) helpers.emplace_back(run, data);
-  } catch (const std::system_error&) {  // no more threads to be had: those there are, or this one alone, do all turns
+  } catch (const std::system_error&) {  // no more threads available: the running ones do all turns
   }
   run(data);
 }

@@ -1,4 +1,5 @@
-// Work in turns: threads take the next one until none is left, so that no thread waits for another's share.
+// Dynamic work sharing by *turns*: each thread takes the next turn until none is left, so no thread waits for a slow
+// one.
 #pragma once
 
 #include <atomic>
@@ -6,14 +7,14 @@
 
 namespace diskhop {
 
-/// Calls run(data) in at most num_threads threads at once, the caller's among them, and returns when all have returned.
-/// Where the process has OpenMP's threads (torch's), they do it: they wait for work by spinning, and threads of our own
-/// would have to take the cores from them. (They do not survive a fork: a child that forks after this must not call
-/// it.) `run` must not throw.
+/// Calls run(data) in up to num_threads threads at once, the caller's among them, and returns when all have returned.
+/// Uses OpenMP's threads (torch's) if the process has them: these spin while they wait for work, so other threads would
+/// compete with them for cores. They do not survive a fork: a child forked afterwards must not call this. `run` must
+/// not throw.
 void run_in_threads(std::size_t num_threads, void (*run)(void* data), void* data);
 
-/// Calls work(turn, lane) for every turn below num_turns, in at most num_threads threads; `lane`, below num_threads,
-/// tells them apart. `work` must not throw.
+/// Calls work(turn, lane) for every turn below num_turns, in up to num_threads threads; `lane`, below num_threads, is a
+/// thread's number. `work` must not throw.
 template <typename Work>
 void share_turns(std::size_t num_turns, std::size_t num_threads, const Work& work) {
   struct Share {
@@ -25,7 +26,7 @@ void share_turns(std::size_t num_turns, std::size_t num_threads, const Work& wor
   Share share{work, num_turns};
   const auto take_turns = [](void* data) {
     auto& shared = *static_cast<Share*>(data);
-    // Relaxed: turns are disjoint, and the end of the threads' work publishes what they wrote.
+    // Relaxed: turns are disjoint, and the end of the threads' work publishes their results.
     const std::size_t lane = shared.next_lane.fetch_add(1, std::memory_order_relaxed);
     while (true) {
       const std::size_t turn = shared.next_turn.fetch_add(1, std::memory_order_relaxed);

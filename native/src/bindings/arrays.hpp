@@ -14,11 +14,11 @@
 
 namespace diskhop {
 
-/// What the core reads: contiguous, one-dimensional, in memory of the CPU.
+/// Input array: contiguous, one-dimensional, in CPU memory.
 template <typename Value>
 using InputArray = nanobind::ndarray<const Value, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 
-/// What the core changes in place.
+/// Array that the core changes in place.
 template <typename Value>
 using InOutArray = nanobind::ndarray<Value, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 
@@ -35,7 +35,7 @@ template <typename Value>
   return {array.data(), array.size()};
 }
 
-/// Gives a vector's memory to a NumPy array, of rows of `num_columns` where that is not 0. Needs the GIL.
+/// Moves a vector's memory into a NumPy array, with rows of num_columns unless that is 0. Needs the GIL.
 template <typename Value>
 [[nodiscard]] OutputArray<Value> as_array(std::vector<Value> values, std::size_t num_columns = 0) {
   auto owned = std::make_unique<std::vector<Value>>(std::move(values));
@@ -46,7 +46,7 @@ template <typename Value>
   return OutputArray<Value>(kept->data(), {kept->size() / num_columns, num_columns}, owner);
 }
 
-/// The owner of arrays that lie in a pool's buffer: the last of them gives it back. Needs the GIL.
+/// Owner of arrays in a pool's buffer: the buffer returns to the pool with the last of them. Needs the GIL.
 [[nodiscard]] inline nanobind::capsule lend(nanobind::handle_t<BufferPool> pool, Buffer buffer) {
   struct Loan {
     nanobind::object pool;

@@ -81,18 +81,17 @@ void layer_norm_array_backward(const AnyConstMatrix& x, const Moments& moments, 
 
 void bind_activation(nb::module_& module) {
   using namespace nb::literals;
-  // noconvert: values are read and written where they lie.
+  // noconvert: values are read and written in place.
   module.def("rectify", &rectify_array, "values"_a.noconvert(), "probability"_a, "seed"_a, "num_threads"_a,
-             "ReLU and dropout in place; see activation.hpp.");
+             "Apply ReLU and dropout in place; see activation.hpp.");
   module.def("rectify_backward", &rectify_array_backward, "values"_a.noconvert(), "grad"_a.noconvert(), "probability"_a,
-             "grad_values"_a.noconvert(), "num_threads"_a,
-             "The gradient of what rectify() was given, from what it left.");
+             "grad_values"_a.noconvert(), "num_threads"_a, "Fill the gradient of rectify()'s input, from its output.");
   module.def("layer_norm", &layer_norm_array, "x"_a.noconvert(), "weight"_a.noconvert(), "bias"_a.noconvert(),
              "epsilon"_a, "moments"_a.noconvert(), "out"_a.noconvert(), "num_threads"_a,
-             "Rows normalised; see layer_norm.hpp.");
+             "Normalise rows; see layer_norm.hpp.");
   module.def("layer_norm_backward", &layer_norm_array_backward, "x"_a.noconvert(), "moments"_a.noconvert(),
              "weight"_a.noconvert(), "grad_out"_a.noconvert(), "grad_x"_a.noconvert(), "grad_weight"_a.noconvert(),
-             "grad_bias"_a.noconvert(), "num_threads"_a, "The gradients of what layer_norm() was given.");
+             "grad_bias"_a.noconvert(), "num_threads"_a, "Fill the gradients of layer_norm()'s inputs.");
 }
 
 }  // namespace diskhop

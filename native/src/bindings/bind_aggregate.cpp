@@ -20,7 +20,7 @@ using OwnRows = std::optional<InputArray<std::int32_t>>;
 
 template <typename Value, typename Array>
 Matrix<Value> as_matrix(const Array& array) {
-  if (array.shape(1) > 1 && array.stride(1) != 1) throw std::invalid_argument("aggregate: columns must lie together");
+  if (array.shape(1) > 1 && array.stride(1) != 1) throw std::invalid_argument("aggregate: columns must be contiguous");
   return {static_cast<Value*>(array.data()), array.shape(0), array.shape(1), static_cast<std::size_t>(array.stride(0))};
 }
 
@@ -54,8 +54,9 @@ void aggregate_arrays(const InputArray<std::int32_t>& indptr, const InputArray<s
 
 void aggregate_arrays_backward(const InputArray<std::int32_t>& indptr, const InputArray<std::int32_t>& sources,
                                const Weights& edge_weights, const Weights& self_weights, bool is_mean,
-                               const AnyConstMatrix& grad_out, const AnyMatrix& grad_x, unsigned num_threads) {
-  if (grad_out.dtype() != grad_x.dtype()) throw std::invalid_argument("aggregate: gradients must be of one dtype");
+                               const AnyConstMatrix& grad_out, const AnyMatrix& grad_x, unsigned num_threads,
+                               BufferPool* scratch) {
+  if (grad_out.dtype() != grad_x.dtype()) throw std::invalid_argument("aggregate: gradients must have one dtype");
   const NeighborSums sums = as_sums(indptr, sources, edge_weights, self_weights, is_mean, {});
   visit_dtype(grad_x.dtype(), [&]<typename Value>(Value*) {
     if constexpr (std::is_same_v<Value, Float16>) {
@@ -64,7 +65,8 @@ void aggregate_arrays_backward(const InputArray<std::int32_t>& indptr, const Inp
       const auto from = as_matrix<const Value>(grad_out);
       const auto to = as_matrix<Value>(grad_x);
       const nb::gil_scoped_release unlocked;
-      aggregate_backward(sums, from, to, num_threads);
+      BufferPool unshared(0);
+      aggregate_backward(sums, from, to, scratch != nullptr ? *scratch : unshared, num_threads);
     }
   });
 }
@@ -73,15 +75,15 @@ void aggregate_arrays_backward(const InputArray<std::int32_t>& indptr, const Inp
 
 void bind_aggregate(nb::module_& module) {
   using namespace nb::literals;
-  // noconvert: values are read and written where they lie.
+  // noconvert: values are read and written in place.
   module.def("aggregate", &aggregate_arrays, "indptr"_a.noconvert(), "sources"_a.noconvert(),
              "edge_weights"_a.noconvert().none(), "self_weights"_a.noconvert().none(), "is_mean"_a,
              "own_rows"_a.noconvert().none(), "x"_a.noconvert(), "out"_a.noconvert(), "num_threads"_a,
              "Sum rows over neighbour lists; see aggregate.hpp.");
   module.def("aggregate_backward", &aggregate_arrays_backward, "indptr"_a.noconvert(), "sources"_a.noconvert(),
              "edge_weights"_a.noconvert().none(), "self_weights"_a.noconvert().none(), "is_mean"_a,
-             "grad_out"_a.noconvert(), "grad_x"_a.noconvert(), "num_threads"_a,
-             "The gradient of aggregate()'s x; see aggregate.hpp.");
+             "grad_out"_a.noconvert(), "grad_x"_a.noconvert(), "num_threads"_a, "scratch"_a = nb::none(),
+             "Fill the gradient of aggregate()'s x; see aggregate.hpp.");
 }
 
 }  // namespace diskhop

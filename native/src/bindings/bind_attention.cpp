@@ -14,13 +14,13 @@ namespace {
 
 using InputMatrix = nb::ndarray<const float, nb::ndim<2>, nb::device::cpu>;
 using OutputMatrix = nb::ndarray<float, nb::ndim<2>, nb::device::cpu>;
-// Rows of any dtype, as torch's tensors come by DLPack (NumPy has no bfloat16).
+// Rows of any dtype, as tensors of torch pass them by DLPack (NumPy has no bfloat16).
 using InputRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu>;
 using Indices = InputArray<std::int32_t>;
 
 template <typename Value, typename Array>
 Matrix<Value> as_matrix(const Array& array) {
-  if (array.shape(1) > 1 && array.stride(1) != 1) throw std::invalid_argument("attention: columns must lie together");
+  if (array.shape(1) > 1 && array.stride(1) != 1) throw std::invalid_argument("attention: columns must be contiguous");
   return {static_cast<Value*>(array.data()), array.shape(0), array.shape(1), static_cast<std::size_t>(array.stride(0))};
 }
 
@@ -97,24 +97,25 @@ void attend_arrays_backward_rows(const Indices& indptr, const Indices& sources, 
 
 void bind_attention(nb::module_& module) {
   using namespace nb::literals;
-  // noconvert: values are read and written where they lie.
+  // noconvert: values are read and written in place.
   module.def("attention", &attention_arrays, "indptr"_a.noconvert(), "sources"_a.noconvert(),
              "source_scores"_a.noconvert(), "target_scores"_a.noconvert(), "negative_slope"_a, "dropout"_a, "seed"_a,
-             "out"_a.noconvert(), "num_threads"_a, "Softmax over neighbour lists; see attention.hpp.");
+             "out"_a.noconvert(), "num_threads"_a, "Compute the softmax over neighbour lists; see attention.hpp.");
   module.def("attention_backward", &attention_arrays_backward, "indptr"_a.noconvert(), "sources"_a.noconvert(),
              "source_scores"_a.noconvert(), "target_scores"_a.noconvert(), "negative_slope"_a,
              "attention"_a.noconvert(), "grad_attention"_a.noconvert(), "grad_source_scores"_a.noconvert(),
-             "grad_target_scores"_a.noconvert(), "num_threads"_a, "Gradients of the scores; see attention.hpp.");
+             "grad_target_scores"_a.noconvert(), "num_threads"_a,
+             "Fill the gradients of the scores; see attention.hpp.");
   module.def("attend", &attend_arrays, "indptr"_a.noconvert(), "sources"_a.noconvert(), "begin"_a, "end"_a,
              "attention"_a.noconvert(), "scale"_a, "rows"_a.noconvert(), "out"_a.noconvert(), "num_threads"_a,
-             "Sums of rows by attention; see attention.hpp.");
+             "Sum rows by attention; see attention.hpp.");
   module.def("attend_backward_attention", &attend_arrays_backward_attention, "indptr"_a.noconvert(),
              "sources"_a.noconvert(), "begin"_a, "end"_a, "attention"_a.noconvert(), "scale"_a, "rows"_a.noconvert(),
              "grad_out"_a.noconvert(), "grad_attention"_a.noconvert(), "num_threads"_a,
-             "The gradient of the attention; see attention.hpp.");
+             "Fill the gradient of the attention; see attention.hpp.");
   module.def("attend_backward_rows", &attend_arrays_backward_rows, "indptr"_a.noconvert(), "sources"_a.noconvert(),
              "begin"_a, "end"_a, "attention"_a.noconvert(), "scale"_a, "grad_out"_a.noconvert(),
-             "grad_rows"_a.noconvert(), "num_threads"_a, "Adds the gradient of the rows; see attention.hpp.");
+             "grad_rows"_a.noconvert(), "num_threads"_a, "Add the gradient of the rows; see attention.hpp.");
 }
 
 }  // namespace diskhop

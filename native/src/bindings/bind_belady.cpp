@@ -1,4 +1,4 @@
-// Belady's rule for Python; belady.hpp says what each function does.
+// Python bindings of Belady's rule; see belady.hpp.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
@@ -53,16 +53,16 @@ nb::tuple step(BeladyCache& self, const Rows& rows, const Uses& next_uses) {
 }  // namespace
 
 void bind_belady(nb::module_& module) {
-  nb::class_<NextUses>(module, "NextUses", "When each row of a span of batches is used next; from the last batch on.")
+  nb::class_<NextUses>(module, "NextUses", "Next use of each row in a span of batches; visited from the last batch on.")
       .def(nb::init<std::uint64_t, std::uint64_t>(), "num_rows"_a, "num_batches"_a)
       .def("look_back", &look_back, "rows"_a.noconvert(),
-           "The next use of each row of the batch before, a number of a batch, or NEVER_USED.");
-  nb::class_<BeladyCache>(module, "BeladyCache", "A cache that keeps the rows that are used soonest.")
+           "Return the next use of each row of the preceding batch: a batch number, or NEVER_USED.");
+  nb::class_<BeladyCache>(module, "BeladyCache", "Cache of the rows with the nearest next use.")
       .def(nb::init<std::uint64_t, std::uint64_t>(), "num_rows"_a, "capacity"_a)
       .def("begin", &begin, "next_uses"_a, "num_batches"_a, "fills"_a,
-           "Begin a span that was looked back over: (rows that come in, rows that go, rows held before).")
+           "Begin a span; returns (rows that enter, rows evicted, number of rows cached before).")
       .def("step", &step, "rows"_a.noconvert(), "next_uses"_a.noconvert(),
-           "The next batch: (positions of rows that come in, rows that go, number of hits).")
+           "Run the next batch; returns (positions of rows that enter, rows evicted, number of hits).")
       .def("__len__", &BeladyCache::size);
   module.attr("NEVER_USED") = never_used;
 }

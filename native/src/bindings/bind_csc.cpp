@@ -1,4 +1,4 @@
-// Edges on their way into lists: see csc.hpp and stream_file.hpp.
+// Python bindings of spilled and sorted edges; see csc.hpp and stream_file.hpp.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -48,7 +48,7 @@ std::vector<KeyWords> as_starts(const StartArray& starts) {
   return words;
 }
 
-/// add() of what takes edges.
+/// add() of a spill or a table.
 template <typename Taker>
 BadEndTuple add_edges(Taker& taker, std::uint64_t first_number, const IdArray& sources, const IdArray& destinations) {
   if (sources.size() != destinations.size()) {
@@ -88,7 +88,7 @@ void make_spill(BoundSpill* self, Engine& engine, BufferPool& pool, nb::handle_t
   new (self) BoundSpill{make_edge_spill(engine, pool, encoded, layout, starts, block_bytes, num_spare_blocks)};
 }
 
-/// A table and how many edges it has: what is asked of it is checked here.
+/// A table and its number of edges: arguments are checked here.
 struct BoundTable {
   std::unique_ptr<EdgeTable> table;
   KeyLayout layout;

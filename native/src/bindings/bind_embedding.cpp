@@ -24,7 +24,7 @@ template <typename Value, typename Array>
 Matrix<Value> as_matrix(const Array& array, const char* name) {
   if (!is_of(nb::dtype<float>(), array)) throw std::invalid_argument(std::string(name) + " must be float32");
   const std::size_t num_columns = array.shape(1);
-  // Of no rows, strides say nothing.
+  // Arrays without rows have arbitrary strides.
   if (array.size() == 0) return {nullptr, array.shape(0), num_columns, num_columns};
   return {as_values<Value>(array).data(), array.shape(0), num_columns, num_columns};
 }
@@ -36,7 +36,8 @@ std::span<Value> as_vector(const Array& array, const char* name) {
     throw std::invalid_argument(std::string(name) +
                                 (std::is_same_v<Plain, float> ? " must be float32" : " must be int64"));
   }
-  if (array.shape(0) > 1 && array.stride(0) != 1) throw std::invalid_argument(std::string(name) + " must lie together");
+  if (array.shape(0) > 1 && array.stride(0) != 1)
+    throw std::invalid_argument(std::string(name) + " must be contiguous");
   return {static_cast<Value*>(array.data()), array.size()};
 }
 
@@ -66,11 +67,11 @@ void softmax_arrays(const AnyMatrix& scores, const AnyConstVector& positives, co
   contrastive_softmax(of_negatives, of_positives, grads, of_rows, with_positive, num_threads);
 }
 
-// (wanted, negatives, known, begins, ends)
+// (answers, negatives, known, begins, ends)
 using AnyLeftOut = std::array<AnyConstVector, 5>;
 
 LeftOut as_left_out(const AnyLeftOut& nodes) {
-  return {.wanted = as_vector<const std::int64_t>(nodes[0], "wanted"),
+  return {.answers = as_vector<const std::int64_t>(nodes[0], "answers"),
           .negatives = as_vector<const std::int64_t>(nodes[1], "negatives"),
           .known = as_vector<const std::int64_t>(nodes[2], "known"),
           .begins = as_vector<const std::int64_t>(nodes[3], "begins"),
@@ -98,7 +99,8 @@ double product_gradients_arrays(const std::string& score, const AnyConstMatrix& 
                                 const AnyConstVector& rows, const AnyConstVector& relation_rows,
                                 const AnyLeftOut& left_out, const AnyMatrix& grads, const AnyMatrix& relation_grads,
                                 std::size_t num_edges, std::size_t chunk_size, std::size_t num_negatives,
-                                bool with_positive, bool is_reciprocal, float l2, float n3, unsigned num_threads) {
+                                bool with_positive, bool is_reciprocal, float l2, float n3, unsigned num_threads,
+                                BufferPool* scratch) {
   static const std::optional<MatrixProducts> products = find_mkl();
   if (!products) throw std::runtime_error("this build of torch has no MKL");
   const ProductBatch batch{.score = product_score_of(score),
@@ -121,7 +123,8 @@ double product_gradients_arrays(const std::string& score, const AnyConstMatrix& 
                            .grads = as_matrix<float>(grads, "grads"),
                            .relation_grads = as_matrix<float>(relation_grads, "relation_grads")};
   const nb::gil_scoped_release unlocked;
-  return product_gradients(*products, batch, num_threads);
+  BufferPool unshared(0);
+  return product_gradients(*products, batch, scratch != nullptr ? *scratch : unshared, num_threads);
 }
 
 void distance_arrays(const AnyConstMatrix& queries, const AnyConstMatrix& points, const std::string& kind,
@@ -151,27 +154,29 @@ void distance_arrays_backward(const AnyConstMatrix& queries, const AnyConstMatri
 
 void bind_embedding(nb::module_& module) {
   using namespace nb::literals;
-  // noconvert: values are read and written where they lie.
+  // noconvert: values are read and written in place.
   nb::class_<RowUpdater>(module, "RowUpdater", "Adagrad for rows of tables; see embedding.hpp.")
       .def(nb::init<unsigned>(), "num_threads"_a)
       .def("update", &update_rows, "values"_a.noconvert(), "squares"_a.noconvert(), "rows"_a.noconvert(),
            "grads"_a.noconvert(), "lr"_a, "epsilon"_a);
   module.def("contrastive_softmax", &softmax_arrays, "scores"_a.noconvert(), "positives"_a.noconvert(),
              "positive_grads"_a.noconvert(), "losses"_a.noconvert(), "with_positive"_a, "num_threads"_a,
-             "Losses against negatives, and their gradients in place of the scores; see embedding.hpp.");
+             "Compute losses against negatives, and replace scores by gradients; see embedding.hpp.");
   module.def("mask_scores", &mask_arrays, "left_out"_a, "scores"_a.noconvert(),
-             "Set scores of negatives that do not count to -inf; see embedding.hpp.");
-  module.def("has_product_gradients", &has_product_gradients, "Whether torch's library has the products.");
+             "Set the scores of excluded negatives to -inf; see embedding.hpp.");
+  module.def("has_product_gradients", &has_product_gradients, "Return whether torch's library has the products.");
   module.def("product_gradients", &product_gradients_arrays, "score"_a, "nodes"_a.noconvert(),
              "relations"_a.noconvert(), "rows"_a.noconvert(), "relation_rows"_a.noconvert(), "left_out"_a,
              "grads"_a.noconvert(), "relation_grads"_a.noconvert(), "num_edges"_a, "chunk_size"_a, "num_negatives"_a,
-             "with_positive"_a, "is_reciprocal"_a, "l2"_a, "n3"_a, "num_threads"_a,
-             "The loss of a batch, and its gradients; see embedding.hpp.");
+             "with_positive"_a, "is_reciprocal"_a, "l2"_a, "n3"_a, "num_threads"_a, "scratch"_a = nb::none(),
+             "Return the loss of a batch and fill its gradients; see embedding.hpp.");
+  module.def("product_scratch_bytes", &product_scratch_bytes, "dim"_a, "num_negatives"_a, "num_threads"_a,
+             "Return the bytes that product_gradients() takes from its pool.");
   module.def("distance_scores", &distance_arrays, "queries"_a.noconvert(), "points"_a.noconvert(), "kind"_a,
-             "scores"_a.noconvert(), "num_threads"_a, "Scores that are distances; see embedding.hpp.");
+             "scores"_a.noconvert(), "num_threads"_a, "Fill scores with negative distances; see embedding.hpp.");
   module.def("distance_scores_backward", &distance_arrays_backward, "queries"_a.noconvert(), "points"_a.noconvert(),
              "kind"_a, "grads"_a.noconvert(), "grad_queries"_a.noconvert(), "grad_points"_a.noconvert(),
-             "num_threads"_a, "The gradients of what distance_scores() was given.");
+             "num_threads"_a, "Fill the gradients of distance_scores()'s inputs.");
 }
 
 }  // namespace diskhop

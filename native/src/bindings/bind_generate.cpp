@@ -1,4 +1,4 @@
-// Generated graphs for Python; generate.hpp says what each function does. All fill arrays that the caller made.
+// Python bindings of generated graphs; see generate.hpp. All functions fill arrays of the caller.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
@@ -65,12 +65,12 @@ void features(std::uint64_t seed, const InputArray<std::int64_t>& nodes, std::si
 template <typename Id>
 void bind_edges(nb::module_& module) {
   module.def("rmat_edges", &rmat<Id>, "num_nodes"_a, "chances"_a, "seed"_a, "first"_a, "sources"_a.noconvert(),
-             "destinations"_a.noconvert(), "is_permuted"_a = true, "Fill in R-MAT edges first, first + 1, ...");
+             "destinations"_a.noconvert(), "is_permuted"_a = true, "Fill R-MAT edges first, first + 1, ...");
   module.def("uniform_edges", &uniform<Id>, "num_nodes"_a, "seed"_a, "first"_a, "sources"_a.noconvert(),
-             "destinations"_a.noconvert(), "Fill in edges first, first + 1, ... with uniform ends.");
+             "destinations"_a.noconvert(), "Fill edges first, first + 1, ... with uniform ends.");
   module.def("block_model_edges", &block_model<Id>, "num_nodes"_a, "num_classes"_a, "homophily"_a, "seed"_a, "first"_a,
              "sources"_a.noconvert(), "destinations"_a.noconvert(),
-             "Fill in edges first, first + 1, ... of a stochastic block model; node v is of class v mod num_classes.");
+             "Fill edges first, first + 1, ... of a stochastic block model; node v has class v mod num_classes.");
   module.def("permute_ids", &permute<Id>, "num_nodes"_a, "seed"_a, "part"_a, "ids"_a.noconvert(),
              "is_inverse"_a = false,
              "Replace ids by their images under a bijection that the seed and the part ('ids', 'splits') choose, or "
@@ -83,10 +83,10 @@ void bind_generate(nb::module_& module) {
   bind_edges<std::uint32_t>(module);
   bind_edges<std::int64_t>(module);
   module.def("node_classes", &classes, "seed"_a, "num_classes"_a, "nodes"_a.noconvert(), "classes"_a.noconvert(),
-             "Fill in a class for each node, uniform over 0 .. num_classes - 1.");
+             "Fill a class for each node, uniform over 0 .. num_classes - 1.");
   module.def("feature_rows", &features, "seed"_a, "nodes"_a.noconvert(), "dim"_a, "means"_a.noconvert(),
              "classes"_a.noconvert(), "rows"_a.noconvert(),
-             "Fill in rows (nodes x dim) of standard normal noise plus the mean of each node's class.");
+             "Fill rows (nodes, dim) of standard normal noise plus the mean of each node's class.");
 }
 
 }  // namespace diskhop

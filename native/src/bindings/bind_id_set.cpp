@@ -1,4 +1,4 @@
-// Sets of ids for Python; id_set.hpp says what each function does.
+// Python bindings of id sets; see id_set.hpp.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 

@@ -1,4 +1,5 @@
-// Files, buffers, faults and the engine for Python. Errors become those of diskhop.errors, with the next step to take.
+// Python bindings of files, buffers, faults and the engine. Errors become those of diskhop.errors, with the next step
+// to take.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -50,7 +51,7 @@ using Numbers = nb::ndarray<const std::uint64_t, nb::ndim<1>, nb::c_contig, nb::
 using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-/// The word that Python uses for a value.
+/// Python's word for a value.
 template <typename Value, std::size_t num_words>
 Value parse(const std::string& word, const std::array<std::pair<const char*, Value>, num_words>& words,
             const char* what) {
@@ -96,7 +97,7 @@ FileMode parse_mode(const std::string& word) {
   return parse(word, words, "mode");
 }
 
-/// A place that cannot take what is written to it, rather than a device that failed at it.
+/// Whether the destination cannot accept data, rather than the device having failed.
 bool is_destination_full_or_closed(int error_number) {
   return error_number == ENOSPC || error_number == EDQUOT || error_number == EROFS || error_number == EFBIG;
 }
@@ -138,7 +139,7 @@ void open_file(File* place, nb::handle_t<nb::str> path, const std::string& mode,
   }
 }
 
-/// The engine, with the files and arrays that its tickets need: they live until wait(), whatever Python forgets.
+/// The engine, with the files and arrays that its tickets need: they live until wait(), even if Python drops them.
 class BoundEngine final : public Engine {
  public:
   explicit BoundEngine(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
@@ -149,26 +150,26 @@ class BoundEngine final : public Engine {
   std::string name() const override { return engine_->name(); }
   unsigned depth() const override { return engine_->depth(); }
 
-  /// Submits without the GIL, and keeps what the ticket needs: the memory for that is taken first.
-  Ticket submit_and_hold(const std::vector<Op>& ops, Priority priority, nb::object file, nb::object buffer) {
+  /// Submits without the GIL and keeps what the ticket needs; the memory for that is taken first.
+  Ticket submit_and_keep(const std::vector<Op>& ops, Priority priority, nb::object file, nb::object buffer) {
     std::map<Ticket, Needed> fresh;
     auto node = fresh.extract(fresh.emplace(0, Needed{std::move(file), std::move(buffer)}).first);
     {
       const nb::gil_scoped_release release;
       node.key() = engine_->submit(ops, priority);
     }
-    return held_.insert(std::move(node)).position->first;
+    return kept_.insert(std::move(node)).position->first;
   }
 
-  void wait_and_let_go(Ticket ticket) {
+  void wait_and_release(Ticket ticket) {
     try {
       const nb::gil_scoped_release release;
       engine_->wait(ticket);
     } catch (...) {
-      if (is_spent(ticket)) held_.erase(ticket);
+      if (is_spent(ticket)) kept_.erase(ticket);
       throw;
     }
-    held_.erase(ticket);
+    kept_.erase(ticket);
   }
 
  private:
@@ -186,8 +187,8 @@ class BoundEngine final : public Engine {
     }
   }
 
-  std::map<Ticket, Needed> held_;   // guarded by the GIL
-  std::unique_ptr<Engine> engine_;  // destroyed first: it waits for what is in flight
+  std::map<Ticket, Needed> kept_;   // guarded by the GIL
+  std::unique_ptr<Engine> engine_;  // destroyed first: it waits for transfers in flight
 };
 
 BoundEngine& bound(Engine& engine) { return static_cast<BoundEngine&>(engine); }
@@ -225,25 +226,25 @@ Ticket submit_read(Engine& engine, nb::handle_t<File> file, const Numbers& offse
   auto* const begin = reinterpret_cast<std::byte*>(buffer.data());
   const std::vector<Op> ops = make_ops(OperationKind::read, nb::cast<const File&>(file), offsets, num_bytes, begin,
                                        buffer.nbytes(), buffer_offsets, required_bytes);
-  return bound(engine).submit_and_hold(ops, prefetch ? Priority::prefetch : Priority::demand, nb::borrow(file),
+  return bound(engine).submit_and_keep(ops, prefetch ? Priority::prefetch : Priority::demand, nb::borrow(file),
                                        nb::cast(buffer));
 }
 
 Ticket submit_write(Engine& engine, nb::handle_t<File> file, const Numbers& offsets, const Numbers& num_bytes,
                     ConstBytes buffer, const Numbers& buffer_offsets) {
-  // An op's buffer is written to by reads only.
+  // Only reads write to an op's buffer.
   auto* const begin = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(buffer.data()));
   const std::vector<Op> ops = make_ops(OperationKind::write, nb::cast<const File&>(file), offsets, num_bytes, begin,
                                        buffer.nbytes(), buffer_offsets, std::nullopt);
-  return bound(engine).submit_and_hold(ops, Priority::demand, nb::borrow(file), nb::cast(buffer));
+  return bound(engine).submit_and_keep(ops, Priority::demand, nb::borrow(file), nb::cast(buffer));
 }
 
 Ticket submit_fsync(Engine& engine, nb::handle_t<File> file) {
   const Op op = {.kind = OperationKind::fsync, .file = &nb::cast<const File&>(file)};
-  return bound(engine).submit_and_hold({op}, Priority::demand, nb::borrow(file), nb::none());
+  return bound(engine).submit_and_keep({op}, Priority::demand, nb::borrow(file), nb::none());
 }
 
-/// An array over a pool's buffer, which goes back to the pool with the array.
+/// Makes an array in a pool's buffer, which returns to the pool with the array.
 nb::object take_array(nb::handle_t<BufferPool> pool, std::size_t num_bytes) {
   Buffer buffer = nb::cast<BufferPool&>(pool).take(num_bytes);
   std::byte* const begin = buffer.data();
@@ -309,7 +310,7 @@ void bind_io(nb::module_& module) {
            "buffer"_a.noconvert(), "buffer_offsets"_a.noconvert())
       .def("submit_fsync", &submit_fsync, "file"_a)
       .def(
-          "wait", [](Engine& engine, Ticket ticket) { bound(engine).wait_and_let_go(ticket); }, "ticket"_a)
+          "wait", [](Engine& engine, Ticket ticket) { bound(engine).wait_and_release(ticket); }, "ticket"_a)
       .def("poll", &Engine::poll, "ticket"_a, nb::call_guard<nb::gil_scoped_release>());
 }
 

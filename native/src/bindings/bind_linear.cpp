@@ -31,7 +31,8 @@ std::span<const Value> as_values_if_given(const MaybeMatrix& matrix) {
 }
 
 void linear_rows(const AnyConstMatrix& x, const AnyConstMatrix& weight, const MaybeMatrix& bias,
-                 std::optional<float> dropout, std::uint64_t seed, const AnyMatrix& out, unsigned num_threads) {
+                 std::optional<float> dropout, std::uint64_t seed, const AnyMatrix& out, unsigned num_threads,
+                 BufferPool* scratch) {
   visit_values(
       "linear",
       [&]<typename Value>(Value*) {
@@ -43,14 +44,17 @@ void linear_rows(const AnyConstMatrix& x, const AnyConstMatrix& weight, const Ma
         if (dropout) rectified = {.probability = *dropout, .seed = seed};
         const std::size_t in_dim = x.shape(1);
         const nb::gil_scoped_release unlocked;
-        linear(mkl(), rows, weights, biases, in_dim, rectified, results, num_threads);
+        BufferPool unshared(0);
+        linear(mkl(), rows, weights, biases, in_dim, rectified, results, scratch != nullptr ? *scratch : unshared,
+               num_threads);
       },
       out, x, weight, bias);
 }
 
 void linear_rows_backward(const AnyConstMatrix& grad, const AnyConstMatrix& x, const MaybeMatrix& weight,
                           const MaybeMatrix& left, std::optional<float> dropout, const std::optional<AnyMatrix>& grad_x,
-                          const AnyMatrix& grad_weight, const InOutArray<float>& grad_bias, unsigned num_threads) {
+                          const AnyMatrix& grad_weight, const InOutArray<float>& grad_bias, unsigned num_threads,
+                          BufferPool* scratch) {
   if (!is_of(nb::dtype<float>(), grad_weight)) throw std::invalid_argument("linear: grad_weight must be float32");
   visit_values(
       "linear",
@@ -65,8 +69,9 @@ void linear_rows_backward(const AnyConstMatrix& grad, const AnyConstMatrix& x, c
         if (dropout) dropped = {.probability = *dropout, .seed = 0};
         const std::size_t in_dim = x.shape(1);
         const nb::gil_scoped_release unlocked;
+        BufferPool unshared(0);
         linear_backward(mkl(), grads, rows, weights, in_dim, rectified, dropped, of_x, of_weight, as_span(grad_bias),
-                        num_threads);
+                        scratch != nullptr ? *scratch : unshared, num_threads);
       },
       grad, x, weight, left, grad_x);
 }
@@ -76,11 +81,12 @@ void linear_rows_backward(const AnyConstMatrix& grad, const AnyConstMatrix& x, c
 void bind_linear(nb::module_& module) {
   using namespace nb::literals;
   module.def("linear", &linear_rows, "x"_a.noconvert(), "weight"_a.noconvert(), "bias"_a.noconvert().none(),
-             "dropout"_a.none(), "seed"_a, "out"_a.noconvert(), "num_threads"_a, "A linear layer; see linear.hpp.");
+             "dropout"_a.none(), "seed"_a, "out"_a.noconvert(), "num_threads"_a, "scratch"_a = nb::none(),
+             "Compute a linear layer; see linear.hpp.");
   module.def("linear_backward", &linear_rows_backward, "grad"_a.noconvert(), "x"_a.noconvert(),
              "weight"_a.noconvert().none(), "left"_a.noconvert().none(), "dropout"_a.none(),
              "grad_x"_a.noconvert().none(), "grad_weight"_a.noconvert(), "grad_bias"_a.noconvert(), "num_threads"_a,
-             "The gradients of what linear() was given.");
+             "scratch"_a = nb::none(), "Fill the gradients of linear()'s inputs.");
 }
 
 }  // namespace diskhop

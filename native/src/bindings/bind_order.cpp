@@ -1,4 +1,4 @@
-// Hot order for Python; order.hpp says what each function does.
+// Python bindings of hot order; see order.hpp.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
@@ -51,10 +51,10 @@ std::size_t renumber(const InputArray<Given>& ids, const InputArray<Id>& new_ids
 template <typename Given, typename Other>
 void bind_given(nb::module_& module) {
   module.def("count_ids", &count<Given, Other>, "ids"_a.noconvert(), "counts"_a.noconvert(),
-             "Add how often each id occurs; the position of the first that is no node, len(ids) where all are.");
-  module.def("renumber_ids", &renumber<Given, Other>, "ids"_a.noconvert(), "new_ids"_a.noconvert(),
-             "renumbered"_a.noconvert(),
-             "renumbered[i] = new_ids[ids[i]]; the position of the first that is no node, len(ids) where all are.");
+             "Count each id; returns the position of the first that is no node, or len(ids).");
+  module.def(
+      "renumber_ids", &renumber<Given, Other>, "ids"_a.noconvert(), "new_ids"_a.noconvert(), "renumbered"_a.noconvert(),
+      "Set renumbered[i] to new_ids[ids[i]]; returns the position of the first id that is no node, or len(ids).");
 }
 
 }  // namespace
@@ -66,13 +66,13 @@ void bind_order(nb::module_& module) {
   bind_given<std::int64_t, std::int64_t>(module);
   module.def("order_by_count_uint32", &order<std::uint32_t, std::uint32_t>, "counts"_a.noconvert());
   module.def("order_by_count_uint32", &order<std::uint32_t, std::int64_t>, "counts"_a.noconvert(),
-             "The nodes (below 2^32) from the highest count to the lowest, ties to the lower id, as uint32.");
+             "Return the nodes (below 2^32) from the highest count to the lowest, ties to the lower id, as uint32.");
   module.def("order_by_count_int64", &order<std::int64_t, std::uint32_t>, "counts"_a.noconvert());
   module.def("order_by_count_int64", &order<std::int64_t, std::int64_t>, "counts"_a.noconvert(),
-             "The nodes from the highest count to the lowest, ties to the lower id, as int64.");
+             "Return the nodes from the highest count to the lowest, ties to the lower id, as int64.");
   module.def("invert_order", &invert<std::uint32_t>, "order"_a.noconvert());
   module.def("invert_order", &invert<std::int64_t>, "order"_a.noconvert(),
-             "What undoes a permutation: inverse[order[i]] = i.");
+             "Return the inverse of a permutation: inverse[order[i]] = i.");
 }
 
 }  // namespace diskhop

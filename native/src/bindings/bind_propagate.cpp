@@ -1,4 +1,4 @@
-// Hops of pre-propagation: see propagate.hpp.
+// Python bindings of hops of pre-propagation; see propagate.hpp.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -12,8 +12,8 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/io/buffer.hpp"
 #include "diskhop/hops/propagate.hpp"
+#include "diskhop/io/buffer.hpp"
 
 namespace nb = nanobind;
 
@@ -29,7 +29,7 @@ ValueFormat parse_format(const std::string& dtype) {
   throw std::invalid_argument("dtype '" + dtype + "' is not one of: float32, float16, bfloat16");
 }
 
-/// Lists, and the memory that everything streams through.
+/// Lists, and the staging memory of all transfers.
 class BoundPass {
  public:
   BoundPass(Engine& engine, const ListFiles& lists, unsigned num_threads, std::uint64_t staging_bytes)

@@ -46,7 +46,7 @@ OutputArray<std::uint64_t> plan(const InputArray<std::int64_t>& sorted_ids, std:
   return as_array(std::move(table), 5);
 }
 
-/// Where rows go, checked: `out` holds rows of row_bytes, one an id, or those that to_rows names.
+/// Returns the checked destinations: `out` has rows of row_bytes, one per id, or those that to_rows names.
 std::span<const std::int64_t> check_places(const InputArray<std::int64_t>& ids, const DestinationRows& out,
                                            const RowNumbers& to_rows, std::uint64_t row_bytes) {
   if (out.shape(1) != row_bytes || (!to_rows && out.shape(0) != ids.size())) {
@@ -56,7 +56,7 @@ std::span<const std::int64_t> check_places(const InputArray<std::int64_t>& ids, 
   if (!to_rows) return {};
   const auto places = as_span(*to_rows);
   if (places.size() != ids.size()) {
-    throw std::invalid_argument("to_rows must be as many as the ids, " + std::to_string(ids.size()) + ", got " +
+    throw std::invalid_argument("ids and to_rows must have the same length: " + std::to_string(ids.size()) + ", got " +
                                 std::to_string(places.size()));
   }
   for (const std::int64_t place : places) {
@@ -79,7 +79,7 @@ std::tuple<std::uint64_t, std::uint64_t, std::uint64_t> read_rows(const RowReade
   return {counts.reads, counts.bytes_read, counts.bytes_copied};
 }
 
-/// A request of a scan, which gives it up when nobody holds it any more.
+/// A request of a scan, which is cancelled when the last reference goes.
 class ScanTicket {
  public:
   explicit ScanTicket(SharedScan& scan) : scan_(scan) {}
@@ -116,7 +116,7 @@ std::unique_ptr<ScanTicket> join_scan(SharedScan& scan, const InputArray<std::in
   return ticket;
 }
 
-/// A batch's claim on slots of a feature buffer, which lets them go when nobody holds it any more.
+/// A batch's slots in a feature buffer, which are released when the last reference goes.
 class BufferTicket {
  public:
   BufferTicket(FeatureBuffer& buffer, std::shared_ptr<FeatureBuffer::Batch> batch)
@@ -164,13 +164,13 @@ std::unique_ptr<BufferTicket> submit_batch(FeatureBuffer& buffer, const InputArr
   return std::make_unique<BufferTicket>(buffer, buffer.submit(as_span(ids)));
 }
 
-/// A view, which keeps its ticket.
+/// Makes a view that keeps its ticket alive.
 nb::ndarray<nb::numpy, const std::int64_t, nb::c_contig> slots_of(nb::handle_t<BufferTicket> self) {
   const auto& slots = nb::cast<BufferTicket&>(self).slots();
   return {slots.data(), {slots.size()}, self};
 }
 
-/// Both are opened alike.
+/// Opens a RowReader or a SharedScan: both take the same arguments.
 template <typename Reader>
 void open_reader(Reader* self, Engine& engine, const File& file, std::uint64_t num_rows, std::uint64_t row_bytes,
                  std::uint64_t row_stride, std::int64_t max_gap_bytes, std::uint64_t max_read_bytes,
@@ -180,7 +180,7 @@ void open_reader(Reader* self, Engine& engine, const File& file, std::uint64_t n
              {.max_gap_bytes = max_gap_bytes, .max_read_bytes = max_read_bytes, .staging_bytes = staging_bytes}, pool);
 }
 
-/// Whether any byte between the first and the last of one is between those of the other.
+/// Whether the byte ranges of both arrays overlap.
 bool overlap(const SourceRows& source, const DestinationRows& out) {
   if (source.size() == 0 || out.size() == 0) return false;
   const auto stride = static_cast<std::size_t>(source.stride(0));
@@ -203,7 +203,7 @@ std::uint64_t copy(const SourceRows& source, const RowNumbers& from_rows, const 
     throw std::invalid_argument("from_rows and to_rows must be equally long, got " + std::to_string(from_rows->size()) +
                                 " and " + std::to_string(to_rows->size()));
   }
-  if (overlap(source, out)) throw std::invalid_argument("source and out overlap: copy into memory of its own");
+  if (overlap(source, out)) throw std::invalid_argument("source and out overlap: copy into other memory");
   const std::uint64_t count = from_rows ? from_rows->size() : to_rows ? to_rows->size() : source.shape(0);
   if (count == 0) return 0;
   const nb::gil_scoped_release unlocked;
@@ -221,52 +221,53 @@ void bind_rows(nb::module_& module) {
   using namespace nb::literals;
   module.def("plan_reads", &plan, "sorted_ids"_a.noconvert(), "num_rows"_a, "row_bytes"_a, "row_stride"_a,
              "max_gap_bytes"_a, "alignment"_a, "max_read_bytes"_a,
-             "(reads, 5): offset, num_bytes, required_bytes, first_wanted, num_wanted.");
-  nb::class_<RowReader>(module, "RowReader", "Reads rows of one table: see rows.hpp.")
+             "Return (reads, 5): offset, num_bytes, required_bytes, first_wanted, num_wanted.");
+  nb::class_<RowReader>(module, "RowReader", "Reads rows of one table; see rows.hpp.")
       .def("__init__", &open_reader<RowReader>, "engine"_a, "file"_a, "num_rows"_a, "row_bytes"_a, "row_stride"_a,
            "max_gap_bytes"_a, "max_read_bytes"_a, "staging_bytes"_a, "pool"_a, nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>(), nb::keep_alive<1, 10>())
       .def("read", &read_rows, "ids"_a.noconvert(), "out"_a.noconvert(), "to_rows"_a.noconvert().none() = nb::none(),
-           "out[to_rows] = the rows, (len(ids), row_bytes); None: 0, 1, 2 ... Returns (reads, bytes_read, "
+           "Read rows (len(ids), row_bytes) to out[to_rows]; None: 0, 1, 2 ... Returns (reads, bytes_read, "
            "bytes_copied).");
-  nb::class_<ScanTicket>(module, "ScanTicket", "Rows on their way: see shared_scan.hpp.")
-      .def("wait", &ScanTicket::wait, "Returns (reads, bytes_read, bytes_copied, seconds) once all rows are there.")
-      .def("leave", &ScanTicket::leave, "Give the rows up; returns once nothing is written any more.");
-  nb::class_<SharedScan>(module, "SharedScan", "Rows for several batches at once: see shared_scan.hpp.")
+  nb::class_<ScanTicket>(module, "ScanTicket", "Rows in flight; see shared_scan.hpp.")
+      .def("wait", &ScanTicket::wait, "Wait for all rows; returns (reads, bytes_read, bytes_copied, seconds).")
+      .def("leave", &ScanTicket::leave, "Cancel the request; returns once its output is no longer written.");
+  nb::class_<SharedScan>(module, "SharedScan", "Rows for several batches at once; see shared_scan.hpp.")
       .def("__init__", &open_reader<SharedScan>, "engine"_a, "file"_a, "num_rows"_a, "row_bytes"_a, "row_stride"_a,
            "max_gap_bytes"_a, "max_read_bytes"_a, "staging_bytes"_a, "pool"_a, nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>(), nb::keep_alive<1, 10>())
       .def("join", &join_scan, "ids"_a.noconvert(), "out"_a.noconvert(), "to_rows"_a.noconvert().none() = nb::none(),
            nb::keep_alive<0, 1>(), nb::keep_alive<0, 3>(),
-           "Begin out[to_rows] = the rows, (len(ids), row_bytes); None: 0, 1, 2 ...")
+           "Request rows (len(ids), row_bytes) at out[to_rows]; None: 0, 1, 2 ...")
       .def("close", &SharedScan::close, nb::call_guard<nb::gil_scoped_release>(),
-           "End the scan; rows still on their way never arrive.");
-  nb::class_<BufferTicket>(module, "BufferTicket", "Rows of a batch in a FeatureBuffer, or on their way there.")
-      .def("wait", &BufferTicket::wait, "Returns (reads, bytes_read, bytes_copied, seconds) once all rows are there.")
-      .def("cancel", &BufferTicket::cancel, "Out of the line, where it still waits for slots: wait() fails.")
-      .def("release", &BufferTicket::release, "Let the rows go, once or more.")
-      .def_prop_ro("slots", &slots_of, "int64 (rows): where each lies, in the order of the ids.")
+           "End the scan; requests in flight fail.");
+  nb::class_<BufferTicket>(module, "BufferTicket", "Rows of a batch in a FeatureBuffer, or in flight to it.")
+      .def("wait", &BufferTicket::wait, "Wait for all rows; returns (reads, bytes_read, bytes_copied, seconds).")
+      .def("cancel", &BufferTicket::cancel, "Leave the queue, if still waiting for slots: wait() then fails.")
+      .def("release", &BufferTicket::release, "Release the rows; repeated calls do nothing.")
+      .def_prop_ro("slots", &slots_of, "Slots of the rows, int64, in the order of the ids.")
       .def_prop_ro(
           "num_hits", [](const BufferTicket& self) { return self.counts().hits; },
-          "Rows that were there; after wait().")
+          "Rows that were resident; valid after wait().")
       .def_prop_ro(
           "num_shared", [](const BufferTicket& self) { return self.counts().shared; },
-          "Rows that another batch was reading already; after wait().");
-  nb::class_<FeatureBuffer>(module, "FeatureBuffer", "Rows of several batches, each once: see feature_buffer.hpp.")
+          "Rows that another batch was reading; valid after wait().");
+  nb::class_<FeatureBuffer>(module, "FeatureBuffer",
+                            "Rows of several batches, each stored once; see feature_buffer.hpp.")
       .def("__init__", &open_feature_buffer, "scan"_a, "rows"_a.noconvert(), "most_standby"_a, nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>())
       .def("submit", &submit_batch, "ids"_a.noconvert(), nb::keep_alive<0, 1>(),
-           "Put a batch in the line for slots, and then begin to read what is missing.")
+           "Queue a batch for slots, and then begin to read its missing rows.")
       .def_prop_ro(
           "totals",
           [](const FeatureBuffer& self) {
             const BufferTotals totals = self.totals();
-            return std::tuple{totals.read, totals.dropped, totals.held};
+            return std::tuple{totals.read, totals.dropped, totals.resident};
           },
-          "Rows (read, dropped, held) so far.");
+          "Row counts (read, dropped, resident).");
   module.def("copy_rows", &copy, "source"_a.noconvert(), "from_rows"_a.noconvert().none(), "out"_a.noconvert(),
              "to_rows"_a.noconvert().none(), "num_threads"_a = 1,
-             "out[to_rows] = source[from_rows]; None: 0, 1, 2 ... Returns the bytes copied.");
+             "Copy source[from_rows] to out[to_rows]; None: 0, 1, 2 ... Returns the bytes copied.");
 }
 
 }  // namespace diskhop

@@ -9,6 +9,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "diskhop/base/permutation.hpp"
 #include "diskhop/sampling/sampler.hpp"
 
 namespace nb = nanobind;
@@ -64,11 +65,11 @@ void bind_make_sampler(nb::module_& module) {
   // noconvert: a topology of another dtype must be refused, never copied.
   module.def("make_neighbor_sampler", &make_sampler<Index>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
              "fanouts"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
-             "A sampler over a topology; the draws are defined in random.hpp.");
+             "Make a sampler over a topology; the draws are defined in random.hpp.");
   module.def("make_cached_sampler", &make_cached<Index>, "indptr"_a.noconvert(), "blocks"_a.noconvert(),
              "lists"_a.noconvert(), "scan"_a, "fanouts"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>(),
              nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>(),
-             "The same over lists of which some are in memory: see CachedTopology in sampler.hpp.");
+             "Make a sampler over partly cached lists; see CachedTopology in sampler.hpp.");
 }
 
 }  // namespace
@@ -76,15 +77,15 @@ void bind_make_sampler(nb::module_& module) {
 void bind_sampling(nb::module_& module) {
   using namespace nb::literals;
   nb::class_<NeighborSampler>(module, "NeighborSampler")
-      .def("sample", &sample, "seeds"_a.noconvert(), "seed"_a, "purpose"_a, "epoch"_a, "batch"_a, "pool"_a,
-           "Sample the in-neighbourhood of unique seeds: the fields of a SampledBatch, its arrays in memory of the "
-           "pool. "
-           "sampler.hpp says what each error means.")
+      .def(
+          "sample", &sample, "seeds"_a.noconvert(), "seed"_a, "purpose"_a, "epoch"_a, "batch"_a, "pool"_a,
+          "Sample the in-neighbourhood of unique seeds. Returns the fields of a SampledBatch, with arrays in memory of "
+          "the pool; sampler.hpp lists the errors.")
       .def_prop_ro("workspace_bytes", &NeighborSampler::workspace_bytes);
   bind_make_sampler<std::uint32_t>(module);
   bind_make_sampler<std::int64_t>(module);
   module.def("keyed_permutation", &permute, "num_items"_a, "seed"_a, "purpose"_a, "epoch"_a,
-             "0 .. num_items - 1 in an order that depends on the key alone.");
+             "Return 0 .. num_items - 1 in an order that depends only on the key.");
 }
 
 }  // namespace diskhop

@@ -11,8 +11,8 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
-#include "diskhop/io/content_sum.hpp"
 #include "diskhop/hops/tiles.hpp"
+#include "diskhop/io/content_sum.hpp"
 
 namespace nb = nanobind;
 
@@ -23,10 +23,10 @@ using ByteRows = nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::c_contig, nb::
 using RowNumbers = std::optional<InputArray<std::int64_t>>;
 using OutByteRows = nb::ndarray<std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-/// Of tiles (num_tiles, rows * tile_row_bytes) and rows of row_bytes, checked against each other.
+/// Checks tiles (num_tiles, rows * tile_row_bytes) against rows of row_bytes, and returns their tiling.
 Tiling tiling_of(std::uint64_t num_tiles, std::uint64_t tile_bytes, std::uint64_t row_bytes,
                  std::uint64_t tile_row_bytes) {
-  if (row_bytes == 0 || tile_row_bytes == 0) throw std::invalid_argument("rows and tiles need at least 1 byte a row");
+  if (row_bytes == 0 || tile_row_bytes == 0) throw std::invalid_argument("rows and tiles need at least 1 byte per row");
   const Tiling tiling{
       .num_rows = tile_bytes / tile_row_bytes, .row_bytes = row_bytes, .tile_row_bytes = tile_row_bytes};
   if (tiling.num_tiles() != num_tiles || tiling.tile_bytes() != tile_bytes) {
@@ -65,17 +65,17 @@ using ContentArray = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, 
 void bind_tiles(nb::module_& module) {
   using namespace nb::literals;
   module.def("tile_rows", &cut, "rows"_a.noconvert(), "tiles"_a.noconvert(), "tile_row_bytes"_a, "num_threads"_a = 1,
-             "tiles[t, r] = part t of row r; what is left is zeros.");
+             "Set tiles[t, r] to part t of row r; the rest becomes zeros.");
   module.def("untile_rows", &join, "tiles"_a.noconvert(), "tile_row_bytes"_a, "rows"_a.noconvert().none(),
              "out"_a.noconvert(), "num_threads"_a = 1, "to_rows"_a.noconvert().none() = nb::none(),
-             "out[to_rows] = rows of the tiles; None: 0, 1, 2 ...");
+             "Copy rows of the tiles to out[to_rows]; None: 0, 1, 2 ...");
   module.def(
       "page_sums",
       [](const ContentArray& content, std::uint64_t first_page) {
         const nb::gil_scoped_release unlocked;
         return page_sums({reinterpret_cast<const std::byte*>(content.data()), content.size()}, first_page);
       },
-      "content"_a.noconvert(), "first_page"_a, "What pages from first_page on add to a file's sum, modulo 2^64.");
+      "content"_a.noconvert(), "first_page"_a, "Return the sum of a file's pages from first_page on, modulo 2^64.");
 }
 
 }  // namespace diskhop

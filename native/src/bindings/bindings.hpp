@@ -1,4 +1,4 @@
-// What each file of bindings adds to the module.
+// Functions that each file of bindings adds to the module, and helpers that they share.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,11 +7,11 @@
 
 namespace diskhop {
 
-/// Text with paths in it, as Python shows paths: bytes that are no UTF-8 become surrogates.
+/// Converts text with paths as Python does: bytes that are not UTF-8 become surrogates.
 [[nodiscard]] nanobind::object as_text(const std::string& text);
-/// A path's bytes, as the system wants them (os.fsencode).
+/// Converts a path to the system's bytes (os.fsencode).
 [[nodiscard]] std::string path_bytes(nanobind::handle path);
-/// Sets an error of diskhop.errors, for nanobind to raise.
+/// Sets an error of diskhop.errors, which nanobind raises.
 void set_error(const char* class_name, const std::string& message);
 
 void bind_activation(nanobind::module_& module);

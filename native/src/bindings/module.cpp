@@ -4,9 +4,9 @@
 #include "bindings.hpp"
 
 NB_MODULE(_native, module) {
-  // An interrupted run ends with its model, and the memory that this keeps, still held by the error's frames.
+  // An interrupted run ends while the error's frames still refer to its model, and to memory that this would report.
   nanobind::set_leak_warnings(false);
-  module.doc() = "diskhop's compiled core";
+  module.doc() = "Compiled core of diskhop";
   diskhop::bind_activation(module);
   diskhop::bind_aggregate(module);
   diskhop::bind_attention(module);

@@ -8,7 +8,7 @@
 namespace diskhop {
 namespace {
 
-// Rows looked up ahead of their turn.
+// Distance of prefetching, in rows.
 constexpr std::size_t rows_ahead = 16;
 constexpr std::int64_t every_row = std::numeric_limits<std::int64_t>::max();
 
@@ -25,7 +25,7 @@ void check_rows(std::span<const std::int64_t> rows, std::uint64_t num_rows) {
                           std::to_string(num_rows) + " rows");
 }
 
-// Of distinct rows, the bound below which `count` of them lie. Changes their order.
+// Bound below which `count` of the distinct rows lie. Changes their order.
 std::int64_t bound_of_lowest(std::vector<std::int64_t>& rows, std::uint64_t count) {
   if (count >= rows.size()) return every_row;
   const auto bound = rows.begin() + static_cast<std::ptrdiff_t>(count);
@@ -42,7 +42,7 @@ NextUses::NextUses(std::uint64_t num_rows, std::uint64_t num_batches)
 
 void NextUses::look_back(std::span<const std::int64_t> rows, std::span<std::uint32_t> next_uses) {
   if (num_left_ == 0) throw std::logic_error("all batches of the span were looked back over");
-  require(rows.size() == next_uses.size(), "next uses must be as many as the rows");
+  require(rows.size() == next_uses.size(), "rows and next uses must have the same length");
   check_rows(rows, next_uses_.size());
   --num_left_;
   for (std::size_t position = 0; position < rows.size(); ++position) {
@@ -53,16 +53,16 @@ void NextUses::look_back(std::span<const std::int64_t> rows, std::span<std::uint
   }
 }
 
-// Which next uses are near enough: all before `use`, and in it those of rows below a bound; num_free: how many rows
-// that are not used again fit beside those that are, and those of their kind that are held.
-struct BeladyCache::Cut {
+// Which next uses are near enough to be cached: all before `use`, and at `use` the rows below a bound. num_free: rows
+// without a next use that fit in addition, and how many such rows are cached.
+struct BeladyCache::Cutoff {
   std::uint32_t use;
   std::uint64_t num_free;
-  std::int64_t held_bound = 0;
+  std::int64_t cached_bound = 0;
   std::int64_t new_bound = 0;
 
-  [[nodiscard]] bool keeps(std::int64_t row, std::uint32_t next_use, bool is_held) const noexcept {
-    return (next_use < use) | ((next_use == use) & (row < (is_held ? held_bound : new_bound)));
+  [[nodiscard]] bool keeps(std::int64_t row, std::uint32_t next_use, bool is_cached) const noexcept {
+    return (next_use < use) | ((next_use == use) & (row < (is_cached ? cached_bound : new_bound)));
   }
 };
 
@@ -110,7 +110,7 @@ void BeladyCache::RowLists::append_to(std::vector<std::int64_t>& rows, std::size
 // -- cache --
 
 BeladyCache::BeladyCache(std::uint64_t num_rows, std::uint64_t capacity)
-    : num_rows_(num_rows), capacity_(capacity), held_((num_rows + 63) / 64) {}
+    : num_rows_(num_rows), capacity_(capacity), cached_((num_rows + 63) / 64) {}
 
 CacheChanges BeladyCache::begin(std::span<const std::uint32_t> first_uses, std::uint64_t num_batches, bool fills) {
   require(first_uses.size() == num_rows_, "first uses must be of every row of the table");
@@ -123,84 +123,85 @@ CacheChanges BeladyCache::begin(std::span<const std::uint32_t> first_uses, std::
   unused_.clear();
   next_batch_ = 0;
   end_use_ = 0;
-  is_held_.resize(num_rows_);
-  for (std::uint64_t row = 0; row < num_rows_; ++row) is_held_[row] = holds(row);
+  was_cached_.resize(num_rows_);
+  for (std::uint64_t row = 0; row < num_rows_; ++row) was_cached_[row] = holds(row);
   CacheChanges changes = update([](std::size_t position) { return static_cast<std::int64_t>(position); }, first_uses,
-                                fills ? Comers::used : Comers::none);
-  // Of the table's size, no batch's.
-  std::vector<std::uint8_t>().swap(is_held_);
+                                fills ? Entry::used : Entry::none);
+  // Freed: it had the table's size, far larger than a batch.
+  std::vector<std::uint8_t>().swap(was_cached_);
   return changes;
 }
 
 CacheChanges BeladyCache::step(std::span<const std::int64_t> rows, std::span<const std::uint32_t> next_uses) {
   const std::size_t num_batches = used_.num_lists();
   if (next_batch_ == num_batches) throw std::logic_error("all batches of the span were stepped over");
-  require(rows.size() == next_uses.size(), "next uses must be as many as the rows");
+  require(rows.size() == next_uses.size(), "rows and next uses must have the same length");
   check_rows(rows, num_rows_);
-  is_held_.resize(rows.size());
-  std::uint64_t num_held = 0;
+  was_cached_.resize(rows.size());
+  std::uint64_t num_cached = 0;
   bool is_within = true;
-  const std::uint64_t* const held = held_.data();
-  std::uint8_t* const is_held = is_held_.data();
+  const std::uint64_t* const cached = cached_.data();
+  std::uint8_t* const is_cached = was_cached_.data();
   for (std::size_t position = 0; position < rows.size(); ++position) {
     const auto row = static_cast<std::uint64_t>(rows[position]);
     const std::uint32_t use = next_uses[position];
     is_within &= (use > next_batch_ && use < num_batches) || use == never_used;
-    is_held[position] = held[row / 64] >> (row % 64) & 1;
-    num_held += is_held[position];
+    is_cached[position] = cached[row / 64] >> (row % 64) & 1;
+    num_cached += is_cached[position];
   }
   require(is_within, "a next use must be a later batch of the span, or never");
-  require(num_held == used_.size(next_batch_), "rows held that this batch uses must be those told before");
+  require(num_cached == used_.size(next_batch_),
+          "cached rows of this batch must be those that earlier next uses named");
   used_.clear(next_batch_);
   ++next_batch_;
-  return update([&](std::size_t position) { return rows[position]; }, next_uses, Comers::all);
+  return update([&](std::size_t position) { return rows[position]; }, next_uses, Entry::all);
 }
 
-// Decides about the rows given, and those held that are used later; rows given that are held are in no list.
+// Decides about the batch's rows and the cached rows with later uses; cached rows of the batch are in no list.
 template <typename RowAt>
-CacheChanges BeladyCache::update(const RowAt& row_at, std::span<const std::uint32_t> next_uses, Comers comers) {
+CacheChanges BeladyCache::update(const RowAt& row_at, std::span<const std::uint32_t> next_uses, Entry entry) {
   CacheChanges changes;
-  Cut cut = choose_cut(row_at, next_uses, comers, changes.out_rows);
-  const bool may_come_in = comers != Comers::none;
+  Cutoff cut = choose_cutoff(row_at, next_uses, entry, changes.out_rows);
+  const bool may_enter = entry != Entry::none;
   std::uint64_t num_hits = 0;
-  // What becomes of a row is as good as random: first decided without a branch, then carried out by kinds.
+  // The decision about a row is unpredictable: first decided without a branch, then applied by kinds.
   constexpr std::size_t block_rows = 2048;
   std::array<std::uint32_t, block_rows> kept;
-  std::array<std::uint32_t, block_rows> coming;
+  std::array<std::uint32_t, block_rows> entering;
   std::array<std::uint32_t, block_rows> others;
   for (std::size_t begin = 0; begin < next_uses.size(); begin += block_rows) {
     const std::size_t count = std::min(block_rows, next_uses.size() - begin);
     std::size_t num_kept = 0;
-    std::size_t num_coming = 0;
+    std::size_t num_entering = 0;
     std::size_t num_others = 0;
     for (std::uint32_t place = 0; place < count; ++place) {
       const std::uint32_t use = next_uses[begin + place];
-      const bool is_held = is_held_[begin + place] != 0;
-      const bool is_kept = cut.keeps(row_at(begin + place), use, is_held) & (is_held | may_come_in);
-      num_hits += is_held;
+      const bool is_cached = was_cached_[begin + place] != 0;
+      const bool is_kept = cut.keeps(row_at(begin + place), use, is_cached) & (is_cached | may_enter);
+      num_hits += is_cached;
       kept[num_kept] = place;
       num_kept += is_kept;
-      coming[num_coming] = place;
-      num_coming += is_kept & (!is_held);
+      entering[num_entering] = place;
+      num_entering += is_kept & (!is_cached);
       others[num_others] = place;
-      num_others += (!is_kept) & (is_held | ((use == never_used) & (cut.num_free > 0)));
+      num_others += (!is_kept) & (is_cached | ((use == never_used) & (cut.num_free > 0)));
     }
     for (std::size_t i = 0; i < num_kept; ++i) used_.push(next_uses[begin + kept[i]], row_at(begin + kept[i]));
-    for (std::size_t i = 0; i < num_coming; ++i) {
-      changes.in_positions.push_back(static_cast<std::int64_t>(begin + coming[i]));
-      flip(static_cast<std::uint64_t>(row_at(begin + coming[i])));
+    for (std::size_t i = 0; i < num_entering; ++i) {
+      changes.in_positions.push_back(static_cast<std::int64_t>(begin + entering[i]));
+      flip(static_cast<std::uint64_t>(row_at(begin + entering[i])));
     }
     const std::size_t num_in = changes.in_positions.size();
     for (std::size_t i = 0; i < num_others; ++i) {
       const std::size_t position = begin + others[i];
       const std::int64_t row = row_at(position);
-      const bool is_held = is_held_[position] != 0;
+      const bool is_cached = was_cached_[position] != 0;
       if (next_uses[position] != never_used) {
         changes.out_rows.push_back(row);
         flip(static_cast<std::uint64_t>(row));
-      } else if (is_held) {
+      } else if (is_cached) {
         unused_.push_back(row);
-      } else if (comers == Comers::all && cut.num_free > 0) {
+      } else if (entry == Entry::all && cut.num_free > 0) {
         unused_.push_back(row);
         --cut.num_free;
         changes.in_positions.push_back(static_cast<std::int64_t>(position));
@@ -208,37 +209,44 @@ CacheChanges BeladyCache::update(const RowAt& row_at, std::span<const std::uint3
       }
     }
     const auto middle = changes.in_positions.begin() + static_cast<std::ptrdiff_t>(num_in);
-    std::inplace_merge(middle - static_cast<std::ptrdiff_t>(num_coming), middle, changes.in_positions.end());
+    std::inplace_merge(middle - static_cast<std::ptrdiff_t>(num_entering), middle, changes.in_positions.end());
   }
   changes.num_hits = num_hits;
   size_ = size_ + changes.in_positions.size() - changes.out_rows.size();
-  for (; size_ > capacity_; --size_) {
-    changes.out_rows.push_back(unused_.front());
-    flip(static_cast<std::uint64_t>(unused_.front()));
-    unused_.pop_front();
-  }
+  evict_unused(changes.out_rows);
   return changes;
 }
 
-// Lets go of what is held beyond the cut, rows given excepted.
-template <typename RowAt>
-BeladyCache::Cut BeladyCache::choose_cut(const RowAt& row_at, std::span<const std::uint32_t> next_uses, Comers comers,
-                                         std::vector<std::int64_t>& out_rows) {
-  std::uint64_t num_used = 0;
-  std::uint64_t num_unused = unused_.size();
-  std::fill(uses_.begin(), uses_.end(), 0);
-  {
-    // Without a branch, which nothing would predict: the last count is of those that are not used again.
-    std::uint64_t* const counts = uses_.data();
-    const auto unused = static_cast<std::uint32_t>(used_.num_lists());
-    const std::uint8_t may_come_in = comers != Comers::none;
-    for (std::size_t position = 0; position < next_uses.size(); ++position) {
-      const std::uint8_t is_held = is_held_[position];
-      const std::uint32_t use = std::min(next_uses[position], unused);
-      counts[use] += use == unused ? is_held : is_held | may_come_in;
-    }
-    num_unused += counts[unused];
+// Evicts cached rows without a next use, the longest unused first, until the rest fits.
+void BeladyCache::evict_unused(std::vector<std::int64_t>& out_rows) {
+  for (; size_ > capacity_; --size_) {
+    out_rows.push_back(unused_.front());
+    flip(static_cast<std::uint64_t>(unused_.front()));
+    unused_.pop_front();
   }
+}
+
+// Counts the batch's rows that may be cached by their next uses, in uses_; the last count is of rows that are not used
+// again. Without a branch, which could not be predicted.
+void BeladyCache::count_next_uses(std::span<const std::uint32_t> next_uses, Entry entry) {
+  std::fill(uses_.begin(), uses_.end(), 0);
+  std::uint64_t* const counts = uses_.data();
+  const auto unused = static_cast<std::uint32_t>(used_.num_lists());
+  const std::uint8_t may_enter = entry != Entry::none;
+  for (std::size_t position = 0; position < next_uses.size(); ++position) {
+    const std::uint8_t is_cached = was_cached_[position];
+    const std::uint32_t use = std::min(next_uses[position], unused);
+    counts[use] += use == unused ? is_cached : is_cached | may_enter;
+  }
+}
+
+// Evicts cached rows beyond the cutoff, except the batch's rows.
+template <typename RowAt>
+BeladyCache::Cutoff BeladyCache::choose_cutoff(const RowAt& row_at, std::span<const std::uint32_t> next_uses,
+                                               Entry entry, std::vector<std::int64_t>& out_rows) {
+  count_next_uses(next_uses, entry);
+  std::uint64_t num_used = 0;
+  const std::uint64_t num_unused = unused_.size() + uses_[used_.num_lists()];
   for (std::size_t use = next_batch_; use < used_.num_lists(); ++use) {
     if (uses_[use] > 0) end_use_ = std::max(end_use_, static_cast<std::uint32_t>(use + 1));
     num_used += uses_[use] + used_.size(use);
@@ -254,24 +262,24 @@ BeladyCache::Cut BeladyCache::choose_cut(const RowAt& row_at, std::span<const st
     num_excess -= num_last;
   }
   const std::uint64_t num_taken = std::min(num_used, capacity_) + num_unused;
-  Cut cut{.use = end_use_, .num_free = capacity_ - std::min(num_taken, capacity_)};
+  Cutoff cut{.use = end_use_, .num_free = capacity_ - std::min(num_taken, capacity_)};
   if (num_excess > 0) {
     cut.use = end_use_ - 1;
     std::vector<std::int64_t> listed;
     used_.append_to(listed, cut.use);
-    std::vector<std::int64_t> held(listed);
-    std::vector<std::int64_t> coming;
+    std::vector<std::int64_t> cached(listed);
+    std::vector<std::int64_t> entering;
     for (std::size_t position = 0; position < next_uses.size(); ++position) {
       if (next_uses[position] != cut.use) continue;
-      const bool is_held = is_held_[position] != 0;
-      if (is_held || comers != Comers::none) (is_held ? held : coming).push_back(row_at(position));
+      const bool is_cached = was_cached_[position] != 0;
+      if (is_cached || entry != Entry::none) (is_cached ? cached : entering).push_back(row_at(position));
     }
-    const std::uint64_t num_kept = held.size() + coming.size() - num_excess;
-    cut.new_bound = bound_of_lowest(coming, num_kept - std::min<std::uint64_t>(num_kept, held.size()));
-    cut.held_bound = bound_of_lowest(held, num_kept);
+    const std::uint64_t num_kept = cached.size() + entering.size() - num_excess;
+    cut.new_bound = bound_of_lowest(entering, num_kept - std::min<std::uint64_t>(num_kept, cached.size()));
+    cut.cached_bound = bound_of_lowest(cached, num_kept);
     used_.clear(cut.use);
     for (const std::int64_t row : listed) {
-      if (row < cut.held_bound) {
+      if (row < cut.cached_bound) {
         used_.push(cut.use, row);
       } else {
         gone.push_back(row);

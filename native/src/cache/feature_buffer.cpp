@@ -11,7 +11,7 @@ namespace diskhop {
 namespace {
 
 std::exception_ptr given_up() {
-  return std::make_exception_ptr(std::logic_error("rows were given up before they had arrived"));
+  return std::make_exception_ptr(std::logic_error("the batch was cancelled before its rows were read"));
 }
 
 }  // namespace
@@ -43,25 +43,25 @@ std::shared_ptr<FeatureBuffer::Batch> FeatureBuffer::submit(std::span<const std:
   batch->slots_.assign(ids.begin(), ids.end());
   {
     const std::scoped_lock lock(mutex_);
-    line_.push_back(batch);
+    queue_.push_back(batch);
   }
   admit();
   return batch;
 }
 
-/// Lets those in for whose rows there is room now, in their order. No lock is held while reads are begun; who comes
-/// meanwhile leaves it to the thread that does so, which looks again.
+/// Admits queued batches, in order, while there are slots for them. No lock is resident while reads are started; a
+/// thread that calls this meanwhile leaves the work to the first, which checks again.
 void FeatureBuffer::admit() noexcept {
   std::unique_lock lock(mutex_);
   if (is_admitting_) return;
   is_admitting_ = true;
-  while (!line_.empty() && has_room_for(*line_.front())) {
-    const std::shared_ptr<Batch> batch = std::move(line_.front());
-    line_.pop_front();
+  while (!queue_.empty() && has_room_for(*queue_.front())) {
+    const std::shared_ptr<Batch> batch = std::move(queue_.front());
+    queue_.pop_front();
     Missing missing;
     try {
       missing = claim(batch);
-    } catch (...) {  // for want of memory: to be told by wait(), for it need not be the caller's batch
+    } catch (...) {  // no memory: reported by wait(), because the batch may not be the caller's
       finish(*batch, std::current_exception());
     }
     lock.unlock();
@@ -83,7 +83,7 @@ void FeatureBuffer::read(const std::shared_ptr<Batch>& batch, const Missing& mis
   }
 }
 
-/// Whether there are slots for all rows that are missing, beside those on standby that the batch itself wants.
+/// Whether there are slots for all missing rows, not counting standby slots of rows that the batch itself uses.
 bool FeatureBuffer::has_room_for(const Batch& batch) const {
   std::uint64_t num_wanted = 0;
   for (const std::int64_t id : batch.slots_) {
@@ -93,20 +93,20 @@ bool FeatureBuffer::has_room_for(const Batch& batch) const {
   return num_wanted <= num_free_ + num_standby_;
 }
 
-/// All of a batch's rows in one step; returns those that it is to read. The mutex is held, and there is room.
+/// Claims all rows of a batch in one step; returns those that it must read. The mutex is locked, and there are slots.
 FeatureBuffer::Missing FeatureBuffer::claim(const std::shared_ptr<Batch>& batch) {
   Missing missing;
   missing.rows.reserve(batch->slots_.size());
   missing.to_slots.reserve(batch->slots_.size());
   batch->others_.reserve(readers_.size());
   const auto place = std::ranges::find(readers_, nullptr);
-  if (place - readers_.begin() >= no_reader) throw std::length_error("too many batches are on their way");
+  if (place - readers_.begin() >= no_reader) throw std::length_error("too many batches are in flight");
   batch->reader_ = static_cast<std::uint16_t>(place - readers_.begin());
   if (place == readers_.end()) readers_.emplace_back();
-  // Nothing is thrown from here on.
+  // Nothing throws from here on.
   readers_[batch->reader_] = batch;
   batch->is_claimed_ = true;
-  // Rows that are there come first: no slot of theirs is to be taken for one that is missing.
+  // Resident rows come first: their slots must not be taken for missing rows.
   for (std::size_t position = 0; position < batch->slots_.size(); ++position) {
     const auto row = static_cast<std::uint32_t>(batch->slots_[position]);
     const std::uint32_t index = slot_of_[row];
@@ -156,7 +156,8 @@ BatchCounts FeatureBuffer::wait(const std::shared_ptr<Batch>& batch) {
   return batch->counts_;
 }
 
-/// Returns once a batch reads nothing any more: whoever needs its rows sees to that, for its own thread may be behind.
+/// Returns once a batch's reads have ended. Any thread that needs its rows calls this: the batch's own thread may be
+/// late.
 void FeatureBuffer::complete(const std::shared_ptr<Batch>& batch) {
   std::shared_ptr<SharedScan::Request> request;
   {
@@ -180,7 +181,7 @@ void FeatureBuffer::complete(const std::shared_ptr<Batch>& batch) {
   changed_.notify_all();
 }
 
-/// What a batch has read is valid, or never will be. The mutex is held.
+/// Marks the rows that a batch has read as valid or failed. The mutex is locked.
 void FeatureBuffer::finish(Batch& batch, std::exception_ptr error) {
   if (batch.is_finished_) return;
   if (batch.is_claimed_) {
@@ -200,9 +201,9 @@ void FeatureBuffer::finish(Batch& batch, std::exception_ptr error) {
 void FeatureBuffer::cancel(const std::shared_ptr<Batch>& batch) {
   {
     const std::scoped_lock lock(mutex_);
-    const auto place = std::ranges::find(line_, batch);
-    if (place == line_.end()) return;
-    line_.erase(place);
+    const auto place = std::ranges::find(queue_, batch);
+    if (place == queue_.end()) return;
+    queue_.erase(place);
     finish(*batch, given_up());
   }
   changed_.notify_all();
@@ -215,7 +216,7 @@ void FeatureBuffer::release(const std::shared_ptr<Batch>& batch) {
   bool is_needed = false;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return batch->is_finished_ || batch->request_; });  // it may just be let in
+    changed_.wait(lock, [&] { return batch->is_finished_ || batch->request_; });  // it may be being admitted
     if (!batch->is_finished_) {
       const auto reads = [&](std::int64_t place) {
         return slots_[static_cast<std::size_t>(place)].reader == batch->reader_;
@@ -225,7 +226,7 @@ void FeatureBuffer::release(const std::shared_ptr<Batch>& batch) {
       });
       if (!is_needed) {
         abandoned = batch->request_;
-        // From now on nobody finds these rows, and their slots stay the batch's until nothing is written there.
+        // From now on these rows cannot be found, and their slots stay the batch's until no read writes there.
         for (const std::int64_t place : batch->slots_) {
           if (reads(place)) forget_row(static_cast<std::uint32_t>(place));
         }
@@ -246,7 +247,7 @@ void FeatureBuffer::release(const std::shared_ptr<Batch>& batch) {
   admit();
 }
 
-/// One user less. The mutex is held.
+/// Removes one user of a slot. The mutex is locked.
 void FeatureBuffer::give_back(std::uint32_t index) {
   Slot& slot = slots_[index];
   if (--slot.num_users > 0) return;
@@ -262,7 +263,7 @@ void FeatureBuffer::give_back(std::uint32_t index) {
   ++num_free_;
 }
 
-/// A slot that nobody uses: a free one, or that of the row on standby that was used least recently.
+/// Takes an unused slot: a free one, or the least recently used one on standby.
 std::uint32_t FeatureBuffer::take_slot() {
   if (num_free_ > 0) {
     --num_free_;
@@ -300,7 +301,8 @@ void FeatureBuffer::take_from_standby(std::uint32_t index) {
 BufferTotals FeatureBuffer::totals() const {
   const std::scoped_lock lock(mutex_);
   BufferTotals totals = totals_;
-  totals.held = static_cast<std::uint64_t>(std::ranges::count_if(slot_of_, [](auto index) { return index != none; }));
+  totals.resident =
+      static_cast<std::uint64_t>(std::ranges::count_if(slot_of_, [](auto index) { return index != none; }));
   return totals;
 }
 

@@ -12,17 +12,17 @@ namespace diskhop {
 namespace {
 
 constexpr unsigned id_bits = 32, low_bits = 16;
-// Ahead of the row that is looked up: its slot is anywhere in a list as long as the table.
+// Distance of prefetching: slots are at random places of a list as long as the table.
 constexpr std::size_t prefetch_distance = 16;
 
-/// Where a row of the table is held in memory, or -1.
-[[nodiscard]] std::int64_t held_slot(const UnpackedRows& unpacked, std::uint64_t id) {
-  if (!unpacked.held_slots.empty()) return unpacked.held_slots[id];
-  return id < unpacked.num_held ? static_cast<std::int64_t>(id) : -1;
+/// Place in memory of a row of the table, or -1.
+[[nodiscard]] std::int64_t resident_slot(const UnpackedRows& unpacked, std::uint64_t id) {
+  if (!unpacked.resident_slots.empty()) return unpacked.resident_slots[id];
+  return id < unpacked.num_resident ? static_cast<std::int64_t>(id) : -1;
 }
 
-/// A row that a batch brings along: its id above, its place in the batch below.
-[[nodiscard]] std::uint64_t brought(std::int64_t id, std::size_t place) {
+/// Key of a row that the batch needs: its id in the upper half, its position in the batch in the lower half.
+[[nodiscard]] std::uint64_t numbered_row(std::int64_t id, std::size_t place) {
   return static_cast<std::uint64_t>(id) << id_bits | place;
 }
 
@@ -43,13 +43,13 @@ void assign_slots(std::span<const std::int64_t> ids, std::uint64_t num_rows, con
   if (num_rows > std::uint64_t{1} << id_bits || ids.size() > std::numeric_limits<std::uint32_t>::max()) {
     throw std::invalid_argument("rows and nodes of a batch are counted by 32 bits");
   }
-  if (!has_each_row(unpacked.held_slots.size()) || !has_each_row(unpacked.shared_rows.size())) {
-    throw std::invalid_argument("held_slots and shared_rows must have an entry for each row of the table");
+  if (!has_each_row(unpacked.resident_slots.size()) || !has_each_row(unpacked.shared_rows.size())) {
+    throw std::invalid_argument("resident_slots and shared_rows must have an entry for each row of the table");
   }
   if (low.size() != ids.size() || high.size() != ids.size()) {
     throw std::invalid_argument("there must be a slot for each id");
   }
-  const std::uint64_t num_slots = unpacked.num_held + shared_ids.size() + packed_ids.size();
+  const std::uint64_t num_slots = unpacked.num_resident + shared_ids.size() + packed_ids.size();
   if (num_slots > std::uint64_t{1} << (low_bits + std::numeric_limits<High>::digits)) {
     throw std::invalid_argument(std::to_string(num_slots) + " slots take more bits");
   }
@@ -63,23 +63,23 @@ void assign_slots(std::span<const std::int64_t> ids, std::uint64_t num_rows, con
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (i + prefetch_distance < ids.size()) {
       const auto ahead = static_cast<std::uint64_t>(ids[i + prefetch_distance]);
-      if (ahead < unpacked.held_slots.size()) __builtin_prefetch(&unpacked.held_slots[ahead]);
+      if (ahead < unpacked.resident_slots.size()) __builtin_prefetch(&unpacked.resident_slots[ahead]);
     }
     const auto id = static_cast<std::uint64_t>(ids[i]);  // a negative id is a very large one
     if (id >= num_rows) {
       throw std::out_of_range("row " + std::to_string(ids[i]) + " is outside a table of " + std::to_string(num_rows) +
                               " rows");
     }
-    if (const std::int64_t slot = held_slot(unpacked, id); slot >= 0) {
+    if (const std::int64_t slot = resident_slot(unpacked, id); slot >= 0) {
       put(i, static_cast<std::uint64_t>(slot));
     } else if (!unpacked.shared_rows.empty() && unpacked.shared_rows[id] >= 0) {
-      shared.push_back(brought(unpacked.shared_rows[id], i));
+      shared.push_back(numbered_row(unpacked.shared_rows[id], i));
     } else {
-      packed.push_back(brought(ids[i], i));
+      packed.push_back(numbered_row(ids[i], i));
     }
   }
 
-  std::uint64_t next_slot = unpacked.num_held;
+  std::uint64_t next_slot = unpacked.num_resident;
   const auto list = [&](std::vector<std::uint64_t>& rows, std::span<std::uint32_t> listed, const char* kind) {
     require_room(listed.size(), rows.size(), kind);
     std::uint64_t most = 0;
@@ -95,14 +95,14 @@ void assign_slots(std::span<const std::int64_t> ids, std::uint64_t num_rows, con
 }
 
 template <typename High>
-void load_slots(std::span<const std::uint16_t> low, std::span<const High> high, std::int64_t num_held,
+void load_slots(std::span<const std::uint16_t> low, std::span<const High> high, std::int64_t num_resident,
                 std::int64_t shift, std::span<std::int64_t> rows) {
   if (low.size() != rows.size() || high.size() != rows.size()) {
     throw std::invalid_argument("there must be a slot for each row");
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::int64_t slot = static_cast<std::int64_t>(high[i]) << low_bits | low[i];
-    rows[i] = slot < num_held ? slot : slot + shift;
+    rows[i] = slot < num_resident ? slot : slot + shift;
   }
 }
 

@@ -3,9 +3,9 @@
 #include <limits>
 #include <stdexcept>
 
+#include "base/turns.hpp"
 #include "diskhop/embedding/embedding.hpp"
 #include "simd/instruction_sets.hpp"
-#include "base/turns.hpp"
 #include "simd/vector_exp.hpp"
 #include "simd/vectors.hpp"
 
@@ -16,13 +16,13 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr std::size_t turn_values = 1 << 15;
 constexpr std::size_t run_floats = 64 * vector_floats;
 
-// What is not a number is no maximum: it reaches the result by way of the sum.
+// NaN is never the maximum: it reaches the result through the sum.
 template <typename Values>
 [[gnu::always_inline]] inline void raise(Values& largest, const Values& values) {
   largest = values > largest ? values : largest;
 }
 
-// lanes: of a register. Sums are of sixteen lanes with any of them.
+// lanes: floats per register. Sums have sixteen lanes for all of them.
 template <std::size_t lanes>
 struct Softmax {
   using Values = Register<lanes>;
@@ -43,7 +43,7 @@ struct Softmax {
     const float positive = positives[row];
     const std::size_t rest = scores.num_columns % vector_floats;
     const std::size_t whole = scores.num_columns - rest;
-    // What does not fill a vector is filled up with negatives that are left out.
+    // An incomplete vector is padded with excluded negatives.
     float tail[vector_floats];
     std::fill_n(tail, vector_floats, -infinity);
     if (rest > 0) std::memcpy(tail, of_row + whole, rest * sizeof(float));
@@ -51,9 +51,9 @@ struct Softmax {
     float base = largest(of_row, whole);
     raise(base, largest(tail, vector_floats));
     if (with_positive) raise(base, positive);
-    if (base == -infinity) base = 0;  // no number could be subtracted from what is left out
+    if (base == -infinity) base = 0;  // infinity cannot be subtracted from excluded scores
 
-    // In runs: of many values that are alike, each added to all before it rounds to the same side.
+    // In runs: when many similar values are added one by one, all round to the same side.
     Values sums[parts]{};
     for (std::size_t first = 0; first < whole; first += run_floats) {
       Values run[parts]{};
@@ -71,14 +71,14 @@ struct Softmax {
       exp_nonpositive(of_positive);
       total += of_positive[0];
     }
-    // All left out; a sum that is not a number is none of these.
+    // All negatives are excluded; a NaN sum is not.
     const bool is_empty = total <= 0;
     if (is_empty) {
       positive_grads[row] = 0;
-      losses[row] = positive - positive;  // 0, or not finite with it
+      losses[row] = positive - positive;  // 0, or not finite if the positive is not
     } else {
       positive_grads[row] = with_positive ? -(sum / total) : -1.0F;
-      // In double, the library's bits are the same on every machine once rounded.
+      // In double: after rounding, the library's bits are the same on every machine.
       losses[row] = static_cast<float>(std::log(static_cast<double>(total))) + (base - positive);
     }
 
@@ -88,7 +88,7 @@ struct Softmax {
     if (rest > 0) std::memcpy(of_row + whole, tail, rest * sizeof(float));
   }
 
-  // values = exp(values - base), a vector of them; sums += values
+  // values = exp(values - base), one vector; sums += values
   [[gnu::always_inline]] static void add_powers(float base, float* values, Values* sums) {
     for (std::size_t part = 0; part < parts; ++part) {
       Values found;
@@ -109,9 +109,9 @@ struct Softmax {
     }
   }
 
-  // Of whole vectors.
+  // Largest value of whole vectors.
   [[gnu::always_inline]] static float largest(const float* values, std::size_t num_values) {
-    // Four at a time: each comparison would wait for the one before.
+    // Four at a time: otherwise each comparison waits for the previous one.
     constexpr std::size_t at_once = 4 * lanes;
     const Values lowest = Values{} - infinity;
     Values found[4] = {lowest, lowest, lowest, lowest};

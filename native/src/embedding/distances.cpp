@@ -1,24 +1,26 @@
 #include <algorithm>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
-#include "diskhop/io/buffer.hpp"
+#include "base/turns.hpp"
 #include "diskhop/embedding/embedding.hpp"
 #include "simd/instruction_sets.hpp"
-#include "base/turns.hpp"
 #include "simd/vectors.hpp"
 
 namespace diskhop {
 namespace {
 
-// Queries that a turn compares with the points of one vector; these are laid out anew for each turn.
+// Queries per turn, compared with the points of one vector; the points are transposed again for each turn.
 constexpr std::size_t turn_queries = 256;
-// Queries at a time: each point that is loaded is used so often.
+// Queries at a time: each loaded point is used this many times.
 constexpr std::size_t tile_queries = 4;
-// Values of rows that stay in the first cache while gradients are added up over them.
+// Values of rows that stay in the first-level cache while gradients are summed over them.
 constexpr std::size_t block_values = 4096;
-// Less than this many differences for each thread is done before another has started.
+// Fewer differences per thread take less time than starting another thread.
 constexpr std::size_t min_thread_values = 1 << 17;
+constexpr std::size_t line_floats = 16;
 constexpr float smallest_normal = 0x1p-126F;
 
 std::size_t parts_of(std::size_t whole, std::size_t part) { return (whole + part - 1) / part; }
@@ -27,16 +29,28 @@ void require(bool fits, const char* rule) {
   if (!fits) throw std::invalid_argument(std::string("distance_scores: ") + rule);
 }
 
-PooledBuffer take_scratch(std::size_t num_floats) {
-  static BufferPool pool(std::size_t{16} << 20);
-  return {pool, num_floats * sizeof(float)};
-}
+// Memory of one call, for its threads, tens of KB each: not worth keeping. Each begins with a cache line.
+class LaneMemory {
+ public:
+  LaneMemory(std::size_t num_lanes, std::size_t num_floats)
+      : lane_floats_(parts_of(num_floats, line_floats) * line_floats), values_(num_lanes * lane_floats_ + line_floats) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(values_.data()) / sizeof(float);
+    first_ = values_.data() + parts_of(begin, line_floats) * line_floats - begin;
+  }
 
-// 1 / sqrt(values) by Newton's method, to a relative error of 2^-21: a third of the time that root and quotient take.
-// Of 0 it gives a large number; of infinity, something that is not finite.
+  [[nodiscard]] float* of(std::size_t lane) const { return first_ + lane * lane_floats_; }
+
+ private:
+  std::size_t lane_floats_;
+  std::vector<float> values_;
+  float* first_;
+};
+
+// Computes 1 / sqrt(values) by Newton's method, to a relative error of 2^-21, in a third of the time of root and
+// quotient. 0 gives a large number; infinity gives a value that is not finite.
 template <std::size_t lanes>
 [[gnu::always_inline]] inline void inverse_roots(const Register<lanes>& values, Register<lanes>& roots) {
-  // Half the exponent, negated, is a guess that is off by 3.5% at most.
+  // Half the exponent, negated, is a guess with an error of at most 3.5%.
   roots = reinterpret_cast<Register<lanes>>(0x5f3759dfU - (reinterpret_cast<RegisterWords<lanes>>(values) >> 1));
   const Register<lanes> halves = values * 0.5F;
   for (int step = 0; step < 3; ++step) roots *= 1.5F - halves * roots * roots;
@@ -52,12 +66,12 @@ struct Scores {
   const Matrix<const float>& points;
   const Matrix<float>& scores;
 
-  // Of the queries [begin, end) to the points of a vector. panel: memory for these, (dim, 16).
+  // Computes the scores of queries [begin, end) for the points of a vector. panel: memory for these, (dim, 16).
   [[gnu::always_inline]] void operator()(std::size_t first_point, std::size_t begin, std::size_t end,
                                          float* panel) const {
     const std::size_t count = std::min(lanes, points.num_rows - first_point);
     for (std::size_t lane = 0; lane < lanes; ++lane) {
-      // The last point again, where there are no more.
+      // The last point again if there are no more.
       const float* point = points.data + (first_point + std::min(lane, count - 1)) * points.stride;
       for (std::size_t at = 0; at < points.num_columns; ++at) panel[at * lanes + lane] = point[at];
     }
@@ -107,18 +121,18 @@ struct Scores {
 
 // -- gradients --
 
-// A row's gradient is the sum over the others of weight * (other - own) / |other - own|, whether it is a query's or a
-// point's: of l1 value by value, of a modulus by pairs.
+// A row's gradient is the sum over the others of weight * (other - own) / |other - own|, for queries and points alike:
+// per value for l1, per pair for modulus.
 template <Distance kind, std::size_t lanes>
 struct Gradients {
   using Values = Register<lanes>;
-  static constexpr std::size_t parts = kind == Distance::l1 ? 1 : 2;  // of a vector: reals and imaginaries
+  static constexpr std::size_t parts = kind == Distance::l1 ? 1 : 2;  // of a vector: real and imaginary
   static constexpr std::size_t tile_rows = 4 / parts;
 
   Matrix<const float> own;
   Matrix<const float> others;
   const float* weights;
-  std::size_t own_stride;  // from the weight of a row to that of the next one
+  std::size_t own_stride;  // between the weights of two consecutive rows
   std::size_t other_stride;
   Matrix<float> grads;
 
@@ -131,7 +145,7 @@ struct Gradients {
     return (block_rows_of(dim) * tile_rows / lanes + 1 + num_vectors * tile_rows * parts) * lanes;
   }
 
-  // Of the tile of rows from `first_row` on.
+  // Computes the tile of rows from `first_row` on.
   [[gnu::always_inline]] void operator()(std::size_t first_row, float* scratch) const {
     if (width_of(own.num_columns) >= lanes) {
       run<true>(first_row, scratch);
@@ -140,7 +154,7 @@ struct Gradients {
     }
   }
 
-  // is_wide: the last vector of a row reaches back to be whole; its columns are added up in it once more.
+  // is_wide: the last vector of a row reaches back to be whole; the shared columns are computed twice.
   template <bool is_wide>
   [[gnu::always_inline]] void run(std::size_t first_row, float* scratch) const {
     const std::size_t width = width_of(own.num_columns);
@@ -218,11 +232,11 @@ struct Gradients {
   }
 };
 
-// -- around them --
+// -- checks and threads --
 
 void check(Distance kind, const Matrix<const float>& queries, const Matrix<const float>& points, std::size_t num_rows,
            std::size_t num_columns) {
-  require(queries.num_columns == points.num_columns, "queries and points must have as many columns");
+  require(queries.num_columns == points.num_columns, "queries and points must have the same number of columns");
   require(kind == Distance::l1 || points.num_columns % 2 == 0, "complex numbers must have two parts");
   require(num_rows == queries.num_rows && num_columns == points.num_rows,
           "scores must have a row for each query and a column for each point");
@@ -240,14 +254,12 @@ void fill_scores(const Matrix<const float>& queries, const Matrix<const float>& 
   constexpr std::size_t lanes = Set::lanes;
   const std::size_t num_lanes = useful_threads(num_threads, queries, points);
   const std::size_t panel_floats = std::max<std::size_t>(1, points.num_columns) * lanes;
-  const PooledBuffer scratch = take_scratch(num_lanes * panel_floats);
-  auto* const panels = reinterpret_cast<float*>(scratch.data());
+  const LaneMemory panels(num_lanes, panel_floats);
   const Scores<kind, lanes> task{queries, points, scores};
   const std::size_t num_blocks = parts_of(queries.num_rows, turn_queries);
   share_turns(num_blocks * parts_of(points.num_rows, lanes), num_lanes, [&](std::size_t turn, std::size_t lane) {
     const std::size_t begin = turn % num_blocks * turn_queries;
-    Set::run(task, turn / num_blocks * lanes, begin, std::min(queries.num_rows, begin + turn_queries),
-             panels + lane * panel_floats);
+    Set::run(task, turn / num_blocks * lanes, begin, std::min(queries.num_rows, begin + turn_queries), panels.of(lane));
   });
 }
 
@@ -257,9 +269,7 @@ void fill_gradients(const Matrix<const float>& queries, const Matrix<const float
                     const Matrix<float>& grad_points, unsigned num_threads) {
   using Task = Gradients<kind, Set::lanes>;
   const std::size_t num_lanes = useful_threads(num_threads, queries, points);
-  const std::size_t lane_floats = Task::scratch_floats(points.num_columns);
-  const PooledBuffer scratch = take_scratch(num_lanes * lane_floats);
-  auto* const memory = reinterpret_cast<float*>(scratch.data());
+  const LaneMemory memory(num_lanes, Task::scratch_floats(points.num_columns));
   const Task of_queries{queries, points, grads.data, grads.stride, 1, grad_queries};
   const Task of_points{points, queries, grads.data, 1, grads.stride, grad_points};
   const std::size_t query_turns = parts_of(queries.num_rows, Task::tile_rows);
@@ -267,7 +277,7 @@ void fill_gradients(const Matrix<const float>& queries, const Matrix<const float
               [&](std::size_t turn, std::size_t lane) {
                 const bool is_query = turn < query_turns;
                 Set::run(is_query ? of_queries : of_points, (is_query ? turn : turn - query_turns) * Task::tile_rows,
-                         memory + lane * lane_floats);
+                         memory.of(lane));
               });
 }
 

@@ -1,4 +1,4 @@
-// Which of a chunk's negatives do not count for which of its edges.
+// Excluded negatives: which of a chunk's negatives do not count for which of its edges.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace diskhop {
 
-/// Where among the negatives a node is, by a table of their numbers: each in the first free place from its own on.
+/// Hash table from nodes to their columns among the negatives, with open addressing.
 class NegativePlaces {
  public:
   explicit NegativePlaces(std::span<const std::int64_t> nodes)
@@ -49,13 +49,13 @@ class NegativePlaces {
   std::vector<std::uint32_t> places_;
 };
 
-/// Columns of negatives by edges. Throws std::invalid_argument where sizes do not fit each other.
+/// Excluded columns per edge. The spans must outlive it. Throws std::invalid_argument if sizes do not match.
 class LeftOutColumns {
  public:
   LeftOutColumns(const LeftOut& left_out, std::size_t num_edges, std::size_t num_negatives)
       : left_out_(checked(left_out, num_edges, num_negatives)), places_(left_out.negatives) {}
 
-  /// scores: of edges from first_edge on. Those of negatives that do not count become -inf.
+  /// Sets the scores of excluded negatives to -inf; the first row of scores is that of edge first_edge.
   void mask(std::size_t first_edge, const Matrix<float>& scores) const {
     for (std::size_t row = 0; row < scores.num_rows; ++row) {
       visit(first_edge + row, [&](std::size_t column) {
@@ -67,7 +67,7 @@ class LeftOutColumns {
  private:
   static const LeftOut& checked(const LeftOut& left_out, std::size_t num_edges, std::size_t num_negatives) {
     const std::size_t num_ranges = left_out.begins.size();
-    bool fits = left_out.wanted.size() == num_edges && left_out.negatives.size() == num_negatives &&
+    bool fits = left_out.answers.size() == num_edges && left_out.negatives.size() == num_negatives &&
                 num_negatives > 0 && num_negatives < std::numeric_limits<std::uint32_t>::max() &&
                 left_out.ends.size() == num_ranges && (num_ranges == 0 || num_ranges == num_edges);
     for (std::size_t edge = 0; fits && edge < num_ranges; ++edge) {
@@ -79,14 +79,14 @@ class LeftOutColumns {
     return left_out;
   }
 
-  /// Calls visit(column) for every negative that does not count for an edge, at least once.
+  /// Calls visit(column), at least once, for every negative that is excluded for an edge.
   template <typename Visit>
   void visit(std::size_t edge, const Visit& visit) const {
-    places_.visit(left_out_.wanted[edge], visit);
+    places_.visit(left_out_.answers[edge], visit);
     if (left_out_.begins.empty()) return;
     const auto begin = static_cast<std::size_t>(left_out_.begins[edge]);
     const auto known = left_out_.known.subspan(begin, static_cast<std::size_t>(left_out_.ends[edge]) - begin);
-    // Of a hub more nodes are known than there are negatives.
+    // A hub may have more known nodes than there are negatives.
     if (known.size() <= left_out_.negatives.size()) {
       for (const std::int64_t node : known) places_.visit(node, visit);
       return;

@@ -1,5 +1,5 @@
-// Products of a block's queries and its chunk's negatives. Their longest dimension is the negatives': with it last, in
-// scores, negatives and their gradients, the library's vectors are full whatever the embeddings' dimension is.
+// Products of a block's queries and its chunk's negatives. Their longest dimension is that of the negatives. With it
+// last, in scores, negatives and their gradients, the library's vectors are full for any dimension of the embeddings.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace diskhop {
 
-/// Names in _t are transposed, (dim, num_negatives). stride: of rows of dim values; wide_stride: of those of
-/// negatives'.
+/// The three products. Names in _t are transposed, (dim, num_negatives). stride: between rows of dim values;
+/// wide_stride: between rows of num_negatives values. Threading: any number of callers.
 class NegativeProducts {
  public:
-  /// Throws std::invalid_argument for sizes above the library's.
+  /// Throws std::invalid_argument for sizes above the library's limit.
   NegativeProducts(const MatrixProducts& products, std::size_t dim, std::size_t num_negatives, std::size_t stride,
                    std::size_t wide_stride)
       : gemm_(products.of_floats),
@@ -34,7 +34,7 @@ class NegativeProducts {
     gemm_("N", "N", &num_negatives_, &rows, &dim_, &one, negatives_t, &wide_stride_, queries, &stride_, &zero, scores,
           &wide_stride_);
   }
-  /// query_grads (rows, dim) = score_grads (rows, num_negatives) negatives (num_negatives, dim); of `count` negatives
+  /// query_grads (rows, dim) = score_grads (rows, num_negatives) negatives (num_negatives, dim), for `count` negatives
   /// from `first` on.
   void query_grads(const float* score_grads, const float* negatives, std::size_t num_rows, std::size_t first,
                    std::size_t count, float* query_grads) const {

@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "base/turns.hpp"
 #include "diskhop/embedding/embedding.hpp"
 #include "simd/instruction_sets.hpp"
-#include "base/turns.hpp"
 #include "simd/vectors.hpp"
 
 namespace diskhop {
@@ -16,12 +16,12 @@ namespace {
 
 constexpr unsigned position_bits = 32;
 constexpr unsigned max_digit_bits = 11;
-// Gradients of a turn: enough that its start, where nothing was fetched ahead, does not count.
+// Items per turn: enough that its start, without prefetching, does not matter.
 constexpr std::size_t turn_items = 1024;
-// Rows lie anywhere: so many gradients ahead they are asked for. Measured: 4 to 16 are alike.
+// Prefetch distance, in items: rows are at random places. Measured: 4 to 16 take the same time.
 constexpr std::size_t items_ahead = 8;
 constexpr std::size_t line_bytes = 64;
-// Less than this many values for each thread is done before another has started.
+// Fewer values per thread take less time than starting another thread.
 constexpr std::size_t min_thread_values = 1 << 15;
 
 void require(bool fits, const char* rule) {
@@ -31,7 +31,7 @@ void require(bool fits, const char* rule) {
 [[gnu::always_inline]] inline std::size_t row_of(std::uint64_t item) { return item >> position_bits; }
 [[gnu::always_inline]] inline std::size_t position_of(std::uint64_t item) { return item & 0xffff'ffff; }
 
-// No operation on vectors: the loop becomes one.
+// A plain loop, which the compiler vectorises: there is no root of vector types.
 template <std::size_t num_values>
 [[gnu::always_inline]] inline void take_roots(Register<num_values>& values) {
   float lanes[num_values];
@@ -47,7 +47,7 @@ template <std::size_t num_values>
   __builtin_prefetch(bytes + num_bytes - 1);
 }
 
-// lanes: of a register. A row's sum is of sixteen lanes with any of them.
+// lanes: floats per register. A row's sum has sixteen lanes for all of them.
 template <std::size_t lanes>
 struct UpdateRows {
   using Values = Register<lanes>;
@@ -60,7 +60,7 @@ struct UpdateRows {
   std::size_t num_items;
   const AdagradStep& step;
 
-  // The rows whose first item is one of [begin, end). sum: memory for a row.
+  // Updates the rows with their first item in [begin, end). sum: memory for a row.
   [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end, float* sum) const {
     const bool is_by_row = squares.num_columns != values.num_columns;
     std::size_t item = begin;
@@ -103,7 +103,7 @@ struct UpdateRows {
   }
 
   // Calls visit(part of a vector, first column, number of columns, gradients) for the registers of a row. The last
-  // vector reaches back to be whole; what it has in common with the one before is given as 0 there, which changes
+  // vector reaches back to be whole; the columns that it shares with the previous one get gradients of 0, which change
   // nothing.
   template <typename Visit>
   [[gnu::always_inline]] void for_registers(const float* grad, const Visit& visit) const {
@@ -136,7 +136,7 @@ struct UpdateRows {
     }
   }
 
-  // values -= change. What is made of a gradient of 0 may be no number: 0 / 0.
+  // values -= change. A gradient of 0 may give NaN (0 / 0) and is masked.
   [[gnu::always_inline]] static void subtract(float* of_values, std::size_t count, const Values& grads,
                                               const Values& change) {
     Values value;
@@ -190,7 +190,7 @@ void RowUpdater::sort(std::span<const std::int64_t> rows, std::size_t num_rows, 
   const unsigned digit_bits = (key_bits + num_passes - 1) / num_passes;
   const std::size_t num_digits = std::size_t{1} << digit_bits;
   places_.resize(num_lanes * num_digits);
-  // Each lane has a range of its own: in the order of the lanes, equal digits keep theirs.
+  // Each lane has its own range; in the order of the lanes, equal digits keep their order.
   const auto for_lanes = [&](const auto& work) {
     share_turns(num_lanes, num_lanes, [&](std::size_t lane, std::size_t) {
       work(num_items * lane / num_lanes, num_items * (lane + 1) / num_lanes, places_.data() + lane * num_digits);
@@ -241,7 +241,7 @@ void RowUpdater::update(const Matrix<float>& values, const Matrix<float>& square
   require(grads.num_columns == values.num_columns, "gradients must have the columns of the values");
   require(
       squares.num_rows == values.num_rows && (squares.num_columns == 1 || squares.num_columns == values.num_columns),
-      "squares must have the rows of the values, and one column or as many");
+      "squares must have the rows of the values, and one column or all of theirs");
   if (rows.empty()) return;
   require(values.num_rows > 0, "an empty table has no row to update");
   const std::lock_guard alone(mutex_);
@@ -250,7 +250,7 @@ void RowUpdater::update(const Matrix<float>& values, const Matrix<float>& square
       std::clamp<std::size_t>(num_threads_, 1, 1 + num_items * values.num_columns / min_thread_values);
   sort(rows, values.num_rows, num_lanes);
   if (values.num_columns == 0) return;
-  // Lanes write no line of another's.
+  // Padded, so that no lane writes a cache line of another.
   const std::size_t sum_floats = (values.num_columns / vector_floats + 2) * vector_floats;
   sums_.resize(std::max(sums_.size(), num_lanes * sum_floats));
   const std::uint64_t* const items = items_.data();

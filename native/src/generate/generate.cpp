@@ -14,19 +14,20 @@ namespace {
 
 template <typename Id>
 [[nodiscard]] std::make_unsigned_t<Id>* as_words(std::span<Id> ids) {
-  return reinterpret_cast<std::make_unsigned_t<Id>*>(ids.data());  // the same values, of the same size
+  return reinterpret_cast<std::make_unsigned_t<Id>*>(ids.data());  // the same values in the same size
 }
 
-/// The last of the 32-bit draws, from 0 on, that have this chance (2^-32 or more) together.
+/// Last of the 32-bit draws, from 0 on, that together have this probability (2^-32 or more).
 [[nodiscard]] std::uint32_t last_draw(double chance) {
   return static_cast<std::uint32_t>(std::min(std::floor(chance * 0x1p32), 0x1p32) - 1);
 }
 
 template <typename Id>
 void require_pairs(std::uint64_t num_nodes, std::span<Id> sources, std::span<Id> destinations) {
-  if (sources.size() != destinations.size()) throw std::invalid_argument("sources and destinations must be as many");
+  if (sources.size() != destinations.size())
+    throw std::invalid_argument("sources and destinations must have the same length");
   if (num_nodes < 1 || num_nodes > static_cast<std::uint64_t>(std::numeric_limits<Id>::max())) {
-    throw std::invalid_argument("ids of this type do not fit so many nodes");
+    throw std::invalid_argument("ids of this type are too small for this number of nodes");
   }
 }
 
@@ -96,7 +97,7 @@ void block_model_edges(std::uint64_t num_nodes, std::uint64_t num_classes, doubl
       const std::uint64_t other = scale64(draw64(edge_key, 2), num_classes - 1);
       source_class = other + (other >= own_class);
     }
-    // Members of class c are c, c + C, c + 2 C ...; of its own class a node skips itself.
+    // Members of class c are c, c + C, c + 2 C ...; in its own class a node skips itself.
     const std::uint64_t members = whole_rows + (source_class < rest);
     std::uint64_t position = scale64(draw64(edge_key, 3), members - is_same);
     position += is_same && position >= row;

@@ -7,8 +7,7 @@
 #include "diskhop/base/random.hpp"
 #include "simd/instruction_sets.hpp"
 
-// The loops are plain ones, which the compiler turns into vectors; each exists once, inlined into one function for each
-// set of instructions.
+// Plain loops that the compiler vectorises; each is written once and inlined into one function per instruction set.
 namespace diskhop {
 
 template <typename Word>
@@ -19,7 +18,7 @@ IdPermutation<Word>::IdPermutation(std::uint64_t num_nodes, std::uint64_t key)
   for (std::size_t round = 0; round < num_rounds; ++round) {
     addends[round] = static_cast<Word>(draw64(key, 2 * round)) & mask;
     factors[round] = static_cast<Word>(draw64(key, 2 * round + 1)) | 1;
-    // Newton's step doubles the low bits that are right; an odd number is its own inverse in the lowest three.
+    // A Newton step doubles the number of correct low bits; an odd number is its own inverse in the lowest three.
     Word inverse = factors[round];
     for (unsigned bits = 3; bits < 8 * sizeof(Word); bits *= 2) inverse *= 2 - factors[round] * inverse;
     inverse_factors[round] = inverse;
@@ -37,7 +36,7 @@ template <Direction direction, typename Word>
   for (std::size_t i = 0; i < num_rounds; ++i) {
     if constexpr (direction == Direction::forward) {
       id = ((id + permutation.addends[i]) * permutation.factors[i]) & permutation.mask;
-      id ^= id >> permutation.shift;  // by half of the bits at least: done again, it is undone
+      id ^= id >> permutation.shift;  // by at least half of the bits: a second application undoes it
     } else {
       const std::size_t round = num_rounds - 1 - i;
       id ^= id >> permutation.shift;
@@ -58,7 +57,7 @@ template <Direction direction, typename Word>
     outside[num_outside] = static_cast<std::uint32_t>(i);
     num_outside += ids[i] >= permutation.num_ids;
   }
-  // A walk along the cycle of the larger bijection meets an id that is inside before it returns to where it started.
+  // A walk along the cycle of the larger bijection reaches a valid id before it returns to its start.
   while (num_outside > 0) {
     for (std::size_t i = 0; i < num_outside; ++i) walking[i] = ids[outside[i]];
     for (std::size_t i = 0; i < num_outside; ++i) walking[i] = permute_once<direction>(permutation, walking[i]);
@@ -73,7 +72,7 @@ template <Direction direction, typename Word>
   }
 }
 
-/// One draw a level for num_lanes edges at once: as many as fill the registers.
+/// One draw per level for num_lanes edges at once: as many as fill the registers.
 template <typename Word>
 [[gnu::always_inline]] inline void draw_quadrants(const Rmat& rmat, const std::uint64_t* keys, Word* rows,
                                                   Word* columns) {
@@ -127,9 +126,9 @@ template <typename Word>
 
 // -- Normal values --
 
-/// ln(1 + f) = f - f^2 / 2 + f^3 P(f) for f from sqrt(1/2) - 1 to sqrt(2) - 1; sin(x) = x + x^3 S(x^2) and
-/// cos(x) = 1 - x^2 / 2 + x^4 C(x^2) up to pi / 4. The coefficients are least-squares fits reweighted until the largest
-/// error was the smallest: 6e-9 of P, 4e-9 of S and 1e-10 of C, below what single precision can tell.
+/// ln(1 + f) = f - f^2 / 2 + f^3 P(f) for f from sqrt(1/2) - 1 to sqrt(2) - 1; sin(x) = x + x^3 S(x^2) and cos(x) = 1 -
+/// x^2 / 2 + x^4 C(x^2) up to pi / 4. The coefficients are least-squares fits, reweighted until the largest error was
+/// minimal: 6e-9 for P, 4e-9 for S and 1e-10 for C, below single precision.
 constexpr std::array<float, 8> log_terms = {3.333331678e-01F, -2.500079657e-01F, 2.000228251e-01F, -1.662496975e-01F,
                                             1.418142039e-01F, -1.312529658e-01F, 1.287919881e-01F, -7.865444528e-02F};
 constexpr std::array<float, 3> sine_terms = {-1.666665495e-01F, 8.332178416e-03F, -1.951732827e-04F};
@@ -142,8 +141,8 @@ template <std::size_t count>
   return sum;
 }
 
-/// The distance of a point of the plane from 0, if both its coordinates are standard normal: sqrt(-2 ln u) for u
-/// uniform in (0, 1), of which 2^31 values are told apart.
+/// Distance from 0 of a point with two standard normal coordinates: sqrt(-2 ln u) for u uniform in (0, 1), with 2^31
+/// distinct values.
 [[gnu::always_inline]] inline float radius_of(std::uint32_t draw) {
   const float uniform = (static_cast<float>(static_cast<std::int32_t>(draw >> 1)) + 0.5F) * 0x1p-31F;
   // u = 2^exponent (1 + f), with 1 + f from sqrt(1/2) to sqrt(2).
@@ -157,13 +156,13 @@ template <std::size_t count>
 
 [[gnu::always_inline]] inline void normal_all(std::uint64_t node_key, std::uint32_t first_pair, float* values,
                                               std::size_t num_pairs) {
-  // Always a whole block: its length is then known, and what is too much costs less than a loop for the rest.
+  // Always a whole block: its length is a constant, and the surplus costs less than a loop for the rest.
   std::array<float, block_pairs> evens;
   std::array<float, block_pairs> odds;
   for (std::uint32_t pair = 0; pair < block_pairs; ++pair) {
     const std::uint32_t counter = 2 * (first_pair + pair);
     const float radius = radius_of(draw32(node_key, counter));
-    // The direction: an angle within pi / 4 of 0 by 30 bits, then two bits for which quarter of the circle it is in.
+    // The direction: an angle within pi / 4 of 0 from 30 bits, then two bits for the quarter of the circle.
     const std::uint32_t draw = draw32(node_key, counter + 1);
     const float angle = static_cast<float>(static_cast<std::int32_t>(draw << 2)) * 0x1.921fb6p-32F;
     const float square = angle * angle;

@@ -1,16 +1,16 @@
-// The inner loops of generate.cpp, a block at a time, for each set of instructions: all give the same bits.
+// Inner loops of generate.cpp, one block at a time, per instruction set: all give the same bits.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
-#include "diskhop/nn/aggregate.hpp"
 #include "diskhop/generate/generate.hpp"
+#include "diskhop/simd/instruction_set.hpp"
 
 namespace diskhop {
 
-/// Edges of a block and, separately, pairs of feature columns: small enough to stay in the first cache.
+/// Edges per block; small enough for the first-level cache, as block_pairs is.
 inline constexpr std::size_t block_edges = 1024;
 inline constexpr std::size_t block_pairs = 64;
 
@@ -22,7 +22,7 @@ struct IdPermutation {
   Word mask;  // the bits of num_ids - 1
   unsigned shift;
   std::array<Word, num_rounds> addends;
-  std::array<Word, num_rounds> factors;  // odd: products by them can be undone
+  std::array<Word, num_rounds> factors;  // odd: products by them are invertible
   std::array<Word, num_rounds> inverse_factors;
 
   IdPermutation(std::uint64_t num_nodes, std::uint64_t key);
@@ -45,7 +45,7 @@ template <typename Word>
 void rmat_block(InstructionSet instructions, const Rmat& rmat, std::uint64_t first, Word* sources, Word* destinations,
                 std::size_t num_edges);
 
-/// Pairs of standard normal values first_pair, ... (at most block_pairs) of a node: columns 2 p and 2 p + 1.
+/// Draws pairs of standard normal values first_pair, ... (at most block_pairs) of a node: columns 2 p and 2 p + 1.
 void normal_block(InstructionSet instructions, std::uint64_t node_key, std::uint32_t first_pair, float* values,
                   std::size_t num_pairs);
 

@@ -1,22 +1,22 @@
-// Edges that fit in memory: sorted there, by all threads.
+// Sorting of edges that fit in memory, by all threads.
 #include <algorithm>
 #include <new>
 #include <utility>
 #include <vector>
 
+#include "base/turns.hpp"
 #include "diskhop/base/random.hpp"
 #include "graph/edge_keys.hpp"
 #include "graph/sorted_keys.hpp"
-#include "base/turns.hpp"
 
 namespace diskhop {
 namespace {
 
 constexpr std::uint64_t min_parallel_keys = std::uint64_t{1} << 20;
 constexpr std::size_t num_buckets = 512;
-constexpr std::size_t samples_a_bucket = 64;
+constexpr std::size_t samples_per_bucket = 64;
 
-// Memory for keys and as many again. Throws std::bad_alloc.
+// Memory for the keys, twice. Throws std::bad_alloc.
 template <typename Key>
 Buffer make_memory(std::uint64_t num_edges) {
   if (num_edges > (std::uint64_t{1} << 62) / (2 * sizeof(Key))) throw std::bad_alloc();
@@ -63,20 +63,20 @@ class Table final : public EdgeTable {
     });
   }
 
-  /// Keys that cut all into about equal shares.
+  /// Chooses keys that divide all edges into about equal buckets.
   std::vector<Key> sample_starts() const {
-    std::vector<Key> sample(num_buckets * samples_a_bucket);
+    std::vector<Key> sample(num_buckets * samples_per_bucket);
     for (std::size_t i = 0; i < sample.size(); ++i) sample[i] = keys_[scale64(mix64(i), keys_.size())];
     std::sort(sample.begin(), sample.end());
     std::vector<Key> starts = {0};
-    for (std::size_t i = samples_a_bucket; i < sample.size(); i += samples_a_bucket) {
+    for (std::size_t i = samples_per_bucket; i < sample.size(); i += samples_per_bucket) {
       if (sample[i] > starts.back()) starts.push_back(sample[i]);
     }
     return starts;
   }
 
-  /// Moves keys from keys_ to scratch_, bucket by bucket; where each begins, and the end. Each of num_slices of the
-  /// keys has its places in every bucket, so that the threads that move them need not wait for each other.
+  /// Moves keys from keys_ to scratch_, bucket by bucket; returns where each begins, and the end. Each of num_slices
+  /// slices has its own places in every bucket, so that threads do not wait for each other.
   std::vector<std::size_t> partition(const BucketTable<Key>& buckets, unsigned num_slices) {
     const std::size_t count = buckets.starts().size();
     std::vector<std::vector<std::size_t>> places(num_slices, std::vector<std::size_t>(count));

@@ -1,4 +1,4 @@
-// A bucket's pieces, from all spills, come back and are sorted.
+// Reading a bucket's pieces from all spills, and sorting them.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -54,7 +54,7 @@ class Spilled final : public SpilledEdges {
 
   Memory make_memory(std::uint64_t num_bytes) const { return std::make_unique<PooledBuffer>(pool_, num_bytes); }
 
-  /// Keys that visit() hands over, as sort_visited() has it; what is visited may lie in `memory`.
+  /// Sorts the keys that visit() passes on; see sort_visited(). They may lie in `memory`.
   template <typename Visit>
   std::unique_ptr<SortedEdges> sort_into(Memory memory, const Visit& visit, std::uint64_t count, Key first,
                                          Key last) const {
@@ -80,8 +80,9 @@ class Spilled final : public SpilledEdges {
     return {.bucket = bucket, .first = starts_.at(bucket), .last = to_words(last), .num_edges = num_edges(bucket)};
   }
 
-  /// One that holds too many is cut in cells of equal width, each counted; neighbours that fit together stay together,
-  /// a cell that does not fit alone is cut in turn. It ends: edges with one key can be told apart by count.
+  /// Splits a range with too many edges into cells of equal width, and counts each. Neighbouring cells that fit
+  /// together are merged; a cell that is too large is split again. This ends: edges with one key can be divided by
+  /// count.
   void cut_range(const KeyRange& range, std::uint64_t max_edges, std::vector<KeyRange>& ranges) const {
     if (range.num_edges == 0) return;
     if (range.num_edges <= max_edges) return ranges.push_back(range);
@@ -121,7 +122,7 @@ class Spilled final : public SpilledEdges {
     return std::make_unique<SortedKeys<Key, Memory>>(layout_, std::move(memory), keys);
   }
 
-  /// All pieces are read to where the sorted keys will be, and sorted from there in the form that they have.
+  /// Reads all pieces to where the sorted keys will be, and sorts them from their stored form.
   std::unique_ptr<SortedEdges> sort_whole(const KeyRange& range, Key first, Key last) const {
     struct Piece {
       const StreamFile* spill;
@@ -172,7 +173,7 @@ class Spilled final : public SpilledEdges {
     return sort_into(std::move(memory), visit, num_found, first, last);
   }
 
-  /// Reads a bucket in order and hands over every key.
+  /// Reads a bucket in order and passes on every key.
   template <typename Each>
   void visit_bucket(std::size_t bucket, const Each& each) const {
     const PooledBuffer window(pool_, window_bytes_);
@@ -182,7 +183,7 @@ class Spilled final : public SpilledEdges {
     }
   }
 
-  /// Hands over every key of a block of a bucket.
+  /// Passes on every key of a block of a bucket.
   template <typename Each>
   void visit_keys(std::size_t bucket, std::span<const std::byte> content, const Each& each) const {
     const std::size_t stored_bytes = stored_bytes_[bucket];
@@ -200,8 +201,8 @@ class Spilled final : public SpilledEdges {
   BufferPool& pool_;
   KeyLayout layout_;
   std::vector<KeyWords> starts_;
-  std::vector<unsigned> stored_bytes_;  // of a key, by bucket
-  std::deque<StreamFile> spills_;       // files stay where they are
+  std::vector<unsigned> stored_bytes_;  // bytes per key, by bucket
+  std::deque<StreamFile> spills_;       // a deque: files must not move
   std::uint64_t window_bytes_ = 0;
 };
 

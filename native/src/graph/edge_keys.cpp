@@ -7,12 +7,12 @@ namespace {
 
 constexpr std::uint64_t max_count = std::uint64_t{1} << 62;
 
-/// With a stride that the compiler knows it takes several ids at once.
+/// Ids with a stride known to the compiler are loaded several at once.
 template <typename Id>
 bool load_as(const IdColumn& column, std::size_t first, std::span<std::uint64_t> ids, std::uint64_t limit) noexcept {
   const std::byte* const begin = column.first + static_cast<std::ptrdiff_t>(first) * column.stride_bytes;
-  // The highest bit tells of an id below 0 or above the last, and needs no comparison, which few processors have for
-  // several unsigned numbers.
+  // The highest bit shows an id below 0 or above the limit. This avoids comparisons of unsigned vectors, which few
+  // processors have.
   std::uint64_t signs = 0;
   const auto load = [&](std::ptrdiff_t stride_bytes) {
     for (std::size_t i = 0; i < ids.size(); ++i) {

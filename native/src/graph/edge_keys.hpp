@@ -1,4 +1,4 @@
-// Keys of edges: making them, taking them apart, finding their bucket.
+// Keys of edges: making them, splitting them, finding their bucket.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ template <typename Key>
   return static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(key)));
 }
 
-// Each part is below 64 bits wide, their sum may not be: hence one shift a part.
+// Each part is below 64 bits wide, their sum may be wider: hence one shift per part.
 
 template <typename Key>
 [[nodiscard]] inline Key make_key(const KeyLayout& layout, std::uint64_t source, std::uint64_t destination,
@@ -74,8 +74,8 @@ template <typename Key>
   return make_key<Key>(layout, layout.num_sources - 1, layout.num_destinations - 1, low_bits(layout.number_bits));
 }
 
-/// Bytes of a key on the disk, by bucket: as many as its distance from the bucket's start can have. They depend on the
-/// widths of ids, not on how many nodes there are.
+/// Bytes of a key on disk, per bucket: enough for any distance from the bucket's start. They depend on the widths of
+/// ids, not on the number of nodes.
 template <typename Key>
 [[nodiscard]] std::vector<unsigned> stored_key_bytes(const KeyLayout& layout, std::span<const Key> bucket_starts) {
   const unsigned unused_bits = static_cast<unsigned>(8 * sizeof(Key)) - layout.bits();
@@ -90,11 +90,11 @@ template <typename Key>
   return num_bytes;
 }
 
-/// Keys of a bucket from the form that they have on the disk.
+/// Loads a bucket's keys from their stored form.
 template <typename Key>
 void load_keys(const std::byte* stored, unsigned stored_bytes, Key bucket_start, std::span<Key> out) noexcept {
   const auto mask = static_cast<Key>(static_cast<Key>(-1) >> (8 * (sizeof(Key) - stored_bytes)));
-  // A load of a key's whole type is quicker than one of its bytes, but for the last few would leave what is stored.
+  // Loading a key's whole type is faster than its bytes, but for the last keys it would read past the stored bytes.
   const std::size_t num_last = std::min(out.size(), (sizeof(Key) - 1) / stored_bytes);
   std::size_t place = 0;
   Key offset = 0;
@@ -109,10 +109,10 @@ void load_keys(const std::byte* stored, unsigned stored_bytes, Key bucket_start,
   }
 }
 
-/// Ids (up to 2^64 - 1, so that a negative one is far out of range); whether all are below the limit.
+/// Loads ids (up to 2^64 - 1, so that negative ones are far out of range). Returns whether all are below the limit.
 bool load_ids(const IdColumn& column, std::size_t first, std::span<std::uint64_t> ids, std::uint64_t limit) noexcept;
 
-/// Makes keys of consecutive edges, a block at a time, and hands them to take(first position, keys). Throws
+/// Makes keys of consecutive edges, block by block, and passes them to take(first position, keys). Throws
 /// std::out_of_range for a number that keys have no bits for.
 template <typename Key, typename Take>
 [[nodiscard]] std::optional<BadEnd> make_keys(const KeyLayout& layout, std::uint64_t first_number,
@@ -145,7 +145,7 @@ template <typename Key, typename Take>
   return std::nullopt;
 }
 
-/// Which bucket a key is in: by a table of its highest bits, then a search among the buckets that begin within a cell.
+/// Finds the bucket of a key: a table of its highest bits, then a search among the buckets that begin in a cell.
 template <typename Key>
 class BucketTable {
  public:

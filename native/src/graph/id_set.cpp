@@ -13,7 +13,7 @@ constexpr std::uint64_t word_bits = 64;
 // A cache line: a rank reads this and one count.
 constexpr std::uint64_t block_words = 8;
 constexpr std::uint64_t block_bits = word_bits * block_words;
-// Ids come in any order, so that each look-up waits for memory; so many ahead are already on their way.
+// Ids are in any order, so each look-up waits for memory; this many are prefetched.
 constexpr std::size_t ids_ahead = 16;
 
 constexpr std::uint64_t divide_up(std::uint64_t value, std::uint64_t divisor) {
@@ -28,8 +28,8 @@ constexpr std::uint64_t bit_of(std::uint64_t id) { return std::uint64_t{1} << (i
 
 }  // namespace
 
-// All accesses are relaxed: bits are only ever set while ids are collected, and whoever calls close() afterwards has
-// waited for the threads that set them.
+// All accesses are relaxed: bits are only set while ids are added, and close() is called after those threads have
+// ended.
 
 IdSet::IdSet(std::uint64_t limit)
     : limit_(limit), words_(limit > most_ids ? 0 : divide_up(limit, block_bits) * block_words) {
@@ -45,7 +45,7 @@ void IdSet::add(std::span<const std::uint32_t> ids) {
       __builtin_prefetch(&words_[ids[i + ids_ahead] / word_bits]);
     }
     auto& word = words_[id / word_bits];
-    // Most ids have been seen before: looking first keeps the line shared between the threads.
+    // Most ids were added before: reading first keeps the cache line shared between threads.
     if ((word.load(std::memory_order_relaxed) & bit_of(id)) == 0) {
       word.fetch_or(bit_of(id), std::memory_order_relaxed);
     }

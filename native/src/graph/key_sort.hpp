@@ -1,5 +1,5 @@
-// Sorting numbers that differ in few of their bits, from the highest digit down while memory is far, from the lowest
-// up once the cache holds them.
+// Sorting of numbers that differ in few bits: from the highest digit down until pieces fit the cache, then from the
+// lowest digit up.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 
 namespace diskhop {
 
-/// A key's distance from one that is not above it. The same memory holds now keys, now offsets.
+/// A key's distance from a base that is not above it. The same memory holds keys and offsets in turn.
 typedef std::uint32_t Offset __attribute__((may_alias));
 
 inline constexpr unsigned max_offset_digit_bits = 9;
-inline constexpr std::size_t few_keys = 48;  // are inserted one by one
+inline constexpr std::size_t few_keys = 48;  // sorted by insertion
 
-/// Sorts by `bits` bits from bit `lowest` on, by way of `spare`, which is as long; returns where they are then.
+/// Sorts by `bits` bits from bit `lowest` on, with `spare` as memory of the same length; returns where the result is.
 inline Offset* sort_by_digits(Offset* from, Offset* spare, std::size_t count, unsigned lowest, unsigned bits) {
   constexpr std::size_t max_passes = 4;
   const unsigned num_passes = (bits + max_offset_digit_bits - 1) / max_offset_digit_bits;
@@ -41,7 +41,8 @@ inline Offset* sort_by_digits(Offset* from, Offset* spare, std::size_t count, un
   return from;
 }
 
-/// Sorts what is nearly sorted, or few; whether it got there in so many steps.
+/// Sorts by insertion in at most `most_steps` steps; returns whether they were enough. For few or nearly sorted
+/// offsets.
 inline bool insert_in_order(Offset* offsets, std::size_t count, std::size_t most_steps) {
   std::size_t num_steps = 0;
   for (std::size_t i = 1; i < count; ++i) {
@@ -55,8 +56,9 @@ inline bool insert_in_order(Offset* offsets, std::size_t count, std::size_t most
   return true;
 }
 
-/// Sorts offsets of `bits` bits, from 1 to 32, by way of `spare`; returns where they are then. Of numbers spread evenly
-/// the highest bits leave few neighbours in the wrong order, so that the others need no passes.
+/// Sorts offsets of `bits` bits, from 1 to 32, with `spare` as memory; returns where the result is. If numbers are
+/// evenly spread, sorting by the highest bits leaves few neighbours in the wrong order, and the other bits need no
+/// passes.
 inline Offset* sort_offsets(Offset* offsets, Offset* spare, std::size_t count, unsigned bits) {
   constexpr std::size_t steps_an_offset = 4;
   if (count <= few_keys && insert_in_order(offsets, count, few_keys * few_keys)) return offsets;
@@ -70,7 +72,7 @@ inline Offset* sort_offsets(Offset* offsets, Offset* spare, std::size_t count, u
   return sort_by_digits(offsets, spare, count, 0, bits);
 }
 
-/// Sorts offsets from `base` that lie in the first bytes of `scratch`, whose rest is used, and hands over their keys.
+/// Sorts offsets from `base` in the first bytes of `scratch`, using the rest as memory, and passes on their keys.
 template <typename Key, typename Take>
 void take_offsets(std::span<Key> scratch, std::span<Key> keys, Key base, unsigned bits, Take& take) {
   if (keys.empty()) return;
@@ -88,7 +90,7 @@ template <typename Key>
   return static_cast<std::size_t>(offset >> shift) & mask;
 }
 
-/// Counts become where each digit's keys begin.
+/// Turns counts into the positions where each digit's keys begin.
 inline void begin_places(std::size_t* counts, std::size_t num_digits) noexcept {
   std::size_t begin = 0;
   for (std::size_t value = 0; value < num_digits; ++value) begin += std::exchange(counts[value], begin);
@@ -97,8 +99,8 @@ inline void begin_places(std::size_t* counts, std::size_t num_digits) noexcept {
 template <typename Key, typename Take>
 void sort_keys(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned bits, Take& take);
 
-/// Sorts as sort_keys() does what visit(each) hands to each(key) in one order at most twice. `keys` is not touched
-/// before the last visit is over: what is visited may lie there, in a form of its own.
+/// Sorts, as sort_keys(), the keys that visit(each) passes to each(key), in the same order at each of at most two
+/// visits. `keys` is not written before the last visit ends: the visited data may lie there in another form.
 template <typename Key, typename Visit, typename Take>
 void sort_visited(const Visit& visit, std::span<Key> keys, std::span<Key> scratch, Key base, unsigned bits,
                   Take& take) {
@@ -108,8 +110,7 @@ void sort_visited(const Visit& visit, std::span<Key> keys, std::span<Key> scratc
     visit([&](Key key) { scratch[place++] = key; });
     return sort_keys(scratch, keys, base, bits, take);
   }
-  // Pieces of half of what the cache holds, so that uneven ones still fit; or smaller, if what is left of their keys
-  // is then half as long.
+  // Pieces take half of the cache, so that uneven ones still fit; or less, if that halves the length of their keys.
   const auto wanted_bits = static_cast<unsigned>(std::bit_width(2 * num_keys * sizeof(Key) / cached_bytes));
   const unsigned excess_bits = bits > 32 ? bits - 32 : 0;
   const unsigned digit_bits = std::min(
@@ -119,7 +120,7 @@ void sort_visited(const Visit& visit, std::span<Key> keys, std::span<Key> scratc
   std::array<std::size_t, (1U << max_key_digit_bits) + 1> ends{};
   visit([&](Key key) { ++ends[key_digit<Key>(key - base, shift, mask)]; });
   begin_places(ends.data(), mask + 1);
-  // Each piece's keys, or its offsets in the first half of what they would take.
+  // Keys of each piece, or offsets in the first half of their memory.
   const bool are_offsets = shift > 0 && shift <= 32;
   if (are_offsets) {
     auto* const offsets = reinterpret_cast<Offset*>(scratch.data());
@@ -152,8 +153,8 @@ void sort_visited(const Visit& visit, std::span<Key> keys, std::span<Key> scratc
   }
 }
 
-/// Sorts keys that lie from `base` to below base + 2^bits, and hands them over in order in pieces: take(sorted piece).
-/// A piece lies in `keys` or `scratch` (as long as keys) at its own place, and may be overwritten once it was taken.
+/// Sorts keys from `base` to below base + 2^bits, and passes them on in order, piece by piece: take(sorted piece). A
+/// piece lies in `keys` or `scratch` (same length) at its own position, and may be overwritten after take().
 template <typename Key, typename Take>
 void sort_keys(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned bits, Take& take) {
   const std::size_t num_keys = keys.size();

@@ -10,7 +10,7 @@
 namespace diskhop {
 namespace {
 
-// A locked add waits for its cache line, and nothing behind it starts meanwhile: the line is asked for well ahead.
+// A locked add waits for its cache line, and no later instruction starts meanwhile: the line is prefetched well ahead.
 constexpr std::size_t prefetch_distance = 24;
 
 template <typename Id>
@@ -31,7 +31,7 @@ std::size_t count_ids(std::span<const Id> ids, std::span<Count> counts) {
       first_bad = std::min(first_bad, i);
       continue;
     }
-    // Relaxed: sums only, read once the threads have been joined.
+    // Relaxed: sums only, read after the threads are joined.
     std::atomic_ref<Count>(counts[static_cast<std::size_t>(ids[i])]).fetch_add(1, std::memory_order_relaxed);
   }
   return first_bad;

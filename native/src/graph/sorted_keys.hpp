@@ -1,4 +1,4 @@
-// Sorted keys in memory, and what lists have of them.
+// Sorted keys in memory, and the list arrays made from them.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace diskhop {
 
-/// Brings pieces of sorted keys together: at `out`, where keys or scratch begin that they are sorted by way of.
+/// Collects pieces of sorted keys at `out`, the beginning of the memory of keys or scratch.
 template <typename Key>
 [[nodiscard]] auto keep_at(Key* out) {
   return [out](std::span<const Key> sorted) mutable {
@@ -22,14 +22,14 @@ template <typename Key>
   };
 }
 
-/// Sorts keys from `base` to below base + 2^bits to `out`, where keys or scratch begin; scratch is as long.
+/// Sorts keys from `base` to below base + 2^bits into `out`, the beginning of keys or of scratch (same length).
 template <typename Key>
 void sort_in_place(std::span<Key> keys, std::span<Key> scratch, Key base, unsigned bits, Key* out) {
   auto keep = keep_at(out);
   sort_keys(keys, scratch, base, bits, keep);
 }
 
-/// Memory: what keeps the keys where they are.
+/// Sorted edges in memory. Memory: owner of the keys' memory.
 template <typename Key, typename Memory>
 class SortedKeys final : public SortedEdges {
  public:
@@ -41,7 +41,7 @@ class SortedKeys final : public SortedEdges {
   [[nodiscard]] std::uint64_t last_destination() const override { return destination_of(layout_, keys_.back()); }
 
   void copy_indices(std::uint64_t first, std::uint64_t count, std::byte* out) const override {
-    const KeyLayout layout = layout_;  // its own, so that the compiler sees that nobody changes it
+    const KeyLayout layout = layout_;  // a copy, so that the compiler knows that it does not change
     const auto copy_as = [&]<typename Index>(Index* indices) {
       for (std::uint64_t i = 0; i < count; ++i) indices[i] = static_cast<Index>(source_of(layout, keys_[first + i]));
     };
@@ -62,7 +62,7 @@ class SortedKeys final : public SortedEdges {
     const auto is_below = [this](Key key, std::uint64_t node) { return destination_of(layout_, key) < node; };
     auto place = std::lower_bound(keys_.begin(), keys_.end(), first_node, is_below);
     for (std::uint64_t i = 0; i < out.size(); ++i) {
-      // Lists are short but for a few: the next one's begin is near.
+      // Most lists are short: the next one's begin is near.
       std::ptrdiff_t step = 1;
       auto begin = place;
       while (keys_.end() - begin > step && is_below(begin[step], first_node + i)) {

@@ -1,4 +1,4 @@
-// Rows with values that are infinite or not a number.
+// Rows with values that are infinite or NaN.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace diskhop {
 
-/// How many there are, and the first; any thread adds some, each row once.
+/// Counts such rows and keeps the first. Threading: any thread adds some, each row once.
 class BadRows {
  public:
   void add(std::vector<std::int64_t> rows) {

@@ -8,13 +8,13 @@
 #include <string>
 #include <type_traits>
 
-#include "simd/instruction_sets.hpp"
 #include "hops/table_strips.hpp"
+#include "simd/instruction_sets.hpp"
 
 namespace diskhop {
 namespace {
 
-// Indices that are looked at together: most such have no cold edge among them.
+// Indices checked together: most groups have no cold edge.
 constexpr std::size_t together = 64;
 constexpr std::size_t rows_ahead = 16;
 
@@ -154,7 +154,7 @@ StreamCounts write_cold_values(const Streaming& streaming, const ColdSources& so
   const auto sources_bytes = [&](std::uint64_t num_edges) {
     return aligned_read_bytes(num_edges * sources.index_bytes);
   };
-  // As many edges at a time as a strip has rows: of those, too, the values are whole pages.
+  // As many edges at a time as a strip has rows: their values are whole pages too.
   const StripSizes sizes = choose_strips("writing cold edges", streaming.staging.size(), [&](std::uint64_t num_edges) {
     return sources_bytes(num_edges) + num_edges * row_bytes;
   });

@@ -1,6 +1,6 @@
-// Cold edges of a pass: those whose source has no row in the block. Their values lie in a file in the order of the edge
-// array and come with the edges, to a *window*: the room that the block's memory has behind its rows, shared out to the
-// loads under way. A cold edge's index is redirected to its row there, so that the sums know of none of it.
+// Cold edges of a pass: edges with a source that has no row in the block. Their values are in a file in the order of
+// the edge array and arrive with the edges in a *window*: the block's spare rows, divided among the loads in flight. A
+// cold edge's index is redirected to its row there, so the sums need no special case.
 #pragma once
 
 #include <cstddef>
@@ -14,26 +14,27 @@ namespace diskhop {
 
 class ColdWindow {
  public:
-  /// No cold edges: nothing is read and nothing redirected. Of the room, part `number` of num_parts is this window's.
-  /// Throws std::invalid_argument where they do not fit together.
+  /// Without cold edges nothing is read and nothing redirected. This window is part `number` of num_parts of the spare
+  /// rows. Throws std::invalid_argument if sizes do not match.
   ColdWindow(const std::optional<ColdEdges>& cold, const ListFiles& lists, const Block& block, std::uint64_t number,
              std::uint64_t num_parts);
 
   [[nodiscard]] bool is_used() const noexcept { return cold_.has_value(); }
-  /// How many loads of so many pieces it has room for, from the one that has the most cold edges.
+  /// Number of loads of this many pieces that fit, by the load with the most cold edges.
   [[nodiscard]] std::uint64_t slots_of(std::uint64_t load_pieces) const;
-  /// Slots are of loads of so many pieces from now on.
+  /// Divides the window into slots for loads of this many pieces.
   void share_out(std::uint64_t load_pieces);
 
-  /// Of a load's cold edges; none where it has none.
+  /// Read of a load's cold edges, or none if it has none.
   [[nodiscard]] std::optional<Op> read(std::uint64_t load, std::uint64_t slot) const;
-  /// Redirects a load's cold edges to their rows, which are read. The largest of its indices, as it was; negative ones
-  /// are the largest of all. Throws DamagedListsError where there are not as many cold edges as the values are of.
+  /// Redirects a load's cold edges to their rows, which must be read. Returns the largest of its original indices,
+  /// negative ones counting as the largest. Throws DamagedListsError if the number of cold edges differs from that of
+  /// their values.
   std::uint64_t redirect(std::uint64_t load, std::uint64_t slot, std::byte* indices, std::uint64_t num_edges,
                          InstructionSet instructions) const;
 
  private:
-  [[nodiscard]] std::uint64_t first_cold(std::uint64_t load) const;  // its first edge's number among these
+  [[nodiscard]] std::uint64_t first_cold(std::uint64_t load) const;  // number of cold edges before the load
   [[nodiscard]] std::uint64_t slot_rows(std::uint64_t load_pieces) const;
   [[nodiscard]] AlignedRead aligned(std::uint64_t load, std::uint64_t slot) const;
 

@@ -6,15 +6,15 @@
 #include <utility>
 #include <vector>
 
-#include "simd/instruction_sets.hpp"
 #include "hops/tile_values.hpp"
+#include "simd/instruction_sets.hpp"
 
 namespace diskhop {
 namespace {
 
 constexpr std::uint64_t chunk_rows = 256;  // at a time, in the first-level cache
 
-// Whether any of the values, as they are stored, is infinite or not a number: its exponent has all bits.
+// Whether any of the stored values is infinite or NaN: its exponent has all bits set.
 template <typename Word>
 [[gnu::always_inline]] inline bool has_bad_word(const std::byte* values, std::size_t count, Word exponent) {
   Word any = 0;
@@ -49,7 +49,7 @@ struct FinishChunk {
     std::array<float, chunk_rows * tile_columns> values;
     std::array<float, chunk_rows * tile_columns> added;
     for (std::uint64_t column = 0; column < num_columns; column += tile_columns) {
-      // Where the tile has its first of these rows, in values.
+      // Position of the tile's first of these rows, in values.
       const std::uint64_t place = column * strip.num_rows + begin * tile_columns;
       if (strip.addend != nullptr) {
         widen(formula.addend_format, strip.addend + place * value_bytes(formula.addend_format), count * tile_columns,

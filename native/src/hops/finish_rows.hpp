@@ -1,25 +1,25 @@
-// From a row's sum to its place in the next hop's tiles.
+// Output of a pass: from a row's sum to its values in the next hop's tiles.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "hops/bad_rows.hpp"
 #include "diskhop/hops/propagate.hpp"
+#include "hops/bad_rows.hpp"
 
 namespace diskhop {
 
-/// A strip in memory: its part of every tile lies together, tile after tile.
+/// A strip in memory: its parts of the tiles, tile after tile.
 struct StripRows {
   std::uint64_t first_row = 0;
-  std::uint64_t num_rows = 0;  // of the strip, those beyond the table's last included
+  std::uint64_t num_rows = 0;  // of the strip, including rows beyond the table's last
   const std::int64_t* indptr = nullptr;
-  const float* scales = nullptr;      // none: 1
-  const std::byte* addend = nullptr;  // none: 0
+  const float* scales = nullptr;      // null: all 1
+  const std::byte* addend = nullptr;  // null: all 0
   std::byte* output = nullptr;
 };
 
-/// What all rows of a pass share.
+/// Formula, columns and format shared by all rows of a pass.
 struct RowFormula {
   Block block;
   float product_scale = 1;
@@ -29,11 +29,11 @@ struct RowFormula {
   ValueFormat output_format = ValueFormat::float32;
 };
 
-/// Rows [begin, begin + count) of the strip, whose sums (count, columns) are complete, get their output; those with
-/// values that the format does not hold are noted.
+/// Computes the output of rows [begin, begin + count) of the strip from their complete sums (count, columns). Records
+/// rows with values that the format cannot represent.
 void finish_rows(const RowFormula& formula, const StripRows& strip, std::uint64_t begin, std::uint64_t count,
                  const float* sums, BadRows& bad_rows, InstructionSet instructions);
-/// Rows from `begin` on, which the table does not have, get zeros.
+/// Fills rows from `begin` on, beyond the table's last, with zeros.
 void fill_padding(const RowFormula& formula, const StripRows& strip, std::uint64_t begin);
 
 }  // namespace diskhop

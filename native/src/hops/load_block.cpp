@@ -4,10 +4,10 @@
 #include <string>
 
 #include "diskhop/hops/propagate.hpp"
-#include "simd/instruction_sets.hpp"
 #include "hops/slot_ring.hpp"
 #include "hops/table_strips.hpp"
 #include "hops/tile_values.hpp"
+#include "simd/instruction_sets.hpp"
 
 namespace diskhop {
 namespace {
@@ -15,12 +15,12 @@ namespace {
 constexpr std::size_t line_bytes = 64;
 constexpr std::size_t chunk_rows = 256;  // converted at a time, in the first-level cache
 
-// Rows of one tile go to their columns of the block, each times its scale.
+// Copies rows of one tile to their columns of the block, each times its scale.
 struct SpreadTile {
   ValueFormat format;
   const std::byte* tile;
   std::size_t num_rows;
-  const float* scales;  // none: 1
+  const float* scales;  // null: all 1
   const Block& block;
   std::size_t first_row;
   std::size_t column;

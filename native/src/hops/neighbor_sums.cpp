@@ -6,18 +6,18 @@
 #include <type_traits>
 #include <utility>
 
-#include "simd/instruction_sets.hpp"
 #include "hops/tile_values.hpp"
+#include "simd/instruction_sets.hpp"
 
 namespace diskhop {
 namespace {
 
 constexpr std::size_t line_bytes = 64;
 constexpr std::size_t quad_floats = 4;
-// Columns that are summed at a time: as many as registers hold, AVX2's 16 included.
+// Columns that are summed at a time, in quads: as many as registers hold, including AVX2's 16.
 constexpr std::size_t max_quads = 16;
-// Edges that are added one by one; sums of so many are added then. Rounding grows with the longer of the two: it is as
-// little as it can be where a piece has as many runs.
+// Edges per run: a run is added edge by edge, then the runs' sums are added. Rounding errors grow with the longer of
+// both, so they are smallest if a piece has as many runs as a run has edges.
 constexpr std::ptrdiff_t run_edges = 128;
 static_assert(run_edges * run_edges == static_cast<std::ptrdiff_t>(piece_edges));
 
@@ -37,7 +37,7 @@ template <typename Vector>
   to += sizeof(Vector) / sizeof(float);
 }
 
-// The sums of num_quads * 4 columns from `column` on.
+// Sums num_quads * 4 columns from `column` on.
 template <typename Index, std::size_t num_quads>
 struct SumColumns {
   const ListPart& part;
@@ -52,14 +52,14 @@ struct SumColumns {
       const std::int64_t end_edge = std::min(part.ends[row], part.end_edge);
       const Index* const end = next + (end_edge - edge);
       edge = end_edge;
-      // The first run is the sum as it stands: most lists have no other.
+      // The first run needs no addition: most lists have no other.
       Sums total = next < end ? sum_run(next, std::min(next + run_edges, end)) : Sums{};
       while (next < end) total.add(sum_run(next, std::min(next + run_edges, end)));
       total.put(sums + row * block.num_columns + column);
     }
   }
 
-  // Of vectors that have whole registers' sizes: part of one would be loaded by way of the stack.
+  // Vectors of whole registers: part of one would be loaded by way of the stack.
   struct Sums {
     std::array<Floats, num_quads / 4> wide{};
     Octet octet{};
@@ -83,33 +83,33 @@ struct SumColumns {
   };
 
   [[gnu::always_inline]] Sums sum_run(const Index*& next, const Index* end) const {
-    // Not by reference: of what is read there, the compiler must think that sums change it.
+    // A copy: by reference, the compiler must assume that the sums change it.
     const Block rows = block;
     const float* const columns = rows.data + column;
     const std::size_t edges_ahead = part.edges_ahead;
     Sums sums_of_run;
     for (; next < end; ++next) {
-      ask_for(reinterpret_cast<std::uintptr_t>(columns) +
-              rows.place(static_cast<std::size_t>(next[edges_ahead])) * sizeof(float));
+      prefetch_row(reinterpret_cast<std::uintptr_t>(columns) +
+                   rows.place(static_cast<std::size_t>(next[edges_ahead])) * sizeof(float));
       sums_of_run.add(columns + rows.place(static_cast<std::size_t>(*next)));
     }
     return sums_of_run;
   }
 
-  // The lines of a row; its place is a number, since an index that nobody has checked yet may lead anywhere.
-  [[gnu::always_inline]] static void ask_for(std::uintptr_t row) {
+  // Prefetches the cache lines of a row. Its place is a number: an index that is not verified yet may lead anywhere.
+  [[gnu::always_inline]] static void prefetch_row(std::uintptr_t row) {
     constexpr std::size_t num_bytes = num_quads * sizeof(Quad);
     for (std::size_t byte = 0; byte < num_bytes; byte += line_bytes) {
       prefetch(row + byte);
     }
-    // Rows begin at multiples of a quad and of their own length: only such may reach into one line more.
+    // Rows begin at multiples of a quad and of their own length: only such lengths may reach into one more line.
     if constexpr (num_bytes % line_bytes == 3 * sizeof(Quad)) {
       prefetch(row + num_bytes - 1);
     }
   }
 
-  // To the second-level cache: the first has room for far fewer lines that are on their way, and waiting for one of
-  // these was most of a pass.
+  // Into the second-level cache: the first-level cache has far fewer lines in flight, and waiting for one took most of
+  // a pass.
   [[gnu::always_inline]] static void prefetch(std::uintptr_t place) {
     constexpr int for_reading = 0;
     constexpr int second_level = 2;

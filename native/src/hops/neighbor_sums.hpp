@@ -8,9 +8,9 @@
 
 namespace diskhop {
 
-/// Rows that follow each other, and their edges from first_edge, whose index is the first of `indices`, up to end_edge.
-/// Row r's edges end at ends[r], or at end_edge where that comes first. So many indices past the last edge are looked
-/// at, to ask for rows ahead of their turn; any values will do.
+/// Consecutive rows, and their edges from first_edge (the first of `indices`) to end_edge. Row r's edges end at
+/// ends[r], or at end_edge if that comes first. Up to this many indices beyond the last edge are read, for prefetching;
+/// their values do not matter.
 struct ListPart {
   const std::byte* indices = nullptr;
   unsigned index_bytes = 4;
@@ -21,10 +21,10 @@ struct ListPart {
   std::size_t edges_ahead = 32;
 };
 
-/// sums (rows, columns of the block): of each row's edges, in order, by runs of 128.
+/// Fills sums (rows, columns of the block) with the sum of each row's edges, in order, by runs of 128.
 void sum_lists(const ListPart& part, const Block& block, float* sums, InstructionSet instructions);
 
-/// The largest of the indices of edges [first_edge, end_edge); negative ones are the largest of all.
+/// Largest index of edges [first_edge, end_edge); negative ones count as the largest.
 [[nodiscard]] std::uint64_t largest_index(const ListPart& part, InstructionSet instructions);
 
 }  // namespace diskhop

@@ -4,16 +4,16 @@
 #include <stdexcept>
 #include <string>
 
-#include "hops/edges_ahead.hpp"
+#include "hops/prefetch_distance.hpp"
 
 namespace diskhop {
 namespace {
 
-// A thread's sums stay in its caches.
+// Bytes of a thread's sums, which stay in its caches.
 constexpr std::uint64_t max_scratch_bytes = 16 << 10;
 constexpr std::uint64_t max_chunk_rows = 256;
 static_assert(most_edges_ahead * sizeof(std::int64_t) <= io_alignment);
-// Of edges at a time: 1 MiB of indices of 32 bits.
+// Pieces per load, at most: 1 MiB of 32-bit indices.
 constexpr std::uint64_t max_load_pieces = 16;
 
 StripPlaces places_in_strip(std::uint64_t strip_rows, std::uint64_t num_tiles, const PassFormula& formula,
@@ -40,13 +40,13 @@ PassStaging::PassStaging(const Streaming& streaming, const ListFiles& lists, std
   const auto strip_bytes = [&](std::uint64_t strip_rows) {
     return places_in_strip(strip_rows, num_tiles, formula, out).num_bytes;
   };
-  // A page more than a read of a piece takes: so far the indices are looked at ahead.
+  // One page more than the read of a piece: indices are read this far ahead.
   const auto load_bytes = [&](std::uint64_t num_pieces) {
     return aligned_read_bytes(num_pieces * piece_edges * lists.index_bytes) + io_alignment;
   };
   const auto partial_bytes = [&](std::uint64_t num_pieces) { return num_pieces * 2 * row_bytes; };
 
-  const std::uint64_t fixed_bytes = scratch_bytes + io_alignment;  // partial sums are filled up to whole pages
+  const std::uint64_t fixed_bytes = scratch_bytes + io_alignment;  // partial sums are padded to whole pages
   const std::uint64_t least_load_bytes = load_bytes(1) + partial_bytes(1);
   const std::uint64_t least_bytes = fixed_bytes + strip_bytes(min_strip_rows) + least_load_bytes;
   const std::uint64_t staging_bytes = streaming.staging.size() / io_alignment * io_alignment;
@@ -55,7 +55,7 @@ PassStaging::PassStaging(const Streaming& streaming, const ListFiles& lists, std
                                 std::to_string(least_bytes) + " bytes of staging, got " +
                                 std::to_string(streaming.staging.size()));
   }
-  // Half each, or what is left by the other's least.
+  // Half each, or the rest if the other needs more than half.
   const std::uint64_t shared_bytes = staging_bytes - fixed_bytes;
   const std::uint64_t for_strips =
       std::max(std::min(shared_bytes / 2, shared_bytes - least_load_bytes), strip_bytes(min_strip_rows));

@@ -1,20 +1,20 @@
-// How a pass shares its staging out, and what lies where in it.
+// Division of a pass's staging, and the positions of its parts.
 //
-// Rows come and go in *strips* (see table_strips.hpp), each with its part of indptr, scales, addend and output; edges
-// come in *loads* of some pieces.
+// Rows pass through in *strips* (see table_strips.hpp), each with its part of indptr, scales, addend and output; edges
+// pass through in *loads* of a few pieces.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "hops/cold_edges.hpp"
 #include "diskhop/hops/propagate.hpp"
+#include "hops/cold_edges.hpp"
 #include "hops/slot_ring.hpp"
 #include "hops/table_strips.hpp"
 
 namespace diskhop {
 
-/// Bytes of a strip's parts, and where they begin in its slot.
+/// Bytes of a strip's parts, and their positions in its slot.
 struct StripPlaces {
   std::uint64_t indptr = 0;
   std::uint64_t scales = 0;
@@ -25,7 +25,7 @@ struct StripPlaces {
 
 class PassStaging {
  public:
-  /// Throws std::invalid_argument where staging, or the window, is too little.
+  /// Throws std::invalid_argument if staging, or the window, is too small.
   PassStaging(const Streaming& streaming, const ListFiles& lists, std::uint64_t num_columns, const PassFormula& formula,
               const TableColumns& out, const ColdWindow& window);
 
@@ -39,9 +39,9 @@ class PassStaging {
 
   [[nodiscard]] std::byte* strip(std::uint64_t slot) const noexcept;
   [[nodiscard]] std::byte* load(std::uint64_t slot) const noexcept;
-  /// For the sums of a chunk.
+  /// Memory of a thread for the sums of a chunk.
   [[nodiscard]] float* scratch(std::uint64_t lane) const noexcept;
-  /// Two sums of a row that go on beyond the piece: from before it and after it.
+  /// Two partial sums of rows that continue beyond the piece: its first row's and its last row's.
   [[nodiscard]] float* partial_sums(std::uint64_t piece) const noexcept;
 
  private:

@@ -42,12 +42,12 @@ PassStretch::PassStretch(const Streaming& streaming, PassWork& work, const RowRa
 
 bool PassStretch::is_ready() {
   if (is_over()) return false;
-  // A strip's first edges are asked for with those before them: where its rows are there, they are about to be.
-  if (!is_strip_begun_ && !strip_ring_.is_there(next_strip_)) return false;
-  return next_edge_ == end_edge_ || load_ring_.is_there(next_edge_ / load_edges_);
+  // A strip's first edges are requested with the preceding ones: once its rows are there, they soon will be.
+  if (!is_strip_begun_ && !strip_ring_.is_fetched(next_strip_)) return false;
+  return next_edge_ == end_edge_ || load_ring_.is_fetched(next_edge_ / load_edges_);
 }
 
-// -- what is read --
+// -- reading --
 
 std::uint64_t PassStretch::rows_of(std::uint64_t strip) const {
   const std::uint64_t first_row = strip * staging_.strip_rows();
@@ -97,7 +97,7 @@ std::vector<Op> PassStretch::strip_reads(std::uint64_t strip, std::uint64_t slot
 bool PassStretch::hand_out(Turn& turn) {
   if (is_over()) return false;
   if (!is_strip_begun_) {
-    if (!strip_ring_.bring(next_strip_)) return false;
+    if (!strip_ring_.fetch(next_strip_)) return false;
     begin_strip();
   }
   const std::uint64_t limit = std::min((next_edge_ / piece_edges + 1) * piece_edges, end_edge_);
@@ -105,7 +105,7 @@ bool PassStretch::hand_out(Turn& turn) {
   const bool is_strip_over = rows_of(next_strip_) == 0 || take_rows(turn, limit);
   if (turn.has_edges()) {
     const std::uint64_t load = turn.first_edge / load_edges_;
-    if (!load_ring_.bring(load)) return false;
+    if (!load_ring_.fetch(load)) return false;
     if (window_.is_used() && load == next_load_) begin_load(load);
   }
   if (is_strip_over) {
@@ -116,7 +116,8 @@ bool PassStretch::hand_out(Turn& turn) {
   return true;
 }
 
-/// The strip's next rows, up to its end or to edge `limit`, where the piece ends. Whether it was the strip's end.
+/// Takes the strip's next rows, up to its end or to edge `limit`, where the piece ends. Returns whether the strip
+/// ended.
 bool PassStretch::take_rows(Turn& turn, std::uint64_t limit) {
   const StripRows& rows = strips_[strip_ring_.slot_of(next_strip_)].rows;
   const std::uint64_t end_row = rows.first_row + rows_of(next_strip_);
@@ -139,7 +140,7 @@ bool PassStretch::take_rows(Turn& turn, std::uint64_t limit) {
   return cut_row == end_row;
 }
 
-/// With cold edges indices are looked at here, while nobody reads them: some of them change.
+/// With cold edges, indices are checked and redirected here, before other threads read them.
 void PassStretch::begin_load(std::uint64_t load) {
   const std::uint64_t slot = load_ring_.slot_of(load);
   const AlignedRead read = load_read(load, slot);
@@ -196,11 +197,11 @@ void PassStretch::carry_out(const Turn& turn, std::uint64_t lane) {
   end(turn);
 }
 
-/// And finishes those rows that have all their edges here.
+/// Sums rows, and finishes those that have all their edges in this turn.
 void PassStretch::sum_rows(const Turn& turn, float* scratch) {
   const StripRows& rows = strips_[strip_ring_.slot_of(turn.strip)].rows;
   const Block& block = work_.row_formula.block;
-  const EdgesAhead::Turn ahead = work_.edges_ahead.begin();
+  const PrefetchDistance::Turn ahead = work_.edges_ahead.begin();
   ListPart part{.index_bytes = lists_.index_bytes,
                 .first_edge = static_cast<std::int64_t>(turn.first_edge),
                 .end_edge = static_cast<std::int64_t>(turn.end_edge),
@@ -252,13 +253,13 @@ void PassStretch::check_source(std::uint64_t largest, std::uint64_t num_sources,
 }
 
 void PassStretch::note_source(std::uint64_t largest) {
-  // Relaxed: read when all threads have ended.
+  // Relaxed: read after all threads have ended.
   std::uint64_t known = work_.num_sources.load(std::memory_order_relaxed);
   while (known <= largest && !work_.num_sources.compare_exchange_weak(known, largest + 1, std::memory_order_relaxed)) {
   }
 }
 
-/// Lets go what nobody needs any more.
+/// Releases strips and loads that no turn needs any more.
 void PassStretch::end(const Turn& turn) {
   std::vector<std::uint64_t> strips_done;
   std::uint64_t first_load = 0;
@@ -284,13 +285,13 @@ void PassStretch::end(const Turn& turn) {
                                             staging_.strip_rows(), staging_.strip(slot) + staging_.places().output);
     std::uint64_t sum = 0;
     for (const Op& op : writes) sum += page_sums({op.buffer, op.num_bytes}, op.offset / sum_page_bytes);
-    // Relaxed: read when all threads have ended.
+    // Relaxed: read after all threads have ended.
     work_.written_sum.fetch_add(sum, std::memory_order_relaxed);
     strip_ring_.release(strip, writes);
   }
 }
 
-/// Whole loads whose pieces all come before this one.
+/// Number of whole loads that end before this piece.
 std::uint64_t PassStretch::loads_before(std::uint64_t piece) const {
   const std::uint64_t load_pieces = staging_.load_pieces();
   return piece == pieces_before(end_edge_) ? (piece + load_pieces - 1) / load_pieces : piece / load_pieces;

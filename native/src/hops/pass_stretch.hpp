@@ -1,4 +1,5 @@
-// Some rows of a pass, as strips and lists come and go: which turn is next, what it makes, and what can go after it.
+// Part of the rows of a pass, while strips and loads pass through: the next turn, its computation, and what it
+// releases.
 #pragma once
 
 #include <atomic>
@@ -9,29 +10,29 @@
 
 #include "hops/bad_rows.hpp"
 #include "hops/cold_edges.hpp"
-#include "hops/edges_ahead.hpp"
 #include "hops/finish_rows.hpp"
 #include "hops/pass_staging.hpp"
+#include "hops/prefetch_distance.hpp"
 #include "hops/slot_ring.hpp"
 #include "hops/spanning_rows.hpp"
 
 namespace diskhop {
 
-/// What all stretches of a pass share.
+/// Parameters and totals shared by all stretches of a pass.
 struct PassWork {
   const ListFiles& lists;
   const PassFormula& formula;
   const TableColumns& out;
   RowFormula row_formula;
   const std::optional<ColdEdges>& cold;
-  // Added to in any order, read when all threads have ended.
+  // Added to in any order, read after all threads have ended.
   std::atomic<std::uint64_t> written_sum = 0;
   std::atomic<std::uint64_t> num_sources = 0;
   BadRows bad_rows;
-  EdgesAhead edges_ahead;
+  PrefetchDistance edges_ahead;
 };
 
-/// Rows [first_row, end_row) and all their edges, [first_edge, end_edge). first_row is a group's first.
+/// Rows [first_row, end_row) and all their edges, [first_edge, end_edge). first_row is the first of a group.
 struct RowRange {
   std::uint64_t first_row = 0;
   std::uint64_t end_row = 0;
@@ -39,50 +40,51 @@ struct RowRange {
   std::uint64_t end_edge = 0;
 };
 
-/// What a thread does at a time: rows of one strip and edges of one piece.
+/// Work of a thread at a time: rows of one strip and edges of one piece.
 struct Turn {
   std::uint64_t strip = 0;
   std::uint64_t begin_row = 0;
-  std::uint64_t end_row = 0;  // the first and the last may have only some of their edges here
+  std::uint64_t end_row = 0;  // the first and the last row may have only some of their edges in this turn
   std::uint64_t first_edge = 0;
   std::uint64_t end_edge = 0;
   bool has_head = false;  // the first row began in an earlier piece
-  bool has_tail = false;  // the last row goes on in a later one
+  bool has_tail = false;  // the last row continues in a later piece
 
   [[nodiscard]] bool has_edges() const noexcept { return end_edge > first_edge; }
   [[nodiscard]] std::uint64_t piece() const noexcept { return first_edge / piece_edges; }
   [[nodiscard]] bool is_within_one_row() const noexcept { return has_head && has_tail && end_row - begin_row == 1; }
 };
 
-/// Turns are handed out in the order of the files, to one thread at a time; any thread carries them out.
+/// Computes a range of rows. Threading: turns are handed out in the order of the files, to one thread at a time; any
+/// thread executes them.
 class PassStretch {
  public:
-  /// streaming: its staging is this stretch's alone. The window for cold edges is part `number` of num_parts.
+  /// streaming: its staging belongs to this stretch alone. The window for cold edges is part `number` of num_parts.
   PassStretch(const Streaming& streaming, PassWork& work, const RowRange& range, std::uint64_t number,
               std::uint64_t num_parts);
 
   // One thread at a time:
   [[nodiscard]] bool is_over() const noexcept { return next_strip_ == end_strip_; }
-  /// Whether hand_out() would have to wait for nothing.
+  /// Whether hand_out() would return without waiting.
   [[nodiscard]] bool is_ready();
-  /// The next turn, its rows and edges in memory. False when there is none, or after stop().
+  /// Hands out the next turn, with its rows and edges in memory. Returns false if there is none, or after stop().
   [[nodiscard]] bool hand_out(Turn& turn);
 
-  // Any thread. lane: each thread's own number.
+  // Any thread. lane: the thread's number.
   void carry_out(const Turn& turn, std::uint64_t lane);
 
   void stop() noexcept;
-  /// Waits for all writes, once all threads have ended. What was read, and waited for.
+  /// Waits for all writes, after all threads have ended. Returns the bytes read and the time spent waiting.
   [[nodiscard]] StreamCounts finish();
 
  private:
   struct Strip {
     StripRows rows;
-    std::uint64_t num_open = 0;  // turns, and rows that span pieces, not ended
+    std::uint64_t num_open = 0;  // turns, and rows that span pieces, that have not ended
     bool is_handed_out = false;  // to its end
   };
 
-  // What is read.
+  // Reading.
   [[nodiscard]] std::uint64_t rows_of(std::uint64_t strip) const;
   [[nodiscard]] std::uint64_t edges_of(std::uint64_t load) const;
   [[nodiscard]] AlignedRead indptr_read(std::uint64_t strip, std::uint64_t slot) const;
@@ -120,19 +122,19 @@ class PassStretch {
   std::uint64_t end_strip_;
   std::uint64_t end_edge_;
 
-  std::uint64_t next_strip_;  // from here on: of the one thread
+  std::uint64_t next_strip_;  // from here on: used by one thread at a time
   std::uint64_t next_row_;
   std::uint64_t next_edge_;
-  std::uint64_t next_load_;  // to be looked at
+  std::uint64_t next_load_;  // to be checked
   bool is_strip_begun_ = false;
 
-  std::mutex mutex_;           // guards what follows, but for the rows of strips begun
+  std::mutex mutex_;           // guards the members below, except rows of strips that were begun
   std::vector<Strip> strips_;  // by slot
   std::vector<std::uint64_t> strips_done_;
   SpanningRows spanning_;
-  std::uint64_t next_released_;  // load
+  std::uint64_t next_released_;  // number of a load
 
-  SlotRing strip_ring_;  // last: they wait for what is in flight
+  SlotRing strip_ring_;  // last: their destructors wait for transfers in flight
   SlotRing load_ring_;
 };
 

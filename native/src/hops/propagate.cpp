@@ -15,10 +15,10 @@
 namespace diskhop {
 namespace {
 
-// Rows with so few edges each take longer to be written than to be summed, those with twice as many the other way
-// round. (16 columns: an edge takes 4 ns on two cores, the disk 17 to 32 ns for a row.)
+// Rows with this many edges take longer to write than to sum; with twice as many it is the reverse. (16 columns: an
+// edge takes 4 ns on two cores, a row 17 to 32 ns on the disk.)
 constexpr std::uint64_t few_edges = 4;
-// Ends of rows that are looked at to find where such begin.
+// Row ends sampled to find where rows with few edges begin.
 constexpr std::uint64_t num_looks = 15;
 // Half of less staging is too little to keep the disk busy.
 constexpr std::uint64_t least_split_bytes = 4 << 20;
@@ -28,7 +28,7 @@ struct Place {
   std::uint64_t edge = 0;
 };
 
-/// Where rows begin that have few edges each, all together, if those before have many.
+/// Finds where rows with few edges begin, if the rows before have many.
 std::optional<Place> find_few(const Streaming& streaming, const ListFiles& lists) {
   const std::uint64_t num_groups = lists.num_nodes / group_rows;
   std::vector<Place> places;
@@ -49,15 +49,15 @@ std::optional<Place> find_few(const Streaming& streaming, const ListFiles& lists
   for (std::size_t i = 0; i < places.size(); ++i) {
     Place& place = places[i];
     place.edge = *reinterpret_cast<const std::uint64_t*>(reads[i].op.buffer + reads[i].skipped);
-    if (place.edge > lists.num_edges) return std::nullopt;  // damaged: whoever reads all rows says so
+    if (place.edge > lists.num_edges) return std::nullopt;  // damaged: reported when all rows are read
     const bool has_few = lists.num_edges - place.edge <= few_edges * (lists.num_nodes - place.row);
     if (has_few && place.edge >= 2 * few_edges * place.row) return place;
   }
   return std::nullopt;
 }
 
-/// Rows in one stretch, or in two: those that have many edges each, and those that have few. The first keep the cores
-/// busy, the others the disk, so that turns of both are carried out beside each other.
+/// Runs one stretch of rows, or two: rows with many edges and rows with few. The former keep the cores busy, the latter
+/// the disk, so turns of both run concurrently.
 class Pass {
  public:
   Pass(const Streaming& streaming, const ListFiles& lists, const Block& block, const PassFormula& formula,
@@ -76,7 +76,7 @@ class Pass {
               .bad_rows = {},
               .edges_ahead = {}} {
     const RowRange all{.end_row = lists.num_nodes, .end_edge = lists.num_edges};
-    // In half of the window, a load's cold edges lie while the next ones' are on their way.
+    // With half of the window, a load's cold edges are used while the next ones are in flight.
     const bool has_room =
         streaming.staging.size() >= least_split_bytes && ColdWindow(cold, lists, block, 0, 2).slots_of(1) >= 2;
     const std::optional<Place> few = has_room ? find_few(streaming, lists) : std::nullopt;
@@ -101,7 +101,7 @@ class Pass {
     run_guarded(
         num_threads_,
         [&] {
-          // Relaxed: only to tell threads apart.
+          // Relaxed: only numbers the threads.
           const std::uint64_t lane = num_lanes.fetch_add(1, std::memory_order_relaxed);
           Turn turn;
           while (PassStretch* const stretch = hand_out(turn)) stretch->carry_out(turn, lane);
@@ -124,10 +124,10 @@ class Pass {
   }
 
  private:
-  /// The stretch of a turn that is ready; nothing when there is none left, or some thread failed.
+  /// Stretch of a turn that is ready; null if none is left or a thread failed.
   PassStretch* hand_out(Turn& turn) {
     const std::lock_guard one_at_a_time(handing_out_);
-    // The last one's rows are written as fast as the disk takes them; meanwhile there is more to do in the first.
+    // The last stretch's rows are written as fast as the disk allows; meanwhile there is work in the first.
     PassStretch& last = stretches_.back();
     PassStretch& chosen = stretches_.front().is_over() || last.is_ready() ? last : stretches_.front();
     return chosen.hand_out(turn) ? &chosen : nullptr;
@@ -136,7 +136,7 @@ class Pass {
   unsigned num_threads_;
   PassWork work_;
   std::mutex handing_out_;
-  std::deque<PassStretch> stretches_;  // they stay where they are
+  std::deque<PassStretch> stretches_;  // a deque: stretches must not move
 };
 
 void require(bool holds, const char* rule) {
@@ -152,7 +152,7 @@ PassCounts run_pass(const Streaming& streaming, const ListFiles& lists, const Bl
   require(lists.indptr_offset % sizeof(std::int64_t) == 0 && lists.indices_offset % lists.index_bytes == 0,
           "a pass: lists must begin at a multiple of an entry's bytes");
   require(block.num_rows == lists.num_nodes || (block.num_rows < lists.num_nodes && formula.self_weight == 0),
-          "a pass: the block must have a row for each node whose own counts");
+          "a pass: the block must have the rows of all nodes that add their own value");
   check_columns("a pass writes", out, block.num_columns);
   if (formula.addend) check_columns("a pass adds", *formula.addend, block.num_columns);
   Pass pass(streaming, lists, block, formula, out, cold);

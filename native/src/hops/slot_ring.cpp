@@ -35,7 +35,7 @@ AlignedRead aligned_read(const File& file, std::uint64_t offset, std::uint64_t n
 Transfer::~Transfer() {
   try {
     wait();
-  } catch (...) {  // nobody asks for it any more
+  } catch (...) {  // the result is not needed any more
   }
 }
 
@@ -66,7 +66,7 @@ SlotRing::Admission SlotRing::admit(Slot& slot, bool waits) {
     if (is_stopped_) return Admission::stopped;
     if (!slot.is_released) return Admission::busy;
   }
-  // From its release on a slot is the bringer's alone.
+  // After its release a slot belongs to the reading thread alone.
   if (!waits && !slot.writing.is_over()) return Admission::busy;
   slot.writing.wait();
   return Admission::free;
@@ -87,7 +87,7 @@ bool SlotRing::send(std::uint64_t item, std::uint64_t end_waiting) {
   return true;
 }
 
-bool SlotRing::bring(std::uint64_t item) {
+bool SlotRing::fetch(std::uint64_t item) {
   const Clock::time_point begin = Clock::now();
   if (!send(item, item + 1)) return false;
   slots_[slot_of(item)].reading.wait();
@@ -95,7 +95,7 @@ bool SlotRing::bring(std::uint64_t item) {
   return true;
 }
 
-bool SlotRing::is_there(std::uint64_t item) {
+bool SlotRing::is_fetched(std::uint64_t item) {
   return send(item, 0) && item < next_item_ && slots_[slot_of(item)].reading.is_over();
 }
 
@@ -153,7 +153,7 @@ StreamCounts stream_items(const Streaming& streaming, std::uint64_t num_items, s
                           const std::function<void(std::uint64_t item, std::uint64_t slot)>& work,
                           const SlotRing::MakeReads& make_writes) {
   SlotRing ring(streaming.engine, 0, num_items, num_slots, make_reads);
-  std::mutex mutex;  // whose holder brings
+  std::mutex mutex;  // its owner fetches
   std::uint64_t next_item = 0;
   run_guarded(
       streaming.num_threads,
@@ -162,7 +162,7 @@ StreamCounts stream_items(const Streaming& streaming, std::uint64_t num_items, s
           std::uint64_t item = 0;
           {
             const std::lock_guard lock(mutex);
-            if (next_item == num_items || !ring.bring(next_item)) return;
+            if (next_item == num_items || !ring.fetch(next_item)) return;
             item = next_item++;
           }
           work(item, ring.slot_of(item));

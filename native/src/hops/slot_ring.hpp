@@ -1,4 +1,4 @@
-// Items of a stream, in order, through a few slots of memory: read ahead, used by any thread, perhaps written out.
+// Items of a stream, in order, through a few slots of memory: prefetched, used by any thread, optionally written out.
 #pragma once
 
 #include <chrono>
@@ -9,20 +9,20 @@
 #include <span>
 #include <vector>
 
-#include "diskhop/io/engine.hpp"
 #include "diskhop/hops/propagate.hpp"
+#include "diskhop/io/engine.hpp"
 
 namespace diskhop {
 
-/// Of direct I/O on any disk.
+/// Alignment of direct I/O on any disk.
 inline constexpr std::uint64_t io_alignment = 4096;
 
 [[nodiscard]] constexpr std::uint64_t whole_pages(std::uint64_t num_bytes) noexcept {
   return (num_bytes + io_alignment - 1) / io_alignment * io_alignment;
 }
 
-/// A read of bytes [offset, offset + num_bytes) that goes direct: they lie `skipped` bytes into the buffer, which has
-/// room for aligned_read_bytes(num_bytes).
+/// A direct read of bytes [offset, offset + num_bytes): they begin `skipped` bytes into the buffer, which has space for
+/// aligned_read_bytes(num_bytes).
 struct AlignedRead {
   Op op;
   std::uint64_t skipped;
@@ -33,7 +33,7 @@ struct AlignedRead {
   return whole_pages(num_bytes) + io_alignment;
 }
 
-/// One ticket, waited for before it goes.
+/// One ticket; the destructor waits for it.
 class Transfer {
  public:
   Transfer() = default;
@@ -43,19 +43,19 @@ class Transfer {
   Transfer(Transfer&&) = delete;
   Transfer& operator=(Transfer&&) = delete;
 
-  /// None may be in flight. No ops: nothing to wait for.
+  /// Submits ops; none may be in flight. Without ops there is nothing to wait for.
   void begin(Engine& engine, std::span<const Op> ops);
   [[nodiscard]] bool is_over() const;
   void wait();
 
  private:
-  Engine* engine_ = nullptr;  // none: nothing in flight
+  Engine* engine_ = nullptr;  // null: nothing in flight
   Ticket ticket_ = 0;
 };
 
-/// Items from first_item on, before end_item. Item n lies in slot n % num_slots, from when it is brought until it is
-/// released. Threading: bring(), is_there() and finish() from one thread at a time, release() and stop() from any. The
-/// memory behind the slots must outlive it.
+/// Items from first_item on, before end_item. Item n is in slot n % num_slots, from fetch() until release(). Threading:
+/// fetch(), is_fetched() and finish() from one thread at a time, release() and stop() from any. Lifetime: the slots'
+/// memory must outlive it.
 class SlotRing {
  public:
   using MakeReads = std::function<std::vector<Op>(std::uint64_t item, std::uint64_t slot)>;
@@ -64,18 +64,18 @@ class SlotRing {
            MakeReads make_reads);
 
   [[nodiscard]] std::uint64_t slot_of(std::uint64_t item) const noexcept { return item % slots_.size(); }
-  /// Returns once an item is read, and sends the reads of those after it as far as there are free slots. Items ascend;
-  /// all before item + 1 - num_slots are released, or about to be by other threads. False after stop().
-  [[nodiscard]] bool bring(std::uint64_t item);
-  /// Whether bring() would return at once. Sends reads as it does, but waits for nothing.
-  [[nodiscard]] bool is_there(std::uint64_t item);
-  /// Nobody uses an item's memory any more but these writes.
+  /// Returns once an item is read, and submits the reads of later items while there are free slots. Items ascend; all
+  /// before item + 1 - num_slots are released, or will be by other threads. Returns false after stop().
+  [[nodiscard]] bool fetch(std::uint64_t item);
+  /// Whether fetch() would return at once. Submits reads as it does, without waiting.
+  [[nodiscard]] bool is_fetched(std::uint64_t item);
+  /// Releases an item's memory: from now on only these writes use it.
   void release(std::uint64_t item, std::span<const Op> writes);
-  /// Nothing more will be released: whoever waits for that is to give up.
+  /// Ends waiting for releases: no more will follow.
   void stop() noexcept;
   /// Waits for all writes.
   void finish();
-  /// Once all threads have ended.
+  /// Bytes and waiting times, after all threads have ended.
   [[nodiscard]] const StreamCounts& counts() const noexcept { return counts_; }
 
  private:
@@ -87,7 +87,8 @@ class SlotRing {
   enum class Admission { free, busy, stopped };
 
   [[nodiscard]] Admission admit(Slot& slot, bool waits);
-  /// Sends reads of items as far as there are free slots, waiting for those up to end_waiting. False after stop().
+  /// Submits reads of items while there are free slots, and waits for slots of items up to end_waiting. Returns false
+  /// after stop().
   [[nodiscard]] bool send(std::uint64_t item, std::uint64_t end_waiting);
 
   Engine& engine_;
@@ -96,17 +97,17 @@ class SlotRing {
   std::mutex mutex_;
   std::condition_variable released_;
   bool is_stopped_ = false;
-  std::uint64_t next_item_;  // to be sent
+  std::uint64_t next_item_;  // to be submitted
   StreamCounts counts_;
   std::vector<Slot> slots_;
 };
 
-/// Calls work() in up to num_threads threads at once. What the first of them throws is thrown again once all have
-/// ended; stop() is called then, so that the others end too.
+/// Calls work() in up to num_threads threads at once. The first exception is rethrown after all have ended; stop() is
+/// called then, so that the others end too.
 void run_guarded(unsigned num_threads, const std::function<void()>& work, const std::function<void()>& stop);
 
-/// Calls work(item, slot) for all items, in up to num_threads threads, each once it is read, and then writes what
-/// make_writes(item, slot) says. Throws what any of them threw, after all threads have ended.
+/// Calls work(item, slot) for each item once it is read, in up to num_threads threads, and then submits the writes of
+/// make_writes(item, slot). Throws any thread's exception, after all threads have ended.
 StreamCounts stream_items(const Streaming& streaming, std::uint64_t num_items, std::uint64_t num_slots,
                           const SlotRing::MakeReads& make_reads,
                           const std::function<void(std::uint64_t item, std::uint64_t slot)>& work,

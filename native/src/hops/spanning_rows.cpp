@@ -39,7 +39,7 @@ void SpanningRows::add_head(std::uint64_t number, Piece& piece) {
 std::uint64_t SpanningRows::advance() {
   while (true) {
     Piece& piece = at(next_piece_);
-    // At once: a row's strip may have to be written before the rest of the piece can be handed out.
+    // At once: the row's strip may have to be written before the rest of the piece can be handed out.
     if (piece.has_head) add_head(next_piece_, piece);
     if (!piece.is_handed_out || piece.num_parts > 0) return next_piece_;
     if (piece.has_tail) std::copy_n(staging_.partial_sums(next_piece_) + num_columns_, num_columns_, sum_.begin());

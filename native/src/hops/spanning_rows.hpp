@@ -1,7 +1,7 @@
-// Rows whose lists span pieces: parts of their sums, added in the order of the pieces whoever is done first.
+// Rows whose lists span pieces: their partial sums, added in the order of the pieces, whichever is computed first.
 //
-// A piece has at most two such parts: of a row that began before it (its *head*) and of one that goes on after it (its
-// *tail*; a piece within one row has a head alone). Threading: none of its own; the caller's lock guards it.
+// A piece has at most two such parts: of a row that began before it (its *head*) and of a row that continues after it
+// (its *tail*; a piece within one row has only a head). Threading: guarded by the caller's lock.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@ namespace diskhop {
 
 class SpanningRows {
  public:
-  /// Gets a row and its sum once that is complete.
+  /// Receives a row and its complete sum.
   using Finish = std::function<void(std::uint64_t row, const float* sum)>;
 
-  /// Pieces from first_piece on.
+  /// Starts with first_piece.
   SpanningRows(const PassStaging& staging, std::uint64_t num_columns, std::uint64_t first_piece, Finish finish);
 
-  /// Edges of a piece are handed out, in the order of the edges; is_last: those at its end.
+  /// Records that edges of a piece were handed out, in order; is_last: up to its end.
   void begin_part(std::uint64_t piece, bool is_last);
-  /// Those were summed; heads and tails are in the piece's partial sums.
+  /// Records that they were summed; heads and tails are in the piece's partial sums.
   void end_part(std::uint64_t piece);
-  /// The piece has a head, summed. The row, where it ends within the piece.
+  /// Records that the piece's head is summed, and the row if it ends within the piece.
   void end_head(std::uint64_t piece, bool ends, std::uint64_t row);
   void end_tail(std::uint64_t piece);
-  /// Adds up what is there to be added. The first piece that is still needed.
+  /// Adds up the available sums. Returns the first piece that is still needed.
   [[nodiscard]] std::uint64_t advance();
 
  private:
@@ -48,7 +48,7 @@ class SpanningRows {
   Finish finish_;
   std::uint64_t next_piece_;  // to be added
   std::vector<Piece> pieces_;
-  std::vector<float> sum_;  // of the row that the last piece added goes on with
+  std::vector<float> sum_;  // of the row that continues from the last piece added
 };
 
 }  // namespace diskhop

@@ -21,7 +21,7 @@ std::vector<Op> tile_ops(OperationKind kind, const TableColumns& table, std::uin
   const std::uint64_t group_tile_bytes = tiles_bytes(table, 1, group_rows);
   const std::uint64_t group_offset = first_row / group_rows * table.num_tiles * group_tile_bytes;
   const std::uint64_t offset_in_tile = tiles_bytes(table, 1, first_row % group_rows);
-  // Whole groups' tiles lie together.
+  // Whole groups have contiguous tiles.
   const std::uint64_t num_ops = strip_rows == group_rows ? 1 : num_tiles;
   const std::uint64_t op_bytes = tiles_bytes(table, num_tiles, strip_rows) / num_ops;
   std::vector<Op> ops;

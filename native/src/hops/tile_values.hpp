@@ -1,4 +1,4 @@
-// Values of a hop table, of any format, as floats and back: some that lie together.
+// Values of a hop table, of any format, converted to floats and back.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ template <typename Value>
   }
 }
 
-/// `to` = `count` values of a format.
+/// Converts `count` values of a format to float.
 [[gnu::always_inline]] inline void widen(ValueFormat format, const std::byte* from, std::size_t count, float* to) {
   if (format == ValueFormat::float32) {
     std::memcpy(to, from, count * sizeof(float));
@@ -54,7 +54,7 @@ template <typename Value>
   }
 }
 
-/// `to` = `count` values in a format, rounded to nearest even.
+/// Converts `count` floats to a format, rounded to nearest even.
 [[gnu::always_inline]] inline void narrow(ValueFormat format, const float* from, std::size_t count, std::byte* to) {
   if (format == ValueFormat::float32) {
     std::memcpy(to, from, count * sizeof(float));

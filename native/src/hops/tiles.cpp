@@ -12,12 +12,12 @@
 namespace diskhop {
 namespace {
 
-// Rows that are taken through all tiles together: of a tile they are a run of lines, and whole rows stay in the cache
+// Rows copied through all tiles together: in each tile they are a run of cache lines, and whole rows stay in the cache
 // while their parts arrive.
 constexpr std::uint64_t block_rows = 64;
-// Less than this per thread is copied before another thread has started.
+// Copying fewer bytes per thread takes less time than starting another thread.
 constexpr std::uint64_t min_thread_bytes = 128 << 10;
-// Parts of 16 bytes that fill a line: tiles lie a power of two apart, and more of them at once share their cache sets.
+// Parts of 16 bytes that fill a line: tiles are a power of two apart, and more of them at once would share cache sets.
 constexpr std::uint64_t tiles_at_once = 4;
 
 /// Calls do_block(begin, end) for blocks of 0 .. count - 1.
@@ -26,7 +26,7 @@ void for_blocks(std::uint64_t count, std::uint64_t row_bytes, unsigned num_threa
   std::atomic<std::uint64_t> next{0};
   const auto do_blocks = [&] {
     while (true) {
-      // Relaxed: blocks are disjoint, and joining the threads publishes what they wrote.
+      // Relaxed: blocks are disjoint, and joining the threads publishes their results.
       const std::uint64_t begin = next.fetch_add(block_rows, std::memory_order_relaxed);
       if (begin >= count) return;
       do_block(begin, std::min(count, begin + block_rows));
@@ -36,13 +36,13 @@ void for_blocks(std::uint64_t count, std::uint64_t row_bytes, unsigned num_threa
   std::vector<std::jthread> helpers;
   try {
     while (helpers.size() + 1 < std::min<std::uint64_t>(num_threads, useful_threads)) helpers.emplace_back(do_blocks);
-  } catch (const std::system_error&) {  // no more threads to be had: those there are, or this one alone, do all blocks
+  } catch (const std::system_error&) {  // no more threads available: the running ones do all blocks
   }
   do_blocks();
 }
 
-/// Calls copy(part of a row, part of a tile's row, bytes): with bytes known to the compiler where a part is whole.
-/// row_at(i) and place_at(i) say where a row lies, and which row of the tiles it is.
+/// Calls copy(part of a row, part of a tile's row, bytes), with bytes as a compile-time constant for whole parts.
+/// row_at(i) and place_at(i) return where a row is, and which row of the tiles it is.
 template <std::uint64_t part_bytes, typename RowAt, typename PlaceAt, typename TilesPointer, typename Copy>
 void copy_parts(std::uint64_t begin, std::uint64_t end, const Tiling& tiling, TilesPointer tiles, RowAt row_at,
                 PlaceAt place_at, Copy copy) {
@@ -82,7 +82,7 @@ void copy_sized_parts(std::uint64_t tile_row_bytes, Arguments... arguments) {
 
 void check_tiling(const Tiling& tiling) {
   if (tiling.row_bytes == 0 || tiling.tile_row_bytes == 0) {
-    throw std::invalid_argument("rows and tiles must have at least 1 byte a row, got " +
+    throw std::invalid_argument("rows and tiles must have at least 1 byte per row, got " +
                                 std::to_string(tiling.row_bytes) + " and " + std::to_string(tiling.tile_row_bytes));
   }
 }

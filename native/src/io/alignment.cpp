@@ -12,14 +12,14 @@
 namespace diskhop {
 namespace {
 
-/// File systems in memory take O_DIRECT and have nothing below the page cache to reach.
+/// Whether the file system is in memory: it accepts O_DIRECT although nothing lies below its page cache.
 bool is_page_cache_alone(int descriptor) {
   struct statfs status = {};
   if (::fstatfs(descriptor, &status) != 0) return false;
   return status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC;
 }
 
-/// Zeros where the kernel knows that direct I/O is refused or does not say.
+/// Returns zeros if the kernel reports that direct I/O is refused, or does not report it.
 Alignment reported_alignment([[maybe_unused]] int descriptor, [[maybe_unused]] bool& is_reported) {
 #ifdef STATX_DIOALIGN
   struct statx status = {};
@@ -37,7 +37,7 @@ Alignment tried_alignment(int descriptor) {
   constexpr std::uint32_t largest = 4096;
   alignas(largest) std::array<std::byte, largest> block;
   for (const std::uint32_t alignment : {512U, largest}) {
-    // The smaller alignment must not pass by luck: its address is aligned to 512 and to no more.
+    // The smaller alignment must not pass by accident: the address is aligned to exactly 512.
     const ssize_t num_read = ::pread(descriptor, block.data() + alignment % largest, alignment, 0);
     if (num_read > 0) return {alignment, alignment};
     if (num_read == 0) return {largest, largest};

@@ -15,14 +15,9 @@ constexpr std::size_t small_page_bytes = std::size_t{4} << 10;
 // Above this, sizes rounded up could overflow.
 constexpr std::size_t max_buffer_bytes = std::numeric_limits<std::size_t>::max() / 2;
 
-std::size_t whole_pages(std::size_t num_bytes) {
-  const std::size_t page_bytes = num_bytes <= huge_page_bytes / 2 ? small_page_bytes : huge_page_bytes;
-  return (num_bytes + page_bytes - 1) / page_bytes * page_bytes;
-}
-
-// A range of whole pages that starts at a huge one.
+// Maps whole pages, starting at a huge page.
 std::byte* map_aligned(std::size_t num_bytes, int protection) {
-  // One page more than needed is mapped, so that an aligned range lies in it; what sticks out is given back.
+  // One huge page more than needed is mapped, so it contains an aligned range; the rest is unmapped.
   const std::size_t mapped_bytes = num_bytes + huge_page_bytes;
   void* mapping = ::mmap(nullptr, mapped_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) throw std::bad_alloc();
@@ -38,18 +33,23 @@ std::byte* map_aligned(std::size_t num_bytes, int protection) {
 
 }  // namespace
 
+std::size_t Buffer::mapped_bytes(std::size_t num_bytes) noexcept {
+  const std::size_t page_bytes = num_bytes <= huge_page_bytes / 2 ? small_page_bytes : huge_page_bytes;
+  return (num_bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+
 Buffer::Buffer(std::size_t num_bytes) {
   if (num_bytes == 0) return;
   if (num_bytes > max_buffer_bytes) throw std::bad_alloc();
-  const std::size_t usable_bytes = whole_pages(num_bytes);
+  const std::size_t usable_bytes = Buffer::mapped_bytes(num_bytes);
   data_ = map_aligned(usable_bytes, PROT_READ | PROT_WRITE);
   num_bytes_ = usable_bytes;
-  ::madvise(data_, num_bytes_, MADV_HUGEPAGE);  // only advice: without huge pages it is slower, not wrong
+  ::madvise(data_, num_bytes_, MADV_HUGEPAGE);  // advice: without huge pages it is slower, not wrong
 }
 
 void Buffer::grow(std::size_t num_bytes) {
   if (num_bytes > max_buffer_bytes) throw std::bad_alloc();
-  const std::size_t usable_bytes = whole_pages(num_bytes);
+  const std::size_t usable_bytes = Buffer::mapped_bytes(num_bytes);
   if (usable_bytes <= num_bytes_) return;
   if (data_ == nullptr) {
     *this = Buffer(num_bytes);
@@ -57,7 +57,7 @@ void Buffer::grow(std::size_t num_bytes) {
   }
   std::byte* const place = map_aligned(usable_bytes, PROT_NONE);
   if (::mremap(data_, num_bytes_, usable_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED) {
-    // The place may be unmapped by now, and another thread's: it is left as it is, addresses without memory.
+    // The place may be unmapped now and belong to another thread: it stays as it is, addresses without memory.
     throw std::bad_alloc();
   }
   data_ = place;
@@ -78,8 +78,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 BufferPool::Free::iterator BufferPool::find_fitting(std::size_t num_bytes) {
-  // Little to spare: what a caller did not ask for is missing in a budget all the same.
-  const std::size_t most_bytes = std::max(num_bytes + num_bytes / 8, whole_pages(num_bytes));
+  // Little to spare: bytes beyond the request are missing in the caller's budget.
+  const std::size_t most_bytes = std::max(num_bytes + num_bytes / 8, Buffer::mapped_bytes(num_bytes));
   auto best = free_.end();
   for (auto candidate = free_.begin(); candidate != free_.end(); ++candidate) {
     if (candidate->num_bytes() < num_bytes || candidate->num_bytes() > most_bytes) continue;
@@ -91,7 +91,7 @@ BufferPool::Free::iterator BufferPool::find_fitting(std::size_t num_bytes) {
 BufferPool::Free::iterator BufferPool::find_growing(std::size_t num_bytes) {
   auto best = free_.end();
   for (auto candidate = free_.begin(); candidate != free_.end(); ++candidate) {
-    // Less than a huge page may be made of small ones, and stays so.
+    // Buffers below a huge page may consist of small pages, and would keep them.
     if (candidate->num_bytes() < std::max(num_bytes / 2, huge_page_bytes) || candidate->num_bytes() > num_bytes) {
       continue;
     }
@@ -103,7 +103,7 @@ BufferPool::Free::iterator BufferPool::find_growing(std::size_t num_bytes) {
 Buffer BufferPool::take(std::size_t num_bytes) {
   if (num_bytes == 0) return Buffer(0);
   if (num_bytes > max_buffer_bytes) throw std::bad_alloc();
-  const std::size_t buffer_bytes = whole_pages(num_bytes);
+  const std::size_t buffer_bytes = Buffer::mapped_bytes(num_bytes);
   Buffer buffer(0);
   {
     const std::lock_guard lock(mutex_);
@@ -138,14 +138,14 @@ void BufferPool::give_back(Buffer buffer) noexcept {
     --num_used_;
     used_bytes_ -= buffer.num_bytes();
     free_bytes_ += buffer.num_bytes();
-    free_.push_back(std::move(buffer));  // take() made room for it
+    free_.push_back(std::move(buffer));  // take() reserved the capacity
   }
   make_room();
 }
 
 void BufferPool::make_room() noexcept {
   while (true) {
-    Buffer oldest(0);  // unmapped after the lock is released: it takes a while
+    Buffer oldest(0);  // unmapped after the lock is released, because it takes long
     const std::lock_guard lock(mutex_);
     if (free_.empty() || used_bytes_ + free_bytes_ <= max_bytes_) return;
     oldest = std::move(free_.front());

@@ -10,8 +10,8 @@
 namespace diskhop {
 namespace {
 
-// Sums side by side, so that any processor takes several at once: one of products of a word's halves under a key of its
-// place, its neighbour of the word itself.
+// Independent sums, so that processors compute several at once. One adds products of a word's halves, keyed by its
+// position; its neighbour adds the word itself.
 struct SumContent {
   const std::byte* content;
   std::uint64_t num_bytes;

@@ -1,4 +1,4 @@
-// The engine for machines that forbid io_uring: a pool of threads in blocking system calls.
+// Engine for machines that forbid io_uring: a pool of threads in blocking system calls.
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "io/schedule.hpp"
 #include "base/signals_blocked.hpp"
+#include "io/schedule.hpp"
 
 namespace diskhop {
 namespace {
@@ -79,13 +79,13 @@ class ThreadsEngine final : public Engine {
   unsigned depth() const override { return depth_; }
 
  private:
-  /// Starts what is missing of one worker a transfer. Where the system gives no more threads, those that run must do.
+  /// Starts workers up to one per transfer. If the system refuses more threads, the running ones do the work.
   void start_workers(std::size_t num_transfers) {
-    const std::size_t wanted = std::min<std::size_t>(depth_, num_transfers);
-    if (workers_.size() >= wanted) return;
+    const std::size_t num_workers = std::min<std::size_t>(depth_, num_transfers);
+    if (workers_.size() >= num_workers) return;
     const SignalsBlocked blocked;
-    workers_.reserve(wanted);
-    while (workers_.size() < wanted) {
+    workers_.reserve(num_workers);
+    while (workers_.size() < num_workers) {
       try {
         workers_.emplace_back([this] { work(); });
       } catch (const std::system_error& error) {
@@ -109,15 +109,15 @@ class ThreadsEngine final : public Engine {
       } else if (num_ended == schedule_.num_ended_batches()) {
         work_.wait(lock);
       }
-      // next() too can end batches: of requests that a fault or an earlier error settled.
+      // next() can end batches too: those whose last request failed by a fault or an earlier error.
       if (num_ended != schedule_.num_ended_batches()) ended_.notify_all();
     }
   }
 
   const unsigned depth_;
   std::mutex mutex_;
-  std::condition_variable work_;   // something was queued, or the engine closes
-  std::condition_variable ended_;  // some batch ended
+  std::condition_variable work_;   // an op was queued, or the engine closes
+  std::condition_variable ended_;  // a batch ended
   Schedule schedule_;
   std::vector<std::thread> workers_;
   std::size_t num_busy_ = 0;  // workers in a system call

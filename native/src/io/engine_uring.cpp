@@ -1,7 +1,7 @@
-// The engine over io_uring: one ring for all callers and no thread of its own.
+// Engine over io_uring: one ring for all callers, and no thread of its own.
 //
-// Whoever waits first *reaps*: it sleeps in the kernel for completions, for all tickets, and refills the ring from the
-// queue. The others sleep on a condition variable until a ticket ended or the reaper left.
+// The first thread that waits becomes the *reaper*: it sleeps in the kernel for completions of all tickets and refills
+// the ring from the queue. The others sleep on a condition variable until a ticket has ended or the reaper leaves.
 #include "io/schedule.hpp"
 
 #ifdef DISKHOP_WITH_URING
@@ -22,13 +22,13 @@ namespace {
 
 constexpr std::chrono::milliseconds one_millisecond{1};
 
-/// Owns a ring. `error_number` is 0 when it could be set up, the kernel knows what we ask of it, and a first request
-/// came back: a sandbox may allow the setup alone.
+/// Owns a ring. error_number is 0 if it could be set up, the kernel supports the needed operations, and a first request
+/// completed: a sandbox may allow only the setup.
 class Ring {
  public:
   explicit Ring(unsigned num_entries) {
     // Neither COOP_TASKRUN nor SINGLE_ISSUER: a thread that submitted may compute for long without entering the kernel,
-    // and its completions must reach whoever reaps.
+    // and its completions must reach the reaper.
     error_number_ = -io_uring_queue_init(num_entries, &ring_, 0);
     if (error_number_ != 0) return;
     error_number_ = knows_reads() ? try_out() : ENOSYS;
@@ -52,7 +52,7 @@ class Ring {
     return probe && io_uring_opcode_supported(probe.get(), IORING_OP_READ) != 0;
   }
 
-  /// Has nothing done, all the way; the error number of what failed.
+  /// Runs a request that does nothing. Returns 0 or the error number of the failed step.
   int try_out() {
     io_uring_prep_nop(io_uring_get_sqe(&ring_));
     int result = 0;
@@ -103,9 +103,9 @@ class UringEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     const std::uint64_t num_ended = schedule_.num_ended_batches();
     const Ticket ticket = schedule_.add(ops, priority);
-    // Nothing throws from here on: the kernel may know of the caller's memory.
+    // Nothing throws from here on: the kernel may already use the caller's memory.
     feed();
-    // Feeding can end other tickets: of requests that a fault or an earlier error settled.
+    // Feeding can end other tickets: those whose last request failed by a fault or an earlier error.
     if (num_ended != schedule_.num_ended_batches()) changed_.notify_all();
     return ticket;
   }
@@ -125,7 +125,7 @@ class UringEngine final : public Engine {
         is_reaping_ = false;
         if (error_number != 0) stop(error_number);
         reap();
-        // Somebody's ticket may have ended, and if this one did, somebody else must reap.
+        // Another ticket may have ended; and if this one has, another thread must reap.
         if (num_sleeping_ > 0) changed_.notify_all();
       }
     }
@@ -147,16 +147,16 @@ class UringEngine final : public Engine {
   unsigned depth() const override { return depth_; }
 
  private:
-  /// Of those in flight, the requests that the kernel has taken.
+  /// Requests in flight that the kernel has taken.
   unsigned num_at_kernel() { return num_in_flight_ - io_uring_sq_ready(ring_.get()); }
 
-  /// Fills the ring up to the depth and hands it to the kernel in small batches. A batch reaches the device only once
-  /// it is complete, so that it may be large only where the device has enough to do meanwhile.
+  /// Fills the ring up to the depth and submits it to the kernel in small batches. A batch reaches the device only once
+  /// it is complete, so large ones are used only while the device has enough work.
   void feed() noexcept {
     while (num_in_flight_ < depth_) {
       const auto transfer = schedule_.next();
       if (!transfer) break;
-      io_uring_sqe* const entry = io_uring_get_sqe(ring_.get());  // never null: the ring holds at least `depth` entries
+      io_uring_sqe* const entry = io_uring_get_sqe(ring_.get());  // never null: the ring has at least `depth` entries
       switch (transfer->request->op.kind) {
         case OperationKind::read:
           io_uring_prep_read(entry, transfer->descriptor, transfer->buffer, transfer->num_bytes, transfer->offset);
@@ -176,25 +176,26 @@ class UringEngine final : public Engine {
     hand_over();
   }
 
-  /// Tells the kernel of what is in the ring.
+  /// Submits the entries of the ring to the kernel.
   void hand_over() noexcept {
     unsigned tries = 0;
     while (io_uring_sq_ready(ring_.get()) > 0) {
       const int result = io_uring_submit(ring_.get());
       if (result > 0 || result == -EINTR) continue;
       if (result != 0 && result != -EAGAIN && result != -EBUSY) return stop(-result);
-      // The kernel is short of memory: completions free some, and whoever reaps comes back here.
+      // The kernel is short of memory: completions free some, and the reaper returns here.
       if (num_at_kernel() > 0) return;
       if (++tries == max_tries) return stop(EAGAIN);
       std::this_thread::sleep_for(one_millisecond);
     }
   }
 
-  /// The kernel will not do any more: what it has not taken fails, now and from now on; what it has taken still ends.
+  /// Stops submitting after an error: requests not taken by the kernel fail, now and later; those taken still complete.
   void stop(int error_number) noexcept {
     io_uring_sq& entries = ring_.get()->sq;
     for (unsigned num_left = io_uring_sq_ready(ring_.get()); num_left > 0; --num_left) {
-      // Taken back: the kernel looks at the ring's end only when told of new entries. Queued again, to fail below.
+      // Taken back: the kernel reads the ring's end only when it is entered with new entries. Queued again, to fail
+      // below.
       const io_uring_sqe& entry = entries.sqes[--entries.sqe_tail & *entries.kring_mask];
       schedule_.finish(*reinterpret_cast<Request*>(entry.user_data), -EAGAIN);
       --num_in_flight_;
@@ -202,10 +203,10 @@ class UringEngine final : public Engine {
     schedule_.stop(error_number);
   }
 
-  /// Sleeps until there is one, without the lock. Not for several at once, though that wakes less often: devices
-  /// complete in bursts, and who wakes at the first refills the ring before the burst has emptied it. Something is in
-  /// flight: an unfinished ticket's requests are queued only where the ring is full.
-  /// The error number where the kernel lets nobody sleep: completions then still arrive, and are looked for.
+  /// Sleeps until there is a completion, without the lock. Waiting for several at once would wake less often, but
+  /// devices complete in bursts, and the reaper refills the ring before a burst has emptied it. Something is in flight:
+  /// an unfinished ticket's requests are queued only while the ring is full.
+  /// Returns the error number if the kernel does not allow sleeping: completions still arrive then, and are polled.
   int sleep_for_completion() noexcept {
     io_uring_cqe* completion = nullptr;
     int result = 0;
@@ -216,8 +217,8 @@ class UringEngine final : public Engine {
     return -result;
   }
 
-  /// Takes the completions that are there and refills. Only where nobody sleeps for completions: a sleeper whose
-  /// completions are taken by another would sleep for good.
+  /// Takes the available completions and refills the ring. Only while no thread sleeps for completions: it would never
+  /// wake up if another thread took the last one.
   void reap() noexcept {
     io_uring_cqe* completion = nullptr;
     unsigned head = 0;
@@ -233,11 +234,11 @@ class UringEngine final : public Engine {
 
   const unsigned depth_;
   std::mutex mutex_;
-  std::condition_variable changed_;  // a ticket ended, or nobody reaps
+  std::condition_variable changed_;  // a ticket ended, or there is no reaper
   Ring ring_;
   Schedule schedule_;
-  unsigned num_in_flight_ = 0;  // in the ring or at the kernel
-  unsigned num_sleeping_ = 0;   // in wait(), while another reaps
+  unsigned num_in_flight_ = 0;  // in the ring or in the kernel
+  unsigned num_sleeping_ = 0;   // in wait(), while another thread reaps
   bool is_reaping_ = false;
 };
 

@@ -43,7 +43,7 @@ bool can_befall(FaultKind fault, OperationKind kind, std::uint64_t num_bytes) {
   return false;
 }
 
-/// splitmix64: a step of a sequence whose every value looks random.
+/// Next value of a splitmix64 sequence.
 std::uint64_t next_random(std::uint64_t& state) {
   std::uint64_t bits = state += 0x9e3779b97f4a7c15U;
   bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9U;

@@ -40,10 +40,10 @@ File::File(std::string path, FileMode mode, bool want_direct) : path_(std::move(
     return IoError(kind, error_number, path_, 0, detail);
   };
   if (path_.find('\0') != std::string::npos) {
-    path_ = path_.c_str();  // as much of it as a message can show
+    path_ = path_.c_str();  // cut at the null character, for the message
     throw refuse(0, "a path cannot contain a null character");
   }
-  // Looked at before it is opened: opening a pipe would wait for its other end.
+  // Checked before opening: opening a pipe would wait for its other end.
   struct stat status = {};
   const bool exists = ::stat(path_.c_str(), &status) == 0;
   if (exists && !S_ISREG(status.st_mode)) throw refuse(0, "is not a regular file");
@@ -53,7 +53,7 @@ File::File(std::string path, FileMode mode, bool want_direct) : path_(std::move(
   if (buffered_descriptor_ < 0) {
     throw refuse(errno, writes ? "cannot be opened for writing" : "cannot be opened for reading");
   }
-  // Every read is one that a plan asked for: reading ahead of it only costs bandwidth.
+  // All reads are planned: the kernel's readahead would only waste bandwidth.
   if (!writes) ::posix_fadvise(buffered_descriptor_, 0, 0, POSIX_FADV_RANDOM);
   if (want_direct) open_direct(flags & ~O_CREAT);
 }

@@ -10,11 +10,11 @@
 namespace diskhop {
 namespace {
 
-/// The kernel moves less than 2 GiB at once; a round number below it keeps what follows aligned.
+/// The kernel transfers less than 2 GiB at once; a round number below it keeps the rest aligned.
 constexpr std::uint64_t max_transfer_bytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t max_file_bytes = std::numeric_limits<std::int64_t>::max();
 
-/// Bytes without which a request is not complete.
+/// Bytes that must be transferred for a request to be complete.
 std::uint64_t required_bytes(const Op& op) {
   return op.kind == OperationKind::read ? std::min(op.required_bytes, op.num_bytes) : op.num_bytes;
 }
@@ -43,7 +43,7 @@ std::exception_ptr io_error(const Request& request, int error_number, const char
   });
 }
 
-/// The file holds less, or takes less, than the op is about: told with the place where its bytes end.
+/// Error of an op beyond the file's end, or beyond what the file accepts: names the offset where its bytes end.
 std::exception_ptr end_error(const Request& request) noexcept {
   return error_of([&] {
     const Op& op = request.op;
@@ -55,14 +55,14 @@ std::exception_ptr end_error(const Request& request) noexcept {
   });
 }
 
-/// What another try may cure. The last two are io_uring's, for a request whose submitter has exited: the kernel carries
-/// on with what it could not finish at once in the context of the thread that submitted.
+/// Errors that a retry may cure. The last two come from io_uring for a request whose submitting thread has exited: the
+/// kernel finishes work in that thread's context.
 bool is_transient(int error_number) noexcept {
   return error_number == EINTR || error_number == EAGAIN || error_number == ECANCELED || error_number == EFAULT;
 }
 
-/// Transfers of this op resume at multiples of this many bytes: what goes direct stays direct, for a buffered rest
-/// would share a page with it.
+/// Granularity in bytes at which transfers of an op resume: a direct op stays direct, because a buffered rest would
+/// share a page with it.
 std::uint64_t resume_alignment(const Op& op) noexcept {
   const File& file = *op.file;
   if (!file.goes_direct(op.offset, op.num_bytes, op.buffer)) return 1;
@@ -74,7 +74,7 @@ void check(const Op& op) {
     throw std::invalid_argument("an engine reads, writes and fsyncs; it renames nothing");
   if (op.file == nullptr) throw std::invalid_argument("an op needs a file");
   if (op.kind == OperationKind::fsync) return;
-  // Offsets are signed for the system, and for io_uring the highest unsigned one means "where the last one ended".
+  // The system's offsets are signed, and io_uring reads the highest unsigned one as "where the last one ended".
   if (op.num_bytes > max_file_bytes || op.offset > max_file_bytes - op.num_bytes) {
     throw std::invalid_argument(op.file->path() + ": " + describe(op) + " ends past 2^63 - 1, where every file ends");
   }
@@ -155,7 +155,7 @@ bool Schedule::inject(Transfer& transfer) noexcept {
   if (!verdict.faulty) return false;
   switch (verdict.kind) {
     case FaultKind::short_transfer: {
-      // A disk stops between blocks: what is left then still suits the direct descriptor.
+      // A disk stops between blocks: the rest then still suits the direct descriptor.
       const std::uint64_t block_bytes = resume_alignment(request.op);
       const std::uint64_t short_bytes = std::max(verdict.num_bytes / block_bytes * block_bytes, block_bytes);
       transfer.num_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(short_bytes, transfer.num_bytes));
@@ -194,8 +194,8 @@ void Schedule::finish(Request& request, std::int64_t result) noexcept {
   if (op.kind == OperationKind::fsync) return end(request);
   const std::uint64_t reached_bytes = request.done_bytes + static_cast<std::uint64_t>(result);
   if (reached_bytes >= required_bytes(op)) return end(request);
-  // A direct transfer that ends inside a block is carried out again from the block's start. One that ends at the same
-  // place then has come to the end.
+  // A direct transfer that ends inside a block is repeated from the block's start. One that ends at the same place
+  // again has reached the end of the file.
   if (result == 0 || reached_bytes == request.reached_bytes) return fail(request, end_error(request));
   request.done_bytes = reached_bytes - reached_bytes % resume_alignment(op);
   if (reached_bytes < request.reached_bytes) return retry(request, EAGAIN);
@@ -211,7 +211,7 @@ void Schedule::retry(Request& request, int error_number) noexcept {
 
 void Schedule::stop(int error_number) noexcept {
   stopped_by_ = error_number;
-  static_cast<void>(next());  // fails all that is queued
+  static_cast<void>(next());  // fails all queued requests
 }
 
 std::size_t Schedule::num_unfinished(Ticket ticket) const {

@@ -1,7 +1,7 @@
-// What both engines share: which transfer comes next, and what its result means. No system calls, no waiting.
+// Scheduling shared by both engines: which transfer comes next, and what its result means. No system calls, no waiting.
 //
-// A *batch* is the ops of one ticket, a *request* one of its ops, a *transfer* one system-level operation of a request:
-// short ones resume as another transfer, interrupted ones are tried again.
+// A *batch* is the ops of one ticket, a *request* one of its ops, a *transfer* one system call of a request: short ones
+// resume as another transfer, interrupted ones are retried.
 #pragma once
 
 #include <cstddef>
@@ -22,18 +22,19 @@ struct Batch;
 struct Request {
   Op op;
   Batch* batch = nullptr;
-  std::uint64_t done_bytes = 0;     // where the next transfer begins
-  std::uint64_t reached_bytes = 0;  // how far transfers came; past done_bytes where a direct one ended inside a block
-  unsigned tries = 0;               // since the last byte of progress
-  Request* next = nullptr;          // in its queue
+  std::uint64_t done_bytes = 0;  // where the next transfer begins
+  std::uint64_t reached_bytes =
+      0;                    // end of the bytes transferred; beyond done_bytes if a direct transfer ended inside a block
+  unsigned tries = 0;       // since the last byte of progress
+  Request* next = nullptr;  // in its queue
 };
 
-/// First in, first out, through the requests themselves: adding to it needs no memory and cannot fail.
+/// Queue, first in, first out, linked through the requests: adding needs no memory and cannot fail.
 class RequestQueue {
  public:
   void push_back(Request& request) noexcept;
   void push_front(Request& request) noexcept;
-  /// None when it is empty.
+  /// Returns null if the queue is empty.
   [[nodiscard]] Request* pop_front() noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return num_requests_; }
 
@@ -50,8 +51,8 @@ struct Batch {
   std::exception_ptr error;
 };
 
-/// To be carried out as it stands, then reported to Schedule::finish. Buffer and length are of the file's direct
-/// descriptor where they suit it.
+/// A transfer to execute as it is and report to Schedule::finish(). Uses the file's direct descriptor if buffer and
+/// length are aligned.
 struct Transfer {
   Request* request;
   int descriptor;
@@ -60,29 +61,29 @@ struct Transfer {
   std::uint32_t num_bytes;
 };
 
-/// Only add() throws what an engine's caller did not bring upon himself: what fails afterwards, even for want of
-/// memory, is the error of a ticket. Threading: none of its own; the engine's lock guards it.
+/// Queue and state of all requests. Only add() throws errors that the engine's caller did not cause; later failures,
+/// even for lack of memory, become the ticket's error. Threading: guarded by the engine's lock.
 class Schedule {
  public:
   explicit Schedule(std::shared_ptr<FaultInjector> injector) : injector_(std::move(injector)) {}
 
-  /// Queues all ops, or throws and leaves everything as it was.
+  /// Queues all ops, or throws and changes nothing.
   Ticket add(std::span<const Op> ops, Priority priority);
-  /// The next transfer to carry out, demand first; none when nothing is queued. Injected faults that stand for a result
-  /// are settled here and never reach the system.
+  /// Returns the next transfer to execute, demand first; none if nothing is queued. Injected faults that replace a
+  /// result are handled here and never reach the system.
   std::optional<Transfer> next() noexcept;
-  /// Takes a transfer's result: bytes moved, or minus the error number.
+  /// Processes a transfer's result: bytes transferred, or minus the error number.
   void finish(Request& request, std::int64_t result) noexcept;
-  /// For an engine that can carry nothing more out: fails what is queued, and all that will be.
+  /// Fails all queued requests, and all later ones. For an engine that cannot execute any more.
   void stop(int error_number) noexcept;
-  /// Requests of a ticket that have not ended. Throws std::invalid_argument for a ticket that is spent.
+  /// Number of a ticket's requests that have not ended. Throws std::invalid_argument for a spent ticket.
   [[nodiscard]] std::size_t num_unfinished(Ticket ticket) const;
-  /// Forgets a finished ticket; its error, if it has one.
+  /// Removes a finished ticket and returns its error, or null.
   [[nodiscard]] std::exception_ptr take(Ticket ticket) noexcept;
   [[nodiscard]] std::size_t num_queued() const noexcept { return queued_[0].size() + queued_[1].size(); }
-  /// Batches that ended so far: when it grew, somebody's wait may be over.
+  /// Number of batches that ended so far: after an increase a waiting thread may return.
   [[nodiscard]] std::uint64_t num_ended_batches() const noexcept { return num_ended_batches_; }
-  /// Forgets what is queued and not begun.
+  /// Drops queued requests that have not begun.
   void drop_queued() noexcept;
 
  private:
@@ -90,7 +91,7 @@ class Schedule {
   void retry(Request& request, int error_number) noexcept;
   void end(Request& request) noexcept;
   void fail(Request& request, std::exception_ptr error) noexcept;
-  /// Settles the request if the injector says so, and shortens the transfer for a short one. Whether it was settled.
+  /// Ends the request if the injector says so, and shortens a short transfer. Returns whether the request ended.
   bool inject(Transfer& transfer) noexcept;
 
   std::shared_ptr<FaultInjector> injector_;
@@ -98,7 +99,7 @@ class Schedule {
   RequestQueue queued_[2];                     // by Priority
   Ticket last_ticket_ = 0;
   std::uint64_t num_ended_batches_ = 0;
-  int stopped_by_ = 0;  // the error number
+  int stopped_by_ = 0;  // error number, or 0
 };
 
 [[nodiscard]] std::unique_ptr<Engine> make_threads_engine(unsigned depth, std::shared_ptr<FaultInjector> injector);

@@ -18,7 +18,7 @@ bool is_block_size(std::uint64_t num_bytes) noexcept {
   return std::has_single_bit(num_bytes) && num_bytes >= stream_alignment && num_bytes <= max_block_bytes;
 }
 
-/// The last bytes of a file.
+/// Last bytes of a file.
 struct Trailer {
   std::uint64_t magic;
   std::uint64_t block_bytes;
@@ -59,7 +59,7 @@ StreamFileWriter::~StreamFileWriter() {
   while (!in_flight_.empty()) {
     try {
       wait_oldest();
-    } catch (...) {  // the error that brought us here is the one to report
+    } catch (...) {  // report the error that caused this, not a later one
     }
   }
 }
@@ -89,7 +89,7 @@ void StreamFileWriter::send(std::size_t stream, std::byte* block, std::uint64_t 
 void StreamFileWriter::submit(std::byte* begin, std::uint64_t num_bytes) {
   const Op op = {
       .kind = OperationKind::write, .file = &file_, .offset = end_offset_, .buffer = begin, .num_bytes = num_bytes};
-  in_flight_.push_back({.ticket = 0, .block = begin});  // first, so that a ticket is never lost for want of memory
+  in_flight_.push_back({.ticket = 0, .block = begin});  // first, so that a ticket is not lost when memory runs out
   try {
     in_flight_.back().ticket = engine_.submit({&op, 1}, Priority::demand);
   } catch (...) {
@@ -205,7 +205,7 @@ StreamReader::~StreamReader() {
   for (const Ticket ticket : tickets_) {
     try {
       engine_.wait(ticket);
-    } catch (...) {  // nobody asks for these any more
+    } catch (...) {  // these reads are not needed any more
     }
   }
 }
@@ -217,7 +217,7 @@ void StreamReader::submit_next() {
                  .offset = block.offset,
                  .buffer = window_.data() + num_submitted_ % num_slots_ * file_.block_bytes(),
                  .num_bytes = whole_sectors(block.num_bytes)};
-  tickets_.push_back(0);  // first, so that a ticket is never lost for want of memory
+  tickets_.push_back(0);  // first, so that a ticket is not lost when memory runs out
   try {
     tickets_.back() = engine_.submit({&op, 1}, Priority::demand);
   } catch (...) {
@@ -228,7 +228,7 @@ void StreamReader::submit_next() {
 }
 
 std::span<const std::byte> StreamReader::next() {
-  // The block that the caller had until now is free: all slots but the one it is about to get may be on their way.
+  // The block last returned is free now. Reads may be in flight in all slots but that of the block returned next.
   while (num_submitted_ < blocks_.size() && num_submitted_ < num_returned_ + num_slots_) submit_next();
   if (num_returned_ == blocks_.size()) return {};
   const Ticket ticket = tickets_.front();

@@ -4,19 +4,19 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "base/turns.hpp"
 #include "diskhop/base/random.hpp"
 #include "simd/instruction_sets.hpp"
-#include "base/turns.hpp"
 #include "simd/vectors.hpp"
 
 namespace diskhop {
 namespace {
 
-// Values that share a key of draws. Part of what is drawn: another length gives other draws.
+// Values that share a key of draws. Another length would give other draws.
 constexpr std::size_t block_values = 4096;
 constexpr std::size_t turn_values = 16 * block_values;
 
-// draw32(key, counter) of sixteen counters.
+// Fills words with draw32(key, counter) for sixteen counters.
 [[gnu::always_inline]] inline void draw(std::uint64_t key, const Words& counters, Words& words) {
   words = static_cast<std::uint32_t>(key) + (counters + 1) * golden32;
   words = (words ^ (words >> 16)) * 0x85ebca6bU;
@@ -25,7 +25,7 @@ constexpr std::size_t turn_values = 16 * block_values;
   words ^= words >> 16;
 }
 
-// Keeps the bits of `values` where the mask's are set.
+// Keeps the bits of `values` that the mask has set.
 [[gnu::always_inline]] inline void keep(const Words& mask, Floats& values) {
   Words words;
   std::memcpy(&words, &values, sizeof words);
@@ -35,7 +35,7 @@ constexpr std::size_t turn_values = 16 * block_values;
 
 struct Drop {
   std::uint64_t seed;
-  std::uint64_t threshold = 0;  // draws below are dropped
+  std::uint64_t threshold = 0;  // smaller draws are dropped
   float scale;
 
   explicit Drop(const Dropout& dropout) : seed(dropout.seed), scale(1.0F / (1.0F - dropout.probability)) {
@@ -116,7 +116,7 @@ template <typename Value>
 void rectify_backward(std::span<const Value> values, std::span<const Value> grad, const Dropout& dropout,
                       std::span<Value> grad_values, unsigned num_threads, InstructionSet instructions) {
   if (grad.size() != values.size() || grad_values.size() != values.size()) {
-    throw std::invalid_argument("rectify: gradients must be as many as the values");
+    throw std::invalid_argument("rectify: values and gradients must have the same length");
   }
   share(RectifyBackward<Value>{values, grad, grad_values, Drop(dropout).scale}, values.size(), num_threads,
         instructions);

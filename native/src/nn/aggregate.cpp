@@ -5,21 +5,20 @@
 #include <stdexcept>
 #include <string>
 
-#include "diskhop/io/buffer.hpp"
-#include "simd/instruction_sets.hpp"
 #include "base/turns.hpp"
+#include "simd/instruction_sets.hpp"
 #include "simd/vectors.hpp"
 
 namespace diskhop {
 namespace {
 
-// Rows asked for ahead of their turn; between 12 and 40 it makes no difference.
+// Prefetch distance in rows; values between 12 and 40 make no difference.
 constexpr std::size_t edges_ahead = 16;
 
 constexpr std::size_t line_bytes = 64;
-// Threads take turns of so many rows: small enough that none waits for another's, a hub's included.
+// Rows per turn: small enough that no thread waits for another one's turn, even with a hub in it.
 constexpr std::size_t turn_rows = 256;
-// Less than this in all is done before another thread has started.
+// Fewer values in total take less time than starting another thread.
 constexpr std::size_t min_thread_values = 1 << 16;
 template <typename Value>
 [[gnu::always_inline]] inline const Value* row_of(const Matrix<const Value>& matrix, std::size_t row) {
@@ -31,8 +30,8 @@ struct Accumulator {
   Floats vectors[num_vectors];
 };
 
-// Adds the rows of edges [begin, end), each times its weight where there are weights, over num_vectors * 16 columns
-// from `column` on (the last: only `last_count`); asks for rows ahead of their turn, up to `last_edge`.
+// Adds the rows of edges [begin, end), each times its weight if there are weights, over num_vectors * 16 columns from
+// `column` on (the last vector: only `last_count`). Prefetches later rows, up to `last_edge`.
 template <std::size_t num_vectors, typename Value>
 [[gnu::always_inline]] inline void add_rows(const std::int32_t* rows, const float* weights,
                                             const Matrix<const Value>& matrix, std::size_t begin, std::size_t end,
@@ -56,7 +55,7 @@ template <std::size_t num_vectors, typename Value>
   }
 }
 
-// Calls task.columns<num_vectors>(begin, end, column, last_count) for all columns, as many at a time as registers hold.
+// Calls task.columns<num_vectors>(begin, end, column, last_count) for all columns, with as many as registers hold.
 template <typename Task>
 [[gnu::always_inline]] inline void for_columns(const Task& task, std::size_t num_columns, std::size_t begin,
                                                std::size_t end) {
@@ -113,20 +112,20 @@ struct SumTargets {
   }
 };
 
-// The edges by source, each source's in the order of the edges: row r was read by the targets
-// [indptr[r] .. indptr[r + 1]), with these weights (a mean's divisor included).
+// The edges by source, those of a source in the order of the edges: row r is read by the targets at [indptr[r] ..
+// indptr[r + 1]), with these weights (a mean's divisor included).
 class ReadersOfRows {
  public:
-  ReadersOfRows(const NeighborSums& sums, std::size_t num_rows)
-      : scratch_(take_scratch(num_rows + 1 + 2 * static_cast<std::size_t>(sums.indptr.back()))) {
+  ReadersOfRows(const NeighborSums& sums, std::size_t num_rows, BufferPool& scratch)
+      : memory_(scratch, (num_rows + 1 + 2 * static_cast<std::size_t>(sums.indptr.back())) * sizeof(std::int32_t)) {
     const auto num_edges = static_cast<std::size_t>(sums.indptr.back());
-    auto* words = reinterpret_cast<std::int32_t*>(scratch_.data());
+    auto* words = reinterpret_cast<std::int32_t*>(memory_.data());
     const std::span indptr(words, num_rows + 1);
     const std::span targets(words + num_rows + 1, num_edges);
     const std::span weights(reinterpret_cast<float*>(targets.data() + num_edges), num_edges);
     std::ranges::fill(indptr, 0);
     for (std::size_t edge = 0; edge < num_edges; ++edge) ++indptr[sums.sources[edge]];
-    // From here to the end each row's entry goes from the end of its targets down to their start.
+    // From here on each row's entry moves from the end of its targets to their start.
     for (std::size_t row = 0; row < num_rows; ++row) indptr[row + 1] += indptr[row];
     for (std::size_t target = sums.num_targets(); target-- > 0;) {
       const auto degree = static_cast<float>(sums.indptr[target + 1] - sums.indptr[target]);
@@ -147,13 +146,7 @@ class ReadersOfRows {
   [[nodiscard]] const float* weights() const { return weights_; }
 
  private:
-  // Used again from call to call.
-  static PooledBuffer take_scratch(std::size_t num_words) {
-    static BufferPool pool(std::size_t{64} << 20);
-    return {pool, num_words * sizeof(std::int32_t)};
-  }
-
-  PooledBuffer scratch_;
+  PooledBuffer memory_;
   const std::int32_t* indptr_ = nullptr;
   const std::int32_t* targets_ = nullptr;
   const float* weights_ = nullptr;
@@ -173,7 +166,7 @@ struct SumReaders {
   template <std::size_t num_vectors>
   [[gnu::always_inline]] void columns(std::size_t begin, std::size_t end, std::size_t column,
                                       std::size_t last_count) const {
-    const bool is_beside = grad_out.num_columns != grad_x.num_columns;
+    const bool has_own_columns = grad_out.num_columns != grad_x.num_columns;
     const std::size_t num_targets = sums.num_targets();
     const std::int32_t* indptr = readers.indptr();
     for (std::size_t row = begin; row < end; ++row) {
@@ -182,7 +175,7 @@ struct SumReaders {
         const Value* own = row_of(grad_out, row) + column;
         for (std::size_t vector = 0; vector < num_vectors; ++vector) {
           const std::size_t count = vector + 1 == num_vectors ? last_count : vector_floats;
-          if (is_beside) load(own + grad_x.num_columns + vector * vector_floats, count, sum.vectors[vector]);
+          if (has_own_columns) load(own + grad_x.num_columns + vector * vector_floats, count, sum.vectors[vector]);
           if (!sums.self_weights.empty()) {
             Floats values;
             load(own + vector * vector_floats, count, values);
@@ -200,7 +193,7 @@ struct SumReaders {
   }
 };
 
-// -- around them --
+// -- checks and threads --
 
 void require(bool holds, const char* rule) {
   if (!holds) throw std::invalid_argument(rule);
@@ -217,7 +210,7 @@ void check_rows(const char* what, std::span<const std::int32_t> rows, std::size_
   }
 }
 
-// One pass before anything is written: the kernels index with these.
+// Checked before anything is written: the kernels use these as indices.
 void check(const NeighborSums& sums, std::size_t num_rows) {
   require(!sums.indptr.empty() && sums.indptr.front() == 0, "aggregate: indptr must start with 0");
   bool ascends = true;
@@ -252,23 +245,6 @@ void share_rows(const Task& task, std::size_t num_rows, std::size_t num_values, 
 
 }  // namespace
 
-std::vector<InstructionSet> supported_instruction_sets() {
-  std::vector<InstructionSet> supported{InstructionSet::portable};
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) supported.push_back(InstructionSet::avx2);
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
-    supported.push_back(InstructionSet::avx512);
-  }
-#endif
-  return supported;
-}
-
-InstructionSet best_instruction_set() {
-  static const InstructionSet best = supported_instruction_sets().back();
-  return best;
-}
-
 template <typename In, typename Out>
 void aggregate(const NeighborSums& sums, const Matrix<const In>& x, const Matrix<Out>& out, unsigned num_threads,
                InstructionSet instructions) {
@@ -284,13 +260,13 @@ void aggregate(const NeighborSums& sums, const Matrix<const In>& x, const Matrix
 
 template <typename Value>
 void aggregate_backward(const NeighborSums& sums, const Matrix<const Value>& grad_out, const Matrix<Value>& grad_x,
-                        unsigned num_threads, InstructionSet instructions) {
+                        BufferPool& scratch, unsigned num_threads, InstructionSet instructions) {
   check(sums, grad_x.num_rows);
   require(sums.own_rows.empty(), "aggregate: there is no gradient for rows that lie anywhere");
   require(grad_out.num_rows == sums.num_targets(), "aggregate: the gradient must have a row for each target");
   require(grad_out.num_columns == grad_x.num_columns || grad_out.num_columns == 2 * grad_x.num_columns,
           "aggregate: the gradient must have the columns of x, once or twice");
-  const ReadersOfRows readers(sums, grad_x.num_rows);
+  const ReadersOfRows readers(sums, grad_x.num_rows, scratch);
   const SumReaders<Value> task{sums, readers, grad_out, grad_x};
   const std::size_t num_values = (grad_x.num_rows + static_cast<std::size_t>(sums.indptr.back())) * grad_x.num_columns;
   share_rows(task, grad_x.num_rows, num_values, num_threads, instructions);
@@ -308,9 +284,9 @@ template void aggregate(const NeighborSums&, const Matrix<const Bfloat16>&, cons
                         InstructionSet);
 template void aggregate(const NeighborSums&, const Matrix<const Float16>&, const Matrix<Bfloat16>&, unsigned,
                         InstructionSet);
-template void aggregate_backward(const NeighborSums&, const Matrix<const float>&, const Matrix<float>&, unsigned,
-                                 InstructionSet);
-template void aggregate_backward(const NeighborSums&, const Matrix<const Bfloat16>&, const Matrix<Bfloat16>&, unsigned,
-                                 InstructionSet);
+template void aggregate_backward(const NeighborSums&, const Matrix<const float>&, const Matrix<float>&, BufferPool&,
+                                 unsigned, InstructionSet);
+template void aggregate_backward(const NeighborSums&, const Matrix<const Bfloat16>&, const Matrix<Bfloat16>&,
+                                 BufferPool&, unsigned, InstructionSet);
 
 }  // namespace diskhop

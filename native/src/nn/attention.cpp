@@ -5,10 +5,10 @@
 #include <limits>
 #include <memory>
 
-#include "nn/attention_lists.hpp"
-#include "diskhop/base/random.hpp"
-#include "simd/instruction_sets.hpp"
 #include "base/turns.hpp"
+#include "diskhop/base/random.hpp"
+#include "nn/attention_lists.hpp"
+#include "simd/instruction_sets.hpp"
 #include "simd/vector_exp.hpp"
 #include "simd/vectors.hpp"
 
@@ -17,8 +17,8 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-// Heads are the lanes of a vector: of all heads where they are 1, 4 or 8, otherwise of sixteen at a time, the last of
-// them not full.
+// Heads as lanes of a vector: all heads if there are 1, 4 or 8, otherwise sixteen at a time, the last vector being
+// partly filled.
 template <std::size_t heads>
 struct LanesOf {
   using Type [[gnu::vector_size(heads * sizeof(float))]] = float;
@@ -72,7 +72,7 @@ template <typename Step>
 
 // -- forward --
 
-/// Scores, from which each target's largest is subtracted.
+/// Computes scores, minus the largest of each target.
 struct ScoreStep {
   const NeighborLists& lists;
   const AttentionScores& scores;
@@ -92,9 +92,9 @@ struct ScoreStep {
       load_lanes<heads>(scores.of_sources.data + row * scores.of_sources.stride + head, count, score);
       score += of_target;
       score = score > 0 ? score : score * scores.negative_slope;
-      // The graph's own loop is no slot of the softmax.
+      // A self-loop of the graph is no slot of the softmax.
       if (row == target && edge < end_edge) score = Lanes<heads>{} - infinity;
-      largest = score <= largest ? largest : score;  // NaN reaches the result by way of the sum
+      largest = score <= largest ? largest : score;  // NaN reaches the result through the sum
       store_lanes<heads>(slot, count, score);
       slot += attention.stride;
     }
@@ -107,7 +107,7 @@ struct ScoreStep {
   }
 };
 
-/// draw32 of random.hpp for a counter in every lane.
+/// draw32() of random.hpp for one counter per lane.
 template <typename Bits>
 [[gnu::always_inline]] inline void draw_lanes(std::uint64_t key, const Bits& counters, Bits& draws) {
   draws = static_cast<std::uint32_t>(key) + (counters + 1) * golden32;
@@ -117,7 +117,7 @@ template <typename Bits>
   draws ^= draws >> 16;
 }
 
-/// Exponentials, divided by their sum; signs where dropout drops.
+/// Computes exponentials divided by their sum, with the sign set where dropout drops.
 struct NormalizeStep {
   const NeighborLists& lists;
   const AttentionDropout& dropout;
@@ -161,7 +161,7 @@ struct SoftmaxTask {
   [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
     const Matrix<float>& attention = score.attention;
     run_heads(score, attention.num_columns, begin, end);
-    // All heads of all these targets lie together.
+    // Rows of all heads of all these targets are contiguous.
     float* value = attention.data + first_slot(score.lists, begin) * attention.stride;
     const float* const last = attention.data + first_slot(score.lists, end) * attention.stride;
     while (value != last) {
@@ -178,7 +178,7 @@ struct SoftmaxTask {
 
 // -- backward --
 
-/// Gradients of the scores by slot, and of the targets' scores.
+/// Computes gradients of the scores by slot, and those of the targets' scores.
 struct GradStep {
   const NeighborLists& lists;
   const AttentionScores& scores;
@@ -191,7 +191,7 @@ struct GradStep {
     run_heads(*this, attention.num_columns, begin, end);
   }
 
-  // With attention a and its gradient g, the gradient of the score is a (g - the sum of a g), times the slope.
+  // With attention a and its gradient g, the score's gradient is a (g - the sum of a g), times the slope.
   template <std::size_t heads>
   [[gnu::always_inline]] void run(std::size_t target, std::size_t head, std::size_t count) const {
     const std::size_t stride = attention.stride;
@@ -260,7 +260,7 @@ struct SpreadStep {
   }
 };
 
-// -- around them --
+// -- checks and threads --
 
 void check_scores(const NeighborLists& lists, const AttentionScores& scores, const Matrix<const float>& attention) {
   check_lists(lists, {0, lists.num_targets()}, scores.of_sources.num_rows);

@@ -1,4 +1,4 @@
-// What the kernels of attention have in common: slots, coefficients, checks.
+// Slots, coefficients and checks shared by the attention kernels.
 #pragma once
 
 #include <algorithm>
@@ -7,28 +7,28 @@
 #include <stdexcept>
 #include <string>
 
-#include "diskhop/nn/attention.hpp"
 #include "base/turns.hpp"
+#include "diskhop/nn/attention.hpp"
 
 namespace diskhop {
 
-/// Threads take turns of so many targets: small enough that none waits for another's, a hub's included.
+/// Targets per turn: small enough that no thread waits for another one's turn, even with a hub in it.
 inline constexpr std::size_t turn_targets = 256;
 
-/// Less than this many values in all is done before another thread has started.
+/// Fewer values in total take less time than starting another thread.
 inline constexpr std::size_t min_thread_values = 1 << 15;
 
 [[nodiscard]] inline std::size_t first_slot(const NeighborLists& lists, std::size_t target) {
   return static_cast<std::size_t>(lists.indptr[target]) + target;
 }
 
-/// The row of a slot of `target`: of edge `edge`, or the target's own where the list is at its end.
+/// Row of a slot of `target`: that of edge `edge`, or the target's own at the end of its list.
 [[nodiscard, gnu::always_inline]] inline std::size_t row_of_slot(const NeighborLists& lists, std::size_t target,
                                                                  std::size_t edge, std::size_t end_edge) {
   return edge < end_edge ? static_cast<std::size_t>(lists.sources[edge]) : target;
 }
 
-/// What a row is multiplied with: nothing of it where dropout set the sign.
+/// Factor of a row: 0 if dropout has set the sign.
 [[nodiscard, gnu::always_inline]] inline float coefficient(float attention, float scale) {
   return std::signbit(attention) ? 0.0F : attention * scale;
 }
@@ -37,7 +37,7 @@ inline void require_attention(bool holds, const char* rule) {
   if (!holds) throw std::invalid_argument(std::string("attention: ") + rule);
 }
 
-/// One pass over the lists of the range before anything is written: the kernels index with these.
+/// Checked before anything is written: the kernels use these as indices.
 inline void check_lists(const NeighborLists& lists, TargetRange range, std::size_t num_rows) {
   require_attention(!lists.indptr.empty() && lists.indptr.front() == 0, "indptr must start with 0");
   require_attention(range.begin <= range.end && range.end <= lists.num_targets(), "the range must be of targets");
@@ -80,8 +80,8 @@ void share_targets(TargetRange range, std::size_t num_threads, const Work& work)
   });
 }
 
-/// The rows to which one of `num_shares` threads adds, dealt out in blocks: whoever adds to a row, all is added in the
-/// order of the slots.
+/// Rows of one of num_shares threads, assigned in blocks. One thread makes all additions to a row, in the order of the
+/// slots.
 struct RowShare {
   std::size_t share = 0;
   std::size_t num_shares = 1;
@@ -93,7 +93,7 @@ struct RowShare {
            static_cast<std::uint32_t>(row / block_rows) % static_cast<std::uint32_t>(num_shares) == share;
   }
 
-  /// Writes zeros to the share's rows.
+  /// Sets the share's rows to zero.
   void clear(const Matrix<float>& matrix) const {
     for (std::size_t first = share * block_rows; first < matrix.num_rows; first += num_shares * block_rows) {
       for (std::size_t row = first; row < std::min(matrix.num_rows, first + block_rows); ++row) {

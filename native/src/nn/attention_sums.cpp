@@ -7,14 +7,13 @@
 namespace diskhop {
 namespace {
 
-// Rows asked for ahead of their turn: enough to hide the memory's latency, few enough to stay in the cache.
+// Prefetch distance in rows: enough to hide the latency of memory, few enough to stay in the cache.
 constexpr std::size_t edges_ahead = 12;
 constexpr std::size_t line_bytes = 64;
-// Sums that stay in registers, in columns.
+// Vectors of sums that stay in registers.
 constexpr std::size_t block_vectors = 8;
 
-/// How the columns of rows and of sums belong to heads: head h reads the `dim` columns from h * row_step on, and writes
-/// those from h * dim on.
+/// Columns of heads: head h reads `dim` columns from h * row_step on, and writes those from h * dim on.
 struct HeadColumns {
   std::size_t num_heads = 0;
   std::size_t dim = 0;
@@ -27,7 +26,7 @@ template <typename Value>
   for (std::size_t byte = 0; byte < num_columns * sizeof(Value); byte += line_bytes) __builtin_prefetch(bytes + byte);
 }
 
-/// What the three kernels know of a target: its edges, and where its slots begin.
+/// A target's edges, and where its slots begin.
 struct TargetList {
   std::size_t edge;
   std::size_t end_edge;
@@ -44,7 +43,7 @@ struct SumTask {
   float scale;
   const Matrix<const Value>& rows;
   const Matrix<float>& out;
-  std::size_t first_target;  // the one of out's first row
+  std::size_t first_target;  // target of out's first row
   HeadColumns columns;
 
   [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end) const {
@@ -89,7 +88,7 @@ struct SumTask {
   }
 };
 
-/// The sum of sixteen lanes, in one order: halves onto halves.
+/// Sums sixteen lanes in a fixed order, by halves.
 [[gnu::always_inline]] inline float sum_lanes(Floats& values) {
   values += __builtin_shufflevector(values, values, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
   values += __builtin_shufflevector(values, values, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
@@ -196,7 +195,7 @@ struct SpreadTask {
   }
 };
 
-/// Checks the arguments of all three: rows of `row_columns`, sums of `sums`.
+/// Checks the arguments of all three functions: rows of `row_columns`, sums of `sums`.
 HeadColumns check_sums(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention,
                        std::size_t num_rows, std::size_t row_columns, const Matrix<const float>& sums) {
   check_lists(lists, range, num_rows);
@@ -205,7 +204,7 @@ HeadColumns check_sums(const NeighborLists& lists, TargetRange range, const Matr
   const std::size_t num_heads = attention.num_columns;
   require_attention(row_columns > 0 && sums.num_columns % num_heads == 0 &&
                         (sums.num_columns == row_columns || sums.num_columns == row_columns * num_heads),
-                    "sums must have the columns of the rows, or as many for each head");
+                    "sums must have the columns of the rows, or that number per head");
   const std::size_t dim = sums.num_columns / num_heads;
   return {.num_heads = num_heads, .dim = dim, .row_step = sums.num_columns == row_columns ? dim : 0};
 }
@@ -232,7 +231,8 @@ void attend_backward_attention(const NeighborLists& lists, TargetRange range, co
                                const Matrix<float>& grad_attention, unsigned num_threads, InstructionSet instructions) {
   const HeadColumns columns = check_sums(lists, range, attention, rows.num_rows, rows.num_columns, grad_out);
   check_slots(lists, as_const(grad_attention));
-  require_attention(grad_attention.num_columns == attention.num_columns, "its gradient must have as many heads");
+  require_attention(grad_attention.num_columns == attention.num_columns,
+                    "attention and its gradient must have the same number of heads");
   const ProductTask<Value> task{lists, attention, scale, rows, grad_out, grad_attention, range.begin, columns};
   share_targets(range, threads_for(lists, range, grad_out.num_columns, num_threads),
                 [&](TargetRange turn) { run_with(instructions, task, turn.begin, turn.end); });

@@ -5,14 +5,14 @@
 #include <stdexcept>
 #include <vector>
 
-#include "simd/instruction_sets.hpp"
 #include "base/turns.hpp"
+#include "simd/instruction_sets.hpp"
 #include "simd/vectors.hpp"
 
 namespace diskhop {
 namespace {
 
-// Also rows whose gradients of weight and bias are added up before others are: another number would give other bits.
+// Rows per turn. Their gradients of weight and bias are added before other turns' are: another number gives other bits.
 constexpr std::size_t turn_rows = 128;
 
 [[gnu::always_inline]] inline void clear_after(std::size_t count, Floats& values) {
@@ -82,7 +82,7 @@ struct NormalizeBackward {
   const Value* grad_out;
   Value* grad_x;
 
-  // sums: (2, columns), to which the rows' gradients of weight and of bias are added.
+  // Adds the rows' gradients of weight and bias to sums (2, columns).
   [[gnu::always_inline]] void operator()(std::size_t begin, std::size_t end, float* sums) const {
     const std::size_t num_columns = weight.size();
     const auto divisor = static_cast<float>(num_columns);

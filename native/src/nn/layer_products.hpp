@@ -1,5 +1,4 @@
-// Products of matrices by rows in a library's terms, which are by columns: what lies by rows is, by columns,
-// transposed.
+// Row-major matrix products by a column-major library: every row-major matrix is, column-major, its transpose.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +10,8 @@
 
 namespace diskhop {
 
-/// The library's own threads would come on top of ours, and share sums out differently for each number of them.
+/// Limits the library to one thread during its lifetime: more threads would compete with ours and split sums
+/// differently.
 class OneThread {
  public:
   explicit OneThread(const MatrixProducts& products) : limit_(products.limit_threads), before_(limit_(1)) {}
@@ -26,11 +26,11 @@ class OneThread {
   int before_;
 };
 
-/// The three products of a linear layer.
+/// The three products of a linear layer. Threading: any number of callers.
 template <typename Value>
 class LayerProducts {
  public:
-  /// Throws std::invalid_argument for a size of 0, or above the library's.
+  /// Throws std::invalid_argument for a size of 0, or above the library's limit.
   LayerProducts(const MatrixProducts& products, std::size_t in_dim, std::size_t out_dim)
       : in_dim_(static_cast<int>(in_dim)), out_dim_(static_cast<int>(out_dim)) {
     constexpr auto most = static_cast<std::size_t>(std::numeric_limits<int>::max());

@@ -6,23 +6,22 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "diskhop/io/buffer.hpp"
-#include "simd/instruction_sets.hpp"
-#include "nn/layer_products.hpp"
 #include "base/turns.hpp"
+#include "nn/layer_products.hpp"
+#include "simd/instruction_sets.hpp"
 #include "simd/vectors.hpp"
 
 namespace diskhop {
 namespace {
 
-// Rows of a turn: with what comes of them they stay in a core's second cache.
+// Rows per turn: with their results they stay in a core's second-level cache.
 constexpr std::size_t turn_rows = 256;
-// Gradients of parameters are summed up in so many parts at most, each of whole turns: whatever the threads, the same
-// sums in the same order.
+// Gradients of parameters are summed in at most this many parts, each of whole turns: the same sums in the same order
+// for any number of threads.
 constexpr std::size_t most_parts = 32;
 constexpr std::size_t part_turns = 2;
 constexpr std::size_t line_floats = 16;
-// Columns of parameters that a thread adds up at a time.
+// Columns of parameters per turn of the final sums.
 constexpr std::size_t turn_sums = 8192;
 
 std::size_t turns_of(std::size_t num_rows) { return (num_rows + turn_rows - 1) / turn_rows; }
@@ -33,17 +32,11 @@ std::size_t parts_of(std::size_t num_rows) {
 
 std::size_t whole_lines(std::size_t num_floats) { return (num_floats + line_floats - 1) / line_floats * line_floats; }
 
-// Parts of sums and blocks of rows: used again from call to call.
-PooledBuffer take_scratch(std::size_t num_floats) {
-  static BufferPool pool(std::size_t{64} << 20);
-  return {pool, num_floats * sizeof(float)};
-}
-
 void require(bool fits) {
   if (!fits) throw std::invalid_argument("linear: rows, weight, bias and gradients must fit each other");
 }
 
-// to = from + bias, rounded; no bias: as it is.
+// to = from + bias (null: none), rounded.
 template <typename Value>
 struct Round {
   const float* from;
@@ -90,7 +83,7 @@ struct AddRows {
   }
 };
 
-// out = the sum of parts that lie `stride` apart
+// out = the sum of parts that are `stride` apart
 struct AddParts {
   const float* parts;
   std::size_t num_parts;
@@ -120,7 +113,7 @@ void add_parts(const AddParts& task, std::size_t num_sums, std::size_t num_threa
 }  // namespace
 
 std::optional<MatrixProducts> find_mkl() {
-  // Only where it is loaded already: its handle stays valid with it.
+  // Only if it is already loaded: the handle stays valid as long as the library is.
   void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return std::nullopt;
   const MatrixProducts found{
@@ -136,18 +129,18 @@ std::optional<MatrixProducts> find_mkl() {
 template <typename Value>
 void linear(const MatrixProducts& products, std::span<const Value> x, std::span<const Value> weight,
             std::span<const Value> bias, std::size_t in_dim, const std::optional<Dropout>& dropout,
-            std::span<Value> out, unsigned num_threads) {
+            std::span<Value> out, BufferPool& scratch, unsigned num_threads) {
   require(in_dim > 0);
   const std::size_t out_dim = weight.size() / in_dim;
   const std::size_t num_rows = x.size() / in_dim;
   require(x.size() == num_rows * in_dim && weight.size() == out_dim * in_dim && out.size() == num_rows * out_dim &&
           (bias.empty() || bias.size() == out_dim));
-  if (dropout) rectify(std::span<Value>(), *dropout, 1);  // its complaint, before anything is written
+  if (dropout) rectify(std::span<Value>(), *dropout, 1);  // throws, before anything is written
   const LayerProducts<Value> layer(products, in_dim, out_dim);
   const std::size_t num_lanes = std::clamp<std::size_t>(num_threads, 1, std::max<std::size_t>(1, turns_of(num_rows)));
   constexpr bool rounds = !std::is_same_v<Value, float>;
   const std::size_t lane_floats = whole_lines(turn_rows * out_dim);
-  const PooledBuffer scratch = take_scratch(rounds ? num_lanes * lane_floats : 0);
+  const PooledBuffer memory(scratch, rounds ? num_lanes * lane_floats * sizeof(float) : 0);
   share_turns(turns_of(num_rows), num_lanes, [&](std::size_t turn, std::size_t lane) {
     const OneThread one(products);
     const std::size_t first = turn * turn_rows;
@@ -155,7 +148,7 @@ void linear(const MatrixProducts& products, std::span<const Value> x, std::span<
     const Value* rows = x.data() + first * in_dim;
     const std::span<Value> results = out.subspan(first * out_dim, count * out_dim);
     if constexpr (rounds) {
-      float* sums = reinterpret_cast<float*>(scratch.data()) + lane * lane_floats;
+      float* sums = reinterpret_cast<float*>(memory.data()) + lane * lane_floats;
       layer.forward(rows, weight.data(), count, 0, sums);
       run_with(best_instruction_set(),
                Round<Value>{sums, bias.empty() ? nullptr : bias.data(), out_dim, results.data()}, count);
@@ -173,27 +166,27 @@ template <typename Value>
 void linear_backward(const MatrixProducts& products, std::span<const Value> grad, std::span<const Value> x,
                      std::span<const Value> weight, std::size_t in_dim, std::span<const Value> left,
                      const std::optional<Dropout>& dropout, std::span<Value> grad_x, std::span<float> grad_weight,
-                     std::span<float> grad_bias, unsigned num_threads) {
+                     std::span<float> grad_bias, BufferPool& scratch, unsigned num_threads) {
   require(in_dim > 0);
   const std::size_t out_dim = grad_bias.size();
   const std::size_t num_rows = x.size() / in_dim;
   require(x.size() == num_rows * in_dim && grad.size() == num_rows * out_dim &&
           grad_weight.size() == out_dim * in_dim && (weight.empty() || weight.size() == grad_weight.size()) &&
           grad_x.size() == (weight.empty() ? 0 : x.size()) && left.size() == (dropout ? grad.size() : 0));
-  if (dropout) rectify(std::span<Value>(), *dropout, 1);  // its complaint, before anything is written
+  if (dropout) rectify(std::span<Value>(), *dropout, 1);  // throws, before anything is written
   const LayerProducts<Value> layer(products, in_dim, out_dim);
   const std::size_t num_turns = turns_of(num_rows);
   const std::size_t num_parts = parts_of(num_rows);
   const std::size_t num_lanes = std::clamp<std::size_t>(num_threads, 1, num_parts);
   constexpr bool rounds = !std::is_same_v<Value, float>;
 
-  // Of each part: sums of the weight, of the bias. Of each lane: gradients rectified, gradients of x not yet rounded.
+  // Per part: sums of weight and bias. Per lane: rectified gradients, and gradients of x before rounding.
   const std::size_t weight_floats = whole_lines(grad_weight.size());
   const std::size_t part_floats = weight_floats + whole_lines(out_dim);
   const std::size_t rectified_floats = whole_lines(turn_rows * out_dim);
   const std::size_t lane_floats = rectified_floats + whole_lines(rounds ? turn_rows * in_dim : 0);
-  const PooledBuffer scratch = take_scratch(num_parts * part_floats + num_lanes * lane_floats);
-  auto* parts = reinterpret_cast<float*>(scratch.data());
+  const PooledBuffer memory(scratch, (num_parts * part_floats + num_lanes * lane_floats) * sizeof(float));
+  auto* parts = reinterpret_cast<float*>(memory.data());
   float* lanes = parts + num_parts * part_floats;
 
   share_turns(num_parts, num_lanes, [&](std::size_t part, std::size_t lane) {
@@ -230,17 +223,17 @@ void linear_backward(const MatrixProducts& products, std::span<const Value> grad
 }
 
 template void linear(const MatrixProducts&, std::span<const float>, std::span<const float>, std::span<const float>,
-                     std::size_t, const std::optional<Dropout>&, std::span<float>, unsigned);
+                     std::size_t, const std::optional<Dropout>&, std::span<float>, BufferPool&, unsigned);
 template void linear(const MatrixProducts&, std::span<const Bfloat16>, std::span<const Bfloat16>,
                      std::span<const Bfloat16>, std::size_t, const std::optional<Dropout>&, std::span<Bfloat16>,
-                     unsigned);
+                     BufferPool&, unsigned);
 template void linear_backward(const MatrixProducts&, std::span<const float>, std::span<const float>,
                               std::span<const float>, std::size_t, std::span<const float>,
                               const std::optional<Dropout>&, std::span<float>, std::span<float>, std::span<float>,
-                              unsigned);
+                              BufferPool&, unsigned);
 template void linear_backward(const MatrixProducts&, std::span<const Bfloat16>, std::span<const Bfloat16>,
                               std::span<const Bfloat16>, std::size_t, std::span<const Bfloat16>,
                               const std::optional<Dropout>&, std::span<Bfloat16>, std::span<float>, std::span<float>,
-                              unsigned);
+                              BufferPool&, unsigned);
 
 }  // namespace diskhop

@@ -12,12 +12,12 @@
 namespace diskhop {
 namespace {
 
-// Less than this per thread is copied before another thread has started.
+// Copying fewer bytes per thread takes less time than starting another thread.
 constexpr std::uint64_t min_thread_bytes = 128 << 10;
-// Threads take turns of this many bytes: on a mapped file one page fault must not hold up a whole share.
+// Bytes per turn of a thread: small, so that a page fault of a mapped file delays only one turn.
 constexpr std::uint64_t turn_bytes = 64 << 10;
 constexpr std::uint64_t line_bytes = 64;
-// Rows asked for ahead of their turn, in bytes.
+// Distance of prefetching, in bytes.
 constexpr std::uint64_t ahead_bytes = 4 << 10;
 
 void check_rows(std::span<const std::int64_t> rows, std::uint64_t count, std::uint64_t num_rows, const char* name) {
@@ -69,7 +69,7 @@ std::uint64_t copy_rows(const RowArray& from, std::span<const std::int64_t> from
   std::atomic<std::uint64_t> num_copied{0};
   const auto copy_turns = [&] {
     while (true) {
-      // Relaxed: turns are disjoint, and joining the threads publishes what they wrote.
+      // Relaxed: turns are disjoint, and joining the threads publishes their results.
       const std::uint64_t begin = next_row.fetch_add(turn_rows, std::memory_order_relaxed);
       if (begin >= count) return;
       const std::uint64_t end = std::min(count, begin + turn_rows);
@@ -91,11 +91,11 @@ std::uint64_t copy_rows(const RowArray& from, std::span<const std::int64_t> from
   std::vector<std::jthread> helpers;
   try {
     while (helpers.size() + 1 < std::min<std::uint64_t>(num_threads, useful_threads)) helpers.emplace_back(copy_turns);
-  } catch (const std::system_error&) {  // no more threads to be had: those there are, or this one alone, do all turns
+  } catch (const std::system_error&) {  // no more threads available: the running ones do all turns
   }
   copy_turns();
   helpers.clear();  // joins
-  // Relaxed: the threads that added are joined.
+  // Relaxed: all threads that add are joined.
   return num_copied.load(std::memory_order_relaxed) * row_bytes;
 }
 

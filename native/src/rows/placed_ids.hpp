@@ -19,15 +19,15 @@ struct PlacedId {
   std::uint64_t place;
 };
 
-/// Throws std::out_of_range for a row that the table does not have.
+/// Throws std::out_of_range for a row outside the table.
 inline void check_id(std::int64_t id, std::uint64_t num_rows) {
   if (static_cast<std::uint64_t>(id) < num_rows) return;
   throw std::out_of_range("row " + std::to_string(id) + " is outside the table of " + std::to_string(num_rows) +
                           " rows");
 }
 
-/// Equal ids stay in the order of their places. 32 bytes an id while it is made. Throws as check_id(), and
-/// std::length_error for more ids than 32 bits count.
+/// Sorts ids, equal ones by their places. Memory: 32 bytes per id. Throws as check_id(), and std::length_error for more
+/// ids than 32 bits count.
 inline std::vector<PlacedId> sort_by_id(std::span<const std::int64_t> ids, std::uint64_t num_rows) {
   if (ids.size() > std::numeric_limits<std::uint32_t>::max()) {
     throw std::length_error("rows are read at most 2^32 - 1 at once, got " + std::to_string(ids.size()) + " ids");

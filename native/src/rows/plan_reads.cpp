@@ -13,7 +13,7 @@ void check_plan_arguments(const TableLayout& layout, std::uint64_t alignment, st
     throw std::invalid_argument("row_stride must be at least row_bytes, and row_bytes at least 1; got " +
                                 std::to_string(layout.row_stride) + " and " + std::to_string(layout.row_bytes));
   }
-  // Half of the range of 64 bits leaves room for rounding up and for signed file offsets.
+  // Half of the 64-bit range leaves room for rounding up and for signed file offsets.
   if (layout.num_rows > (std::uint64_t{1} << 62) / layout.row_stride) {
     throw std::invalid_argument("a table of " + std::to_string(layout.num_rows) + " rows of " +
                                 std::to_string(layout.row_stride) + " bytes exceeds 2^62 bytes");
@@ -37,7 +37,7 @@ ReadPlanner::ReadPlanner(const TableLayout& layout, std::int64_t max_gap_bytes, 
 }
 
 void ReadPlanner::add(std::span<const std::int64_t> sorted_ids, std::vector<PlannedRead>& reads) {
-  // In registers: there are many rows a read.
+  // In registers: a read has many rows.
   OpenRead open = open_;
   std::int64_t previous = previous_id_;
   for (const std::int64_t id : sorted_ids) {
@@ -78,7 +78,8 @@ void ReadPlanner::close(const OpenRead& read, std::vector<PlannedRead>& reads) c
 std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, const TableLayout& layout,
                                     std::int64_t max_gap_bytes, std::uint64_t alignment, std::uint64_t max_read_bytes) {
   std::vector<PlannedRead> reads;
-  reads.reserve(sorted_ids.size());  // no more than asked for is ever touched; growing would hold everything twice
+  reads.reserve(
+      sorted_ids.size());  // pages are touched only as needed; growing would copy, and need both arrays at once
   ReadPlanner planner(layout, max_gap_bytes, alignment, max_read_bytes);
   planner.add(sorted_ids, reads);
   planner.finish(reads);

@@ -8,9 +8,9 @@
 namespace diskhop {
 namespace {
 
-// Enough groups that the device has work while the oldest is copied out.
+// Enough groups that the device has work while the oldest one is copied out.
 constexpr std::uint64_t max_groups = 8;
-// A group is waited for as a whole; reads of 64 small rows still come back within a millisecond.
+// Reads per group, at least. A group is waited for as a whole; reads of 64 small rows complete within a millisecond.
 constexpr std::uint64_t min_group_reads = 64;
 
 }  // namespace
@@ -20,7 +20,7 @@ ReadGroups share_staging(const Engine& engine, const File& file, const TableLayo
   ReadPlanner(layout, 0, file.offset_alignment(), options.max_read_bytes);  // checks the layout
   ReadGroups groups{};
   groups.block_bytes = std::max<std::uint64_t>(file.offset_alignment(), file.memory_alignment());
-  // A row that starts inside a block may reach into one block more.
+  // A row that starts inside a block may reach into one more block.
   const std::uint64_t row_read_bytes = round_up(layout.row_bytes + file.offset_alignment() - 1, groups.block_bytes);
   if (options.staging_bytes < 2 * row_read_bytes) {
     throw std::invalid_argument("staging of " + std::to_string(options.staging_bytes) + " bytes is too small for " +

@@ -1,4 +1,4 @@
-// Reads of rows in groups: how staging is shared out among those in flight, and which rows a read takes along.
+// Reads of rows in groups: how staging is divided among groups in flight, and which rows share a read.
 #pragma once
 
 #include <algorithm>
@@ -23,42 +23,41 @@ struct Extent {
   std::uint64_t end;
 };
 
-/// When rows share a read: see plan_reads().
+/// When rows share a read; see plan_reads().
 struct CoalescingRule {
   TableLayout layout;
   std::uint64_t max_gap_bytes;
   std::uint64_t alignment;
   std::uint64_t max_read_bytes;
 
-  /// A row, aligned outwards.
+  /// Blocks of a row: its bytes, aligned outwards.
   [[nodiscard]] Extent blocks_of(std::int64_t id) const {
     const std::uint64_t row_begin = static_cast<std::uint64_t>(id) * layout.row_stride;
     return {row_begin & ~(alignment - 1), (row_begin + layout.row_bytes + alignment - 1) & ~(alignment - 1)};
   }
-  /// Whether a read may grow by the blocks of a row that begins no earlier. What lies within the read costs nothing,
-  /// however long that is.
+  /// Whether a read may grow by the blocks of a row that begins no earlier. Blocks within the read cost nothing.
   [[nodiscard]] bool may_take(const Extent& read, const Extent& row) const {
     const bool is_near = row.begin <= read.end || row.begin - read.end <= max_gap_bytes;
     return is_near && (row.end <= read.end || row.end - read.begin <= max_read_bytes);
   }
 };
 
-/// Throws std::invalid_argument for a layout that breaks its rule or staging too small for two reads of one row; the
-/// message says the smallest that works.
+/// Divides staging into groups. Throws std::invalid_argument for a layout that breaks its rule, or if staging is too
+/// small for two reads of one row; the message names the minimum.
 [[nodiscard]] ReadGroups share_staging(const Engine& engine, const File& file, const TableLayout& layout,
                                        const ReadOptions& options);
 
-/// Reads that are submitted together, and what is left of their piece of staging.
+/// Reads that are submitted together, and the free rest of their piece of staging.
 class ReadGroup {
  public:
-  /// Forgets its reads; the next ones land from `begin` on.
+  /// Removes all reads; the next ones are stored from `begin` on.
   void start(std::byte* begin, const ReadGroups& groups) {
     ops_.clear();
     free_ = begin;
     end_ = begin + groups.group_bytes;
     block_bytes_ = groups.block_bytes;
   }
-  /// False where there is no room for a read of so many bytes.
+  /// Returns false if there is no space for a read of this many bytes.
   bool add(const File& file, std::uint64_t offset, std::uint64_t num_bytes, std::uint64_t required_bytes) {
     const auto free_bytes = static_cast<std::uint64_t>(end_ - free_);
     if (num_bytes > free_bytes) return false;
@@ -80,7 +79,7 @@ class ReadGroup {
   std::uint64_t block_bytes_ = 1;
 };
 
-/// Groups of reads on their way, the oldest first. Staging must outlive it: leaving waits for all of them.
+/// Groups of reads in flight, the oldest first. Lifetime: staging must outlive it; the destructor waits for all groups.
 class ReadWindow {
  public:
   ReadWindow(Engine& engine, Priority priority) : engine_(engine), priority_(priority) {}
@@ -88,7 +87,7 @@ class ReadWindow {
     while (!tickets_.empty()) {
       try {
         wait_oldest();
-      } catch (...) {  // the error that brought us here is the one to report
+      } catch (...) {  // report the error that caused this, not a later one
       }
     }
   }
@@ -96,7 +95,7 @@ class ReadWindow {
   ReadWindow& operator=(const ReadWindow&) = delete;
 
   void submit(std::span<const Op> ops) {
-    tickets_.push_back(0);  // first, so that a ticket is never lost for want of memory
+    tickets_.push_back(0);  // first, so that a ticket is not lost when memory runs out
     try {
       tickets_.back() = engine_.submit(ops, priority_);
     } catch (...) {

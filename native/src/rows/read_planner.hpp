@@ -1,4 +1,4 @@
-// plan_reads for ids that come in parts.
+// plan_reads() for ids that arrive in parts.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace diskhop {
 
-/// Of all parts together the reads, and the errors, are those of plan_reads.
+/// Plans reads part by part. All parts together give the reads, and the errors, of plan_reads(). Threading: one thread.
 class ReadPlanner {
  public:
   ReadPlanner(const TableLayout& layout, std::int64_t max_gap_bytes, std::uint64_t alignment,
               std::uint64_t max_read_bytes);
   /// Appends the reads that no later id can extend.
   void add(std::span<const std::int64_t> sorted_ids, std::vector<PlannedRead>& reads);
-  /// Appends the last read: no ids follow.
+  /// Appends the last read: no more ids follow.
   void finish(std::vector<PlannedRead>& reads);
 
  private:

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "diskhop/rows/rows.hpp"
 #include "rows/placed_ids.hpp"
@@ -9,11 +10,11 @@
 namespace diskhop {
 namespace {
 
-// Reads are planned for so many ids at a time: the first are on their way while others are planned.
-constexpr std::size_t ids_a_part = 4096;
+// Ids per planning step: the first reads are in flight while later ones are planned.
+constexpr std::size_t ids_per_part = 4096;
 
-/// The ids wanted, ascending and without repeats, and where each goes: `places` are indices into the caller's ids,
-/// those of sorted id k at starts[k] to starts[k + 1]. 16 bytes an id; 32 while it is made.
+/// Distinct ids, ascending, and the caller's positions of each: id k has places[starts[k]] .. places[starts[k + 1] -
+/// 1]. Memory: 16 bytes per id; 32 while it is made.
 struct SortedIds {
   std::vector<std::int64_t> sorted;
   std::vector<std::uint32_t> places;
@@ -38,7 +39,7 @@ SortedIds sort_ids(std::span<const std::int64_t> ids, std::uint64_t num_rows) {
   return result;
 }
 
-/// Where rows go: row to_rows[place] of `out`, or row `place` where there are no to_rows.
+/// Destination of rows: row to_rows[place] of `out`, or row `place` without to_rows.
 struct Destination {
   std::span<const std::int64_t> to_rows;
   std::byte* out;
@@ -78,39 +79,60 @@ ReadCounts RowReader::read(std::span<const std::int64_t> ids, std::span<const st
         },
         priority);
   }
-  const SortedIds wanted = sort_ids(ids, layout_.num_rows);
+  const SortedIds sorted_ids = sort_ids(ids, layout_.num_rows);
   return read_sorted(
-      wanted.sorted,
+      sorted_ids.sorted,
       [&](std::uint64_t index, const std::byte* row) {
-        for (std::uint64_t entry = wanted.starts[index]; entry < wanted.starts[index + 1]; ++entry) {
-          destination.put(wanted.places[entry], row);
+        for (std::uint64_t entry = sorted_ids.starts[index]; entry < sorted_ids.starts[index + 1]; ++entry) {
+          destination.put(sorted_ids.places[entry], row);
         }
-        return wanted.starts[index + 1] - wanted.starts[index];
+        return sorted_ids.starts[index + 1] - sorted_ids.starts[index];
       },
       priority);
 }
+
+namespace {
+
+/// Planned reads of sorted ids, in order, planned a part at a time.
+class UpcomingReads {
+ public:
+  UpcomingReads(std::span<const std::int64_t> ids, ReadPlanner planner) : ids_(ids), planner_(std::move(planner)) {}
+
+  /// The next read, or null if there are no more.
+  [[nodiscard]] const PlannedRead* front() {
+    if (next_ == planned_.size()) plan();
+    return next_ < planned_.size() ? &planned_[next_] : nullptr;
+  }
+  /// Moves on to the read after front().
+  void pop() { ++next_; }
+
+ private:
+  void plan() {
+    planned_.clear();
+    next_ = 0;
+    while (planned_.empty() && num_planned_ids_ < ids_.size()) {
+      const std::size_t end = std::min(ids_.size(), num_planned_ids_ + ids_per_part);
+      planner_.add(ids_.subspan(num_planned_ids_, end - num_planned_ids_), planned_);
+      num_planned_ids_ = end;
+      if (num_planned_ids_ == ids_.size()) planner_.finish(planned_);
+    }
+  }
+
+  std::span<const std::int64_t> ids_;
+  ReadPlanner planner_;
+  std::vector<PlannedRead> planned_;
+  std::size_t next_ = 0;  // in planned_
+  std::size_t num_planned_ids_ = 0;
+};
+
+}  // namespace
 
 template <typename PutRow>
 ReadCounts RowReader::read_sorted(std::span<const std::int64_t> ids, PutRow put_row, Priority priority) const {
   ReadCounts counts;
   if (ids.empty()) return counts;
-  ReadPlanner planner(layout_, options_.max_gap_bytes, file_.offset_alignment(), options_.max_read_bytes);
-  std::vector<PlannedRead> planned;
-  std::size_t next_planned = 0;
-  std::size_t num_planned_ids = 0;
-  const auto has_next = [&] {
-    if (next_planned < planned.size()) return true;
-    planned.clear();
-    next_planned = 0;
-    while (planned.empty() && num_planned_ids < ids.size()) {
-      const std::size_t end = std::min(ids.size(), num_planned_ids + ids_a_part);
-      planner.add(ids.subspan(num_planned_ids, end - num_planned_ids), planned);
-      num_planned_ids = end;
-      if (num_planned_ids == ids.size()) planner.finish(planned);
-    }
-    return !planned.empty();
-  };
-
+  UpcomingReads upcoming(
+      ids, ReadPlanner(layout_, options_.max_gap_bytes, file_.offset_alignment(), options_.max_read_bytes));
   struct Group {
     std::vector<PlannedRead> reads;
     ReadGroup submitted;
@@ -121,16 +143,17 @@ ReadCounts RowReader::read_sorted(std::span<const std::int64_t> ids, PutRow put_
   std::uint64_t num_submitted = 0;
   std::uint64_t num_copied = 0;
   const auto submit_group = [&] {
-    if (!has_next()) return false;
+    if (upcoming.front() == nullptr) return false;
     const std::uint64_t slot = num_submitted % groups_.num_groups;
     auto& [group_reads, submitted] = groups[slot];
     group_reads.clear();
     submitted.start(staging.data() + slot * groups_.group_bytes, groups_);
-    for (; submitted.ops().size() < groups_.most_reads && has_next(); ++next_planned) {
-      const PlannedRead& read = planned[next_planned];
-      if (!submitted.add(file_, read.offset, read.num_bytes, read.required_bytes)) break;
-      group_reads.push_back(read);
-      counts.bytes_read += read.num_bytes;
+    while (submitted.ops().size() < groups_.most_reads) {
+      const PlannedRead* const read = upcoming.front();
+      if (read == nullptr || !submitted.add(file_, read->offset, read->num_bytes, read->required_bytes)) break;
+      group_reads.push_back(*read);
+      counts.bytes_read += read->num_bytes;
+      upcoming.pop();
     }
     counts.reads += group_reads.size();
     window.submit(submitted.ops());
@@ -142,7 +165,7 @@ ReadCounts RowReader::read_sorted(std::span<const std::int64_t> ids, PutRow put_
     if (num_copied == num_submitted) return counts;
     window.wait_oldest();
     const auto& [group_reads, arrived] = groups[num_copied % groups_.num_groups];
-    // The disk goes on while these rows are copied: it may have come to an end of all that it was given.
+    // The disk continues while these rows are copied: it may have finished all submitted reads.
     submit_group();
     ++num_copied;
     for (std::size_t number = 0; number < group_reads.size(); ++number) {

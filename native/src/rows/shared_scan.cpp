@@ -11,14 +11,15 @@
 #include <utility>
 #include <vector>
 
-#include "rows/placed_ids.hpp"
-#include "rows/read_groups.hpp"
 #include "base/short_slices.hpp"
 #include "base/signals_blocked.hpp"
+#include "rows/placed_ids.hpp"
+#include "rows/read_groups.hpp"
 
 namespace diskhop {
 
-/// Rows wanted, ascending by id. The thread's own until it has ended; has_left and has_ended are guarded by the mutex.
+/// Rows of one request, ascending by id. Owned by the scan's thread until the request ends; has_left and has_ended are
+/// guarded by the mutex.
 class SharedScan::Request {
  public:
   Request(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::uint64_t num_rows,
@@ -36,7 +37,7 @@ class SharedScan::Request {
     for (const auto& [id, place] : sort_by_id(ids, num_rows)) add(id, place, to_rows);
   }
 
-  /// Whether rows ahead of the scan, in this round, are not planned yet.
+  /// Whether rows ahead of the scan, in this cycle, are not planned yet.
   [[nodiscard]] bool has_row_ahead() const { return unplanned > 0 && next < sorted_ids.size(); }
   void fail(std::exception_ptr reason) {
     if (!error) error = std::move(reason);
@@ -70,7 +71,7 @@ class SharedScan::Request {
   }
 };
 
-/// The thread's own state: requests on their way, and groups of reads.
+/// State of the scan's thread: requests in flight, and groups of reads.
 class SharedScan::Sweep {
  public:
   explicit Sweep(SharedScan& scan)
@@ -84,14 +85,14 @@ class SharedScan::Sweep {
         window_(scan.engine_, Priority::demand) {}
 
   void run() {
-    while (exchange_requests()) {
+    while (update_requests()) {
       if (num_submitted_ - num_copied_ < groups_.size() - 1 && submit_group()) continue;
       if (num_copied_ < num_submitted_) finish_oldest();
     }
   }
 
  private:
-  /// Some rows of a request, by their places in sorted_ids, which lie within one of a group's reads.
+  /// Rows of one request, as positions in sorted_ids, that lie within one of a group's reads.
   struct Part {
     Request* request;
     std::size_t read;
@@ -103,20 +104,21 @@ class SharedScan::Sweep {
     std::vector<Part> parts;
   };
 
-  /// Takes those in that have joined and lets those go that have ended; waits while there is nothing to do. False once
-  /// the scan is to end.
-  bool exchange_requests() {
+  /// Adds requests that joined and removes those that ended; waits while there is no work. Returns false once the scan
+  /// must end.
+  bool update_requests() {
     std::unique_lock lock(scan_.mutex_);
     share_seconds();
     while (true) {
-      take_in();
+      add_joined();
       const std::size_t num_ended = std::erase_if(active_, [&](const std::shared_ptr<Request>& request) {
         const bool lacks_rows = request->unplanned > 0 || request->parts_in_flight > 0;
         if (lacks_rows && scan_.is_closing_) {
-          request->fail(std::make_exception_ptr(std::runtime_error("the scan was closed before rows had arrived")));
+          request->fail(std::make_exception_ptr(std::runtime_error("the scan was closed before all rows were read")));
         }
         if (lacks_rows && request->has_left) {
-          request->fail(std::make_exception_ptr(std::logic_error("rows were given up before they had arrived")));
+          request->fail(
+              std::make_exception_ptr(std::logic_error("the request was cancelled before its rows were read")));
         }
         if (request->unplanned > 0 || request->parts_in_flight > 0) return false;
         request->end();
@@ -130,8 +132,8 @@ class SharedScan::Sweep {
     }
   }
 
-  /// Takes those in that have joined. The mutex is held.
-  void take_in() {
+  /// Adds requests that joined. The mutex is locked.
+  void add_joined() {
     for (const auto& request : scan_.joining_) {
       const auto& ids = request->sorted_ids;
       request->next = static_cast<std::size_t>(std::ranges::lower_bound(ids, position_) - ids.begin());
@@ -139,7 +141,7 @@ class SharedScan::Sweep {
     active_.splice(active_.end(), scan_.joining_);
   }
 
-  /// False where no row is left to be planned.
+  /// Returns false if no row is left to plan.
   bool submit_group() {
     const std::size_t slot = num_submitted_ % groups_.size();
     Group& group = groups_[slot];
@@ -149,7 +151,7 @@ class SharedScan::Sweep {
       fill_group(group);
       if (group.parts.empty()) return false;
       window_.submit(group.reads.ops());
-    } catch (...) {  // for want of memory or of threads
+    } catch (...) {  // no memory or no threads
       take_back(group, 0);
       for (const auto& request : active_) request->fail(std::current_exception());
       return false;
@@ -175,7 +177,7 @@ class SharedScan::Sweep {
     }
   }
 
-  /// Whether there are rows to be planned; goes back to the table's begin where none is ahead.
+  /// Returns whether there are rows to plan; restarts at the table's beginning if none is ahead.
   bool begin_round() {
     if (std::ranges::any_of(active_, [](const auto& request) { return request->has_row_ahead(); })) return true;
     position_ = 0;
@@ -183,7 +185,7 @@ class SharedScan::Sweep {
     return std::ranges::any_of(active_, [](const auto& request) { return request->unplanned > 0; });
   }
 
-  /// The next read, and its rows as the group's parts.
+  /// Returns the next read, and adds its rows to the group's parts.
   Extent plan_read(Group& group) {
     const std::size_t index = group.reads.ops().size();
     std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
@@ -191,7 +193,7 @@ class SharedScan::Sweep {
       if (request->has_row_ahead()) lowest = std::min(lowest, request->sorted_ids[request->next]);
     }
     Extent read = rule_.blocks_of(lowest);
-    // Each request's rows take the read further until it ends for all of them.
+    // Each request's rows extend the read until no request can extend it.
     for (bool has_grown = true; has_grown;) {
       has_grown = false;
       for (const auto& request : active_) {
@@ -229,10 +231,10 @@ class SharedScan::Sweep {
     } catch (...) {
       error = std::current_exception();
     }
-    // The disk goes on while these rows are copied: it may have come to an end of all that it was given.
+    // The disk continues while these rows are copied: it may have finished all submitted reads.
     {
       const std::scoped_lock lock(scan_.mutex_);
-      take_in();
+      add_joined();
     }
     submit_group();
     ++num_copied_;
@@ -256,7 +258,7 @@ class SharedScan::Sweep {
         std::memcpy(request.out + request.rows[index] * num_bytes, op.buffer + (offset - op.offset), num_bytes);
       }
     };
-    // To call for four bytes, as many times as there are neighbours, takes longer than to copy them.
+    // A call per neighbour of four bytes would take longer than the copy.
     if (row_bytes == sizeof(std::uint32_t)) {
       copy_rows(sizeof(std::uint32_t));
     } else {
@@ -278,7 +280,7 @@ class SharedScan::Sweep {
   std::vector<Group> groups_;
   ReadWindow window_;
   std::list<std::shared_ptr<Request>> active_;  // in the order in which they joined
-  std::int64_t position_ = 0;                   // rows from here on are not read yet in this round
+  std::int64_t position_ = 0;                   // rows from here on are not read yet in this cycle
   std::uint64_t num_submitted_ = 0;
   std::uint64_t num_copied_ = 0;
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
@@ -295,7 +297,7 @@ SharedScan::SharedScan(Engine& engine, const File& file, TableLayout layout, Rea
   auto sweep = std::make_unique<Sweep>(*this);
   const SignalsBlocked blocked;
   thread_ = std::thread([sweep = std::move(sweep)] {
-    ask_for_short_slices();
+    request_short_slices();
     sweep->run();
   });
 }

@@ -13,11 +13,11 @@
 namespace diskhop {
 namespace {
 
-// Up to here comparing a draw with all earlier ones is faster than a set.
+// Up to this many draws, comparing with all earlier ones is faster than a set.
 constexpr std::uint64_t max_compared_draws = 64;
 
-/// Floyd's method: `count` distinct positions of a list, written to `picks`. `Draw` maps the number of the draw and a
-/// bound to a value below the bound.
+/// Floyd's method: writes `count` distinct positions of a list to `picks`. `Draw` maps a draw's number and a bound to a
+/// value below the bound.
 template <typename Word, typename Draw>
 void draw_by(const NeighborList<Word>& list, std::uint64_t count, Word* picks, Draw draw) {
   std::unordered_set<Word> drawn;
@@ -58,25 +58,25 @@ template void draw_list_portable<std::uint64_t>(const NeighborList<std::uint64_t
 
 namespace {
 
-// GCC's vectors, whose operators read as random.hpp does; its functions for all of 512 bits warn of themselves.
+// GCC's vector types: their operators read as random.hpp does, and GCC's 512-bit intrinsics cause warnings.
 using Lanes = std::uint32_t [[gnu::vector_size(64)]];
 using WideLanes = std::uint64_t [[gnu::vector_size(64)]];
 
-/// Sixteen draws from a list of less than wide_draw_degree, of which the first `fanout` count; 0 .. 15 for a list that
-/// is taken whole. What repeats is found as a fixed point: a lane whose draw an earlier lane holds takes its last
-/// position, which may in turn be what a later lane drew. No lane is replaced wrongly on the way, and when none repeats
-/// another the result is that of one draw after the other.
+/// Draws sixteen positions at once from a list of less than wide_draw_degree; the first `fanout` count. A list that is
+/// taken whole gives 0 .. 15. Repeats are resolved as a fixed point: a lane that repeats an earlier lane's draw takes
+/// its last position, which may in turn repeat a later lane's draw. No lane is replaced wrongly meanwhile, and once
+/// none repeats another, the result is that of sequential draws.
 [[gnu::target("avx512f,avx512cd"), gnu::always_inline]] inline __m512i draw_lanes(std::uint32_t degree,
                                                                                   std::uint32_t fanout,
                                                                                   std::uint64_t node_key) {
   constexpr Lanes lanes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  // draw32 of random.hpp.
+  // draw32() of random.hpp.
   Lanes words = static_cast<std::uint32_t>(node_key) + (lanes + 1) * golden32;
   words = (words ^ (words >> 16)) * 0x85ebca6bU;
   words ^= words >> 13;
   words = (words + static_cast<std::uint32_t>(node_key >> 32)) * 0xc2b2ae35U;
   words ^= words >> 16;
-  // scale32 to 0 .. last, the last positions being degree - fanout .. degree - 1.
+  // scale32() to 0 .. last, the last positions being degree - fanout .. degree - 1.
   const Lanes lasts = degree - fanout + lanes;
   const auto even_words = reinterpret_cast<__m512i>(words);
   const auto even_bounds = reinterpret_cast<__m512i>(lasts + 1);
@@ -84,7 +84,7 @@ using WideLanes = std::uint64_t [[gnu::vector_size(64)]];
   const auto odd_bounds = reinterpret_cast<__m512i>(reinterpret_cast<WideLanes>(lasts + 1) >> 32);
   const auto even = reinterpret_cast<WideLanes>(_mm512_maskz_mul_epu32(0xff, even_words, even_bounds));
   const __m512i odd = _mm512_maskz_mul_epu32(0xff, odd_words, odd_bounds);
-  // No branch on whole lists, which are as many as the others.
+  // No branch on whole lists: they are as frequent as the others.
   const bool is_whole = degree <= fanout;
   const auto may_repeat = static_cast<__mmask16>(is_whole ? 0 : (1U << fanout) - 1);
   __m512i picks = _mm512_mask_mov_epi32(reinterpret_cast<__m512i>(even >> 32), 0xaaaa, odd);

@@ -1,4 +1,4 @@
-// Which positions of neighbour lists are sampled: the draws of sampler.hpp, in two implementations with equal results.
+// Draws of positions in neighbour lists (see sampler.hpp), in two implementations with equal results.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace diskhop {
 
-/// A node's list: indices[begin] .. indices[begin + degree - 1]. Word is std::uint32_t where all positions and ids are
+/// A node's list: indices[begin] .. indices[begin + degree - 1]. Word is std::uint32_t if all positions and ids are
 /// below 2^32, else std::uint64_t.
 template <typename Word>
 struct NeighborList {
@@ -15,17 +15,17 @@ struct NeighborList {
   Word degree;
 };
 
-/// How far beyond the last position drawn memory may be overwritten: whole registers are stored.
+/// How far beyond the last drawn position memory may be overwritten: whole registers are stored.
 inline constexpr std::size_t max_draw_overrun = 16;
 
-/// Longest draw of one register.
+/// Longest draw that fits one register.
 inline constexpr std::uint64_t max_vector_fanout = 16;
 
-/// Writes the min(fan-out, degree) positions that are sampled of a list.
+/// Writes the min(fan-out, degree) sampled positions of a list.
 template <typename Word>
 void draw_list_portable(const NeighborList<Word>& list, std::uint64_t fanout, std::uint64_t hop_key, Word* positions);
 
-/// The same with all draws at once; for fan-outs up to max_vector_fanout, where has_vector_draws().
+/// The same with all draws at once, for fan-outs up to max_vector_fanout, if has_vector_draws().
 void draw_list_vector(const NeighborList<std::uint32_t>& list, std::uint64_t fanout, std::uint64_t hop_key,
                       std::uint32_t* positions);
 void draw_list_vector(const NeighborList<std::uint64_t>& list, std::uint64_t fanout, std::uint64_t hop_key,
@@ -38,7 +38,7 @@ extern template void draw_list_portable<std::uint32_t>(const NeighborList<std::u
 extern template void draw_list_portable<std::uint64_t>(const NeighborList<std::uint64_t>&, std::uint64_t, std::uint64_t,
                                                        std::uint64_t*);
 
-/// The same in the faster of the two ways.
+/// The same in the faster of both ways.
 template <typename Word>
 void draw_list(const NeighborList<Word>& list, std::uint64_t fanout, std::uint64_t hop_key, Word* positions) {
   static const bool has_vector = has_vector_draws();

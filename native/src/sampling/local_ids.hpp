@@ -1,7 +1,7 @@
-// How a batch's nodes get their local ids, in order of discovery: an array over all nodes, or a table of those reached.
+// Local ids of a batch's nodes, in order of discovery: an array over all nodes, or a hash table of the nodes reached.
 //
-// Both hold stamps, base + local id, of which only those from the base of the present batch on are valid: a new batch
-// moves the base past them all, and nothing is cleared. Threading: one thread at a time.
+// Both store stamps, base + local id. Only stamps from the current batch's base on are valid: a new batch moves the
+// base past all of them, and nothing is cleared. Threading: one thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -10,18 +10,17 @@
 #include <cstdint>
 #include <span>
 
-#include "diskhop/io/buffer.hpp"
 #include "diskhop/base/random.hpp"
+#include "diskhop/io/buffer.hpp"
 
 namespace diskhop {
 
-/// The base of the valid stamps and how many there are. A batch has less than 2^31 nodes: below a base of 2^31 no
-/// stamp overflows.
+/// Base and number of the valid stamps. A batch has less than 2^31 nodes: below a base of 2^31 no stamp overflows.
 struct Stamps {
   std::uint32_t base = 1;  // fresh memory is 0: no stamp
   std::uint32_t num_nodes = 0;
 
-  /// Forgets the last batch; says whether what was stamped must be cleared.
+  /// Starts a new batch; returns whether old stamps must be cleared.
   [[nodiscard]] bool next_batch() {
     base += num_nodes;
     num_nodes = 0;
@@ -31,7 +30,7 @@ struct Stamps {
   }
 };
 
-/// A stamp for every node of the graph.
+/// A stamp per node of the graph.
 template <typename Word>
 class NodeArray {
  public:
@@ -47,13 +46,13 @@ class NodeArray {
   [[nodiscard]] std::size_t num_nodes() const { return stamped_.num_nodes; }
   [[nodiscard]] const void* place_of(Word node) const { return &stamps_[node]; }
 
-  /// Replaces nodes by their local ids, new ones appended to `node_ids`, of which one more than there are is written.
+  /// Replaces nodes by their local ids and appends new ones to `node_ids`, where one more value than that is written.
   void number(std::span<Word> nodes, Word* node_ids) {
     const std::uint32_t base = stamped_.base;
     std::uint32_t num_nodes = stamped_.num_nodes;
     std::uint32_t* const stamps = stamps_.data();
     for (Word& entry : nodes) {
-      // No branch on what is new, which cannot be predicted: below the base the difference wraps and is the larger.
+      // No branch on new nodes, which cannot be predicted: below the base the difference wraps and is the larger.
       const Word node = entry;
       const std::uint32_t local_id = std::min(stamps[node] - base, num_nodes);
       stamps[node] = base + local_id;
@@ -65,12 +64,12 @@ class NodeArray {
   }
 
  private:
-  Buffer memory_;  // huge pages: looked up for every edge, in random order
+  Buffer memory_;  // huge pages: read for every edge, in random order
   std::span<std::uint32_t> stamps_;
   Stamps stamped_;
 };
 
-/// Open addressing, at most half full.
+/// Hash table with open addressing, at most half full.
 template <typename Word>
 class NodeTable {
  public:
@@ -78,7 +77,7 @@ class NodeTable {
     if (stamped_.next_batch()) std::fill(slots_.begin(), slots_.end(), Slot{});
   }
 
-  /// Makes room for so many nodes; those numbered so far are `node_ids`.
+  /// Reserves space for this many nodes; those numbered so far are `node_ids`.
   void reserve(std::size_t num_nodes, const Word* node_ids) {
     if (2 * num_nodes < slots_.size()) return;
     const std::size_t num_slots = std::bit_ceil(2 * num_nodes + 1);
@@ -95,7 +94,7 @@ class NodeTable {
   [[nodiscard]] std::size_t num_nodes() const { return stamped_.num_nodes; }
   [[nodiscard]] const void* place_of(Word node) const { return &slots_[home(node)]; }
 
-  /// As NodeArray::number; room was reserved.
+  /// As NodeArray::number(), within the reserved space.
   void number(std::span<Word> nodes, Word* node_ids) {
     for (Word& entry : nodes) {
       Slot* const slot = find(entry, node_ids);

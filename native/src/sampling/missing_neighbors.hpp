@@ -1,5 +1,4 @@
-// The lists of one hop that no cache holds: collected as they are reached, then drawn from and read in their order on
-// disk.
+// Lists of one hop that are not cached: collected as they are reached, then drawn from and read in their order on disk.
 #pragma once
 
 #include <algorithm>
@@ -10,31 +9,32 @@
 #include <limits>
 #include <vector>
 
+#include "base/radix_sort.hpp"
 #include "diskhop/rows/rows.hpp"
 #include "diskhop/sampling/sampler.hpp"
 #include "sampling/draws.hpp"
 #include "sampling/growing_array.hpp"
-#include "base/radix_sort.hpp"
 
 namespace diskhop {
 
-/// Edges are numbered as in their batch; an edge's position is its place in `indices`. Threading: one thread at a time.
+/// Draws from uncached lists. Edges are numbered as in their batch; an edge's position is its index in `indices`.
+/// Threading: one thread at a time.
 template <typename Index, typename Word>
 class MissingNeighbors {
  public:
-  /// Edges first_edge .. first_edge + count - 1 are to be draws from the node's list.
+  /// Adds a node's list: edges first_edge .. first_edge + count - 1 will be draws from it.
   void add(Word node, std::size_t first_edge, std::size_t count) {
     if (count == 0) return;
     lists_.push_back({node, static_cast<std::uint32_t>(first_edge)});
     num_edges_ += count;
   }
 
-  /// Draws from the lists that were added, waits for what was drawn, and forgets them: of each edge the position, and
-  /// the neighbour, whose place is counted from hop_begin on.
+  /// Draws from the added lists, waits for the drawn neighbours, and removes the lists. For each edge it writes the
+  /// position, and the neighbour at its place counted from hop_begin.
   ReadCounts read(const CachedTopology<Index>& topology, std::uint64_t fanout, std::uint64_t hop_key,
                   std::size_t hop_begin, Word* positions, Index* neighbors) {
-    // Lists do not overlap, so that positions ascend where nodes do and, in each list, its draws: some hundred thousand
-    // positions need no sort as a whole.
+    // Lists do not overlap, so sorting nodes, and the draws within each list, sorts all positions: hundreds of
+    // thousands of them need no sort as a whole.
     radix_sort(lists_, static_cast<unsigned>(std::bit_width(topology.indptr.size())),
                [](const MissingList& list) { return static_cast<std::uint64_t>(list.node); });
     ids_.reserve(num_edges_, 0);
@@ -85,7 +85,7 @@ class MissingNeighbors {
   };
   static constexpr std::size_t max_ranked = 16;
 
-  /// A few draws go to where as many are smaller: without a branch, which a sort would mispredict for every draw.
+  /// Places each draw by the number of smaller ones: no branches, which a sort would mispredict for every draw.
   void place_by_rank(std::size_t count, std::size_t first_place, std::size_t first_id) {
     std::array<Word, max_ranked> draws;
     draws.fill(std::numeric_limits<Word>::max());
@@ -106,7 +106,7 @@ class MissingNeighbors {
     for (std::size_t draw = 0; draw < count; ++draw) {
       placed_draws_.push_back({draws_[draw], static_cast<std::int64_t>(first_place + draw)});
     }
-    // A list that is taken whole ascends already.
+    // A list that is taken whole is sorted already.
     if (!std::ranges::is_sorted(placed_draws_, {}, &PlacedDraw::position)) {
       std::ranges::sort(placed_draws_, {}, &PlacedDraw::position);
     }

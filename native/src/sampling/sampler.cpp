@@ -14,7 +14,7 @@
 namespace diskhop {
 namespace {
 
-// Up to here every node of the graph has a stamp (32 MiB a workspace), beyond only those that a batch reaches.
+// Up to this many nodes there is a stamp per node (32 MiB per workspace), beyond only for nodes that a batch reaches.
 constexpr std::uint64_t max_array_nodes = std::uint64_t{8} << 20;
 
 template <typename Lists, typename Word, typename LocalIds>
@@ -24,7 +24,7 @@ class NeighborSamplerOf final : public NeighborSampler {
       : topology_(topology), fanouts_(std::move(fanouts)) {}
 
   SampledBlocks sample(std::span<const std::int64_t> seeds, const DrawKey& key, BufferPool& pool) override {
-    std::unique_ptr<BatchWorkspace> workspace = take_workspace();  // not kept if an error is thrown
+    std::unique_ptr<BatchWorkspace> workspace = take_workspace();  // discarded if an error is thrown
     workspace->start(seeds);
     for (std::size_t hop = 0; hop < fanouts_.size(); ++hop) {
       // -1 becomes the largest value: no list is longer.
@@ -106,9 +106,9 @@ std::unique_ptr<NeighborSampler> make_cached_sampler(const CachedTopology<Index>
   if (layout.row_bytes != sizeof(Index) || layout.row_stride != sizeof(Index)) {
     throw std::invalid_argument("the scan's rows must be ids of " + std::to_string(sizeof(Index)) + " bytes");
   }
-  if (topology.blocks.size() * nodes_a_block + 1 < topology.indptr.size() || topology.lists.empty() ||
+  if (topology.blocks.size() * nodes_per_block + 1 < topology.indptr.size() || topology.lists.empty() ||
       topology.lists.size() > std::max<std::uint64_t>(topology.num_edges(), 1)) {
-    throw std::invalid_argument("blocks must cover all nodes, and lists have one value up to as many as edges");
+    throw std::invalid_argument("blocks must cover all nodes, and lists have from 1 value to one per edge");
   }
   return make_with_lists(topology, std::move(fanouts));
 }

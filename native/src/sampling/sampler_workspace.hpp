@@ -1,4 +1,4 @@
-// What one batch is sampled in: draws, the neighbours drawn, and their local ids.
+// Workspace of one batch: draws, drawn neighbours, and their local ids.
 #pragma once
 
 #include <algorithm>
@@ -21,28 +21,28 @@
 namespace diskhop {
 
 inline constexpr std::uint64_t max_batch_nodes = (std::uint64_t{1} << 31) - 1;  // local ids are int32
-// The pipeline, measured: indptr is asked for one step of lists ahead; neighbours, and then the places of their local
-// ids, so many edges ahead. Lists are drawn one by one in between: arithmetic mixed with waiting is worth a quarter
-// against drawing a whole step at once.
-inline constexpr std::size_t lists_a_step = 32;
+// Distances of the software pipeline, measured. indptr is prefetched one step of lists ahead; neighbours, and then
+// their local ids, this many edges ahead. Lists are drawn from one by one in between: mixing arithmetic and waiting is
+// a quarter faster than drawing a whole step at once.
+inline constexpr std::size_t lists_per_step = 32;
 inline constexpr std::size_t edges_behind = 128;
 inline constexpr std::size_t edges_a_step = 16;
 inline constexpr std::size_t array_alignment = 64;
-// Of a hop that is numbered after all of it was read: room for new nodes is made for so many edges at a time.
-inline constexpr std::size_t edges_a_chunk = 4096;
-inline constexpr unsigned nodes_a_block = 16;  // of CachedTopology::blocks
+// Edges numbered at once where a hop is numbered after all of it was read; bounds the space reserved for new nodes.
+inline constexpr std::size_t edges_per_chunk = 4096;
+inline constexpr unsigned nodes_per_block = 16;  // see CachedTopology::blocks
 
 template <typename Lists>
 inline constexpr bool is_cached = requires(const Lists& lists) { lists.scan; };
 
-/// A list that is held: where in CachedTopology::lists it begins. Word as in NeighborList.
+/// Finds where a cached list begins in CachedTopology::lists. Word as in NeighborList.
 template <typename Index>
-[[nodiscard]] std::uint64_t find_held_list(const CachedTopology<Index>& topology, std::uint64_t node) {
-  const std::uint64_t block = topology.blocks[node / nodes_a_block];
-  const std::int64_t* const indptr = topology.indptr.data() + node / nodes_a_block * nodes_a_block;
-  std::uint64_t place = block >> nodes_a_block;
-  // By runs of lists that are held: few, even where every other is.
-  for (std::uint64_t before = block & ((1U << node % nodes_a_block) - 1); before != 0;) {
+[[nodiscard]] std::uint64_t find_cached_list(const CachedTopology<Index>& topology, std::uint64_t node) {
+  const std::uint64_t block = topology.blocks[node / nodes_per_block];
+  const std::int64_t* const indptr = topology.indptr.data() + node / nodes_per_block * nodes_per_block;
+  std::uint64_t place = block >> nodes_per_block;
+  // By runs of cached lists: few, even if every other list is cached.
+  for (std::uint64_t before = block & ((1U << node % nodes_per_block) - 1); before != 0;) {
     const int first = std::countr_zero(before);
     const int end = first + std::countr_one(before >> first);
     place += static_cast<std::uint64_t>(indptr[end] - indptr[first]);
@@ -51,7 +51,8 @@ template <typename Index>
   return place;
 }
 
-/// One batch, and the memory of the batches before it. Lists: Topology or CachedTopology. Word: see NeighborList.
+/// Samples one batch at a time; keeps its memory for the next. Lists: Topology or CachedTopology. Word: see
+/// NeighborList. Threading: one thread at a time.
 template <typename Lists, typename Word, typename LocalIds>
 class Workspace {
   using Index = typename Lists::Id;
@@ -85,15 +86,15 @@ class Workspace {
     num_sampled_nodes_.push_back(static_cast<std::int64_t>(seeds.size()));
   }
 
-  /// Expands the nodes that the hop before discovered.
+  /// Expands the nodes that the previous hop discovered.
   void expand(std::uint64_t fanout, std::uint64_t hop_key) {
     const std::size_t num_known = local_ids_.num_nodes();
     const std::size_t first_edge = num_edges_;
     list_ends_.reserve(num_known + 1, num_expanded_ + 1);
-    prefetch_lists(num_expanded_, std::min(num_expanded_ + lists_a_step, num_known));
+    prefetch_lists(num_expanded_, std::min(num_expanded_ + lists_per_step, num_known));
     while (num_expanded_ < num_known) {
-      const std::size_t end = std::min(num_expanded_ + lists_a_step, num_known);
-      prefetch_lists(end, std::min(end + lists_a_step, num_known));
+      const std::size_t end = std::min(num_expanded_ + lists_per_step, num_known);
+      prefetch_lists(end, std::min(end + lists_per_step, num_known));
       expand_lists(end, fanout, hop_key);
     }
     if constexpr (is_cached<Lists>) {
@@ -146,18 +147,18 @@ class Workspace {
     std::transform(from, from + to.size(), to.data(), [](From value) { return static_cast<To>(value); });
   }
 
-  /// Makes room for so many edges in all.
+  /// Reserves memory for this many edges in total.
   void reserve_edges(std::size_t num_edges) {
     positions_.reserve(num_edges + max_draw_overrun, num_edges_);
     neighbors_.reserve(num_edges, is_cached<Lists> ? num_edges_ : num_read_);
     if constexpr (is_cached<Lists>) read_neighbors_.reserve(num_edges - num_numbered_, num_read_ - num_numbered_);
   }
 
-  /// Makes room for so many nodes more.
+  /// Reserves memory for this many new nodes.
   void reserve_nodes(std::size_t num_new) {
     const std::size_t num_known = local_ids_.num_nodes();
     const std::size_t max_nodes = std::min<std::size_t>(num_nodes_, num_known + num_new);
-    node_ids_.reserve(max_nodes + 1, num_known);  // one more than there are is written
+    node_ids_.reserve(max_nodes + 1, num_known);  // one more value is written
     local_ids_.reserve(max_nodes, node_ids_.data());
   }
 
@@ -166,15 +167,15 @@ class Workspace {
       const Word node = node_ids_[local];
       __builtin_prefetch(&topology_.indptr[node]);
       if constexpr (is_cached<Lists>) {
-        __builtin_prefetch(&topology_.blocks[node / nodes_a_block]);
-        __builtin_prefetch(&topology_.indptr[node / nodes_a_block * nodes_a_block]);
+        __builtin_prefetch(&topology_.blocks[node / nodes_per_block]);
+        __builtin_prefetch(&topology_.indptr[node / nodes_per_block * nodes_per_block]);
       }
     }
   }
 
-  /// Draws from the lists of the next nodes, up to `end`, and asks for the neighbours.
+  /// Draws from the lists of the next nodes, up to `end`, and prefetches the neighbours.
   void expand_lists(std::size_t end, std::uint64_t fanout, std::uint64_t hop_key) {
-    std::array<NeighborList<Word>, lists_a_step> lists;
+    std::array<NeighborList<Word>, lists_per_step> lists;
     const std::size_t num_lists = end - num_expanded_;
     const auto max_edges = static_cast<std::int64_t>(topology_.num_edges());
     const std::int64_t* const indptr = topology_.indptr.data();
@@ -187,21 +188,21 @@ class Workspace {
       if (list_begin < 0 || list_end < list_begin || list_end > max_edges) refuse_list(node);
       const auto degree = static_cast<Word>(list_end - list_begin);
       lists[place] = {node, static_cast<Word>(list_begin), degree};
-      num_edges += std::min<std::uint64_t>(fanout, degree);  // no overflow: max_batch_nodes and one list at most
+      num_edges += std::min<std::uint64_t>(fanout, degree);  // no overflow: at most max_batch_nodes and one list
       if (num_edges > max_batch_nodes || std::min(num_nodes_, num_seeds + num_edges) > max_batch_nodes) {
         throw std::length_error("a batch has 2^31 edges or nodes or more: make the batch or the fan-outs smaller");
       }
       list_ends_[num_expanded_ + place + 1] = static_cast<std::uint32_t>(num_edges);
     }
     reserve_edges(num_edges);
-    // What discovers nodes: a cached topology numbers the hop once all of it is there.
+    // Plain topologies discover nodes here; a cached topology numbers the hop once all of it is read.
     if constexpr (!is_cached<Lists>) reserve_nodes(num_edges - num_numbered_);
     for (std::size_t place = 0; place < num_lists; ++place) {
       const std::size_t count = std::min<std::uint64_t>(fanout, lists[place].degree);
       if constexpr (is_cached<Lists>) {
         find_neighbors(lists[place], fanout, hop_key, count);
         num_edges_ += count;
-        copy_held(edges_behind);
+        copy_cached(edges_behind);
       } else {
         Word* const positions = positions_.data() + num_edges_;
         draw_list(lists[place], fanout, hop_key, positions);
@@ -213,8 +214,8 @@ class Workspace {
     num_expanded_ = end;
   }
 
-  /// Reads the neighbours of drawn edges and asks for the places of their local ids, then numbers neighbours read
-  /// before; both leave the last `num_behind` edges to later, which are on their way from memory.
+  /// Reads the neighbours of drawn edges and prefetches their local ids, then numbers neighbours read before. Both
+  /// leave the last `num_behind` edges, which are in flight from memory, for later.
   void follow_edges(std::size_t num_behind) {
     const Word* const positions = positions_.data();
     Word* const neighbors = neighbors_.data();
@@ -232,18 +233,18 @@ class Workspace {
     if (num_behind == 0) number_neighbors(num_read_);
   }
 
-  /// Draws from a list that is held: until a neighbour is copied, an edge has its place among those held in its stead.
-  /// Of other lists, which are drawn from when all are known, the first place stands for all.
+  /// Draws from a cached list: until its neighbour is copied, an edge has its position among the cached lists. An
+  /// uncached list is drawn from once all of them are known; until then the first position stands for all.
   void find_neighbors(const NeighborList<Word>& list, std::uint64_t fanout, std::uint64_t hop_key, std::size_t count) {
     Word* const places = neighbors_.data() + num_edges_;
-    if ((topology_.blocks[list.node / nodes_a_block] >> list.node % nodes_a_block & 1) == 0) {
+    if ((topology_.blocks[list.node / nodes_per_block] >> list.node % nodes_per_block & 1) == 0) {
       missing_.add(list.node, num_edges_, count);
       std::fill_n(places, count, Word{0});
       return;
     }
     Word* const positions = positions_.data() + num_edges_;
     draw_list(list, fanout, hop_key, positions);
-    const std::uint64_t begin = find_held_list(topology_, list.node);
+    const std::uint64_t begin = find_cached_list(topology_, list.node);
     if (begin > topology_.lists.size() || topology_.lists.size() - begin < list.degree) refuse_list(list.node);
     for (std::size_t edge = 0; edge < count; ++edge) {
       places[edge] = static_cast<Word>(begin + (positions[edge] - list.begin));
@@ -251,31 +252,31 @@ class Workspace {
     }
   }
 
-  /// Copies neighbours that are held, but for the last `num_behind` edges', which are on their way from memory.
-  void copy_held(std::size_t num_behind) {
+  /// Copies cached neighbours, except those of the last `num_behind` edges, which are in flight from memory.
+  void copy_cached(std::size_t num_behind) {
     for (; num_read_ + num_behind < num_edges_; ++num_read_) {
       read_neighbors_[num_read_ - num_numbered_] = topology_.lists[neighbors_[num_read_]];
     }
   }
 
-  /// Reads the neighbours of the hop that are not held, over what stands for them, then numbers all of them.
+  /// Reads the hop's uncached neighbours into their placeholders, then numbers all neighbours of the hop.
   void read_missing(std::uint64_t fanout, std::uint64_t hop_key) {
-    copy_held(0);
+    copy_cached(0);
     const std::size_t hop_begin = num_numbered_;
     const ReadCounts counts =
         missing_.read(topology_, fanout, hop_key, hop_begin, positions_.data(), read_neighbors_.data());
     read_counts_.reads += counts.reads;
     read_counts_.bytes_read += counts.bytes_read;
     read_counts_.bytes_copied += counts.bytes_copied;
-    std::size_t num_asked = hop_begin;
+    std::size_t num_prefetched = hop_begin;
     while (num_numbered_ < num_edges_) {
-      const std::size_t chunk_end = std::min(num_numbered_ + edges_a_chunk, num_edges_);
+      const std::size_t chunk_end = std::min(num_numbered_ + edges_per_chunk, num_edges_);
       reserve_nodes(chunk_end - num_numbered_);
       while (num_numbered_ < chunk_end) {
         const std::size_t step_end = std::min(num_numbered_ + edges_a_step, chunk_end);
-        for (; num_asked < std::min(step_end + edges_behind, num_edges_); ++num_asked) {
-          set_neighbor(num_asked, read_neighbors_[num_asked - hop_begin]);
-          __builtin_prefetch(local_ids_.place_of(neighbors_[num_asked]), 1);
+        for (; num_prefetched < std::min(step_end + edges_behind, num_edges_); ++num_prefetched) {
+          set_neighbor(num_prefetched, read_neighbors_[num_prefetched - hop_begin]);
+          __builtin_prefetch(local_ids_.place_of(neighbors_[num_prefetched]), 1);
         }
         number_neighbors(step_end);
       }
@@ -312,8 +313,8 @@ class Workspace {
   GrowingArray<Word> node_ids_;
   GrowingArray<std::uint32_t> list_ends_;  // of node i: list_ends_[i + 1]
   GrowingArray<Word> positions_;
-  GrowingArray<Word> neighbors_;        // node ids up to num_read_, of which local ids up to num_numbered_
-  GrowingArray<Index> read_neighbors_;  // of a cached topology: the hop's
+  GrowingArray<Word> neighbors_;        // node ids up to num_read_, local ids up to num_numbered_
+  GrowingArray<Index> read_neighbors_;  // neighbours of a hop of a cached topology
   MissingNeighbors<Index, Word> missing_;
   std::size_t num_expanded_ = 0;
   std::size_t num_edges_ = 0;

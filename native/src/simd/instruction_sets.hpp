@@ -1,13 +1,13 @@
-// One source for every instruction set: a task is inlined into a function for each, and the best is called.
+// One source for every instruction set: a task is compiled into one function per set, chosen at run time.
 #pragma once
 
 #include <cstddef>
 
-#include "diskhop/nn/aggregate.hpp"
+#include "diskhop/simd/instruction_set.hpp"
 
 namespace diskhop {
 
-/// Calls task(arguments...), compiled for `instructions`. Its operator() and what that calls must be always_inline.
+/// Calls task(arguments...), compiled for `instructions`. Its operator() and all that it calls must be always_inline.
 template <typename Task, typename... Arguments>
 struct Compiled {
   static void portable(const Task& task, Arguments... arguments) { task(arguments...); }
@@ -30,7 +30,7 @@ void run_with(InstructionSet instructions, const Task& task, Arguments... argume
   Versions::portable(task, arguments...);
 }
 
-/// Instruction sets as types. lanes: floats in a register. run(): run_with() for tasks that are made for these lanes.
+/// Instruction sets as types. lanes: floats per register. run(): run_with() for tasks made for this many lanes.
 struct PortableSet {
   static constexpr std::size_t lanes = 4;
   template <typename Task, typename... Arguments>
@@ -55,7 +55,7 @@ struct Avx512Set {
 };
 #endif
 
-/// Calls visit with one of these.
+/// Calls visit with the type of an instruction set.
 template <typename Visit>
 void with_instructions(InstructionSet instructions, const Visit& visit) {
 #if defined(__x86_64__)

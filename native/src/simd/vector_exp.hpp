@@ -1,4 +1,4 @@
-// exp of a vector of floats, the same bits with every instruction set, which the library's is not.
+// exp of a vector of floats, with the same bits for every instruction set (the library's exp differs).
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace diskhop {
 
-// Below, exp is not a normal number any more.
+// Below this, exp is no normal number.
 inline constexpr float smallest_exponent = -87.33F;
 
-/// exp of values that are at most 0, to a relative error of 2^-22; what is below smallest_exponent gives 0, and what is
-/// not a number stays so. Vector: of floats, of any width.
+/// Replaces values, at most 0, by their exp, to a relative error of 2^-22. Values below smallest_exponent give 0; NaN
+/// stays NaN. Vector: floats, of any width.
 template <typename Vector>
 [[gnu::always_inline]] inline void exp_nonpositive(Vector& values) {
   using Integers = std::remove_cvref_t<decltype(values < values)>;
@@ -22,7 +22,7 @@ template <typename Vector>
   // exp(x) = 2^n exp(r) with n an integer and |r| at most ln(2) / 2.
   const Integers power = __builtin_convertvector(x * 1.44269504F - 0.5F, Integers);  // rounds towards 0
   const Vector n = __builtin_convertvector(power, Vector);
-  // ln(2) in two parts, of which the first has so few bits that its product with n is exact.
+  // ln(2) in two parts. The first has so few bits that its product with n is exact.
   const Vector r = (x - n * 0.693145751953125F) - n * 1.42860677e-6F;
   // Taylor's series: the first term left out is below 2^-27.
   Vector sum = r * (1.0F / 5040) + 1.0F / 720;

@@ -1,12 +1,12 @@
-// Sixteen floats at a time, in plain vector types: the compiler makes of them what the instruction set has, and since
-// every operation is spelled out (and none contracted) all sets give the same bits.
+// Vectors of sixteen floats as plain vector types. The compiler maps them to the instruction set; every operation is
+// explicit and none is contracted, so all sets give the same bits.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#include "diskhop/nn/aggregate.hpp"
+#include "diskhop/simd/values.hpp"
 
 namespace diskhop {
 
@@ -22,13 +22,13 @@ struct RegisterOf {
   using Words [[gnu::vector_size(lanes * sizeof(float))]] = std::uint32_t;
 };
 
-/// What a register of the instruction set holds: comparisons of a wider vector become scalar code (GCC 12).
+/// Vector of one register's size: comparisons of wider vectors become scalar code (GCC 12).
 template <std::size_t lanes>
 using Register = typename RegisterOf<lanes>::Floats;
 template <std::size_t lanes>
 using RegisterWords = typename RegisterOf<lanes>::Words;
 
-/// `count` values from `from`, at most those of a register; zeros after them.
+/// Loads `count` values, at most a register's; the rest become zeros.
 template <std::size_t lanes>
 [[gnu::always_inline]] inline void load_register(const float* from, std::size_t count, Register<lanes>& values) {
   if (count == lanes) {
@@ -44,7 +44,7 @@ template <std::size_t lanes>
   std::memcpy(to, &values, count == lanes ? sizeof values : count * sizeof(float));
 }
 
-/// `count` values from `from`, at most 16; zeros after them.
+/// Loads `count` values, at most 16; the rest become zeros.
 [[gnu::always_inline]] inline void load(const float* from, std::size_t count, Floats& values) {
   load_register<vector_floats>(from, count, values);
 }
@@ -69,12 +69,12 @@ template <std::size_t lanes>
 [[gnu::always_inline]] inline void load(const Float16* from, std::size_t count, Floats& values) {
   Words words;
   load_words(from, count, words);
-  // Exponent and fraction in their places; the exponent's bias is then 112 too small, for subnormals as well.
+  // Exponent and fraction in their places. The exponent's bias is then 112 too small, also for subnormals.
   Words magnitude = (words & 0x7fff) << 13;
   std::memcpy(&values, &magnitude, sizeof values);
   values *= 0x1p112F;
   std::memcpy(&magnitude, &values, sizeof magnitude);
-  const Words is_special = (words & 0x7c00) == 0x7c00;  // infinite or not a number
+  const Words is_special = (words & 0x7c00) == 0x7c00;  // infinite or NaN
   magnitude |= (is_special & 0x7f800000) | ((words & 0x8000) << 16);
   std::memcpy(&values, &magnitude, sizeof values);
 }
@@ -98,7 +98,7 @@ template <std::size_t lanes>
   std::memcpy(&words, &values, sizeof words);
   const Words sign = (words >> 16) & 0x8000;
   const Words magnitude = words & 0x7fffffff;
-  // Below 2^-14 the sum with a half has the fraction in its lowest bits, rounded by the addition itself.
+  // Below 2^-14 the sum with a half has the fraction in its lowest bits, rounded by the addition.
   Floats shifted;
   std::memcpy(&shifted, &magnitude, sizeof shifted);
   shifted += 0.5F;
@@ -116,7 +116,7 @@ template <std::size_t lanes>
   std::memcpy(to, &halves, count == vector_floats ? sizeof halves : count * sizeof(std::uint16_t));
 }
 
-/// Joins the lanes by halves: join(values, others) of as many values of each, to the left.
+/// Reduces the lanes by halves: join(values, others) combines `others` into `values`, half as many each time.
 template <typename Vector, typename Join>
 [[gnu::always_inline]] inline float fold_lanes(const Vector& values, const Join& join) {
   constexpr std::size_t half = sizeof(Vector) / sizeof(float) / 2;
@@ -136,7 +136,7 @@ template <typename Vector, typename Join>
   }
 }
 
-/// The sum of the lanes, added up by halves.
+/// Returns the sum of the lanes, added by halves.
 [[gnu::always_inline]] inline float sum_of(const Floats& values) {
   return fold_lanes(values, [](auto& sums, const auto& others) __attribute__((always_inline)) { sums += others; });
 }

@@ -1,4 +1,4 @@
-// A small trace by hand, and a large one against the rule itself: every step is the best choice by next use.
+// A small trace with known results, and a large one against the rule: every step is the best choice by next use.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "check.hpp"
-#include "diskhop/cache/belady.hpp"
 #include "diskhop/base/random.hpp"
+#include "diskhop/cache/belady.hpp"
 
 using namespace diskhop;
 using namespace diskhop::testing;
@@ -44,9 +44,9 @@ Replay replay(const Trace& trace, std::uint64_t num_rows, std::uint64_t capacity
 void the_known_trace() {
   const Trace trace{{0, 1, 2}, {3, 4}, {0, 5}, {1, 3}, {2, 4}, {5, 0}, {6, 1}};
   const std::map<std::uint64_t, std::uint64_t> misses{{2, 9}, {3, 7}, {4, 5}};
-  for (const auto& [capacity, wanted] : misses) {
+  for (const auto& [capacity, expected] : misses) {
     const Replay found = replay(trace, 7, capacity);
-    check(found.misses == wanted && found.filled == capacity, "the known trace's misses");
+    check(found.misses == expected && found.filled == capacity, "the known trace's misses");
   }
 }
 
@@ -71,7 +71,7 @@ void every_step_is_the_best_choice() {
     NextUses uses(num_rows, trace.size());
     const auto next_uses = look_back(uses, trace);
     BeladyCache cache(num_rows, capacity);
-    std::map<std::int64_t, std::uint32_t> held;  // with its next use
+    std::map<std::int64_t, std::uint32_t> held;  // cached rows and their next use
     for (const std::int64_t row : cache.begin(uses.first_uses(), trace.size(), true).in_positions) {
       held[row] = uses.first_uses()[static_cast<std::size_t>(row)];
     }
@@ -104,7 +104,7 @@ void every_step_is_the_best_choice() {
   }
 }
 
-void what_breaks_a_rule_changes_nothing() {
+void rejected_input_changes_nothing() {
   NextUses uses(4, 2);
   std::vector<std::uint32_t> next_uses(2);
   check_throws<std::out_of_range>([&] { uses.look_back(std::vector<std::int64_t>{0, 4}, next_uses); }, "row 4 of 4");
@@ -119,5 +119,5 @@ void what_breaks_a_rule_changes_nothing() {
 int main() {
   the_known_trace();
   every_step_is_the_best_choice();
-  what_breaks_a_rule_changes_nothing();
+  rejected_input_changes_nothing();
 }

@@ -1,4 +1,4 @@
-// Slots against a look-up of each node by itself, whatever is held and shared, and every rule about sizes.
+// Slots against a look-up of each node by itself, for any resident and shared rows, and every rule about sizes.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -19,20 +19,20 @@ constexpr std::uint64_t num_rows = 5000;
 
 struct Batch {
   std::vector<std::int64_t> ids;
-  std::vector<std::int32_t> held_slots;
+  std::vector<std::int32_t> resident_slots;
   std::vector<std::int64_t> shared_rows;
-  std::uint64_t num_held;
+  std::uint64_t num_resident;
 };
 
 template <typename High>
 void check_batch(const Batch& batch) {
-  // Ordered by what the lists are to be ordered by.
+  // Ordered as the lists must be.
   std::map<std::int64_t, std::int64_t> shared, packed;
   std::vector<std::int64_t> held(batch.ids.size(), -1);
   for (std::size_t i = 0; i < batch.ids.size(); ++i) {
     const auto id = static_cast<std::size_t>(batch.ids[i]);
-    const bool is_first = batch.held_slots.empty() && id < batch.num_held;
-    held[i] = is_first ? batch.ids[i] : batch.held_slots.empty() ? -1 : batch.held_slots[id];
+    const bool is_first = batch.resident_slots.empty() && id < batch.num_resident;
+    held[i] = is_first ? batch.ids[i] : batch.resident_slots.empty() ? -1 : batch.resident_slots[id];
     if (held[i] >= 0) continue;
     if (!batch.shared_rows.empty() && batch.shared_rows[id] >= 0) {
       shared[batch.shared_rows[id]] = batch.ids[i];
@@ -42,7 +42,7 @@ void check_batch(const Batch& batch) {
   }
   std::map<std::int64_t, std::int64_t> slot_of;
   std::vector<std::uint32_t> expected_shared, expected_packed;
-  auto next = static_cast<std::int64_t>(batch.num_held);
+  auto next = static_cast<std::int64_t>(batch.num_resident);
   for (const auto& [row, id] : shared) {
     slot_of[id] = next++;
     expected_shared.push_back(static_cast<std::uint32_t>(row));
@@ -56,13 +56,13 @@ void check_batch(const Batch& batch) {
   std::vector<High> high(batch.ids.size());
   std::vector<std::uint32_t> shared_ids(shared.size()), packed_ids(packed.size());
   const UnpackedRows unpacked{
-      .num_held = batch.num_held, .held_slots = batch.held_slots, .shared_rows = batch.shared_rows};
+      .num_resident = batch.num_resident, .resident_slots = batch.resident_slots, .shared_rows = batch.shared_rows};
   diskhop::assign_slots<High>(batch.ids, num_rows, unpacked, low, high, shared_ids, packed_ids);
   check(shared_ids == expected_shared, "shared rows by their place in the shared table");
   check(packed_ids == expected_packed, "packed rows by their id");
   std::vector<std::int64_t> rows(batch.ids.size());
   constexpr std::int64_t shift = 12;
-  diskhop::load_slots<High>(low, high, static_cast<std::int64_t>(batch.num_held), shift, rows);
+  diskhop::load_slots<High>(low, high, static_cast<std::int64_t>(batch.num_resident), shift, rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     check(rows[i] == (held[i] >= 0 ? held[i] : slot_of[batch.ids[i]] + shift), "a node's slot is where its row is");
   }
@@ -70,7 +70,7 @@ void check_batch(const Batch& batch) {
   std::vector<std::uint32_t> one_more(packed.size() + 1);
   check_throws<std::invalid_argument>(
       [&] { diskhop::assign_slots<High>(batch.ids, num_rows, unpacked, low, high, shared_ids, one_more); },
-      "as many packed rows as there is room for");
+      "the number of packed rows must match");
 }
 
 Batch make_batch(std::mt19937_64& random, std::size_t num_ids, bool is_listed, bool has_shared) {
@@ -80,11 +80,11 @@ Batch make_batch(std::mt19937_64& random, std::size_t num_ids, bool is_listed, b
   const std::vector<std::int64_t> order = batch.ids;
   std::shuffle(batch.ids.begin(), batch.ids.end(), random);
   batch.ids.resize(num_ids);
-  batch.num_held = random() % 1000;
+  batch.num_resident = random() % 1000;
   if (is_listed) {
-    batch.held_slots.assign(num_rows, -1);
-    for (std::size_t slot = 0; slot < batch.num_held; ++slot) {
-      batch.held_slots[static_cast<std::size_t>(order[slot])] = static_cast<std::int32_t>(slot);
+    batch.resident_slots.assign(num_rows, -1);
+    for (std::size_t slot = 0; slot < batch.num_resident; ++slot) {
+      batch.resident_slots[static_cast<std::size_t>(order[slot])] = static_cast<std::int32_t>(slot);
     }
   }
   if (has_shared) {
@@ -118,11 +118,13 @@ int main() {
   };
   check_throws<std::out_of_range>([&] { assign(-1, {}); }, "a negative id");
   check_throws<std::out_of_range>([&] { assign(num_rows, {}); }, "an id behind the table");
-  check_throws<std::invalid_argument>([&] { assign(0, {.num_held = 1 << 24, .held_slots = {}, .shared_rows = {}}); },
-                                      "a slot of more than 24 bits");
+  check_throws<std::invalid_argument>(
+      [&] { assign(0, {.num_resident = 1 << 24, .resident_slots = {}, .shared_rows = {}}); },
+      "a slot of more than 24 bits");
   const std::vector<std::int32_t> short_list(3);
-  check_throws<std::invalid_argument>([&] { assign(0, {.num_held = 1, .held_slots = short_list, .shared_rows = {}}); },
-                                      "a list that is not as long as the table");
+  check_throws<std::invalid_argument>(
+      [&] { assign(0, {.num_resident = 1, .resident_slots = short_list, .shared_rows = {}}); },
+      "a list that is not as long as the table");
   std::vector<std::int64_t> two_rows(2);
   check_throws<std::invalid_argument>([&] { diskhop::load_slots<std::uint8_t>(low, high, 0, 0, two_rows); },
                                       "slots and rows of other lengths");

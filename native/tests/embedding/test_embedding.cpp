@@ -1,4 +1,4 @@
-// Claims about the kernels of embeddings: what they compute, whatever the threads and instructions.
+// Kernels of embeddings: they compute what is defined, for any threads and instruction sets.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -52,7 +52,7 @@ struct Update {
   std::vector<float> grads = some_values<float>(num_named * dim, 2, 0.0F);
   std::vector<std::int64_t> rows = std::vector<std::int64_t>(num_named);
 
-  // Half of all gradients are those of one row.
+  // Half of all gradients belong to one row.
   void name_rows() {
     std::mt19937 random(3);
     for (std::int64_t& row : rows) {
@@ -201,8 +201,8 @@ void losses_and_their_gradients_are_as_defined() {
         check(is_near(first.losses[row], loss, 1e-5), "the loss of " + std::to_string(num_columns));
         check(is_near(first.positive_grads[row], grad, 1e-5), "the gradient of the positive");
         for (std::size_t at = 0; at < num_columns; ++at) {
-          const double wanted = is_empty ? 0 : std::exp(static_cast<double>(scores[at]) - base) / total;
-          check(is_near(first.scores[row * num_columns + at], wanted, 1e-5), "the gradient of a negative");
+          const double expected = is_empty ? 0 : std::exp(static_cast<double>(scores[at]) - base) / total;
+          check(is_near(first.scores[row * num_columns + at], expected, 1e-5), "the gradient of a negative");
         }
       }
       for_all_ways([&](InstructionSet instructions, unsigned num_threads) {
@@ -216,16 +216,16 @@ void losses_and_their_gradients_are_as_defined() {
   }
 }
 
-void what_is_not_finite_shows_in_the_loss() {
+void scores_that_are_not_finite_show_in_the_loss() {
   for_all_ways([](InstructionSet instructions, unsigned num_threads) {
     for (const bool with_positive : {false, true}) {
       for (const float bad : {infinity, static_cast<float>(NAN)}) {
         for (const std::size_t place : {0, 17, 37, 38}) {
           for (const float other : {0.0F, -infinity}) {
-            Softmax made_up{std::vector<float>(38, other), {1.0F}};
-            (place < 38 ? made_up.scores[place] : made_up.positives[0]) = bad;
-            made_up.run(with_positive, num_threads, instructions);
-            check(!std::isfinite(made_up.losses[0]), "place " + std::to_string(place));
+            Softmax layer{std::vector<float>(38, other), {1.0F}};
+            (place < 38 ? layer.scores[place] : layer.positives[0]) = bad;
+            layer.run(with_positive, num_threads, instructions);
+            check(!std::isfinite(layer.losses[0]), "place " + std::to_string(place));
           }
         }
       }
@@ -337,7 +337,7 @@ int main() {
   gradients_of_zero_change_nothing();
   updates_that_do_not_fit_are_refused();
   losses_and_their_gradients_are_as_defined();
-  what_is_not_finite_shows_in_the_loss();
+  scores_that_are_not_finite_show_in_the_loss();
   distances_and_their_gradients_are_as_defined();
   distances_that_do_not_fit_are_refused();
 }

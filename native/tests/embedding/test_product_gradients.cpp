@@ -1,5 +1,5 @@
-// Claims about batches whose scores are products: losses are as defined, whatever the threads and instructions. That
-// gradients are right is tested from Python, against autograd.
+// Batches with product scores: losses are as defined, for any threads and instruction sets. Gradients are tested from
+// Python, against autograd.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -15,6 +15,7 @@
 #include "matrices.hpp"
 #include "values.hpp"
 
+using diskhop::BufferPool;
 using diskhop::InstructionSet;
 using diskhop::product_gradients;
 using diskhop::ProductBatch;
@@ -32,6 +33,8 @@ using diskhop::testing::some_values;
 
 namespace {
 
+BufferPool scratch(std::size_t{16} << 20);
+
 struct BatchCase {
   ProductScore score = ProductScore::dot;
   std::size_t num_edges = 0;
@@ -41,7 +44,7 @@ struct BatchCase {
   bool is_reciprocal = false;
 
   static constexpr std::size_t chunk_size = 20;
-  static constexpr std::size_t num_nodes = 7;  // few: some negatives are the same node, and the node wanted
+  static constexpr std::size_t num_nodes = 7;  // few: some negatives are the same node, or the answer
   static constexpr std::size_t num_relations = 3;
 
   std::size_t num_chunks = (num_edges + chunk_size - 1) / chunk_size;
@@ -52,7 +55,7 @@ struct BatchCase {
   std::vector<std::int64_t> known = {};
   std::vector<std::int64_t> begins = {};
   std::vector<std::int64_t> ends = {};
-  // What was there before must not matter.
+  // Earlier contents must not matter.
   std::vector<float> grads = some_values<float>(rows.size() * dim, 5, 0.0F);
   std::vector<float> relation_grads = some_values<float>(relation_rows.size() * dim, 6, 0.0F);
   double loss = 0;
@@ -64,7 +67,7 @@ struct BatchCase {
     return made;
   }
 
-  // Of every edge some nodes are known at both sides, perhaps more than there are negatives.
+  // Each edge has known answers at both sides, possibly more than there are negatives.
   void know(std::size_t count) {
     for (std::size_t query = 0; query < 2 * num_edges; ++query) {
       begins.push_back(static_cast<std::int64_t>(known.size()));
@@ -101,10 +104,10 @@ struct BatchCase {
   }
 
   void run(InstructionSet instructions, unsigned num_threads) {
-    loss = product_gradients(loops, batch(), num_threads, instructions);
+    loss = product_gradients(loops, batch(), scratch, num_threads, instructions);
   }
 
-  // Of a node with the query at a side of an edge.
+  // Score of a node with an edge's query at a side.
   [[nodiscard]] double score_of(std::size_t side, std::size_t edge, std::size_t node_place) const {
     const auto value = [&](const std::vector<float>& table, const std::vector<std::int64_t>& of, std::size_t place,
                            std::size_t column) {
@@ -171,7 +174,7 @@ void check_case(const BatchCase& before) {
 void batches_are_as_defined() {
   for (const ProductScore score : {ProductScore::dot, ProductScore::distmult, ProductScore::complex}) {
     for (const std::size_t dim : {2, 42}) {
-      for (const std::size_t num_negatives : {1, 31, 20'000}) {  // of the last, blocks have 16 rows
+      for (const std::size_t num_negatives : {1, 31, 20'000}) {  // blocks of the last have 16 rows
         for (const std::size_t num_edges : {0, 1, 20, 45}) {
           if (num_negatives > 100 && (dim > 2 || num_edges > 20)) continue;  // the loops are slow
           for (const std::size_t num_known : {0, 2, 4}) {

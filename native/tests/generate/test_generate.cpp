@@ -1,4 +1,5 @@
-// Generated edges and features: the same bits with any instructions and in any blocks, and of the distribution asked.
+// Generated edges and features: the same bits with any instruction set and in any blocks, with the requested
+// distribution.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "generate/generate_blocks.hpp"
 #include "check.hpp"
 #include "diskhop/generate/generate.hpp"
+#include "generate/generate_blocks.hpp"
 
 using diskhop::Direction;
 using diskhop::GraphPart;
@@ -157,9 +158,9 @@ void test_normal_values() {
       for (int power = 1; power <= 4; ++power) moments[power] += std::pow(value, power) / (num_nodes * dim);
     }
   }
-  // Near u = 1 single precision cannot tell more: the radius is then below 1e-3.
+  // Near u = 1 single precision is the limit: the radius is then below 1e-3.
   check(worst < 3e-4, "values are those of the exact transform, worst " + std::to_string(worst));
-  // Five standard deviations over 404 000 values: of the mean 1, of the moments sqrt(2), sqrt(15), sqrt(96).
+  // Five standard deviations over 404 000 values: 1 for the mean; sqrt(2), sqrt(15), sqrt(96) for the moments.
   const double unit = 5 / std::sqrt(static_cast<double>(rows.size()));
   check(std::abs(moments[1]) < unit, "the mean is 0");
   check(std::abs(moments[2] - 1) < unit * std::sqrt(2), "the variance is 1");
@@ -182,7 +183,7 @@ void test_means_are_added() {
 }
 
 void test_a_quadrant_without_chance_is_not_drawn() {
-  // The edge whose draw is the largest there is.
+  // The edge with the largest possible draw.
   std::vector<std::uint32_t> sources(1), destinations(1);
   diskhop::rmat_edges<std::uint32_t>(1UL << 31, {.5, .5, 0, 0}, false, 3, 117'697'245, sources, destinations);
   check(sources[0] == 0, "all sources are in the upper half, at every level");

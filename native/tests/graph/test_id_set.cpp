@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "diskhop/graph/id_set.hpp"
 #include "diskhop/base/random.hpp"
+#include "diskhop/graph/id_set.hpp"
 
 using namespace diskhop;
 using diskhop::testing::check;

@@ -1,4 +1,4 @@
-// Counting by several threads at once loses nothing, and ranks are those of the counts.
+// Hot order: counting by several threads loses nothing, and ranks follow the counts.
 #include <cstdint>
 #include <stdexcept>
 #include <thread>

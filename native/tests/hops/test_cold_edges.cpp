@@ -1,4 +1,4 @@
-// Claims about cold edges: a pass that takes them from a file gives the bits of one that has all rows, or fails whole.
+// Cold edges: a pass that reads them from a file gives the bits of one with all rows resident, or fails as a whole.
 #include <algorithm>
 #include <cstdint>
 #include <stdexcept>
@@ -15,7 +15,7 @@ using namespace diskhop::testing;
 
 namespace {
 
-// Room for a few pieces of which all edges are cold.
+// Space for a few pieces with only cold edges.
 constexpr std::uint64_t many_spare = 100'000;
 
 void test_cold_edges_change_no_bit() {
@@ -68,7 +68,7 @@ void test_cold_edges_change_no_bit() {
   }
 }
 
-/// Hardly any edge is cold: pieces without one, and loads.
+/// Hardly any edge is cold: some pieces and loads have none.
 void test_few_cold_edges() {
   Case graph(hub_lengths(), 4, 5);
   for (std::size_t edge = 0; edge < graph.indices.size(); ++edge) {
@@ -84,7 +84,7 @@ void test_few_cold_edges() {
   check(run_hop(graph, with_cold).counts.num_sources == 9000, "cold sources count");
 }
 
-void test_what_does_not_fit_is_refused() {
+void test_mismatched_sizes_are_refused() {
   const Case graph(drawn_lengths(9000, 30, 1), 12, 1);
   const auto refused = [&](const Ways& ways) {
     check_throws<std::invalid_argument>([&] { static_cast<void>(propagated(graph, ways)); }, "does not fit");
@@ -92,13 +92,13 @@ void test_what_does_not_fit_is_refused() {
   const Ways fits{.tiles_at_once = 2, .self_weight = 0, .num_resident = 4096, .num_spare = many_spare};
   Ways ways = fits;
   ways.num_spare = 1000;
-  refused(ways);  // no room for the cold edges of a piece
+  refused(ways);  // no space for the cold edges of a piece
   ways = fits;
   ways.tiles_at_once = 3;
-  refused(ways);  // no page holds whole rows
+  refused(ways);  // no page has whole rows
   ways = fits;
   ways.self_weight = 1;
-  refused(ways);  // own rows must be there
+  refused(ways);  // own rows must be in the block
 }
 
 void test_lists_that_changed_since_are_refused() {
@@ -106,13 +106,13 @@ void test_lists_that_changed_since_are_refused() {
   const Ways ways{.num_threads = 2, .self_weight = 0, .num_resident = 4096, .num_spare = many_spare};
   const auto expected = propagated(graph, ways);
   const auto refused = [&](std::size_t edge, std::uint32_t source) {
-    // The file of sources is made of the indices in memory.
+    // The file of sources is made from the indices in memory.
     std::vector<std::uint32_t> changed = graph.indices;
     changed[edge] = source;
     write_values(graph.folder.file("indices"), changed, Case::indices_offset);
     const auto error =
         check_throws<DamagedListsError>([&] { static_cast<void>(propagated(graph, ways)); }, "lists that changed");
-    check(std::string(error.what()).find("topology is damaged") != std::string::npos, "told so");
+    check(std::string(error.what()).find("topology is damaged") != std::string::npos, "the error names the damage");
   };
   const auto first_of = [&](bool is_cold) {
     const auto found = std::find_if(graph.indices.begin() + 40'000, graph.indices.end(),
@@ -145,7 +145,7 @@ void test_a_failed_transfer_fails_the_hop() {
 int main() {
   test_cold_edges_change_no_bit();
   test_few_cold_edges();
-  test_what_does_not_fit_is_refused();
+  test_mismatched_sizes_are_refused();
   test_lists_that_changed_since_are_refused();
   test_a_failed_transfer_fails_the_hop();
 }

@@ -1,4 +1,4 @@
-// Claims about passes: they equal a dense product, in the same bits however they are cut, and fail as a whole.
+// Passes: they equal a dense product, in the same bits for any split, and fail as a whole.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "simd/vectors.hpp"
 #include "check.hpp"
-#include "diskhop/io/buffer.hpp"
 #include "diskhop/hops/propagate.hpp"
+#include "diskhop/io/buffer.hpp"
 #include "hops.hpp"
 #include "io_testing.hpp"
+#include "simd/vectors.hpp"
 
 using namespace diskhop;
 using namespace diskhop::testing;
@@ -79,7 +79,7 @@ void test_neither_threads_nor_memory_nor_columns_change_a_bit() {
   }
 }
 
-/// Rows with few edges are a stretch of their own where there is memory for two; its rows are made beside the others'.
+/// Rows with few edges are a stretch of their own if memory suffices for two; both stretches run concurrently.
 void test_a_stretch_of_rows_with_few_edges_changes_no_bit() {
   for (const std::uint64_t num_empty : {0, 9000}) {
     const Case graph(falling_lengths(num_empty), 12, 8);
@@ -111,7 +111,7 @@ void test_graphs_of_almost_nothing() {
   check(propagated(empty, {}).empty(), "no nodes, no table");
 }
 
-/// Where one piece's end lies in a strip whose slot another's rows need.
+/// A piece ends in a strip while another piece's rows need the strip's slot.
 void test_one_slot_of_each_kind_is_enough() {
   std::vector<std::int64_t> lengths(20'000);
   lengths[10] = static_cast<std::int64_t>(piece_edges) + 100;
@@ -125,7 +125,7 @@ void test_one_slot_of_each_kind_is_enough() {
 
 template <typename Value>
 Value nearest_even(float value, int fraction_bits, int least_exponent, float largest) {
-  // In double every step is exact but the rounding itself.
+  // In double, every step is exact except the rounding.
   if (std::isnan(value)) return {static_cast<std::uint16_t>(fraction_bits == 10 ? 0x7e00 : 0x7fc0)};
   const double magnitude = std::abs(static_cast<double>(value));
   int exponent = 0;

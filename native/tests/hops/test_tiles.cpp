@@ -19,7 +19,7 @@ std::vector<std::byte> count_up(std::uint64_t num_bytes) {
   return bytes;
 }
 
-/// Exactly as large as they must be, so that the sanitizers see a byte too many.
+/// Buffers have the exact size, so that sanitizers see every byte out of bounds.
 void test_rows_come_back() {
   for (const std::uint64_t part_bytes : {8, 16, 5}) {
     for (const std::uint64_t row_bytes : {3, 16, 40, 44}) {

@@ -95,7 +95,7 @@ void a_pool_takes_the_smallest_that_fits() {
   check(pool.take(16 * page + 1).data() == place, "the smallest that fits is taken");
 }
 
-void little_is_handed_out_that_nobody_asked_for() {
+void buffers_exceed_requests_by_little() {
   BufferPool pool(128 * page);
   for (const std::size_t free_pages : {2, 10, 20}) pool.give_back(pool.take(free_pages * page));
   for (const std::size_t num_bytes : {std::size_t{1}, page, page + 1, 8 * page, 9 * page, 11 * page, 18 * page}) {
@@ -106,8 +106,8 @@ void little_is_handed_out_that_nobody_asked_for() {
   }
 }
 
-/// What is in use and what is free together, while sizes grow and shrink and threads take turns.
-void everything_stays_within_the_total() {
+/// Bytes in use and free bytes in total, while sizes grow and shrink and threads alternate.
+void a_pool_stays_within_its_bound() {
   constexpr std::size_t most_pages = 64;
   BufferPool pool(most_pages * page);
   const std::vector<std::vector<std::size_t>> rounds = {
@@ -127,7 +127,7 @@ void everything_stays_within_the_total() {
   }
 }
 
-void sizes_that_cannot_be_change_nothing() {
+void impossible_sizes_change_nothing() {
   BufferPool pool(4 * page);
   pool.give_back(pool.take(page));
   const std::size_t most = std::numeric_limits<std::size_t>::max();
@@ -162,7 +162,7 @@ void free_buffers_make_room_for_new_ones() {
   pool.give_back(std::move(oldest));
   pool.give_back(std::move(newer));
   const Buffer wide = pool.take(3 * page);
-  check(pool.free_bytes() == page, "the oldest free buffer goes when a new one would not fit beside it");
+  check(pool.free_bytes() == page, "the oldest free buffer goes when a new one would not fit otherwise");
 }
 
 void threads_never_share_a_buffer() {
@@ -189,9 +189,9 @@ int main() {
   a_pool_grows_what_nearly_fits();
   a_pool_gives_the_same_memory_again();
   a_pool_takes_the_smallest_that_fits();
-  little_is_handed_out_that_nobody_asked_for();
-  everything_stays_within_the_total();
-  sizes_that_cannot_be_change_nothing();
+  buffers_exceed_requests_by_little();
+  a_pool_stays_within_its_bound();
+  impossible_sizes_change_nothing();
   a_pool_keeps_no_more_than_allowed();
   free_buffers_make_room_for_new_ones();
   threads_never_share_a_buffer();

@@ -1,4 +1,4 @@
-// Claims about both engines: every byte in its place, faults cured or told, never anything left in flight.
+// Both engines: every byte is in its place, faults are cured or reported, and nothing stays in flight.
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t num_known_bytes = (1 << 18) + 777;  // ends inside a block
 constexpr std::byte untouched{0xEE};
 
-/// Where a file's bytes may be asked of: aligned or not, direct or buffered.
+/// How a file's bytes are requested: aligned or not, direct or buffered.
 struct Case {
   std::string engine;
   bool want_direct;
@@ -88,8 +88,8 @@ void cured_faults_change_nothing(const Case& test, const std::string& path) {
   }
 }
 
-/// A fault at the n-th operation, for every n of a small run: one error, and the engine lives on.
-void told_faults_name_file_and_offset(const Case& test, const std::string& path) {
+/// A fault at the n-th operation, for every n of a small run: one error, and the engine keeps working.
+void reported_errors_name_file_and_offset(const Case& test, const std::string& path) {
   const File file(path, FileMode::read, test.want_direct);
   const Buffer buffer(4 << 20);
   const std::vector<Op> ops = reads_of(file, buffer, test.is_aligned, 9, 12);
@@ -102,12 +102,12 @@ void told_faults_name_file_and_offset(const Case& test, const std::string& path)
   }
   check(num_operations >= 11, "every read is an operation");
   for (const FaultKind kind : {FaultKind::io_error, FaultKind::truncated, FaultKind::interrupted, FaultKind::again}) {
-    // What a retry cures is only told if it never ends.
+    // A fault that a retry cures is reported only if it never ends.
     const bool once = kind == FaultKind::io_error || kind == FaultKind::truncated;
     for (std::uint64_t nth = 1; nth <= num_operations; ++nth) {
       const auto engine = make_engine(test.engine, 4, injector_with({{kind, Counted::all, nth, once}}));
       const Ticket ticket = engine->submit(ops, Priority::demand);
-      const auto error = check_throws<IoError>([&] { engine->wait(ticket); }, "the fault is told");
+      const auto error = check_throws<IoError>([&] { engine->wait(ticket); }, "the fault is reported");
       check(error.path() == path, "the error names the file");
       bool is_an_ops_offset = false;
       for (const Op& op : ops) is_an_ops_offset = is_an_ops_offset || op.offset == error.offset();
@@ -174,7 +174,7 @@ void writes_arrive(const Case& test, const ScratchFolder& folder, std::vector<Fa
   std::filesystem::remove(path);
 }
 
-void failed_writes_are_told(const Case& test, const ScratchFolder& folder) {
+void failed_writes_are_reported(const Case& test, const ScratchFolder& folder) {
   const std::string path = folder.file("full");
   const File file(path, FileMode::write, test.want_direct);
   const Buffer buffer(1 << 20);
@@ -219,7 +219,7 @@ void many_callers_share_an_engine(const Case& test, const std::string& path, std
                                   int num_fatal) {
   const File file(path, FileMode::read, test.want_direct);
   const auto engine = make_engine(test.engine, 8, injector_with(std::move(rules)));
-  std::atomic<int> num_told{0};
+  std::atomic<int> num_reported{0};
   const auto work = [&](std::uint64_t seed) {
     std::mt19937_64 random(seed);
     const Buffer buffer(2 << 20);
@@ -233,14 +233,14 @@ void many_callers_share_an_engine(const Case& test, const std::string& path, std
       } catch (const IoError& error) {
         check(error.path() == path, "the error names the file");
         // Relaxed: a count, read after the threads are joined.
-        num_told.fetch_add(1, std::memory_order_relaxed);
+        num_reported.fetch_add(1, std::memory_order_relaxed);
       }
     }
   };
   std::vector<std::thread> threads;
   for (std::uint64_t seed = 0; seed < 6; ++seed) threads.emplace_back(work, seed);
   for (std::thread& thread : threads) thread.join();
-  check(num_told.load(std::memory_order_relaxed) == num_fatal, "each fault fails one ticket, and only one");
+  check(num_reported.load(std::memory_order_relaxed) == num_fatal, "each fault fails one ticket, and only one");
 }
 
 void depths_and_names_are_checked() {
@@ -262,14 +262,14 @@ int main() {
         const Case test = {engine, want_direct, is_aligned};
         reads_bring_the_bytes(test, path);
         cured_faults_change_nothing(test, path);
-        told_faults_name_file_and_offset(test, path);
+        reported_errors_name_file_and_offset(test, path);
         crashes_stop_everything(test, path);
         reads_past_the_end_bring_what_is_required(test, path);
         writes_arrive(test, folder, {});
         writes_arrive(test, folder, {{FaultKind::short_transfer, Counted::writes, 1, false}});
         writes_arrive(test, folder,
                       {{FaultKind::again, Counted::all, 1}, {FaultKind::interrupted, Counted::fsyncs, 1}});
-        failed_writes_are_told(test, folder);
+        failed_writes_are_reported(test, folder);
         nothing_to_do_is_done_at_once(test, path);
         an_engine_may_go_with_tickets_open(test, path);
         many_callers_share_an_engine(test, path, {}, 0);

@@ -1,4 +1,4 @@
-// Claims about the fault injector: what it counts, whom it hits, and that a crash is for good.
+// The fault injector: what it counts, which operations it hits, and that a crash is permanent.
 #include <cerrno>
 
 #include "check.hpp"
@@ -25,7 +25,7 @@ void once_hits_the_nth_and_no_other() {
   check(injector.count(Counted::reads) == 6 && injector.count(Counted::all) == 12, "every operation is counted");
 }
 
-void for_good_hits_all_from_the_nth() {
+void a_permanent_fault_hits_all_from_the_nth() {
   FaultInjector injector({{FaultKind::no_space, Counted::changes, 2, false}}, 0);
   check(!injector.next(OperationKind::write, 1).faulty, "the first change goes well");
   check(!injector.next(OperationKind::read, 1).faulty, "a read is no change");
@@ -58,7 +58,7 @@ void the_seed_decides_the_lengths() {
   check(differs, "another seed, another sequence");
 }
 
-void a_crash_is_for_good() {
+void a_crash_is_permanent() {
   FaultInjector injector({{FaultKind::crash, Counted::renames, 1}}, 0);
   injector.check(OperationKind::write, "a");
   check_throws<CrashError>([&] { injector.check(OperationKind::rename, "b"); }, "the rename crashes");
@@ -66,7 +66,7 @@ void a_crash_is_for_good() {
   check(injector.next(OperationKind::read, 1).kind == FaultKind::crash, "also in an engine");
 }
 
-void check_names_the_file_and_lets_cures_be() {
+void check_names_the_file_and_ignores_curable_faults() {
   FaultInjector injector({{FaultKind::no_space, Counted::writes, 2}, {FaultKind::interrupted, Counted::writes, 1}}, 0);
   injector.check(OperationKind::write, "some/file");
   const auto error = check_throws<IoError>([&] { injector.check(OperationKind::write, "some/file"); }, "it is full");
@@ -83,10 +83,10 @@ void rules_count_from_one() {
 
 int main() {
   once_hits_the_nth_and_no_other();
-  for_good_hits_all_from_the_nth();
+  a_permanent_fault_hits_all_from_the_nth();
   short_transfers_move_something_but_not_all();
   the_seed_decides_the_lengths();
-  a_crash_is_for_good();
-  check_names_the_file_and_lets_cures_be();
+  a_crash_is_permanent();
+  check_names_the_file_and_ignores_curable_faults();
   rules_count_from_one();
 }

@@ -1,4 +1,4 @@
-// Claims about files: what may be opened, what an error says, which transfers go direct.
+// Files: what may be opened, what an error says, which transfers are direct.
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/stat.h>
@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "io/alignment.hpp"
 #include "diskhop/io/buffer.hpp"
 #include "diskhop/io/file.hpp"
+#include "io/alignment.hpp"
 #include "io_testing.hpp"
 
 using diskhop::Alignment;
@@ -72,12 +72,12 @@ void only_aligned_transfers_go_direct(const ScratchFolder& folder) {
   check(direct != file.descriptor_for(step, step, buffer.data() + 1), "an unaligned buffer is buffered");
 }
 
-/// As kernels before 6.1 are asked, which report nothing.
-void an_alignment_that_was_tried_is_one_that_was_read_with(const ScratchFolder& folder) {
+/// The path for kernels before 6.1, which do not report alignments.
+void a_tried_alignment_is_one_that_reads_accept(const ScratchFolder& folder) {
   const std::string path = folder.file("tried");
   write_known_file(path, 0);
   const int descriptor = ::open(path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
-  if (descriptor < 0) return;  // the file system refuses it
+  if (descriptor < 0) return;  // the file system refuses direct I/O
   const Alignment unproven = tried_alignment(descriptor);
   check(unproven.offset == 4096 && unproven.memory == 4096, "an empty file proves nothing: the largest is assumed");
   write_known_file(path, 1 << 16);
@@ -100,7 +100,7 @@ void memory_is_not_read_directly() {
   ::close(descriptor);
 }
 
-void paths_that_cannot_be_are_refused(const ScratchFolder& folder) {
+void invalid_paths_are_refused(const ScratchFolder& folder) {
   using std::string_literals::operator""s;
   write_known_file(folder.file("cut"), 1000);
   for (const FileMode mode : {FileMode::read, FileMode::write}) {
@@ -117,7 +117,7 @@ int main() {
   only_regular_files_are_opened(folder);
   writing_never_truncates(folder);
   only_aligned_transfers_go_direct(folder);
-  an_alignment_that_was_tried_is_one_that_was_read_with(folder);
+  a_tried_alignment_is_one_that_reads_accept(folder);
   memory_is_not_read_directly();
-  paths_that_cannot_be_are_refused(folder);
+  invalid_paths_are_refused(folder);
 }

@@ -1,10 +1,10 @@
-// Claims about what comes next: demand before prefetch, what was begun before what was not, nothing of a failed ticket.
+// Order of transfers: demand before prefetch, begun requests before new ones, nothing of a failed ticket.
 #include <algorithm>
 #include <cerrno>
 #include <limits>
 
-#include "io/schedule.hpp"
 #include "diskhop/io/buffer.hpp"
+#include "io/schedule.hpp"
 #include "io_testing.hpp"
 
 using namespace diskhop;
@@ -13,7 +13,7 @@ using namespace diskhop::testing;
 namespace {
 
 std::vector<Op> reads_at(const File& file, std::initializer_list<std::uint64_t> offsets) {
-  static std::byte buffer[4096];  // never read into: nothing here carries a transfer out
+  static std::byte buffer[4096];  // never read into: no transfer is executed here
   std::vector<Op> ops;
   for (const std::uint64_t offset : offsets) {
     ops.push_back({.kind = OperationKind::read, .file = &file, .offset = offset, .buffer = buffer, .num_bytes = 1000});
@@ -45,7 +45,7 @@ void demand_comes_first(const File& file) {
   check(!schedule.take(now) && !schedule.take(later), "without an error");
 }
 
-void what_was_begun_goes_on_first(const File& file) {
+void begun_requests_resume_first(const File& file) {
   Schedule schedule(nullptr);
   const Ticket ticket = schedule.add(reads_at(file, {0, 5000}), Priority::demand);
   Transfer transfer = expect(schedule, 0, "the first begins");
@@ -71,7 +71,7 @@ void nothing_of_a_failed_ticket_begins(const File& file) {
   schedule.finish(*second.request, -ENOSPC);
   check(schedule.num_unfinished(failed) == 0 && schedule.num_unfinished(other) == 1, "now it has");
   const auto error = check_throws<IoError>([&] { std::rethrow_exception(schedule.take(failed)); }, "the error is kept");
-  check(error.code().value() == EIO && error.offset() == 0, "the first error is told");
+  check(error.code().value() == EIO && error.offset() == 0, "the first error is reported");
 }
 
 void retries_without_progress_end(const File& file) {
@@ -79,7 +79,7 @@ void retries_without_progress_end(const File& file) {
   const Ticket ticket = schedule.add(reads_at(file, {0}), Priority::demand);
   for (unsigned tries = 0; tries < 5 * max_tries; ++tries) {
     const Transfer transfer = *schedule.next();
-    // A byte of progress now and then: patience starts anew.
+    // A byte of progress now and then: the count of tries starts again.
     schedule.finish(*transfer.request, tries % (max_tries - 1) == 0 ? 1 : -EAGAIN);
   }
   check(schedule.num_unfinished(ticket) == 1, "progress makes patient");
@@ -91,7 +91,7 @@ void retries_without_progress_end(const File& file) {
   check(error.code().value() == EAGAIN, error.what());
 }
 
-/// What a direct transfer leaves inside a block must not reach the page cache: both would hold the page.
+/// The rest of a block after a direct transfer must not go through the page cache: both would have the page.
 void direct_transfers_resume_at_a_block(const File& file) {
   if (!file.direct()) return;
   const Buffer buffer(1 << 16);
@@ -111,12 +111,12 @@ void direct_transfers_resume_at_a_block(const File& file) {
     transfer = expect(schedule, 2 * block_bytes, "and the next, which got further");
     schedule.finish(*transfer.request, 7);
     check(schedule.num_unfinished(ticket) == 0, "two that end at one place have found the end");
-    const auto error = check_throws<IoError>([&] { std::rethrow_exception(schedule.take(ticket)); }, "which is told");
+    const auto error = check_throws<IoError>([&] { std::rethrow_exception(schedule.take(ticket)); }, "it is reported");
     check(error.offset() == 2 * block_bytes + 7, "with the place");
   }
 }
 
-/// io_uring says so when the thread that submitted a request exits.
+/// io_uring reports this when the thread that submitted a request exits.
 void requests_that_lost_their_submitter_are_tried_again(const File& file) {
   Schedule schedule(nullptr);
   const Ticket ticket = schedule.add(reads_at(file, {0}), Priority::demand);
@@ -129,7 +129,7 @@ void requests_that_lost_their_submitter_are_tried_again(const File& file) {
   check(error.code().value() == EFAULT, error.what());
 }
 
-void what_cannot_be_is_refused_and_leaves_no_trace(const File& file) {
+void invalid_ops_are_refused_and_change_nothing(const File& file) {
   Schedule schedule(nullptr);
   constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
   std::vector<Op> ops = reads_at(file, {0, 0});
@@ -175,11 +175,11 @@ int main() {
   write_known_file(folder.file("known"), 10000);
   const File file(folder.file("known"), FileMode::read, true);
   demand_comes_first(file);
-  what_was_begun_goes_on_first(file);
+  begun_requests_resume_first(file);
   nothing_of_a_failed_ticket_begins(file);
   retries_without_progress_end(file);
   direct_transfers_resume_at_a_block(file);
   requests_that_lost_their_submitter_are_tried_again(file);
-  what_cannot_be_is_refused_and_leaves_no_trace(file);
+  invalid_ops_are_refused_and_change_nothing(file);
   a_stopped_schedule_fails_everything(file);
 }

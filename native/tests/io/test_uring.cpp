@@ -1,4 +1,4 @@
-// Claims about io_uring gone wrong: a submitter that exits, a kernel that takes no more. Nothing is lost, nobody hangs.
+// Failures of io_uring: a submitter that exits, a kernel that refuses submissions. Nothing is lost, no thread hangs.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -23,7 +23,7 @@ namespace {
 constexpr std::uint64_t num_known_bytes = 8 << 20;
 constexpr std::uint64_t read_bytes = 64 << 10;
 
-/// From now on this thread's io_uring_enter fails where it submits. Whether that could be arranged.
+/// From now on this thread's io_uring_enter fails when it submits. Returns whether that could be set up.
 bool refuse_submissions() {
   constexpr auto num_to_submit = static_cast<std::uint32_t>(offsetof(seccomp_data, args) + sizeof(std::uint64_t));
   std::array<sock_filter, 6> rules = {
@@ -54,7 +54,7 @@ std::vector<Op> whole_file(const File& file, const Buffer& buffer) {
   return ops;
 }
 
-/// The kernel finishes a buffered read in the context of whoever submitted it: gone, the read fails, and must not.
+/// The kernel finishes a buffered read in the submitter's context: after its exit the read fails, and is retried.
 void a_submitter_may_exit(const std::string& path) {
   const std::vector<std::byte> expected = known_bytes(0, num_known_bytes);
   for (const unsigned depth : {8U, 64U}) {
@@ -71,7 +71,7 @@ void a_submitter_may_exit(const std::string& path) {
   }
 }
 
-/// Whoever refills the ring submits for others, and may exit before those have what they wait for.
+/// A reaper submits for others, and may exit before their requests complete.
 void a_reaper_may_exit(const std::string& path) {
   const std::vector<std::byte> expected = known_bytes(0, num_known_bytes);
   for (int round = 0; round < 5; ++round) {
@@ -90,8 +90,8 @@ void a_reaper_may_exit(const std::string& path) {
   }
 }
 
-/// A ticket is given all the same, and wait() tells; nothing reaches the caller's memory afterwards.
-void a_refused_submission_is_told_by_wait(const std::string& path) {
+/// submit() returns a ticket and wait() reports the error; nothing is written to the caller's memory afterwards.
+void wait_reports_a_refused_submission(const std::string& path) {
   const auto engine = make_engine("uring", 8, nullptr);
   const File file(path, FileMode::read, true);
   const Buffer buffer(num_known_bytes);
@@ -101,7 +101,7 @@ void a_refused_submission_is_told_by_wait(const std::string& path) {
     if (!is_refused) return;
     const Ticket ticket = engine->submit(whole_file(file, buffer), Priority::demand);
     check(engine->poll(ticket), "what the kernel does not take ends at once");
-    const auto error = check_throws<IoError>([&] { engine->wait(ticket); }, "the refusal is told");
+    const auto error = check_throws<IoError>([&] { engine->wait(ticket); }, "the refusal is reported");
     check(error.code().value() == ENXIO && error.path() == path, error.what());
     check_throws<std::invalid_argument>([&] { engine->wait(ticket); }, "the ticket is spent");
   }).join();
@@ -114,8 +114,8 @@ void a_refused_submission_is_told_by_wait(const std::string& path) {
   }
 }
 
-/// The refill of a reaper is refused while another waits: both are told, and what is in flight comes in first.
-void a_refused_refill_wakes_everybody(const std::string& path) {
+/// A reaper's refill is refused while another thread waits: both get the error, after transfers in flight have ended.
+void a_refused_refill_wakes_all_waiters(const std::string& path) {
   for (int round = 0; round < 10; ++round) {
     const auto engine = make_engine("uring", 1, nullptr);
     const File file(path, FileMode::read, true);
@@ -127,7 +127,7 @@ void a_refused_refill_wakes_everybody(const std::string& path) {
     const auto wait_for = [&](Ticket awaited) {
       try {
         engine->wait(awaited);
-      } catch (const IoError& error) {  // unless the other reaped, who may submit
+      } catch (const IoError& error) {  // unless the other thread reaped: it may submit
         check(error.code().value() == ENXIO, error.what());
       }
     };
@@ -157,7 +157,7 @@ int main() {
   write_known_file(path, num_known_bytes);
   a_submitter_may_exit(path);
   a_reaper_may_exit(path);
-  a_refused_submission_is_told_by_wait(path);
-  a_refused_refill_wakes_everybody(path);
+  wait_reports_a_refused_submission(path);
+  a_refused_refill_wakes_all_waiters(path);
   an_engine_that_takes_no_requests_is_not_chosen();
 }

@@ -1,4 +1,4 @@
-// Claims about ReLU with dropout: its values, its draws, its gradient, and what may change of them (nothing).
+// ReLU with dropout: its values, draws and gradient, with the same bits for any threads and instruction sets.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "diskhop/nn/activation.hpp"
 #include "diskhop/base/random.hpp"
+#include "diskhop/nn/activation.hpp"
 #include "values.hpp"
 
 using diskhop::absorb;
@@ -45,24 +45,24 @@ void values_and_gradients_are_as_defined() {
       const Dropout dropout{.probability = probability, .seed = 0x123456789abcdef0};
       const std::vector<float> before = some_values(num_values);
       std::vector<float> grad(num_values);
-      std::vector<float> wanted(num_values);
-      std::vector<float> wanted_gradient(num_values);
+      std::vector<float> expected(num_values);
+      std::vector<float> expected_gradient(num_values);
       const float scale = 1.0F / (1.0F - probability);
       for (std::size_t at = 0; at < num_values; ++at) {
         grad[at] = static_cast<float>(at % 7) - 3.0F;
         const std::uint32_t drawn = draw32(absorb(dropout.seed, at / 4096), static_cast<std::uint32_t>(at % 4096));
         const bool is_kept = drawn >= static_cast<double>(probability) * 0x1p32;
-        wanted[at] = before[at] > 0 && is_kept ? before[at] * scale : 0.0F;
-        wanted_gradient[at] = wanted[at] != 0 ? grad[at] * scale : 0.0F;
+        expected[at] = before[at] > 0 && is_kept ? before[at] * scale : 0.0F;
+        expected_gradient[at] = expected[at] != 0 ? grad[at] * scale : 0.0F;
       }
       for (const InstructionSet instructions : supported_instruction_sets()) {
         for (const unsigned num_threads : {0U, 1U, 3U}) {
           std::vector<float> values = before;
           rectify<float>(values, dropout, num_threads, instructions);
-          check(same_bits(values, wanted), "values of " + std::to_string(num_values));
+          check(same_bits(values, expected), "values of " + std::to_string(num_values));
           std::vector<float> gradient(num_values, NAN);
           rectify_backward<float>(values, grad, dropout, gradient, num_threads, instructions);
-          check(same_bits(gradient, wanted_gradient), "gradients of " + std::to_string(num_values));
+          check(same_bits(gradient, expected_gradient), "gradients of " + std::to_string(num_values));
         }
       }
     }
@@ -70,9 +70,9 @@ void values_and_gradients_are_as_defined() {
 }
 
 void bfloat16_is_rectified_alike() {
-  // 1, -1, not a number, infinite, -0
+  // 1, -1, NaN, infinity, -0
   const std::vector<std::uint16_t> before{0x3f80, 0xbf80, 0x7fc0, 0x7f80, 0x8000};
-  const std::vector<std::uint16_t> wanted{0x3f80, 0, 0x7fc0, 0x7f80, 0};
+  const std::vector<std::uint16_t> expected{0x3f80, 0, 0x7fc0, 0x7f80, 0};
   for (const InstructionSet instructions : supported_instruction_sets()) {
     std::vector<Bfloat16> values;
     for (const std::uint16_t bits : before) values.push_back({bits});
@@ -81,8 +81,8 @@ void bfloat16_is_rectified_alike() {
     const std::vector<Bfloat16> grad(values.size(), {0x4000});
     rectify_backward<Bfloat16>(values, grad, {}, gradient, 1, instructions);
     for (std::size_t at = 0; at < values.size(); ++at) {
-      check(values[at].bits == wanted[at], "value " + std::to_string(at));
-      check(gradient[at].bits == (wanted[at] == 0 ? 0 : 0x4000), "gradient " + std::to_string(at));
+      check(values[at].bits == expected[at], "value " + std::to_string(at));
+      check(gradient[at].bits == (expected[at] == 0 ? 0 : 0x4000), "gradient " + std::to_string(at));
     }
   }
 }
@@ -98,14 +98,14 @@ void dropout_takes_its_share_whatever_the_seed() {
   }
 }
 
-void what_is_not_a_number_stays() {
+void nan_stays_nan() {
   std::vector<float> values(4096, static_cast<float>(NAN));
   rectify<float>(values, {.probability = 0.5F, .seed = 1}, 1);
   check(std::all_of(values.begin(), values.end(), [](float value) { return std::isnan(value); }),
         "dropout hides no run that diverges");
 }
 
-void what_cannot_be_is_refused() {
+void invalid_arguments_are_refused() {
   std::vector<float> values(4);
   for (const float probability : {-0.1F, 1.0F, static_cast<float>(NAN)}) {
     check_throws<std::invalid_argument>([&] { rectify<float>(values, {.probability = probability}, 1); },
@@ -122,6 +122,6 @@ int main() {
   values_and_gradients_are_as_defined();
   bfloat16_is_rectified_alike();
   dropout_takes_its_share_whatever_the_seed();
-  what_is_not_a_number_stays();
-  what_cannot_be_is_refused();
+  nan_stays_nan();
+  invalid_arguments_are_refused();
 }

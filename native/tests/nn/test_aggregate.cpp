@@ -1,5 +1,5 @@
-// Claims about sums over neighbour lists: what they are, what instructions and threads may change of them (nothing),
-// and what is refused.
+// Sums over neighbour lists: their values, with the same bits for any threads and instruction sets, and refused
+// arguments.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -14,6 +14,7 @@
 using diskhop::aggregate;
 using diskhop::aggregate_backward;
 using diskhop::Bfloat16;
+using diskhop::BufferPool;
 using diskhop::Float16;
 using diskhop::InstructionSet;
 using diskhop::Matrix;
@@ -23,6 +24,8 @@ using diskhop::testing::check;
 using diskhop::testing::check_throws;
 
 namespace {
+
+BufferPool scratch(std::size_t{16} << 20);
 
 /// Lists with an empty one, a hub, parallel edges and self-loops.
 struct Lists {
@@ -80,7 +83,7 @@ bool same(float first, float second) {
 }
 bool same(Bfloat16 first, Bfloat16 second) { return first.bits == second.bits; }
 
-/// Rows that lie further apart than they are long.
+/// Rows that are further apart than they are long.
 template <typename Value>
 struct Rows {
   std::size_t num_rows;
@@ -147,12 +150,12 @@ Rows<Value> expected_gradient(const NeighborSums& sums, const Rows<Value>& grad,
 }
 
 template <typename Value>
-void check_same(const Rows<Value>& found, const Rows<Value>& wanted, const std::string& claim) {
-  for (std::size_t row = 0; row < wanted.num_rows; ++row) {
-    for (std::size_t column = 0; column < wanted.stride; ++column) {
-      check(same(found.values[row * wanted.stride + column], wanted.values[row * wanted.stride + column]),
+void check_same(const Rows<Value>& found, const Rows<Value>& expected, const std::string& claim) {
+  for (std::size_t row = 0; row < expected.num_rows; ++row) {
+    for (std::size_t column = 0; column < expected.stride; ++column) {
+      check(same(found.values[row * expected.stride + column], expected.values[row * expected.stride + column]),
             claim + ", row " + std::to_string(row) + ", column " + std::to_string(column) + " of " +
-                std::to_string(wanted.num_columns));
+                std::to_string(expected.num_columns));
     }
   }
 }
@@ -160,7 +163,7 @@ void check_same(const Rows<Value>& found, const Rows<Value>& wanted, const std::
 template <typename In, typename Out>
 void sums_have_the_bits_of_their_definition(const std::string& formats) {
   std::mt19937 random(1);
-  // Each width has another mix of vectors and rest; enough targets for several threads to have a turn.
+  // Each width has another mix of vectors and rest; enough targets that several threads have turns.
   for (const std::size_t num_columns : {1, 16, 37, 128, 200, 256}) {
     const Lists lists(700, 1000, random);
     Rows<In> x(lists.num_rows, num_columns);
@@ -168,12 +171,12 @@ void sums_have_the_bits_of_their_definition(const std::string& formats) {
     for (const bool is_mean : {true, false}) {
       const NeighborSums sums = is_mean ? lists.mean() : lists.weighted();
       const std::size_t out_columns = is_mean ? 2 * num_columns : num_columns;
-      const auto wanted = expected_sums<In, Out>(sums, x, out_columns);
+      const auto expected = expected_sums<In, Out>(sums, x, out_columns);
       for (const InstructionSet instructions : supported_instruction_sets()) {
         for (const unsigned num_threads : {1U, 3U}) {
           Rows<Out> out(sums.num_targets(), out_columns);
           aggregate(sums, x.view(), out.writable(), num_threads, instructions);
-          check_same(out, wanted, "sums " + formats + ", set " + std::to_string(static_cast<int>(instructions)));
+          check_same(out, expected, "sums " + formats + ", set " + std::to_string(static_cast<int>(instructions)));
         }
       }
     }
@@ -189,12 +192,12 @@ void gradients_have_the_bits_of_their_definition(const std::string& format) {
       const NeighborSums sums = is_mean ? lists.mean() : lists.weighted();
       Rows<Value> grad(sums.num_targets(), is_mean ? 2 * num_columns : num_columns);
       grad.fill(random);
-      const auto wanted = expected_gradient(sums, grad, lists.num_rows, num_columns);
+      const auto expected = expected_gradient(sums, grad, lists.num_rows, num_columns);
       for (const InstructionSet instructions : supported_instruction_sets()) {
         for (const unsigned num_threads : {1U, 3U}) {
           Rows<Value> out(lists.num_rows, num_columns);
-          aggregate_backward(sums, grad.view(), out.writable(), num_threads, instructions);
-          check_same(out, wanted, "gradient " + format + ", set " + std::to_string(static_cast<int>(instructions)));
+          aggregate_backward(sums, grad.view(), out.writable(), scratch, num_threads, instructions);
+          check_same(out, expected, "gradient " + format + ", set " + std::to_string(static_cast<int>(instructions)));
         }
       }
     }
@@ -205,7 +208,7 @@ void every_value_of_16_bits_is_read_exactly() {
   const std::vector<std::int32_t> indptr{0};
   const NeighborSums none{.indptr = indptr, .sources = {}, .edge_weights = {}, .self_weights = {}};
   const auto read_all = [&]<typename Value>(Value) {
-    // One target without edges, whose own row comes out on the right.
+    // One target without edges: its own row is on the right.
     const std::vector<std::int32_t> one{0, 0};
     const NeighborSums sums{.indptr = one, .sources = {}, .edge_weights = {}, .self_weights = {}};
     Rows<Value> x(1, 1 << 16);
@@ -214,9 +217,9 @@ void every_value_of_16_bits_is_read_exactly() {
       Rows<float> out(1, 2 << 16);
       aggregate(sums, x.view(), out.writable(), 1, instructions);
       for (std::size_t bits = 0; bits < 1 << 16; ++bits) {
-        const float wanted = x.at(0, bits);
+        const float expected = x.at(0, bits);
         const float found = out.at(0, bits + (1 << 16));
-        check(std::isnan(wanted) ? std::isnan(found) : same(wanted, found), "bits " + std::to_string(bits));
+        check(std::isnan(expected) ? std::isnan(found) : same(expected, found), "bits " + std::to_string(bits));
       }
     }
   };
@@ -233,15 +236,15 @@ void rounding_to_16_bits_is_to_nearest_even() {
   const std::vector<float> values{1.00390625F, 1.01171875F, 1.00390637F, -1.00390625F, 3.4e38F, INFINITY, NAN, 0.0F};
   Rows<float> x(1, values.size());
   for (std::size_t column = 0; column < values.size(); ++column) x.to(0, column) = values[column];
-  const auto wanted = expected_sums<float, Bfloat16>(sums, x, 2 * values.size());
+  const auto expected = expected_sums<float, Bfloat16>(sums, x, 2 * values.size());
   for (const InstructionSet instructions : supported_instruction_sets()) {
     Rows<Bfloat16> out(1, 2 * values.size());
     aggregate(sums, x.view(), out.writable(), 1, instructions);
-    check_same(out, wanted, "rounded");
+    check_same(out, expected, "rounded");
   }
 }
 
-void what_does_not_fit_together_is_refused() {
+void mismatched_sizes_are_refused() {
   std::mt19937 random(3);
   const Lists lists(4, 10, random);
   Rows<float> x(10, 8);
@@ -276,7 +279,8 @@ void what_does_not_fit_together_is_refused() {
   check_throws<std::invalid_argument>([&] { aggregate(lists.mean(), x.view(), narrow.writable(), 1); }, "columns");
   Rows<float> few(3, 8);
   check_throws<std::invalid_argument>([&] { aggregate(lists.mean(), x.view(), few.writable(), 1); }, "rows");
-  check_throws<std::invalid_argument>([&] { aggregate_backward(lists.mean(), few.view(), x.writable(), 1); }, "rows");
+  check_throws<std::invalid_argument>([&] { aggregate_backward(lists.mean(), few.view(), x.writable(), scratch, 1); },
+                                      "rows");
 }
 
 }  // namespace
@@ -290,5 +294,5 @@ int main() {
   gradients_have_the_bits_of_their_definition<Bfloat16>("bfloat16");
   every_value_of_16_bits_is_read_exactly();
   rounding_to_16_bits_is_to_nearest_even();
-  what_does_not_fit_together_is_refused();
+  mismatched_sizes_are_refused();
 }

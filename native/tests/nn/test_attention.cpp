@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "simd/instruction_sets.hpp"
 #include "base/turns.hpp"
-#include "simd/vector_exp.hpp"
 #include "check.hpp"
-#include "diskhop/nn/attention.hpp"
 #include "diskhop/base/random.hpp"
+#include "diskhop/nn/attention.hpp"
+#include "simd/instruction_sets.hpp"
+#include "simd/vector_exp.hpp"
 #include "values.hpp"
 
 using namespace diskhop;
@@ -57,7 +57,7 @@ void test_exp_is_close_and_the_same_everywhere() {
   check(std::isnan(exp_of(std::numeric_limits<float>::quiet_NaN(), best_instruction_set())), "no number stays none");
 }
 
-/// Lists with an isolated target, a long one, loops and duplicates; and values for everything.
+/// Lists with an isolated target, a long one, loops and duplicates; and values for all arguments.
 struct Case {
   std::vector<std::int32_t> indptr{0};
   std::vector<std::int32_t> sources;
@@ -94,7 +94,7 @@ Matrix<Value> matrix(std::vector<std::remove_const_t<Value>>& values, std::size_
   return {values.data(), values.size() / num_columns, num_columns, num_columns};
 }
 
-/// All results of all kernels, one after the other.
+/// Returns all results of all kernels.
 std::vector<float> run_all(const Case& problem, bool shares_rows, double dropout, unsigned num_threads,
                            InstructionSet instructions) {
   const NeighborLists lists = problem.lists();

@@ -1,4 +1,4 @@
-// Claims about layer normalisation: values and gradients as defined, whatever the threads and instructions.
+// Layer normalisation: values and gradients are as defined, for any threads and instruction sets.
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -62,8 +62,8 @@ struct Case {
     const auto columns = static_cast<double>(num_columns);
     std::vector<double> grad_weight(num_columns);
     std::vector<double> grad_bias(num_columns);
-    const auto near = [&](double found, double wanted, double scale) {
-      return std::abs(found - wanted) <= tolerance * (std::abs(wanted) + scale);
+    const auto near = [&](double found, double expected, double scale) {
+      return std::abs(found - expected) <= tolerance * (std::abs(expected) + scale);
     };
     for (std::size_t row = 0; row < num_rows; ++row) {
       const std::size_t first = row * num_columns;
@@ -83,15 +83,15 @@ struct Case {
         grad_bias[column] += given;
         mean_grad += given * static_cast<double>(weight[column]) / columns;
         mean_product += given * static_cast<double>(weight[column]) * normal / columns;
-        const double wanted = normal * static_cast<double>(weight[column]) + static_cast<double>(bias[column]);
-        check(near(read(results.out[first + column]), wanted, 1), "values of " + std::to_string(num_columns));
+        const double expected = normal * static_cast<double>(weight[column]) + static_cast<double>(bias[column]);
+        check(near(read(results.out[first + column]), expected, 1), "values of " + std::to_string(num_columns));
       }
       for (std::size_t column = 0; column < num_columns; ++column) {
         const double normal = (read(x[first + column]) - mean) * scale;
         const double given = read(grad[first + column]) * static_cast<double>(weight[column]);
-        const double wanted = scale * (given - mean_grad - normal * mean_product);
-        // A deviation's own rounding is scaled twice.
-        check(near(read(results.grad_x[first + column]), wanted, scale * (1 + scale)), "gradient of x");
+        const double expected = scale * (given - mean_grad - normal * mean_product);
+        // The deviation's rounding error is scaled twice.
+        check(near(read(results.grad_x[first + column]), expected, scale * (1 + scale)), "gradient of x");
       }
     }
     for (std::size_t column = 0; column < num_columns; ++column) {
@@ -106,12 +106,12 @@ template <typename Value>
 void values_and_gradients_are_as_defined(double tolerance) {
   for (const std::size_t num_columns : {1, 3, 16, 47, 256}) {
     for (const std::size_t num_rows : {0, 1, 127, 1000}) {
-      const Case<Value> made_up{num_rows, num_columns};
-      const Results<Value> first = made_up.compute(1, InstructionSet::portable);
-      made_up.check_against_definition(first, tolerance);
+      const Case<Value> layer{num_rows, num_columns};
+      const Results<Value> first = layer.compute(1, InstructionSet::portable);
+      layer.check_against_definition(first, tolerance);
       for (const InstructionSet instructions : supported_instruction_sets()) {
         for (const unsigned num_threads : {0U, 1U, 3U}) {
-          check(made_up.compute(num_threads, instructions) == first, "the same bits");
+          check(layer.compute(num_threads, instructions) == first, "the same bits");
         }
       }
     }
@@ -119,12 +119,11 @@ void values_and_gradients_are_as_defined(double tolerance) {
 }
 
 void gradients_of_parameters_are_added() {
-  const Case<float> made_up{5, 4};
-  Results<float> once = made_up.compute(1, InstructionSet::portable);
+  const Case<float> layer{5, 4};
+  Results<float> once = layer.compute(1, InstructionSet::portable);
   std::vector<float> grad_weight(4, 1.0F);
   std::vector<float> grad_bias(4, 1.0F);
-  layer_norm_backward<float>(made_up.x, once.moments, made_up.weight, made_up.grad, once.grad_x, grad_weight, grad_bias,
-                             1);
+  layer_norm_backward<float>(layer.x, once.moments, layer.weight, layer.grad, once.grad_x, grad_weight, grad_bias, 1);
   for (std::size_t column = 0; column < 4; ++column) {
     check(std::abs(grad_weight[column] - once.grad_weight[column] - 1) < 1e-5F, "added to the weight's");
     check(std::abs(grad_bias[column] - once.grad_bias[column] - 1) < 1e-5F, "added to the bias's");
@@ -132,17 +131,14 @@ void gradients_of_parameters_are_added() {
 }
 
 void sizes_that_do_not_fit_are_refused() {
-  Case<float> made_up{5, 4};
+  Case<float> layer{5, 4};
   std::vector<RowMoments> fewer(4);
   std::vector<float> out(20);
   check_throws<std::invalid_argument>(
-      [&] { layer_norm<float>(made_up.x, made_up.weight, made_up.bias, epsilon, fewer, out, 1); },
+      [&] { layer_norm<float>(layer.x, layer.weight, layer.bias, epsilon, fewer, out, 1); },
       "layer_norm: rows, columns, weights and moments must fit each other");
   check_throws<std::invalid_argument>(
-      [&] {
-        layer_norm_backward<float>(made_up.x, fewer, made_up.weight, made_up.grad, out, made_up.weight, made_up.bias,
-                                   1);
-      },
+      [&] { layer_norm_backward<float>(layer.x, fewer, layer.weight, layer.grad, out, layer.weight, layer.bias, 1); },
       "layer_norm: rows, columns, weights and moments must fit each other");
 }
 

@@ -1,4 +1,4 @@
-// Claims about linear layers: values and gradients as defined, by any number of threads, of which the library has one.
+// Linear layers: values and gradients are as defined, for any number of threads, of which the library uses one.
 #include <array>
 #include <cmath>
 #include <optional>
@@ -12,6 +12,7 @@
 #include "values.hpp"
 
 using diskhop::Bfloat16;
+using diskhop::BufferPool;
 using diskhop::Dropout;
 using diskhop::linear;
 using diskhop::linear_backward;
@@ -40,6 +41,8 @@ struct Results {
   }
 };
 
+BufferPool scratch(std::size_t{16} << 20);
+
 template <typename Value>
 struct Case {
   std::size_t num_rows;
@@ -51,20 +54,20 @@ struct Case {
   std::vector<Value> grad = some_values<Value>(num_rows * out_dim, 4, 0.0F);
 
   Results<Value> compute(const std::optional<Dropout>& dropout, unsigned num_threads) const {
-    // What was there before must not matter.
+    // Earlier contents must not matter.
     Results<Value> results{some_values<Value>(grad.size(), 5, 0.0F), some_values<Value>(x.size(), 6, 0.0F),
                            some_values<float>(weight.size(), 7, 0.0F), some_values<float>(out_dim, 8, 0.0F)};
-    linear<Value>(loops, x, weight, bias, in_dim, dropout, results.out, num_threads);
+    linear<Value>(loops, x, weight, bias, in_dim, dropout, results.out, scratch, num_threads);
     const std::vector<Value> left = dropout ? results.out : std::vector<Value>();
     linear_backward<Value>(loops, grad, x, weight, in_dim, left, dropout, results.grad_x, results.grad_weight,
-                           results.grad_bias, num_threads);
+                           results.grad_bias, scratch, num_threads);
     return results;
   }
 
   void check_against_definition(const Results<Value>& results, const std::optional<Dropout>& dropout,
                                 double tolerance) const {
-    const auto near = [&](double found, double wanted, std::size_t num_terms) {
-      return std::abs(found - wanted) <= tolerance * (std::abs(wanted) + std::sqrt(static_cast<double>(num_terms)));
+    const auto near = [&](double found, double expected, std::size_t num_terms) {
+      return std::abs(found - expected) <= tolerance * (std::abs(expected) + std::sqrt(static_cast<double>(num_terms)));
     };
     const double scale = dropout ? 1 / (1 - static_cast<double>(dropout->probability)) : 1;
     std::vector<double> grad_weight(weight.size());
@@ -106,11 +109,11 @@ void values_and_gradients_are_as_defined(double tolerance) {
   for (const Shape& shape : {Shape{0, 3, 4}, Shape{1, 1, 1}, Shape{255, 5, 17}, Shape{257, 16, 3}, Shape{3000, 7, 9}}) {
     for (const std::optional<Dropout> dropout :
          {std::optional<Dropout>(), std::optional(Dropout{}), std::optional(Dropout{.probability = 0.5F, .seed = 3})}) {
-      const Case<Value> made_up{shape[0], shape[1], shape[2]};
-      const Results<Value> first = made_up.compute(dropout, 1);
-      made_up.check_against_definition(first, dropout, tolerance);
+      const Case<Value> layer{shape[0], shape[1], shape[2]};
+      const Results<Value> first = layer.compute(dropout, 1);
+      layer.check_against_definition(first, dropout, tolerance);
       for (const unsigned num_threads : {0U, 2U, 5U}) {
-        check(made_up.compute(dropout, num_threads) == first, "the same bits");
+        check(layer.compute(dropout, num_threads) == first, "the same bits");
       }
     }
   }
@@ -118,48 +121,48 @@ void values_and_gradients_are_as_defined(double tolerance) {
   check(products_with_more_threads == 0, "the library adds no threads");
 }
 
-void what_is_left_out_is_not_needed() {
-  const Case<float> made_up{300, 4, 5};
-  const Results<float> whole = made_up.compute(std::nullopt, 2);
+void optional_arguments_change_no_other_result() {
+  const Case<float> layer{300, 4, 5};
+  const Results<float> whole = layer.compute(std::nullopt, 2);
   std::vector<float> out(whole.out.size());
-  linear<float>(loops, made_up.x, made_up.weight, {}, 4, std::nullopt, out, 2);
+  linear<float>(loops, layer.x, layer.weight, {}, 4, std::nullopt, out, scratch, 2);
   for (std::size_t i = 0; i < out.size(); ++i) {
-    check(std::abs(out[i] + made_up.bias[i % 5] - whole.out[i]) < 1e-5F, "without a bias");
+    check(std::abs(out[i] + layer.bias[i % 5] - whole.out[i]) < 1e-5F, "without a bias");
   }
   Results<float> less = whole;
-  linear_backward<float>(loops, made_up.grad, made_up.x, {}, 4, {}, std::nullopt, {}, less.grad_weight, less.grad_bias,
-                         2);
+  linear_backward<float>(loops, layer.grad, layer.x, {}, 4, {}, std::nullopt, {}, less.grad_weight, less.grad_bias,
+                         scratch, 2);
   check(less == whole, "without a gradient of x");
 }
 
-void every_turn_draws_apart() {
+void turns_draw_differently() {
   const std::vector<float> x(std::size_t{512} * 16, 1.0F);
   const std::vector<float> weight(std::size_t{16} * 16, 1.0F);
   std::vector<float> out(x.size());
-  linear<float>(loops, x, weight, {}, 16, Dropout{.probability = 0.5F, .seed = 1}, out, 2);
+  linear<float>(loops, x, weight, {}, 16, Dropout{.probability = 0.5F, .seed = 1}, out, scratch, 2);
   check(!std::equal(out.begin(), out.begin() + 256 * 16, out.begin() + 256 * 16), "no turn repeats another");
 }
 
 void sizes_that_do_not_fit_are_refused() {
-  const Case<float> made_up{5, 4, 3};
+  const Case<float> layer{5, 4, 3};
   std::vector<float> out(15);
   std::vector<float> fewer(14);
   const char* rule = "linear: rows, weight, bias and gradients must fit each other";
   check_throws<std::invalid_argument>(
-      [&] { linear<float>(loops, made_up.x, made_up.weight, made_up.bias, 4, std::nullopt, fewer, 1); }, rule);
+      [&] { linear<float>(loops, layer.x, layer.weight, layer.bias, 4, std::nullopt, fewer, scratch, 1); }, rule);
   check_throws<std::invalid_argument>(
-      [&] { linear<float>(loops, made_up.x, made_up.weight, made_up.bias, 0, std::nullopt, out, 1); }, rule);
+      [&] { linear<float>(loops, layer.x, layer.weight, layer.bias, 0, std::nullopt, out, scratch, 1); }, rule);
   std::vector<float> grad_x(20);
   std::vector<float> grad_weight(12);
   std::vector<float> grad_bias(3);
   check_throws<std::invalid_argument>(
       [&] {
-        linear_backward<float>(loops, made_up.grad, made_up.x, made_up.weight, 4, {}, Dropout{}, grad_x, grad_weight,
-                               grad_bias, 1);
+        linear_backward<float>(loops, layer.grad, layer.x, layer.weight, 4, {}, Dropout{}, grad_x, grad_weight,
+                               grad_bias, scratch, 1);
       },
       rule);
   check_throws<std::invalid_argument>(
-      [&] { linear<float>(loops, made_up.x, made_up.weight, made_up.bias, 4, Dropout{.probability = 1}, out, 1); },
+      [&] { linear<float>(loops, layer.x, layer.weight, layer.bias, 4, Dropout{.probability = 1}, out, scratch, 1); },
       "rectify: probability must be at least 0 and less than 1");
 }
 
@@ -168,7 +171,7 @@ void sizes_that_do_not_fit_are_refused() {
 int main() {
   values_and_gradients_are_as_defined<float>(1e-5);
   values_and_gradients_are_as_defined<Bfloat16>(1.0 / 64);
-  what_is_left_out_is_not_needed();
-  every_turn_draws_apart();
+  optional_arguments_change_no_other_result();
+  turns_draw_differently();
   sizes_that_do_not_fit_are_refused();
 }

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "rows/read_planner.hpp"
 #include "check.hpp"
 #include "diskhop/base/random.hpp"
 #include "diskhop/rows/rows.hpp"
+#include "rows/read_planner.hpp"
 #include "table_on_disk.hpp"
 
 using namespace diskhop;
@@ -21,7 +21,7 @@ using diskhop::testing::TableOnDisk;
 
 namespace {
 
-/// Passes everything on and knows which tickets nobody has waited for.
+/// Passes everything on and counts tickets that were not waited for.
 class CountingEngine final : public Engine {
  public:
   explicit CountingEngine(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
@@ -52,7 +52,7 @@ std::vector<char> read(const RowReader& reader, const std::vector<std::int64_t>&
   return out;
 }
 
-/// The same rows the other way round, each put back to its place.
+/// Reads the same rows in reverse, each to its place.
 std::vector<char> read_reversed(const RowReader& reader, const std::vector<std::int64_t>& ids) {
   std::vector<std::int64_t> to_rows;
   for (std::size_t place = ids.size(); place > 0; --place) to_rows.push_back(static_cast<std::int64_t>(place - 1));
@@ -112,12 +112,12 @@ void test_plans_cover_every_row() {
     for (const std::uint64_t alignment : {1, 512}) {
       std::uint64_t next_wanted = 0;
       for (const PlannedRead& read : plan_reads(ids, layout, max_gap_bytes, alignment, 1 << 20)) {
-        check(read.first_wanted == next_wanted, "reads take the wanted rows in turn");
+        check(read.first_wanted == next_wanted, "reads take the expected rows in turn");
         next_wanted += read.num_wanted;
         check(read.offset % alignment == 0 && read.num_bytes % alignment == 0, "reads are aligned");
         check(read.offset + read.required_bytes <= layout.num_rows * layout.row_stride, "no more is required than is");
-        for (std::uint64_t wanted = read.first_wanted; wanted < next_wanted; ++wanted) {
-          const std::uint64_t begin = static_cast<std::uint64_t>(ids[wanted]) * layout.row_stride;
+        for (std::uint64_t expected = read.first_wanted; expected < next_wanted; ++expected) {
+          const std::uint64_t begin = static_cast<std::uint64_t>(ids[expected]) * layout.row_stride;
           check(read.offset <= begin && begin + layout.row_bytes <= read.offset + read.required_bytes,
                 "a row lies in its read");
         }
@@ -146,7 +146,7 @@ void test_plans_do_not_depend_on_the_parts_that_ids_come_in() {
   }
 }
 
-void test_no_block_is_read_for_what_was_read() {
+void test_no_block_is_read_twice_for_one_row() {
   const TableLayout layout{.num_rows = 8, .row_bytes = 700, .row_stride = 700};
   const std::vector<std::int64_t> ids{0, 1, 2};
   const auto reads = plan_reads(ids, {.num_rows = 8, .row_bytes = 100, .row_stride = 100}, 0, 4096, 512);
@@ -191,6 +191,6 @@ int main() {
   test_errors_leave_nothing_in_flight();
   test_plans_cover_every_row();
   test_plans_do_not_depend_on_the_parts_that_ids_come_in();
-  test_no_block_is_read_for_what_was_read();
+  test_no_block_is_read_twice_for_one_row();
   test_copies_stay_in_bounds();
 }

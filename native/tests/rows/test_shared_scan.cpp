@@ -24,7 +24,7 @@ using diskhop::testing::TableOnDisk;
 
 namespace {
 
-/// Lets no one have what was read before it is opened.
+/// Delays all reads until the gate is opened.
 class GatedEngine final : public Engine {
  public:
   explicit GatedEngine(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
@@ -34,10 +34,12 @@ class GatedEngine final : public Engine {
     return engine_->submit(ops, priority);
   }
   void wait(Ticket ticket) override {
+    is_waited_for.store(true);
+    is_waited_for.notify_all();
     gate_.wait();
     sigset_t blocked;
     pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
-    is_waited_for_deaf = sigismember(&blocked, SIGINT) == 1;
+    has_signals_blocked = sigismember(&blocked, SIGINT) == 1;
     engine_->wait(ticket);
   }
   bool poll(Ticket ticket) override { return engine_->poll(ticket); }
@@ -45,7 +47,8 @@ class GatedEngine final : public Engine {
   unsigned depth() const override { return engine_->depth(); }
 
   std::atomic<std::size_t> num_submitted = 0;
-  std::atomic<bool> is_waited_for_deaf = false;  // by a thread that takes no signals
+  std::atomic<bool> is_waited_for = false;        // the scan has submitted all that its window allows
+  std::atomic<bool> has_signals_blocked = false;  // of the last thread that waited
 
  private:
   std::unique_ptr<Engine> engine_;
@@ -116,15 +119,12 @@ void test_requests_share_the_reads_of_their_union() {
   const File file(table.path, FileMode::read, true);
   const ReadOptions options{.max_gap_bytes = 3000, .max_read_bytes = 1 << 16, .staging_bytes = 256 << 10};
   SharedScan scan(engine, file, table.layout, options, pool);
-  // Of this one the first groups are on their way, as many as there may be, when the others join.
+  // This request's first groups are in flight, as many as allowed, when the others join.
   std::vector<std::int64_t> every_50th;
   for (std::int64_t id = 0; id < 40'000; id += 50) every_50th.push_back(id);
   Wanted first(scan, every_50th);
-  std::size_t num_before = 0;
-  while (num_before == 0 || num_before != engine.num_submitted) {
-    num_before = engine.num_submitted;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
+  engine.is_waited_for.wait(false);
+  const std::size_t num_before = engine.num_submitted;
   check(num_before < every_50th.size(), "the window is full before all is submitted");
   std::vector<std::unique_ptr<Wanted>> others;
   for (std::uint64_t key = 0; key < 4; ++key)
@@ -142,7 +142,7 @@ void test_requests_share_the_reads_of_their_union() {
     counts.reads += more.reads;
     counts.bytes_read += more.bytes_read;
     check(other->out == table.rows(other->ids), "each has its rows");
-    // Rows of the block that was read last are behind too.
+    // Rows of the last block read are behind the scan too.
     const std::int64_t next = (position * 128 + alignment - 1) / alignment * alignment / 128;
     for (const std::int64_t id : other->ids) (id >= next ? ahead : behind).insert(id);
   }
@@ -157,7 +157,7 @@ void test_requests_share_the_reads_of_their_union() {
   check(counts.reads == expected.reads && counts.bytes_read == expected.bytes_read, "the reads are those of the union");
 }
 
-void test_a_failed_read_fails_whom_it_serves_and_no_one_later() {
+void test_a_failed_read_fails_only_the_requests_that_it_serves() {
   BufferPool pool(4 << 20);
   const TableOnDisk table(3000, 512, 512);
   for (const std::string& name : engine_names()) {
@@ -171,47 +171,47 @@ void test_a_failed_read_fails_whom_it_serves_and_no_one_later() {
       for (std::uint64_t key = 0; key < 3; ++key) {
         const Wanted one(scan, draw_ids(key, 400, table.layout.num_rows));
         const Wanted other(scan, draw_ids(key + 9, 400, table.layout.num_rows));
-        for (const Wanted* wanted : {&one, &other}) {
+        for (const Wanted* expected : {&one, &other}) {
           try {
-            static_cast<void>(scan.wait(wanted->request));
-            check(wanted->out == table.rows(wanted->ids), "who was not told of an error has all rows");
+            static_cast<void>(scan.wait(expected->request));
+            check(expected->out == table.rows(expected->ids), "a request without an error has all rows");
           } catch (const IoError& error) {
             check(error.path() == table.path, "the error names the file");
             ++num_failed;
           }
         }
       }
-      check(num_failed == 1 || num_failed == 2, "one read fails one or both of those on their way");
+      check(num_failed == 1 || num_failed == 2, "one read fails one or both of the requests in flight");
     }
   }
 }
 
-void test_closing_ends_what_is_on_its_way() {
+void test_closing_ends_requests_in_flight() {
   BufferPool pool(4 << 20);
   const TableOnDisk table(3000, 512, 512);
   GatedEngine engine(make_engine("threads", 4, nullptr));
   const File file(table.path, FileMode::read, true);
   SharedScan scan(engine, file, table.layout, {.max_gap_bytes = 0, .staging_bytes = 32 << 10}, pool);
-  const Wanted wanted(scan, draw_ids(1, 400, 3000));
+  const Wanted expected(scan, draw_ids(1, 400, 3000));
   std::jthread opener([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     engine.open();
   });
   scan.close();
-  check_throws<std::runtime_error>([&] { static_cast<void>(scan.wait(wanted.request)); }, "its rows never came");
-  check_throws<std::logic_error>([&] { const Wanted late(scan, {1}); }, "a closed scan takes nobody in");
+  check_throws<std::runtime_error>([&] { static_cast<void>(scan.wait(expected.request)); }, "the request fails");
+  check_throws<std::logic_error>([&] { const Wanted late(scan, {1}); }, "a closed scan accepts no requests");
 }
 
-void test_signals_are_left_to_others() {
+void test_signals_are_left_to_other_threads() {
   BufferPool pool(4 << 20);
   const TableOnDisk table(100, 512, 512);
   GatedEngine engine(make_engine("threads", 4, nullptr));
   engine.open();
   const File file(table.path, FileMode::read, true);
   SharedScan scan(engine, file, table.layout, {.max_gap_bytes = 0, .staging_bytes = 32 << 10}, pool);
-  const Wanted wanted(scan, {3, 50});
-  static_cast<void>(scan.wait(wanted.request));
-  check(engine.is_waited_for_deaf, "the main thread takes Ctrl-C");
+  const Wanted expected(scan, {3, 50});
+  static_cast<void>(scan.wait(expected.request));
+  check(engine.has_signals_blocked, "the main thread takes Ctrl-C");
 }
 
 }  // namespace
@@ -220,7 +220,7 @@ int main() {
   test_requests_of_several_threads_equal_indexing();
   test_rows_go_to_the_places_named();
   test_requests_share_the_reads_of_their_union();
-  test_a_failed_read_fails_whom_it_serves_and_no_one_later();
-  test_closing_ends_what_is_on_its_way();
-  test_signals_are_left_to_others();
+  test_a_failed_read_fails_only_the_requests_that_it_serves();
+  test_closing_ends_requests_in_flight();
+  test_signals_are_left_to_other_threads();
 }

@@ -1,12 +1,12 @@
-// Claims about draws: the vector path's are those of the portable one, whatever the list.
+// Draws: the vector path equals the portable one, for any list.
 #include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "sampling/draws.hpp"
 #include "check.hpp"
 #include "diskhop/base/random.hpp"
+#include "sampling/draws.hpp"
 
 using namespace diskhop;
 using diskhop::testing::check;

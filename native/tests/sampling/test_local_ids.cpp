@@ -1,10 +1,10 @@
-// Claims about local ids: array and table number nodes in order of discovery, batch after batch.
+// Local ids: array and table number nodes in order of discovery, batch after batch.
 #include <map>
 #include <vector>
 
-#include "sampling/local_ids.hpp"
 #include "check.hpp"
 #include "diskhop/base/random.hpp"
+#include "sampling/local_ids.hpp"
 
 using namespace diskhop;
 using diskhop::testing::check;
@@ -29,7 +29,7 @@ void nodes_are_numbered_in_order_of_discovery(LocalIds local_ids, Word id_step) 
         expected.try_emplace(nodes[place], expected.size());
         check(numbers[place] == expected[nodes[place]], "a node has the number of its discovery");
       }
-      check(local_ids.num_nodes() == expected.size(), "as many are numbered as were seen");
+      check(local_ids.num_nodes() == expected.size(), "all nodes are numbered");
     }
     for (const auto& [node, number] : expected) check(node_ids[number] == node, "the numbers' nodes are listed");
   }
@@ -49,7 +49,7 @@ int main() {
   nodes_are_numbered_in_order_of_discovery<std::uint32_t>(NodeArray<std::uint32_t>(5000), 1);
   nodes_are_numbered_in_order_of_discovery<std::uint64_t>(NodeArray<std::uint64_t>(5000), 1);
   nodes_are_numbered_in_order_of_discovery<std::uint32_t>(NodeTable<std::uint32_t>(), 1);
-  // Ids that differ in their upper halves alone.
+  // Ids that differ only in their upper halves.
   nodes_are_numbered_in_order_of_discovery<std::uint64_t>(NodeTable<std::uint64_t>(), std::uint64_t{1} << 32);
   stamps_start_again_before_they_overflow();
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "diskhop/base/permutation.hpp"
 #include "diskhop/sampling/sampler.hpp"
 #include "io_testing.hpp"
 
@@ -115,7 +116,7 @@ void test_long_lists_draw_without_repeats() {
   }
 }
 
-/// Threads share a sampler, and batches of different sizes its workspaces and the pool's memory.
+/// Threads share a sampler; batches of different sizes share its workspaces and the pool's memory.
 void test_threads_change_nothing() {
   const auto graph = make_graph<std::uint32_t>(5000, 30);
   const std::vector<std::int64_t> fanouts{5, 5, 5};
@@ -145,7 +146,7 @@ void test_threads_change_nothing() {
   check(sampler->workspace_bytes() > 0, "a workspace is kept");
 }
 
-/// With millions of nodes more, none with a list, the sampler numbers nodes by table instead of by array.
+/// With millions of extra nodes without lists, the sampler numbers nodes by table instead of by array.
 void test_both_ways_to_number_nodes_give_the_same_batches() {
   auto graph = make_graph<std::uint32_t>(20'000, 30);
   const auto order = keyed_permutation(20'000, 0, 0, 0);
@@ -164,7 +165,7 @@ void test_both_ways_to_number_nodes_give_the_same_batches() {
   });
 }
 
-/// The lists of a graph in a file, some of them held in memory too.
+/// The lists of a graph in a file, some of them also in memory.
 template <typename Index>
 class GraphOnDisk {
  public:
@@ -202,16 +203,16 @@ class GraphOnDisk {
 };
 
 template <typename Index>
-void test_lists_held_in_part_give_the_same_batches() {
+void test_partly_cached_lists_give_the_same_batches() {
   const ScratchFolder folder;
-  // With millions of nodes more, none with a list, nodes are numbered by table.
+  // With millions of extra nodes without lists, nodes are numbered by table.
   for (const std::size_t num_nodes : {std::size_t{20'000}, std::size_t{9'000'000}}) {
     auto graph = make_graph<Index>(20'000, 30);
     graph.indptr.resize(num_nodes + 1, graph.indptr.back());
     const auto order = keyed_permutation(20'000, 0, 0, 0);
     for (const std::string& name : engine_names()) {
       const auto engine = make_engine(name, 16, nullptr);
-      for (const std::size_t share : {0, 1, 8, 16}) {  // sixteenths that are held
+      for (const std::size_t share : {0, 1, 8, 16}) {  // cached sixteenths
         if (num_nodes > 20'000 && share != 8) continue;
         GraphOnDisk<Index> on_disk(graph, folder.file("indices"), *engine,
                                    [&](std::size_t node) { return mix64(node) % 16 < share; });
@@ -227,7 +228,7 @@ void test_lists_held_in_part_give_the_same_batches() {
                 const SampledBlocks batch = cached->sample(seeds, {.batch = number}, no_pool());
                 check_equal(batch, expected->sample(seeds, {.batch = number}, no_pool()),
                             "held or read, the same batch");
-                // Of a read that several share one has the count.
+                // A shared read is counted by one of its batches.
                 num_reads += batch.read_counts.reads;
                 check((batch.read_counts.bytes_copied == 0) == (share == 16), "what is not held comes from reads");
               }
@@ -259,7 +260,7 @@ void test_a_read_that_fails_is_an_error_and_leaves_the_sampler_usable() {
   }
 }
 
-void test_parts_that_do_not_fit_each_other_are_refused() {
+void test_mismatched_parts_are_refused() {
   const ScratchFolder folder;
   const auto graph = make_graph<std::uint32_t>(100, 5);
   const auto engine = make_engine("threads", 4, nullptr);
@@ -284,18 +285,18 @@ void test_parts_that_do_not_fit_each_other_are_refused() {
       "lists that end too soon");
 }
 
-/// Node ids beyond 2^32, two with equal lower halves. The graph is one of address space only.
+/// Node ids beyond 2^32, two with equal lower halves. The graph is reserved address space only.
 void test_ids_beyond_32_bits() {
   constexpr std::int64_t beyond = std::int64_t{1} << 32;
   constexpr std::size_t num_nodes = beyond + 64;
   constexpr std::size_t num_bytes = (num_nodes + 1) * sizeof(std::int64_t);
   void* const memory =
       ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return;  // not so much address space here
+  if (memory == MAP_FAILED) return;  // not enough address space
   auto* const indptr = static_cast<std::int64_t*>(memory);
   std::vector<std::int64_t> indices;
   for (std::int64_t node = 0; node < 64; ++node) indices.push_back(node % 2 == 0 ? beyond + node / 2 : node / 2);
-  indptr[beyond + 7] = 0;  // all else is 0 too: only this node has neighbours
+  indptr[beyond + 7] = 0;  // all others are 0 too: only this node has neighbours
   indptr[beyond + 8] = 64;
   const Topology<std::int64_t> topology{.indptr = {indptr, num_nodes + 1}, .indices = indices};
   for (const std::int64_t fanout : {10, 20, -1}) {
@@ -303,7 +304,7 @@ void test_ids_beyond_32_bits() {
     const SampledBlocks batch = make_neighbor_sampler(topology, {fanout})->sample(seeds, {.seed = 1}, no_pool());
     const std::set<std::int64_t> distinct(batch.node_ids.begin(), batch.node_ids.end());
     check(distinct.size() == batch.node_ids.size(), "every node appears once");
-    check(batch.sources.size() == static_cast<std::size_t>(fanout < 0 ? 64 : fanout), "as many edges as asked for");
+    check(batch.sources.size() == static_cast<std::size_t>(fanout < 0 ? 64 : fanout), "the requested number of edges");
     for (std::size_t edge = 0; edge < batch.sources.size(); ++edge) {
       check(batch.node_ids[batch.sources[edge]] == indices[batch.edge_positions[edge]], "a source is the neighbour");
     }
@@ -349,7 +350,7 @@ void test_bad_input_throws_and_leaves_the_sampler_usable() {
   check(std::ranges::equal(batch.node_ids, std::vector<std::int64_t>{2, 0, 1}), "sampling works after errors");
 }
 
-void test_permutations_hold_every_item_once() {
+void test_permutations_have_every_item_once() {
   for (const std::uint64_t num_items : {0, 1, 2, 1000, 5000}) {
     auto order = keyed_permutation(num_items, 1, 2, 3);
     check(num_items < 1000 || !std::is_sorted(order.begin(), order.end()), "the order is not that of the items");
@@ -360,15 +361,15 @@ void test_permutations_hold_every_item_once() {
   }
 }
 
-/// A batch whose seeds and edges may reach 2^31 nodes is refused before memory is taken for it. The graph is one of
-/// address space only: of its lists the first is nearly 2^31 long, and nothing but its bounds is ever looked at.
+/// A batch that may reach 2^31 nodes is refused before memory is taken for it. The graph is reserved address space
+/// only: its first list is nearly 2^31 long, and only its bounds are read.
 void test_batches_of_too_many_nodes_are_refused() {
   constexpr std::size_t num_nodes = (std::size_t{1} << 31) + 16;
   constexpr std::int64_t num_edges = (std::int64_t{1} << 31) - 5;
   constexpr std::size_t num_bytes = (num_nodes + 1) * sizeof(std::int64_t);
   void* const memory =
       ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return;  // not so much address space here
+  if (memory == MAP_FAILED) return;  // not enough address space
   auto* const indptr = static_cast<std::int64_t*>(memory);
   for (std::size_t node = 1; node <= 10; ++node) indptr[node] = num_edges;
   const std::vector<std::int64_t> seeds{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
@@ -388,12 +389,12 @@ int main() {
   test_long_lists_draw_without_repeats();
   test_threads_change_nothing();
   test_both_ways_to_number_nodes_give_the_same_batches();
-  test_lists_held_in_part_give_the_same_batches<std::uint32_t>();
-  test_lists_held_in_part_give_the_same_batches<std::int64_t>();
+  test_partly_cached_lists_give_the_same_batches<std::uint32_t>();
+  test_partly_cached_lists_give_the_same_batches<std::int64_t>();
   test_a_read_that_fails_is_an_error_and_leaves_the_sampler_usable();
-  test_parts_that_do_not_fit_each_other_are_refused();
+  test_mismatched_parts_are_refused();
   test_ids_beyond_32_bits();
   test_bad_input_throws_and_leaves_the_sampler_usable();
-  test_permutations_hold_every_item_once();
+  test_permutations_have_every_item_once();
   test_batches_of_too_many_nodes_are_refused();
 }

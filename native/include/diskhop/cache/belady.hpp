@@ -1,4 +1,4 @@
-// Which rows a cache keeps when the future is known: Belady's rule with bypass (Ginex, sections 3.3 and 3.4).
+// Cache replacement when future accesses are known: Belady's rule with bypass (Ginex, sections 3.3 and 3.4).
 #pragma once
 
 #include <array>
@@ -10,67 +10,68 @@
 
 namespace diskhop {
 
-/// Where no batch of the span uses a row again.
+/// Next use of a row that no later batch of the span uses.
 inline constexpr std::uint32_t never_used = std::numeric_limits<std::uint32_t>::max();
 
-/// When each access's row is used next, found by walking over a span of batches from the last to the first.
-/// Threading: one caller.
+/// Finds the next use of each access, by a walk over a span of batches from the last to the first. Threading: one
+/// caller.
 class NextUses {
  public:
-  /// Takes 4 bytes a row of the table. Throws std::invalid_argument for never_used batches or more.
+  /// Memory: 4 bytes per row of the table. Throws std::invalid_argument if num_batches is never_used or more.
   NextUses(std::uint64_t num_rows, std::uint64_t num_batches);
 
-  /// The batches in turn, the last first; a batch's rows are distinct. next_uses[i] = the batch after it that uses
-  /// rows[i] next, or never_used. Throws, with nothing changed, std::out_of_range for a row outside the table,
-  /// std::invalid_argument for spans of different lengths, std::logic_error when the first batch was given before.
+  /// Visits the next batch, in order from the last to the first; its rows are distinct. Sets next_uses[i] to the number
+  /// of the later batch that uses rows[i] next, or never_used. Throws, with nothing changed: std::out_of_range for a
+  /// row outside the table, std::invalid_argument for spans of different lengths, std::logic_error after the first
+  /// batch.
   void look_back(std::span<const std::int64_t> rows, std::span<std::uint32_t> next_uses);
 
-  /// Of every row: the first batch, of those given, that uses it, or never_used.
+  /// First batch, of those visited, that uses each row of the table, or never_used.
   [[nodiscard]] std::span<const std::uint32_t> first_uses() const noexcept { return next_uses_; }
 
  private:
   std::vector<std::uint32_t> next_uses_;
-  std::uint32_t num_left_;  // batches not given yet
+  std::uint32_t num_left_;  // batches not visited yet
 };
 
-/// What changes in the cache: rows that come in, by their positions among those given, ascending, and rows that go.
+/// Changes of the cache: rows that enter, as ascending positions among the batch's rows, and rows that are evicted.
 struct CacheChanges {
   std::vector<std::int64_t> in_positions;
   std::vector<std::int64_t> out_rows;
-  std::uint64_t num_hits = 0;  // rows given that were held before
+  std::uint64_t num_hits = 0;  // rows of the batch that were cached before
 };
 
-/// A cache of `capacity` rows over spans of batches. After each batch it keeps, of what it held and what the batch
-/// brought, the rows that are used soonest. Between rows used in the same batch those that it holds stay, then the
-/// lower ids. What the span does not use again comes in only where room is free, and goes only for want of room, the
-/// longest unused first: the span to come may use it.
+/// Caches up to `capacity` rows over spans of batches. After each batch it keeps, of the cached rows and the batch's
+/// rows, those with the nearest next use. Among rows with the same next use, cached ones stay first, then lower ids. A
+/// row that the span does not use again enters only if there is free space. It is evicted only when space is needed,
+/// the longest unused first: the following span may use it.
 ///
-/// A step takes O(rows of the batch) and at most a walk over the span's batches. Threading: one caller.
+/// A step takes O(rows of the batch), plus at most one walk over the span's batches. Threading: one caller.
 class BeladyCache {
  public:
-  /// Takes a bit a row of the table, about 16 bytes a row of the cache, 10 of the largest batch, 1 KB a batch of a
-  /// span.
+  /// Memory: 1 bit per row of the table, about 16 bytes per cached row, 10 per row of the largest batch, 1 KB per batch
+  /// of a span.
   BeladyCache(std::uint64_t num_rows, std::uint64_t capacity);
 
-  /// Begins a span with what is held: first_uses, of every row, tells when it is used first. With `fills` what is held
-  /// becomes the rows that are used first, each that comes in to be read before the span's first batch. Throws
-  /// std::invalid_argument where first_uses is not of every row, or names a batch outside the span.
+  /// Begins a span. first_uses: the first use of every row of the table. `fills`: replace the cached rows by those that
+  /// are used first; rows that enter must then be read before the first batch. Throws std::invalid_argument if
+  /// first_uses has another length than the table, or names a batch outside the span.
   CacheChanges begin(std::span<const std::uint32_t> first_uses, std::uint64_t num_batches, bool fills);
 
-  /// The span's next batch: its rows, distinct, and their next uses. Throws, with nothing changed,
-  /// std::invalid_argument for spans of different lengths, next uses not after this batch and within the span, or rows
-  /// held that were to be used in this batch and are not there; std::out_of_range for a row outside the table;
+  /// Runs the span's next batch: its distinct rows and their next uses. Throws, with nothing changed:
+  /// std::invalid_argument for spans of different lengths, next uses that are not later batches of the span, or a
+  /// cached row that should be in this batch and is not; std::out_of_range for a row outside the table;
   /// std::logic_error after the last batch.
   CacheChanges step(std::span<const std::int64_t> rows, std::span<const std::uint32_t> next_uses);
 
-  /// Rows held.
+  /// Number of cached rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  [[nodiscard]] bool holds(std::uint64_t row) const noexcept { return (held_[row / 64] >> (row % 64) & 1) != 0; }
+  [[nodiscard]] bool holds(std::uint64_t row) const noexcept { return (cached_[row / 64] >> (row % 64) & 1) != 0; }
 
  private:
-  struct Cut;
-  // Which of the rows given may come in.
-  enum class Comers { none, used, all };
+  struct Cutoff;
+  // Which rows of a batch may enter.
+  enum class Entry { none, used, all };
 
   // Lists of rows, in chunks of one arena.
   class RowLists {
@@ -90,20 +91,20 @@ class BeladyCache {
     void clear(std::size_t list);
     [[nodiscard]] std::uint64_t size(std::size_t list) const noexcept { return lists_[list].size; }
     [[nodiscard]] std::size_t num_lists() const noexcept { return lists_.size(); }
-    /// Puts a list's rows at the end of `rows`.
+    /// Appends a list's rows to `rows`.
     void append_to(std::vector<std::int64_t>& rows, std::size_t list) const;
 
    private:
     static constexpr std::uint32_t chunk_rows = 128;
     struct Chunk {
       std::array<std::int64_t, chunk_rows> rows;
-      std::uint32_t next;  // of the list, or of those free
+      std::uint32_t next;  // chunk of the list, or of the free chunks
     };
     std::uint32_t take_chunk();
 
     struct List {
       std::uint64_t size = 0;
-      std::uint32_t first = 0;  // the chunk that is being filled
+      std::uint32_t first = 0;  // chunk that is being filled
     };
     std::vector<Chunk> chunks_;
     std::vector<List> lists_;
@@ -112,22 +113,24 @@ class BeladyCache {
   };
 
   template <typename RowAt>
-  CacheChanges update(const RowAt& row_at, std::span<const std::uint32_t> next_uses, Comers comers);
+  CacheChanges update(const RowAt& row_at, std::span<const std::uint32_t> next_uses, Entry entry);
   template <typename RowAt>
-  Cut choose_cut(const RowAt& row_at, std::span<const std::uint32_t> next_uses, Comers comers,
-                 std::vector<std::int64_t>& out_rows);
-  void flip(std::uint64_t row) noexcept { held_[row / 64] ^= std::uint64_t{1} << (row % 64); }
+  Cutoff choose_cutoff(const RowAt& row_at, std::span<const std::uint32_t> next_uses, Entry entry,
+                       std::vector<std::int64_t>& out_rows);
+  void count_next_uses(std::span<const std::uint32_t> next_uses, Entry entry);
+  void evict_unused(std::vector<std::int64_t>& out_rows);
+  void flip(std::uint64_t row) noexcept { cached_[row / 64] ^= std::uint64_t{1} << (row % 64); }
 
   std::uint64_t num_rows_;
   std::uint64_t capacity_;
   std::uint64_t size_ = 0;
-  std::vector<std::uint64_t> held_;    // a bit a row of the table
-  RowLists used_;                      // rows held, by their next use
-  std::deque<std::int64_t> unused_;    // rows held that the span does not use again, the longest first
-  std::vector<std::uint8_t> is_held_;  // of an update: by position, whether the row was held before
-  std::vector<std::uint64_t> uses_;    // of an update: how many rows given that may be held are used when, or never
+  std::vector<std::uint64_t> cached_;     // 1 bit per row of the table
+  RowLists used_;                         // cached rows, by their next use
+  std::deque<std::int64_t> unused_;       // cached rows that the span does not use again, the longest unused first
+  std::vector<std::uint8_t> was_cached_;  // per position of an update: whether the row was cached before
+  std::vector<std::uint64_t> uses_;       // per batch of an update: how many candidates have their next use there
   std::uint32_t next_batch_ = 0;
-  std::uint32_t end_use_ = 0;  // no row held is used in this batch or after it
+  std::uint32_t end_use_ = 0;  // no cached row has its next use in this batch or a later one
 };
 
 }  // namespace diskhop

@@ -1,4 +1,4 @@
-// Feature rows of several mini-batches in one buffer, each of them once.
+// Feature rows of several mini-batches in one buffer, each row stored once.
 #pragma once
 
 #include <condition_variable>
@@ -15,52 +15,51 @@
 
 namespace diskhop {
 
-/// What a batch took. hits: rows that were there; shared: that another batch was reading already.
+/// Row counts of one batch. hits: resident when claimed. shared: being read by another batch.
 struct BatchCounts {
   ScanCounts scan;
   std::uint64_t hits = 0;
   std::uint64_t shared = 0;
 };
 
-/// Rows since the buffer was made: read, and let go again, or never there for an error. `held`: counted now, in slots.
+/// Row counts since the buffer was made: read from disk, and evicted or failed. `resident`: rows resident now.
 struct BufferTotals {
   std::uint64_t read = 0;
   std::uint64_t dropped = 0;
-  std::uint64_t held = 0;
+  std::uint64_t resident = 0;
 };
 
-/// The feature buffer of GNNDrive (section 4.2): slots of one row each, a table of every row's slot, and for each slot
-/// its row, how many batches use it, and who is reading it. A batch claims all of its rows in one step: those that are
-/// there, or that another batch is reading, it shares; for the others it takes slots, free ones first, then those that
-/// nobody has used for longest (the standby list), whose rows are forgotten only then. So no row is read while it is
-/// there or on its way, and no batch has some of its slots and waits for more: batches stand in line until all they
-/// need is free, and however large, one that fits the buffer has its turn.
+/// Buffer of GNNDrive (section 4.2): slots of one row each, a table of every row's slot, and for each slot its row, the
+/// number of batches that use it, and its reader. A batch claims all of its rows in one step. Rows that are resident,
+/// or being read by another batch, are shared. The others take slots: free ones first, then the least recently used
+/// (the standby list), whose rows are evicted only then. So no row is read twice while it is resident or in flight, and
+/// no batch occupies some slots while it waits for more. Batches queue until all slots that they need are free; every
+/// batch that fits the buffer is served.
 ///
-/// (The paper's Algorithm 1 looks a row up and counts it in two steps, between which another extractor may claim it
-/// too, and takes slots one at a time.)
+/// Difference from the paper: its Algorithm 1 looks a row up and counts it in two steps, between which another
+/// extractor may claim it too, and it takes slots one at a time.
 ///
-/// Takes 16 bytes a slot and 4 a row of the table while it lives; of a batch 8 bytes a row while that lives, and 16
-/// more while it claims them. Threading: any number of callers; a batch is released by one, once.
+/// Memory: 16 bytes per slot and 4 per row of the table; 8 bytes per row of a batch while the batch lives, and 16 more
+/// while it claims its rows. Threading: any number of callers; a batch is released once, by one caller.
 class FeatureBuffer {
  public:
   class Batch;
 
-  /// Slot i is at rows + i * the scan's row_bytes; `rows` and `scan` must outlive this. most_standby: rows that nobody
-  /// uses and that are kept all the same. Throws std::invalid_argument for 2^32 - 1 slots or rows, or more.
+  /// Slot i is at rows + i * the scan's row_bytes; `rows` and `scan` must outlive the buffer. most_standby: unused rows
+  /// that stay resident, at most. Throws std::invalid_argument for 2^32 - 1 slots or rows, or more.
   FeatureBuffer(SharedScan& scan, std::byte* rows, std::uint64_t num_slots, std::uint64_t most_standby);
   FeatureBuffer(const FeatureBuffer&) = delete;
   FeatureBuffer& operator=(const FeatureBuffer&) = delete;
 
-  /// Puts a batch of rows, distinct ones, in the line: once there are slots for them they are claimed, and what is
-  /// missing begins to be read. Throws std::out_of_range for an id outside the table, std::length_error for more ids
-  /// than there are slots.
+  /// Queues a batch of distinct rows. Once there are slots for them they are claimed, and reads of the missing ones
+  /// begin. Throws std::out_of_range for an id outside the table, std::length_error for more ids than slots.
   [[nodiscard]] std::shared_ptr<Batch> submit(std::span<const std::int64_t> ids);
-  /// Returns once all rows of a batch are in their slots. Throws IoError where a read failed, this batch's or that of
-  /// a batch that was reading some of its rows: what failed is valid for nobody.
+  /// Returns once all rows of a batch are in their slots. Throws IoError if one of its reads failed, or a read of
+  /// another batch that it shares; rows of a failed read are valid for no batch.
   BatchCounts wait(const std::shared_ptr<Batch>& batch);
-  /// Takes a batch out of the line: whoever waits for it has an error. Does nothing once its rows are claimed.
+  /// Removes a batch from the queue: wait() for it fails. Does nothing once its rows are claimed.
   void cancel(const std::shared_ptr<Batch>& batch);
-  /// Lets a batch's rows go. What it still reads for others too is waited for, the rest given up.
+  /// Releases a batch's rows. Reads shared with other batches are waited for, the rest are cancelled.
   void release(const std::shared_ptr<Batch>& batch);
   [[nodiscard]] BufferTotals totals() const;
   [[nodiscard]] std::uint64_t num_slots() const noexcept { return slots_.size() - 1; }
@@ -70,10 +69,10 @@ class FeatureBuffer {
   static constexpr std::uint16_t no_reader = std::numeric_limits<std::uint16_t>::max();
   struct Slot {
     std::uint32_t row = none;
-    std::uint32_t previous = none;  // on the standby list, which is a ring through its head, the slot past the last
-    std::uint32_t next = none;      // there, or on the list of free slots
+    std::uint32_t previous = none;  // on the standby list, a ring through its head, which is the slot past the last
+    std::uint32_t next = none;      // on the standby list, or on the list of free slots
     std::uint16_t num_users = 0;
-    std::uint16_t reader = no_reader;  // in readers_; its row is not valid before
+    std::uint16_t reader = no_reader;  // index in readers_; the row is not valid until the reader has finished
   };
   struct Missing {
     std::vector<std::int64_t> rows;
@@ -96,33 +95,33 @@ class FeatureBuffer {
   SharedScan& scan_;
   std::byte* rows_;
   std::uint64_t most_standby_;
-  mutable std::mutex mutex_;            // of all below
-  std::condition_variable changed_;     // some batch's state
-  std::vector<std::uint32_t> slot_of_;  // of each row of the table
-  std::vector<Slot> slots_;             // and the head of the standby list
+  mutable std::mutex mutex_;            // guards all members below
+  std::condition_variable changed_;     // a batch changed its state
+  std::vector<std::uint32_t> slot_of_;  // per row of the table
+  std::vector<Slot> slots_;             // including the head of the standby list
   std::uint32_t first_free_ = none;
   std::uint64_t num_free_;
   std::uint64_t num_standby_ = 0;
   std::vector<std::shared_ptr<Batch>> readers_;
-  std::deque<std::shared_ptr<Batch>> line_;
-  bool is_admitting_ = false;  // some thread is
+  std::deque<std::shared_ptr<Batch>> queue_;
+  bool is_admitting_ = false;  // a thread is admitting batches
   BufferTotals totals_;
 };
 
-/// Rows in their slots, or on their way there.
+/// One batch: rows in their slots, or in flight. Lifetime: until release().
 class FeatureBuffer::Batch {
  public:
-  /// Of each row, in the order of the ids; theirs from wait() to release().
+  /// Slot of each row, in the order of the ids. Valid from wait() to release().
   [[nodiscard]] const std::vector<std::int64_t>& slots() const noexcept { return slots_; }
 
  private:
   friend class FeatureBuffer;
 
-  std::vector<std::int64_t> slots_;  // in the line: the ids
+  std::vector<std::int64_t> slots_;  // ids, while queued
   bool is_claimed_ = false;
-  bool is_finished_ = false;                    // with what it reads itself
-  std::uint16_t reader_ = no_reader;            // while it reads
-  std::vector<std::shared_ptr<Batch>> others_;  // that were reading some of its rows
+  bool is_finished_ = false;                    // its own reads have finished
+  std::uint16_t reader_ = no_reader;            // set while it reads
+  std::vector<std::shared_ptr<Batch>> others_;  // batches that were reading some of its rows
   std::shared_ptr<SharedScan::Request> request_;
   std::exception_ptr error_;
   BatchCounts counts_;

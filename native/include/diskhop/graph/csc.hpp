@@ -1,8 +1,8 @@
 // From edges in any order to in-neighbour lists (CSC), in memory or by way of the disk.
 //
-// An edge is one number, its *key*: destination, source and, where it is wanted, the edge's number in the input, from
-// the highest bits down. Keys in order are the lists in order, and equal keys are edges that nothing tells apart: what
-// comes out depends on the edges alone. A *bucket* is a range of keys; a hub's edges may fill several.
+// An edge is one number, its *key*: destination, source and, if wanted, the edge's number in the input, from the
+// highest bits down. Sorted keys are the sorted lists, and equal keys are identical edges: the result depends only on
+// the edges. A *bucket* is a range of keys; a hub's edges may fill several.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@
 
 namespace diskhop {
 
-/// How many bits of a key each part takes. Keys of up to 64 bits take 8 bytes of memory, wider ones 16; on the disk
-/// they take as few as their distance from their bucket's start fits in.
+/// Number of bits of each part of a key. Keys of up to 64 bits take 8 bytes of memory, wider ones 16. On disk a key
+/// takes only the bytes that its distance from its bucket's start needs.
 struct KeyLayout {
   std::uint64_t num_sources = 1;
   std::uint64_t num_destinations = 1;
@@ -30,22 +30,22 @@ struct KeyLayout {
 
   [[nodiscard]] unsigned bits() const noexcept { return destination_bits + source_bits + number_bits; }
   [[nodiscard]] unsigned key_bytes() const noexcept { return bits() <= 64 ? 8 : 16; }
-  /// Indices are as the dataset's format has them.
+  /// Bytes per index in the dataset's format.
   [[nodiscard]] unsigned index_bytes() const noexcept { return num_sources < (std::uint64_t{1} << 32) ? 4 : 8; }
 };
 
-/// `num_numbers`: 0 for keys without the edge's number, else more than the highest. Throws std::invalid_argument for
-/// counts of 0, above 2^62, or such that a key would take more than 128 bits.
+/// num_numbers: 0 for keys without the edge's number, else more than the highest number. Throws std::invalid_argument
+/// for counts of 0 or above 2^62, or if a key would need more than 128 bits.
 [[nodiscard]] KeyLayout make_key_layout(std::uint64_t num_sources, std::uint64_t num_destinations,
                                         std::uint64_t num_numbers);
 
-/// A key as two words, so that one type serves for both widths.
+/// A key as two words: one type for both widths.
 struct KeyWords {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
 };
 
-/// Ids of one end of consecutive edges. What is negative is out of range, as what is too large.
+/// Ids of one end of consecutive edges. Negative ids are out of range.
 struct IdColumn {
   const std::byte* first = nullptr;
   std::ptrdiff_t stride_bytes = 0;
@@ -53,28 +53,28 @@ struct IdColumn {
   unsigned id_bytes = 8;  // 4 or 8
 };
 
-/// The first edge of some that has an end out of range; the source where both are.
+/// The first edge with an end out of range; if both ends are, its source.
 struct BadEnd {
   std::uint64_t position = 0;
   bool is_source = true;
 };
 
-/// Edges on their way to the disk: a file of streams, one for each bucket. Threading: one thread.
+/// Writes edges to disk: a file of streams, one per bucket. Threading: one thread.
 class EdgeSpill {
  public:
   virtual ~EdgeSpill() = default;
-  /// Adds edges with the numbers first_number, first_number + 1, ... or, where an end is out of range, says which:
-  /// the file is then to be thrown away. Throws std::out_of_range for numbers that keys have no bits for, IoError or
+  /// Adds edges with the numbers first_number, first_number + 1, ... Returns the first end that is out of range, if
+  /// any; the file must then be discarded. Throws std::out_of_range for numbers that keys have no bits for, IoError or
   /// CrashError for a write that failed.
   [[nodiscard]] virtual std::optional<BadEnd> add(std::uint64_t first_number, const IdColumn& sources,
                                                   const IdColumn& destinations, std::size_t count) = 0;
-  /// The file is complete after it, and on the disk after an fsync.
+  /// Completes the file. It is on disk only after an fsync.
   virtual void finish() = 0;
 };
 
-/// `bucket_starts` ascend strictly from 0: bucket b holds the keys from its start to before the next one's.
-/// Memory: StreamFileWriter::memory_bytes(buckets, block_bytes, num_spare_blocks) from the pool.
-/// Engine and pool must outlive it. Throws IoError; std::invalid_argument for starts that break the rule.
+/// bucket_starts ascend strictly from 0: bucket b has the keys from its start to before the next one's. Memory from the
+/// pool: StreamFileWriter::memory_bytes(buckets, block_bytes, num_spare_blocks). Engine and pool must outlive the
+/// result. Throws IoError, std::invalid_argument for starts that break the rule.
 [[nodiscard]] std::unique_ptr<EdgeSpill> make_edge_spill(Engine& engine, BufferPool& pool, const std::string& path,
                                                          const KeyLayout& layout,
                                                          std::span<const KeyWords> bucket_starts,
@@ -85,16 +85,16 @@ class SortedEdges {
  public:
   virtual ~SortedEdges() = default;
   [[nodiscard]] virtual std::uint64_t num_edges() const noexcept = 0;
-  /// Of the last edge; there is one.
+  /// Destination of the last edge; there is at least one edge.
   [[nodiscard]] virtual std::uint64_t last_destination() const = 0;
-  /// Of edges `first` .. first + count: sources (as layout.index_bytes() says), numbers.
+  /// Copies the sources (in layout.index_bytes()), or numbers, of edges first .. first + count - 1.
   virtual void copy_indices(std::uint64_t first, std::uint64_t count, std::byte* out) const = 0;
   virtual void copy_numbers(std::uint64_t first, std::span<std::int64_t> out) const = 0;
-  /// Of nodes first_node, first_node + 1, ...: the number of these edges to nodes below each.
+  /// For nodes first_node, first_node + 1, ...: fills the number of these edges whose destination is a smaller node.
   virtual void copy_indptr(std::uint64_t first_node, std::span<std::int64_t> out) const = 0;
 };
 
-/// Some of a bucket's edges: those with keys from `first` to `last`.
+/// Part of a bucket: the edges with keys from `first` to `last`.
 struct KeyRange {
   std::size_t bucket = 0;
   KeyWords first;
@@ -106,16 +106,16 @@ struct KeyRange {
 class SpilledEdges {
  public:
   virtual ~SpilledEdges() = default;
-  /// Cuts a bucket into ranges of at most max_edges, in order, all of its edges in them. One of no more is a range and
-  /// is not looked at; else it is read once, and again for a narrow range of keys that holds too many.
-  /// Memory, from the pool: a window. Throws IoError, DamagedFileError.
+  /// Splits a bucket into ranges of at most max_edges, in order. A bucket with no more edges is one range and is not
+  /// read. Otherwise it is read once, and again for each narrow range of keys with too many edges. Memory, from the
+  /// pool: a window. Throws IoError, DamagedFileError.
   [[nodiscard]] virtual std::vector<KeyRange> cut(std::size_t bucket, std::uint64_t max_edges) const = 0;
-  /// Reads and sorts a range. Memory, from the pool: its keys twice, once after it; a page for each block that a
-  /// bucket has, or a window where the range is not all of it. Throws IoError, DamagedFileError.
+  /// Reads and sorts a range. Memory, from the pool: its keys twice, and once afterwards; a page per block of the
+  /// bucket, or a window if the range is only part of it. Throws IoError, DamagedFileError.
   [[nodiscard]] virtual std::unique_ptr<SortedEdges> sort(const KeyRange& range) const = 0;
 };
 
-/// window_blocks: of the spills, read ahead where a bucket is read in order. Engine and pool must outlive it and what
+/// window_blocks: blocks read ahead where a bucket is read in order. Engine and pool must outlive the result and what
 /// it sorts. Throws IoError, DamagedFileError.
 [[nodiscard]] std::unique_ptr<SpilledEdges> open_spilled_edges(Engine& engine, BufferPool& pool,
                                                                const KeyLayout& layout,
@@ -123,15 +123,15 @@ class SpilledEdges {
                                                                std::span<const KeyWords> bucket_starts,
                                                                std::size_t window_blocks);
 
-/// Edges that are sorted where they are. Takes twice the keys. Threading: add() for different edges from any thread;
-/// nothing else beside it.
+/// Edges that are sorted in memory. Memory: twice the keys. Threading: add() for different edges from any thread;
+/// sort() after all of them.
 class EdgeTable {
  public:
   virtual ~EdgeTable() = default;
-  /// Sets edges number first_number and so on; see EdgeSpill.
+  /// Sets edges first_number, first_number + 1, ...; see EdgeSpill::add().
   [[nodiscard]] virtual std::optional<BadEnd> add(std::uint64_t first_number, const IdColumn& sources,
                                                   const IdColumn& destinations, std::size_t count) = 0;
-  /// Every edge was set. The table is empty after it.
+  /// Sorts all edges, which must be set. The table is empty afterwards.
   [[nodiscard]] virtual std::unique_ptr<SortedEdges> sort(unsigned num_threads) = 0;
 };
 

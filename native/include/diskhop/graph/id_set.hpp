@@ -1,4 +1,4 @@
-// Which ids of a wide range occur, in a bit each, and what number each of them has among those that do.
+// Set of ids in a wide range, one bit each, and the rank of each id in the set.
 #pragma once
 
 #include <atomic>
@@ -8,9 +8,9 @@
 
 namespace diskhop {
 
-/// Ids below `limit` (at most 2^32), first collected, then closed and asked. The rank of an id is how many smaller ones
-/// are in the set. Takes a bit an id and a sixteenth of that. Threading: add() from any number of threads; then
-/// close(), by itself; then rank() and select() from any number of threads.
+/// Ids below `limit` (at most 2^32), first added, then closed and queried. The rank of an id is the number of smaller
+/// ids in the set. Memory: 1 bit per id of the range, plus a sixteenth. Threading: add() from any number of threads,
+/// then close() alone, then rank() and select() from any number of threads.
 class IdSet {
  public:
   /// Throws std::invalid_argument if limit is above 2^32.
@@ -18,16 +18,15 @@ class IdSet {
   IdSet(const IdSet&) = delete;
   IdSet& operator=(const IdSet&) = delete;
 
-  /// Throws std::out_of_range, naming it, for an id that is not below limit; std::logic_error once closed.
+  /// Throws std::out_of_range naming an id that is not below limit; std::logic_error once closed.
   void add(std::span<const std::uint32_t> ids);
-  /// Ends the collecting; returns how many ids there are.
+  /// Ends adding and returns the number of ids.
   std::uint64_t close();
 
-  /// ranks[i] becomes the rank of ids[i]. Throws std::out_of_range for an id that is not in the set, std::logic_error
+  /// Sets ranks[i] to the rank of ids[i]. Throws std::out_of_range for an id that is not in the set, std::logic_error
   /// unless closed.
   void rank(std::span<const std::uint32_t> ids, std::span<std::uint32_t> ranks) const;
-  /// ids[i] becomes the id whose rank is ranks[i]: the inverse of rank(). Throws as rank() does. Fast where ranks
-  /// ascend.
+  /// Sets ids[i] to the id of rank ranks[i], the inverse of rank(). Throws as rank() does. Fast if ranks ascend.
   void select(std::span<const std::uint32_t> ranks, std::span<std::uint32_t> ids) const;
 
  private:
@@ -40,7 +39,7 @@ class IdSet {
   std::uint64_t count_ = 0;
   bool is_closed_ = false;
   std::vector<std::atomic<std::uint64_t>> words_;
-  // For each block of words, how many ids lie before it.
+  // Per block of words: number of ids before it.
   std::vector<std::uint32_t> counts_before_;
 };
 

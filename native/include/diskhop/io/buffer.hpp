@@ -1,4 +1,4 @@
-// Memory for I/O and mini-batches: large, aligned, on huge pages, and used again.
+// Memory for I/O and mini-batches: large, aligned, on huge pages, and reused.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace diskhop {
 
-/// Maps anonymous memory aligned to 2 MiB and advised for huge pages: the device takes at most 254 segments a request,
-/// so that reads into 4-KiB pages reach a third of the bandwidth.
+/// Anonymous memory, aligned to 2 MiB and advised for huge pages. Disks take at most 254 segments per request, so reads
+/// into 4-KiB pages reach only a third of the bandwidth.
 class Buffer {
  public:
   explicit Buffer(std::size_t num_bytes);
@@ -20,13 +20,15 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  /// Maps more: what there is moves there with its contents, none of its pages is mapped anew, and data() changes.
-  /// num_bytes: at least num_bytes(). Throws std::bad_alloc and leaves everything as it is.
+  /// Bytes that a buffer of this size maps: whole 2-MiB pages, up to 1 MiB whole 4-KiB pages.
+  [[nodiscard]] static std::size_t mapped_bytes(std::size_t num_bytes) noexcept;
+
+  /// Maps more memory: contents move without new page faults, and data() changes. num_bytes: at least num_bytes().
+  /// Throws std::bad_alloc and changes nothing then.
   void grow(std::size_t num_bytes);
 
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
-  /// Usable bytes: the request rounded up to whole 2-MiB pages, up to 1 MiB to whole 4-KiB pages (0 bytes: no memory,
-  /// data() is null).
+  /// Usable bytes: mapped_bytes() of the request. With 0 bytes data() is null.
   [[nodiscard]] std::size_t num_bytes() const noexcept { return num_bytes_; }
 
  private:
@@ -34,16 +36,16 @@ class Buffer {
   std::size_t num_bytes_ = 0;
 };
 
-/// Hands out buffers and takes them back: fresh memory costs a page fault for every page and the kernel's zeros.
-/// Buffers in use are the callers' to bound; free ones are kept, the last given back first, only while all together
-/// stay within `max_bytes`. Threading: any number of callers.
+/// Hands out buffers and takes them back: fresh memory costs a page fault per page and the kernel's zeroing. Callers
+/// bound the buffers in use. Free ones stay mapped, the last returned first, only while the pool has at most max_bytes
+/// in total. Threading: any number of callers.
 class BufferPool {
  public:
   explicit BufferPool(std::size_t max_bytes) : max_bytes_(max_bytes) {}
-  /// A free buffer of this size, with up to an eighth to spare; else one of at least half of it, grown: batches differ
-  /// by a few pages; else a new one. Throws std::bad_alloc.
+  /// Takes a free buffer of this size, with up to an eighth to spare; else grows one of at least half the size (batches
+  /// differ by a few pages); else maps a new one. Throws std::bad_alloc.
   [[nodiscard]] Buffer take(std::size_t num_bytes);
-  /// Takes back what take() handed out.
+  /// Returns a buffer from take() to the pool.
   void give_back(Buffer buffer) noexcept;
   [[nodiscard]] std::size_t free_bytes() const;
 
@@ -51,18 +53,18 @@ class BufferPool {
   using Free = std::vector<Buffer>;
   [[nodiscard]] Free::iterator find_fitting(std::size_t num_bytes);
   [[nodiscard]] Free::iterator find_growing(std::size_t num_bytes);
-  /// Unmaps free buffers, the oldest first, until what is left fits.
+  /// Unmaps free buffers, the oldest first, until the rest fits.
   void make_room() noexcept;
 
   mutable std::mutex mutex_;
-  Free free_;  // in the order given back; has room for those in use too
+  Free free_;  // in the order returned; capacity includes buffers in use
   std::size_t free_bytes_ = 0;
   std::size_t used_bytes_ = 0;
   std::size_t num_used_ = 0;
   std::size_t max_bytes_;
 };
 
-/// A pool's buffer for the length of a scope.
+/// A pool's buffer for the duration of a scope.
 class PooledBuffer {
  public:
   PooledBuffer(BufferPool& pool, std::size_t num_bytes) : pool_(pool), buffer_(pool.take(num_bytes)) {}

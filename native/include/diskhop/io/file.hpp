@@ -11,15 +11,15 @@ namespace diskhop {
 enum class OperationKind { read, write, fsync, rename };
 [[nodiscard]] const char* name_of(OperationKind kind) noexcept;
 
-/// A failed operation on a file: what(), and so the user, names the file and, for transfers, the offset.
+/// A failed operation on a file. what() names the file and, for transfers, the offset.
 class IoError : public std::system_error {
  public:
-  /// what() is "PATH: DETAIL: the error's own words", without the words for error number 0 (no error of the system's).
+  /// what() is "PATH: DETAIL: the system's message", without the message for error number 0 (not a system error).
   IoError(OperationKind kind, int error_number, std::string path, std::uint64_t offset, const std::string& detail);
   [[nodiscard]] const char* what() const noexcept override { return message_.c_str(); }
   [[nodiscard]] OperationKind kind() const noexcept { return kind_; }
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// Where it failed: for a file that is too short, where its bytes ran out.
+  /// Offset of the failure; for a file that is too short, its end.
   [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
 
  private:
@@ -31,13 +31,13 @@ class IoError : public std::system_error {
 
 enum class FileMode { read, write };
 
-/// A regular file. Holds a buffered descriptor and, where the file system takes O_DIRECT, a direct one; an operation
-/// uses the direct one when its offset, length and buffer have the alignment that the kernel reports.
-/// Threading: const members from any thread. Operations refer to a File by address: it must outlive them.
+/// A regular file: a buffered descriptor and, if the file system supports O_DIRECT, a direct one. An operation uses the
+/// direct one if its offset, length and buffer have the alignment that the kernel reports. Threading: const members
+/// from any thread. Lifetime: operations refer to a File by address; it must outlive them.
 class File {
  public:
-  /// Opens for reading, or creates (or opens, never truncating) for writing. `want_direct` false forbids O_DIRECT.
-  /// Throws IoError naming the path, also for what is not a regular file.
+  /// Opens for reading, or opens or creates for writing, without truncating. want_direct = false forbids O_DIRECT.
+  /// Throws IoError naming the path, also if it is not a regular file.
   File(std::string path, FileMode mode, bool want_direct);
   ~File();
   File(const File&) = delete;
@@ -46,16 +46,16 @@ class File {
   File& operator=(File&&) = delete;
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// Length in bytes now.
+  /// Current length in bytes.
   [[nodiscard]] std::uint64_t num_bytes() const;
-  /// Whether direct I/O is in use; false where the file system refused it.
+  /// Whether direct I/O is in use; false if the file system refused it.
   [[nodiscard]] bool direct() const noexcept { return direct_descriptor_ >= 0; }
   /// Alignment of offsets and lengths, and of buffers, for direct I/O; 1 without it.
   [[nodiscard]] std::uint32_t offset_alignment() const noexcept { return offset_alignment_; }
   [[nodiscard]] std::uint32_t memory_alignment() const noexcept { return memory_alignment_; }
-  /// Whether this transfer has the alignment that direct I/O asks for.
+  /// Whether a transfer has the alignment that direct I/O needs.
   [[nodiscard]] bool goes_direct(std::uint64_t offset, std::uint64_t num_bytes, const void* buffer) const noexcept;
-  /// The descriptor that suits this transfer.
+  /// Descriptor to use for a transfer.
   [[nodiscard]] int descriptor_for(std::uint64_t offset, std::uint64_t num_bytes, const void* buffer) const noexcept;
 
  private:

@@ -1,80 +1,81 @@
 // Attention over neighbour lists (Velickovic et al., 2018): softmax over each target's in-edges, and weighted sums of
-// rows by it, forward and backward. Nothing of the size of (edges, columns) is ever made.
+// rows by it, forward and backward. No array of size (edges, columns) is ever made.
 //
-// A *slot* is an edge or the self-loop that every target gets: target t has the slots indptr[t] + t .. indptr[t + 1] +
-// t, its edges in order and then the loop. An edge of the graph from a target to itself gives way to the loop: its
+// A *slot* is an edge or the self-loop that every target gets. Target t has the slots indptr[t] + t .. indptr[t + 1] +
+// t: its edges in order, then the loop. An edge of the graph from a target to itself is replaced by the loop: its
 // attention is 0.
 //
-// No result depends on num_threads or on the instruction set: sums are added up in the order of the slots, in float.
-// All functions throw std::invalid_argument for sizes that do not fit together and std::out_of_range for a source that
-// is outside the rows it is looked up in.
+// No result depends on num_threads or on the instruction set: sums are in float, in the order of the slots. All
+// functions throw std::invalid_argument for sizes that do not match and std::out_of_range for a source outside its
+// rows.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
-#include "diskhop/nn/aggregate.hpp"
+#include "diskhop/simd/instruction_set.hpp"
+#include "diskhop/simd/values.hpp"
 
 namespace diskhop {
 
-/// Neighbour lists of the targets, which are the first of the rows that are read.
+/// Neighbour lists of the targets, which are the first of the source rows.
 struct NeighborLists {
-  std::span<const std::int32_t> indptr;   // targets + 1
+  std::span<const std::int32_t> indptr;   // (targets + 1)
   std::span<const std::int32_t> sources;  // at least indptr.back()
 
   [[nodiscard]] std::size_t num_targets() const noexcept { return indptr.size() - 1; }
   [[nodiscard]] std::size_t num_slots() const noexcept { return num_targets() + indptr.back(); }
 };
 
-/// Dropout of attention after the softmax. probability: from 0 to 1. Which slots it drops depends on the seed, the
-/// target, the place of the slot in its list and the head.
+/// Dropout of attention after the softmax. probability: from 0 to 1. The dropped slots depend on the seed, the target,
+/// the slot's place in its list and the head.
 struct AttentionDropout {
   double probability = 0;
   std::uint64_t seed = 0;
 
-  /// What the attention of a kept slot is multiplied with.
+  /// Factor of the attention of kept slots.
   [[nodiscard]] float scale() const noexcept {
     return probability < 1 ? static_cast<float>(1 / (1 - probability)) : 0.0F;
   }
 };
 
-/// Scores before the softmax are leaky_relu(source score + target score).
+/// Scores before the softmax: leaky_relu(source score + target score).
 struct AttentionScores {
   Matrix<const float> of_sources;  // (rows, heads)
   Matrix<const float> of_targets;  // (targets, heads)
   float negative_slope = 0;
 };
 
-/// attention (slots, heads) = the softmax of the scores over each target's slots; where dropout drops a slot, its
-/// attention has the sign bit set.
+/// Fills attention (slots, heads) with the softmax of the scores over each target's slots. A dropped slot has the sign
+/// bit set.
 void attention(const NeighborLists& lists, const AttentionScores& scores, const AttentionDropout& dropout,
                const Matrix<float>& attention, unsigned num_threads,
                InstructionSet instructions = best_instruction_set());
 
-/// Gradients of the scores, where grad_attention (slots, heads) is that of the attention without its signs. Sources
-/// that no slot reads get 0. Threads share the sources.
+/// Fills the gradients of the scores, given grad_attention (slots, heads), the gradient of the attention without its
+/// signs. Sources that no slot reads get 0. Threads share the sources.
 void attention_backward(const NeighborLists& lists, const AttentionScores& scores, const Matrix<const float>& attention,
                         const Matrix<const float>& grad_attention, const Matrix<float>& grad_of_sources,
                         const Matrix<float>& grad_of_targets, unsigned num_threads,
                         InstructionSet instructions = best_instruction_set());
 
-/// A range of targets, all of them in rows of a matrix of their own.
+/// A range of targets; other arrays have rows for this range only.
 struct TargetRange {
   std::size_t begin = 0;
   std::size_t end = 0;
 };
 
-/// out (targets of the range, heads * dim) = for every head the sum of its slots' rows, each times attention times
-/// scale. rows: (sources, heads * dim), of which each head reads its own columns, or (sources, dim), which all read.
+/// Fills out (targets of the range, heads * dim): per head the sum of the slots' rows, each times attention times
+/// scale. rows: (sources, heads * dim), where each head reads its own columns, or (sources, dim), which all heads read.
 /// Value: float or Bfloat16.
 template <typename Value>
 void attend(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention, float scale,
             const Matrix<const Value>& rows, const Matrix<float>& out, unsigned num_threads,
             InstructionSet instructions = best_instruction_set());
 
-/// The gradient of the attention (of the range's slots; others stay) where grad_out is that of attend()'s out: for
-/// slots that are kept the product of the row and the gradient times scale, for others 0.
+/// Fills the gradient of the attention for the range's slots (others do not change), given that of attend()'s out: for
+/// kept slots the product of the row and the gradient times scale, for dropped ones 0.
 template <typename Value>
 void attend_backward_attention(const NeighborLists& lists, TargetRange range, const Matrix<const float>& attention,
                                float scale, const Matrix<const Value>& rows, const Matrix<const float>& grad_out,

@@ -1,4 +1,4 @@
-// From row ids to few, aligned, well-sized reads, and from those reads to rows in their places.
+// Plans few, aligned, large reads for row ids, and copies rows from those reads to their places.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,16 @@
 
 namespace diskhop {
 
-/// Row i lies at offset i * row_stride and is row_bytes long; the table is num_rows * row_stride bytes.
+/// Layout of a table: row i is at offset i * row_stride and has row_bytes bytes; the table has num_rows * row_stride
+/// bytes.
 struct TableLayout {
   std::uint64_t num_rows = 0;
   std::uint64_t row_bytes = 0;
   std::uint64_t row_stride = 0;
 };
 
-/// One read: bytes [offset, offset + num_bytes), which holds the wanted rows first_wanted .. first_wanted + num_wanted
-/// of the sorted ids; at least required_bytes of it must exist (the last block may reach past the end of the table).
+/// One read: bytes [offset, offset + num_bytes), with the rows first_wanted .. first_wanted + num_wanted of the sorted
+/// ids. At least required_bytes of it must exist (the last block may reach past the end of the table).
 struct PlannedRead {
   std::uint64_t offset;
   std::uint64_t num_bytes;
@@ -29,12 +30,12 @@ struct PlannedRead {
   friend bool operator==(const PlannedRead&, const PlannedRead&) = default;
 };
 
-/// Pure. Aligns each row outwards, then merges neighbours in order: when they share a block, or when the gap between
-/// their blocks is at most max_gap_bytes, unless the read would exceed max_read_bytes (one row alone may, and what lies
-/// within its blocks then comes with it). Without that limit this is the cheapest plan where a read costs a + b * bytes
-/// and max_gap_bytes = a / b. `sorted_ids` ascend strictly; alignment is a power of two. max_gap_bytes < 0: one read
-/// per row, nothing merged (the naive baseline). Throws std::invalid_argument for a layout, order or alignment that
-/// breaks this, std::out_of_range for an id outside the table.
+/// Plans reads; a pure function. Aligns each row outwards, then merges neighbours in order if they share a block, or if
+/// the gap between their blocks is at most max_gap_bytes, unless the read would exceed max_read_bytes (a single row
+/// may, together with all rows within its blocks). Without that limit the plan is optimal where a read costs a + b *
+/// bytes and max_gap_bytes = a / b. sorted_ids ascend strictly; alignment is a power of two. max_gap_bytes < 0: one
+/// read per row (the naive baseline). Throws std::invalid_argument for a layout, order or alignment that breaks a rule,
+/// std::out_of_range for an id outside the table.
 [[nodiscard]] std::vector<PlannedRead> plan_reads(std::span<const std::int64_t> sorted_ids, const TableLayout& layout,
                                                   std::int64_t max_gap_bytes, std::uint64_t alignment,
                                                   std::uint64_t max_read_bytes);
@@ -42,41 +43,40 @@ struct PlannedRead {
 struct ReadCounts {
   std::uint64_t reads = 0;
   std::uint64_t bytes_read = 0;
-  std::uint64_t bytes_copied = 0;  // by the CPU, from staging to their places
+  std::uint64_t bytes_copied = 0;  // by the CPU, from staging
 };
 
 struct ReadOptions {
   std::int64_t max_gap_bytes = 0;
   std::uint64_t max_read_bytes = 1 << 20;
-  std::uint64_t staging_bytes = 32 << 20;  // shared out among the groups of reads in flight
+  std::uint64_t staging_bytes = 32 << 20;  // divided among the groups of reads in flight
 };
 
-/// Staging in num_groups pieces of group_bytes; a group is submitted, and waited for, as a whole.
+/// Staging in num_groups pieces of group_bytes. A group is submitted, and waited for, as a whole.
 struct ReadGroups {
-  std::uint64_t block_bytes;  // of staging: suits the alignment of offsets and of buffers
+  std::uint64_t block_bytes;  // of staging: fits the alignment of offsets and of buffers
   std::uint64_t group_bytes;
   std::uint64_t num_groups;      // in flight at once
-  std::uint64_t most_reads;      // in a group
-  std::uint64_t max_read_bytes;  // that fit
+  std::uint64_t most_reads;      // per group
+  std::uint64_t max_read_bytes;  // largest read that fits
 };
 
-/// Reads rows of one table into the caller's buffer. Each call takes for its length staging_bytes from `pool`, and to
-/// sort ids up to 32 bytes an id (none for ids that ascend strictly).
-/// Threading: any number of calls at once.
+/// Reads rows of one table into the caller's buffer. Memory per call: staging_bytes from `pool`, and up to 32 bytes per
+/// id for sorting (none if ids ascend strictly). Threading: any number of calls at once.
 class RowReader {
  public:
-  /// Throws std::invalid_argument for a layout that breaks its rule or staging too small for two reads of one row; the
-  /// message says the smallest that works.
+  /// Throws std::invalid_argument for a layout that breaks its rule, or if staging is too small for two reads of one
+  /// row; the message names the minimum.
   RowReader(Engine& engine, const File& file, TableLayout layout, ReadOptions options, BufferPool& pool);
-  /// Row ids[i] goes to out + to_rows[i] * row_bytes; an empty span of rows stands for 0, 1, 2 ... ids: any order,
-  /// repeats allowed. Throws IoError, with nothing in flight and nothing of what was to be filled to be used;
-  /// std::out_of_range for an id outside the table, before anything is read.
+  /// Reads row ids[i] to out + to_rows[i] * row_bytes; an empty span of rows means 0, 1, 2 ... ids: any order, repeats
+  /// allowed. Throws IoError, with nothing in flight and the output invalid; std::out_of_range for an id outside the
+  /// table, before anything is read.
   ReadCounts read(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows, std::byte* out,
                   Priority priority) const;
   [[nodiscard]] const TableLayout& layout() const noexcept { return layout_; }
 
  private:
-  /// put_row(index of the id, row) returns how many copies it made.
+  /// put_row(index of the id, row) returns the number of copies that it made.
   template <typename PutRow>
   ReadCounts read_sorted(std::span<const std::int64_t> ids, PutRow put_row, Priority priority) const;
 
@@ -95,10 +95,10 @@ struct RowArray {
   std::uint64_t stride;
 };
 
-/// Copies rows i = 0 .. count - 1: row to_rows[i] of `to` (num_to_rows rows without gaps) becomes row from_rows[i] of
-/// `from`. An empty span of rows stands for 0, 1, 2 ...; the two sides share no memory. Runs on up to `num_threads`
-/// threads, the caller's among them. Returns the bytes copied. Throws, before anything is copied, std::out_of_range for
-/// a row outside either side, std::invalid_argument for a row in to_rows twice: two threads would write it at once.
+/// Copies row from_rows[i] of `from` to row to_rows[i] of `to` (num_to_rows contiguous rows), for i < count. An empty
+/// span of rows means 0, 1, 2 ...; the two sides do not overlap. Runs on up to num_threads threads, the caller's among
+/// them. Returns the bytes copied. Throws, before anything is copied, std::out_of_range for a row outside either side,
+/// std::invalid_argument for a repeated row in to_rows: two threads would write it at once.
 std::uint64_t copy_rows(const RowArray& from, std::span<const std::int64_t> from_rows, std::byte* to,
                         std::uint64_t num_to_rows, std::span<const std::int64_t> to_rows, std::uint64_t count,
                         std::uint64_t row_bytes, unsigned num_threads);

@@ -1,4 +1,4 @@
-// Rows for several mini-batches at once, brought by one scan that goes round the table.
+// Rows for several mini-batches at once, from one scan that cycles through the table.
 #pragma once
 
 #include <condition_variable>
@@ -14,21 +14,20 @@
 
 namespace diskhop {
 
-/// What a request took. Of a read that serves several requests one has the count, the bytes read too;
-/// of the seconds each that was on its way has an equal share.
+/// Cost of one request. A read that serves several requests counts, with its bytes, for one of them; its seconds are
+/// divided equally among all requests in flight.
 struct ScanCounts {
   ReadCounts reads;
   double seconds = 0;
 };
 
-/// One thread reads the table round and round, for all requests that are on their way: where their rows lie close
-/// together, a read serves several of them, so that k requests cost far less than k times one. A request joins where
-/// the scan stands and has its rows when that is reached again (circular, or shared, scans of databases; Zukowski et
-/// al., Cooperative Scans, 2007). Nothing that nobody wants is read but gaps, by the rule of plan_reads().
+/// Reads the table in a cycle, by one thread, for all requests in flight. One read serves several requests whose rows
+/// are close together, so k requests cost far less than k times one. A request joins at the scan's position and is
+/// complete when the scan is back there (circular, or shared, scans of databases; Zukowski et al., Cooperative Scans,
+/// 2007). Unrequested rows are read only as gaps, by the rule of plan_reads().
 ///
-/// Takes staging_bytes from `pool` while it lives, 12 bytes a row of a request while that is on its way, and 32 more
-/// in join() for ids that do not ascend. Threading: any number of callers; close() from one, and the destructor after
-/// all.
+/// Memory: staging_bytes from `pool` for its lifetime, 12 bytes per row of a request in flight, and 32 more in join()
+/// for ids that do not ascend. Threading: any number of callers; close() from one; the destructor after all others.
 class SharedScan {
  public:
   class Request;
@@ -39,16 +38,16 @@ class SharedScan {
   SharedScan(const SharedScan&) = delete;
   SharedScan& operator=(const SharedScan&) = delete;
 
-  /// Row ids[i] goes to out + to_rows[i] * row_bytes, an empty span of rows standing for 0, 1, 2 ...: any order,
+  /// Requests row ids[i] at out + to_rows[i] * row_bytes; an empty span of rows means 0, 1, 2 ... ids: any order,
   /// repeats allowed. `out` is written until wait() or leave() has returned. Throws std::out_of_range for an id outside
   /// the table, before anything is read; std::logic_error after close().
   [[nodiscard]] std::shared_ptr<Request> join(std::span<const std::int64_t> ids, std::span<const std::int64_t> to_rows,
                                               std::byte* out);
-  /// Returns once all rows are in their places. Throws IoError: nothing of what was to be filled is to be used then.
+  /// Returns once all rows are in their places. Throws IoError; the output is then invalid.
   ScanCounts wait(const std::shared_ptr<Request>& request);
-  /// Gives a request up, and returns once nothing writes for it any more. Does nothing for one that has ended.
+  /// Cancels a request, and returns once its output is no longer written. Does nothing if the request has ended.
   void leave(const std::shared_ptr<Request>& request);
-  /// Ends the scan; requests still on their way end with an error.
+  /// Ends the scan; requests in flight fail.
   void close();
   [[nodiscard]] const TableLayout& layout() const noexcept { return layout_; }
 
@@ -62,7 +61,7 @@ class SharedScan {
   ReadGroups groups_;
   BufferPool& pool_;
   std::mutex mutex_;
-  std::condition_variable changed_;  // for the thread: requests that join or leave; for callers: those that have ended
+  std::condition_variable changed_;  // for the scan: requests that join or leave; for callers: requests that ended
   std::list<std::shared_ptr<Request>> joining_;
   bool is_closing_ = false;
   std::thread thread_;

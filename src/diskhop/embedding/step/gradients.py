@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from diskhop._native import has_product_gradients, product_gradients
+from diskhop._native import BufferPool, has_product_gradients, product_gradients, product_scratch_bytes
 from diskhop.embedding.scoring.scores import SCORES, ProductScore
 from diskhop.embedding.step.contrast import NO_NODES, Chunk, Contrast, LeftOut
 from diskhop.embedding.step.known_edges import KnownBatch
@@ -95,6 +95,8 @@ class ProductGradients:
         self._nodes = nodes
         self._relations = _NO_RELATIONS if relations is None else relations
         self._num_threads = torch.get_num_threads()
+        dim, num_threads = nodes.shape[1], min(self._num_threads, options.most_chunks)
+        self._scratch = BufferPool(product_scratch_bytes(dim, options.num_negatives, num_threads))
 
     def __call__(self, batch: Batch, draws: Draws) -> float:
         """See Gradients."""
@@ -109,7 +111,7 @@ class ProductGradients:
             NO_NODES if batch.relation_rows is None else batch.relation_rows, left_out,
             batch.grads, _NO_RELATIONS if batch.relation_rows is None else batch.relation_grads,
             batch.num_edges, options.chunk_size, options.num_negatives,
-            _SOFTMAXES[options.loss], options.reciprocal, options.l2, options.n3, self._num_threads,
+            _SOFTMAXES[options.loss], options.reciprocal, options.l2, options.n3, self._num_threads, self._scratch,
         )  # fmt: skip
 
 
@@ -199,7 +201,8 @@ def gradients_bytes(options: StepOptions, dim: int, threads: int) -> int:
     num_negatives = options.num_negatives
     chunk = max(options.chunk_size, _BLOCK_ROWS) * (2 * num_negatives + 12 * dim) + 2 * num_negatives * dim
     places = 2 * options.most_chunks * num_negatives * _PLACES_BYTES
-    return 4 * min(threads, options.most_chunks) * chunk + places
+    threads = min(threads, options.most_chunks)
+    return max(4 * threads * chunk, product_scratch_bytes(dim, num_negatives, threads)) + places
 
 
 def _left_out(batch: Batch, side: int, wanted: slice, negatives: slice, edges: slice) -> LeftOut:

@@ -142,8 +142,8 @@ class _Aggregate(torch.autograd.Function):
         grad_x: Tensor = ctx.products.empty(*ctx.shape, dtype)
         layer: LayerBlock = ctx.layer
         sums: _Sums = ctx.sums
-        threads = torch.get_num_threads()
-        aggregate_backward(layer.indptr, layer.sources, *sums, _whole_rows(grad.to(dtype)), grad_x, threads)
+        threads, scratch = torch.get_num_threads(), ctx.products.scratch
+        aggregate_backward(layer.indptr, layer.sources, *sums, _whole_rows(grad.to(dtype)), grad_x, threads, scratch)
         return grad_x.to(ctx.dtype), None, None, None, None
 
 

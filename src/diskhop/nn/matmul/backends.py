@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from diskhop._native import linear, linear_backward
+from diskhop._native import BufferPool, linear, linear_backward
 from diskhop.nn.matmul.rectifier import Rectifier
 
 # (rows, columns, dtype) -> a tensor, uninitialised.
@@ -28,7 +28,15 @@ _MOST_ROWS, _LEAST_ROWS = 4096, 64
 class Backend(Protocol):
     """Linear layers from x, (rows, in_dim), by a weight of (out_dim, in_dim); operands and results of one dtype."""
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None, out: Tensor) -> None:
+    def linear(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        rectifier: Rectifier | None,
+        out: Tensor,
+        scratch: BufferPool,
+    ) -> None:
         """out, (rows, out_dim), = x times the weight's transpose, plus the bias, rectified if need be."""
 
     def gradients(
@@ -40,6 +48,7 @@ class Backend(Protocol):
         rectifier: Rectifier | None,
         of_x: Tensor | None,
         empty: Empty,
+        scratch: BufferPool,
     ) -> tuple[Tensor, Tensor]:
         """Float32, of weight and bias, given that of out; fills of_x where a weight is given.
 
@@ -62,7 +71,15 @@ class InBlocks(ABC):
     def parameter_gradients(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """(out_dim, in_dim) and, of the bias, (out_dim)."""
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None, out: Tensor) -> None:
+    def linear(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        rectifier: Rectifier | None,
+        out: Tensor,
+        scratch: BufferPool,
+    ) -> None:
         """Block by block."""
         for rows in row_blocks(len(x)):
             self._multiply_block(x[rows], weight, bias, out[rows])
@@ -78,6 +95,7 @@ class InBlocks(ABC):
         rectifier: Rectifier | None,
         of_x: Tensor | None,
         empty: Empty,
+        scratch: BufferPool,
     ) -> tuple[Tensor, Tensor]:
         """Block by block."""
         of_weight, of_bias = torch.zeros(grad.shape[1], x.shape[1]), torch.zeros(grad.shape[1])
@@ -179,11 +197,19 @@ class Mkl:
     Raises RuntimeError where that library has none.
     """
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None, out: Tensor) -> None:
+    def linear(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        rectifier: Rectifier | None,
+        out: Tensor,
+        scratch: BufferPool,
+    ) -> None:
         """In turns."""
         dropout, seed = (None, 0) if rectifier is None else rectifier
         biases = None if bias is None else bias.detach()[None]
-        linear(x.detach(), weight.detach(), biases, dropout, seed, out, torch.get_num_threads())
+        linear(x.detach(), weight.detach(), biases, dropout, seed, out, torch.get_num_threads(), scratch)
 
     def gradients(
         self,
@@ -194,12 +220,14 @@ class Mkl:
         rectifier: Rectifier | None,
         of_x: Tensor | None,
         empty: Empty,
+        scratch: BufferPool,
     ) -> tuple[Tensor, Tensor]:
         """In turns; sums of parameters in parts, whose number depends on the rows alone."""
         of_weight, of_bias = torch.empty(grad.shape[1], x.shape[1]), torch.empty(grad.shape[1])
         weights = None if weight is None else weight.detach()
         dropout, results = (None, None) if rectifier is None or left is None else (rectifier.dropout, left.detach())
-        linear_backward(grad, x.detach(), weights, results, dropout, of_x, of_weight, of_bias, torch.get_num_threads())
+        threads = torch.get_num_threads()
+        linear_backward(grad, x.detach(), weights, results, dropout, of_x, of_weight, of_bias, threads, scratch)
         return of_weight, of_bias
 
 

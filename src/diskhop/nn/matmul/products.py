@@ -41,6 +41,11 @@ class Products:
         """Of operands and results."""
         return PRECISIONS[self.precision]
 
+    @property
+    def scratch(self) -> BufferPool:
+        """Pool for the kernels' temporary memory: the one that results come from, so that one bound covers both."""
+        return self._pool
+
     def empty(self, num_rows: int, num_columns: int, dtype: torch.dtype) -> Tensor:
         """A tensor for what a layer computes, uninitialised; once it is freed its memory is used again."""
         num_bytes = num_rows * num_columns * dtype.itemsize
@@ -70,7 +75,7 @@ class Products:
     def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None = None) -> Tensor:
         """The same without gradients, for operands that are of `dtype` already."""
         out = self.empty(len(x), len(weight), self.dtype)
-        BACKENDS[self.backend].linear(x, weight, bias, rectifier, out)
+        BACKENDS[self.backend].linear(x, weight, bias, rectifier, out, self._pool)
         return out
 
     def gradients(
@@ -81,7 +86,9 @@ class Products:
         left: that result, which only a rectifier needs. Arguments and the first are of `dtype`.
         """
         of_x = None if weight is None else self.empty(len(x), x.shape[1], self.dtype)
-        of_weight, of_bias = BACKENDS[self.backend].gradients(grad, x, weight, left, rectifier, of_x, self.empty)
+        of_weight, of_bias = BACKENDS[self.backend].gradients(
+            grad, x, weight, left, rectifier, of_x, self.empty, self._pool
+        )
         return of_x, of_weight, of_bias
 
 

@@ -1,5 +1,6 @@
-// How many edges ahead of their turn rows are asked for. It depends on the machine: on one 32 took a third less than 16
-// and a fifth less than 64, on another 64 to 128 a fifth less than 32. So a pass tries, and goes on with the fastest.
+// Prefetch distance of rows, in edges. The best one depends on the machine: on one, 32 took a third less time than 16
+// and a fifth less than 64; on another, 64 to 128 took a fifth less than 32. So a pass tries several and continues with
+// the fastest.
 #pragma once
 
 #include <array>
@@ -12,8 +13,8 @@ namespace diskhop {
 
 inline constexpr std::size_t most_edges_ahead = 128;
 
-/// Any thread, for each of its turns: begin(), then end().
-class EdgesAhead {
+/// Chooses the distance. Threading: any thread, for each of its turns: begin(), then end().
+class PrefetchDistance {
  public:
   struct Turn {
     std::size_t edges_ahead = 0;
@@ -23,7 +24,7 @@ class EdgesAhead {
   };
 
   [[nodiscard]] Turn begin() {
-    // Relaxed, as all that follows: a time that comes too late changes no result.
+    // Relaxed, as all below: a time that arrives late changes no result.
     const std::uint64_t number = num_begun_.fetch_add(1, std::memory_order_relaxed);
     const bool is_try = number < num_tries;
     const std::size_t choice = is_try ? number % choices.size() : fastest();
@@ -42,7 +43,7 @@ class EdgesAhead {
 
  private:
   static constexpr std::array<std::size_t, 3> choices{32, 64, most_edges_ahead};
-  // Of turns; of pieces with 16,384 edges they take some thousandths of a second each.
+  // Turns of each choice; with pieces of 16,384 edges each takes a few milliseconds.
   static constexpr std::uint64_t num_tries = 32 * choices.size();
 
   [[nodiscard]] std::size_t fastest() const {
