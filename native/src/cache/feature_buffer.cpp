@@ -10,7 +10,7 @@
 namespace diskhop {
 namespace {
 
-std::exception_ptr given_up() {
+std::exception_ptr cancelled() {
   return std::make_exception_ptr(std::logic_error("the batch was cancelled before its rows were read"));
 }
 
@@ -204,7 +204,7 @@ void FeatureBuffer::cancel(const std::shared_ptr<Batch>& batch) {
     const auto place = std::ranges::find(queue_, batch);
     if (place == queue_.end()) return;
     queue_.erase(place);
-    finish(*batch, given_up());
+    finish(*batch, cancelled());
   }
   changed_.notify_all();
   admit();
@@ -237,7 +237,7 @@ void FeatureBuffer::release(const std::shared_ptr<Batch>& batch) {
   if (abandoned) scan_.leave(abandoned);
   {
     const std::scoped_lock lock(mutex_);
-    finish(*batch, given_up());
+    finish(*batch, cancelled());
     if (std::exchange(batch->is_claimed_, false)) {
       for (const std::int64_t place : batch->slots_) give_back(static_cast<std::uint32_t>(place));
     }
