@@ -132,7 +132,7 @@ struct Hop {
   PassCounts counts;  // counts of the last pass
 };
 
-/// Writes the values of cold edges, whose sources' rows are in a block from first_row on.
+/// Writes the values of cold edges with sources in a block, from first_row on.
 inline void write_cold_file(const Streaming& streaming, const Case& graph, const Block& rows, std::uint64_t first_row,
                             std::uint64_t num_edges, unsigned index_bytes) {
   const File sources(graph.folder.file("cold-sources"), FileMode::read, true);

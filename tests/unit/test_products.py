@@ -284,7 +284,7 @@ def test_processes_that_measure_at_once_end_with_one_choice(tmp_path: Path) -> N
     program = """
 import random, sys, time
 from pathlib import Path
-from diskhop.models import matmul
+from diskhop.nn.matmul import choice as matmul
 seconds = {name: 2.0 for name in matmul.PREFERENCE} | {sys.argv[1]: 1.0}
 matmul._time = lambda *_: time.sleep(random.random() / 50) or seconds
 Path(sys.argv[2], sys.argv[1]).touch()

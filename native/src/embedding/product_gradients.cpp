@@ -260,7 +260,8 @@ void mask_scores(const LeftOut& left_out, const Matrix<float>& scores) {
 }
 
 std::size_t product_scratch_bytes(std::size_t dim, std::size_t num_negatives, std::size_t num_threads) {
-  return Buffer::mapped_bytes(num_threads * LaneShape(dim, num_negatives).num_floats() * sizeof(float));
+  const LaneShape shape(dim, std::max<std::size_t>(1, num_negatives));
+  return Buffer::mapped_bytes(num_threads * shape.num_floats() * sizeof(float));
 }
 
 double product_gradients(const MatrixProducts& products, const ProductBatch& batch, BufferPool& scratch,

@@ -1,4 +1,4 @@
-// Rows whose lists span pieces: their partial sums, added in the order of the pieces, whichever is computed first.
+// Rows with lists that span pieces: their partial sums, added in the order of the pieces, whichever is computed first.
 //
 // A piece has at most two such parts: of a row that began before it (its *head*) and of a row that continues after it
 // (its *tail*; a piece within one row has only a head). Threading: guarded by the caller's lock.

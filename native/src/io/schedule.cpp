@@ -55,8 +55,8 @@ std::exception_ptr end_error(const Request& request) noexcept {
   });
 }
 
-/// Errors that a retry may cure. The last two come from io_uring for a request whose submitting thread has exited: the
-/// kernel finishes work in that thread's context.
+/// Errors that a retry may cure. The last two come from io_uring for a request after its submitting thread has exited:
+/// the kernel finishes work in that thread's context.
 bool is_transient(int error_number) noexcept {
   return error_number == EINTR || error_number == EAGAIN || error_number == ECANCELED || error_number == EFAULT;
 }

@@ -32,9 +32,9 @@ struct BufferTotals {
 /// Buffer of GNNDrive (section 4.2): slots of one row each, a table of every row's slot, and for each slot its row, the
 /// number of batches that use it, and its reader. A batch claims all of its rows in one step. Rows that are resident,
 /// or being read by another batch, are shared. The others take slots: free ones first, then the least recently used
-/// (the standby list), whose rows are evicted only then. So no row is read twice while it is resident or in flight, and
-/// no batch occupies some slots while it waits for more. Batches queue until all slots that they need are free; every
-/// batch that fits the buffer is served.
+/// (the standby list); a row is evicted only when its slot is taken. So no row is read twice while it is resident or in
+/// flight, and no batch occupies some slots while it waits for more. Batches queue until all slots that they need are
+/// free; every batch that fits the buffer is served.
 ///
 /// Difference from the paper: its Algorithm 1 looks a row up and counts it in two steps, between which another
 /// extractor may claim it too, and it takes slots one at a time.

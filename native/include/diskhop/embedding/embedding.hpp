@@ -60,7 +60,7 @@ class RowUpdater {
 ///
 /// with_positive: the sum includes the positive's own score. scores (rows, k), contiguous: scores of the negatives,
 /// replaced by the gradients of the row's loss. A score of -inf excludes a negative and gets a gradient of 0. A row
-/// whose sum is empty has a loss and gradients of 0. positives, positive_grads, losses: (rows). A score that is +inf or
+/// with an empty sum has a loss and gradients of 0. positives, positive_grads, losses: (rows). A score that is +inf or
 /// NaN gives a loss that is not finite.
 void contrastive_softmax(const Matrix<float>& scores, std::span<const float> positives, std::span<float> positive_grads,
                          std::span<float> losses, bool with_positive, unsigned num_threads,

@@ -90,7 +90,7 @@ class SortedEdges {
   /// Copies the sources (in layout.index_bytes()), or numbers, of edges first .. first + count - 1.
   virtual void copy_indices(std::uint64_t first, std::uint64_t count, std::byte* out) const = 0;
   virtual void copy_numbers(std::uint64_t first, std::span<std::int64_t> out) const = 0;
-  /// For nodes first_node, first_node + 1, ...: fills the number of these edges whose destination is a smaller node.
+  /// For nodes first_node, first_node + 1, ...: fills the number of these edges with a smaller destination.
   virtual void copy_indptr(std::uint64_t first_node, std::span<std::int64_t> out) const = 0;
 };
 

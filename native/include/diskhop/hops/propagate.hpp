@@ -116,7 +116,7 @@ struct PassCounts {
   std::vector<std::int64_t> bad_rows;  // the first five, ascending
 };
 
-/// Lists that name nodes which do not exist, or whose offsets are not ascending.
+/// Lists that name nodes which do not exist, or with offsets that do not ascend.
 class DamagedListsError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -133,7 +133,7 @@ class DamagedListsError : public std::runtime_error {
 StreamCounts load_block(const Streaming& streaming, const TableColumns& table, const File* scale, const Block& block,
                         std::uint64_t first_row = 0);
 
-/// Writes the values of cold edges whose sources are rows of a block from first_row on, padded to a whole page. Throws
+/// Writes the values of cold edges with sources in a block, from first_row on, padded to a whole page. Throws
 /// also DamagedListsError.
 StreamCounts write_cold_values(const Streaming& streaming, const ColdSources& sources, const Block& rows,
                                std::uint64_t first_row, const File& values);

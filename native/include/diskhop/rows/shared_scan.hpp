@@ -21,8 +21,8 @@ struct ScanCounts {
   double seconds = 0;
 };
 
-/// Reads the table in a cycle, by one thread, for all requests in flight. One read serves several requests whose rows
-/// are close together, so k requests cost far less than k times one. A request joins at the scan's position and is
+/// Reads the table in a cycle, by one thread, for all requests in flight. One read serves several requests for rows
+/// that are close together, so k requests cost far less than k times one. A request joins at the scan's position and is
 /// complete when the scan is back there (circular, or shared, scans of databases; Zukowski et al., Cooperative Scans,
 /// 2007). Unrequested rows are read only as gaps, by the rule of plan_reads().
 ///

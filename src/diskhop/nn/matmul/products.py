@@ -22,7 +22,7 @@ from diskhop.nn.matmul.rectifier import Rectifier
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
-# A layer's activations and gradients of a usual mini-batch; larger ones are used too, but not all kept.
+# Activations, gradients and the kernels' scratch of usual mini-batches; larger memory is used too, but not all kept.
 _MOST_KEPT_BYTES = 1 << 30
 # Below, the C library's own memory is as good, and the pool's pages of 2 MiB are none too small.
 _SMALLEST_BYTES = 1 << 20
