@@ -14,7 +14,7 @@
 namespace diskhop::testing {
 
 using Ids = std::vector<std::int64_t>;
-using Ticket = std::shared_ptr<FeatureBuffer::Batch>;
+using BatchTicket = std::shared_ptr<FeatureBuffer::Batch>;
 
 /// Returns distinct ids in random order.
 inline Ids draw_distinct(std::uint64_t key, std::size_t most, std::uint64_t num_rows) {
@@ -39,7 +39,7 @@ struct Bench {
         rows(num_slots * table.layout.row_bytes, '?'),
         buffer(scan, reinterpret_cast<std::byte*>(rows.data()), num_slots, most_standby) {}
 
-  [[nodiscard]] std::vector<char> seen_by(const Ticket& batch) const {
+  [[nodiscard]] std::vector<char> seen_by(const BatchTicket& batch) const {
     std::vector<char> seen;
     for (const std::int64_t slot : batch->slots()) {
       const auto row = rows.begin() + static_cast<std::ptrdiff_t>(slot * table.layout.row_bytes);

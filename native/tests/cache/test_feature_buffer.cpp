@@ -61,7 +61,7 @@ void test_rows_and_misses_equal_those_of_searched_lists() {
     for (const std::uint64_t most_standby : {0, 70, 1000}) {
       Bench bench(table, name, 300, most_standby);
       ListedBuffer expected(300, most_standby);
-      std::deque<std::pair<Ids, Ticket>> used;
+      std::deque<std::pair<Ids, BatchTicket>> used;
       std::size_t num_missing = 0;
       for (std::uint64_t number = 0; number < 60; ++number) {
         if (used.size() == 3) {
@@ -71,7 +71,7 @@ void test_rows_and_misses_equal_those_of_searched_lists() {
           used.pop_front();
         }
         Ids ids = draw_distinct(number, 80, 600);
-        Ticket batch = bench.buffer.submit(ids);
+        BatchTicket batch = bench.buffer.submit(ids);
         const BatchCounts counts = bench.buffer.wait(batch);
         const std::size_t missing = expected.submit(ids);
         check(counts.hits == ids.size() - missing && counts.shared == 0, "hits are those of the lists");
@@ -99,8 +99,8 @@ void test_each_read_may_fail() {
           // The second batch waits for rows of the first.
           const Ids first_ids = draw_distinct(pair, 40, 200);
           const Ids second_ids = draw_distinct(pair + 9, 40, 200);
-          const Ticket first = bench.buffer.submit(first_ids);
-          const Ticket second = bench.buffer.submit(second_ids);
+          const BatchTicket first = bench.buffer.submit(first_ids);
+          const BatchTicket second = bench.buffer.submit(second_ids);
           for (const auto& [ids, batch] : {std::pair(&second_ids, second), std::pair(&first_ids, first)}) {
             try {
               bench.buffer.wait(batch);
@@ -119,7 +119,7 @@ void test_each_read_may_fail() {
         if (!was_hit) break;
         // No row of a failed read is valid.
         const Ids all = draw_distinct(99, 100, 200);
-        const Ticket batch = bench.buffer.submit(all);
+        const BatchTicket batch = bench.buffer.submit(all);
         bench.buffer.wait(batch);
         check(bench.seen_by(batch) == table.rows(all), "rows that failed are read again");
         bench.buffer.release(batch);
@@ -129,7 +129,7 @@ void test_each_read_may_fail() {
 }
 
 /// Runs wait() on another thread.
-std::future<BatchCounts> wait_for(Bench& bench, const Ticket& batch) {
+std::future<BatchCounts> wait_for(Bench& bench, const BatchTicket& batch) {
   return std::async(std::launch::async, [&bench, batch] { return bench.buffer.wait(batch); });
 }
 
@@ -143,10 +143,10 @@ void test_a_large_batch_waits_for_the_whole_buffer() {
   const Ids small{1, 2, 3};
   Ids large;
   for (std::int64_t id = 10; id < 110; ++id) large.push_back(id);
-  const Ticket used = bench.buffer.submit(small);
+  const BatchTicket used = bench.buffer.submit(small);
   bench.buffer.wait(used);
-  const Ticket whole = bench.buffer.submit(large);
-  const Ticket late = bench.buffer.submit(small);
+  const BatchTicket whole = bench.buffer.submit(large);
+  const BatchTicket late = bench.buffer.submit(small);
   auto whole_counts = wait_for(bench, whole);
   auto late_counts = wait_for(bench, late);
   check_waits(whole_counts, "a slot is in use");
@@ -166,9 +166,9 @@ void test_a_large_batch_waits_for_the_whole_buffer() {
 void test_queued_batches_can_be_cancelled() {
   const TableOnDisk table(400, 60, 512);
   Bench bench(table, "threads", 4);
-  const Ticket used = bench.buffer.submit(Ids{1, 2, 3});
-  const Ticket waiting = bench.buffer.submit(Ids{4, 5, 6});
-  const Ticket next = bench.buffer.submit(Ids{7});
+  const BatchTicket used = bench.buffer.submit(Ids{1, 2, 3});
+  const BatchTicket waiting = bench.buffer.submit(Ids{4, 5, 6});
+  const BatchTicket next = bench.buffer.submit(Ids{7});
   auto counts = wait_for(bench, waiting);
   check_waits(counts, "there is no room");
   bench.buffer.cancel(waiting);
@@ -177,7 +177,7 @@ void test_queued_batches_can_be_cancelled() {
   check(bench.seen_by(next) == table.rows({7}), "later batches proceed");
   bench.buffer.cancel(next);  // its rows are claimed
   check(bench.seen_by(next) == table.rows({7}), "nothing happens");
-  for (const Ticket& batch : {used, waiting, next}) bench.buffer.release(batch);
+  for (const BatchTicket& batch : {used, waiting, next}) bench.buffer.release(batch);
   bench.check_totals();
 }
 

@@ -60,7 +60,7 @@ class BoundedQueue {
 
 struct Extracted {
   Ids ids;
-  Ticket batch;
+  BatchTicket batch;
 };
 
 /// GNNDrive's pipeline: samplers, extractors, a trainer, a releaser, and the queues between them.
@@ -92,7 +92,7 @@ class Drive {
     {
       const std::scoped_lock lock(mutex_);
       is_stopped_ = true;
-      for (const Ticket& batch : submitted_) bench_.buffer.cancel(batch);
+      for (const BatchTicket& batch : submitted_) bench_.buffer.cancel(batch);
     }
     threads_.clear();
     while (auto left = trained_.get()) bench_.buffer.release(left->batch);
@@ -111,7 +111,7 @@ class Drive {
   }
   void extract() {
     while (auto ids = sampled_.get()) {
-      Ticket batch;
+      BatchTicket batch;
       {
         const std::scoped_lock lock(mutex_);
         if (is_stopped_) return;
@@ -144,7 +144,7 @@ class Drive {
   BoundedQueue<Extracted> trained_{4};
   BoundedQueue<Extracted> used_{4};
   std::mutex mutex_;
-  std::set<Ticket> submitted_;  // submitted and not complete
+  std::set<BatchTicket> submitted_;  // submitted and not complete
   bool is_stopped_ = false;
   std::vector<std::jthread> threads_;
 };
@@ -189,7 +189,7 @@ void test_a_thousand_starts_and_early_exits() {
       bench.check_totals();
       // All slots are free again.
       const Ids all = draw_distinct(start, 150, 500);
-      const Ticket batch = bench.buffer.submit(all);
+      const BatchTicket batch = bench.buffer.submit(all);
       bench.buffer.wait(batch);
       bench.buffer.release(batch);
     }
