@@ -196,7 +196,7 @@ def test_rows_that_were_moved_go_back_by_way_of_the_disk_too(tmp_path: Path, bud
     np.testing.assert_array_equal(found["x"], arrays["x"])
     np.testing.assert_array_equal(found["y"], arrays["y"])
     assert sorted_edges(found["edge_index"]) == sorted_edges(arrays["edge_index"])
-    assert any("dealing" in stage for stage in stages) == (budget is not None)
+    assert any("partitioning" in stage for stage in stages) == (budget is not None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hot", "out", "source"]
 
 
