@@ -93,7 +93,7 @@ def test_tables_leave_memory_to_the_models_step(dataset: Dataset) -> None:
             "memory_bytes": 30_000_000,
         }
         plan = train(dataset, **options).result["plan"]
-        assert "and a step of the model" in " ".join(plan["reasons"])
+        assert "and one training step" in " ".join(plan["reasons"])
         found[hidden] = plan["placement"]
     assert found == {16: "memory", 2048: "disk"}
 
