@@ -39,8 +39,8 @@ NUM_SLICES = 6
 INTERRUPTED = """
 import os, signal, sys, threading
 from diskhop.cli import main
-from diskhop.dataset.convert.duck import Duck
-from diskhop.dataset.convert.edge_tasks import ListIds
+from diskhop.importing.numbering.tasks import ListIds
+from diskhop.runtime.duck import Duck
 
 number = int(sys.argv.pop())
 
