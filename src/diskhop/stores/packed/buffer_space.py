@@ -1,4 +1,4 @@
-"""Room for the rows of batches in one buffer: each batch's lie together."""
+"""Space in one buffer for the rows of batches, a contiguous run for each batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import bisect
 
 
 class BufferSpace:
-    """Rows first to end - 1 of a buffer, taken and given back in runs. Not for several threads at once."""
+    """Allocates runs among rows first to end - 1 of a buffer. Not thread-safe."""
 
     def __init__(self, first: int, end: int) -> None:
         self._first = first
@@ -15,11 +15,11 @@ class BufferSpace:
 
     @property
     def num_rows(self) -> int:
-        """Taken and free."""
+        """Rows of the buffer, taken and free."""
         return self._end - self._first
 
     def take(self, num_rows: int) -> int | None:
-        """The first row of a run, the lowest that is free; None if there is none so long."""
+        """Return the first row of the lowest free run of num_rows rows; None if there is none."""
         begin = self._first
         for taken_begin, taken_end in [*self._taken, (self._end, self._end)]:
             if taken_begin - begin >= num_rows:
@@ -29,5 +29,5 @@ class BufferSpace:
         return None
 
     def give_back(self, begin: int, num_rows: int) -> None:
-        """Free a run. Of no rows, there may be several where another one begins: they are told apart by their end."""
+        """Free a run. A run of no rows may begin where another one does; their ends differ."""
         self._taken.remove((begin, begin + num_rows))

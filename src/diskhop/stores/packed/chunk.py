@@ -1,19 +1,19 @@
-"""The serialised form of a packed batch, a *chunk*: what a batch needs of the disk, in one piece (DiskGNN, section 4).
+"""The serialised form of a packed batch, a *chunk*: all that a batch needs from the disk, in one piece (DiskGNN, 4).
 
 Little-endian; head, body and rows each start at a multiple of 4096 bytes, with zeros between:
 
     head   offset 0   magic "DHCK", uint16 version (1), 2 zeros
                8      uint64: batch number, nodes, packed rows, shared rows, bytes of a row, of a slot, of the record
-              64      uint64 xxh3 of the body, uint64 xxh3 of the packed rows, 0 in a run's own file
+              64      uint64 xxh3 of the body, uint64 xxh3 of the packed rows (0 in a temporary file)
             4088      uint64 xxh3 of all bytes before it
     body    4096      slots       their low 16 bits, uint16 (nodes); the others, uint8, or uint16 where one has more
                                   than 24 bits (nodes)
                       shared ids  uint32 (shared rows), ascending
-                      record      the sampled batch (sampled_record.py), where the file is to be used without its trace
+                      record      the sampled batch (batches/record.py), if the file is read without its trace
     rows              the packed rows, by ascending id
 
-A node's slot says where its row is: below the number of rows held in memory it is one of those; above, after taking
-that number off, it is one of the batch's own: first the shared rows in the order of their list, then the packed ones.
+A node's slot says where its row is. A slot below the number of resident rows is one of those. Any other slot, less that
+number, counts the batch's own rows: first the shared ones in the order of their list, then the packed ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,14 @@ _REMEDY = "remove it and pack again"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Where a chunk is and what it has; offset: of its first byte in the file, a multiple of BLOCK_BYTES."""
+    """Position and sizes of a chunk.
+
+    offset: first byte in the file, a multiple of BLOCK_BYTES.
+    number: number of the batch.
+    num_nodes: nodes of the batch.
+    num_packed, num_shared: rows packed for this batch only, and rows that it shares with others.
+    row_bytes, slot_bytes, record_bytes: bytes of a row, of a slot, and of the batch's record.
+    """
 
     offset: int
     number: int
@@ -53,22 +60,22 @@ class Chunk:
 
     @property
     def shared_offset(self) -> int:
-        """Of the shared ids, in the body."""
+        """Offset of the shared ids in the body."""
         return padded(2 * self.num_nodes) + padded((self.slot_bytes - 2) * self.num_nodes)
 
     @property
     def head_bytes(self) -> int:
-        """Of head and body."""
+        """Bytes of head and body."""
         return BLOCK_BYTES + aligned(self.shared_offset + padded(4 * self.num_shared) + self.record_bytes)
 
     @property
     def rows_offset(self) -> int:
-        """Of the packed rows, in the file."""
+        """Offset of the packed rows in the file."""
         return self.offset + self.head_bytes
 
     @property
     def rows_bytes(self) -> int:
-        """Of the packed rows."""
+        """Bytes of the packed rows."""
         return self.num_packed * self.row_bytes
 
     @property
@@ -78,14 +85,16 @@ class Chunk:
 
     @property
     def num_own(self) -> int:
-        """Rows that a batch of these brings along."""
+        """Rows of the batch that are not resident."""
         return self.num_packed + self.num_shared
 
 
 class Body(NamedTuple):
     """The arrays of a body.
 
-    slots_low, slots_high: uint16 and uint8 or uint16 (nodes). shared_ids: uint32 (shared rows). record: uint8 (bytes).
+    slots_low, slots_high: uint16 and uint8 or uint16 (nodes).
+    shared_ids: uint32 (shared rows).
+    record: uint8 (bytes).
     """
 
     slots_low: NDArray[np.uint16]
@@ -95,12 +104,12 @@ class Body(NamedTuple):
 
 
 def slot_bytes_for(num_slots: int) -> int:
-    """Bytes of a slot, where they are below num_slots."""
+    """Bytes of a slot, if all slots are below num_slots."""
     return 3 if num_slots <= 1 << 24 else 4
 
 
 def lay_out_body(chunk: Chunk, body: NDArray[np.uint8]) -> Body:
-    """The parts of a body (uint8, head_bytes - BLOCK_BYTES), as views."""
+    """Return the parts of a body (uint8, head_bytes - BLOCK_BYTES) as views."""
     high_offset, high_bytes = padded(2 * chunk.num_nodes), chunk.slot_bytes - 2
     record_offset = chunk.shared_offset + padded(4 * chunk.num_shared)
     return Body(
@@ -112,7 +121,7 @@ def lay_out_body(chunk: Chunk, body: NDArray[np.uint8]) -> Body:
 
 
 def encode_head(chunk: Chunk, body_checksum: int, rows_checksum: int) -> NDArray[np.uint8]:
-    """The head of a chunk, uint8 (BLOCK_BYTES)."""
+    """Return the head of a chunk, uint8 (BLOCK_BYTES)."""
     head = np.zeros(BLOCK_BYTES, np.uint8)
     fields = _fields(chunk)
     _HEADER.pack_into(head.data, 0, _MAGIC, VERSION, 0, *fields, body_checksum, rows_checksum)
@@ -121,7 +130,7 @@ def encode_head(chunk: Chunk, body_checksum: int, rows_checksum: int) -> NDArray
 
 
 def check_head(chunk: Chunk, head: NDArray[np.uint8], path: object) -> tuple[int, int]:
-    """Check that a head (uint8) is that of the chunk; returns the checksums of body and rows. Raises FormatError."""
+    """Check that a head (uint8) is the chunk's, and return the checksums of body and rows. Raises FormatError."""
     magic, version, _, *fields, body_checksum, rows_checksum = _HEADER.unpack_from(head.data)
     if magic != _MAGIC or version != VERSION:
         raise FormatError(f"{path}: has no chunk of version {VERSION} at byte {chunk.offset}; {_REMEDY}")
@@ -146,12 +155,12 @@ def check_bytes(chunk: Chunk, part: str, content: NDArray[np.uint8], expected: i
 
 
 def aligned(num_bytes: int) -> int:
-    """Rounded up to whole blocks."""
+    """Round up to whole blocks."""
     return -(-num_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
 def padded(num_bytes: int) -> int:
-    """Rounded up to a multiple of 8."""
+    """Round up to a multiple of 8."""
     return -(-num_bytes // 8) * 8
 
 

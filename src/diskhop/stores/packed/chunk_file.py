@@ -1,4 +1,4 @@
-"""A run's own file of chunks in the making."""
+"""A temporary file of chunks, while their batches are sampled."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from diskhop.stores.packed.row_lists import list_bytes
 
 
 class ChunkFile:
-    """Where the chunks of batches that share nothing will go.
+    """Reserves disk space for the chunks of batches that share no rows.
 
-    Until it is packed, it has room also for what packing puts on the disk beside it. What the file had room for before
-    stays its own.
+    It also reserves the space of packing's temporary lists. A file that is used again keeps its space.
     """
 
     def __init__(self, path: Path) -> None:
@@ -25,8 +24,8 @@ class ChunkFile:
             path.touch()
             self._found_bytes = path.stat().st_size
 
-    def add(self, number: int, num_nodes: int, num_packed: int, row_bytes: int, num_held: int) -> None:
-        """Make sure of room for a batch, and for the lists of its rows. Raises DestinationError for a full disk."""
+    def add(self, number: int, num_nodes: int, num_packed: int, row_bytes: int, num_resident: int) -> None:
+        """Reserve space for a batch and for the list of its rows. Raises DestinationError for a full disk."""
         chunk = Chunk(
             offset=self.chunks[-1].end if self.chunks else 0,
             number=number,
@@ -34,7 +33,7 @@ class ChunkFile:
             num_packed=num_packed,
             num_shared=0,
             row_bytes=row_bytes,
-            slot_bytes=slot_bytes_for(num_held + num_packed),
+            slot_bytes=slot_bytes_for(num_resident + num_packed),
             record_bytes=0,
         )
         num_list_bytes = self._list_bytes + list_bytes(num_packed)
@@ -44,7 +43,7 @@ class ChunkFile:
         self.chunks.append(chunk)
 
     def begin(self, num_batches: int) -> list[Chunk]:
-        """The chunks of the first batches; what packing puts beside them finds its room from now on."""
+        """Return the chunks of the first batches, and free the space of their lists for packing."""
         chunks = self.chunks[:num_batches]
         with destination_errors(self.path):
             os.truncate(self.path, max(chunks[-1].end, self._found_bytes - self._list_bytes))

@@ -1,9 +1,9 @@
-"""A packed layout: a folder of epochs' batches, made ahead, possibly on another machine (DiskGNN, section 4).
+"""A packed layout: a folder of epochs packed ahead, possibly on another machine (DiskGNN, section 4).
 
-layout.json     what it is of, and what is in it, with a checksum; written last
+layout.json     which batches, and the files, with a checksum; written last
 held_ids.bin    int64, ascending: the rows that stay in memory; held.bin: those rows, one after the other
 epoch-N.bin     the batches of an epoch (pack_file.py)
-took.json       what making it took, a step each as in result.json, of the process that finished it; may be missing
+took.json       time and bytes of each step, as in result.json, of the process that finished it; may be missing
 """
 
 from __future__ import annotations
@@ -29,16 +29,20 @@ from diskhop.stores.packed.pack_file import PackFile, open_pack_file, settings_o
 VERSION = 1
 HELD_IDS_FILE, HELD_FILE, STEPS_FILE = "held_ids.bin", "held.bin", "took.json"
 _REMEDY = "remove its folder and pack again"
-# Of what makes an epoch's batches, what its own entry says.
+# Settings that differ from epoch to epoch.
 _OF_AN_EPOCH = ("epoch", "seeds_hash")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedEpoch:
-    """An epoch of a layout.
+    """One epoch of a layout.
 
-    num_batches: from the first on. segment: batches that share rows. most_own_rows: rows of the buffer that a batch
-    takes. bytes_needed: of rows that are not held, and of blocks.
+    epoch, seeds_hash: number of the epoch, and xxh3 of its seed nodes.
+    num_batches: batches, from the first one on.
+    segment: batches that share rows.
+    most_own_rows: rows of the buffer that a batch takes at most.
+    num_bytes: bytes of the file.
+    bytes_needed: bytes of rows that are not resident, and of blocks.
     """
 
     epoch: int
@@ -52,7 +56,14 @@ class PackedEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What layout.json says. samples: what makes the batches, but for the epoch and its seeds, as in a trace."""
+    """The content of layout.json.
+
+    path: folder of the layout.
+    samples: settings of the batches as in a trace, except for epoch and seed nodes.
+    row_bytes: bytes of a row.
+    num_held, held_hash, held_checksum: number of resident rows, xxh3 of their ids, and xxh3 of the rows.
+    epochs: the packed epochs.
+    """
 
     path: Path
     samples: dict[str, Any]
@@ -64,12 +75,12 @@ class Layout:
 
     @property
     def most_own_rows(self) -> int:
-        """Rows of the buffer that a batch of any epoch takes."""
+        """Rows of the buffer that a batch takes at most."""
         return max(epoch.most_own_rows for epoch in self.epochs)
 
     @property
     def has_shared_rows(self) -> bool:
-        """Whether any epoch's batches share rows on the disk."""
+        """Whether batches of any epoch share rows on the disk."""
         return any(epoch.segment > 1 for epoch in self.epochs)
 
     def find_epoch(self, settings: TraceSettings) -> PackedEpoch | None:
@@ -80,7 +91,7 @@ class Layout:
         return next((each for each in self.epochs if (each.epoch, each.seeds_hash) == _epoch_of(wanted)), None)
 
     def differing(self, settings: TraceSettings) -> str:
-        """How its batches differ from these, for people."""
+        """Describe how its batches differ from others, for people."""
         wanted = samples_of(settings)
         for name in {**wanted, **self.samples}:
             if self.samples.get(name) != wanted.get(name):
@@ -95,18 +106,18 @@ class Layout:
         return open_pack_file(self.epoch_path(epoch.epoch), settings_of(settings, self.held_hash))
 
     def epoch_path(self, epoch: int) -> Path:
-        """Where an epoch's batches are."""
+        """Return the file of an epoch's batches."""
         return self.path / epoch_file(epoch)
 
     def steps(self) -> list[dict[str, Any]]:
-        """What making it took; nothing, if that is not known."""
+        """Return the steps of making it; empty if they are unknown."""
         with contextlib.suppress(OSError, ValueError):
             steps = json.loads((self.path / STEPS_FILE).read_bytes())
             return steps if isinstance(steps, list) else []
         return []
 
     def held_ids(self) -> NodeIds:
-        """The rows that stay in memory, int64, ascending. Raises ReadError and FormatError."""
+        """Return the ids of the resident rows, int64, ascending. Raises ReadError and FormatError."""
         path = self.path / HELD_IDS_FILE
         ids = _read_whole(path, 8 * self.num_held).view("<i8")
         if hash_held(ids) != self.held_hash:
@@ -114,7 +125,7 @@ class Layout:
         return ids
 
     def read_held(self, out: Bytes) -> None:
-        """Read the rows that stay in memory. Raises ReadError and FormatError."""
+        """Read the resident rows. Raises ReadError and FormatError."""
         path = self.path / HELD_FILE
         flat = out.reshape(-1)
         _read_whole(path, len(flat), flat)
@@ -126,29 +137,29 @@ class Layout:
 
 
 def epoch_file(epoch: int) -> str:
-    """The name of an epoch's file."""
+    """Return the name of an epoch's file."""
     return f"epoch-{epoch}.bin"
 
 
 def hash_held(ids: NodeIds) -> str:
-    """xxh3 of ids, as 16 hex digits."""
+    """Return the xxh3 of ids as 16 hex digits."""
     return f"{xxhash.xxh3_64_intdigest(np.ascontiguousarray(ids, '<i8').data):016x}"
 
 
 def samples_of(settings: TraceSettings) -> dict[str, Any]:
-    """What makes batches, but for the epoch."""
+    """Return the settings of batches, except for the epoch."""
     return {name: value for name, value in settings_as_json(settings).items() if name not in _OF_AN_EPOCH}
 
 
 def encode_layout(layout: Layout) -> bytes:
-    """The content of layout.json."""
+    """Return the content of layout.json."""
     content = {name: value for name, value in asdict(layout).items() if name != "path"}
     content["epochs"] = [asdict(epoch) for epoch in layout.epochs]
     return encode_manifest(content, VERSION)
 
 
 def open_layout(path: Path, table: Table) -> Layout:
-    """Read a layout's manifest. Raises ReadError, FormatError for one that is damaged, or of rows of another size."""
+    """Read a layout's manifest. Raises ReadError, and FormatError if it is damaged or has rows of another size."""
     manifest = path / LAYOUT_FILE
     content = read_manifest(manifest, VERSION, "a packed layout", _REMEDY)
     epochs = tuple(PackedEpoch(**epoch) for epoch in content.pop("epochs"))

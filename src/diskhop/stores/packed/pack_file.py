@@ -1,4 +1,4 @@
-"""Files of chunks: those of a run's own, and those that stay, which say what is in them.
+"""Files of chunks: temporary ones of a run, and permanent ones, which describe their content.
 
     shared rows   the table of rows that the batches of a segment share, one segment after the other
     chunks        see chunk.py
@@ -7,8 +7,8 @@
     last block    magic "DHPF", uint16 version (1), 2 zeros; uint64: chunks, rows of the shared table, bytes of a row,
                   bytes of the settings, xxh3 of the list; the settings: JSON in ASCII; at 4088 xxh3 of all before it
 
-Everything is little-endian and starts at a multiple of 4096 bytes, with zeros between. A run's own file has neither
-list nor last block, nor sums of its rows: who wrote it reads it, once.
+Everything is little-endian and starts at a multiple of 4096 bytes, with zeros between. A temporary file has no list, no
+last block and no checksums of rows, because the store that wrote it reads it once.
 """
 
 from __future__ import annotations
@@ -39,9 +39,13 @@ _REMEDY = "remove its folder and pack again"
 
 
 class PackFile:
-    """A file of chunks, open; chunks: in the order of the batches. A `temporary` one is read once, by who wrote it.
+    """An open file of chunks.
 
-    packing: what making it took in this run.
+    chunks: in the order of the batches.
+    num_shared: rows that batches share.
+    temporary: the file is read once, by the store that wrote it.
+    packing: time and bytes that packing it took in this run.
+    scan: reads shared rows, once one is needed.
     """
 
     def __init__(
@@ -64,21 +68,21 @@ class PackFile:
         self._num_left = len(chunks)
 
     def leave(self) -> bool:
-        """One batch less to come, of a temporary file. Returns whether that was the last one."""
+        """Count one batch as done. Return whether it was the last one of a temporary file."""
         self._num_left -= 1
         return self.temporary and self._num_left == 0
 
     def close(self) -> None:
-        """Nobody reads it any more."""
+        """Close the file."""
         if self.scan is not None:
             self.scan.close()
             self.scan = None
-        # Its room on the disk does not wait for whoever still knows this object.
+        # Its disk space must not wait until this object is collected.
         self.__dict__.pop("file", None)
 
 
 def encode_end(chunks: Sequence[Chunk], num_shared: int, settings: Mapping[str, object]) -> NDArray[np.uint8]:
-    """What follows the last chunk of a file that stays: list and last block, uint8."""
+    """Return what follows the last chunk of a permanent file: list and last block, uint8."""
     rows = [
         (each.offset, each.number, each.num_nodes, each.num_packed, each.num_shared, each.slot_bytes, each.record_bytes)
         for each in chunks
@@ -94,18 +98,18 @@ def encode_end(chunks: Sequence[Chunk], num_shared: int, settings: Mapping[str, 
     return end
 
 
-def settings_of(settings: TraceSettings, held_hash: str) -> dict[str, object]:
-    """What the chunks of a file depend on: which batches, and which rows are held in memory."""
-    return {**settings_as_json(settings), "rows in memory": held_hash}
+def settings_of(settings: TraceSettings, resident_hash: str) -> dict[str, object]:
+    """Return the settings that the chunks of a file depend on: the batches, and the resident rows."""
+    return {**settings_as_json(settings), "rows in memory": resident_hash}
 
 
 def open_pack_file(path: Path, settings: Mapping[str, object]) -> PackFile:
-    """Open a file that stays. Raises ReadError, and FormatError for one that is damaged, cut off or of others."""
+    """Open a permanent file. Raises ReadError, and FormatError if it is damaged, truncated or has other batches."""
     try:
         with path.open("rb") as file:
             num_bytes = os.fstat(file.fileno()).st_size
             if num_bytes < BLOCK_BYTES:
-                raise FormatError(f"{path}: is no file of packed batches or a truncated one; {_REMEDY}")
+                raise FormatError(f"{path}: is not a file of packed batches, or is truncated; {_REMEDY}")
             file.seek(num_bytes - BLOCK_BYTES)
             last = np.frombuffer(file.read(BLOCK_BYTES), np.uint8)
             magic, version, _, num_chunks, num_shared, row_bytes, text_bytes, expected = _LAST.unpack_from(last.data)
@@ -122,14 +126,16 @@ def open_pack_file(path: Path, settings: Mapping[str, object]) -> PackFile:
     if len(listed) != listed_bytes or digest_bytes(listed) != expected:
         raise FormatError(f"{path}: damaged: its list of batches has another checksum; {_REMEDY}")
     chunks = []
-    for offset, number, num_nodes, num_packed, of_shared, slot_bytes, record_bytes in listed.view("<i8").reshape(-1, 7):
+    for offset, number, num_nodes, num_packed, num_own_shared, slot_bytes, record_bytes in listed.view("<i8").reshape(
+        -1, 7
+    ):
         chunks.append(
             Chunk(
                 offset=int(offset),
                 number=int(number),
                 num_nodes=int(num_nodes),
                 num_packed=int(num_packed),
-                num_shared=int(of_shared),
+                num_shared=int(num_own_shared),
                 row_bytes=row_bytes,
                 slot_bytes=int(slot_bytes),
                 record_bytes=int(record_bytes),

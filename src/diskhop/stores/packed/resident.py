@@ -1,4 +1,4 @@
-"""Which rows of a table stay in memory while its batches are packed and read, and where they lie."""
+"""Rows of a table that stay in memory while its batches are packed and read."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from diskhop.protocols import NodeIds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResidentRows:
-    """num_rows: held. slots: int32 (rows of the table), where each is, or -1; None: the first ones, in order."""
+    """Which rows are resident, and where.
+
+    num_rows: number of resident rows.
+    slots: int32 (rows of the table), the place of each or -1; None if the first rows of the table are resident.
+    """
 
     num_rows: int
     slots: NDArray[np.int32] | None = None
 
     def count_missing(self, ids: NodeIds) -> int:
-        """How many of a batch's rows are not held."""
+        """Count the rows of a batch that are not resident."""
         is_missing = ids >= self.num_rows if self.slots is None else self.slots[ids] < 0
         return int(np.count_nonzero(is_missing))
 
 
 def hold_listed(ids: NodeIds, num_rows: int) -> ResidentRows:
-    """The rows of a list are held, each at its place there; num_rows: of the table."""
+    """Keep listed rows, each at its place in the list. num_rows: rows of the table."""
     slots = np.full(num_rows, -1, np.int32)
     slots[ids] = np.arange(len(ids), dtype=np.int32)
     return ResidentRows(len(ids), slots)

@@ -1,6 +1,6 @@
-"""Which rows go where, on the disk while a span is packed: lists of ids, written one by one, read by partitions.
+"""Lists of row ids on the disk while batches are packed: written one by one, read partition by partition.
 
-A list is ids by the table's partitions, in the order in which they are to be stored within each.
+A list has the ids of one chunk or segment, grouped by partition of the table and in storage order within each.
 """
 
 from __future__ import annotations
@@ -20,18 +20,23 @@ from diskhop.errors import ReadError
 from diskhop.io.atomic import destination_errors
 
 _BLOCK_BYTES, _ID_BYTES = 4096, 4
-# Lists on their way to the disk: one is made meanwhile.
+# Lists that are being written; the packer prepares one more meanwhile.
 _WRITING = 2
 
 
 def list_bytes(num_ids: int) -> int:
-    """What a list takes on the disk."""
+    """Disk space of a list."""
     return -(-_ID_BYTES * num_ids // _BLOCK_BYTES) * _BLOCK_BYTES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _List:
-    """offset: of its first byte. bounds: of its parts, in ids. checksums: of each part."""
+    """A written list.
+
+    offset: first byte in the file.
+    bounds: first id of each part, and the number of ids.
+    checksums: xxh3 of each part.
+    """
 
     offset: int
     bounds: NDArray[np.int64]
@@ -40,7 +45,7 @@ class _List:
 
 @dataclass(slots=True, eq=False)
 class ListsOfPartition:
-    """All lists' parts of one partition, on their way. ranges: of each in the buffer, in bytes."""
+    """Parts of all lists for one partition, while they are read. ranges: bytes of each part in the buffer."""
 
     partition: int
     buffer: NDArray[np.uint8]
@@ -49,7 +54,7 @@ class ListsOfPartition:
 
 
 class RowLists:
-    """Lists in a file of this process's own, which is removed by close(). Not for several threads at once."""
+    """Lists in a temporary file, which close() removes. Not thread-safe."""
 
     def __init__(self, path: Path, engine: Engine, pool: BufferPool) -> None:
         self._path = path
@@ -66,7 +71,7 @@ class RowLists:
         return len(self._lists)
 
     def add(self, ids: NDArray[np.uint32], bounds: NDArray[np.int64]) -> None:
-        """Add a list; ids[bounds[p] : bounds[p + 1]] are its part of partition p. Raises as finish()."""
+        """Add a list; ids[bounds[p] : bounds[p + 1]] are its part for partition p. Raises as finish()."""
         num_bytes = list_bytes(len(ids))
         checksums = [xxhash.xxh3_64_intdigest(ids[begin:end].data) for begin, end in _pairs(bounds)]
         self._lists.append(_List(self._num_bytes, bounds, checksums))
@@ -82,12 +87,12 @@ class RowLists:
             self._settle()
 
     def finish(self) -> None:
-        """Wait for the last ones. Raises DestinationError or WriteError."""
+        """Wait for all writes. Raises DestinationError or WriteError."""
         while self._writing:
             self._settle()
 
     def begin(self, partition: int) -> ListsOfPartition:
-        """Begin to read the parts of a partition."""
+        """Start reading the parts for one partition."""
         begins = np.array([each.offset + _ID_BYTES * int(each.bounds[partition]) for each in self._lists], np.int64)
         ends = np.array([each.offset + _ID_BYTES * int(each.bounds[partition + 1]) for each in self._lists], np.int64)
         block_begins = begins // _BLOCK_BYTES * _BLOCK_BYTES
@@ -109,19 +114,19 @@ class RowLists:
         return ListsOfPartition(partition, buffer, ranges, ticket)
 
     def wait(self, lists: ListsOfPartition) -> None:
-        """Wait for what was begun. Raises ReadError, also for what is not as it was written."""
+        """Wait for parts that begin() started. Raises ReadError, also for a part that differs from what was written."""
         ticket, lists.ticket = lists.ticket, None
         if ticket is not None:
             self._engine.wait(ticket)
         for each, (begin, end) in zip(self._lists, lists.ranges, strict=True):
             if xxhash.xxh3_64_intdigest(lists.buffer[begin:end].data) != each.checksums[lists.partition]:
                 raise ReadError(
-                    f"{self._path}: ids after offset {each.offset} are not those that were written: check the disk, "
-                    "then run again"
+                    f"{self._path}: damaged: ids after offset {each.offset} are not those that were written; "
+                    "check the disk, then run the same command again"
                 )
 
     def leave(self, lists: ListsOfPartition) -> None:
-        """Wait for what nobody wants any more."""
+        """Wait for parts that are no longer needed."""
         ticket, lists.ticket = lists.ticket, None
         if ticket is not None:
             with contextlib.suppress(OSError):
@@ -132,7 +137,7 @@ class RowLists:
         while self._writing:
             with contextlib.suppress(OSError):
                 self._engine.wait(self._writing.popleft())
-        # Descriptors do not wait for whoever still knows this object.
+        # Descriptors must not stay open until this object is collected.
         self.__dict__.pop("_file", None)
         self.__dict__.pop("_to_read", None)
         self._path.unlink(missing_ok=True)
@@ -143,7 +148,7 @@ class RowLists:
 
 
 def ids_of(lists: ListsOfPartition, index: int) -> NDArray[np.int64]:
-    """A list's part of the partition that was waited for."""
+    """Return the part of one list, after wait()."""
     begin, end = lists.ranges[index]
     return lists.buffer[begin:end].view(np.uint32).astype(np.int64)
 

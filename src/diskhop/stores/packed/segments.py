@@ -1,6 +1,6 @@
-"""What the batches of a trace have on the disk: rows that several batches of a segment ask for once, others for each.
+"""Rows of a packed trace on the disk: once per segment if several of its batches need them, else once per batch.
 
-See policies/segments.py for the words and for how long a segment is.
+policies/segments.py defines these words and chooses how long a segment is.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from diskhop.policies.minhash import minhash_order
 from diskhop.protocols import AccessTrace, NodeIds, Table
 
-# Of a row of the table: whether it is held, how many ask for it, where it lies, and what sorting those places takes.
+# Bytes per row of the table: whether it is resident, how many batches need it, its place, and sorting places.
 LAYING_OUT_BYTES_PER_ROW = 1 + 1 + 8 + 24
 
 
 class OwnRows(NamedTuple):
-    """Of a batch: rows packed for it alone, and those it shares."""
+    """Rows of one batch.
+
+    num_nodes: all its rows. num_packed: rows packed for it alone. num_shared: rows that it shares.
+    """
 
     num_nodes: int
     num_packed: int
@@ -27,7 +30,12 @@ class OwnRows(NamedTuple):
 
 
 class SegmentRows(NamedTuple):
-    """A segment's rows: the row of the table that they start at; ids by partitions of the feature table, and bounds."""
+    """Shared rows of one segment.
+
+    first_row: their first row in the shared table.
+    ids: their ids, grouped by partition of the feature table.
+    bounds: first id of each partition, and the number of ids.
+    """
 
     first_row: int
     ids: NDArray[np.uint32]
@@ -37,16 +45,19 @@ class SegmentRows(NamedTuple):
 class SharedRows:
     """Rows that the batches of each segment share, stored once: a table at the front of a file.
 
-    In a segment come rows of one partition of the feature table after those of another, so that they can be written as
-    it is read, and in each by (h1, h2, id) of two MinHashes. own: of each batch. num_rows: of all segments. Walks over
-    the trace; holds LAYING_OUT_BYTES_PER_ROW of the feature table, is_held included. Not for several threads at once.
+    Rows of a segment are grouped by partition of the feature table, so that they are written while it is read, and
+    sorted within each by (h1, h2, id) of two MinHashes. Goes through the trace. Takes LAYING_OUT_BYTES_PER_ROW for each
+    row of the feature table, is_resident included. Not thread-safe.
+
+    own: rows of each batch.
+    num_rows: shared rows of all segments.
     """
 
     def __init__(
-        self, trace: AccessTrace, is_held: NDArray[np.bool_], segment: int, table: Table, partition_rows: int
+        self, trace: AccessTrace, is_resident: NDArray[np.bool_], segment: int, table: Table, partition_rows: int
     ) -> None:
         self._trace = trace
-        self._is_held = is_held
+        self._is_resident = is_resident
         self._segment = segment
         self._partition_rows = partition_rows
         self._num_partitions = -(-table.num_rows // partition_rows)
@@ -57,18 +68,18 @@ class SharedRows:
             counts = self._count(first) if segment > 1 else None
             for index in self._batches(first):
                 ids = trace.node_ids(index)
-                not_held = ids[~is_held[ids]]
-                num_shared = 0 if counts is None else int(np.count_nonzero(counts[not_held] > 1))
-                self.own.append(OwnRows(len(ids), len(not_held) - num_shared, num_shared))
+                missing = ids[~is_resident[ids]]
+                num_shared = 0 if counts is None else int(np.count_nonzero(counts[missing] > 1))
+                self.own.append(OwnRows(len(ids), len(missing) - num_shared, num_shared))
             self._first_rows.append(self.num_rows)
             self.num_rows += 0 if counts is None else int(np.count_nonzero(counts > 1))
         self._row_of = np.full(table.num_rows if self.num_rows else 0, -1, np.int64)
         self._ids: NDArray[np.uint32] = np.empty(0, np.uint32)
 
     def rows_of(self, index: int) -> NDArray[np.int64] | None:
-        """Of each row of the feature table, where a batch finds it in the shared table, -1 if not there; None: none is.
+        """Return the shared row of each row of the feature table, -1 if it has none; None if no rows are shared.
 
-        Asked for once for each batch, in order; valid until the next time.
+        Call it once per batch, in order; the result is valid until the next call.
         """
         if self.num_rows == 0:
             return None
@@ -77,7 +88,7 @@ class SharedRows:
         return self._row_of
 
     def segment_after(self, index: int) -> SegmentRows | None:
-        """The rows of the segment that ends with this batch, if it shares any; after rows_of() the batch."""
+        """Return the rows of the segment that ends with this batch, if it shares any. Call rows_of() first."""
         is_last = (index + 1) % self._segment == 0 or index + 1 == len(self._trace)
         if not is_last or len(self._ids) == 0:
             return None
@@ -96,11 +107,11 @@ class SharedRows:
         self._row_of[self._ids] = np.arange(first_row, first_row + len(shared))
 
     def _count(self, first: int) -> NDArray[np.uint8]:
-        """How many batches of a segment ask for each row, 2 standing for more too; of a row that is held, none."""
-        counts = np.zeros(len(self._is_held), np.uint8)
+        """Count the batches of a segment that need each row, at most 2; 0 for a resident row."""
+        counts = np.zeros(len(self._is_resident), np.uint8)
         for index in self._batches(first):
             ids = self._trace.node_ids(index)
-            ids = ids[~self._is_held[ids]]
+            ids = ids[~self._is_resident[ids]]
             counts[ids] = np.minimum(counts[ids] + 1, 2)
         return counts
 
@@ -108,13 +119,13 @@ class SharedRows:
         return range(first, min(first + self._segment, len(self._trace)))
 
     def shared_indices(self, index: int) -> NDArray[np.int64]:
-        """Which of a segment's shared rows a batch asks for, while they are in the order of their ids."""
+        """Return the shared rows that a batch needs, while they are in the order of their ids."""
         rows = self._row_of[self._trace.node_ids(index)]
         return rows[rows >= 0]
 
 
 class _Indices(Sequence[NodeIds]):
-    """What minhash_order() wants to know of each batch of a segment, read again when it is asked for."""
+    """Shared rows of each batch of a segment for minhash_order(), read from the trace on every access."""
 
     def __init__(self, shared: SharedRows, batches: range) -> None:
         self._shared = shared

@@ -1,11 +1,11 @@
-"""`packed`: what a batch needs of the disk lies in one piece (DiskGNN).
+"""`packed`: all that a batch needs from the disk lies in one piece (DiskGNN).
 
-Batches are sampled ahead, a superbatch or whole epochs; then their rows are packed, by one pass over the table
-(packer.py). A batch is one chunk of a file, read at once; the rows asked for most stay in memory from the first batch
-to the last. Rows that a segment's batches share, where the disk has no room for a copy each, come by a shared scan.
+Batches are sampled ahead, a superbatch or whole epochs. Their rows are then packed in one pass over the table
+(packer.py). A batch is one chunk of a file and is read at once; the most requested rows stay in memory from the first
+batch to the last. If the disk has no space for a copy per batch, a shared scan reads the rows that batches share.
 
-All rows are in one buffer: those held, then the own ones of each batch on its way. A batch is read to its place there,
-and its slots in the chunk, but for the place, are its rows' positions: nothing is looked up or copied.
+All rows are in one buffer: the resident ones, then the own rows of each batch in flight. A chunk's slots are positions
+in the buffer, except for the place that the batch is read to, so no row is looked up or copied.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import BufferPool, Engine, File, RowReader, ScanTicket, SharedScan, load_slots
+from diskhop._native import BufferPool, Engine, File, RowReader, SharedScan, load_slots
 from diskhop.batches.record import decode_batch
 from diskhop.budget import format_bytes
 from diskhop.counters import FetchCounts
@@ -31,8 +30,9 @@ from diskhop.errors import BudgetError, ConfigError, DiskhopError, PipelineError
 from diskhop.io.streams import in_pieces
 from diskhop.protocols import AccessTrace, MakeRoom, Rows, RowSegment, SampledBatch, Table
 from diskhop.stores.packed.buffer_space import BufferSpace
-from diskhop.stores.packed.chunk import BLOCK_BYTES, Body, Chunk, aligned, check_bytes, check_head, lay_out_body
+from diskhop.stores.packed.chunk import BLOCK_BYTES, Chunk, aligned, check_bytes, check_head, lay_out_body
 from diskhop.stores.packed.chunk_file import ChunkFile
+from diskhop.stores.packed.fetch import PackedFetch
 from diskhop.stores.packed.pack_file import PackFile
 from diskhop.stores.packed.packer import Packer
 from diskhop.stores.packed.resident import ResidentRows, hold_listed
@@ -41,37 +41,16 @@ from diskhop.stores.resources import StoreResources, empty_rows, open_reader, re
 
 _READ_BYTES = 1 << 20
 _BEGUN_AHEAD = 2
-# Of shared rows, gaps are read over up to half of what costs as much as another read: near the least of their seconds
-# the curve is flat, and a third less is read (see docs/log.md).
+# Reads of shared rows are merged across half the break-even gap: around the break-even the time hardly changes, and a
+# third fewer bytes are read (see docs/log.md).
 _SHARED_GAP_DIVISOR = 2
 
 
-@dataclass(slots=True, eq=False)
-class _Fetch:
-    """A batch between submit and release. base: the buffer's row from which its own ones are counted."""
-
-    source: PackFile
-    chunk: Chunk
-    head: NDArray[np.uint8]
-    head_ticket: int | None
-    rows_checksum: int = 0
-    first: int | None = None
-    base: int = 0
-    began: float = 0.0
-    rows_ticket: int | None = None
-    is_there: bool = False
-    shared: ScanTicket | None = None
-    body: Body | None = None
-    error: BaseException | None = None
-    is_done: bool = False
-    counts: FetchCounts = field(default_factory=FetchCounts)
-
-
 class PackedStore:
-    """See the module. Batches are submitted in the order of the traces that were looked over."""
+    """A store of packed batches, as the module describes it. Batches are submitted in the order of their traces."""
 
-    # Packing a superbatch takes more than half as long as training on it: one much longer than the one before
-    # would not be there in time. Every seam costs a pass over the table.
+    # Packing a superbatch takes more than half as long as training on it, so one much longer than the one before would
+    # be late. Every superbatch costs a pass over the table, so they do grow.
     growth = 1.5
 
     def __init__(self, table: Table, resources: StoreResources) -> None:
@@ -84,42 +63,42 @@ class PackedStore:
         self._engine: Engine = resources.engine
         pinned = resources.pinned
         if pinned is None:
-            self._held = ResidentRows(min(resources.share.cache_rows, table.num_rows))
+            self._resident = ResidentRows(min(resources.share.cache_rows, table.num_rows))
         else:
-            self._held = hold_listed(pinned, table.num_rows)
+            self._resident = hold_listed(pinned, table.num_rows)
         unit = aligned_rows(table)
-        num_held = self._held.num_rows
-        first = -(-num_held // unit) * unit
+        num_resident = self._resident.num_rows
+        first = -(-num_resident // unit) * unit
         self._rows = empty_rows(BufferPool(0), first + resources.share.buffer_rows, table.row_bytes)
-        held = self._rows[:num_held]
+        resident = self._rows[:num_resident]
         reader = open_reader(RowReader, table, resources, resources.max_gap_bytes)
         if resources.prepared is not None:
-            resources.prepared.read_held(held)
+            resources.prepared.read_held(resident)
         else:
-            ids = np.arange(num_held) if pinned is None else pinned
-            read_in_pieces(reader, ids, held, None, FetchCounts())
+            ids = np.arange(num_resident) if pinned is None else pinned
+            read_in_pieces(reader, ids, resident, None, FetchCounts())
         del reader
         self._packer = Packer(
             table,
-            self._held,
+            self._resident,
             resources.engine,
             resources.pool,
             resources.share.partition_bytes,
             threads=1,
         )
         self._changed = threading.Condition()
-        self._on_their_way: queue.SimpleQueue[_Fetch | None] = queue.SimpleQueue()
+        self._reading: queue.SimpleQueue[PackedFetch | None] = queue.SimpleQueue()
         self._loader = threading.Thread(target=self._await_rows, name="packed-loader", daemon=True)
         self._loader.start()
-        self._room = BufferSpace(first, len(self._rows))
-        self._line: deque[_Fetch] = deque()
+        self._space = BufferSpace(first, len(self._rows))
+        self._waiting: deque[PackedFetch] = deque()
         self._last_arrival = 0.0
         self._coming: deque[tuple[PackFile, Chunk]] = deque()
         self._files: set[PackFile] = set()
-        self._begun: dict[int, _Fetch] = {}
+        self._begun: dict[int, PackedFetch] = {}
         self._next: ChunkFile | None = None
-        # Files of this store whose batches are done with, to be written over: to free a superbatch's room on the disk
-        # takes a second or two, and so does to take it again.
+        # Finished files, to be overwritten: freeing the disk space of a superbatch takes a second or two, and so does
+        # allocating it again.
         self._spare: list[Path] = []
         self._num_files = 0
 
@@ -132,17 +111,17 @@ class PackedStore:
     def make_room(self, batch: SampledBatch) -> None:
         """See LookAheadStore."""
         if self._next is None:
-            self._next = self._new_draft()
-        num_packed = self._held.count_missing(batch.node_ids)
-        self._next.add(batch.number, batch.num_nodes, num_packed, self.table.row_bytes, self._held.num_rows)
+            self._next = self._new_file()
+        num_packed = self._resident.count_missing(batch.node_ids)
+        self._next.add(batch.number, batch.num_nodes, num_packed, self.table.row_bytes, self._resident.num_rows)
 
     def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
         """See LookAheadStore."""
-        draft = self._next
-        assert draft is not None, "room was made for the batches of the trace"
-        chunks = draft.begin(len(trace))
-        packing = self._packer.pack(trace, chunks, draft.path, self._scratch, keep_on)
-        source = PackFile(draft.path, chunks, 0, temporary=True)
+        file = self._next
+        assert file is not None, "make_room was called for the batches of the trace"
+        chunks = file.begin(len(trace))
+        packing = self._packer.pack(trace, chunks, file.path, self._scratch, keep_on)
+        source = PackFile(file.path, chunks, 0, temporary=True)
         source.packing = packing
         self._next = None
         with self._changed:
@@ -158,10 +137,10 @@ class PackedStore:
     # -- reading --
 
     def replay(self, source: PackFile, numbers: Sequence[int]) -> Iterator[tuple[SampledBatch, float]]:
-        """Batches of a file that stays, and the seconds that each took, in this order; each is submitted next.
+        """Yield batches of a permanent file with the seconds that each took. Submit each one next.
 
-        A chunk is begun to be read, head and rows, when two others are ahead of it (DiskGNN, section 5.3). Raises
-        FormatError for one that is not as it was written.
+        Reading a chunk starts when two others are ahead of it (DiskGNN, section 5.3). Raises FormatError for a damaged
+        chunk.
         """
         self._files.add(source)
         chunk_of = {chunk.number: chunk for chunk in source.chunks}
@@ -179,12 +158,12 @@ class PackedStore:
             batch = decode_batch(fetch.body.record, self._resources.pool)
             yield batch, time.perf_counter() - started
 
-    def submit(self, batch: SampledBatch, make_room: MakeRoom) -> _Fetch:
-        """See FeatureStore. Raises BudgetError for a batch for which the whole buffer has no room."""
+    def submit(self, batch: SampledBatch, make_room: MakeRoom) -> PackedFetch:
+        """See FeatureStore. Raises BudgetError for a batch larger than the whole buffer."""
         begun = self._begun.get(batch.number)
         if begun is not None:
             make_room(head_bytes(begun.chunk.num_nodes, begun.chunk.record_bytes))
-            # Not before: who is not let in does not know of it.
+            # Only now: a caller whose make_room() fails never gets the ticket.
             return self._begun.pop(batch.number)
         with self._changed:
             source, chunk = self._coming.popleft() if self._coming else (None, None)
@@ -196,15 +175,15 @@ class PackedStore:
         try:
             self._read_head(fetch)
         except BaseException:
-            # Nobody else knows of the room that it has, or waits for.
+            # The caller has no ticket to release.
             self.release(fetch)
             raise
         return fetch
 
-    def collect(self, ticket: _Fetch) -> Rows:
-        """See FeatureStore. Raises FormatError for a chunk that is not as it was written."""
+    def collect(self, ticket: PackedFetch) -> Rows:
+        """See FeatureStore. Raises FormatError for a damaged chunk."""
         with self._changed:
-            while not ticket.is_there and ticket.error is None:
+            while not ticket.has_arrived and ticket.error is None:
                 self._changed.wait()
             if ticket.error is not None:
                 raise ticket.error
@@ -224,22 +203,22 @@ class PackedStore:
         counts.rows_hit = chunk.num_nodes - chunk.num_own
         counts.bytes_needed = chunk.num_nodes * self.table.row_bytes
         positions = self._resources.pool.take(8 * chunk.num_nodes).view(np.int64)
-        num_held = self._held.num_rows
-        load_slots(body.slots_low, body.slots_high, num_held, ticket.base - num_held, positions)
+        num_resident = self._resident.num_rows
+        load_slots(body.slots_low, body.slots_high, num_resident, ticket.base - num_resident, positions)
         ticket.body = None
         ticket.head = ticket.head[:0]
         return Rows(chunk.num_nodes, self.table.row_bytes, (RowSegment(self._rows, from_rows=positions),), counts)
 
-    def cancel(self, ticket: _Fetch) -> None:
+    def cancel(self, ticket: PackedFetch) -> None:
         """See FeatureStore."""
         with self._changed:
-            if ticket in self._line:
-                self._line.remove(ticket)
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
                 ticket.error = CancelledError()
                 self._changed.notify_all()
 
-    def release(self, ticket: _Fetch) -> None:
-        """See FeatureStore. The rows may be another batch's from now on."""
+    def release(self, ticket: PackedFetch) -> None:
+        """See FeatureStore. The buffer's rows may be reused from now on."""
         self.cancel(ticket)
         if ticket.shared is not None:
             ticket.shared.leave()
@@ -250,12 +229,12 @@ class PackedStore:
         with self._changed:
             while ticket.rows_ticket is not None:
                 self._changed.wait()
-            if ticket.is_done:
+            if ticket.is_released:
                 return
-            ticket.is_done = True
+            ticket.is_released = True
             if ticket.first is not None:
                 chunk = ticket.chunk
-                self._room.give_back(ticket.first, own_rows(self.table, chunk.num_packed, chunk.num_shared))
+                self._space.give_back(ticket.first, own_rows(self.table, chunk.num_packed, chunk.num_shared))
             if ticket.source.leave():
                 self._retire(ticket.source)
             self._admit()
@@ -265,12 +244,12 @@ class PackedStore:
         """See FeatureStore."""
         self._drop()
         self.free_disk()
-        self._on_their_way.put(None)
+        self._reading.put(None)
         self._loader.join()
 
     def _await_rows(self) -> None:
-        """Wait for rows as they were asked for: requests go out as others come back, whoever is busy with what."""
-        while (fetch := self._on_their_way.get()) is not None:
+        """Wait for reads in the order of their submission, on a thread of its own, so that the disk never idles."""
+        while (fetch := self._reading.get()) is not None:
             error = None
             if fetch.rows_ticket is not None:
                 try:
@@ -278,41 +257,41 @@ class PackedStore:
                 except BaseException as raised:
                     error = raised
             arrived = time.perf_counter()
-            # Of chunks that are read at the same time each has the seconds since the one before.
+            # Chunks that are read at the same time each count the seconds since the one before.
             fetch.counts.seconds += arrived - max(fetch.began, self._last_arrival)
             self._last_arrival = arrived
             with self._changed:
                 fetch.rows_ticket = None
                 fetch.error = fetch.error or error
-                fetch.is_there = True
+                fetch.has_arrived = True
                 self._changed.notify_all()
 
     def _require_room(self, chunk: Chunk) -> None:
-        lacking_rows = own_rows(self.table, chunk.num_packed, chunk.num_shared) - self._room.num_rows
+        lacking_rows = own_rows(self.table, chunk.num_packed, chunk.num_shared) - self._space.num_rows
         if lacking_rows > 0:
             given_bytes = self._resources.memory_bytes
             smallest_bytes = given_bytes + lacking_rows * self.table.row_bytes
             raise BudgetError(
-                f"--memory {format_bytes(given_bytes)} is too small: batch {chunk.number} brings {chunk.num_own} rows, "
-                f"and there is room for {self._room.num_rows} beside those that stay in memory; "
-                f"the smallest that works is {-(-smallest_bytes // 1_000_000)}MB, or take smaller batches",
+                f"--memory {format_bytes(given_bytes)} is too small: batch {chunk.number} reads {chunk.num_own} rows, "
+                f"the buffer for packed batches has {self._space.num_rows}; "
+                f"use --memory {-(-smallest_bytes // 1_000_000)}MB or more, or a smaller --batch-size",
                 smallest_bytes,
             )
 
-    def _begin(self, source: PackFile, chunk: Chunk) -> _Fetch:
-        """Begin to read a chunk: its head now, its rows as soon as there is room, in one stream of requests."""
+    def _begin(self, source: PackFile, chunk: Chunk) -> PackedFetch:
+        """Start reading a chunk: its head now, its rows as soon as the buffer has space."""
         head = self._resources.pool.take(chunk.head_bytes)
         ticket = self._read(source.file, chunk.offset, head, chunk.head_bytes)
-        fetch = _Fetch(source, chunk, head, ticket)
+        fetch = PackedFetch(source, chunk, head, ticket)
         fetch.counts.reads = -(-chunk.head_bytes // _READ_BYTES)
         fetch.counts.bytes_read = chunk.head_bytes
         with self._changed:
-            self._line.append(fetch)
+            self._waiting.append(fetch)
             self._admit()
         return fetch
 
-    def _read_head(self, fetch: _Fetch) -> None:
-        """Wait for the head, and begin to read what it says is shared."""
+    def _read_head(self, fetch: PackedFetch) -> None:
+        """Wait for the head, then start reading the shared rows that it lists."""
         head_ticket, fetch.head_ticket = fetch.head_ticket, None
         assert head_ticket is not None
         self._engine.wait(head_ticket)
@@ -325,14 +304,14 @@ class PackedStore:
             self._join(fetch)
 
     def _admit(self) -> None:
-        """Begin to read the rows of those who stand first in the line and for whom there is room. The lock is held."""
-        while self._line:
-            fetch = self._line[0]
+        """Start reading the rows of waiting batches, in order, while the buffer has space. Needs the lock."""
+        while self._waiting:
+            fetch = self._waiting[0]
             chunk = fetch.chunk
-            first = self._room.take(own_rows(self.table, chunk.num_packed, chunk.num_shared))
+            first = self._space.take(own_rows(self.table, chunk.num_packed, chunk.num_shared))
             if first is None:
                 return
-            self._line.popleft()
+            self._waiting.popleft()
             fetch.first = first
             unit = aligned_rows(self.table)
             first_packed = first + -(-chunk.num_shared // unit) * unit
@@ -346,14 +325,14 @@ class PackedStore:
                     fetch.rows_ticket = self._read(fetch.source.file, chunk.rows_offset, out, num_bytes)
                     fetch.counts.reads += -(-num_bytes // _READ_BYTES)
                     fetch.counts.bytes_read += num_bytes
-                self._on_their_way.put(fetch)
+                self._reading.put(fetch)
                 self._join(fetch)
             except DiskhopError as error:
                 fetch.error = error
                 self._changed.notify_all()
 
-    def _join(self, fetch: _Fetch) -> None:
-        """Begin to read the shared rows, once it is known which they are and where they go. The lock is held."""
+    def _join(self, fetch: PackedFetch) -> None:
+        """Start reading the shared rows, once both their ids and their place are known. Needs the lock."""
         if fetch.first is None or fetch.body is None or fetch.chunk.num_shared == 0:
             return
         source = fetch.source
@@ -374,7 +353,7 @@ class PackedStore:
         return self._engine.submit_read(file, places + np.uint64(offset), lengths, out, places)
 
     def _drop(self) -> None:
-        """Forget batches that never came."""
+        """Forget batches that were never submitted."""
         while self._begun:
             self.release(self._begun.popitem()[1])
         self._coming.clear()
@@ -385,13 +364,13 @@ class PackedStore:
             self._next = None
 
     def _retire(self, source: PackFile) -> None:
-        """No batch of the file is to come."""
+        """Close a file whose batches are done, and keep a temporary one to be overwritten."""
         source.close()
         self._files.discard(source)
         if source.temporary:
             self._spare.append(source.path)
 
-    def _new_draft(self) -> ChunkFile:
+    def _new_file(self) -> ChunkFile:
         with self._changed:
             if self._spare:
                 return ChunkFile(self._spare.pop())
