@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diskhop._native import keyed_permutation
-from diskhop.policies.minhash import NEVER_ASKED_FOR, min_hashes, minhash_order
+from diskhop.policies.minhash import NEVER_NEEDED, min_hashes, minhash_order
 from diskhop.protocols import NodeIds, Purpose
 
 NUM_ROWS = 9
@@ -36,7 +36,7 @@ def test_a_hash_is_the_earliest_place_of_a_batch_that_asks(batches: list[NodeIds
         order = keyed_permutation(len(batches), seed, int(Purpose.TRAIN), number).tolist()
         for row in range(NUM_ROWS):
             places = [order.index(asker) for asker in askers(batches, row)]
-            assert hashes[number, row] == min(places, default=NEVER_ASKED_FOR)
+            assert hashes[number, row] == min(places, default=NEVER_NEEDED)
 
 
 @given(traces(), SEEDS)

@@ -170,8 +170,8 @@ def test_theorem_3_at_the_papers_own_figures() -> None:
     ("order", "message"),
     [
         (lambda: cover_states(12), "order 'cover' is for 4, 16 or 64 partitions, got 12"),
-        (lambda: searched_states(2), "a buffer of 3 asks for as many partitions, got 2"),
-        (lambda: searched_states(8, 1), "a buffer must hold at least 2 partitions, got 1"),
+        (lambda: searched_states(2), "a buffer of 3 needs at least 3 partitions, got 2; use --buffer 2"),
+        (lambda: searched_states(8, 1), "a buffer must have at least 2 partitions, got 1; use --buffer 2"),
     ],
 )
 def test_what_has_no_order_is_refused(order: object, message: str) -> None:

@@ -102,7 +102,7 @@ def test_every_changed_byte_of_an_id_is_told(tmp_path: Path) -> None:
             for partition in range(4):
                 wanted = lists.begin(partition)
                 if partition == of_place:
-                    told = f"{path}: ids after offset {offset} are not those that were written: check the disk"
+                    told = f"{path}: damaged: ids after offset {offset} are not those that were written; check the disk"
                     with pytest.raises(ReadError, match=re.escape(told)):
                         lists.wait(wanted)
                 else:

@@ -1,1 +1,1 @@
-"""Pure functions from plain arrays to plans: what to read, keep and evict, and in which order. None does I/O."""
+"""Pure functions from plain arrays to plans: what to read, cache and evict, and in which order. No I/O here."""

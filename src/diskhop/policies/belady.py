@@ -1,7 +1,7 @@
-"""Belady's rule with bypass: of all caches that know the future, the one with the fewest reads (Ginex, section 3.3).
+"""Belady's rule with bypass: the optimal cache for a known future, with the fewest reads (Ginex, section 3.3).
 
-A *span* is the batches whose future is known together. Within it, what a cache of some rows should hold after each
-batch follows from when each row is used next, found by walking over the span backwards (belady.hpp tells how).
+A *span* is a sequence of batches known at once. What the cache should contain after each of its batches follows from
+the next use of every row, which is found by going through the span backwards (see belady.hpp).
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from diskhop.protocols import NodeIds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CacheChanges:
-    """What a batch changes: rows that come in, by their positions in it, int64; rows that go, int64."""
+    """Changes of the cache after a batch.
+
+    in_positions: positions in the batch of the rows to cache, int64.
+    out_ids: ids of the rows to evict, int64.
+    num_hits: rows of the batch that were cached.
+    """
 
     in_positions: NDArray[np.int64]
     out_ids: NodeIds
@@ -28,13 +33,13 @@ class CacheChanges:
 
 
 class NextUses(Protocol):
-    """A stack of next uses, one array a batch: a list is one, and so is a file."""
+    """A stack of next uses, one array per batch. A list is one."""
 
     def append(self, next_uses: NDArray[np.uint32], /) -> None:
-        """Put an array on top."""
+        """Push an array."""
 
     def pop(self) -> NDArray[np.uint32]:
-        """Take the top one off."""
+        """Pop the last array."""
 
 
 def plan_span(
@@ -46,10 +51,12 @@ def plan_span(
     fills: bool,
     next_uses: NextUses,
 ) -> Iterator[CacheChanges]:
-    """What to change before the span's first batch (positions are ids there), then after each batch.
+    """Yield the changes before the first batch of a span (ids instead of positions), then after each batch.
 
-    cache: what is held from the span before; it goes along. node_ids: of each of the span's batches, asked for twice.
-    fills: whether rows are read before the first batch. next_uses: empty, for use in between.
+    cache: state after the span before; updated along the way.
+    node_ids: returns the rows of a batch; called twice per batch.
+    fills: rows may be read into the cache before the first batch.
+    next_uses: an empty stack to work with.
     """
     uses = NativeNextUses(num_rows, num_batches)
     for number in reversed(range(num_batches)):
@@ -62,23 +69,23 @@ def plan_span(
 def belady_misses(
     trace: Sequence[NDArray[Any]], num_rows: int, capacity: int, *, spans: Sequence[int]
 ) -> Iterator[tuple[NodeIds, list[NodeIds]]]:
-    """Of each span the rows that are read before its first batch, and those that each of its batches misses.
+    """Yield for each span the rows read before its first batch, and the rows that each of its batches misses.
 
-    spans: how many batches each has whose future is known together. Holds 7 bytes a row of the table.
+    spans: batches of each span. Takes 7 bytes per row of the table.
     """
     cache = BeladyCache(num_rows, capacity)
-    is_held = np.zeros(num_rows, np.bool_)
+    is_cached = np.zeros(num_rows, np.bool_)
     first = 0
     for span in spans:
         batches = [ids.astype(np.int64) for ids in trace[first : first + span]]
         first += span
         changes = plan_span(cache, batches.__getitem__, len(batches), num_rows, fills=True, next_uses=[])
         begin = next(changes)
-        is_held[begin.out_ids] = False
-        is_held[begin.in_positions] = True
+        is_cached[begin.out_ids] = False
+        is_cached[begin.in_positions] = True
         misses = []
         for ids, change in zip(batches, changes, strict=True):
-            misses.append(ids[~is_held[ids]])
-            is_held[change.out_ids] = False
-            is_held[ids[change.in_positions]] = True
+            misses.append(ids[~is_cached[ids]])
+            is_cached[change.out_ids] = False
+            is_cached[ids[change.in_positions]] = True
         yield begin.in_positions, misses

@@ -1,7 +1,7 @@
-"""Which reads bring a set of rows: few and large enough, aligned to what the device takes.
+"""Merging reads of rows: few and large requests, aligned as the disk needs.
 
-*gap*: the bytes between two wanted rows' blocks that nobody asked for. *break-even gap*: the one that takes as long
-to read as another request takes on top of its bytes; reading across anything smaller is cheaper than two reads.
+*gap*: bytes between the blocks of two wanted rows. *break-even gap*: a gap that takes as long to read as one more
+request; reading across a smaller gap is cheaper than two reads.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class ReadPlan:
 
     @property
     def num_reads(self) -> int:
-        """Requests to the device."""
+        """Requests to the disk."""
         return len(self.offsets)
 
     @property
     def total_bytes(self) -> int:
-        """Bytes asked of the device."""
+        """Bytes requested from the disk."""
         return int(self.num_bytes.sum())
 
 

@@ -1,7 +1,7 @@
-"""Orders of partitions for a buffer of three that searches found, by the number of partitions; see orderings.py.
+"""Orders of partitions for a buffer of three, found by search, by the number of partitions; see orderings.py.
 
-Each begins with partitions 0, 1 and 2 and is text: which partition leaves and which is loaded, swap by swap, a letter
-each from 'a' for 0 on. Made by fold(search_states(number, 3, attempts)) with some hundred to a thousand attempts.
+Each order starts with partitions 0, 1 and 2. Its text has two letters per swap, the partition that leaves and the one
+that is loaded, with 'a' for partition 0. Made by fold(search_states(number, 3, attempts)) with 100 to 1000 attempts.
 """
 
 from __future__ import annotations

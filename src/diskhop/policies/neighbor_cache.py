@@ -1,7 +1,7 @@
-"""Which neighbour lists a cache holds: those most likely to be asked for, per byte that they take.
+"""Choosing the neighbour lists to cache: those that are read most often per byte.
 
-A list is drawn from when its node was drawn itself, about as often as the node is somebody's neighbour, and takes
-memory by its length. So lists go in by the ratio of out-degree to in-degree (Ginex, section 3.2).
+A list is read about as often as its node is a neighbour of others, and takes memory by its length. Lists are therefore
+chosen by the ratio of out-degree to in-degree (Ginex, section 3.2).
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 
 NODES_PER_BLOCK = 16
 _NODES_AT_ONCE = 1 << 15
-# The upper half of a ratio as float32: a class is 0.8 % wide, and all of them can be counted in an array.
+# The upper half of a ratio as float32: a class is 0.8 % wide, and an array can count all classes.
 _NUM_CLASSES = 1 << 15
-# What is left of the capacity below this part of it is not worth another look at every node.
+# A smaller part of the capacity is not worth another pass over all nodes.
 _NEGLIGIBLE = 256
 
 PICK_LISTS_BYTES = 48 * _NODES_AT_ONCE + 32 * _NUM_CLASSES
 
 
 def pick_lists(indptr: NDArray[np.int64], out_degrees: NDArray[Any], capacity: int) -> NDArray[np.uint16]:
-    """Pick lists of at most `capacity` edges together: by the class of their ratio, ties to the lower id.
+    """Pick lists of at most `capacity` edges together, by the class of their ratio, ties to the lower id.
 
-    A list that does not fit any more is passed over for later ones that do, until little room is left. Returns a bit a
-    node, those of nodes 16 i to 16 i + 15 in element i, the lowest first. Holds PICK_LISTS_BYTES besides.
+    A list that does not fit is skipped for later ones that do, until little capacity is left. Returns one bit per node:
+    element i has those of nodes 16 i to 16 i + 15, the lowest first. Takes another PICK_LISTS_BYTES.
     """
     num_nodes = len(indptr) - 1
     picked = np.zeros(-(-num_nodes // NODES_PER_BLOCK), np.uint16)
@@ -34,12 +34,12 @@ def pick_lists(indptr: NDArray[np.int64], out_degrees: NDArray[Any], capacity: i
     while room > capacity // _NEGLIGIBLE:
         edges_by_class = np.zeros(_NUM_CLASSES, np.int64)
         for _, classes, lengths, _ in _candidates(indptr, out_degrees, picked, room):
-            # Sums of lengths below 2^53 are exact in the float64 that bincount adds them up in.
+            # bincount adds in float64, which is exact for sums of lengths below 2^53.
             edges_by_class += np.bincount(classes, lengths, _NUM_CLASSES).astype(np.int64)
         edges_from_class = np.cumsum(edges_by_class[::-1])[::-1]
         if edges_from_class[0] == 0:
             break
-        # The highest class that does not fit whole; -1 if all do.
+        # The highest class that does not fit completely; -1 if all do.
         split_class = int(np.count_nonzero(edges_from_class > room)) - 1
         split_room = room - int(edges_from_class[split_class + 1]) if split_class + 1 < _NUM_CLASSES else room
         is_split_open = True
@@ -58,7 +58,7 @@ def pick_lists(indptr: NDArray[np.int64], out_degrees: NDArray[Any], capacity: i
 
 
 def is_picked(picked: NDArray[np.uint16], first: int, last: int) -> NDArray[np.bool_]:
-    """Of nodes first to last - 1, whose lists pick_lists picked; first: a multiple of NODES_PER_BLOCK."""
+    """Return whether pick_lists() picked nodes first to last - 1; first is a multiple of NODES_PER_BLOCK."""
     words = picked[first // NODES_PER_BLOCK : -(-last // NODES_PER_BLOCK)]
     return np.unpackbits(words.view(np.uint8), count=last - first, bitorder="little").view(np.bool_)
 
@@ -66,7 +66,7 @@ def is_picked(picked: NDArray[np.uint16], first: int, last: int) -> NDArray[np.b
 def _candidates(
     indptr: NDArray[np.int64], out_degrees: NDArray[Any], picked: NDArray[np.uint16], room: int
 ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]]:
-    """Blocks of nodes: the first, classes and lengths of lists (a length of 0: no candidate), and which are picked."""
+    """Yield blocks of nodes: first node, classes and lengths of lists (0: no candidate), and which are picked."""
     num_nodes = len(indptr) - 1
     for first in range(0, num_nodes, _NODES_AT_ONCE):
         last = min(first + _NODES_AT_ONCE, num_nodes)

@@ -1,10 +1,9 @@
-"""In which order partitions of embeddings pass through a buffer, and buckets of edges through training.
+"""Orders in which partitions of embeddings pass through a buffer, and buckets of edges through training.
 
-A *bucket* (i, j) holds the edges from partition i to partition j. A *state* is the partitions that are in the buffer at
-once, and an order is a sequence of states: any two partitions meet in one of them, where the buckets between them are
-trained. From one state to the next partitions *leave* and others are *loaded*, one of each but for COVER. While a
-partition that leaves is written and the next one read, buckets that do not touch it can be trained: if there are such,
-the swap is *prefetchable* (Legend, section 4).
+A *bucket* (i, j) has the edges from partition i to partition j. A *state* is the partitions in the buffer at one time.
+An order is a sequence of states in which any two partitions meet, and the buckets between them are trained there. From
+one state to the next partitions *leave* and others are *loaded*, one of each except in COVER. A swap is *prefetchable*
+if some bucket can be trained meanwhile, without the partitions that are swapped (Legend, section 4).
 """
 
 from __future__ import annotations
@@ -20,21 +19,25 @@ from diskhop.policies.found_orders import FOUND_ORDERS
 State = tuple[int, ...]
 Bucket = tuple[int, int]
 
-# Attempts of a search, which take a second at most, are the fewer the longer one takes.
+# Number of attempts of a search: fewer for more partitions, so that a search takes a second at most.
 _MOST_ATTEMPTS, _ATTEMPTS_TIMES_PAIRS = 200, 10_000
 _FIRST = ord("a")  # stands for partition 0
 
 
 @dataclass(frozen=True, slots=True)
 class StateBuckets:
-    """Buckets that a state trains. leaving: that touch a partition which is not in the next state, first of all."""
+    """Buckets that a state trains.
+
+    leaving: buckets with a partition that is not in the next state; trained first.
+    staying: the other buckets.
+    """
 
     leaving: tuple[Bucket, ...]
     staying: tuple[Bucket, ...]
 
 
 def beta_states(num_partitions: int, capacity: int = 3) -> list[State]:
-    """Marius' order: all but one place hold on until they have met all others, which pass through the last place."""
+    """Return Marius' order: all but one place keep their partition until it has met those passing the last place."""
     _check(num_partitions, capacity)
     buffer, outside = list(range(capacity)), list(range(capacity, num_partitions))
     states = [tuple(buffer)]
@@ -49,14 +52,16 @@ def beta_states(num_partitions: int, capacity: int = 3) -> list[State]:
 
 
 def cover_states(num_partitions: int, capacity: int = 4) -> list[State]:
-    """GE2's order for 4, 16 or 64 partitions and room for 4: each pair meets once, all partitions change at once.
+    """Return GE2's order for 4, 16 or 64 partitions and a buffer of 4: pairs meet once, all partitions are swapped.
 
     The states are the lines of an affine space over the field of four elements.
     """
     _check_capacity("cover", capacity, 4)
     length = {4: 1, 16: 2, 64: 3}.get(num_partitions)
     if length is None:
-        raise ConfigError(f"order 'cover' is for 4, 16 or 64 partitions, got {num_partitions}; choose another order")
+        raise ConfigError(
+            f"order 'cover' is for 4, 16 or 64 partitions, got {num_partitions}; use --partitions 16 or another --partition-order"
+        )
     times = ((0, 0, 0, 0), (0, 1, 2, 3), (0, 2, 3, 1), (0, 3, 1, 2))
     states = []
     for direction in product(range(4), repeat=length):
@@ -78,10 +83,10 @@ def cover_states(num_partitions: int, capacity: int = 4) -> list[State]:
 
 
 def legend_states(num_partitions: int, capacity: int = 3) -> list[State]:
-    """Legend's order for a buffer of three (Algorithm 1): a partition meets all others, then the next one does.
+    """Return Legend's order for a buffer of three (Algorithm 1): one partition meets all others, then the next does.
 
-    What is loaded brings the most new pairs, then has the fewest left, then follows as the algorithm has it. It takes
-    the paper's number of states for 6, 8, 10, 12 and 16 partitions, and one more for 14.
+    The loaded partition makes the most new pairs, then has the fewest left, then is next in the algorithm's order. The
+    number of states is the paper's for 6, 8, 10, 12 and 16 partitions, and one more for 14.
     """
     _check_capacity("legend", capacity, 3)
     _check(num_partitions, capacity)
@@ -122,10 +127,10 @@ def legend_states(num_partitions: int, capacity: int = 3) -> list[State]:
 
 
 def searched_states(num_partitions: int, capacity: int = 3) -> list[State]:
-    """Ours: the shortest order of many that are drawn, each step of which brings as many new pairs as any can.
+    """Return the shortest of many random orders, each step of which makes as many new pairs as possible (our own).
 
-    With three places the swaps are prefetchable as long as pairs are left to meet. Orders of up to 24 partitions were
-    found once and are kept; others are searched for within about a second, always with the same result.
+    With a buffer of three, swaps are prefetchable while pairs are left to meet. FOUND_ORDERS has the orders for up to
+    24 partitions. Others are searched for within about a second, always with the same result.
     """
     _check(num_partitions, capacity)
     if capacity == 3 and num_partitions in FOUND_ORDERS:
@@ -135,10 +140,10 @@ def searched_states(num_partitions: int, capacity: int = 3) -> list[State]:
 
 
 def search_states(num_partitions: int, capacity: int, num_attempts: int) -> list[State]:
-    """The shortest order of so many attempts."""
+    """Return the shortest order of n attempts."""
     draws = random.Random(num_partitions)
     best: list[State] | None = None
-    bound = num_partitions**2  # some attempts go round in circles
+    bound = num_partitions**2  # some attempts never end
     while best is None or num_attempts > 0:
         num_attempts -= 1
         best = _attempt(num_partitions, capacity, draws, bound) or best
@@ -146,7 +151,7 @@ def search_states(num_partitions: int, capacity: int, num_attempts: int) -> list
     return best
 
 
-# By the number of partitions and how many are in memory at once.
+# Each takes the number of partitions and how many are in memory at once.
 ORDERS: dict[str, Callable[[int, int], list[State]]] = {
     "beta": beta_states,
     "cover": cover_states,
@@ -156,27 +161,27 @@ ORDERS: dict[str, Callable[[int, int], list[State]]] = {
 
 
 def states_of_epoch(states: Sequence[State], epoch: int, seed: int) -> list[State]:
-    """An order with partitions in other roles every epoch, which begins with what the epoch before left in memory.
+    """Return an order with other roles for the partitions in every epoch, starting with those already in memory.
 
-    Else an edge would meet the same partitions in every epoch, and negatives of no others.
+    With the same roles an edge would meet the same partitions in every epoch, and negatives from no others.
     """
     partitions = sorted({partition for state in states for partition in state})
     roles: dict[int, int] = {}
     for number in range(epoch + 1):
         draws = random.Random(f"{seed} {number}")
-        held = [roles[partition] for partition in states[-1]] if roles else []
-        others = [partition for partition in partitions if partition not in held]
-        draws.shuffle(held)
+        resident = [roles[partition] for partition in states[-1]] if roles else []
+        others = [partition for partition in partitions if partition not in resident]
+        draws.shuffle(resident)
         draws.shuffle(others)
         first = [*states[0], *(partition for partition in partitions if partition not in states[0])]
-        roles = dict(zip(first, held + others, strict=True))
+        roles = dict(zip(first, resident + others, strict=True))
     return [tuple(roles[partition] for partition in state) for state in states]
 
 
 def buckets_by_state(states: Sequence[State]) -> list[StateBuckets]:
-    """The buckets that each state trains, each in the first that has both its ends (Legend, Algorithm 2).
+    """Return the buckets that each state trains: those whose two partitions it is the first to have (Legend, Alg. 2).
 
-    Those of the partition that leaves come first, and of these the ones without what was just loaded.
+    Buckets of the partition that leaves come first, and among them those without the partition just loaded.
     """
     trained: set[Bucket] = set()
     found = []
@@ -193,13 +198,13 @@ def buckets_by_state(states: Sequence[State]) -> list[StateBuckets]:
 
 
 def prefetchable_share(states: Sequence[State]) -> float:
-    """Of the swaps, those that some bucket can be trained beside; 1 where there is none."""
+    """Return the share of swaps that are prefetchable; 1 if there are no swaps."""
     swaps = buckets_by_state(states)[:-1]
     return sum(bool(buckets.staying) for buckets in swaps) / len(swaps) if swaps else 1.0
 
 
 class _Pairs:
-    """Pairs of partitions that have not met: for each partition the others, as bits."""
+    """Pairs of partitions that have not met: one bit set per partition."""
 
     def __init__(self, num_partitions: int) -> None:
         everyone = (1 << num_partitions) - 1
@@ -220,44 +225,44 @@ class _Pairs:
         return self._left[partition].bit_count()
 
     def new_with(self, partition: int, others: int) -> int:
-        """Of others (bits) those that the partition has not met."""
+        """Return those of others (bits) that the partition has not met."""
         return self._left[partition] & others
 
 
 def _attempt(num_partitions: int, capacity: int, draws: random.Random, bound: int) -> list[State] | None:
-    """An order by steps that bring the most new pairs; None where it is not shorter than the bound.
+    """Return an order whose steps make the most new pairs; None if it is not shorter than the bound.
 
-    What else tells steps apart is drawn once for each attempt: how much it counts what the partitions that leave and
-    are loaded have left to meet, and how much chance.
+    Ties are broken by weights that are random per attempt: how many pairs the partition that leaves and the one that is
+    loaded have left, and noise.
     """
     pairs = _Pairs(num_partitions)
     buffer = list(range(capacity))
     pairs.meet(buffer)
     states = [tuple(buffer)]
     loaded_weight, leaves_weight, noise = draws.uniform(-4, 2), draws.uniform(-4, 4), draws.uniform(0, 8)
-    held = 0  # bits of the partition that was just loaded, and of the only one it had not met
+    kept = 0  # bits of the partition just loaded, and of the only one that it had not met
     while pairs.num_left:
         if len(states) + 1 >= bound:
             return None
         outside = [each for each in range(num_partitions) if each not in buffer]
         best: tuple[float, int, int] | None = None
-        for leaves in (each for each in buffer if not held >> each & 1):
+        for leaves in (each for each in buffer if not kept >> each & 1):
             stay = sum(1 << each for each in buffer if each != leaves)
             offset = leaves_weight * pairs.left_of(leaves)
             for loads in outside:
                 num_new = pairs.new_with(loads, stay).bit_count()
-                # Where nothing new can meet, one with much to do comes for what follows.
+                # If no new pair can meet, a partition with many pairs left helps the steps that follow.
                 weight = loaded_weight if num_new else 3
                 score = 100 * num_new + offset + weight * pairs.left_of(loads) + noise * draws.random()
                 if best is None or score > best[0]:
                     best = (score, leaves, loads)
-        assert best is not None, "of three or more places one is free to leave; of two, one is"
+        assert best is not None, "some partition of the buffer may leave"
         _, leaves, loads = best
         buffer.remove(leaves)
         new = pairs.new_with(loads, sum(1 << each for each in buffer))
-        held = 1 << loads if capacity > 2 else 0
+        kept = 1 << loads if capacity > 2 else 0
         if new.bit_count() == 1 and capacity > 2:
-            held |= new
+            kept |= new
         buffer.append(loads)
         pairs.meet(buffer)
         states.append(tuple(buffer))
@@ -265,7 +270,7 @@ def _attempt(num_partitions: int, capacity: int, draws: random.Random, bound: in
 
 
 def fold(states: list[State]) -> str:
-    """An order as FOUND_ORDERS has it."""
+    """Return an order as text, as in FOUND_ORDERS."""
     swaps = []
     for before, after in pairwise(states):
         (leaves,), (loads,) = set(before) - set(after), set(after) - set(before)
@@ -285,14 +290,15 @@ def _unfold(swaps: str) -> Iterator[State]:
 def _check_capacity(order: str, capacity: int, wanted: int) -> None:
     if capacity != wanted:
         raise ConfigError(
-            f"order '{order}' is for a buffer of {wanted} partitions, got {capacity}; take --buffer {wanted}"
+            f"order '{order}' is for a buffer of {wanted} partitions, got {capacity}; use --buffer {wanted}"
         )
 
 
 def _check(num_partitions: int, capacity: int) -> None:
     if capacity < 2:
-        raise ConfigError(f"a buffer must hold at least 2 partitions, got {capacity}")
+        raise ConfigError(f"a buffer must have at least 2 partitions, got {capacity}; use --buffer 2")
     if num_partitions < capacity:
         raise ConfigError(
-            f"a buffer of {capacity} asks for as many partitions, got {num_partitions}; take --buffer less"
+            f"a buffer of {capacity} needs at least {capacity} partitions, got {num_partitions}; "
+            f"use --buffer {num_partitions}"
         )

@@ -1,9 +1,9 @@
-"""How a packed layout divides the rows of a trace of batches: which lie on the disk once for how many of them.
+"""Dividing the rows of a packed layout between copies per batch and copies that batches share.
 
-*held*: rows in memory, none of which lies in the layout. *segment*: batches that follow each other and share rows.
-*shared*: rows that lie once in a segment, in MinHash order, and are read a page at a time. *packed*: rows that lie once
-for each batch that asks for them, one after another, and are read without a byte too many. The longer segments are,
-the less disk they take and the fewer of a page's rows the same batch asks for (DiskGNN, section 5.1).
+*resident*: rows in memory, which the layout does not contain. *segment*: consecutive batches that share rows. *shared*:
+rows stored once per segment, in MinHash order, and read page by page. *packed*: rows stored once for each batch that
+needs them, contiguously, and read without any other bytes. Longer segments take less disk space, but a batch needs
+fewer rows of each page (DiskGNN, section 5.1).
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ from diskhop.policies.minhash import minhash_order
 from diskhop.policies.static import most_accessed
 from diskhop.protocols import AccessTrace, NodeIds
 
-# From what a segment's batches ask for, rows as 0 to num_rows - 1, and num_rows to the order that the rows lie in.
+# (rows that each batch of a segment needs, as 0 to num_rows - 1; num_rows) -> storage order of the rows
 OrderRows = Callable[[Sequence[NodeIds], int], NodeIds]
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSize:
-    """Batches of a segment, and the rows of all segments together: shared once in each, packed once for each batch."""
+    """Length of segments, and rows that all of them have on the disk.
+
+    num_batches: batches of a segment.
+    shared_rows: shared rows of all segments.
+    packed_rows: rows packed for one batch each.
+    """
 
     num_batches: int
     shared_rows: int
@@ -33,15 +38,17 @@ class SegmentSize:
 
     @property
     def disk_rows(self) -> int:
-        """Rows of all segments, shared and packed."""
+        """Rows on the disk, shared and packed."""
         return self.shared_rows + self.packed_rows
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentReads:
-    """What a layout takes on the disk, and what one pass over its batches reads.
+    """Disk space of a layout, and reads of one pass over its batches.
 
-    bytes_needed: of rows that are not held. bytes_packed: read of packed rows. bytes_of_pages: read of shared rows.
+    disk_rows: rows on the disk.
+    bytes_needed: bytes of rows that are not resident.
+    bytes_packed, bytes_of_pages: bytes read for packed rows, and for pages of shared rows.
     """
 
     disk_rows: int
@@ -51,51 +58,54 @@ class SegmentReads:
 
     @property
     def amplification(self) -> float:
-        """Bytes read for each that is needed; 1 where none is."""
+        """Bytes read per needed byte; 1 if none is needed."""
         if self.bytes_needed == 0:
             return 1.0
         return (self.bytes_packed + self.bytes_of_pages) / self.bytes_needed
 
 
-def choose_segment_size(trace: AccessTrace, is_held: NDArray[np.bool_], most_rows: int) -> SegmentSize:
-    """The shortest segments that take at most most_rows rows on the disk (DiskGNN, Algorithm 2).
+def choose_segment_size(trace: AccessTrace, is_resident: NDArray[np.bool_], most_rows: int) -> SegmentSize:
+    """Return the shortest segments that take at most most_rows rows on the disk (DiskGNN, Algorithm 2).
 
-    is_held: bool (rows of the table). The first segment is made longer batch by batch until all of them fit, were they
-    like it; then they are counted, which happens again for every length at which that turns out to be wrong. Holds two
-    bytes a row of the table. Raises DiskBudgetError if not even one segment of all batches fits.
+    The first segment grows batch by batch until all segments would fit if they were like it. Then they are counted, and
+    the search continues if they do not fit. Takes two bytes per row of the table.
+
+    is_resident: bool (rows of the table).
+
+    Raises DiskBudgetError if one segment of all batches does not fit.
     """
-    is_stored = is_held.copy()
-    # Element i: rows that the first i batches ask for.
+    is_stored = is_resident.copy()
+    # Element i: distinct rows of the first i batches.
     distinct_rows = [0]
     for num_batches in range(1, len(trace) + 1):
         ids = trace.node_ids(num_batches - 1)
         distinct_rows.append(distinct_rows[-1] + len(ids) - int(np.count_nonzero(is_stored[ids])))
         is_stored[ids] = True
-        # The paper scales by batches alone; where segments are few, the last one's shortness saves little disk.
+        # The paper scales by batches alone, but with few segments a short last one saves little disk space.
         num_whole, rest = divmod(len(trace), num_batches)
         if num_whole * distinct_rows[num_batches] + distinct_rows[rest] <= most_rows:
-            size = count_rows(trace, is_held, num_batches)
+            size = count_rows(trace, is_resident, num_batches)
             if size.disk_rows <= most_rows:
                 return size
     raise DiskBudgetError(
         f"a packed layout of these {len(trace)} batches takes at least {distinct_rows[-1]} rows on the disk, "
-        f"{most_rows} are allowed; allow more, or hold more rows in memory",
+        f"{most_rows} are allowed; use a larger --disk or --cache",
         distinct_rows[-1],
     )
 
 
-def count_rows(trace: AccessTrace, is_held: NDArray[np.bool_], num_batches: int) -> SegmentSize:
-    """What segments take on the disk that share the rows which more than one of their batches asks for.
+def count_rows(trace: AccessTrace, is_resident: NDArray[np.bool_], num_batches: int) -> SegmentSize:
+    """Count the rows on the disk of segments that share each row which several of their batches need.
 
-    Each batch is asked for once. Holds a byte a row of the table.
+    Reads each batch once. Takes one byte per row of the table.
     """
     shared_rows = packed_rows = 0
-    # 2 stands for more, too.
-    counts = np.zeros(len(is_held), np.uint8)
+    # 2 means two or more.
+    counts = np.zeros(len(is_resident), np.uint8)
     for number in range(len(trace)):
         if number % num_batches == 0:
             counts.fill(0)
-        ids = _not_held(trace, number, is_held)
+        ids = _missing(trace, number, is_resident)
         before = counts[ids]
         counts[ids] = np.minimum(before + 1, 2)
         num_first, num_second = int(np.count_nonzero(before == 0)), int(np.count_nonzero(before == 1))
@@ -106,7 +116,7 @@ def count_rows(trace: AccessTrace, is_held: NDArray[np.bool_], num_batches: int)
 
 def simulate_segments(
     trace: AccessTrace,
-    is_held: NDArray[np.bool_],
+    is_resident: NDArray[np.bool_],
     num_batches: int,
     *,
     row_bytes: int,
@@ -114,21 +124,25 @@ def simulate_segments(
     most_shared_rows: int | None = None,
     order_rows: OrderRows = minhash_order,
 ) -> SegmentReads:
-    """What a layout with segments of num_batches takes and reads, the last one shorter where they do not come out even.
+    """Return the disk space and reads of a layout with segments of num_batches, the last of which may be shorter.
 
-    is_held: bool (rows of the table). most_shared_rows: a segment shares as many rows, those that most batches ask for,
-    ties to the lower id; None: all those that more than one asks for. Of shared rows every page that a batch needs a
-    byte of is read once for it. Each batch is asked for once.
-    Holds 12 bytes a row of the table, and the batches of a segment.
+    Each page with shared rows that a batch needs is read once for it. Reads each batch once. Takes 12 bytes per row of
+    the table, and the batches of one segment.
+
+    is_resident: bool (rows of the table).
+    most_shared_rows: shared rows of a segment at most, those that most batches need, ties to the lower id; None for all
+        rows that several batches need.
     """
     disk_rows = num_accesses = num_packed = num_pages = 0
     for first in range(0, len(trace), num_batches):
-        batches = [_not_held(trace, number, is_held) for number in range(first, min(first + num_batches, len(trace)))]
-        counts = np.zeros(len(is_held), np.uint32)
+        batches = [
+            _missing(trace, number, is_resident) for number in range(first, min(first + num_batches, len(trace)))
+        ]
+        counts = np.zeros(len(is_resident), np.uint32)
         for ids in batches:
             counts[ids] += 1
         shared = np.flatnonzero(counts > 1) if most_shared_rows is None else most_accessed(counts, most_shared_rows)
-        places = np.full(len(is_held), -1, np.int64)
+        places = np.full(len(is_resident), -1, np.int64)
         places[shared] = np.arange(len(shared))
         shared_batches = [of_batch[of_batch >= 0] for of_batch in (places[ids] for ids in batches)]
         order = order_rows(shared_batches, len(shared))
@@ -146,15 +160,15 @@ def simulate_segments(
     )
 
 
-def _not_held(trace: AccessTrace, number: int, is_held: NDArray[np.bool_]) -> NodeIds:
+def _missing(trace: AccessTrace, number: int, is_resident: NDArray[np.bool_]) -> NodeIds:
     ids = trace.node_ids(number)
-    return ids[~is_held[ids]]
+    return ids[~is_resident[ids]]
 
 
 def _count_pages(offsets: NDArray[np.int64], row_bytes: int, page_bytes: int) -> int:
     """Pages with a byte of rows at these distinct offsets."""
     offsets = np.sort(offsets)
     first_pages, last_pages = offsets // page_bytes, (offsets + row_bytes - 1) // page_bytes
-    # Rows do not overlap, so that no more than the last page of one is the first of the next.
+    # Rows do not overlap, so two neighbours share at most the last page of one and the first of the next.
     num_common = np.count_nonzero(first_pages[1:] == last_pages[:-1])
     return int((last_pages - first_pages + 1).sum() - num_common)

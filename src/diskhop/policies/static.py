@@ -1,4 +1,4 @@
-"""The rows that a cache holds from the first batch to the last: those expected, or measured, to be asked for most."""
+"""Choosing rows to pin in memory: those expected, or measured, to be accessed most."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from diskhop.protocols import NodeIds
 
 
 def most_accessed(counts: NDArray[Any], capacity: int) -> NodeIds:
-    """The rows with the highest counts, `capacity` at most, ties to the lower id; ascending, none with a count of 0.
+    """Return the `capacity` rows with the highest counts, ascending; ties to the lower id, none with a count of 0.
 
-    counts: of every row of the table, how often it was asked for, or its node's out-degree (PaGraph).
+    counts: number of accesses of each row of the table, or its node's out-degree (PaGraph).
     """
     num_counted = int(np.count_nonzero(counts))
     capacity = min(capacity, num_counted)

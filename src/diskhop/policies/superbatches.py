@@ -1,16 +1,14 @@
-"""How many batches are sampled ahead together: superbatches that grow (Ginex, section 4)."""
+"""Lengths of superbatches, which are sampled ahead at once and grow during an epoch (Ginex, section 4)."""
 
 from __future__ import annotations
 
-# One is carried out while the next one is sampled.
+# One is trained on while the next one is sampled.
 SUPERBATCHES_ON_DISK = 2
-
-
 FIRST_LENGTH = 16
 
 
 def superbatch_lengths(num_batches: int, most_batches: int, growth: float) -> list[int]:
-    """Batches of each superbatch of a pass, where the disk is never full."""
+    """Return the batches of each superbatch of a pass, if the disk never fills up."""
     lengths: list[int] = []
     length = min(FIRST_LENGTH, most_batches)
     while num_batches > 0:
