@@ -59,9 +59,7 @@ def cover_states(num_partitions: int, capacity: int = 4) -> list[State]:
     _check_capacity("cover", capacity, 4)
     length = {4: 1, 16: 2, 64: 3}.get(num_partitions)
     if length is None:
-        raise ConfigError(
-            f"order 'cover' is for 4, 16 or 64 partitions, got {num_partitions}; use --partitions 16 or another --partition-order"
-        )
+        raise ConfigError(f"order 'cover' is for 4, 16 or 64 partitions, got {num_partitions}; use --partitions 16")
     times = ((0, 0, 0, 0), (0, 1, 2, 3), (0, 2, 3, 1), (0, 3, 1, 2))
     states = []
     for direction in product(range(4), repeat=length):
