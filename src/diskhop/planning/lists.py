@@ -1,4 +1,4 @@
-"""Where a plan keeps the neighbour lists: in memory, cached in part, or mapped."""
+"""Choosing where the neighbour lists are: in memory, cached in part, or memory-mapped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_SHARING_READS = 12
 
 
 class ListsPlan(NamedTuple):
-    """Where the neighbour lists are, and the bytes of the cache if they are 'cached'."""
+    """Place of the neighbour lists, and bytes of the cache if they are 'cached'."""
 
     topology: Literal["memory", "cached", "mapped"]
     cache_bytes: int = 0
@@ -32,7 +32,7 @@ def plan_lists(room: StoreRoom, dataset: Dataset, sizes: BatchSizes) -> ListsPla
         room.take("topology", in_memory_bytes)
         room.reasons.append(f"Topology in memory: {format_bytes(in_memory_bytes)}")
         return ListsPlan("memory")
-    # The cache takes what is left except for wide staging, because the last lists that it holds are used least.
+    # The cache takes all memory left except for wide staging, because the last lists that it holds are used least.
     room_bytes = room.left_bytes - (STAGING_BYTES - SMALLEST_STAGING_BYTES)
     block_bytes = 2 * buffer_bytes(sizes.block_bytes)  # per thread: in the channel, and before it
     fewest = room.sampling_threads

@@ -11,7 +11,7 @@ from diskhop.plans import Prediction, Rejected, RunPlan
 
 PlanT = TypeVar("PlanT", bound=RunPlan)
 
-# Options whose predictions differ by less than this factor count as equally fast: the simpler one is taken.
+# Options count as equally fast if their predictions differ by less than this factor: the simpler one is taken.
 AS_GOOD = 1.03
 OPTION_COLUMNS = ["option", "run", "epoch", "before", "disk", "cores", "hits", "reads", "read", "written", "memory"]
 

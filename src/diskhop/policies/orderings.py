@@ -125,7 +125,7 @@ def legend_states(num_partitions: int, capacity: int = 3) -> list[State]:
 
 
 def searched_states(num_partitions: int, capacity: int = 3) -> list[State]:
-    """Return the shortest of many random orders, each step of which makes as many new pairs as possible (our own).
+    """Return the shortest of many random orders, each step of which makes the most new pairs (our own).
 
     With a buffer of three, swaps are prefetchable while pairs are left to meet. FOUND_ORDERS has the orders for up to
     24 partitions. Others are searched for within about a second, always with the same result.
@@ -177,7 +177,7 @@ def states_of_epoch(states: Sequence[State], epoch: int, seed: int) -> list[Stat
 
 
 def buckets_by_state(states: Sequence[State]) -> list[StateBuckets]:
-    """Return the buckets that each state trains: those whose two partitions it is the first to have (Legend, Alg. 2).
+    """Return the buckets that each state trains: those with two partitions that no earlier state had together.
 
     Buckets of the partition that leaves come first, and among them those without the partition just loaded.
     """
@@ -228,7 +228,7 @@ class _Pairs:
 
 
 def _attempt(num_partitions: int, capacity: int, draws: random.Random, bound: int) -> list[State] | None:
-    """Return an order whose steps make the most new pairs; None if it is not shorter than the bound.
+    """Return an order with steps that make the most new pairs; None if it is not shorter than the bound.
 
     Ties are broken by weights that are random per attempt: how many pairs the partition that leaves and the one that is
     loaded have left, and noise.

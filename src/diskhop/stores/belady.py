@@ -242,7 +242,7 @@ class _Plan:
         return next_uses
 
     def read_changes(self, index: int) -> tuple[NodeIds, NodeIds]:
-        """Return what is cached and evicted: ids before the first batch (index 0), positions and ids after batch n."""
+        """Return rows to cache and to evict: ids before the first batch (index 0), positions and ids after batch n."""
         cached, evicted = self.changes.read(index)
         return cached.astype(np.int64), evicted.astype(np.int64)
 

@@ -9,7 +9,7 @@ from diskhop.budget import format_bytes
 from diskhop.system.memory import buffer_bytes
 
 # Batches in flight are read together: the more there are, the fewer bytes each one takes. The smaller number is for
-# stores whose cached rows want the same memory; beyond the larger one nothing is gained.
+# stores with cached rows, which need the same memory; beyond the larger one nothing is gained.
 FEW_IN_FLIGHT, MOST_IN_FLIGHT = 4, 12
 
 

@@ -1,4 +1,4 @@
-"""What feature stores are opened with, and helpers that several of them share."""
+"""Resources that feature stores are opened with, and helpers that several stores share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ReplayStore(LookAheadStore[TicketT], Protocol[TicketT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreResources:
-    """What an opened store works with.
+    """Resources of an opened store.
 
     engine: reads rows.
     pool: memory for batches.

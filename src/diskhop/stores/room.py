@@ -61,7 +61,7 @@ class StoreWishes:
 
 
 class StoreRoom:
-    """Memory and reasons of a plan while a store divides them: first require(), then take() what is left.
+    """Memory and reasons of a plan while a store divides them: first require(), then take().
 
     sizes: sizes of a large batch.
     sampling_threads: threads that sample, known after require().

@@ -21,7 +21,7 @@ from diskhop.system.memory import buffer_bytes
 
 
 class Found(NamedTuple):
-    """Where a batch's rows are, all int64.
+    """Places of a batch's rows, all int64.
 
     hits: positions in the batch of the cached rows. slots: where these are cached.
     misses: positions of the other rows.
@@ -58,7 +58,7 @@ class ScannedBatch:
     counts: FetchCounts
 
     def leave(self) -> None:
-        """Give up what is still in flight, even if a thread waits for it."""
+        """Abandon reads still in flight, even if a thread waits for them."""
         missing = self.missing
         if missing is not None:
             missing.leave()

@@ -100,7 +100,7 @@ class SharedStore:
 
 
 def divide(table: Table, room: StoreRoom, wishes: StoreWishes) -> StoreShare:
-    """Give memory to as many extractors as fit, then to batches in flight, then to unused rows of the buffer."""
+    """Give memory to all extractors that fit, then to batches in flight, then to unused rows of the buffer."""
     batch_rows = room.sizes.num_nodes
     room.require(
         shared_reserves(table, _rows_of(LEAST_EXTRACTORS, table, batch_rows, wishes), batch_rows),

@@ -80,7 +80,7 @@ class Chunk:
 
     @property
     def end(self) -> int:
-        """Where the next chunk starts."""
+        """Offset of the next chunk."""
         return self.rows_offset + aligned(self.rows_bytes)
 
     @property

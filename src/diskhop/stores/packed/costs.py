@@ -26,7 +26,7 @@ class _ChunkCost:
 
 
 def simulate(scenario: Scenario) -> Prediction:
-    """Predict an epoch whose superbatches are packed during training, or all of whose batches are packed ahead."""
+    """Predict an epoch with superbatches that are packed during training, or with all batches packed ahead."""
     if scenario.epochs_prepared:
         return _predict_packed_ahead(scenario)
     chunks, disk, plan = _chunk_cost(scenario), scenario.machine.disk, scenario.plan

@@ -12,7 +12,7 @@ from diskhop.protocols import NodeIds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResidentRows:
-    """Which rows are resident, and where.
+    """Resident rows and their places.
 
     num_rows: number of resident rows.
     slots: int32 (rows of the table), the place of each or -1; None if the first rows of the table are resident.

@@ -163,7 +163,7 @@ class PackedStore:
         begun = self._begun.get(batch.number)
         if begun is not None:
             make_room(head_bytes(begun.chunk.num_nodes, begun.chunk.record_bytes))
-            # Only now: a caller whose make_room() fails never gets the ticket.
+            # Only now: if make_room() raises, the caller never gets the ticket.
             return self._begun.pop(batch.number)
         with self._changed:
             source, chunk = self._coming.popleft() if self._coming else (None, None)
@@ -364,7 +364,7 @@ class PackedStore:
             self._next = None
 
     def _retire(self, source: PackFile) -> None:
-        """Close a file whose batches are done, and keep a temporary one to be overwritten."""
+        """Close a file after its last batch, and keep a temporary one to be overwritten."""
         source.close()
         self._files.discard(source)
         if source.temporary:
