@@ -19,7 +19,9 @@ import numpy as np
 
 from diskhop.dataset.dataset import open_dataset
 from diskhop.errors import ConfigError
-from diskhop.runs import BatchProgress, Callback, pack, train
+from diskhop.runs.callbacks import BatchProgress, Callback
+from diskhop.runs.nodes.packing import pack
+from diskhop.runs.start import train
 from diskhop.stores.stores import STORES
 from fetching import kernel_bytes_read
 from switches import without_idea
@@ -92,7 +94,7 @@ def run_case(path: Path, case: Case, scratch: str) -> dict[str, Any]:
         return _pack(path, options)
     options["store"], after_batch = without_idea(case.without, store) if case.without else (store, lambda: None)
     epochs = _Epochs(after_batch)
-    result = train(open_dataset(path), watcher=epochs, **options).result
+    result = train(open_dataset(path), callbacks=[epochs], **options).result
     if case.is_packed_ahead and (not result["plan"]["layout"] or "preparation" in result):
         sys.exit(f"{path}: what was packed ahead was not found: {result['plan']['reasons']}")
     steady = epochs.records[1:] or epochs.records
@@ -134,13 +136,14 @@ class _Epochs(Callback):
         self._after_batch = after_batch
         self._read_before_bytes = kernel_bytes_read()
 
-    def progressed(self, progress: BatchProgress) -> None:
+    def batch_done(self, progress: BatchProgress) -> None:
         self._after_batch()
 
-    def epoch_done(self, record: dict[str, Any]) -> None:
+    def epoch_done(self, record: dict[str, Any]) -> bool:
         read_bytes = kernel_bytes_read()
         self.records.append({**record, "kernel_bytes": read_bytes - self._read_before_bytes})
         self._read_before_bytes = read_bytes
+        return False
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ from diskhop.embedding.step.step import Step, Table
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.runs import embed
+from diskhop.runs.start import embed
 from turns import measure_disk, peak_rss_bytes
 from workloads import DEFAULT_FOLDER, evict
 

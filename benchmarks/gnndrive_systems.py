@@ -42,7 +42,7 @@ from diskhop.runs.callbacks import Callback
 from diskhop.runs.nodes.feeds import Batch, Feed
 from diskhop.runs.nodes.sampled import STRUCTURE_DIM, SampledFeed
 from diskhop.runs.nodes.task import read_task
-from diskhop.runs.nodes.trainer import NodeTrainer
+from diskhop.runs.nodes.trainer import Trainer
 from diskhop.stores.shared import LEAST_EXTRACTORS, shared_reserves
 from diskhop.system.memory import default_threads
 from fetching import kernel_bytes_read
@@ -135,11 +135,11 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     train_ids = task.seeds.train
     budget = Budget(plan.memory_bytes)
     torch.set_num_threads(default_threads())
-    trainer_type = _Idle if case.work in ("sample", "extract") else NodeTrainer
+    trainer_type = _Idle if case.work in ("sample", "extract") else Trainer
     config = _train_config(case, plan)
     num_outputs = dataset.num_tasks or dataset.num_classes
     trainer = trainer_type(
-        lambda: build_model(config, dataset.feature_dim or STRUCTURE_DIM, num_outputs), task.labels, config, Callback()
+        lambda: build_model(config, dataset.feature_dim or STRUCTURE_DIM, num_outputs), task, config, Callback()
     )
     if plan.topology == "mapped":
         # As earlier epochs leave the page cache: what of it stays is part of what is measured.
@@ -178,7 +178,7 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     }
 
 
-class _Idle(NodeTrainer):
+class _Idle(Trainer):
     """Takes batches as training does, and does nothing with them."""
 
     def _step(self, _feed: Feed, _batch: Batch, _epoch: int) -> float:

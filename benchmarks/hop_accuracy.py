@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from diskhop.dataset.dataset import Dataset
 from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.runs import train
+from diskhop.runs.start import train
 
 SHUFFLES = ("rows", "chunks")
 MOST_APART = 0.5
@@ -44,7 +44,8 @@ BARS = {
 def accuracies(dataset: Dataset, model: str, shuffle: str, num_seeds: int) -> NDArray[np.float64]:
     """Test accuracy of each seed, in per cent."""
     options: dict[str, Any] = {"preset": dataset.name, "model": model, "shuffle": shuffle}
-    return np.array([100 * train(dataset, seed=seed, **options).result["test"] for seed in range(num_seeds)])
+    results = [train(dataset, seed=seed, **options).result for seed in range(num_seeds)]
+    return np.array([100 * result["test"][result["metric"]] for result in results])
 
 
 def main() -> int:

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from diskhop.dataset.dataset import open_dataset
-from diskhop.runs import Callback, pack, train
+from diskhop.runs.callbacks import Callback
+from diskhop.runs.nodes.packing import pack
+from diskhop.runs.start import train
 from diskhop.stores.packed import segments
 from diskhop.stores.stores import STORES
 from switches import without_idea
@@ -58,11 +60,11 @@ def run_packing(given: dict[str, Any]) -> dict[str, Any]:
 def run_training(given: dict[str, Any]) -> dict[str, Any]:
     """Train an epoch: result.json."""
     store = given["store"]
-    watcher = Callback()
+    callback = Callback()
     if given["without"]:
         store, after_batch = without_idea(given["without"], store)
-        watcher = AfterBatches(after_batch)
-    result: dict[str, Any] = train(**run_options(given, store), store=store, watcher=watcher).result
+        callback = AfterBatches(after_batch)
+    result: dict[str, Any] = train(**run_options(given, store), store=store, callbacks=[callback]).result
     return result
 
 

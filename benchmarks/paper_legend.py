@@ -34,7 +34,7 @@ from diskhop.embedding.step.negatives import NegativeSampler
 from diskhop.embedding.step.step import Step, Table
 from diskhop.generating import GraphConfig
 from diskhop.policies.orderings import ORDERS, prefetchable_share
-from diskhop.runs import embed
+from diskhop.runs.start import embed
 from embeddings import Autograd
 from papers import CpuClock, find_graph, print_table, sparkline
 from workloads import DEFAULT_FOLDER, evict

@@ -27,7 +27,7 @@ from diskhop.hops.read.placement import loader_bytes
 from diskhop.hops.tables import HopTables
 from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.runs import train
+from diskhop.runs.start import train
 from diskhop.system.memory import default_threads
 from hop_runs import BATCH_SIZE, Way, make_tables, run_items, run_loader
 from papers import print_table
@@ -117,7 +117,7 @@ class Bench:
         epochs = result["epochs"]
         peak = max(epoch["valid"] for epoch in epochs)
         return Trained(
-            test=100 * result["test"],
+            test=100 * result["test"][result["metric"]],
             epoch_seconds=median(epoch["seconds"] for epoch in epochs),
             converged_epoch=1 + next(n for n, epoch in enumerate(epochs) if epoch["valid"] >= CONVERGED * peak),
             epoch_bytes=median(epoch["bytes_needed"] for epoch in epochs),

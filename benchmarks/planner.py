@@ -35,8 +35,10 @@ from diskhop.io.engine import choose_engine, open_engine
 from diskhop.planning.measure import disk_model
 from diskhop.planning.planner import rank_options
 from diskhop.plans import RunPlan
-from diskhop.runs import Callback, resolve_config, train
+from diskhop.runs.callbacks import Callback
+from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.sampled import sampled_workload
+from diskhop.runs.start import train
 from diskhop.stores.stores import STORES
 from planner_docs import update_docs
 from turns import back_memory
@@ -185,8 +187,9 @@ class OpeningClock(Callback):
         back_memory(self._memory_bytes + _STEP_BYTES)
         self.planned_at = time.perf_counter()
 
-    def epoch_done(self, record: dict[str, Any]) -> None:
+    def epoch_done(self, record: dict[str, Any]) -> bool:
         self.first_done_at = self.first_done_at or time.perf_counter()
+        return False
 
 
 def run_option(case: BenchCase, dataset: Dataset, store: str) -> dict[str, Any]:
@@ -202,7 +205,7 @@ def run_option(case: BenchCase, dataset: Dataset, store: str) -> dict[str, Any]:
         options["scratch"] = str(scratch)
     options["epochs"] = min(case.epochs, MEASURED_EPOCHS)
     ordered = "ordered" in STORES[store].uses
-    result = train(dataset, **options, store=store, ordered=ordered, watcher=clock).result
+    result = train(dataset, **options, store=store, ordered=ordered, callbacks=[clock]).result
     shutil.rmtree(scratch, ignore_errors=True)
     last, seconds = result["epochs"][-1], [epoch["seconds"] for epoch in result["epochs"]]
     return {

@@ -18,7 +18,7 @@ from typing import Any
 
 from cgroups import run_limited, why_no_limit
 from diskhop.budget import format_bytes
-from diskhop.runs import embed
+from diskhop.runs.start import embed
 from embeddings import COMPUTE, DIM, NUM_PARTITIONS, OVERHEAD_BYTES, find_graph, tell
 from workloads import DEFAULT_FOLDER
 

@@ -14,13 +14,14 @@ from typing import Any
 
 from diskhop.budget import parse_bytes
 from diskhop.dataset.dataset import open_dataset
-from diskhop.runs import BatchProgress, Callback, train
+from diskhop.runs.callbacks import BatchProgress, Callback
+from diskhop.runs.start import train
 from diskhop.stores.stores import STORES
 from switches import without_idea
 from workloads import BATCH_SIZE, HIDDEN, SEED, WORKLOADS
 
 
-def run_training(name: str, path: Path, store: str, num_batches: int, cache: str, watcher: Callback) -> dict[str, Any]:
+def run_training(name: str, path: Path, store: str, num_batches: int, cache: str, callback: Callback) -> dict[str, Any]:
     """One epoch, as `diskhop train` runs it."""
     workload, dataset = WORKLOADS[name], open_dataset(path)
     return train(
@@ -37,7 +38,7 @@ def run_training(name: str, path: Path, store: str, num_batches: int, cache: str
         store=store,
         cache_bytes=parse_bytes(cache) if "cache" in STORES[store].uses else 0,
         seed=SEED,
-        watcher=watcher,
+        callbacks=[callback],
     ).result
 
 
@@ -47,17 +48,17 @@ class AfterBatches(Callback):
     def __init__(self, call: Callable[[], object]) -> None:
         self._call = call
 
-    def progressed(self, progress: BatchProgress) -> None:
+    def batch_done(self, progress: BatchProgress) -> None:
         self._call()
 
 
 def main() -> None:
     name, path, store, num_batches, cache, *without = sys.argv[1:]
-    watcher = Callback()
+    callback = Callback()
     if without:
         store, after_batch = without_idea(without[0], store)
-        watcher = AfterBatches(after_batch)
-    print(json.dumps(run_training(name, Path(path), store, int(num_batches), cache, watcher)))
+        callback = AfterBatches(after_batch)
+    print(json.dumps(run_training(name, Path(path), store, int(num_batches), cache, callback)))
 
 
 if __name__ == "__main__":

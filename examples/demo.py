@@ -28,7 +28,7 @@ from diskhop.generating import GraphConfig, features_alone_accuracy, generate_gr
 from diskhop.io.engine import open_engine
 from diskhop.runtime.progress import Progress
 from diskhop.ui.progress import stage_progress
-from diskhop.ui.terminal import TerminalWatcher
+from diskhop.ui.terminal import TerminalCallback
 
 NUM_NODES = 2_200_000
 DIM = 128
@@ -66,7 +66,7 @@ class Run(NamedTuple):
 
 
 COMPARED: dict[str, Callable[[Run], str]] = {
-    "test accuracy": lambda run: f"{run.result['test']:.3f}",
+    "test accuracy": lambda run: f"{run.result['test']['accuracy']:.3f}",
     "seconds an epoch": lambda run: f"{run.epoch_seconds:.2f}",
     "bytes read an epoch": lambda run: format_bytes(run.result["epochs"][-1]["bytes_read"]),
     "seconds before training": lambda run: f"{run.prepared('seconds'):.1f}",
@@ -124,7 +124,7 @@ def train_from_disk(dataset: diskhop.Dataset, folder: Path, memory_bytes: int, o
     shutil.rmtree(out, ignore_errors=True)
     evict(dataset.path)
     before_bytes, started = device_bytes_read(), time.perf_counter()
-    with TerminalWatcher(console) as watcher:
+    with TerminalCallback(console) as terminal:
         trained = diskhop.train(
             dataset,
             hidden=64,
@@ -133,7 +133,7 @@ def train_from_disk(dataset: diskhop.Dataset, folder: Path, memory_bytes: int, o
             memory_bytes=memory_bytes,
             seed=0,
             out=out,
-            watcher=watcher,
+            callbacks=[terminal],
             **options,
         )
     return Run(trained.result, time.perf_counter() - started, device_bytes_read() - before_bytes)
@@ -171,7 +171,7 @@ def show_sampled(run: Run, feature_bytes: int, generating_seconds: float) -> Non
     result, plan = run.result, run.result["plan"]
     totals = run.totals()
     rows = [
-        ("test accuracy", f"{result['test']:.3f}"),
+        ("test accuracy", f"{result['test']['accuracy']:.3f}"),
         ("features alone allow", f"{features_alone_accuracy(NUM_CLASSES, SIGNAL):.3f} at best"),
         ("budget (--memory)", f"{format_bytes(plan['memory_bytes'])} for {format_bytes(feature_bytes)} of features"),
         *((f"  {name}", format_bytes(num_bytes)) for name, num_bytes in plan["reserved"].items()),

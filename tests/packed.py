@@ -13,7 +13,7 @@ from diskhop.io.atomic import Injector
 from diskhop.io.engine import open_engine
 from diskhop.pipeline.pack_ahead import Packed, pack_epochs
 from diskhop.planning.planner import choose_plan
-from diskhop.runs import resolve_config
+from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.packing import run_samples
 from diskhop.runs.nodes.workload import training_workload
 

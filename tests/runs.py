@@ -13,7 +13,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.runs import BatchProgress, Callback
+from diskhop.runs.callbacks import BatchProgress, Callback
 
 OPTIONS: dict[str, Any] = {
     "hidden": 16,
@@ -76,5 +76,5 @@ class StageCounter(Callback):
     def __init__(self) -> None:
         self.num_batches: Counter[str] = Counter()
 
-    def progressed(self, progress: BatchProgress) -> None:
+    def batch_done(self, progress: BatchProgress) -> None:
         self.num_batches[progress.stage] += 1

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from diskhop.importing.pyg import from_pyg
     from diskhop.loaders.hops import HopLoader
     from diskhop.loaders.neighbor import NeighborLoader
-    from diskhop.report import write_report
-    from diskhop.runs import complete, embed, evaluate_run, export_embeddings, neighbors, pack, score, train
+    from diskhop.report.page import write_report
+    from diskhop.runs.embedding.evaluate import evaluate_run
+    from diskhop.runs.embedding.export import export_embeddings
+    from diskhop.runs.embedding.queries import complete, neighbors, score
+    from diskhop.runs.nodes.packing import pack
     from diskhop.runs.plan import plan_run
+    from diskhop.runs.start import embed, train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -47,19 +51,19 @@ _LAZY = {
     "HopLoader": "diskhop.loaders.hops",
     "NeighborLoader": "diskhop.loaders.neighbor",
     "PropagationSpec": "diskhop.hops.spec",
-    "complete": "diskhop.runs",
-    "embed": "diskhop.runs",
-    "evaluate_run": "diskhop.runs",
-    "export_embeddings": "diskhop.runs",
+    "complete": "diskhop.runs.embedding.queries",
+    "embed": "diskhop.runs.start",
+    "evaluate_run": "diskhop.runs.embedding.evaluate",
+    "export_embeddings": "diskhop.runs.embedding.export",
     "from_pyg": "diskhop.importing.pyg",
-    "neighbors": "diskhop.runs",
+    "neighbors": "diskhop.runs.embedding.queries",
     "open_dataset": "diskhop.dataset.dataset",
-    "pack": "diskhop.runs",
+    "pack": "diskhop.runs.nodes.packing",
     "plan_run": "diskhop.runs.plan",
     "propagate": "diskhop.hops.make.propagate",
-    "score": "diskhop.runs",
-    "train": "diskhop.runs",
-    "write_report": "diskhop.report",
+    "score": "diskhop.runs.embedding.queries",
+    "train": "diskhop.runs.start",
+    "write_report": "diskhop.report.page",
 }
 
 

@@ -1,8 +1,28 @@
-"""Names of the files in a RUN folder, as training writes them and reports read them."""
+"""Files in a RUN folder, and the kinds of runs, as training writes them and reports read them."""
 
 from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from diskhop.config.options import read_toml
 
 CONFIG_FILE = "config.toml"
 PLAN_FILE = "plan.json"
 METRICS_FILE = "metrics.jsonl"
 RESULT_FILE = "result.json"
+
+NODE, HOP, EMBEDDING = "node", "hop", "embedding"
+# The command of each kind of run.
+COMMANDS = {NODE: "train", HOP: "train", EMBEDDING: "embed"}
+
+
+def read_kind(config_path: Path) -> str:
+    """Return the kind of run that a config.toml belongs to; '' for a file written by hand that names none."""
+    kind = read_toml(config_path).get("kind", "")
+    return kind if isinstance(kind, str) else ""
+
+
+def resume_command(kind: str, run: Path) -> str:
+    """Return the command that resumes a run, to be pasted."""
+    return f"diskhop {COMMANDS[kind]} --resume --out {shlex.quote(str(run))}"

@@ -20,7 +20,7 @@ import pytest
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import DestinationError
 from diskhop.runs.callbacks import Callback
-from diskhop.runs.embedding.run import train_embeddings
+from diskhop.runs.start import run_config
 from tests.embedding import committed_bytes, embed_config, small_triples
 from tests.graphs import memory_folder
 
@@ -104,20 +104,20 @@ class Filler(Callback):
     def __init__(self, disk: Path) -> None:
         self.path = disk / "filler"
 
-    def epoch_done(self, record: dict[str, Any]) -> None:
+    def epoch_done(self, record: dict[str, Any]) -> bool:
         """Called once an epoch is committed."""
         try:
             with self.path.open("wb", buffering=0) as file:
                 while True:
                     file.write(bytes(4096))
         except OSError:
-            return
+            return False
 
 
 def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(tmp_path: Path, small_disk: Path) -> None:
     dataset = small_triples(tmp_path / "triples")
     with pytest.raises(DestinationError, match="two versions of all partitions") as caught:
-        train_embeddings(dataset, embed_config(dim=64), small_disk / "run")
+        run_config(dataset, embed_config(dim=64), small_disk / "run")
     assert "\n" not in str(caught.value)
     assert list(small_disk.iterdir()) == []
 
@@ -125,11 +125,11 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(tmp_path
 def test_a_disk_that_fills_up_keeps_the_last_commit(tmp_path: Path, small_disk: Path) -> None:
     dataset: Dataset = small_triples(tmp_path / "triples")
     config = embed_config(epochs=3)
-    train_embeddings(dataset, config, tmp_path / "whole")
+    run_config(dataset, config, tmp_path / "whole")
     filler = Filler(small_disk)
     with pytest.raises(DestinationError, match="No space left"):
-        train_embeddings(dataset, config, small_disk / "run", watcher=filler)
+        run_config(dataset, config, small_disk / "run", callbacks=[filler])
     assert place_of(small_disk / "run") == (1, 0)
     filler.path.unlink()
-    train_embeddings(dataset, config, small_disk / "run", resume=True)
+    run_config(dataset, config, small_disk / "run", resume=True)
     assert committed_bytes(small_disk / "run") == committed_bytes(tmp_path / "whole")

@@ -18,7 +18,8 @@ from diskhop.config.train import TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, TrainingError
 from diskhop.io.faults import CrashInjector, Lost
-from diskhop.runs import resolve_config, train, train_node_classifier
+from diskhop.runs.nodes.defaults import resolve_config
+from diskhop.runs.start import run_config, train
 from tests.runs import (
     OPTIONS,
     StageCounter,
@@ -34,18 +35,19 @@ LOST: tuple[Lost, ...] = ("names", "data")
 RUN = Path("some/folders/run")
 INTERRUPTED_COMMAND = """
 import os, signal
-from diskhop import cli, terminal
+from diskhop import cli
+from diskhop.ui import terminal
 
 # A process that a shell started in the background ignores SIGINT, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-class Interrupter(terminal.TerminalWatcher):
-    def progressed(self, progress):
-        super().progressed(progress)
+class Interrupter(terminal.TerminalCallback):
+    def batch_done(self, progress):
+        super().batch_done(progress)
         if (progress.stage, progress.epoch, progress.batch) == ("train", 2, 3):
             os.kill(os.getpid(), signal.SIGINT)
 
-terminal.TerminalWatcher = Interrupter
+terminal.TerminalCallback = Interrupter
 cli.main()
 """
 
@@ -57,14 +59,15 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 KILLED_RUN = """
 import os, signal, sys
-from diskhop.training import Watcher, train
+from diskhop.runs.callbacks import Callback
+from diskhop.runs.start import train
 
-class Killer(Watcher):
-    def progressed(self, progress):
+class Killer(Callback):
+    def batch_done(self, progress):
         if (progress.stage, progress.epoch, progress.batch) == ("train", 2, 3):
             os.kill(os.getpid(), signal.SIGKILL)
 
-train(config=sys.argv[1], out=sys.argv[2], watcher=Killer())
+train(config=sys.argv[1], out=sys.argv[2], callbacks=[Killer()])
 """
 
 
@@ -80,7 +83,7 @@ def test_a_killed_run_resumes_to_the_bytes_of_one_never_interrupted(dataset: Dat
     assert not (tmp_path / "killed/result.json").exists()
 
     counter = StageCounter()
-    train(out=tmp_path / "killed", resume=True, watcher=counter)
+    train(out=tmp_path / "killed", resume=True, callbacks=[counter])
     assert counter.num_batches["train"] == 2 * 6
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
 
@@ -92,9 +95,10 @@ def test_an_interrupted_run_ends_with_one_line_and_resumes_to_the_same_bytes(dat
     command = [sys.executable, "-c", INTERRUPTED_COMMAND, *arguments]
     stopped = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert stopped.returncode == 130
-    told = stopped.stderr.splitlines()
-    assert [line for line in told if line.startswith("diskhop:")] == ["diskhop: interrupted"]
-    assert told[-1] == "diskhop: interrupted"
+    lines = stopped.stderr.splitlines()
+    resume = f"diskhop train --resume --out {out}"
+    assert [line for line in lines if line.startswith("diskhop:")] == lines[-1:]
+    assert lines[-1] == f"diskhop: interrupted; resume with: {resume}"
     assert "Traceback" not in stopped.stdout + stopped.stderr
     assert len(losses(out)) == 2
     assert not (out / "result.json").exists()
@@ -109,7 +113,7 @@ def crash_at(root: Path, nth: int, dataset: Dataset, config: TrainConfig, surviv
     root.mkdir()
     with CrashInjector(root, nth) as injector:
         with pytest.raises(CrashError) if nth else contextlib.nullcontext():
-            train_node_classifier(dataset, config, root / RUN, injector=injector)
+            run_config(dataset, config, root / RUN, injector=injector)
         for lost, target in survivors.items():
             target.mkdir()
             injector.write_survivors(target, lost)
@@ -133,7 +137,7 @@ def test_wherever_a_crash_comes_resuming_from_what_is_left_ends_with_the_same_by
         crash_at(tmp_path / f"{nth}", nth, dataset, config, survivors)
         for folder in survivors.values():
             out = folder / RUN
-            train_node_classifier(dataset, config, out, resume=(out / "config.toml").exists())
+            run_config(dataset, config, out, resume=(out / "config.toml").exists())
             assert_same_run(whole, out)
             assert (out / "config.toml").read_bytes() == (whole / "config.toml").read_bytes()
             assert {path.name for path in out.iterdir() if path.suffix != ".partial"} == {
@@ -174,7 +178,7 @@ def test_resuming_refuses_what_is_not_the_same_run(dataset: Dataset, tmp_path: P
         train(other, out=out, resume=True)
     with pytest.raises(ConfigError, match="there is no run to resume"):
         train(dataset, out=tmp_path / "nothing", resume=True)
-    with pytest.raises(ConfigError, match="--resume needs --out"):
+    with pytest.raises(ConfigError, match="--resume needs the folder of the run: add --out"):
         train(dataset, resume=True)
 
 

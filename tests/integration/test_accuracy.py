@@ -11,7 +11,7 @@ import pytest
 from diskhop.dataset.dataset import Dataset
 from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.runs import train
+from diskhop.runs.start import train
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
@@ -24,7 +24,8 @@ def import_shared(folder: Path, name: str) -> Dataset:
 
 
 def mean_test(dataset: Dataset, runs: list[dict[str, Any]], **options: Any) -> float:
-    return float(np.mean([train(dataset, **{**options, **run}).result["test"] for run in runs]))
+    results = [train(dataset, **{**options, **run}).result for run in runs]
+    return float(np.mean([result["test"][result["metric"]] for result in results]))
 
 
 FROM_DISK = {"store": "direct"}

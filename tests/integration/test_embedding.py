@@ -16,8 +16,8 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.step.step import Step, Table
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, ReadError, TrainingError
 from diskhop.io.faults import CrashInjector, Lost
-from diskhop.runs import embed, evaluate_run
-from diskhop.runs.embedding.run import train_embeddings
+from diskhop.runs.embedding.evaluate import evaluate_run
+from diskhop.runs.start import embed, run_config
 from tests.embedding import NUM_NODES, committed_bytes, embed_config, small_triples
 from tests.graphs import memory_folder
 from tests.runs import small_graph
@@ -49,18 +49,18 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def test_how_partitions_move_changes_no_bit(
     dataset: Dataset, folder: Path, options: dict[str, Any], changes: dict[str, Any]
 ) -> None:
-    train_embeddings(dataset, embed_config(partitions=6, **options), folder / "one")
-    train_embeddings(dataset, embed_config(partitions=6, **options, **changes), folder / "other")
+    run_config(dataset, embed_config(partitions=6, **options), folder / "one")
+    run_config(dataset, embed_config(partitions=6, **options, **changes), folder / "other")
     assert committed_bytes(folder / "one") == committed_bytes(folder / "other")
 
 
 def test_edges_that_do_not_fit_are_read_from_disk_and_change_no_bit(folder: Path) -> None:
     dataset = small_triples(folder, copies=400)
     config = embed_config(partitions=8, evaluate=False, epochs=1)
-    whole = train_embeddings(dataset, config, folder / "whole").result["plan"]
+    whole = run_config(dataset, config, folder / "whole").result["plan"]
     assert not whole["edges_on_disk"]
     memory_bytes = sum(whole["reserved"].values()) - whole["reserved"]["edges"] // 2
-    less = train_embeddings(dataset, replace(config, memory_bytes=memory_bytes), folder / "less").result["plan"]
+    less = run_config(dataset, replace(config, memory_bytes=memory_bytes), folder / "less").result["plan"]
     assert less["edges_on_disk"]
     assert less["num_slots"] == whole["num_slots"]
     assert committed_bytes(folder / "less") == committed_bytes(folder / "whole")
@@ -69,7 +69,7 @@ def test_edges_that_do_not_fit_are_read_from_disk_and_change_no_bit(folder: Path
 
 @pytest.mark.parametrize("order", ["searched", "legend", "beta"])
 def test_partitions_are_moved_as_often_as_the_order_says(dataset: Dataset, folder: Path, order: str) -> None:
-    done = train_embeddings(dataset, embed_config(partitions=8, partition_order=order, epochs=3), folder / "run")
+    done = run_config(dataset, embed_config(partitions=8, partition_order=order, epochs=3), folder / "run")
     plan, epochs = done.result["plan"], done.result["epochs"]
     assert plan["loads"] == plan["states"] - 1
     assert [epoch["partitions_read"] for epoch in epochs] == [plan["loads"] + 3, plan["loads"], plan["loads"]]
@@ -81,7 +81,7 @@ def test_nodes_that_are_dealt_anew_are_trained_and_ranked_as_before(dataset: Dat
     found = {}
     for repartitions in (0, 3):
         config = embed_config(partitions=6, epochs=30, dim=16, eval_every=30, repartitions=repartitions)
-        done = train_embeddings(dataset, config, folder / f"{repartitions}")
+        done = run_config(dataset, config, folder / f"{repartitions}")
         found[repartitions] = done.result
         assert evaluate_run(folder / f"{repartitions}")["mrr"] == done.result["test"]["mrr"]
         assert done.result["epochs"][0]["partitions_read"] > 14 * max(1, repartitions) - 8
@@ -91,14 +91,14 @@ def test_nodes_that_are_dealt_anew_are_trained_and_ranked_as_before(dataset: Dat
 
 def test_a_buffer_of_four_takes_cover(dataset: Dataset, folder: Path) -> None:
     config = embed_config(partitions=16, buffer=4, partition_order="cover", epochs=1)
-    done = train_embeddings(dataset, config, folder / "run")
+    done = run_config(dataset, config, folder / "run")
     # 20 states of 4; but one that follows may have a partition of the one before.
     assert 70 < done.result["epochs"][0]["partitions_read"] <= 80
 
 
 @pytest.mark.parametrize("model", ["distmult", "complex", "transe", "transe-l1", "rotate"])
 def test_models_learn_a_ring(dataset: Dataset, folder: Path, model: str) -> None:
-    done = train_embeddings(
+    done = run_config(
         dataset, embed_config(model=model, epochs=80, dim=16, eval_every=80, eval_candidates=500), folder / model
     )
     epochs = done.result["epochs"]
@@ -119,7 +119,7 @@ def test_a_crash_at_any_change_is_gone_on_from(
     def run(root: Path, nth: int, resume: bool = False) -> CrashInjector:
         injector = CrashInjector(root, nth)
         with injector:
-            train_embeddings(
+            run_config(
                 dataset, config, root / "run", resume=resume, engine=Engine("threads", 1, injector.native),
                 injector=injector,
             )  # fmt: skip
@@ -136,7 +136,7 @@ def test_a_crash_at_any_change_is_gone_on_from(
         injector = CrashInjector(root, nth)
         with injector:
             with pytest.raises(CrashError):
-                train_embeddings(
+                run_config(
                     dataset, config, root / "run", engine=Engine("threads", 1, injector.native), injector=injector
                 )
             injector.write_survivors(after, lost)
@@ -144,20 +144,20 @@ def test_a_crash_at_any_change_is_gone_on_from(
         is_begun = (out / "config.toml").exists()
         if not is_begun and out.exists():
             assert all(path.name.endswith(".partial") for path in out.iterdir())
-        train_embeddings(dataset, config, out, resume=is_begun)
+        run_config(dataset, config, out, resume=is_begun)
         assert committed_bytes(out) == expected
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_what_is_damaged_is_not_trained(dataset: Dataset, folder: Path, is_cut: bool) -> None:
     with pytest.raises(CrashError), CrashInjector(folder, 60) as injector:
-        train_embeddings(dataset, embed_config(), folder / "run", injector=injector)
+        run_config(dataset, embed_config(), folder / "run", injector=injector)
     for path in (folder / "run" / "partitions").iterdir():
         content = bytearray(path.read_bytes())
         content[5] ^= 1
         path.write_bytes(content[:100] if is_cut else content)
     with pytest.raises(ReadError, match="is not what was written"):
-        train_embeddings(dataset, embed_config(), folder / "run", resume=True)
+        run_config(dataset, embed_config(), folder / "run", resume=True)
 
 
 def test_a_linear_schedule_ends_with_no_steps(dataset: Dataset, folder: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_linear_schedule_ends_with_no_steps(dataset: Dataset, folder: Path) ->
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("diskhop.runs.embedding.loop.Step", Noting)
         config = embed_config(model="dot", epochs=2, lr_schedule="linear", evaluate=False)
-        done = train_embeddings(dataset, config, folder / "run")
+        done = run_config(dataset, config, folder / "run")
     wanted = 1 - np.arange(0, 2 * done.result["num_edges"], 1) / (2 * done.result["num_edges"])
     assert shares[0] == 1
     assert 0 < shares[-1] < 0.2
@@ -190,7 +190,7 @@ def test_negatives_that_make_known_edges_are_left_out(folder: Path) -> None:
     }
     for name, changes in options.items():
         config = embed_config(model="dot", negatives=200, valid_share=0.1, epochs=1, **changes)
-        train_embeddings(graph, config, folder / name)
+        run_config(graph, config, folder / name)
         found[name] = committed_bytes(folder / name)
     assert found["unknown"] == found["again"] != found["all"]
 
@@ -198,7 +198,7 @@ def test_negatives_that_make_known_edges_are_left_out(folder: Path) -> None:
 def test_a_loss_that_is_not_finite_keeps_the_last_commit(dataset: Dataset, folder: Path) -> None:
     config = embed_config(model="distmult", loss="contrastive", lr=1e30, epochs=50)
     with pytest.raises(TrainingError, match=r"the loss is .* in epoch \d+, batch \d+ .* learning rate 1e\+30"):
-        train_embeddings(dataset, config, folder / "run")
+        run_config(dataset, config, folder / "run")
     assert (folder / "run" / "commit.json").exists()
 
 
@@ -218,7 +218,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
     dataset: Dataset, folder: Path, changes: dict[str, Any], kind: type[DiskhopError], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
-        train_embeddings(dataset, embed_config(**changes), folder / "run")
+        run_config(dataset, embed_config(**changes), folder / "run")
     assert not (folder / "run").exists()
 
 

@@ -19,11 +19,11 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
 from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.runs import search
 from diskhop.runs.embedding.map import draw_map, principal_axes
 from diskhop.runs.embedding.opened import open_run
 from diskhop.runs.embedding.places import Places
-from diskhop.runs.embedding.run import train_embeddings
+from diskhop.runs.search import search
+from diskhop.runs.start import run_config
 from tests.embedding import OPTIONS, embed_config
 
 NUM_NODES = 2000
@@ -47,7 +47,7 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = embed_config(
         epochs=60, partitions=4, batch_size=4, chunk_size=4, lr=0.3, eval_candidates=0, repartitions=1
     )
-    train_embeddings(dataset, config, folder / "run")
+    run_config(dataset, config, folder / "run")
     return folder / "run"
 
 
@@ -152,7 +152,7 @@ def test_the_command_line_prints_them(named: Path, capsys: pytest.CaptureFixture
         (["score", "RUN", "ada", "bo"], "edges have relations; name one"),
         (["score", "RUN", "?", "knows", "?"], "one end must be given"),
         (["score", "RUN", "ada"], "an edge is HEAD TAIL"),
-        (["export", "RUN", "OUT/people.csv"], "name a file with such a suffix"),
+        (["export", "RUN", "OUT/people.csv"], "use people.npy"),
         (["map", "RUN", "OUT/people.png"], "a map is an .svg file"),
         (["map", "RUN", "OUT/people.svg", "--by", "magic"], "unknown colours 'magic'"),
         (["map", "RUN", "OUT/people.svg", "--by", "label"], "have no classes to colour by"),
@@ -160,7 +160,7 @@ def test_the_command_line_prints_them(named: Path, capsys: pytest.CaptureFixture
         (["map", "RUN", "OUT/none/people.svg"], "none"),
         (["evaluate", "RUN", "--part", "train"], "unknown part 'train'"),
         (["evaluate", "RUN", "--memory", "1MB"], "measuring"),
-        (["evaluate", "OUT"], "is no run of embeddings"),
+        (["evaluate", "OUT"], "is no embedding run"),
     ],
 )
 def test_mistakes_get_one_line(
@@ -210,7 +210,7 @@ def test_what_had_embeddings_begins_with_them(named: Path, grown: Dataset, tmp_p
 
 def test_another_kind_of_embeddings_is_no_beginning(named: Path, grown: Dataset, tmp_path: Path) -> None:
     for option, value in (("model", "distmult"), ("dim", 16), ("reciprocal", True)):
-        with pytest.raises(ConfigError, match=f"--warm-start takes embeddings of the same kind.* the run's {option}"):
+        with pytest.raises(ConfigError, match=f"{option} .* this run .*: --warm-start needs the same"):
             diskhop.embed(grown, out=tmp_path / "warm", **{**OPTIONS, option: value}, warm_start=str(named))
         assert not (tmp_path / "warm").exists()
 

@@ -15,7 +15,7 @@ from diskhop import NeighborLoader, train
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError, FormatError
 from diskhop.protocols import Table
-from diskhop.runs import BatchProgress, Callback
+from diskhop.runs.callbacks import BatchProgress, Callback
 from diskhop.stores.packed.packer import Packer
 from diskhop.stores.packed.store import PackedStore
 from tests.graphs import make_dataset, open_paths
@@ -155,7 +155,7 @@ class LeaveAt(Callback):
     def __init__(self, batch: int) -> None:
         self._batch = batch
 
-    def progressed(self, progress: BatchProgress) -> None:
+    def batch_done(self, progress: BatchProgress) -> None:
         if progress.batch == self._batch:
             raise LeftError
 
@@ -164,7 +164,7 @@ class LeaveAt(Callback):
 def test_training_that_is_left_leaves_nothing(dataset: Dataset, tmp_path: Path, batch: int) -> None:
     options = {**OPTIONS, "batch_size": 5, "store": "packed", "cache_bytes": 2000, "scratch": str(tmp_path / "scratch")}
     with pytest.raises(LeftError):
-        train(dataset, out=tmp_path / "run", watcher=LeaveAt(batch), **options)
+        train(dataset, out=tmp_path / "run", callbacks=[LeaveAt(batch)], **options)
     assert not list((tmp_path / "scratch").iterdir())
     assert not open_paths(tmp_path / "scratch")
 

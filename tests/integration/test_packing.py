@@ -19,9 +19,11 @@ from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.protocols import Purpose, neighbor_spec
-from diskhop.runs import Callback, pack, resolve_config, train
-from diskhop.runs.nodes.packing import run_samples
+from diskhop.runs.callbacks import Callback
+from diskhop.runs.nodes.defaults import resolve_config
+from diskhop.runs.nodes.packing import pack, run_samples
 from diskhop.runs.nodes.workload import training_workload
+from diskhop.runs.start import train
 from diskhop.stores.packed.layout import open_layout
 from diskhop.stores.packed.pack_file import open_pack_file
 from tests.packed import OPTIONS, pack_small
@@ -68,7 +70,7 @@ def test_training_from_packed_batches_has_the_losses_of_memory(
     packed = pack_small(dataset, tmp_path, disk_bytes=disk_bytes, reuse=reuse)
     assert (packed.layout.epochs[0].segment > 1) == (disk_bytes is not None)
     told = Told()
-    changes = {"store": "packed", "scratch": str(tmp_path), "epochs": 3, "reuse": reuse, "watcher": told}
+    changes = {"store": "packed", "scratch": str(tmp_path), "epochs": 3, "reuse": reuse, "callbacks": [told]}
     expected = run_losses(dataset, store="memory", cache_bytes=0, epochs=3, reuse=reuse)
     # The third epoch was not packed, unless the first is reused: it is packed as it trains.
     assert run_losses(dataset, **changes) == expected
@@ -155,14 +157,14 @@ def test_a_layout_is_found_by_its_samples_and_others_are_told(dataset: Dataset, 
     assert pack(dataset, **options).steps == []
     for name, value in (("seed", 1), ("fanout", (4, 3)), ("batch_size", 24)):
         told = Told()
-        result = train(dataset, **{**options, "store": "packed", name: value, "watcher": told, "epochs": 1}).result
+        result = train(dataset, **{**options, "store": "packed", name: value, "callbacks": [told], "epochs": 1}).result
         assert result["plan"]["layout"] == ""
         remark = next(reason for reason in told.reasons if str(first.layout.path) in reason)
         assert "is not used" in remark
         assert {"seed": "seed 0, not 1", "fanout": "fanouts [4, 4], not [4, 3]"}.get(
             name, f"{name} 25, not 24"
         ) in remark
-        assert any("packed as it trains" in reason for reason in told.reasons)
+        assert any("Packing: during training" in reason for reason in told.reasons)
 
 
 def test_a_smaller_cache_than_the_layout_was_made_for_does_not_use_it(dataset: Dataset, tmp_path: Path) -> None:
@@ -170,7 +172,14 @@ def test_a_smaller_cache_than_the_layout_was_made_for_does_not_use_it(dataset: D
     told = Told()
     train(
         dataset,
-        **{**OPTIONS, "store": "packed", "scratch": str(tmp_path), "cache_bytes": 1000, "watcher": told, "epochs": 1},
+        **{
+            **OPTIONS,
+            "store": "packed",
+            "scratch": str(tmp_path),
+            "cache_bytes": 1000,
+            "callbacks": [told],
+            "epochs": 1,
+        },
     )
     assert any("--cache 1 KB" in reason and "is not used" in reason for reason in told.reasons)
 
@@ -181,7 +190,7 @@ def test_a_dataset_made_anew_has_no_use_for_an_old_layout(tmp_path: Path) -> Non
     shutil.rmtree(tmp_path / "graph")
     new = small_graph(tmp_path / "graph", seed=2)
     told = Told()
-    options = {**OPTIONS, "store": "packed", "scratch": str(tmp_path / "scratch"), "watcher": told, "epochs": 1}
+    options = {**OPTIONS, "store": "packed", "scratch": str(tmp_path / "scratch"), "callbacks": [told], "epochs": 1}
     assert train(new, **options).result["plan"]["layout"] == ""
     assert any(f"{path} is not used: its batches have dataset_hash" in reason for reason in told.reasons)
 
@@ -209,7 +218,7 @@ def test_a_damaged_layout_is_refused_by_the_file(dataset: Dataset, tmp_path: Pat
         content[len(content) // 2 if name != "epoch-0.bin" else 5000] ^= 1
         path.write_bytes(content)
     told = Told()
-    options = {**OPTIONS, "store": "packed", "scratch": str(tmp_path), "watcher": told}
+    options = {**OPTIONS, "store": "packed", "scratch": str(tmp_path), "callbacks": [told]}
     if name == "layout.json" or (name == "epoch-0.bin" and damage != "flipped"):
         # It is not taken for one; the run goes on without.
         assert train(dataset, **options).result["plan"]["layout"] == ""
@@ -261,7 +270,7 @@ def test_an_epoch_of_another_layout_in_its_place_is_refused(dataset: Dataset, tm
 
 def test_reuse_packs_one_epoch_first_and_trains_all_on_it(dataset: Dataset, tmp_path: Path) -> None:
     told = Told()
-    options = {**OPTIONS, "store": "packed", "scratch": str(tmp_path), "reuse": True, "epochs": 3, "watcher": told}
+    options = {**OPTIONS, "store": "packed", "scratch": str(tmp_path), "reuse": True, "epochs": 3, "callbacks": [told]}
     result = train(dataset, **options).result
     steps = [step["step"] for step in result["preparation"]]
     assert steps == ["sample epoch 0", "copy rows in memory", "lay out epoch 0", "pack epoch 0"]

@@ -11,8 +11,8 @@ import pytest
 
 from diskhop.cli import run
 from diskhop.dataset.dataset import Dataset
-from diskhop.runs import embed, train
 from diskhop.runs.plan import plan_run
+from diskhop.runs.start import embed, train
 from diskhop.stores.stores import STORES
 from tests.runs import OPTIONS, assert_same_run, small_graph
 

@@ -18,8 +18,7 @@ from diskhop.errors import ConfigError
 from diskhop.report.figures import course_figures, run_figures, time_figure
 from diskhop.report.page import render
 from diskhop.report.records import read_run
-from diskhop.runs import train
-from diskhop.runs.embedding.run import train_embeddings
+from diskhop.runs.start import run_config, train
 from tests.embedding import embed_config, small_triples
 from tests.runs import small_graph
 
@@ -36,8 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train(graph, out=folder / "sage", store="direct", **options)
     train(graph, out=folder / "static", store="static", cache="4KB", **options)
     triples = small_triples(folder / "triples")
-    train_embeddings(triples, embed_config(), folder / "raw")
-    train_embeddings(triples, embed_config(eval_filtered=True, eval_candidates=0), folder / "filtered")
+    run_config(triples, embed_config(), folder / "raw")
+    run_config(triples, embed_config(eval_filtered=True, eval_candidates=0), folder / "filtered")
     return folder
 
 

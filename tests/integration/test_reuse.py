@@ -18,7 +18,9 @@ from diskhop.errors import ConfigError
 from diskhop.pipeline.batch import MiniBatch
 from diskhop.pipeline.stream import BatchStream
 from diskhop.protocols import Purpose
-from diskhop.runs import Callback, Trained, train
+from diskhop.runs.callbacks import Callback
+from diskhop.runs.nodes.run import Trained
+from diskhop.runs.start import train
 from diskhop.stores.stores import STORES
 from tests.runs import OPTIONS, assert_same_run, losses, small_graph
 
@@ -51,10 +53,11 @@ class StopAfter(Callback):
         self._epoch = epoch
         self._is_due = False
 
-    def epoch_done(self, record: dict[str, Any]) -> None:
+    def epoch_done(self, record: dict[str, Any]) -> bool:
         self._is_due = record["epoch"] == self._epoch
+        return False
 
-    def progressed(self, progress: Any) -> None:
+    def batch_done(self, progress: Any) -> None:
         if self._is_due and progress.batch == 3:
             raise StoppedError
 
@@ -144,11 +147,11 @@ def test_resuming_ends_with_the_bytes_of_a_run_never_stopped(dataset: Dataset, t
     options = {**REUSED, "store": store, "max_batches": 30}
     train(dataset, out=tmp_path / "whole", **options)
     with pytest.raises(StoppedError):
-        train(dataset, out=tmp_path / "stopped", watcher=StopAfter(1), **options)
+        train(dataset, out=tmp_path / "stopped", callbacks=[StopAfter(1)], **options)
     assert len(losses(tmp_path / "stopped")) == 2
     train(out=tmp_path / "stopped", resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
-    with pytest.raises(ConfigError, match="--resume goes on with the same options, but reuse differ"):
+    with pytest.raises(ConfigError, match="--resume needs the same options, but reuse differ"):
         train(out=tmp_path / "stopped", resume=True, reuse=False)
 
 
@@ -160,7 +163,7 @@ def test_the_run_says_so_once_and_keeps_it(dataset: Dataset, tmp_path: Path) -> 
     assert "changes what is drawn" in reasons[0]
     assert trained.result["reuse"] is True
     assert load_config(tmp_path / "run" / "config.toml", KINDS).options["reuse"] is True
-    assert "reuse = true" in dump_config(trained.config, "", "")
+    assert "reuse = true" in dump_config(trained.config, "node", "", "")
 
 
 def test_the_order_shares_no_key_with_the_seeds(dataset: Dataset) -> None:

@@ -20,7 +20,7 @@ from diskhop.io.engine import open_engine
 from diskhop.pipeline.pack_ahead import pack_epochs
 from diskhop.planning.planner import choose_plan
 from diskhop.protocols import Purpose, SampledBatch, SamplerSpec, neighbor_spec
-from diskhop.runs import resolve_config
+from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.packing import run_samples
 from diskhop.runs.nodes.workload import training_workload
 from diskhop.sampling.samplers import SAMPLERS, open_sampler

@@ -19,9 +19,9 @@ from diskhop.errors import BudgetError, ConfigError
 from diskhop.planning.planner import choose_plan, rank_options
 from diskhop.planning.workload import Workload
 from diskhop.plans import StoreShare
-from diskhop.runs import train
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.workload import training_workload
+from diskhop.runs.start import train
 from diskhop.stores.stores import STORES
 from tests.runs import OPTIONS, assert_same_run, small_graph
 from tests.toys.half_store import KIND, half_of

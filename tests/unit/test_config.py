@@ -51,7 +51,7 @@ WHOLE_OF_HOPS = HopConfig(
 @pytest.mark.parametrize("whole", [WHOLE, WHOLE_OF_HOPS], ids=["sampled", "hops"])
 def test_a_written_configuration_reads_back_the_same(tmp_path: Path, whole: TrainConfig) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(dump_config(whole, "/data/ü graph", "abc"))
+    path.write_text(dump_config(whole, "node", "/data/ü graph", "abc"))
     saved = load_config(path, KINDS)
     assert config_kind(whole.model)(**saved.options) == whole
     assert (saved.dataset, saved.dataset_hash) == ("/data/ü graph", "abc")

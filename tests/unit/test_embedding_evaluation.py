@@ -22,9 +22,10 @@ from diskhop.embedding.step.draws import draw_candidates
 from diskhop.errors import ConfigError
 from diskhop.importing.sources import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.runs import embed, evaluate_run
+from diskhop.runs.embedding.evaluate import evaluate_run
 from diskhop.runs.embedding.opened import open_run
 from diskhop.runs.embedding.places import Places
+from diskhop.runs.start import embed
 from tests.embedding import OPTIONS, small_triples
 
 NUM_NODES, NUM_RELATIONS, NUM_EDGES, DIM = 83, 3, 40, 8
@@ -206,7 +207,7 @@ def test_a_run_is_measured_again_by_any_protocol(dataset: Dataset, tmp_path: Pat
     assert not other["protocol"]["filtered"]
     with pytest.raises(ConfigError, match="unknown part 'train'"):
         evaluate_run(tmp_path / "run", part="train")
-    with pytest.raises(ConfigError, match="is no run of embeddings"):
+    with pytest.raises(ConfigError, match="is no embedding run"):
         evaluate_run(tmp_path)
 
 

@@ -188,7 +188,7 @@ def test_the_result_is_about_as_large_as_told(tmp_path: Path, kind: str, options
         engine=threads_engine(),
         budget=Budget(1 << 29),
         threads=2,
-        told=told.append,
+        on_plan=told.append,
     )
     (estimate,) = told
     written = sum(map(len, folder_bytes(dataset.path).values()))
@@ -212,14 +212,14 @@ def test_a_disk_that_is_too_small_is_refused_with_the_same_figures(
 ) -> None:
     source = text_source(tmp_path)
     told: list[Estimate] = []
-    import_graph(source, tmp_path / "graph", engine=threads_engine(), budget=Budget(1 << 29), told=told.append)
+    import_graph(source, tmp_path / "graph", engine=threads_engine(), budget=Budget(1 << 29), on_plan=told.append)
     (estimate,) = told
     free_bytes = estimate.work_bytes - 1
     assert free_bytes > estimate.result_bytes
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": free_bytes})())
     before = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(DestinationError) as caught:
-        import_graph(source, tmp_path / "other", engine=threads_engine(), budget=Budget(1 << 29), told=told.append)
+        import_graph(source, tmp_path / "other", engine=threads_engine(), budget=Budget(1 << 29), on_plan=told.append)
     result, work = format_bytes(estimate.result_bytes), format_bytes(estimate.work_bytes)
     assert f"the import, with a result of {result}, takes {work}, only {work} are free" in str(caught.value)
     assert told == [estimate], "what is refused is not told of as if it began"
@@ -234,7 +234,7 @@ def test_what_an_earlier_run_left_is_not_asked_for_again(tmp_path: Path, monkeyp
 
     def bring() -> None:
         import_graph(
-            source, tmp_path / "graph", engine=threads_engine(), budget=Budget(1 << 29), threads=1, told=told.append
+            source, tmp_path / "graph", engine=threads_engine(), budget=Budget(1 << 29), threads=1, on_plan=told.append
         )
 
     monkeypatch.setattr("diskhop.importing.text.edge_work.PAIRS_SLICE_BYTES", 1 << 16)

@@ -74,7 +74,8 @@ def test_labels_that_auc_cannot_measure_are_told_beforehand() -> None:
     require_measurable("auc", tasks, "valid")
     require_measurable("accuracy", both[1:], "valid")
     for labels in (both[1:], both[:0], tasks[:2]):
-        with pytest.raises(ConfigError, match=f"both classes, split 'valid' has {len(labels)} of one: use accuracy"):
+        message = f"both classes, split 'valid' has {len(labels)} of one: use --metric accuracy"
+        with pytest.raises(ConfigError, match=message):
             require_measurable("auc", labels, "valid")
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from diskhop.runs.callbacks import BatchProgress
-from diskhop.ui.terminal import TerminalWatcher
+from diskhop.ui.terminal import TerminalCallback
 
 PROGRESS = BatchProgress(
     stage="train", epoch=1, num_epochs=3, batch=4, num_batches=10, loss=0.25, seconds_left=12.4, rate=3.26,
@@ -20,8 +20,8 @@ PROGRESS = BatchProgress(
 def shown(progress: BatchProgress, *, is_terminal: bool = True) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=is_terminal, width=200, no_color=True)
-    with TerminalWatcher(console) as watcher:
-        watcher.progressed(progress)
+    with TerminalCallback(console) as terminal:
+        terminal.batch_done(progress)
     return out.getvalue()
 
 

@@ -25,7 +25,7 @@ from diskhop.config.embed import EmbedConfig
 from diskhop.errors import ConfigError
 
 if TYPE_CHECKING:
-    from diskhop.runs import Trial
+    from diskhop.runs.search import Trial
 
 
 @command("embed")
@@ -50,9 +50,9 @@ def embed(
     given: dict[str, Any],
 ) -> None:
     """Train embeddings of a graph's nodes with a few partitions in memory; what diskhop chooses is printed."""
-    from diskhop.runs import embed as train_embeddings
-    from diskhop.ui.summary import summarize_embedding
-    from diskhop.ui.terminal import watching
+    from diskhop.runs.start import embed as train_embeddings
+    from diskhop.ui.summary import summarize
+    from diskhop.ui.terminal import run_callbacks
 
     if out is None:
         raise ConfigError("--out is missing: embeddings are written to a new folder; for example --out run")
@@ -61,26 +61,26 @@ def embed(
             raise ConfigError("--search cannot be used with --resume or --config; leave them out")
         _search(search, dataset, out, preset, given, as_json=as_json)
         return
-    with watching(stderr, out, tensorboard=tensorboard) as watcher:
+    with run_callbacks(stderr, out, tensorboard=tensorboard) as callbacks:
         embedded = train_embeddings(
-            dataset, out=out, resume=resume, preset=preset, config=config, watcher=watcher, **given
+            dataset, out=out, resume=resume, preset=preset, config=config, callbacks=callbacks, **given
         )
     if as_json:
         print_json(embedded.result)
         return
-    print_pairs(summarize_embedding(embedded.result, out))
+    print_pairs(summarize(embedded.result, out))
 
 
 def _search(
     trials: int, dataset: Path | None, out: Path, preset: str | None, given: dict[str, Any], *, as_json: bool
 ) -> None:
     """Run a search, print a line per trial as it is done, then all of them, the best first."""
-    from diskhop.runs import search as search_options
+    from diskhop.runs.search import search as search_options
 
     def show(number: int, trial: Trial) -> None:
         stderr.print(f"trial {number}/{trials}  {_valid_of(trial.valid)}  {trial.seconds:.1f} s  {trial.path}")
 
-    found = search_options(dataset, out=out, trials=trials, preset=preset, done=show, **given)
+    found = search_options(dataset, out=out, trials=trials, preset=preset, on_trial=show, **given)
     if as_json:
         print_json({"trials": [{**asdict(trial), "path": str(trial.path)} for trial in found]})
         return

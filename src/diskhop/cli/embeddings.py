@@ -40,7 +40,7 @@ def evaluate(
     given: dict[str, Any],
 ) -> None:
     """Rank edges by trained embeddings."""
-    from diskhop.runs import evaluate_run
+    from diskhop.runs.embedding.evaluate import evaluate_run
     from diskhop.ui.progress import stage_progress
     from diskhop.ui.summary import summarize_ranking
 
@@ -63,7 +63,7 @@ def neighbors(
     as_json: Json = False,
 ) -> None:
     """Print the nodes with the most similar embeddings."""
-    from diskhop.runs import neighbors as find_neighbors
+    from diskhop.runs.embedding.queries import neighbors as find_neighbors
 
     found = find_neighbors(run, node, top=top, by=by)
     if as_json:
@@ -83,8 +83,8 @@ def score(
     as_json: Json = False,
 ) -> None:
     """Print how likely an edge is, or the likeliest ends of one with HEAD or TAIL '?'."""
-    from diskhop.runs import complete
-    from diskhop.runs import score as score_edge
+    from diskhop.runs.embedding.queries import complete
+    from diskhop.runs.embedding.queries import score as score_edge
 
     if len(edge) not in (2, 3):
         raise ConfigError(
@@ -127,7 +127,7 @@ def draw(
     as_json: Json = False,
 ) -> None:
     """Draw a sample of embeddings in the plane in which they differ most."""
-    from diskhop.runs import draw_map
+    from diskhop.runs.embedding.map import draw_map
 
     share = draw_map(run, file, by=by, nodes=nodes, seed=seed)
     if as_json:

@@ -39,9 +39,10 @@ def export(
     from diskhop.dataset.dataset import open_dataset
     from diskhop.exporting.formats import export_dataset
     from diskhop.io.engine import open_engine
+    from diskhop.run_files import CONFIG_FILE
     from diskhop.ui.progress import stage_progress
 
-    if (source / "commit.json").exists():
+    if (source / CONFIG_FILE).exists():
         _export_embeddings(source, destination, as_json=as_json)
         return
     budget = budget_of(given)
@@ -63,7 +64,7 @@ def export(
 
 
 def _export_embeddings(run: Path, destination: Path, *, as_json: bool) -> None:
-    from diskhop.runs import export_embeddings
+    from diskhop.runs.embedding.export import export_embeddings
     from diskhop.ui.progress import stage_progress
 
     with stage_progress(stderr) as progress:

@@ -74,7 +74,7 @@ def import_command(
             threads=threads,
             workers=workers,
             progress=progress,
-            told=show,
+            on_plan=show,
         )
     if as_json:
         print_json({**describe(dataset), "import": {**facts, "estimate": asdict(estimates[0])}})

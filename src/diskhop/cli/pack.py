@@ -25,11 +25,11 @@ def pack(
     given: dict[str, Any],
 ) -> None:
     """Pre-sample epochs and pack their features; `train` with the same options reuses them."""
-    from diskhop.runs import pack as pack_epochs
-    from diskhop.ui.terminal import TerminalWatcher
+    from diskhop.runs.nodes.packing import pack as pack_epochs
+    from diskhop.ui.terminal import TerminalCallback
 
-    with TerminalWatcher(stderr) as watcher:
-        packed = pack_epochs(dataset, preset=preset, config=config, watcher=watcher, **given)
+    with TerminalCallback(stderr) as terminal:
+        packed = pack_epochs(dataset, preset=preset, config=config, callbacks=[terminal], **given)
     layout = packed.layout
     num_bytes = sum(epoch.num_bytes for epoch in layout.epochs) + layout.num_held * layout.row_bytes
     if as_json:

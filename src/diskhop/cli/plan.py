@@ -17,7 +17,7 @@ from diskhop.config.options import require_known
 from diskhop.config.train import HopConfig, SampledConfig
 
 if TYPE_CHECKING:
-    from diskhop.planning.options import Option, Ranking
+    from diskhop.planning.options import Option
 
 
 @command("plan")
@@ -35,6 +35,7 @@ def plan(
 ) -> None:
     """Predict time, I/O and memory of every strategy without training."""
     from diskhop.planning.options import OPTION_COLUMNS
+    from diskhop.runs.kinds import find_kind
     from diskhop.runs.plan import plan_run
 
     ranking = plan_run(dataset, preset=preset, **given)
@@ -54,7 +55,7 @@ def plan(
     stdout.print()
     rows = [("chosen" if number == 0 else "", reason) for number, reason in enumerate(ranking.best.reasons)]
     rows += [(f"not {option.name}", option.reason) for option in ranking.options[1:]]
-    print_pairs([*rows, ("next", _next_command(dataset, ranking, preset, given))])
+    print_pairs([*rows, ("next", _next_command(dataset, find_kind(given.get("model")).command, preset, given))])
 
 
 def _explained(option: Option[Any]) -> list[tuple[str, str]]:
@@ -75,8 +76,7 @@ def _explained(option: Option[Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _next_command(dataset: Path, ranking: Ranking[Any], preset: str | None, given: dict[str, Any]) -> str:
-    is_embedding = hasattr(ranking.best, "num_partitions")
-    words = ["diskhop", "embed" if is_embedding else "train", str(dataset)]
+def _next_command(dataset: Path, command: str, preset: str | None, given: dict[str, Any]) -> str:
+    words = ["diskhop", command, str(dataset)]
     words += [] if preset is None else ["--preset", preset]
     return shlex.join([*words, *spell_options(given, SampledConfig, HopConfig, EmbedConfig), "--out", "run"])

@@ -30,7 +30,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write an HTML page about runs: curves, time by stage, I/O, memory and the plan."""
-    from diskhop.report import write_report
+    from diskhop.report.page import write_report
 
     path = write_report(runs, out)
     num_bytes = path.stat().st_size

@@ -33,12 +33,14 @@ def train(
     given: dict[str, Any],
 ) -> None:
     """Train a model for node classification from disk; what diskhop chooses is printed with the reason."""
-    from diskhop.runs import train as train_model
+    from diskhop.runs.start import train as train_model
     from diskhop.ui.summary import summarize
-    from diskhop.ui.terminal import watching
+    from diskhop.ui.terminal import run_callbacks
 
-    with watching(stderr, out, tensorboard=tensorboard) as watcher:
-        trained = train_model(dataset, out=out, resume=resume, preset=preset, config=config, watcher=watcher, **given)
+    with run_callbacks(stderr, out, tensorboard=tensorboard) as callbacks:
+        trained = train_model(
+            dataset, out=out, resume=resume, preset=preset, config=config, callbacks=callbacks, **given
+        )
     if as_json:
         print_json(trained.result)
         return

@@ -216,16 +216,17 @@ def read_toml(path: Path) -> dict[str, Any]:
 def load_config(path: Path, kinds: Sequence[type[Any]]) -> SavedRun:
     """Read what dump_config() wrote, or a shorter file written by hand. kinds: see check_options()."""
     options = read_toml(path)
-    names = {"dataset": options.pop("dataset", ""), "dataset_hash": options.pop("dataset_hash", "")}
+    names = {name: options.pop(name, "") for name in ("kind", "dataset", "dataset_hash")}
     for name, value in names.items():
         if not isinstance(value, str):
             raise ConfigError(f"{path}: {name} must be a string, got {reprlib.repr(value)}; for example {name}='cora'")
-    return SavedRun(**names, options=check_options(options, str(path), kinds))
+    checked = check_options(options, str(path), kinds)
+    return SavedRun(dataset=names["dataset"], dataset_hash=names["dataset_hash"], options=checked)
 
 
-def dump_config(config: Any, dataset: str, dataset_hash: str) -> str:
-    """Write a configuration as TOML that repeats a run exactly."""
-    return tomli_w.dumps({"dataset": dataset, "dataset_hash": dataset_hash, **asdict(config)})
+def dump_config(config: Any, kind: str, dataset: str, dataset_hash: str) -> str:
+    """Write a configuration as TOML that repeats a run of this kind exactly."""
+    return tomli_w.dumps({"kind": kind, "dataset": dataset, "dataset_hash": dataset_hash, **asdict(config)})
 
 
 def options_of(kind: type[Any]) -> list[str]:

@@ -39,7 +39,7 @@ def import_source(
     workers: int = 1,
     injector: Injector | None = None,
     progress: Progress | None = None,
-    told: Callable[[Estimate], None] | None = None,
+    on_plan: Callable[[Estimate], None] | None = None,
 ) -> Dataset:
     """Make a dataset of a source that was looked at. origin: what errors call it. All else: see import_graph."""
     budget = budget or Budget(default_memory_bytes())
@@ -69,8 +69,8 @@ def import_source(
     with builder, crew, ExitStack() as held:
         what = f"the import, with a result of {format_bytes(estimate.result_bytes)},"
         builder.require_space(estimate.work_bytes - builder.work.kept_bytes(), what)
-        if told is not None:
-            told(estimate)
+        if on_plan is not None:
+            on_plan(estimate)
         shop = WorkTools(
             builder.work, TaskTools(engine, injector, workers=crew), budget, threads, progress or silent, held
         )

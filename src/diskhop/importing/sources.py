@@ -98,13 +98,13 @@ def import_graph(
     workers: int = 1,
     injector: Injector | None = None,
     progress: Progress | None = None,
-    told: Callable[[Estimate], None] | None = None,
+    on_plan: Callable[[Estimate], None] | None = None,
 ) -> Dataset:
     """Make a dataset of a graph; the format is detected where it is not named.
 
     facts: takes what only the import knows, as counts of duplicates. budget: half of the free memory where there is
     none. threads: all cores where None. workers: processes that tasks are spread over, which share budget and threads;
-    1: this one. told: hears what it will take, before anything is written.
+    1: this one. on_plan: called with the estimate, before anything is written.
 
     Raises SourceError for what breaks a rule, BudgetError for too small a budget, DestinationError for a full disk.
     Nothing is then left but the work folder, where there is finished work in it; the error names it.
@@ -123,7 +123,7 @@ def import_graph(
         workers=workers,
         injector=injector,
         progress=progress,
-        told=told,
+        on_plan=on_plan,
     )
 
 

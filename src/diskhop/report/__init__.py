@@ -1,7 +1,1 @@
-"""Pages that show what runs did: one that opens in any browser, without a network."""
-
-from __future__ import annotations
-
-from diskhop.report.page import write_report
-
-__all__ = ["write_report"]
+"""Reports: pages about runs that open in any browser, without a network."""

@@ -1,4 +1,4 @@
-"""What runs left in their folders, read for a report: of runs that are done, that go on, or that were killed."""
+"""Reading RUN folders for a report: of runs that are done, still training, or killed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,34 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from diskhop.config.options import read_toml
+from diskhop.config.options import read_toml, require_known
 from diskhop.errors import ConfigError
-from diskhop.run_files import CONFIG_FILE, METRICS_FILE, PLAN_FILE, RESULT_FILE
+from diskhop.run_files import (
+    COMMANDS,
+    CONFIG_FILE,
+    EMBEDDING,
+    METRICS_FILE,
+    PLAN_FILE,
+    RESULT_FILE,
+    read_kind,
+    resume_command,
+)
 from diskhop.runs.result import describe_protocol
 
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """config: as in config.toml; epochs: records of those that are done; plan, machine, result: None where missing."""
+    """The files of a run.
+
+    path: the RUN folder.
+    kind: see run_files.
+    config: the content of config.toml.
+    epochs: the records of epochs that are done.
+    plan, machine, result: None where missing.
+    """
 
     path: Path
+    kind: str
     config: Mapping[str, Any]
     epochs: list[dict[str, Any]]
     plan: Mapping[str, Any] | None
@@ -28,78 +45,81 @@ class RunRecord:
 
     @property
     def is_embedding(self) -> bool:
-        """Whether it is of 'diskhop embed', not of 'diskhop train'."""
-        return "partitions" in self.config
+        """Whether the run trains embeddings."""
+        return self.kind == EMBEDDING
 
     @property
     def dataset(self) -> str:
-        """Its name, or its folder's while the run is not done."""
+        """The dataset's name, or its folder's name while the run is not done."""
         return str(self.result["dataset"]) if self.result else Path(str(self.config.get("dataset", "?"))).name
 
     @property
     def loss(self) -> str:
-        """What loss means in this run: losses of different names are not to be compared."""
+        """The name of the loss; losses of different names cannot be compared."""
         return f"{self.config['loss']} loss of edges" if self.is_embedding else "cross-entropy"
 
     @cached_property
     def valid_metric(self) -> str | None:
-        """What validation measured, with its protocol; None: nothing."""
+        """The name of the validation metric, with its protocol; None without a validation."""
         measured = next((epoch for epoch in reversed(self.epochs) if epoch.get("valid") is not None), None)
-        return None if measured is None else self._metric(measured.get("validation"))
+        return None if measured is None else self._metric(measured.get("validation", {}))
 
     @property
     def test(self) -> tuple[str, float] | None:
-        """The metric, with its protocol, and its value on test edges or nodes."""
-        found = self.result.get("test") if self.result else None
-        if found is None:
+        """The name of the test metric, with its protocol, and its value; None without a test."""
+        if not self.result or "test" not in self.result:
             return None
-        return (self._metric(found), found["mrr"]) if self.is_embedding else (self._metric(None), found)
+        found = self.result["test"]
+        return self._metric(found), found[self.result["metric"]]
 
     @property
     def best_valid(self) -> float | None:
-        """The best of all validations."""
+        """The best validation."""
         return max((epoch["valid"] for epoch in self.epochs if epoch.get("valid") is not None), default=None)
 
-    def _metric(self, measured: Mapping[str, Any] | None) -> str:
-        if self.is_embedding and measured is not None:
+    def _metric(self, measured: Mapping[str, Any]) -> str:
+        if "protocol" in measured:
             return f"MRR ({describe_protocol(measured['protocol'])})"
         return str(self.config.get("metric", "metric"))
 
 
 def read_run(path: Path | str) -> RunRecord:
-    """Read what a run has left so far. Raises ConfigError for a folder that has no run, or files that are damaged."""
+    """Read the files of a run, done or not. Raises ConfigError for a folder without a run, and for damaged files."""
     path = Path(path)
     config_path = path / CONFIG_FILE
     if not config_path.exists():
         raise ConfigError(
-            f"{path}: is no run, {CONFIG_FILE} is missing; name a folder that 'diskhop train' or 'embed' made"
+            f"{path}: is no run, {CONFIG_FILE} is missing; name a folder that 'diskhop train' or 'diskhop embed' made"
         )
-    planned = _read_json(path / PLAN_FILE) or {}
-    result = _read_json(path / RESULT_FILE)
+    kind = read_kind(config_path)
+    require_known("kind of run", kind, COMMANDS, f"{config_path}: ")
+    repair = f"resume the run: {resume_command(kind, path)}"
+    planned = _read_json(path / PLAN_FILE, repair) or {}
+    result = _read_json(path / RESULT_FILE, repair)
     plan = result["plan"] if result and "plan" in result else planned.get("plan")
-    return RunRecord(path, read_toml(config_path), _read_epochs(path), plan, planned.get("machine"), result)
+    epochs = _read_epochs(path / METRICS_FILE, repair)
+    return RunRecord(path, kind, read_toml(config_path), epochs, plan, planned.get("machine"), result)
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
+def _read_json(path: Path, repair: str) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
         content = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ConfigError(f"{path}: is damaged: {error}; go on with the run by --resume, or leave it out") from error
+        raise ConfigError(f"{path}: is damaged: {error}; {repair}") from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: is damaged: must be an object; go on with the run by --resume, or leave it out")
+        raise ConfigError(f"{path}: is damaged: must be an object; {repair}")
     return content
 
 
-def _read_epochs(path: Path) -> list[dict[str, Any]]:
-    metrics = path / METRICS_FILE
+def _read_epochs(metrics: Path, repair: str) -> list[dict[str, Any]]:
     if not metrics.exists():
         return []
     lines = metrics.read_bytes().splitlines(keepends=True)
     if lines and not lines[-1].endswith(b"\n"):
-        lines.pop()  # the process was ended while it wrote
+        lines.pop()  # the process was killed while it wrote
     try:
         return [json.loads(line) for line in lines]
     except ValueError as error:
-        raise ConfigError(f"{metrics}: is damaged: {error}; go on with the run by --resume, or leave it out") from error
+        raise ConfigError(f"{metrics}: is damaged: {error}; {repair}") from error

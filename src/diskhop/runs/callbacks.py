@@ -1,24 +1,35 @@
-"""What a run tells while it goes on."""
+"""Callbacks: what a run reports while it works, and how it can be ended early.
+
+A run calls, in this order: configured, planned, announced and prepared for work before training, batch_done after every
+batch, epoch_done after every committed epoch, and finished.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from diskhop.config.embed import EmbedConfig
-from diskhop.config.train import TrainConfig
 from diskhop.plans import RunPlan
+from diskhop.runs.choices import Choice
+from diskhop.runs.patience import is_out_of_patience
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchProgress:
-    """Where a run is, after a batch.
+    """The progress of a run after a batch.
 
-    stage: train, valid or test. epoch: counted from 0; of at most num_epochs. batch: done, of num_batches of this pass.
-    loss: of the batch, in training. seconds_left: until the last epoch is done; None: nothing to go by yet. rate: of
-    this pass so far, a second, of `unit`; stall_share: of its time, waited for data; hit_rate: of the rows that it
-    asked for those from memory, None where it asks for none.
+    stage: train, valid or test.
+    epoch: the current epoch, from 0.
+    num_epochs: the maximum number of epochs.
+    batch: batches done in this pass.
+    num_batches: batches of this pass.
+    loss: loss of the batch; None outside training.
+    seconds_left: predicted seconds until the last epoch is done; None before there is a basis for it.
+    rate: `unit`s per second in this pass.
+    unit: batches or edges.
+    stall_share: fraction of the pass spent waiting for data.
+    hit_rate: fraction of the requested rows found in memory; None where no rows are requested.
     """
 
     stage: str
@@ -35,59 +46,88 @@ class BatchProgress:
 
 
 class Callback:
-    """Does nothing; override what you want to show."""
+    """Does nothing; override the methods you need."""
 
-    def configured(self, config: TrainConfig | EmbedConfig, reasons: list[str]) -> None:
-        """The options are complete; why those that nobody gave are as they are."""
+    def configured(self, config: Any, choices: Sequence[Choice]) -> None:
+        """Called when all options are known. choices: those chosen for the user."""
 
     def planned(self, plan: RunPlan) -> None:
-        """The plan is made; nothing is open yet."""
+        """Called with the plan, before any data is read."""
 
     def announced(self, text: str) -> None:
-        """What is about to be prepared, and what that will take."""
+        """Called before long preparation, with a line about it."""
 
     def prepared(self, stage: str, done: int, total: int) -> None:
-        """So much of a stage of preparation is done."""
+        """Called during preparation: `done` of `total` units of a stage are done."""
 
-    def progressed(self, progress: BatchProgress) -> None:
-        """A batch is done."""
+    def batch_done(self, progress: BatchProgress) -> None:
+        """Called after every batch."""
 
-    def epoch_done(self, record: dict[str, Any]) -> None:
-        """An epoch is done and kept; the record is the one in result.json."""
+    def epoch_done(self, record: dict[str, Any]) -> bool:
+        """Called after an epoch is committed, with its record in result.json; True ends training."""
+        return False
+
+    def finished(self, result: Mapping[str, Any]) -> None:
+        """Called at the end, with the content of result.json."""
 
 
 class Callbacks(Callback):
-    """Several, each told everything."""
+    """Several callbacks as one; training ends when any of them says so."""
 
-    def __init__(self, watchers: Sequence[Callback]) -> None:
-        self._watchers = watchers
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self._callbacks = callbacks
 
-    def configured(self, config: TrainConfig | EmbedConfig, reasons: list[str]) -> None:
+    def configured(self, config: Any, choices: Sequence[Choice]) -> None:
         """See Callback."""
-        for watcher in self._watchers:
-            watcher.configured(config, reasons)
+        for callback in self._callbacks:
+            callback.configured(config, choices)
 
     def planned(self, plan: RunPlan) -> None:
         """See Callback."""
-        for watcher in self._watchers:
-            watcher.planned(plan)
+        for callback in self._callbacks:
+            callback.planned(plan)
 
     def announced(self, text: str) -> None:
         """See Callback."""
-        for watcher in self._watchers:
-            watcher.announced(text)
+        for callback in self._callbacks:
+            callback.announced(text)
 
     def prepared(self, stage: str, done: int, total: int) -> None:
         """See Callback."""
-        for watcher in self._watchers:
-            watcher.prepared(stage, done, total)
+        for callback in self._callbacks:
+            callback.prepared(stage, done, total)
 
-    def progressed(self, progress: BatchProgress) -> None:
+    def batch_done(self, progress: BatchProgress) -> None:
         """See Callback."""
-        for watcher in self._watchers:
-            watcher.progressed(progress)
+        for callback in self._callbacks:
+            callback.batch_done(progress)
 
-    def epoch_done(self, record: dict[str, Any]) -> None:
+    def epoch_done(self, record: dict[str, Any]) -> bool:
         """See Callback."""
-        for watcher in self._watchers:
-            watcher.epoch_done(record)
+        # All of them, before any ends the run.
+        answers = [callback.epoch_done(record) for callback in self._callbacks]
+        return any(answers)
+
+    def finished(self, result: Mapping[str, Any]) -> None:
+        """See Callback."""
+        for callback in self._callbacks:
+            callback.finished(result)
+
+
+class Patience(Callback):
+    """Ends training by is_out_of_patience(). history: records of the epochs done so far, when a run resumes."""
+
+    def __init__(self, patience: int, history: Sequence[Mapping[str, Any]] = ()) -> None:
+        self._patience = patience
+        self._values = [record["valid"] for record in history if "valid" in record]
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether training is to end."""
+        return is_out_of_patience(self._values, self._patience)
+
+    def epoch_done(self, record: dict[str, Any]) -> bool:
+        """See Callback."""
+        if "valid" in record:
+            self._values.append(record["valid"])
+        return self.is_exhausted

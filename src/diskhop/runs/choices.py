@@ -1,39 +1,73 @@
-"""Options that were given, those of presets, and those chosen besides, with a line of reason each."""
+"""Options of a run: those the caller gave, those of a preset, and those chosen here, with the reason for each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from diskhop.config.options import read_toml, require_known
 
+ConfigT = TypeVar("ConfigT")
+TaskT = TypeVar("TaskT")
+
+
+class Choice(NamedTuple):
+    """An option that was chosen for the user.
+
+    option: its name.
+    value: as shown to people.
+    why: the reason, in plain words.
+    """
+
+    option: str
+    value: str
+    why: str
+
+
+class Resolved(NamedTuple, Generic[ConfigT, TaskT]):
+    """A complete configuration.
+
+    config: all options of a run.
+    choices: those chosen for the user, with reasons.
+    task: what was read to choose them, such as labels and seed nodes.
+    """
+
+    config: ConfigT
+    choices: list[Choice]
+    task: TaskT
+
 
 class Choices:
-    """given: options by name. complete: with those that were chosen, for which there are reasons."""
+    """Collects options until a configuration is complete.
+
+    given: options of the caller and the preset, by name.
+    complete: these and the chosen ones.
+    made: the chosen ones, with reasons.
+    """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given = given
         self.complete = dict(given)
-        self.reasons: list[str] = []
+        self.made: list[Choice] = []
 
-    def choose(self, name: str, value: Any, reason: str) -> Any:
-        """What was given or chosen already, or else this value."""
+    def choose(self, name: str, value: Any, why: str, shown: str | None = None) -> Any:
+        """Return the option's value, after setting it to `value` if it has none yet. shown: the value for people."""
         if name not in self.complete:
             self.complete[name] = value
-            self.reasons.append(f"{name} {_show(value)}: {reason}")
+            self.made.append(Choice(name, _show(value) if shown is None else shown, why))
         return self.complete[name]
 
 
 def list_presets(folder: Path) -> list[str]:
-    """Names of a folder's presets."""
+    """Return the names of a folder's presets."""
     return sorted(path.stem for path in folder.glob("*.toml"))
 
 
 def read_preset(folder: Path, name: str, model: str | None, models: Iterable[str]) -> tuple[str, dict[str, Any], Any]:
-    """A preset's model, by default its own, the options for all models and those that refine them for this one.
+    """Return a preset's model, its options for all models, and its options for this model (default: its own model).
 
-    A table by a model's name has those. Raises ConfigError for an unknown preset or model.
+    The latter are in a table named like the model. Raises ConfigError for an unknown preset or model.
     """
     require_known("preset", name, list_presets(folder))
     content = read_toml(folder / f"{name}.toml")

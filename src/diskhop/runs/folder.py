@@ -1,31 +1,40 @@
-"""The RUN folder: config.toml, plan.json, metrics.jsonl, checkpoint.safetensors, model.safetensors, result.json.
+"""The RUN folder, for every kind of run: config.toml, plan.json, metrics.jsonl, the state, result.json.
 
-config.toml is there before the first batch, and plan.json, with the machine. checkpoint.safetensors is replaced after
-every epoch and is the truth: metrics.jsonl, to which a line is added without waiting for the disk, is written anew from
-it on resuming and at the end. model.safetensors (the best model) and result.json end a run.
+config.toml (with the kind of run) and plan.json (with the machine) are written before the first batch. The state, a
+checkpoint or a commit, is replaced after every epoch, in one step, and is the truth. metrics.jsonl gets a line per
+epoch without waiting for the disk; it is written again from the state on resuming and at the end. result.json ends a
+run.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from diskhop.config.embed import EmbedConfig
 from diskhop.config.options import SavedRun, differing_options, dump_config, load_config, options_of
-from diskhop.config.train import KINDS, TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, DestinationError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, write_file
 from diskhop.plans import RunPlan
-from diskhop.run_files import CONFIG_FILE, METRICS_FILE, PLAN_FILE, RESULT_FILE
+from diskhop.run_files import COMMANDS, CONFIG_FILE, METRICS_FILE, PLAN_FILE, RESULT_FILE, read_kind
 from diskhop.runs.checkpoint import TrainingState, load_state, save_state, save_tensors
 from diskhop.system.machine import describe_machine
 
 
-class RunFolder:
-    """What every run leaves: how it is repeated, a line for each epoch, and what it found."""
+class RunState(Protocol):
+    """Where a run stands after a commit."""
+
+    history: list[dict[str, Any]]
+
+
+StateT = TypeVar("StateT", bound=RunState)
+
+
+class RunFolder(ABC, Generic[StateT]):
+    """The files that every run leaves; a subclass knows how the state is stored."""
 
     def __init__(self, path: Path, injector: Injector | None = None) -> None:
         self.path = path
@@ -33,66 +42,85 @@ class RunFolder:
 
     @property
     def config_path(self) -> Path:
-        """What repeats the run."""
+        """The file with the options, which repeats the run."""
         return self.path / CONFIG_FILE
 
-    def start(self, config: TrainConfig | EmbedConfig, dataset: Dataset) -> None:
-        """Make the folder, which must be new or empty."""
+    @abstractmethod
+    def read_state(self) -> StateT | None:
+        """Read the last committed state; None before the first commit. Raises TrainingError for a damaged file."""
+
+    @abstractmethod
+    def _write_state(self, state: StateT) -> None:
+        """Replace the state in one step."""
+
+    def start(self, kind: str, config: Any, dataset: Dataset) -> None:
+        """Create the folder, which must be new or empty, with its config.toml."""
         require_new_folder(self.path)
         make_directories(self.path, self._injector)
-        content = dump_config(config, str(dataset.path.resolve()), dataset.hash)
+        content = dump_config(config, kind, str(dataset.path.resolve()), dataset.hash)
         write_file(self.config_path, content.encode(), self._injector)
+
+    def resume(self, kind: str, config: Any, dataset: Dataset) -> StateT | None:
+        """Check that this is the same run and return its last state; None before the first commit."""
+        require_kind(self.config_path, (kind,))
+        require_same_run(self.config_path, load_config(self.config_path, (type(config),)), config, dataset)
+        state = self.read_state()
+        self._write_metrics(state.history if state else [])
+        return state
 
     def write_plan(self, plan: RunPlan) -> None:
         """Write what will run, and on which machine."""
         content = {"plan": plan.to_dict(), "machine": describe_machine()}
         write_file(self.path / PLAN_FILE, (json.dumps(content, indent=1) + "\n").encode(), self._injector)
 
-    def add_metrics(self, record: Mapping[str, Any]) -> None:
-        """Add an epoch's line, without waiting for the disk."""
-        metrics = self.path / METRICS_FILE
-        with destination_errors(metrics), metrics.open("a", encoding="utf-8") as file:
-            file.write(_to_line(record))
+    def commit(self, state: StateT, *, is_epoch: bool = True) -> None:
+        """Keep a state, whatever happens next. is_epoch: it ends an epoch, whose record is the last of its history."""
+        self._write_state(state)
+        if is_epoch:
+            metrics = self.path / METRICS_FILE
+            with destination_errors(metrics), metrics.open("a", encoding="utf-8") as file:
+                file.write(_to_line(state.history[-1]))
 
-    def write_metrics(self, history: Sequence[Mapping[str, Any]]) -> None:
-        """Write all lines anew."""
-        write_file(self.path / METRICS_FILE, "".join(map(_to_line, history)).encode(), self._injector)
-
-    def write_result(self, history: Sequence[Mapping[str, Any]], result: Mapping[str, Any]) -> None:
-        """Write what was found; nothing is added after it."""
-        self.write_metrics(history)
+    def finish(self, history: Sequence[Mapping[str, Any]], result: Mapping[str, Any]) -> None:
+        """Write the result; nothing is written after it."""
+        self._write_metrics(history)
         write_file(self.path / RESULT_FILE, (json.dumps(result, indent=1) + "\n").encode(), self._injector)
 
+    def _write_metrics(self, history: Sequence[Mapping[str, Any]]) -> None:
+        write_file(self.path / METRICS_FILE, "".join(map(_to_line, history)).encode(), self._injector)
 
-class ModelFolder(RunFolder):
-    """Where a run of training leaves what it finds."""
 
-    def resume(self, config: TrainConfig, dataset: Dataset) -> TrainingState | None:
-        """Check that this is the same run and return where it stands; None: before its first commit."""
-        require_same_run(self.config_path, load_config(self.config_path, KINDS), config, dataset)
+class ModelFolder(RunFolder[TrainingState]):
+    """The folder of a run that trains a model; checkpoint.safetensors is the state."""
+
+    def read_state(self) -> TrainingState | None:
+        """See RunFolder."""
         checkpoint = self.path / "checkpoint.safetensors"
-        state = load_state(checkpoint) if checkpoint.exists() else None
-        self.write_metrics(state.history if state else [])
-        return state
+        return load_state(checkpoint) if checkpoint.exists() else None
 
-    def commit(self, state: TrainingState) -> None:
-        """Keep an epoch, whatever happens next; its record is the last of the state's history."""
+    def _write_state(self, state: TrainingState) -> None:
         save_state(self.path / "checkpoint.safetensors", state, self._injector)
-        self.add_metrics(state.history[-1])
 
-    def finish(self, state: TrainingState, config: TrainConfig, result: Mapping[str, Any]) -> None:
-        """Write the best model and what was found."""
-        save_tensors(self.path / "model.safetensors", state.best_model, {"model": config.model}, self._injector)
-        self.write_result(state.history, result)
+    def save_model(self, state: TrainingState, model: str) -> None:
+        """Write the best model. model: its name."""
+        save_tensors(self.path / "model.safetensors", state.best_model, {"model": model}, self._injector)
 
 
 def require_new_folder(path: Path) -> None:
-    """Refuse a file, or a folder that has more in it than a start that was cut short."""
+    """Refuse a file, and a folder with more than what an interrupted start leaves."""
     with destination_errors(path):
         if path.exists() and not (path.is_dir() and all(entry.suffix == ".partial" for entry in path.iterdir())):
             raise DestinationError(
-                f"{path}: already exists and is not empty; name another --out, or go on with --resume"
+                f"{path}: already exists and is not empty; name another --out, or add --resume to continue its run"
             )
+
+
+def require_kind(config_path: Path, kinds: Collection[str]) -> None:
+    """Refuse the configuration file of another kind of run; a file written by hand may name none."""
+    kind = read_kind(config_path)
+    if kind and kind not in kinds:
+        command = f"; use 'diskhop {COMMANDS[kind]}'" if kind in COMMANDS else ""
+        raise ConfigError(f"{config_path}: belongs to a run of kind '{kind}', not {' or '.join(kinds)}{command}")
 
 
 def require_same_dataset(config_path: Path, dataset_hash: str, dataset: Dataset) -> None:
@@ -105,9 +133,10 @@ def require_same_dataset(config_path: Path, dataset_hash: str, dataset: Dataset)
 
 
 def require_same_run(config_path: Path, saved: SavedRun, config: Any, dataset: Dataset) -> None:
-    """Refuse to go on with a run that was of other data or other options than this configuration's."""
+    """Refuse to resume a run of another dataset or with other options than this configuration."""
     require_same_dataset(config_path, saved.dataset_hash, dataset)
-    missing = [name for name in options_of(type(config)) if name not in saved.options]
+    missing = [] if read_kind(config_path) else ["kind"]
+    missing += [name for name in options_of(type(config)) if name not in saved.options]
     if missing:
         raise ConfigError(
             f"{config_path}: --resume needs every option of the run, but {', '.join(missing)} "
@@ -116,8 +145,8 @@ def require_same_run(config_path: Path, saved: SavedRun, config: Any, dataset: D
     different = differing_options(saved.options, config)
     if different:
         raise ConfigError(
-            f"{config_path}: --resume goes on with the same options, but {', '.join(different)} differ; "
-            "leave them out, or train into a new folder"
+            f"{config_path}: --resume needs the same options, but {', '.join(different)} differ; "
+            "remove them, or name a new folder with --out"
         )
 
 

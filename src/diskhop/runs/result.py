@@ -1,20 +1,54 @@
-"""The process that a run has to itself: torch's state, memory, and what it says of itself."""
+"""The content of result.json, and the memory that a run took."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
+from diskhop.plans import RunPlan
 from diskhop.system.machine import _version
 from diskhop.system.memory import resident_bytes
 
 
-def describe_run(dataset: Dataset, model: str, seed: int) -> dict[str, Any]:
-    """What a result begins with, by the names of result.json."""
+def make_result(
+    described: Mapping[str, Any],
+    plan: RunPlan,
+    budget: Budget,
+    history: Sequence[Mapping[str, Any]],
+    *,
+    before_bytes: int,
+    epochs: int,
+    metric: str,
+    test: Mapping[str, Any] | None,
+    preparation: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the content of result.json, which has the same shape for every kind of run.
+
+    described: the first entries; see describe_run(). before_bytes: see measure_memory(). epochs: the maximum number.
+    metric: the name of the value that validation selects by. test: test values by name; None without a test.
+    preparation: entries about work done before training.
+    """
+    validations = [record["valid"] for record in history if record.get("valid") is not None]
+    return {
+        **described,
+        **measure_memory(before_bytes, budget),
+        "plan": {**plan.to_dict(), "reserved": budget.table()},
+        **preparation,
+        "epochs": history,
+        "stopped_early": len(history) < epochs,
+        "metric": metric,
+        **({"best_valid": max(validations)} if validations else {}),
+        **({} if test is None else {"test": test}),
+    }
+
+
+def describe_run(kind: str, dataset: Dataset, model: str, seed: int) -> dict[str, Any]:
+    """Return the entries that every result begins with, by the names of result.json."""
     return {
         "version": _version(),
+        "kind": kind,
         "dataset": dataset.name,
         "dataset_hash": dataset.hash,
         "model": model,
@@ -23,10 +57,11 @@ def describe_run(dataset: Dataset, model: str, seed: int) -> dict[str, Any]:
 
 
 def measure_memory(before_bytes: int, budget: Budget) -> dict[str, int]:
-    """Memory by the names of result.json. before_bytes: that this process had resident before anything was held.
+    """Return the memory of this process, by the names of result.json.
 
-    peak_rss_bytes is the most that it had. overhead_bytes, all that is not graph data, is the peak less what was
-    reserved of the budget at once; and at least before_bytes, for what is reserved need not be resident.
+    peak_rss_bytes is its peak. overhead_bytes is everything that is not graph data: the peak minus the most reserved at
+    once, and at least before_bytes, since reserved memory need not be resident. before_bytes: resident memory before
+    any graph data was read.
     """
     peak_bytes = resident_bytes("VmHWM")
     return {
@@ -37,7 +72,7 @@ def measure_memory(before_bytes: int, budget: Budget) -> dict[str, int]:
 
 
 def describe_protocol(protocol: Mapping[str, Any]) -> str:
-    """How edges were ranked, in a line: figures with different ones are not to be compared."""
+    """Return one line about how edges were ranked; only values of the same protocol can be compared."""
     candidates = f"{'filtered' if protocol['filtered'] else 'raw'}, {protocol['candidates']} candidates"
     sides = "both sides" if protocol["sides"] == "both" else f"the {protocol['sides']}"
     return f"{protocol['edges']} edges, {sides}, {candidates}, ties {protocol['ties']}"

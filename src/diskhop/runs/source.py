@@ -1,21 +1,20 @@
-"""What a run is of: dataset and options, from a caller, a configuration file or the run that it goes on with."""
+"""Where a run's dataset and options come from: the caller, a configuration file, or the run that is resumed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from diskhop.config.options import SavedRun, load_config
-from diskhop.config.train import KINDS
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
 from diskhop.run_files import CONFIG_FILE
-from diskhop.runs.folder import require_same_dataset
+from diskhop.runs.folder import require_kind, require_same_dataset
 
 
 class RunSource(NamedTuple):
-    """dataset: open. options: by name; any may be missing."""
+    """The dataset, open, and options by name; some may be missing."""
 
     dataset: Dataset
     options: dict[str, Any]
@@ -24,30 +23,41 @@ class RunSource(NamedTuple):
 def find_run_source(
     dataset: Dataset | Path | str | None,
     options: Mapping[str, Any],
+    configs: Mapping[str, type[Any]],
     *,
-    config: Path | str | None,
-    preset: str | None,
-    out: Path | str | None,
-    resume: bool,
-    kinds: Sequence[type[Any]] = KINDS,
+    config: Path | str | None = None,
+    preset: str | None = None,
+    out: Path | str | None = None,
+    resume: bool = False,
 ) -> RunSource:
-    """Options win over a file's; resume: the file is that of the run in `out`. kinds: see check_options().
+    """Find dataset and options. `options` win over a file's.
 
-    Raises ConfigError for what does not go together, and for a file that is of other data.
+    configs: the configuration class of each kind of run that is possible here. config: a file with options. resume:
+    read the options of the run in `out`. Raises ConfigError for arguments that exclude each other, and for a file that
+    belongs to another dataset or another kind of run.
     """
     path = Path(config) if config is not None else None
     if resume:
-        if out is None:
-            raise ConfigError("--resume needs --out, the folder of the run to go on with")
-        if path is not None or preset is not None:
-            raise ConfigError("--resume goes on by the run's own config.toml: leave out --config and --preset")
-        path = Path(out) / CONFIG_FILE
-        if not path.exists():
-            raise ConfigError(f"{out}: there is no run to resume, {CONFIG_FILE} is missing; leave out --resume")
-    saved = SavedRun(dataset="", dataset_hash="", options={}) if path is None else load_config(path, kinds)
+        path = _resumed_file(out, path, preset)
+    saved = SavedRun(dataset="", dataset_hash="", options={})
+    if path is not None:
+        require_kind(path, configs)
+        saved = load_config(path, tuple(configs.values()))
     if dataset is None and not saved.dataset:
-        raise ConfigError("there is no dataset to train on: name one, or a config file that does")
+        raise ConfigError("the dataset is missing: name its folder, or a --config file that has a line 'dataset'")
     opened = dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset or saved.dataset))
     if path is not None:
         require_same_dataset(path, saved.dataset_hash, opened)
     return RunSource(opened, {**saved.options, **options})
+
+
+def _resumed_file(out: Path | str | None, config: Path | None, preset: str | None) -> Path:
+    """Return the configuration file of the run to resume."""
+    if out is None:
+        raise ConfigError("--resume needs the folder of the run: add --out RUN")
+    if config is not None or preset is not None:
+        raise ConfigError(f"--resume reads the options from {Path(out) / CONFIG_FILE}: remove --config and --preset")
+    path = Path(out) / CONFIG_FILE
+    if not path.exists():
+        raise ConfigError(f"{out}: there is no run to resume, {CONFIG_FILE} is missing; remove --resume to start one")
+    return path

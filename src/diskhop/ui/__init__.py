@@ -1,1 +1,1 @@
-"""What a terminal shows during and after a run."""
+"""Terminal output during and after a run."""

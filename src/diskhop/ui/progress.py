@@ -1,4 +1,4 @@
-"""A bar per stage of long work on a terminal, with the time left; drawn only where someone looks."""
+"""Progress bars on a terminal: one per stage of long work, with the time left; nothing is drawn elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 
 class StageProgress:
-    """A bar per stage; nothing is drawn before the first one, so that an early error stands alone."""
+    """A bar per stage. Nothing is drawn before the first one, so that an early error stands alone."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
@@ -26,7 +26,7 @@ class StageProgress:
 
 @contextmanager
 def stage_progress(console: Console) -> Iterator[StageProgress]:
-    """Bars for the length of a context, on a terminal."""
+    """Open a StageProgress on a console; leaving the context removes its bars."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
     bars = Progress(
         *columns,

@@ -1,42 +1,30 @@
-"""What was imported or generated, and what a run found, in a few lines for people."""
+"""Summaries for people: of a dataset that was imported or generated, and of a finished run."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
+from diskhop.run_files import EMBEDDING, HOP, NODE
 from diskhop.runs.result import describe_protocol
 
 _DELIMITER_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", " ": "space"}
 _SHOWN_COLUMNS = 8
 
+Row = tuple[str, str]
 
-def summarize_dataset(
-    dataset: Dataset, made: str = "imported", found: Mapping[str, Any] | None = None
-) -> list[tuple[str, str]]:
-    """Name and text of each line; `diskhop inspect` has more. made: how it came to be. found: by the import."""
-    rows = [(made, f"{dataset.name} to {dataset.path}")]
-    found = found or {}
-    if "rows" in found:
-        rows.append(("rows", f"{found['rows']:,} of {found['ids']} ids{_text_layout(found)}"))
-    for what, roles in found.get("columns", {}).items():
-        told = [f"{role} {_shown_columns(names)}" for role, names in roles.items() if names]
-        left = found["not_taken"][what]
-        rows.append((f"columns of {what}", "; ".join(told) + (f"; not taken: {_shown_columns(left)}" if left else "")))
-    if found.get("left_out"):
-        rows.append(("left out", ", ".join(found["left_out"])))
-    if "dropped" in found:
-        for name in ("self_loops", "duplicates"):
-            what = "dropped" if name in found["dropped"] else "kept"
-            rows.append((name.replace("_", "-"), f"{found[name]:,}" + (f", {what}" if found[name] else "")))
+
+def summarize_dataset(dataset: Dataset, made: str = "imported", found: Mapping[str, Any] | None = None) -> list[Row]:
+    """Return names and texts of a dataset's lines. made: how it was made. found: facts of the import."""
+    rows = [(made, f"{dataset.name} to {dataset.path}"), *_import_rows(found or {})]
     for name, nodes in dataset.nodes.items():
         facts = [f"{nodes.num_nodes:,}"]
         if nodes.feature_dim:
-            facts.append(f"{nodes.feature_dim} features of {nodes.feature_dtype}")
+            facts.append(f"{nodes.feature_dim} {nodes.feature_dtype} features")
         if nodes.num_classes or nodes.num_tasks:
             facts.append(f"{nodes.num_classes} classes" if nodes.num_classes else f"{nodes.num_tasks} tasks")
         if nodes.num_splits:
@@ -45,94 +33,113 @@ def summarize_dataset(
     rows += [(f"edges '{name}'", f"{edges.num_edges:,}") for name, edges in dataset.edges.items()]
     path = shlex.quote(str(dataset.path))
     can_train = any(nodes.num_classes or nodes.num_tasks for nodes in dataset.nodes.values())
-    rows.append(("next", f"diskhop inspect {path}" + (f", or diskhop train {path}" if can_train else "")))
-    return rows
+    return [*rows, ("next", f"diskhop inspect {path}"), *([("", f"diskhop train {path}")] if can_train else [])]
+
+
+def _import_rows(found: Mapping[str, Any]) -> Iterator[Row]:
+    if "rows" in found:
+        yield "rows", f"{found['rows']:,} with {found['ids']} ids{_text_layout(found)}"
+    for what, roles in found.get("columns", {}).items():
+        used = [f"{role} {_shown_columns(names)}" for role, names in roles.items() if names]
+        unused = found["not_taken"][what]
+        yield f"columns of {what}", "; ".join(used) + (f"; unused: {_shown_columns(unused)}" if unused else "")
+    if found.get("left_out"):
+        yield "left out", ", ".join(found["left_out"])
+    if "dropped" in found:
+        for name in ("self_loops", "duplicates"):
+            what = "dropped" if name in found["dropped"] else "kept"
+            yield name.replace("_", "-"), f"{found[name]:,}" + (f", {what}" if found[name] else "")
 
 
 def _text_layout(found: Mapping[str, Any]) -> str:
     if "delimiter" not in found:
         return ""
-    between = _DELIMITER_NAMES.get(found["delimiter"], found["delimiter"])
+    delimiter = _DELIMITER_NAMES.get(found["delimiter"], found["delimiter"])
     header = "no header" if found["header"] is None else f"header '{found['header']}'"
-    return f", {between} between columns, {header}"
+    return f", {delimiter} between columns, {header}"
 
 
 def _shown_columns(names: str | list[str]) -> str:
     if isinstance(names, str):
         return names
-    return ", ".join(names[:_SHOWN_COLUMNS]) + (
-        f" and {len(names) - _SHOWN_COLUMNS} more" if len(names) > _SHOWN_COLUMNS else ""
-    )
+    more = f" and {len(names) - _SHOWN_COLUMNS} more" if len(names) > _SHOWN_COLUMNS else ""
+    return ", ".join(names[:_SHOWN_COLUMNS]) + more
 
 
-def summarize(result: Mapping[str, Any], out: Path | None) -> list[tuple[str, str]]:
-    """Name and text of each line, from the content of result.json."""
-    epochs = result["epochs"]
-    plan = result["plan"]
-
-    def total(name: str) -> Any:
-        return sum(epoch.get(name, 0) for epoch in epochs)
-
-    rows = [
-        (name.replace("_", " "), f"{result[name]:.4f} {result['metric']}")
-        for name in ("best_valid", "test")
-        if result.get(name) is not None
-    ]
-    seconds = total("seconds")
-    rows.append(("epochs", f"{len(epochs)} in {seconds:.1f} s, waiting for data {total('stall_seconds'):.1f} s"))
+def summarize(result: Mapping[str, Any], out: Path | None) -> list[Row]:
+    """Return names and texts of a finished run's lines. result: the content of result.json. out: the RUN folder."""
+    epochs, plan = result["epochs"], result["plan"]
+    rows = [] if "best_valid" not in result else [("best valid", f"{result['best_valid']:.4f} {result['metric']}")]
+    if "test" in result:
+        rows += summarize_ranking("test", result["test"]) if "protocol" in result["test"] else _test_rows(result)
+    seconds, stalled = _total(epochs, "seconds"), _total(epochs, "stall_seconds")
+    early = " (stopped early)" if result["stopped_early"] else ""
+    rows.append(("epochs", f"{len(epochs)} in {seconds:.1f} s{early}, {stalled:.1f} s waiting for data"))
     if epochs and "predicted_epoch_seconds" in plan:
+        strategy = plan.get("store") or plan.get("placement") or f"{plan['num_partitions']} partitions"
         took = f"{seconds / len(epochs):.3g} s, predicted {plan['predicted_epoch_seconds']:.3g} s"
-        rows.append(("an epoch", f"{took} ({plan.get('store') or plan['placement']})"))
-    requested = total("rows_requested")
-    if requested:
-        needed, read = total("bytes_needed"), total("bytes_read")
-        if plan.get("store") == "mapped":
-            rows.append(
-                ("rows", f"{requested:,} requested, {format_bytes(needed)}; reads are the page cache's, uncounted")
-            )
-        else:
-            in_memory = total("rows_hit") + total("rows_shared")
-            from_disk = (requested - in_memory + total("rows_filled")) / requested
-            rows.append(("rows", f"{requested:,} requested, {from_disk:.0%} from disk"))
-            reads = f"{total('reads'):,} reads"
-            rows.append(("bytes", f"{format_bytes(needed)} needed, {format_bytes(read)} read in {reads}"))
+        rows.append(("time per epoch", f"{took} ({strategy})"))
+    rows += _TRAFFIC[result["kind"]](result)
     reserved = ", ".join(
         f"{name} {format_bytes(num_bytes)}" for name, num_bytes in plan["reserved"].items() if num_bytes
     )
     rows.append(("budget", f"{format_bytes(plan['memory_bytes'])}: {reserved}"))
     peak, overhead = format_bytes(result["peak_rss_bytes"]), format_bytes(result["overhead_bytes"])
-    rows.append(("peak memory", f"{peak}, of it {overhead} for the program, parameters and activations"))
+    rows.append(("peak memory", f"{peak} ({overhead} outside the budget: Python, model, activations)"))
     if out is not None:
-        rows.append(("written to", str(out)))
+        rows += [("written to", str(out)), ("next", f"diskhop report {shlex.quote(str(out))}")]
     return rows
 
 
-def summarize_ranking(part: str, found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Name and text of each line: ranks of a part's edges, and the protocol that they go by."""
+def summarize_ranking(part: str, found: Mapping[str, Any]) -> list[Row]:
+    """Return names and texts of lines about ranked edges: values and their protocol."""
     hits = ", ".join(f"{found[f'hits_at_{k}']:.3f} at {k}" for k in (1, 3, 10))
     ranks = f"MRR {found['mrr']:.4f}, mean rank {found['mean_rank']:.1f}, hits {hits}, AUC {found['auc']:.4f}"
     return [(part, ranks), ("protocol", describe_protocol(found["protocol"]))]
 
 
-def summarize_embedding(result: Mapping[str, Any], out: Path) -> list[tuple[str, str]]:
-    """Name and text of each line, from the content of result.json of a run of embeddings."""
-    epochs, plan, rows = result["epochs"], result["plan"], []
-    if "test" in result:
-        rows += summarize_ranking("test", result["test"])
-    seconds = sum(epoch["seconds"] for epoch in epochs)
-    stalled = sum(epoch["stall_seconds"] for epoch in epochs)
+def _test_rows(result: Mapping[str, Any]) -> list[Row]:
+    return [("test", f"{value:.4f} {name}") for name, value in result["test"].items()]
+
+
+def _row_traffic(result: Mapping[str, Any]) -> list[Row]:
+    """Return lines about the rows that batches requested."""
+    epochs = result["epochs"]
+    requested = _total(epochs, "rows_requested")
+    if not requested:
+        return []
+    needed, read = _total(epochs, "bytes_needed"), _total(epochs, "bytes_read")
+    if result["plan"].get("store") == "mapped":
+        unknown = "reads by the OS page cache are not counted"
+        return [("rows", f"{requested:,} requested, {format_bytes(needed)}; {unknown}")]
+    in_memory = _total(epochs, "rows_hit") + _total(epochs, "rows_shared")
+    from_disk = (requested - in_memory + _total(epochs, "rows_filled")) / requested
+    reads = f"{_total(epochs, 'reads'):,} reads"
+    return [
+        ("rows", f"{requested:,} requested, {from_disk:.0%} from disk"),
+        ("bytes", f"{format_bytes(needed)} needed, {format_bytes(read)} read in {reads}"),
+    ]
+
+
+def _partition_traffic(result: Mapping[str, Any]) -> list[Row]:
+    """Return lines about edges, and about partitions moved between disk and memory."""
+    epochs = result["epochs"]
+    seconds = _total(epochs, "seconds")
     rate = result["num_edges"] * len(epochs) / seconds if seconds else 0
-    rows.append(("epochs", f"{len(epochs)} in {seconds:.1f} s, {rate:,.0f} edges/s, waiting for data {stalled:.1f} s"))
-    if epochs and "predicted_epoch_seconds" in plan:
-        took = f"{seconds / len(epochs):.3g} s, predicted {plan['predicted_epoch_seconds']:.3g} s"
-        rows.append(("an epoch", f"{took} ({plan['num_partitions']} partitions)"))
-    read, written = (sum(epoch[name] for epoch in epochs) for name in ("bytes_read", "bytes_written"))
-    rows.append(("bytes", f"{format_bytes(read)} of partitions read, {format_bytes(written)} written"))
-    reserved = ", ".join(
-        f"{name} {format_bytes(num_bytes)}" for name, num_bytes in plan["reserved"].items() if num_bytes
-    )
-    rows.append(("budget", f"{format_bytes(plan['memory_bytes'])}: {reserved}"))
-    peak, overhead = format_bytes(result["peak_rss_bytes"]), format_bytes(result["overhead_bytes"])
-    rows.append(("peak memory", f"{peak}, of it {overhead} for the program"))
-    rows.append(("written to", str(out)))
-    return rows
+    read, written = format_bytes(_total(epochs, "bytes_read")), format_bytes(_total(epochs, "bytes_written"))
+    return [
+        ("edges", f"{result['num_edges']:,} per epoch, {rate:,.0f} per second"),
+        ("partitions", f"{read} read, {written} written"),
+    ]
+
+
+# Lines on data traffic, by kind of run.
+_TRAFFIC: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
+    NODE: _row_traffic,
+    HOP: _row_traffic,
+    EMBEDDING: _partition_traffic,
+}
+
+
+def _total(epochs: list[Mapping[str, Any]], name: str) -> Any:
+    return sum(epoch.get(name, 0) for epoch in epochs)

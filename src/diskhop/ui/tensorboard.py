@@ -1,8 +1,8 @@
-"""A run's course as TensorBoard reads it: the loss of each batch, and what each epoch's record counts."""
+"""TensorBoard events of a run: the loss of each batch, the numbers of each epoch's record, and the test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -14,8 +14,11 @@ from diskhop.runs.callbacks import BatchProgress, Callback
 FOLDER = "tensorboard"
 
 
-class TensorBoardWatcher(Callback):
-    """Writes events to a folder in RUN; a context. Raises ConfigError where tensorboardX is not installed."""
+class TensorBoardCallback(Callback):
+    """Writes events to a folder in RUN. A context: leaving it closes the file.
+
+    Raises ConfigError where tensorboardX is not installed.
+    """
 
     def __init__(self, run: Path) -> None:
         try:
@@ -26,10 +29,10 @@ class TensorBoardWatcher(Callback):
             ) from None
         writer: Callable[[str], Any] = SummaryWriter
         self._make_writer = partial(writer, str(run / FOLDER))
-        # Made with the first event: the folder of a run must be new when it starts.
+        # Created with the first event, since the folder of a run must be new when it starts.
         self._writer: Any = None
 
-    def __enter__(self) -> TensorBoardWatcher:
+    def __enter__(self) -> TensorBoardCallback:
         return self
 
     def __exit__(
@@ -38,7 +41,7 @@ class TensorBoardWatcher(Callback):
         if self._writer is not None:
             self._writer.close()
 
-    def progressed(self, progress: BatchProgress) -> None:
+    def batch_done(self, progress: BatchProgress) -> None:
         """See Callback."""
         if progress.loss is None:
             return
@@ -47,12 +50,19 @@ class TensorBoardWatcher(Callback):
         self._add(f"batch/{progress.unit}_per_second", progress.rate, step)
         self._add("batch/stall_share", progress.stall_share, step)
 
-    def epoch_done(self, record: dict[str, Any]) -> None:
+    def epoch_done(self, record: dict[str, Any]) -> bool:
         """See Callback."""
         for name, value in record.items():
             if isinstance(value, int | float) and name != "epoch":
                 self._add(f"epoch/{name}", value, record["epoch"])
         self._writer.flush()
+        return False
+
+    def finished(self, result: Mapping[str, Any]) -> None:
+        """See Callback."""
+        for name, value in result.get("test", {}).items():
+            if isinstance(value, int | float):
+                self._add(f"test/{name}", value, len(result["epochs"]) - 1)
 
     def _add(self, name: str, value: float, step: int) -> None:
         if self._writer is None:

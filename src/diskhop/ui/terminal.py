@@ -1,8 +1,8 @@
-"""A training run on a terminal: what was chosen, a bar with loss and time left, a line per epoch."""
+"""A run on a terminal: a table of what was chosen, a bar with loss and time left, a line per epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -12,21 +12,21 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from diskhop.budget import format_bytes
-from diskhop.config.embed import EmbedConfig
-from diskhop.config.train import TrainConfig
 from diskhop.errors import ConfigError
 from diskhop.plans import RunPlan
-from diskhop.runs.callbacks import BatchProgress, Callback, Callbacks
+from diskhop.runs.callbacks import BatchProgress, Callback
+from diskhop.runs.choices import Choice
 from diskhop.system.memory import resident_bytes
 from diskhop.ui.progress import StageProgress
-from diskhop.ui.tensorboard import TensorBoardWatcher
+from diskhop.ui.table import plan_choices, table_lines
+from diskhop.ui.tensorboard import TensorBoardCallback
 
-# A line for every epoch of a few; of hundreds, about so many.
+# Lines about epochs of a long run; a short run has one per epoch.
 _EPOCH_LINES = 20
 
 
-class TerminalWatcher(Callback):
-    """Prints to a console; a context, so that the bar is gone when the run ends."""
+class TerminalCallback(Callback):
+    """Prints to a console. A context: leaving it removes the bar."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -36,10 +36,10 @@ class TerminalWatcher(Callback):
         self._stages = StageProgress(self._bars)
         self._task: TaskID | None = None
         self._num_epochs = 1
-        self._reasons: list[str] = []
+        self._choices: Sequence[Choice] = ()
         self._memory_bytes = 0
 
-    def __enter__(self) -> TerminalWatcher:
+    def __enter__(self) -> TerminalCallback:
         return self
 
     def __exit__(
@@ -47,14 +47,15 @@ class TerminalWatcher(Callback):
     ) -> None:
         self._bars.stop()
 
-    def configured(self, config: TrainConfig | EmbedConfig, reasons: list[str]) -> None:
+    def configured(self, config: Any, choices: Sequence[Choice]) -> None:
         """See Callback."""
         self._num_epochs = config.epochs
-        self._reasons = reasons
+        self._choices = choices
 
     def planned(self, plan: RunPlan) -> None:
-        """See Callback. Only now: what cannot be planned ends with one line, and nothing before it."""
-        self._print([*self._reasons, *plan.reasons])
+        """See Callback. Prints the table only now, so that an error in planning stands alone."""
+        width = self._console.width if self._console.is_terminal else None
+        self._print(table_lines([*self._choices, *plan_choices(plan.reasons)], width))
         self._memory_bytes = plan.memory_bytes
 
     def announced(self, text: str) -> None:
@@ -65,7 +66,7 @@ class TerminalWatcher(Callback):
         """See Callback."""
         self._stages(stage, done, total)
 
-    def progressed(self, progress: BatchProgress) -> None:
+    def batch_done(self, progress: BatchProgress) -> None:
         """See Callback."""
         if self._task is None:
             self._bars.start()
@@ -79,7 +80,7 @@ class TerminalWatcher(Callback):
         )
 
     def _status(self, progress: BatchProgress) -> Iterator[str]:
-        """What is told beside the bar."""
+        """Return the texts next to the bar."""
         if progress.loss is not None:
             yield f"loss {progress.loss:.4f}"
         yield (
@@ -94,29 +95,32 @@ class TerminalWatcher(Callback):
         if progress.seconds_left is not None:
             yield f"{max(0, progress.seconds_left):.0f} s left"
 
-    def epoch_done(self, record: dict[str, Any]) -> None:
+    def epoch_done(self, record: dict[str, Any]) -> bool:
         """See Callback."""
         number = record["epoch"] + 1
-        if number % max(1, self._num_epochs // _EPOCH_LINES) and number != self._num_epochs:
-            return
+        if number % max(1, self._num_epochs // _EPOCH_LINES) == 0 or number == self._num_epochs:
+            self._print([self._epoch_line(number, record)])
+        return False
+
+    def _epoch_line(self, number: int, record: dict[str, Any]) -> str:
         valid = "" if record.get("valid") is None else f"  valid {record['valid']:.4f}"
         times = f"{record['seconds']:.1f} s, waiting {record['stall_seconds']:.1f} s"
         if "edges_per_second" in record:
             times += f"  {record['edges_per_second']:,.0f} edges/s"
-        self._print([f"epoch {number}/{self._num_epochs}  loss {record['loss']:.4f}{valid}  {times}"])
+        return f"epoch {number}/{self._num_epochs}  loss {record['loss']:.4f}{valid}  {times}"
 
-    def _print(self, lines: list[str] | tuple[str, ...]) -> None:
+    def _print(self, lines: Sequence[str]) -> None:
         for line in lines:
             self._console.print(line, markup=False)
 
 
 @contextmanager
-def watching(console: Console, out: Path | None, *, tensorboard: bool) -> Iterator[Callback]:
-    """What the command line shows of a run, and TensorBoard's events where they are asked for."""
+def run_callbacks(console: Console, out: Path | None, *, tensorboard: bool) -> Iterator[list[Callback]]:
+    """Open the callbacks of a run on the command line. tensorboard: write TensorBoard events to `out`, too."""
     with ExitStack() as stack:
-        watchers: list[Callback] = [stack.enter_context(TerminalWatcher(console))]
+        callbacks: list[Callback] = [stack.enter_context(TerminalCallback(console))]
         if tensorboard:
             if out is None:
                 raise ConfigError("--tensorboard writes to the run's folder: name one with --out")
-            watchers.append(stack.enter_context(TensorBoardWatcher(out)))
-        yield Callbacks(watchers)
+            callbacks.append(stack.enter_context(TensorBoardCallback(out)))
+        yield callbacks

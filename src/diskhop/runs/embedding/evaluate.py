@@ -1,4 +1,4 @@
-"""Edges of a run ranked by its configuration's protocol, while it is trained and afterwards."""
+"""Ranking a run's edges by its configuration's protocol, during training and afterwards."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from diskhop.embedding.step.draws import draw_candidates
 from diskhop.errors import ConfigError
 from diskhop.nn.reproducible import reproducible
 from diskhop.planning.embeddings.size import embed_size
+from diskhop.run_files import EMBEDDING
 from diskhop.runs.embedding.opened import open_run
 from diskhop.runs.result import describe_run, measure_memory
 from diskhop.system.memory import resident_bytes
@@ -32,7 +33,7 @@ def evaluate_by(
     edges: MeasuredEdges,
     progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
-    """Rank edges, some of these parts, by a configuration's protocol. See embedding.evaluation.evaluate()."""
+    """Rank some of a dataset's edges by a configuration's protocol. See evaluate()."""
     protocol = Protocol(
         filtered=config.eval_filtered,
         candidates=config.eval_candidates,
@@ -40,7 +41,7 @@ def evaluate_by(
         ties=config.eval_ties,
     )
     drawn = draw_candidates(reader.layout.num_nodes, config.eval_candidates, config.seed)
-    # By nodes' first places, so that they are the same nodes wherever these have been dealt since.
+    # Drawn by the nodes' first places, so that candidates stay the same nodes when partitions change.
     at = parts.dealing.places(parts.dealing.anew(0).nodes(drawn))
     return evaluate(reader, edges, protocol, parts.known, at, group_bytes(config.memory_bytes), progress)
 
@@ -53,10 +54,13 @@ def evaluate_run(
     progress: Callable[[int, int], None] = lambda done, total: None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Rank edges of a part, 'test' or 'valid', with a run's last commit. options: eval_..., threads, else the run's.
+    """Rank edges by a run's last commit; returns MRR and other values, with the protocol, memory and the run.
 
-    memory: bytes or a size such as '2GB', by default the run's. Returns MRR and the rest with their protocol, memory
-    and the run. Raises ConfigError, BudgetError, TrainingError.
+    part: 'test' or 'valid'.
+    memory: bytes or a size such as '2GB'; default: the run's.
+    progress: called with edges done and in total.
+    options: options of EmbedConfig such as eval_candidates and threads; default: the run's.
+    Raises ConfigError, BudgetError, TrainingError.
     """
     require_known("part", part, PARTS)
     opened = open_run(run)
@@ -76,5 +80,5 @@ def evaluate_run(
         if edges is None:
             raise ConfigError(f"{opened.dataset.path}: has no {part} edges, and the run left none out of training")
         measured = evaluate_by(config, opened.reader, parts, edges, progress)
-    described = describe_run(opened.dataset, config.model, config.seed)
+    described = describe_run(EMBEDDING, opened.dataset, config.model, config.seed)
     return {**described, "run": str(opened.path), "part": part, **measured, **measure_memory(before_bytes, budget)}

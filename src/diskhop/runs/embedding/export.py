@@ -1,7 +1,7 @@
-"""Embeddings of a run as one file, by the ids and names that users see, whatever partitions they lie in.
+"""Exporting a run's embeddings to one file, by the ids and names of the source.
 
-`.npy`: float32 (nodes, dim), row i for the node of id i. `.parquet`: columns id, name (where nodes have some) and
-embedding, a list of dim floats. `.tsv`: a line for each node, its name, or its id, and its values.
+`.npy`: float32 (nodes, dim), row i for the node with id i. `.parquet`: columns id, name (where nodes have names) and
+embedding, a list of dim floats. `.tsv`: a line per node with its name, or its id, and its values.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from diskhop.io.atomic import destination_errors, rename, require_free_space, re
 from diskhop.runs.embedding.opened import OpenRun, open_run
 from diskhop.runs.embedding.places import Places, node_names
 
-# Rows that are looked for and found, of some number of bytes, take as much again on their way, and as text.
+# Memory per byte of rows: the request, the rows, their copy and their text.
 _ROOM = 4
-# Bytes of a value, at most, as text with what divides it from the next.
+# Maximum bytes of a value as text, with the separator.
 _TEXT_BYTES = 16
 
 
 class Block(NamedTuple):
-    """Nodes with ids from `start` on: their embeddings, float32 (nodes, dim)."""
+    """Embeddings of the nodes with ids from `start` on, float32 (nodes, dim)."""
 
     start: int
     values: NDArray[np.float32]
@@ -38,14 +38,15 @@ class Block(NamedTuple):
 def export_embeddings(
     run: Path | str | OpenRun, path: Path | str, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> Path:
-    """Write the last commit's embeddings to a file that appears whole, in the format that its suffix names.
+    """Write the last commit's embeddings to a file, in the format of its suffix; the file appears whole.
 
-    Every partition is read once for as many nodes as a quarter of the run's budget holds. progress: is told of nodes.
-    Raises ConfigError for another suffix, DestinationError, ReadError; TrainingError for a run without a commit.
+    Partitions are read once per block of nodes; a block fills a quarter of the run's budget. progress: called with
+    nodes done and in total. Raises ConfigError for an unknown suffix, DestinationError, ReadError; TrainingError for a
+    run without a commit.
     """
     path = Path(path)
     if path.suffix not in EXPORTS:
-        raise ConfigError(f"{path}: embeddings are exported to {', '.join(EXPORTS)}; name a file with such a suffix")
+        raise ConfigError(f"{path}: embeddings are exported to {', '.join(EXPORTS)}; use {path.stem}.npy")
     opened = run if isinstance(run, OpenRun) else open_run(run)
     layout = opened.reader.layout
     value_bytes = _TEXT_BYTES if path.suffix == ".tsv" else 4

@@ -1,8 +1,7 @@
-"""The RUN folder of embeddings: config.toml, partitions/, relations, commit.json, metrics.jsonl, result.json.
+"""The state of an embedding run in its RUN folder: partitions/, relations and commit.json.
 
-commit.json is the truth: how far training is, which version of each partition and which file of relations belong
-together, and the history. It is replaced in one step after all that it names is on the disk; metrics.jsonl is written
-anew from it on resuming and at the end.
+commit.json is the truth: the progress of training, which version of each partition and which file of relations belong
+together, and the history. It is replaced in one step, after everything it names is on disk.
 """
 
 from __future__ import annotations
@@ -17,15 +16,12 @@ from typing import Any
 
 from torch import Tensor
 
-from diskhop.config.embed import EmbedConfig
-from diskhop.config.options import load_config
-from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.partitions.store import Version
 from diskhop.errors import TrainingError
 from diskhop.io.atomic import write_file
 from diskhop.io.checksums import json_checksum
 from diskhop.runs.checkpoint import load_tensors, save_tensors
-from diskhop.runs.folder import RunFolder, require_same_run
+from diskhop.runs.folder import RunFolder
 
 _VERSION = 1
 COMMIT_FILE = "commit.json"
@@ -33,10 +29,16 @@ COMMIT_FILE = "commit.json"
 
 @dataclass(slots=True, eq=False)
 class Commit:
-    """Where a run stands: of epoch `epoch` `passes` passes and `states` states of the next are trained.
+    """The progress of a run.
 
-    sums: of what the epoch found so far. dealt: how often nodes were dealt to partitions anew. partitions: the version
-    of each. relations: which of two files has them. history: a record for each epoch done.
+    epoch: epochs done.
+    passes: passes done in the current epoch.
+    states: states done in the current pass.
+    dealt: number of the current assignment of nodes to partitions.
+    sums: loss, edges, seconds and counts of the current epoch so far.
+    partitions: the committed version of each partition.
+    relations: which of the two relation files is committed, 0 or 1.
+    history: a record per epoch done.
     """
 
     epoch: int
@@ -49,8 +51,8 @@ class Commit:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
-class EmbeddingFolder(RunFolder):
-    """Where a run leaves what it finds, and what it goes on from."""
+class EmbeddingFolder(RunFolder[Commit]):
+    """The folder of an embedding run; commit.json is the state."""
 
     @property
     def partitions(self) -> Path:
@@ -59,7 +61,7 @@ class EmbeddingFolder(RunFolder):
 
     @contextmanager
     def edges(self) -> Iterator[Path]:
-        """A folder for the edges, which goes with what is in it; one that an earlier process left is used again."""
+        """Open a folder for edges, removed at the end with its content; one left by an earlier process is reused."""
         path = self.path / "edges"
         path.mkdir(exist_ok=True)
         try:
@@ -67,15 +69,8 @@ class EmbeddingFolder(RunFolder):
         finally:
             shutil.rmtree(path)
 
-    def resume(self, config: EmbedConfig, dataset: Dataset) -> Commit | None:
-        """Check that this is the same run and return where it stands; None: before its first commit."""
-        require_same_run(self.config_path, load_config(self.config_path, (EmbedConfig,)), config, dataset)
-        commit = self.read_commit()
-        self.write_metrics(commit.history if commit else [])
-        return commit
-
-    def read_commit(self) -> Commit | None:
-        """Where a run stands; None: before its first commit. Raises TrainingError for a file that is damaged."""
+    def read_state(self) -> Commit | None:
+        """See RunFolder."""
         path = self.path / COMMIT_FILE
         if not path.exists():
             return None
@@ -85,27 +80,24 @@ class EmbeddingFolder(RunFolder):
             content["partitions"] = [Version(*version) for version in content["partitions"]]
             commit = Commit(**content)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise TrainingError(f"{path}: cannot be gone on from: {error}; train again in a new folder") from error
+            raise TrainingError(f"{path}: cannot resume: {error}; train again in a new folder") from error
         if not is_whole:
             raise TrainingError(f"{path}: is damaged: its checksum does not fit; train again in a new folder")
         return commit
 
     def save_relations(self, number: int, tensors: Mapping[str, Tensor]) -> None:
-        """Write a file of relations that no commit names."""
+        """Write the relation file that the last commit does not name."""
         save_tensors(self._relations_path(number), tensors, {}, self._injector)
 
     def load_relations(self, number: int) -> dict[str, Tensor]:
-        """What save_relations() wrote."""
+        """Read what save_relations() wrote."""
         return load_tensors(self._relations_path(number))[0]
 
-    def commit(self, commit: Commit, *, is_epoch: bool) -> None:
-        """Keep what the commit names, all of which is on the disk, whatever happens next."""
-        content = {"version": _VERSION, **asdict(commit)}
-        content["partitions"] = [list(version) for version in commit.partitions]
+    def _write_state(self, state: Commit) -> None:
+        content = {"version": _VERSION, **asdict(state)}
+        content["partitions"] = [list(version) for version in state.partitions]
         document = {**content, "checksum": json_checksum(content)}
         write_file(self.path / COMMIT_FILE, (json.dumps(document) + "\n").encode(), self._injector)
-        if is_epoch:
-            self.add_metrics(commit.history[-1])
 
     def _relations_path(self, number: int) -> Path:
         return self.path / f"relations-{'ab'[number]}.safetensors"

@@ -1,4 +1,4 @@
-"""A picture of embeddings: a sample of nodes in the plane in which they differ most, coloured by class or degree."""
+"""Drawing embeddings: a sample of nodes along their two principal axes, coloured by class or degree."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from diskhop.runs.embedding.opened import OpenRun, open_run
 from diskhop.runs.embedding.places import Places, node_names
 
 COLORS_BY = ("degree", "label")
-# Blue to yellow, as even to the eye as in grey: Viridis, at equal steps.
+# Blue to yellow, perceptually uniform: Viridis, at equal steps.
 _SCALE = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
-# Tableau's ten, told apart by most eyes.
+# Tableau's ten, which most people can distinguish.
 _CLASSES = (
     "#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#bab0ac",
 )  # fmt: skip
@@ -27,15 +27,27 @@ _SIDE, _MARGIN, _LEGEND, _RADIUS = 800, 40, 170, 2.5
 
 
 class Colors(NamedTuple):
-    """Of each node in the picture, and what they mean."""
+    """Colours of a map.
+
+    of_nodes: the colour of each node.
+    legend: colours and their texts.
+    title: what colours show.
+    """
 
     of_nodes: list[str]
-    legend: list[tuple[str, str]]  # colour and text
+    legend: list[tuple[str, str]]
     title: str
 
 
 class EmbeddingMap(NamedTuple):
-    """axes: float64 (nodes, 2), which have this share of all variance; names, colors: of each node."""
+    """A sample of nodes in a plane.
+
+    axes: float64 (nodes, 2).
+    variance_share: the fraction of the sample's variance along these axes.
+    names: a name per node.
+    colors: a colour per node.
+    title: of the picture.
+    """
 
     axes: NDArray[np.float64]
     variance_share: float
@@ -47,10 +59,10 @@ class EmbeddingMap(NamedTuple):
 def draw_map(
     run: Path | str | OpenRun, path: Path | str, *, by: str = "degree", nodes: int = 2000, seed: int = 0
 ) -> float:
-    """Write an SVG of make_map(); return the share of the nodes' variance that its two axes have."""
+    """Write make_map() as an SVG; return the fraction of the nodes' variance along its two axes."""
     path = Path(path)
     if path.suffix != ".svg":
-        raise ConfigError(f"{path}: a map is an .svg file; name one")
+        raise ConfigError(f"{path}: a map is an .svg file; use {path.with_suffix('.svg')}")
     require_parent(path)
     found = make_map(run, by=by, nodes=nodes, seed=seed)
     write_file(path, _svg(found).encode())
@@ -58,12 +70,13 @@ def draw_map(
 
 
 def make_map(run: Path | str | OpenRun, *, by: str = "degree", nodes: int = 2000, seed: int = 0) -> EmbeddingMap:
-    """A sample of so many nodes in the plane in which their embeddings differ most.
+    """Return a sample of nodes along the two principal axes of their embeddings.
 
-    by: what colours tell: 'degree', of all known edges, or 'label', of datasets that have some. Raises ConfigError.
+    by: what colours show: 'degree', over all known edges, or 'label', for datasets with labels. nodes: the size of the
+    sample. seed: of the sample. Raises ConfigError.
     """
     if by not in COLORS_BY:
-        raise ConfigError(f"unknown colours '{by}'; the known ones are {', '.join(COLORS_BY)}")
+        raise ConfigError(f"unknown colours '{by}'; use --by {' or --by '.join(COLORS_BY)}")
     if nodes < 1:
         raise ConfigError(f"nodes must be at least 1, got {nodes}")
     opened = run if isinstance(run, OpenRun) else open_run(run)
@@ -79,7 +92,7 @@ def make_map(run: Path | str | OpenRun, *, by: str = "degree", nodes: int = 2000
 
 
 def principal_axes(values: torch.Tensor) -> tuple[NDArray[np.float64], float]:
-    """(nodes, 2): along the two directions in which values (nodes, dim) vary most, and their share of all variance."""
+    """Return values (nodes, dim) along their two principal axes, (nodes, 2), and the fraction of variance there."""
     centred = values.double() - values.double().mean(0)
     _, sizes, directions = torch.linalg.svd(centred, full_matrices=False)
     axes = torch.zeros(len(values), 2, dtype=torch.float64)
@@ -104,7 +117,7 @@ def _by_degree(run: OpenRun, at: NDArray[np.int64]) -> Colors:
 def _by_label(run: OpenRun, rows: NDArray[np.int64]) -> Colors:
     labels = embedded_nodes(run.dataset).labels()
     if labels is None or labels.ndim != 1:
-        raise ConfigError(f"{run.dataset.path}: nodes have no classes to colour by; take --by degree")
+        raise ConfigError(f"{run.dataset.path}: nodes have no classes to colour by; use --by degree")
     found = labels[rows].tolist()
     classes = sorted(set(found))
     color_of = {each: _CLASSES[number % len(_CLASSES)] for number, each in enumerate(classes)}

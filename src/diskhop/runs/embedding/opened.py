@@ -1,4 +1,4 @@
-"""A run of embeddings that is trained, opened for what is done with it."""
+"""Opening a trained embedding run, to evaluate, query or export it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,21 @@ from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError, TrainingError
 from diskhop.io.engine import open_engine
 from diskhop.planning.embeddings.partitions import dealing_of, layout_of
+from diskhop.run_files import CONFIG_FILE, EMBEDDING, resume_command
 from diskhop.runs.embedding.folder import EmbeddingFolder
-from diskhop.runs.folder import require_same_dataset
+from diskhop.runs.folder import require_kind, require_same_dataset
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenRun:
-    """reader: of the last commit; dealing: of nodes to the places that it has them at."""
+    """An open run.
+
+    path: the RUN folder.
+    dataset: the graph.
+    config: all options.
+    reader: the embeddings of the last commit.
+    dealing: the places of nodes in partitions.
+    """
 
     path: Path
     dataset: Dataset
@@ -34,14 +42,15 @@ class OpenRun:
 
 
 def open_run(run: Path | str, dataset: Dataset | None = None) -> OpenRun:
-    """Open a run by its folder; dataset: by default the one that it names.
+    """Open the run in a folder. dataset: by default the one that config.toml names.
 
-    Raises ConfigError for a folder that has no run of embeddings, TrainingError for one without a commit.
+    Raises ConfigError for a folder without an embedding run, TrainingError for a run without a commit.
     """
     path = Path(run)
     folder = EmbeddingFolder(path)
     if not folder.config_path.exists():
-        raise ConfigError(f"{path}: is no run of embeddings, config.toml is missing; make one with 'diskhop embed'")
+        raise ConfigError(f"{path}: is no embedding run, {CONFIG_FILE} is missing; make one with 'diskhop embed'")
+    require_kind(folder.config_path, (EMBEDDING,))
     saved = load_config(folder.config_path, (EmbedConfig,))
     opened = dataset or open_dataset(Path(saved.dataset))
     require_same_dataset(folder.config_path, saved.dataset_hash, opened)
@@ -49,9 +58,9 @@ def open_run(run: Path | str, dataset: Dataset | None = None) -> OpenRun:
         config = EmbedConfig(**saved.options)
     except TypeError as error:
         raise ConfigError(f"{folder.config_path}: options are missing: {error}; train again") from error
-    commit = folder.read_commit()
+    commit = folder.read_state()
     if commit is None:
-        raise TrainingError(f"{path}: has no commit yet; go on with the run: diskhop embed --resume --out {path}")
+        raise TrainingError(f"{path}: has no commit yet; resume the run: {resume_command(EMBEDDING, path)}")
     num_nodes = embedded_nodes(opened).num_nodes
     layout, score = layout_of(config, num_nodes), SCORES[config.model]
     store = PartitionStore(folder.partitions, layout, open_engine(config.engine).engine, commit.partitions)

@@ -1,4 +1,4 @@
-"""Where nodes' embeddings lie: between the ids that users see and places."""
+"""Translation between node ids, as in the source, and places in partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from diskhop.embedding.partitions.layout import NodePermutation
 
 
 class Places:
-    """Of a dataset's nodes by how they are dealt."""
+    """Places of a dataset's nodes. dealing: the assignment of nodes to places."""
 
     def __init__(self, dataset: Dataset, dealing: NodePermutation) -> None:
         nodes = embedded_nodes(dataset)
@@ -23,25 +23,25 @@ class Places:
         self._internal = None if self._original_ids is None else invert_order(self._original_ids)
 
     def rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows of nodes in the dataset's tables, by the ids that users see."""
+        """Return the rows of nodes in the dataset's tables. ids: as in the source."""
         return ids if self._internal is None else self._internal[ids].astype(np.int64)
 
     def of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The places of nodes by the ids that users see."""
+        """Return the places of nodes. ids: as in the source."""
         return self._dealing.places(self.rows(ids))
 
     def ids(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The ids that users see of nodes by their places."""
+        """Return ids, as in the source, of the nodes at some places."""
         nodes = self._dealing.nodes(places)
         return nodes if self._original_ids is None else self._original_ids[nodes]
 
 
 def node_names(dataset: Dataset) -> Names:
-    """Of the nodes that get embeddings."""
+    """Return the names of the nodes that have embeddings."""
     kind = "nodes" if dataset.manifest.triples is None else "entities"
     return Names(dataset, kind, embedded_nodes(dataset).num_nodes)
 
 
 def relation_names(dataset: Dataset) -> Names:
-    """Of the relations between them."""
+    """Return the names of the relations."""
     return Names(dataset, "relations", dataset.num_relations)

@@ -1,6 +1,6 @@
-"""What trained embeddings are asked: which nodes are near one, how likely an edge is, which ends would complete it.
+"""Queries on trained embeddings: the nearest nodes, the likeliest ends of an edge, the rank of an edge.
 
-All are exact: every node is looked at, a few MB at a time, so that the answer takes no memory to speak of.
+All are exact: every node is compared, a few MB at a time, so that a query needs little memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from diskhop.runs.embedding.opened import OpenRun, open_run
 from diskhop.runs.embedding.places import Places, node_names, relation_names
 
 ANY = "?"
-# Scores of a piece (nodes, dim) with what is asked (1, dim).
+# Returns a score per node of a piece (nodes, dim), compared with one node (1, dim).
 Nearness = Callable[[Tensor, Tensor], Tensor]
 NEARNESS: dict[str, Nearness] = {
     "cosine": lambda nodes, asked: torch.nn.functional.cosine_similarity(nodes, asked),
@@ -34,7 +34,12 @@ NEARNESS: dict[str, Nearness] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A node by its name, or its id where it has none. is_known: it makes an edge that the dataset has."""
+    """A node that answers a query.
+
+    name: its name, or its id where it has none.
+    score: the higher the better.
+    is_known: whether the dataset has the edge that it completes.
+    """
 
     name: str
     score: float
@@ -43,7 +48,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class EdgeScore:
-    """tail_rank, head_rank: among all nodes that make no known edge at that end, from 1 on; of ties the middle."""
+    """The score of an edge.
+
+    score: the higher the likelier.
+    tail_rank, head_rank: the rank of each end among the nodes that form no known edge there, from 1; ties get the mean.
+    num_nodes: the nodes ranked.
+    is_known: whether the dataset has the edge.
+    """
 
     score: float
     tail_rank: float
@@ -53,12 +64,12 @@ class EdgeScore:
 
 
 def neighbors(run: Path | str | OpenRun, node: str, *, top: int = 10, by: str = "cosine") -> list[Answer]:
-    """The nodes nearest to one by their embeddings, the nearest first. by: 'cosine', 'dot' or 'l2'.
+    """Return the nodes nearest to one by their embeddings, nearest first. by: 'cosine', 'dot' or 'l2'.
 
-    Raises ConfigError for a node that is not there.
+    Raises ConfigError for an unknown node.
     """
     if by not in NEARNESS:
-        raise ConfigError(f"unknown nearness '{by}'; the known ones are {', '.join(NEARNESS)}")
+        raise ConfigError(f"unknown nearness '{by}'; use --by {' or --by '.join(NEARNESS)}")
     asked = Query(run, top)
     place = asked.place(node)
     values = asked.reader.gather(np.array([place]))
@@ -66,9 +77,9 @@ def neighbors(run: Path | str | OpenRun, node: str, *, top: int = 10, by: str = 
 
 
 def complete(run: Path | str | OpenRun, head: str, relation: str | None, tail: str, *, top: int = 10) -> list[Answer]:
-    """The likeliest ends of an edge of which one, head or tail, is '?', the likeliest first.
+    """Return the likeliest ends of an edge, likeliest first. head, tail: one of them is '?', the end to find.
 
-    relation: None where edges have none. Raises ConfigError for names that are not there, and unless one end is '?'.
+    relation: None where edges have none. Raises ConfigError for unknown names, and unless one end is '?'.
     """
     if (head == ANY) == (tail == ANY):
         raise ConfigError(f"one end must be given: write '{ANY}' for the other one only")
@@ -81,7 +92,7 @@ def complete(run: Path | str | OpenRun, head: str, relation: str | None, tail: s
 
 
 def score(run: Path | str | OpenRun, head: str, relation: str | None, tail: str) -> EdgeScore:
-    """How likely an edge is beside all others with one of its ends. See complete()."""
+    """Return an edge's score, and its rank among all edges that share one of its ends. See complete()."""
     asked = Query(run, 1)
     places, numbers = np.array([asked.place(head), asked.place(tail)]), asked.relations(relation)
     ends = asked.reader.gather(places)
@@ -99,7 +110,7 @@ def score(run: Path | str | OpenRun, head: str, relation: str | None, tail: str)
 
 
 class Query:
-    """A run, and how names, ids and places of its nodes belong together."""
+    """A query on a run; translates between names, ids and places of nodes. top: the number of answers."""
 
     def __init__(self, run: Path | str | OpenRun, top: int) -> None:
         if top < 1:
@@ -112,11 +123,11 @@ class Query:
         self.group_bytes = group_bytes(self._run.config.memory_bytes)
 
     def place(self, node: str) -> int:
-        """Of a node by its name, or its id."""
+        """Return the place of a node. node: its name, or its id."""
         return int(self._places.of(np.array([self._names.find(node)]))[0])
 
     def relations(self, relation: str | None) -> NDArray[np.int64] | None:
-        """The number of a relation by its name, as queries take it."""
+        """Return the number of a relation, as queries need it. relation: its name."""
         names = relation_names(self._run.dataset)
         if not len(names):
             if relation is not None:
@@ -127,18 +138,18 @@ class Query:
         return np.array([names.find(relation)])
 
     def scores(self, queries: Tensor, nodes: Tensor) -> Tensor:
-        """(nodes): of one query."""
+        """Return the scores of nodes (nodes, dim) for one query."""
         found = torch.empty(1, len(nodes))
         self.reader.kind.matrix(queries, nodes, found)
         return found[0]
 
     @cached_property
     def known(self) -> KnownEdgeBlocks:
-        """All edges of the dataset."""
+        """The edges of the dataset."""
         return read_edge_parts(self._run.dataset, self._run.config, self._run.dealing).known
 
     def known_answers(self, side: int, given: int, relation: NDArray[np.int64] | None) -> set[int]:
-        """Places that make a known edge with the given end."""
+        """Return the places that form a known edge with the given end."""
         found: set[int] = set()
         for sources, relations, destinations in self.known.blocks():
             ends = (destinations, sources) if side else (sources, destinations)
@@ -151,7 +162,7 @@ class Query:
     def answers(
         self, scores_of: Callable[[NodePiece], Tensor], left_out: set[int], known: set[int] | None = None
     ) -> list[Answer]:
-        """The best of all nodes but those left out."""
+        """Return the nodes with the best scores. left_out: places to skip. known: places that form a known edge."""
         best, places = torch.empty(0), np.empty(0, np.int64)
         for piece in self.reader.pieces():
             scores = scores_of(piece)

@@ -1,4 +1,4 @@
-"""Embeddings that begin as another run left them: the graph has grown, old nodes and relations keep theirs by name."""
+"""Warm start: embeddings initialised from another run, matched by the names of nodes and relations."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _BLOCK_NODES = 1 << 20
 
 
 class WarmStart:
-    """What a run begins with instead of draws. num_kept: nodes that the other run has, too.
+    """Initial embeddings from another run. num_kept: the number of nodes that the other run has too.
 
-    It takes 8 bytes a node, and while names are matched 48 more (planning/embeddings/partitions.py).
+    Needs 8 bytes per node, and 48 more while names are matched (planning/embeddings/partitions.py).
     """
 
     def __init__(self, dataset: Dataset, config: EmbedConfig) -> None:
-        """Raises ConfigError for a run whose embeddings are of another kind."""
+        """Open the other run. Raises ConfigError for another model, dim or reciprocal."""
         self._run = open_run(Path(config.warm_start))
         _require_same_kind(self._run, config)
         self._dataset = dataset
@@ -36,7 +36,7 @@ class WarmStart:
         num_nodes = embedded_nodes(dataset).num_nodes
         old_ids = _match(node_names(dataset), node_names(self._run.dataset))
         self.num_kept = int((old_ids >= 0).sum())
-        # By place in the new run.
+        # Indexed by place in the new run.
         self._old_places = np.full(num_nodes, -1, np.int64)
         new = Places(dataset, dealing_of(config, num_nodes))
         old = Places(self._run.dataset, self._run.dealing)
@@ -46,13 +46,13 @@ class WarmStart:
             self._old_places[new.of(ids)] = old.of(old_ids[ids])
 
     def fill(self, first_place: int, values: NDArray[np.float32]) -> None:
-        """Write the old embeddings over those of nodes from a place on, (nodes, dim), that had some."""
+        """Overwrite rows of nodes that the other run has. values: (nodes, dim), of places from first_place on."""
         old = self._old_places[first_place : first_place + len(values)]
         kept = np.flatnonzero(old >= 0)
         values[kept] = self._run.reader.gather(old[kept]).numpy()
 
     def fill_relations(self, values: NDArray[np.float32]) -> None:
-        """Write the old embeddings over those of relations, (relations or twice as many, dim), that had some."""
+        """Overwrite rows of relations that the other run has. values: (relations, dim), twice that if reciprocal."""
         old_values = self._run.reader.relations
         directions = 2 if self._is_reciprocal else 1
         count, old_count = len(values) // directions, len(old_values) // directions
@@ -68,15 +68,17 @@ def _require_same_kind(run: OpenRun, config: EmbedConfig) -> None:
         old, new = getattr(run.config, name), getattr(config, name)
         if old != new:
             raise ConfigError(
-                f"{run.path}: has {name} {old}, this run {new}: --warm-start takes embeddings of the same kind; "
-                f"leave it out, or take the run's {name}"
+                f"{run.path}: has {name} {old}, this run {new}: --warm-start needs the same; "
+                f"remove it, or use --{name} {old}"
             )
 
 
 def _match(new: Names, old: Names) -> NDArray[np.int64]:
-    """(new names): the id that each new one had, -1 for those that are new. By names; without any, ids stay."""
+    """Return the old id of each new name, -1 for a new one; where graphs have no names, ids are compared."""
     if new.are_given != old.are_given:
-        raise ConfigError("--warm-start: one of the graphs has names and the other has none; import both alike")
+        raise ConfigError(
+            "--warm-start: one of the graphs has names and the other has none; import both with names, or both without"
+        )
     if not new.are_given:
         ids = np.arange(len(new))
         return np.where(ids < len(old), ids, -1)
@@ -88,7 +90,7 @@ def _match(new: Names, old: Names) -> NDArray[np.int64]:
 
 
 def _hashes(names: Names) -> NDArray[np.uint64]:
-    """(names, 2): 16 bytes for each, so that no two of any number have the same."""
+    """Return 16 bytes per name, (names, 2), which makes collisions as good as impossible."""
     hashes = np.empty((len(names), 2), np.uint64)
     for number, name in enumerate(names):
         hashes[number] = np.frombuffer(blake2b(name.encode(), digest_size=16).digest(), np.uint64)

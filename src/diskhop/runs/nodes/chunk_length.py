@@ -1,8 +1,8 @@
-"""How long chunks may be before batches of them are of few classes: nodes that lie together are often alike.
+"""The longest chunks with which batches still mix classes; neighbouring rows often have the same class.
 
-A batch of chunks is a cluster sample. With rho the correlation of labels within chunks of m rows, it says as much as a
-batch of b / (1 + (m - 1) rho) rows drawn one by one (Kish's design effect). PP-GNN's chunks of a batch's length lose
-nothing where rho is 0; on oewn, which is sorted by class, rho is 0.65, and they lose 12 points.
+A batch of chunks is a cluster sample. With rho the correlation of labels within chunks of m rows, it is worth
+b / (1 + (m - 1) rho) rows drawn one by one (Kish's design effect). PP-GNN's chunks, as long as a batch, lose nothing
+where rho is 0. On oewn, which is sorted by class, rho is 0.65, and they lose 12 points.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Draws that a batch of chunks must be worth: oewn loses 0.1 points with 90, and nothing with more.
+# Rows drawn one by one that a batch of chunks must be worth: oewn loses 0.1 points with 90, and nothing with more.
 _LEAST_DRAWS = 64
 _SMALL_EFFECT = 2.0
-# Stretches that are looked at, each as long as a batch.
+# Stretches that are sampled, each as long as a batch.
 _MOST_STRETCHES = 256
 
 
 def longest_mixed_chunk(labels: NDArray[Any], batch_size: int) -> int:
-    """Rows of a chunk: batch_size, or the largest power of two below it with which batches are still mixed.
+    """Return the rows per chunk: batch_size, or the largest power of two below it that still mixes classes.
 
-    labels: of the training rows, as they lie; (n) classes, or (n, tasks), of which the first stands for all.
+    labels: of the training rows in the order of the table; (n) classes, or (n, tasks), where the first task counts.
     """
     if len(labels) <= batch_size:
         return batch_size
@@ -39,7 +39,7 @@ def longest_mixed_chunk(labels: NDArray[Any], batch_size: int) -> int:
 
 
 def _design_effect(sample: NDArray[np.int64], chunk_rows: int) -> float:
-    """1 + (m - 1) rho, by how often two rows of a chunk are of one class and how often any two are."""
+    """Return 1 + (m - 1) rho; rho compares how often two rows of a chunk share a class with how often any two do."""
     shares = np.bincount(sample.ravel()) / sample.size
     alike_at_random = float((shares**2).sum())
     if alike_at_random == 1:

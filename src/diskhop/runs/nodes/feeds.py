@@ -1,7 +1,7 @@
-"""What stands between a dataset and the passes of a run, for every kind of run alike.
+"""Protocols between a dataset and the passes of a run, the same for every way to bring batches.
 
-A *feed* gives a run's batches, one pass after another, and shows them to the model. A *prepared run* is all that is
-decided and made before the first batch; opened, it is a feed.
+A *feed* brings a run's batches, one pass after another, and applies the model to them. A *task* has the loss and the
+metric. A *prepared run* is everything decided and made before the first batch; opened, it is a feed.
 """
 
 from __future__ import annotations
@@ -24,53 +24,78 @@ class Batch(Protocol):
 
     @property
     def number(self) -> int:
-        """In its epoch: the model's draws are keyed by it."""
+        """Number in its epoch; keys the model's random draws."""
 
     @property
     def nodes(self) -> NodeIds:
-        """What scores are for, int64 ids."""
+        """Seed nodes, int64 ids, one per row of the model's outputs."""
 
     @property
     def counts(self) -> FetchCounts:
-        """Of bringing its rows."""
+        """Counts of fetching its rows."""
 
     @property
     def sample_seconds(self) -> float:
-        """Of drawing neighbours."""
+        """Seconds spent drawing neighbours."""
 
     @property
     def stall_seconds(self) -> float:
-        """That the model waited for it."""
+        """Seconds the model waited for this batch."""
 
 
 class Batches(Protocol):
-    """Those of one pass. A batch that is held while the next is asked for is one more than what was reserved."""
+    """The batches of one pass. Keeping a batch while asking for the next needs memory for one more."""
 
     def __iter__(self) -> Iterator[Any]:
-        """In the order of training."""
+        """Iterate in the order of training."""
 
     def __len__(self) -> int:
-        """Batches in the pass."""
+        """Return the number of batches in the pass."""
 
 
 class Feed(Protocol):
-    """Opened by a run, and closed by it. Batches are what the feed makes; it alone looks into them."""
+    """Brings batches. A run opens and closes it; only the feed knows what its batches contain."""
 
     def train(self, epoch: int) -> AbstractContextManager[Batches]:
-        """The training nodes, in an epoch's own order."""
+        """Open a pass over the training nodes, in the epoch's own order."""
 
     def measure(self, purpose: Purpose) -> AbstractContextManager[Batches]:
-        """The nodes of validation or test, the same in every epoch: epochs compare."""
+        """Open a pass over validation or test nodes, the same in every epoch so that epochs compare."""
 
     def forward(self, model: Any, batch: Any) -> Tensor:
-        """Scores of the batch's nodes, float32 (nodes, outputs)."""
+        """Return the model's outputs for the batch's seed nodes, float32 (nodes, outputs)."""
+
+
+class Measure(Protocol):
+    """Accumulates a metric over batches."""
+
+    def update(self, outputs: Tensor, batch: Any) -> None:
+        """Add a batch."""
+
+    def value(self) -> float:
+        """Return the metric of everything added; more is better."""
+
+
+class Task(Protocol):
+    """What a model learns: the loss of a batch, and the metric of a pass."""
+
+    def loss(self, outputs: Tensor, batch: Any) -> Tensor:
+        """Return the mean loss of a batch, a scalar."""
+
+    def measure(self, metric: str) -> Measure:
+        """Return a new accumulator for a metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PreparedRun:
-    """config: with what the plan chose. facts: of the run's kind, for result.json, as are those on its preparation.
+    """A run that is planned, with everything made that it needs.
 
-    make_model: draws parameters from torch's generator. open: a feed for the model.
+    config: all options, with what the plan chose.
+    plan: what will run.
+    make_model: draws parameters from torch's generator.
+    open: opens a feed for the model.
+    facts: entries of result.json that only this kind of run has.
+    preparation: entries of result.json about work done before training.
     """
 
     config: TrainConfig

@@ -1,8 +1,8 @@
-"""A run on hop tables: propagated, unless that was done before; placed; and fed by a HopLoader, without sampling."""
+"""Training on hop tables: propagates features unless tables exist, places them, and feeds rows without sampling."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,13 +11,16 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
 from diskhop.config.train import HopConfig
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.probe import remembered_model
-from diskhop.hops.make.propagate import propagate
+from diskhop.hops.make.propagate import Propagated, propagate
+from diskhop.hops.read.placement import Placement
+from diskhop.hops.tables import HopTables
 from diskhop.io.engine import open_engine
 from diskhop.loaders.hop_batches import HopBatches
 from diskhop.loaders.hops import HopLoader
@@ -32,25 +35,16 @@ from diskhop.runs.nodes.task import NodeTask
 from diskhop.sampling.seeds import SplitSeeds
 
 
-def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Budget, watcher: Callback) -> PreparedRun:
-    """Propagate, unless the tables are there, and place them. Raises as propagate(); BudgetError."""
+def prepare_hops(
+    dataset: Dataset, config: HopConfig, task: NodeTask, budget: Budget, callback: Callback
+) -> PreparedRun:
+    """Propagate features unless tables exist, and choose where to train from. Raises as propagate(); BudgetError."""
     budget.require(task.held)
-    engine = open_engine(config.engine)
+    opened = open_engine(config.engine)
     with ExitStack() as held:
         for name, num_bytes in task.held.items():
             held.enter_context(budget.reserve(name, num_bytes))
-        propagated = propagate(
-            dataset,
-            propagation_spec(dataset, config),
-            budget,
-            disk=config.disk_bytes or None,
-            scratch=config.scratch or None,
-            threads=config.threads,
-            engine=engine.engine,
-            progress=watcher.prepared,
-            on_plan=lambda plan: watcher.announced(f"propagating before training: {plan}"),
-            log=watcher.announced,
-        )
+        propagated = _propagate(dataset, config, budget, opened.engine, callback)
         tables = propagated.tables
         which = hops_read(config.model, tables.num_tables)
         num_outputs = dataset.num_tasks or dataset.num_classes
@@ -59,51 +53,77 @@ def prepare_hops(dataset: Dataset, config: HopConfig, task: NodeTask, budget: Bu
             batch = torch.zeros(len(which), min(config.batch_size, tables.num_rows), tables.dim)
             model_bytes = measure_step(partial(build_hop_model, config, tables.dim, len(which), num_outputs), batch)
         reserved, placement = place_hops(config, task.seeds, tables.shape, len(which), model_bytes, budget)
-    plan = hop_plan(config, str(tables.path), tables.shape, len(which), placement, {**task.held, **reserved}, engine)
-    model_seconds = hop_step_seconds(dataset, config, tables.shape, len(which))
-    device = remembered_model(tables.path, engine.engine.name)
+    plan = hop_plan(config, str(tables.path), tables.shape, len(which), placement, {**task.held, **reserved}, opened)
+    step_seconds = hop_step_seconds(dataset, config, tables.shape, len(which))
+    model = remembered_model(tables.path, opened.engine.name)
     num_train = len(task.seeds.train)
-    predicted = predict_hops(config, tables.shape, len(which), placement, num_train, model_seconds, device, budget)
+    predicted = predict_hops(config, tables.shape, len(which), placement, num_train, step_seconds, model, budget)
     plan = replace(plan, predicted=predicted)
     planned = replace(config, engine=plan.engine, placement=plan.placement, shuffle=plan.shuffle)
-
-    def make_model() -> HopNetwork:
-        return build_hop_model(planned, tables.dim, len(which), num_outputs)
 
     @contextmanager
     def open_feed(_model: HopNetwork) -> Iterator[Feed]:
         with (
             budget.reserve(_MEASURED_ROWS, reserved[_MEASURED_ROWS]),
-            HopLoader(
-                tables,
-                task.seeds.train,
-                batch_size=planned.batch_size,
-                shuffle=placement.shuffle,
-                chunk_rows=planned.chunk_rows,
-                which=which,
-                place=placement.place,
-                memory=budget,
-                engine=engine.engine,
-                threads=planned.threads,
-                seed=planned.seed,
-            ) as loader,
+            _open_loader(tables, which, task.seeds, planned, placement, budget, opened.engine) as loader,
         ):
-            yield HopFeed(loader, task.seeds, planned)
+            yield HopFeed(loader, task.seeds, planned.max_batches)
 
     steps = propagated.steps
     seconds = sum(step["seconds"] for step in steps)
     return PreparedRun(
         config=planned,
         plan=plan,
-        make_model=make_model,
+        make_model=partial(build_hop_model, planned, tables.dim, len(which), num_outputs),
         open=open_feed,
         preparation={"preparation": steps, "preparation_seconds_per_epoch": seconds / config.epochs} if steps else {},
     )
 
 
+def _propagate(dataset: Dataset, config: HopConfig, budget: Budget, engine: Engine, callback: Callback) -> Propagated:
+    """Make the hop tables of a configuration, or find them."""
+    return propagate(
+        dataset,
+        propagation_spec(dataset, config),
+        budget,
+        disk=config.disk_bytes or None,
+        scratch=config.scratch or None,
+        threads=config.threads,
+        engine=engine,
+        progress=callback.prepared,
+        on_plan=lambda plan: callback.announced(str(plan)),
+        log=callback.announced,
+    )
+
+
+def _open_loader(
+    tables: HopTables,
+    which: Sequence[int],
+    seeds: SplitSeeds,
+    config: HopConfig,
+    placement: Placement,
+    budget: Budget,
+    engine: Engine,
+) -> HopLoader:
+    """Open the loader of the training nodes' rows."""
+    return HopLoader(
+        tables,
+        seeds.train,
+        batch_size=config.batch_size,
+        shuffle=placement.shuffle,
+        chunk_rows=config.chunk_rows,
+        which=which,
+        place=placement.place,
+        memory=budget,
+        engine=engine,
+        threads=config.threads,
+        seed=config.seed,
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Batch:
-    """See feeds.Batch. x: (tables, batch, dim), in memory that the next batch is read into."""
+    """See feeds.Batch. x: (tables, batch, dim); valid until the next batch is requested, which reuses the memory."""
 
     number: int
     nodes: NodeIds
@@ -129,22 +149,22 @@ class _Pass:
 
 
 class HopFeed:
-    """Batches of a loader of the training nodes."""
+    """Batches of a loader of the training nodes. max_batches: per epoch of training, 0 for all."""
 
-    def __init__(self, loader: HopLoader, seeds: SplitSeeds, config: HopConfig) -> None:
+    def __init__(self, loader: HopLoader, seeds: SplitSeeds, max_batches: int) -> None:
         self._loader = loader
         self._measured = {
             purpose: loader.rows_of(ids)
             for purpose, ids in ((Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
             if ids is not None
         }
-        self._config = config
+        self._max_batches = max_batches
 
     @contextmanager
     def train(self, epoch: int) -> Iterator[_Pass]:
         """See Feed."""
         with self._loader.run(epoch=epoch) as batches:
-            yield _Pass(batches, self._config.max_batches)
+            yield _Pass(batches, self._max_batches)
 
     @contextmanager
     def measure(self, purpose: Purpose) -> Iterator[_Pass]:

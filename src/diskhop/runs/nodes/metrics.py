@@ -1,4 +1,4 @@
-"""Accuracy and ROC-AUC, fed batch by batch.
+"""Accuracy and ROC-AUC, accumulated batch by batch.
 
 Scores are a model's outputs, float32 (n, classes). Labels are int64 (n) classes, or float32 (n, tasks) of 0 and 1 with
 NaN where a task's label is missing.
@@ -20,17 +20,17 @@ Labels = NDArray[np.int64] | NDArray[np.float32]
 
 
 class Metric(Protocol):
-    """Adds up what batches say; more is better."""
+    """Accumulates a value over batches; more is better."""
 
     def update(self, scores: Scores, labels: Labels) -> None:
         """Add a batch."""
 
     def value(self) -> float:
-        """The metric of everything added."""
+        """Return the metric of everything added."""
 
 
 class Accuracy:
-    """The fraction of nodes whose highest score is their class; with several tasks, of labels told by the sign."""
+    """The fraction of nodes with the highest score at their class; of labels with the right sign for several tasks."""
 
     def __init__(self) -> None:
         self._num_right = 0
@@ -47,7 +47,7 @@ class Accuracy:
             self._num_labels += int(is_known.sum())
 
     def value(self) -> float:
-        """Between 0 and 1. Raises ConfigError if nothing was labelled."""
+        """Return the accuracy, 0 to 1. Raises ConfigError without a labelled node."""
         if self._num_labels == 0:
             raise ConfigError("accuracy needs at least one labelled node; choose a split that has some")
         return self._num_right / self._num_labels
@@ -69,7 +69,7 @@ class RocAuc:
         self._labels.append(labels.astype(np.float32))
 
     def value(self) -> float:
-        """Between 0 and 1. Raises ConfigError if no task has both classes."""
+        """Return the area, 0 to 1. Raises ConfigError if no task has both classes."""
         scores, labels = np.concatenate(self._scores), np.concatenate(self._labels)
         areas = []
         for task_scores, task_labels in zip(scores.T, labels.T, strict=True):
@@ -77,7 +77,7 @@ class RocAuc:
             if _has_both_classes(task_labels):
                 areas.append(roc_auc(task_scores[is_known], task_labels[is_known] > 0.5))
         if not areas:
-            raise ConfigError("metric auc needs nodes of both classes in the split: use accuracy")
+            raise ConfigError("metric auc needs nodes of both classes in the split: use --metric accuracy")
         return float(np.mean(areas))
 
 
@@ -85,18 +85,18 @@ METRICS: dict[str, Callable[[], Metric]] = {"accuracy": Accuracy, "auc": RocAuc}
 
 
 def require_metric(name: str, num_classes: int) -> None:
-    """Refuse a metric that is unknown or does not fit labels of this many classes (0: labels are tasks)."""
+    """Refuse a metric that is unknown, or does not fit this number of classes (0: labels are tasks)."""
     require_known("metric", name, METRICS)
     if name == "auc" and num_classes not in (0, 2):
-        raise ConfigError(f"metric auc needs two classes, the dataset has {num_classes}: use accuracy")
+        raise ConfigError(f"metric auc needs two classes, the dataset has {num_classes}: use --metric accuracy")
 
 
 def require_measurable(name: str, labels: Labels, part: str) -> None:
-    """Refuse a part of the split whose labels the metric cannot say anything about."""
+    """Refuse a part of the split on which the metric has no value."""
     tasks = labels[:, None] if labels.ndim == 1 else labels
     if name == "auc" and not any(map(_has_both_classes, tasks.T)):
         raise ConfigError(
-            f"metric auc needs nodes of both classes, split '{part}' has {len(labels)} of one: use accuracy, "
+            f"metric auc needs nodes of both classes, split '{part}' has {len(labels)} of one: use --metric accuracy, "
             "or import the graph with another split"
         )
 
@@ -107,7 +107,7 @@ def _has_both_classes(task_labels: NDArray[Any]) -> bool:
 
 
 def roc_auc(scores: NDArray[np.float32], is_positive: NDArray[np.bool_]) -> float:
-    """The chance that a positive scores higher than a negative, ties counting half (Mann-Whitney's U by mean ranks)."""
+    """Return the chance that a positive scores higher than a negative, ties counting half (Mann-Whitney's U)."""
     _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     mean_ranks = np.cumsum(counts) - (counts - 1) / 2
     num_positives = int(is_positive.sum())

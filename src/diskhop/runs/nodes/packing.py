@@ -1,7 +1,8 @@
-"""Batches packed ahead of training: by `diskhop pack`, or by a run whose disk has room for all its epochs."""
+"""Packing batches before training: with `diskhop pack`, or in a run with room on disk for all epochs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 
 from diskhop.batches.trace import TraceSettings
 from diskhop.budget import Budget, format_bytes, parse_sizes
-from diskhop.config.options import AUTO, SavedRun, load_config
-from diskhop.config.train import KINDS, SampledConfig
-from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.config.options import AUTO
+from diskhop.config.train import HopConfig, SampledConfig
+from diskhop.dataset.dataset import Dataset
 from diskhop.derived.clean import LAYOUT_FILE
 from diskhop.derived.scratch import scratch_path
 from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
@@ -23,10 +24,11 @@ from diskhop.planning.simulation import prepares_ahead
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeIds, neighbor_spec
-from diskhop.runs.callbacks import Callback
-from diskhop.runs.folder import require_same_dataset
+from diskhop.run_files import HOP, NODE
+from diskhop.runs.callbacks import Callback, Callbacks
 from diskhop.runs.nodes.defaults import resolve_config
 from diskhop.runs.nodes.workload import training_workload
+from diskhop.runs.source import find_run_source
 from diskhop.sampling.seeds import count_batches, shuffled_seeds
 from diskhop.stores.packed.kind import KIND
 from diskhop.stores.packed.layout import Layout, open_layout
@@ -35,9 +37,11 @@ from diskhop.stores.stores import STORES
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Preparation:
-    """A plan for a run, and what was done for it, now or before, a step each as result.json has them.
+    """A plan, and the work done for it.
 
-    num_epochs: that it was done for.
+    plan: what will run.
+    steps: the work, now or before, as entries of result.json.
+    num_epochs: the number of epochs that share the work.
     """
 
     plan: SampledPlan
@@ -45,7 +49,7 @@ class Preparation:
     num_epochs: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """For result.json: seconds an epoch are amortised over all that were packed, or that reuse one."""
+        """Return entries of result.json; seconds are divided among the epochs that share the work."""
         if not self.steps:
             return {}
         seconds = sum(step["seconds"] for step in self.steps)
@@ -53,7 +57,7 @@ class Preparation:
 
 
 def run_samples(config: SampledConfig, train_ids: NodeIds) -> Samples:
-    """The batches that a run trains on."""
+    """Return the batches that a run trains on."""
     return Samples(
         seeds=lambda epoch: shuffled_seeds(train_ids, config.seed, epoch),
         epochs=(0,) if config.reuse else tuple(range(config.epochs)),
@@ -65,12 +69,12 @@ def run_samples(config: SampledConfig, train_ids: NodeIds) -> Samples:
 
 
 def prepare(
-    dataset: Dataset, config: SampledConfig, workload: Workload, train_ids: NodeIds, budget: Budget, watcher: Callback
+    dataset: Dataset, config: SampledConfig, workload: Workload, train_ids: NodeIds, budget: Budget, callback: Callback
 ) -> Preparation:
-    """Plan a run, with batches that are packed ahead where there are some, or where packing them now pays.
+    """Plan a run. Uses batches packed before, or packs them now where that pays.
 
-    It does where one epoch's samples are reused, or the disk that was named has room for all epochs. Raises as
-    choose_plan() and pack_epochs().
+    It pays where one epoch's samples are reused, and where --disk has room for all epochs. Raises as choose_plan() and
+    pack_epochs().
     """
     samples = run_samples(config, train_ids)
     layout: Layout | None = None
@@ -84,13 +88,13 @@ def prepare(
         return Preparation(plan)
     chosen, workload = plan, replace(workload, store=plan.store)
     if layout is None and prepares_ahead(workload, plan):
-        layout = _pack(dataset, config, workload, plan, budget, samples, watcher).layout
+        layout = _pack(dataset, config, workload, plan, budget, samples, callback).layout
         plan, layout = _plan_with(dataset, workload, budget, layout, reasons)
-        # What packing takes is known by now; what was compared is what it was chosen by.
+        # Packing is done and would cost nothing now; the run was chosen by what it cost.
         plan = replace(plan, predicted=chosen.predicted, rejected=chosen.rejected)
     if layout is not None:
         return Preparation(plan, layout.steps(), config.epochs if config.reuse else len(layout.epochs))
-    reasons.append("packed as it trains: a superbatch is packed while the one before is trained on")
+    reasons.append("Packing: during training (one superbatch is packed while the previous one is trained on)")
     return Preparation(replace(plan, reasons=(*plan.reasons, *reasons)))
 
 
@@ -100,14 +104,14 @@ def _prepares(store: str) -> bool:
 
 
 def find_packed(dataset: Dataset, config: SampledConfig, workload: Workload, train_ids: NodeIds) -> Workload:
-    """A run's workload with the epochs that were packed ahead of it, if any were."""
+    """Return the workload with the epochs that were packed before, if any."""
     return replace(workload, prepared=_find_layout(dataset, config, run_samples(config, train_ids))[0])
 
 
 def _plan_with(
     dataset: Dataset, workload: Workload, budget: Budget, layout: Layout | None, reasons: list[str]
 ) -> tuple[SampledPlan, Layout | None]:
-    """A plan, and the layout that it uses; where that does not fit, the reasons say so."""
+    """Return a plan and the layout it uses; `reasons` gets a line where the layout does not fit the budget."""
     try:
         plan = choose_plan(dataset, replace(workload, prepared=layout), budget)
     except BudgetError as error:
@@ -126,26 +130,24 @@ def pack(
     memory: int | str | None = None,
     cache: int | str | None = None,
     disk: int | str | None = None,
-    watcher: Callback | None = None,
+    callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> Packed:
-    """Pack the batches of a run ahead, as `train` with the same options finds them; options as train() has them.
+    """Sample the epochs of a run and pack their features; train() with the same options uses them.
 
-    disk: bytes or a size such as '100GB' for what is packed; default: half of what is free. Goes on where a call with
-    the same options was interrupted. Raises ConfigError, BudgetError, DestinationError for a full disk.
+    disk: bytes or a size such as '100GB' for the packed files; default: half of the free space. All else: see train().
+    An interrupted call resumes with the same options. Raises ConfigError, BudgetError; DestinationError for a full
+    disk.
     """
-    watcher = watcher or Callback()
+    callback = Callbacks(callbacks)
     options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
-    opened = dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset))
-    saved = SavedRun(dataset="", dataset_hash="", options={})
-    if config is not None:
-        saved = load_config(Path(config), KINDS)
-        require_same_dataset(Path(config), saved.dataset_hash, opened)
+    source = find_run_source(dataset, options, {NODE: SampledConfig, HOP: HopConfig}, config=config)
+    opened = source.dataset
     if options.setdefault("store", KIND.name) != KIND.name:
         raise ConfigError(f"--store {options['store']} cannot be packed; remove it or use --store {KIND.name}")
-    resolved, reasons, task = resolve_config(opened, {**saved.options, **options}, preset)
-    assert isinstance(resolved, SampledConfig), "models of the other kind have no store"
-    watcher.configured(resolved, reasons)
+    resolved, choices, task = resolve_config(opened, {**source.options, **options}, preset)
+    assert isinstance(resolved, SampledConfig), "models on hop tables have no store, and were refused"
+    callback.configured(resolved, choices)
     budget = Budget(resolved.memory_bytes)
     workload = training_workload(resolved, task.seeds, task.held)
     samples = run_samples(resolved, task.seeds.train)
@@ -154,8 +156,8 @@ def pack(
         if layout is not None and len(layout.epochs) >= len(samples.epochs):
             return Packed(layout, [])
     plan = choose_plan(opened, workload, budget)
-    watcher.planned(plan)
-    return _pack(opened, resolved, workload, plan, budget, samples, watcher)
+    callback.planned(plan)
+    return _pack(opened, resolved, workload, plan, budget, samples, callback)
 
 
 def _pack(
@@ -165,7 +167,7 @@ def _pack(
     plan: SampledPlan,
     budget: Budget,
     samples: Samples,
-    watcher: Callback,
+    callback: Callback,
 ) -> Packed:
     with ExitStack() as stack:
         for name, num_bytes in workload.also_held.items():
@@ -177,8 +179,8 @@ def _pack(
             samples,
             open_engine(plan.engine, plan.engine_depth).engine,
             disk_bytes=config.disk_bytes or None,
-            progress=watcher.prepared,
-            log=watcher.announced,
+            progress=callback.prepared,
+            log=callback.announced,
         )
 
 
@@ -188,11 +190,11 @@ def _has(layout: Layout, settings: TraceSettings, num_batches: int) -> bool:
 
 
 def _find_layout(dataset: Dataset, config: SampledConfig, samples: Samples) -> tuple[Layout | None, list[str]]:
-    """The layout with most of a run's epochs, and why others are not used."""
+    """Return the layout with most of a run's epochs, and why others are not used."""
     table = dataset.features()
     assert table is not None
     manifests = sorted(scratch_path(dataset.path, config.scratch).glob(f"packed-*/{LAYOUT_FILE}"))
-    # An epoch's order costs more than all else here: not without a reason.
+    # Hashing an epoch's order costs more than all else here, so only where there are layouts.
     settings = [samples.settings(dataset, epoch) for epoch in samples.epochs] if manifests else []
     best: tuple[int, Layout] | None = None
     reasons = []

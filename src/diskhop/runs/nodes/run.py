@@ -1,148 +1,184 @@
-"""Node classification from a dataset to a measured model: seeds, plan, epochs, test, result.
+"""Training a node classifier: plan, epochs, test, result.
 
-Every epoch is committed when it is done. Since values depend on the configuration alone (see trainer.py), a run that
-goes on from a commit is the run that was never interrupted.
+Every epoch is committed. Values depend on the configuration alone (see trainer.py), so a run resumed from a commit ends
+with the same bits as one that was never interrupted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
 from diskhop.budget import Budget
-from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
+from diskhop.config.train import TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import TrainingError
-from diskhop.io.atomic import Injector
 from diskhop.nn.reproducible import reproducible
 from diskhop.protocols import Purpose
-from diskhop.runs.callbacks import Callback
+from diskhop.runs.callbacks import Callback, Callbacks, Patience
 from diskhop.runs.checkpoint import TrainingState, optimizer_tensors, restore_optimizer
+from diskhop.runs.context import RunContext
 from diskhop.runs.folder import ModelFolder, require_new_folder
-from diskhop.runs.nodes.hops import prepare_hops
+from diskhop.runs.nodes.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.metrics import require_measurable, require_metric
-from diskhop.runs.nodes.sampled import prepare_sampled
 from diskhop.runs.nodes.task import NodeTask, read_task
-from diskhop.runs.nodes.trainer import NodeTrainer
-from diskhop.runs.patience import is_out_of_patience
-from diskhop.runs.result import describe_run, measure_memory
+from diskhop.runs.nodes.trainer import Trainer
+from diskhop.runs.result import describe_run, make_result
 from diskhop.system.memory import resident_bytes
 from diskhop.system.memory_log import MemoryLog
+
+Prepare = Callable[[Dataset, Any, NodeTask, Budget, Callback], PreparedRun]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trained:
-    """A finished run: the best model, how it was made, and what result.json holds."""
+    """A finished run.
+
+    model: the best model by validation.
+    config: all options, with what the plan chose.
+    result: the content of result.json.
+    """
 
     model: nn.Module
     config: TrainConfig
     result: dict[str, Any]
 
 
-def train_node_classifier(
-    dataset: Dataset,
-    config: TrainConfig,
-    out: Path | None = None,
-    *,
-    task: NodeTask | None = None,
-    resume: bool = False,
-    watcher: Callback | None = None,
-    injector: Injector | None = None,
+def train_nodes(
+    kind: str, prepare: Prepare, context: RunContext, config: TrainConfig, task: NodeTask | None = None
 ) -> Trained:
-    """Train a model, keep the best on validation, measure it on test; leave all of it in the folder `out`, if given.
+    """Train a model, keep the best by validation, test it, and leave all of it in the RUN folder, if there is one.
 
-    task: what read_task() gives for this configuration, if it was read already. resume: go on from the last epoch that
-    a run with the same configuration committed to `out`. injector: decides over changes to `out`. Raises ConfigError or
-    BudgetError before anything is written, TrainingError if the loss is not finite.
+    kind: of the run, for its files. prepare: plans the run and makes what it needs. task: what read_task() returns for
+    this configuration, if it was read already. Raises ConfigError or BudgetError before anything is written,
+    TrainingError if the loss is not finite.
 
-    In the result, resident_before_bytes is what this process had resident when model and optimiser were made and
-    nothing was opened, labels and seeds left out; see measure_memory().
+    In the result, resident_before_bytes is this process's resident memory with model and optimiser, before any data is
+    opened, and without labels and seed nodes.
     """
-    watcher = watcher or Callback()
+    dataset, out = context.dataset, context.out
     require_metric(config.metric, dataset.num_classes)
-    if out is not None and not resume:
+    if out is not None and not context.resume:
         require_new_folder(out)
     budget = Budget(config.memory_bytes)
-    if task is None:
-        task = read_task(dataset, split=config.split, evaluate=config.evaluate, memory_bytes=config.memory_bytes)
-    labels, seeds, held = task.labels, task.seeds, task.held
-    if labels is not None:
-        for part, ids in (("valid", seeds.valid), ("test", seeds.test)):
-            if ids is not None:
-                require_measurable(config.metric, labels[ids], part)
-    if isinstance(config, HopConfig):
-        prepared = prepare_hops(dataset, config, task, budget, watcher)
-    else:
-        assert isinstance(config, SampledConfig)
-        prepared = prepare_sampled(dataset, config, task, budget, watcher)
-    assert labels is not None, "there is no plan for a budget without room for labels"
+    task = task or read_task(dataset, split=config.split, evaluate=config.evaluate, memory_bytes=config.memory_bytes)
+    _require_measurable(task, config.metric)
+    prepared = prepare(dataset, config, task, budget, context.callback)
+    assert task.labels is not None, "there is no plan for a budget without room for labels"
     config, plan = prepared.config, prepared.plan
-
-    with (
-        reproducible(config.threads),
-        budget.reserve("labels", held["labels"]),
-        budget.reserve("seeds", held["seeds"]),
-    ):
-        trainer = NodeTrainer(prepared.make_model, labels, config, watcher)
-        before_bytes = max(0, resident_bytes("VmRSS") - labels.nbytes - seeds.num_bytes)
-        run = ModelFolder(out, injector) if out is not None else None
-        state = None
-        if run is not None and resume:
-            state = run.resume(config, dataset)
-        elif run is not None:
-            run.start(config, dataset)
-        if state is None:
-            state = TrainingState(0, trainer.parameters(), {}, trainer.parameters(), None, 0)
-        else:
-            _restore(trainer, state, out)
-        if run is not None:
-            run.write_plan(plan)
-        watcher.planned(plan)
-
+    with ExitStack() as stack:
+        stack.enter_context(reproducible(config.threads))
+        for name, num_bytes in task.held.items():
+            stack.enter_context(budget.reserve(name, num_bytes))
+        trainer = Trainer(prepared.make_model, task, config, context.callback)
+        before_bytes = max(0, resident_bytes("VmRSS") - task.labels.nbytes - task.seeds.num_bytes)
+        folder = ModelFolder(out, context.injector) if out is not None else None
+        state = _begin(kind, context, folder, config, trainer)
+        if folder is not None:
+            folder.write_plan(plan)
+        context.callback.planned(plan)
         with MemoryLog() as memory, prepared.open(trainer.model) as feed:
-            while state.epoch < config.epochs and not _has_stopped(state, config):
-                record = trainer.train_pass(feed, state.epoch)
-                is_due = (state.epoch + 1) % config.eval_every == 0 or state.epoch + 1 == config.epochs
-                if seeds.valid is not None and is_due:
-                    measured = trainer.evaluate(feed, Purpose.VALID, state.epoch)
-                    record["valid"], record["validation"] = measured
-                record["memory"] = memory.take()
-                state = _advance(state, trainer, record)
-                if run is not None:
-                    run.commit(state)
-                watcher.epoch_done(record)
+            state = _Epochs(config, task, trainer, feed, memory, folder, context.callback).run(state)
             trainer.model.load_state_dict(state.best_model)
-            tested: dict[str, Any] = {}
-            if seeds.test is not None:
-                measured = trainer.evaluate(feed, Purpose.TEST, state.epoch)
-                tested["test"], tested["testing"] = measured
-
-        result = {
-            **describe_run(dataset, config.model, config.seed),
-            "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-            **prepared.facts,
-            **measure_memory(before_bytes, budget),
-            "plan": {**plan.to_dict(), "reserved": budget.table()},
-            **prepared.preparation,
-            "epochs": state.history,
-            "metric": config.metric,
-            "best_epoch": state.best_epoch,
-            **({} if state.best_valid is None else {"best_valid": state.best_valid}),
-            **tested,
-        }
-        if run is not None:
-            run.finish(state, config, result)
+            tested, testing = None, {}
+            if task.seeds.test is not None:
+                value, took = trainer.evaluate(feed, Purpose.TEST, state.epoch)
+                tested, testing = {config.metric: value}, {"testing": took}
+        num_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+        described = describe_run(kind, dataset, config.model, config.seed)
+        result = make_result(
+            {**described, "num_parameters": num_parameters, **prepared.facts},
+            plan,
+            budget,
+            state.history,
+            before_bytes=before_bytes,
+            epochs=config.epochs,
+            metric=config.metric,
+            test=tested,
+            preparation=prepared.preparation,
+        )
+        result |= {"best_epoch": state.best_epoch, **testing}
+        if folder is not None:
+            folder.save_model(state, config.model)
+            folder.finish(state.history, result)
     return Trained(trainer.model, config, result)
 
 
-def _advance(state: TrainingState, trainer: NodeTrainer, record: dict[str, Any]) -> TrainingState:
-    """The state after one epoch more. Without validation the last model is the best."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Epochs:
+    """Trains epoch after epoch, each validated when that is due, and committed."""
+
+    config: TrainConfig
+    task: NodeTask
+    trainer: Trainer
+    feed: Feed
+    memory: MemoryLog
+    folder: ModelFolder | None
+    callback: Callback
+
+    def run(self, state: TrainingState) -> TrainingState:
+        """Train from a state until the last epoch, or until a callback ends it."""
+        patience = Patience(self.config.patience, state.history)
+        callback = Callbacks([patience, self.callback])
+        is_over = patience.is_exhausted
+        while state.epoch < self.config.epochs and not is_over:
+            record = self._train_epoch(state.epoch)
+            state = _advance(state, self.trainer, record)
+            if self.folder is not None:
+                self.folder.commit(state)
+            is_over = callback.epoch_done(record)
+        return state
+
+    def _train_epoch(self, epoch: int) -> dict[str, Any]:
+        """Train one epoch, validate it when that is due, and return its record."""
+        record = self.trainer.train_pass(self.feed, epoch)
+        is_due = (epoch + 1) % self.config.eval_every == 0 or epoch + 1 == self.config.epochs
+        if self.task.seeds.valid is not None and is_due:
+            record["valid"], record["validation"] = self.trainer.evaluate(self.feed, Purpose.VALID, epoch)
+        record["memory"] = self.memory.take()
+        return record
+
+
+def _require_measurable(task: NodeTask, metric: str) -> None:
+    """Refuse a metric that has no value on validation or test nodes."""
+    if task.labels is None:
+        return
+    for part, ids in (("valid", task.seeds.valid), ("test", task.seeds.test)):
+        if ids is not None:
+            require_measurable(metric, task.labels[ids], part)
+
+
+def _begin(
+    kind: str, context: RunContext, folder: ModelFolder | None, config: TrainConfig, trainer: Trainer
+) -> TrainingState:
+    """Create the folder or resume its run; return the state to train from."""
+    state = None
+    if folder is not None and context.resume:
+        state = folder.resume(kind, config, context.dataset)
+    elif folder is not None:
+        folder.start(kind, config, context.dataset)
+    if state is None:
+        return TrainingState(0, trainer.parameters(), {}, trainer.parameters(), None, 0)
+    try:
+        trainer.model.load_state_dict(state.model)
+        restore_optimizer(trainer.optimizer, state.optimizer)
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise TrainingError(
+            f"{context.out}: the checkpoint does not fit the model: {error}; train into a new folder"
+        ) from error
+    return state
+
+
+def _advance(state: TrainingState, trainer: Trainer, record: dict[str, Any]) -> TrainingState:
+    """Return the state after one more epoch. Without validation the last model is the best."""
     valid = record.get("valid")
     is_best = state.best_valid is None or (valid is not None and valid > state.best_valid)
-    return TrainingState(
+    return replace(
+        state,
         epoch=state.epoch + 1,
         model=trainer.parameters(),
         optimizer=optimizer_tensors(trainer.optimizer),
@@ -151,17 +187,3 @@ def _advance(state: TrainingState, trainer: NodeTrainer, record: dict[str, Any])
         best_epoch=state.epoch if is_best else state.best_epoch,
         history=[*state.history, record],
     )
-
-
-def _restore(trainer: NodeTrainer, state: TrainingState, out: Path | None) -> None:
-    try:
-        trainer.model.load_state_dict(state.model)
-        restore_optimizer(trainer.optimizer, state.optimizer)
-    except (KeyError, RuntimeError, ValueError) as error:
-        raise TrainingError(
-            f"{out}: the checkpoint does not fit the model: {error}; train into a new folder"
-        ) from error
-
-
-def _has_stopped(state: TrainingState, config: TrainConfig) -> bool:
-    return is_out_of_patience([record["valid"] for record in state.history if "valid" in record], config.patience)

@@ -1,4 +1,4 @@
-"""A run on sampled neighbours: planned, with batches packed ahead where that pays, and fed by a pipeline."""
+"""Training on sampled neighbours: plans, packs batches ahead where that pays, and feeds them from a pipeline."""
 
 from __future__ import annotations
 
@@ -31,24 +31,21 @@ from diskhop.runs.nodes.workload import training_workload
 from diskhop.sampling.seeds import SplitSeeds, count_batches, shuffled_seeds
 from diskhop.stores.stores import STORES
 
-# What the pipeline gives for a graph without features: a constant and log(1 + in-degree).
+# Features of a graph that has none, as the pipeline makes them: a constant and log(1 + in-degree).
 STRUCTURE_DIM = 2
-_REUSE_REASON = (
-    "samples are drawn once and reused, as asked: every epoch has the batches of the first, in another order, "
-    "which changes what is drawn"
-)
+_REUSE_REASON = "Samples: drawn once and reused (every epoch has the first epoch's batches in another order)"
 
 
 def prepare_sampled(
-    dataset: Dataset, config: SampledConfig, task: NodeTask, budget: Budget, watcher: Callback
+    dataset: Dataset, config: SampledConfig, task: NodeTask, budget: Budget, callback: Callback
 ) -> PreparedRun:
-    """Plan, and pack ahead where that pays. Raises as packing's prepare()."""
+    """Plan, and pack batches ahead where that pays. Raises as packing's prepare()."""
     workload = sampled_workload(dataset, config, task)
-    preparation = prepare(dataset, config, workload, task.seeds.train, budget, watcher)
+    preparation = prepare(dataset, config, workload, task.seeds.train, budget, callback)
     plan = preparation.plan
     if config.reuse:
         plan = replace(plan, reasons=(*plan.reasons, _REUSE_REASON))
-    # A store that was chosen must not change what is trained, and so its batches come in their order.
+    # A store that was chosen for the user must not change what is trained, so its batches come in order.
     ordered = config.ordered or (config.store == AUTO and plan.ordered and "ordered" in STORES[plan.store].uses)
     planned = replace(config, store=plan.store, engine=plan.engine, threads=plan.threads, ordered=ordered)
 
@@ -68,7 +65,7 @@ def prepare_sampled(
 
 
 def sampled_workload(dataset: Dataset, config: SampledConfig, task: NodeTask) -> Workload:
-    """What is asked of the planner, which may measure a step of the model on a batch."""
+    """Describe a run for the planner, which may measure a step of the model on a batch."""
 
     def measure_step(batch: SampledBatch) -> float:
         dtype = torch.float32 if dataset.feature_dtype == "int8" else getattr(torch, dataset.feature_dtype)
@@ -86,7 +83,7 @@ def _make_model(dataset: Dataset, config: SampledConfig) -> Network:
 
 
 class SampledFeed:
-    """Batches of a pipeline, by the fan-outs of a configuration. uses_degrees: the model's."""
+    """Batches of a pipeline, with the fan-outs of a configuration. uses_degrees: whether the model reads in-degrees."""
 
     def __init__(self, pipeline: Pipeline, seeds: SplitSeeds, config: SampledConfig, uses_degrees: bool) -> None:
         self._pipeline = pipeline
@@ -95,9 +92,9 @@ class SampledFeed:
         self._uses_degrees = uses_degrees
 
     def train(self, epoch: int) -> AbstractContextManager[BatchStream]:
-        """See Feed. Where samples are reused, seeds and draws are those of the first epoch, in batches as they were."""
+        """See Feed. Where samples are reused, every epoch has the first epoch's batches."""
         config = self._config
-        # Sampled degrees, as PyG; with all neighbours the whole graph's are the sampled ones, and exact at the rim too.
+        # Sampled degrees, as in PyG. With all neighbours, the graph's degrees equal them, and are exact at the rim too.
         draws_all = all(count == ALL_NEIGHBORS for count in config.fanout)
         sampled_epoch = 0 if config.reuse else epoch
         num_batches = count_batches(len(self._seeds.train), config.batch_size, config.max_batches)
@@ -114,7 +111,7 @@ class SampledFeed:
         return self._pipeline.run(wanted)
 
     def measure(self, purpose: Purpose) -> AbstractContextManager[BatchStream]:
-        """See Feed. Draws are the same in every epoch."""
+        """See Feed. Every epoch draws the same neighbours."""
         ids = self._seeds.valid if purpose == Purpose.VALID else self._seeds.test
         assert ids is not None
         wanted = Pass(
@@ -136,6 +133,6 @@ class SampledFeed:
         return scores
 
     def _reuse_order(self, num_batches: int, epoch: int) -> Sequence[int]:
-        """The first epoch's batches, by number, as a later one takes them."""
+        """Return the numbers of the first epoch's batches in the order of a later epoch."""
         order: list[int] = keyed_permutation(num_batches, self._config.seed, int(Purpose.BATCH_ORDER), epoch).tolist()
         return order

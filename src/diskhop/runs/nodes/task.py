@@ -1,4 +1,4 @@
-"""Which nodes a run trains on and is measured by, and their labels: what a run keeps of the graph from start to end."""
+"""Node classification as a task: labels, seed nodes, loss and metric."""
 
 from __future__ import annotations
 
@@ -6,36 +6,77 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
 
 from diskhop._native import keyed_permutation
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.manifest import split_file
 from diskhop.errors import ConfigError
 from diskhop.protocols import NodeIds, Purpose
+from diskhop.runs.choices import Choice
+from diskhop.runs.nodes.feeds import Batch
+from diskhop.runs.nodes.metrics import METRICS, Metric
 from diskhop.sampling.seeds import SplitSeeds
 
 _TRAIN_FRACTION, _VALID_FRACTION = 0.6, 0.2
-# Of all nodes, where none is read: plenty for batches as large as those of a run.
+# Nodes to plan with where labels are not read: plenty for batches as large as a run's.
 _MOST_PRESUMED = 1_000_000
+
+
+class LabelMeasure:
+    """A metric of outputs against the labels of their nodes."""
+
+    def __init__(self, metric: Metric, labels: NDArray[Any]) -> None:
+        self._metric = metric
+        self._labels = labels
+
+    def update(self, outputs: Tensor, batch: Batch) -> None:
+        """Add a batch."""
+        self._metric.update(outputs.numpy(), self._labels[batch.nodes])
+
+    def value(self) -> float:
+        """Return the metric of everything added."""
+        return self._metric.value()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTask:
-    """Labels (see Dataset.labels()) and seeds, what they hold of the budget by name, and what was done to get them.
+    """Node classification.
 
-    labels None: they do not fit the budget and were not read; the seeds are as if every node had one, so that a plan
-    can still say how much would do.
+    labels: see Dataset.labels(). None: they do not fit the budget and were not read; the seeds are as if every node had
+        one, so that a plan can still say how much memory would do.
+    seeds: the seed nodes of training, validation and test.
+    held: bytes of the budget that these take, by name.
+    choices: how the split was chosen.
     """
 
     labels: NDArray[Any] | None
     seeds: SplitSeeds
     held: dict[str, int]
-    reasons: list[str]
+    choices: list[Choice]
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return cross-entropy with classes, or binary cross-entropy over the known labels of several tasks."""
+        labels = torch.from_numpy(self._known_labels()[batch.nodes])
+        if labels.ndim == 1:
+            return functional.cross_entropy(outputs, labels)
+        is_known = ~labels.isnan()
+        return functional.binary_cross_entropy_with_logits(outputs[is_known], labels[is_known])
+
+    def measure(self, metric: str) -> LabelMeasure:
+        """Return an accumulator for a metric; see METRICS."""
+        return LabelMeasure(METRICS[metric](), self._known_labels())
+
+    def _known_labels(self) -> NDArray[Any]:
+        assert self.labels is not None, "a task without labels is only planned"
+        return self.labels
 
 
 def read_task(dataset: Dataset, *, split: int, evaluate: bool, memory_bytes: int) -> NodeTask:
-    """Read labels and seeds, if a budget of memory_bytes has room for them. Raises as choose_seeds."""
+    """Read labels and seed nodes, if a budget of memory_bytes has room for them. Raises as choose_seeds()."""
     num_nodes = dataset.num_nodes
     name = next(iter(dataset.nodes))
     if dataset.manifest.node_types[name].labels is None:
@@ -46,23 +87,23 @@ def read_task(dataset: Dataset, *, split: int, evaluate: bool, memory_bytes: int
     # An epoch's order is a second copy.
     seed_bytes = 2 * sum(files[path].num_bytes for path in paths if path in files)
     if label_bytes + seed_bytes > memory_bytes:
-        seeds, reasons = choose_seeds(dataset, None, split, evaluate)
+        seeds, choices = choose_seeds(dataset, None, split, evaluate)
         if dataset.num_splits == 0:
             seed_bytes = 2 * 8 * num_nodes
-        return NodeTask(None, seeds, {"labels": label_bytes, "seeds": seed_bytes}, reasons)
+        return NodeTask(None, seeds, {"labels": label_bytes, "seeds": seed_bytes}, choices)
     labels = dataset.labels()
-    seeds, reasons = choose_seeds(dataset, labels, split, evaluate)
-    return NodeTask(labels, seeds, {"labels": label_bytes, "seeds": 2 * seeds.num_bytes}, reasons)
+    seeds, choices = choose_seeds(dataset, labels, split, evaluate)
+    return NodeTask(labels, seeds, {"labels": label_bytes, "seeds": 2 * seeds.num_bytes}, choices)
 
 
 def choose_seeds(
     dataset: Dataset, labels: NDArray[Any] | None, split: int, evaluate: bool
-) -> tuple[SplitSeeds, list[str]]:
-    """Take a split of the dataset, or draw one, and say what was done. labels None: as if every node had one.
+) -> tuple[SplitSeeds, list[Choice]]:
+    """Take a split of the dataset, or draw one, and return it with the reasons.
 
-    Nodes without a label are left out of every part. A dataset without splits gets a random one of its labelled
-    nodes, 60 % train, 20 % valid, 20 % test, which depends on the split's number alone: runs with different
-    seeds stay comparable. Raises ConfigError if a part that is used has no labelled node.
+    labels: None stands for labels of all nodes. Nodes without a label are left out of every part. A dataset without
+    splits gets a random one of its labelled nodes, 60 % train, 20 % valid, 20 % test. It depends on the split's number
+    alone, so runs with different seeds stay comparable. Raises ConfigError if a part that is used has no labelled node.
     """
     is_labelled = None
     if labels is not None:
@@ -73,15 +114,15 @@ def choose_seeds(
         else:
             labelled = np.flatnonzero(is_labelled)
         return _draw(dataset, labelled, split, evaluate)
-    reasons: list[str] = []
+    choices: list[Choice] = []
     parts = {}
     for name in _parts(evaluate):
         ids = dataset.split(name, split)
         if ids is None and name != "train":
-            reasons.append(f"no {name}: the dataset's split has no such part")
+            choices.append(Choice(name, "none", f"the dataset's split has no {name} part"))
             continue
-        parts[name] = _labelled_part(dataset, name, np.empty(0, np.int64) if ids is None else ids, is_labelled, reasons)
-    return SplitSeeds(parts["train"], parts.get("valid"), parts.get("test")), reasons
+        parts[name] = _labelled_part(dataset, name, np.empty(0, np.int64) if ids is None else ids, is_labelled, choices)
+    return SplitSeeds(parts["train"], parts.get("valid"), parts.get("test")), choices
 
 
 def _parts(evaluate: bool) -> tuple[str, ...]:
@@ -89,7 +130,7 @@ def _parts(evaluate: bool) -> tuple[str, ...]:
 
 
 def _labelled_part(
-    dataset: Dataset, name: str, ids: NodeIds, is_labelled: NDArray[np.bool_] | None, reasons: list[str]
+    dataset: Dataset, name: str, ids: NodeIds, is_labelled: NDArray[np.bool_] | None, choices: list[Choice]
 ) -> NodeIds:
     labelled = ids if is_labelled is None else ids[is_labelled[ids]]
     if len(labelled) == 0:
@@ -98,17 +139,22 @@ def _labelled_part(
             "import the graph again with a split that has some"
         )
     if len(labelled) < len(ids):
-        reasons.append(f"{name} on {len(labelled)} nodes: {len(ids) - len(labelled)} more of the split have no label")
+        why = f"{len(ids) - len(labelled)} more of the split have no label"
+        choices.append(Choice(name, f"{len(labelled)} nodes", why))
     return labelled
 
 
-def _draw(dataset: Dataset, labelled: NodeIds, number: int, evaluate: bool) -> tuple[SplitSeeds, list[str]]:
+def _draw(dataset: Dataset, labelled: NodeIds, number: int, evaluate: bool) -> tuple[SplitSeeds, list[Choice]]:
     if len(labelled) < 3:
-        raise ConfigError(f"{dataset.path}: drawing a split takes at least 3 labelled nodes, there are {len(labelled)}")
-    # Draws of INFER belong to no epoch of a run: a split shares no key with its batches.
+        raise ConfigError(
+            f"{dataset.path}: a random split needs at least 3 labelled nodes, there are {len(labelled)}; "
+            "import a source with more labels, or with a split"
+        )
+    # Draws of INFER belong to no epoch of a run, so a split shares no key with its batches.
     drawn = labelled[keyed_permutation(len(labelled), number, int(Purpose.INFER), 0)]
     num_train = max(1, int(len(drawn) * _TRAIN_FRACTION))
     num_valid = max(1, int(len(drawn) * _VALID_FRACTION))
     train, valid, test = np.split(drawn, [num_train, num_train + num_valid])
-    reason = f"split {len(train)} train, {len(valid)} valid, {len(test)} test: drawn at random, the dataset has none"
-    return SplitSeeds(train, valid if evaluate else None, test if evaluate else None), [reason]
+    shown = f"{len(train)} train, {len(valid)} valid, {len(test)} test"
+    choice = Choice("split", shown, "random, since the dataset has none")
+    return SplitSeeds(train, valid if evaluate else None, test if evaluate else None), [choice]

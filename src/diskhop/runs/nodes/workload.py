@@ -1,4 +1,4 @@
-"""What a training run asks of the planner."""
+"""A training run as the planner sees it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ def training_workload(
     held: dict[str, int],
     measure_step: Callable[[SampledBatch], float] | None = None,
 ) -> Workload:
-    """Seeds of all parts, by the configuration's options. held: bytes kept besides, by name."""
+    """Return the workload of a configuration.
+
+    seeds: seed nodes of all parts. held: bytes reserved for other graph data, by name. measure_step: returns the
+    seconds that the model takes for a batch.
+    """
 
     def seed_set(purpose: Purpose, ids: NodeIds) -> SeedSet:
         is_training = purpose == Purpose.TRAIN

@@ -1,12 +1,12 @@
-"""A search for options of embeddings: runs with options that are drawn, each a run of its own; validation tells.
+"""Searching options of embeddings: runs with random options, ranked by validation.
 
-A trial's draws depend on the seed and its number alone: the same search again goes on where it was stopped.
+A trial's options depend on the seed and its number alone, so an interrupted search resumes when it is called again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,22 @@ from diskhop.config.options import load_config
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError, TrainingError
-from diskhop.run_files import CONFIG_FILE, RESULT_FILE
+from diskhop.run_files import CONFIG_FILE, EMBEDDING, RESULT_FILE
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.embedding.defaults import resolve_embed_config
-from diskhop.runs.embedding.run import embed
 from diskhop.runs.source import find_run_source
+from diskhop.runs.start import embed
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run. options: what was drawn. valid: its last validation MRR; None for a loss that was not finite."""
+    """A run of a search.
+
+    path: the RUN folder.
+    options: those drawn for it.
+    valid: its last validation MRR; None if the loss was not finite.
+    seconds: of training.
+    """
 
     path: Path
     options: dict[str, Any]
@@ -43,38 +49,38 @@ def search(
     trials: int,
     preset: str | None = None,
     memory: int | str | None = None,
-    watcher: Callback | None = None,
-    done: Callable[[int, Trial], None] = lambda number, trial: None,
+    callbacks: Sequence[Callback] = (),
+    on_trial: Callable[[int, Trial], None] = lambda number, trial: None,
     **options: Any,
 ) -> list[Trial]:
-    """Run trials in folders of `out` and return them, the best first. See embed() for the rest.
+    """Run trials in folders of `out` and return them, best first.
 
-    Options that are given are not drawn; of the others learning rate, regularisation, dropout, first scale, Adagrad's
-    state and reciprocal relations are. done: hears of each trial. Raises ConfigError for a graph without validation
-    edges, and for trials in `out` that are of another search.
+    Draws learning rate, regularisation, dropout, initial scale, Adagrad's state and reciprocal relations, unless they
+    are given. trials: the number of runs. on_trial: called with the number and result of each. All else: see embed().
+    Raises ConfigError for a graph without validation edges, and for trials of another search in `out`.
     """
     if trials < 1:
         raise ConfigError(f"search must have at least 1 trial, got {trials}")
     options.update(parse_sizes(memory=memory))
-    source = find_run_source(dataset, options, config=None, preset=preset, out=out, resume=False, kinds=(EmbedConfig,))
+    source = find_run_source(dataset, options, {EMBEDDING: EmbedConfig})
     config = resolve_embed_config(source.dataset, source.options, preset).config
     if not config.evaluate:
-        raise ConfigError("search needs validation edges to choose by: leave out --no-eval")
+        raise ConfigError("search needs validation edges to choose by: remove --no-eval")
     found = []
     for number in range(1, trials + 1):
         drawn = {name: value for name, value in _draw(config, number).items() if name not in options}
-        trial = _run(source.dataset, Path(out) / f"trial-{number:03}", {**options, **drawn}, drawn, preset, watcher)
+        trial = _run(source.dataset, Path(out) / f"trial-{number:03}", {**options, **drawn}, drawn, preset, callbacks)
         found.append(trial)
-        done(number, trial)
+        on_trial(number, trial)
     return sorted(found, key=lambda trial: -1.0 if trial.valid is None else trial.valid, reverse=True)
 
 
 def _draw(config: EmbedConfig, number: int) -> dict[str, Any]:
-    """Options of a trial."""
+    """Draw the options of a trial."""
     rng = np.random.default_rng([config.seed, number])
 
     def between(low: float, high: float) -> float:
-        """Of any size alike, by two digits."""
+        """Draw log-uniformly, rounded to two digits."""
         return float(f"{np.exp(rng.uniform(np.log(low), np.log(high))):.2g}")
 
     score = SCORES[config.model]
@@ -86,7 +92,7 @@ def _draw(config: EmbedConfig, number: int) -> dict[str, Any]:
         "adagrad": str(rng.choice(["row", "element"])),
         "reciprocal": bool(rng.choice([False, True])),
     }
-    if score.against != "dot":  # distances are not kept small by weights
+    if score.against != "dot":  # N3 does not bound distances
         drawn["n3"] = 0.0
     if not score.uses_relations:
         del drawn["reciprocal"]
@@ -99,7 +105,7 @@ def _run(
     options: Mapping[str, Any],
     drawn: dict[str, Any],
     preset: str | None,
-    watcher: Callback | None,
+    callbacks: Sequence[Callback],
 ) -> Trial:
     is_begun = (path / CONFIG_FILE).exists()
     if is_begun:
@@ -107,14 +113,14 @@ def _run(
         different = [name for name, value in options.items() if saved.get(name) != value]
         if different:
             raise ConfigError(
-                f"{path}: is of a search with other options: {', '.join(different)} differ; take another --out"
+                f"{path}: belongs to a search with other options: {', '.join(different)} differ; name another --out"
             )
     if not (path / RESULT_FILE).exists():
         try:
             if is_begun:
-                embed(dataset, out=path, resume=True, watcher=watcher)
+                embed(dataset, out=path, resume=True, callbacks=callbacks)
             else:
-                embed(dataset, out=path, preset=preset, watcher=watcher, **options)
+                embed(dataset, out=path, preset=preset, callbacks=callbacks, **options)
         except TrainingError:
             return Trial(path, drawn, None, 0.0)
     result = json.loads((path / RESULT_FILE).read_bytes())

@@ -1,0 +1,31 @@
+"""The surroundings of a run: what it reads, where it writes, and who hears of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from diskhop._native import Engine
+from diskhop.dataset.dataset import Dataset
+from diskhop.io.atomic import Injector
+from diskhop.runs.callbacks import Callback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunContext:
+    """What every kind of run is given besides its configuration.
+
+    dataset: the open dataset.
+    out: the RUN folder; None leaves nothing on disk.
+    resume: continue the run in `out` from its last commit.
+    callback: hears of everything the run does.
+    injector: stops changes to `out` at chosen points, for crash tests.
+    engine: moves partitions; None opens the configured one.
+    """
+
+    dataset: Dataset
+    out: Path | None
+    resume: bool
+    callback: Callback
+    injector: Injector | None = None
+    engine: Engine | None = None

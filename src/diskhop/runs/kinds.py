@@ -1,0 +1,124 @@
+"""The kinds of runs: what each is called, which models it trains, and how it is configured, planned and run.
+
+A new kind is a folder and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from diskhop.budget import Budget
+from diskhop.config.embed import EmbedConfig
+from diskhop.config.options import require_known
+from diskhop.config.train import HopConfig, SampledConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.embedding.scoring.scores import SCORES
+from diskhop.errors import ConfigError
+from diskhop.io.engine import choose_engine
+from diskhop.nn.models import HOP_MODELS, LAYERS
+from diskhop.planning.embeddings.rank import rank_partitions
+from diskhop.planning.hops.rank import rank_placements
+from diskhop.planning.measure import disk_model
+from diskhop.planning.options import Ranking
+from diskhop.planning.planner import rank_options
+from diskhop.plans import EmbedPlan, HopPlan, SampledPlan
+from diskhop.run_files import COMMANDS, EMBEDDING, HOP, NODE
+from diskhop.runs.choices import Resolved
+from diskhop.runs.context import RunContext
+from diskhop.runs.embedding.defaults import resolve_embed_config
+from diskhop.runs.embedding.run import Embedded, train_embeddings
+from diskhop.runs.nodes.defaults import resolve_config
+from diskhop.runs.nodes.hops import prepare_hops
+from diskhop.runs.nodes.packing import find_packed
+from diskhop.runs.nodes.run import Trained, train_nodes
+from diskhop.runs.nodes.sampled import prepare_sampled, sampled_workload
+from diskhop.runs.nodes.task import NodeTask
+
+ConfigT = TypeVar("ConfigT")
+TaskT = TypeVar("TaskT")
+FinishedT = TypeVar("FinishedT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunKind(Generic[ConfigT, TaskT, FinishedT]):
+    """A kind of run.
+
+    name: as in config.toml and result.json.
+    config: the class of its configuration.
+    models: the names of its models; no two kinds share one.
+    resolve: completes options for a dataset, with a preset's if one is named.
+    rank: compares the ways to run a configuration, without training.
+    run: trains.
+    """
+
+    name: str
+    config: type[ConfigT]
+    models: Collection[str]
+    resolve: Callable[[Dataset, Mapping[str, Any], str | None], Resolved[Any, Any]]
+    rank: Callable[[Dataset, ConfigT, TaskT], Ranking[Any]]
+    run: Callable[[RunContext, ConfigT, TaskT | None], FinishedT]
+
+    @property
+    def command(self) -> str:
+        """The command that starts a run of this kind."""
+        return COMMANDS[self.name]
+
+
+def find_kind(model: str | None) -> RunKind[Any, Any, Any]:
+    """Return the kind of run that trains a model; None: the kind of the default model."""
+    if model is None:
+        return KINDS[NODE]
+    require_known("model", model, [name for kind in KINDS.values() for name in kind.models])
+    return next(kind for kind in KINDS.values() if model in kind.models)
+
+
+def configs_of(command: str) -> dict[str, type[Any]]:
+    """Return the configuration classes of a command's kinds of runs, by kind."""
+    return {name: kind.config for name, kind in KINDS.items() if kind.command == command}
+
+
+def _rank_nodes(dataset: Dataset, config: SampledConfig, task: NodeTask) -> Ranking[SampledPlan]:
+    model = disk_model(dataset, choose_engine(config.engine)[0])
+    if dataset.features() is None:
+        raise ConfigError(f"{dataset.path}: has no features, so every store is alike and there is nothing to plan")
+    workload = find_packed(dataset, config, sampled_workload(dataset, config, task), task.seeds.train)
+    return rank_options(dataset, workload, Budget(config.memory_bytes), model)
+
+
+def _rank_hops(dataset: Dataset, config: HopConfig, task: NodeTask) -> Ranking[HopPlan]:
+    model = disk_model(dataset, choose_engine(config.engine)[0])
+    return rank_placements(dataset, config, task.seeds, task.held, Budget(config.memory_bytes), model)
+
+
+def _rank_embeddings(dataset: Dataset, config: EmbedConfig, _task: None) -> Ranking[EmbedPlan]:
+    return rank_partitions(dataset, config, disk_model(dataset, choose_engine(config.engine)[0]))
+
+
+_NODE: RunKind[SampledConfig, NodeTask, Trained] = RunKind(
+    name=NODE,
+    config=SampledConfig,
+    models=tuple(LAYERS),
+    resolve=resolve_config,
+    rank=_rank_nodes,
+    run=partial(train_nodes, NODE, prepare_sampled),
+)
+_HOP: RunKind[HopConfig, NodeTask, Trained] = RunKind(
+    name=HOP,
+    config=HopConfig,
+    models=tuple(HOP_MODELS),
+    resolve=resolve_config,
+    rank=_rank_hops,
+    run=partial(train_nodes, HOP, prepare_hops),
+)
+_EMBEDDING: RunKind[EmbedConfig, None, Embedded] = RunKind(
+    name=EMBEDDING,
+    config=EmbedConfig,
+    models=tuple(SCORES),
+    resolve=resolve_embed_config,
+    rank=_rank_embeddings,
+    run=train_embeddings,
+)
+KINDS: dict[str, RunKind[Any, Any, Any]] = {kind.name: kind for kind in (_NODE, _HOP, _EMBEDDING)}

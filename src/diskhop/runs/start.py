@@ -1,0 +1,113 @@
+"""Starting and resuming runs: `train` and `embed`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from diskhop._native import Engine
+from diskhop.budget import parse_sizes
+from diskhop.dataset.dataset import Dataset
+from diskhop.io.atomic import Injector
+from diskhop.run_files import CONFIG_FILE, EMBEDDING, NODE, resume_command
+from diskhop.runs.callbacks import Callback, Callbacks
+from diskhop.runs.context import RunContext
+from diskhop.runs.embedding.run import Embedded
+from diskhop.runs.kinds import KINDS, configs_of, find_kind
+from diskhop.runs.nodes.run import Trained
+from diskhop.runs.source import find_run_source
+
+
+def train(
+    dataset: Dataset | Path | str | None = None,
+    *,
+    preset: str | None = None,
+    config: Path | str | None = None,
+    out: Path | str | None = None,
+    resume: bool = False,
+    memory: int | str | None = None,
+    cache: int | str | None = None,
+    disk: int | str | None = None,
+    callbacks: Sequence[Callback] = (),
+    **options: Any,
+) -> Trained:
+    """Train a node classifier.
+
+    dataset: open, or its folder; may be left out where `config` or the resumed run names it.
+    preset: the name of a set of options; those given here win.
+    config: a file with options, such as a run's config.toml; those given here win, and the file's over the preset's.
+    out: the RUN folder, new or empty; None leaves nothing on disk.
+    resume: continue the run in `out` from its last epoch, with the options in its config.toml.
+    memory, cache, disk: bytes or a size such as '2GB', for the options memory_bytes, cache_bytes and disk_bytes.
+    callbacks: hear of the run and may end it; see Callback.
+    options: those of SampledConfig or HopConfig; the others are chosen, and Callback.configured gets the reasons.
+    """
+    options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
+    trained: Trained = _start(NODE, dataset, options, preset, config, out, resume, callbacks)
+    return trained
+
+
+def embed(
+    dataset: Dataset | Path | str | None = None,
+    *,
+    out: Path | str,
+    preset: str | None = None,
+    config: Path | str | None = None,
+    resume: bool = False,
+    memory: int | str | None = None,
+    callbacks: Sequence[Callback] = (),
+    **options: Any,
+) -> Embedded:
+    """Train embeddings of a graph's nodes, with the options of EmbedConfig; out: the RUN folder. See train()."""
+    options.update(parse_sizes(memory=memory))
+    embedded: Embedded = _start(EMBEDDING, dataset, options, preset, config, out, resume, callbacks)
+    return embedded
+
+
+def run_config(
+    dataset: Dataset,
+    config: Any,
+    out: Path | None = None,
+    *,
+    task: Any = None,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+    injector: Injector | None = None,
+    engine: Engine | None = None,
+) -> Any:
+    """Run a complete configuration of any kind, as train() or embed() do; returns Trained or Embedded.
+
+    task: what was read to complete the configuration, if anything. injector, engine: see RunContext. Raises ConfigError
+    or BudgetError before anything is written, TrainingError if the loss is not finite.
+    """
+    callback = Callbacks(callbacks)
+    context = RunContext(dataset=dataset, out=out, resume=resume, callback=callback, injector=injector, engine=engine)
+    kind = find_kind(config.model)
+    try:
+        finished = kind.run(context, config, task)
+    except KeyboardInterrupt as error:
+        if out is not None and (out / CONFIG_FILE).exists():
+            error.add_note(f"resume with: {resume_command(kind.name, out)}")
+        raise
+    callback.finished(finished.result)
+    return finished
+
+
+def _start(
+    kind: str,
+    dataset: Dataset | Path | str | None,
+    options: Mapping[str, Any],
+    preset: str | None,
+    config: Path | str | None,
+    out: Path | str | None,
+    resume: bool,
+    callbacks: Sequence[Callback],
+) -> Any:
+    """Find and complete the options of a run of this kind, or another of the same command, and run it."""
+    configs = configs_of(KINDS[kind].command)
+    source = find_run_source(dataset, options, configs, config=config, preset=preset, out=out, resume=resume)
+    resolved = KINDS[kind].resolve(source.dataset, source.options, preset)
+    Callbacks(callbacks).configured(resolved.config, resolved.choices)
+    folder = None if out is None else Path(out)
+    return run_config(source.dataset, resolved.config, folder, task=resolved.task, resume=resume, callbacks=callbacks)

@@ -1,0 +1,47 @@
+"""What a run chose, as one table: option, value, why."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from diskhop.runs.choices import Choice
+
+_HEADER = Choice("option", "value", "why")
+# Wider values push their reason to the right instead of widening the column for all.
+_WIDEST_VALUE = 24
+_NARROWEST_WHY = 30
+# A reason of a plan such as 'In-flight batches: 229 MB (up to 36.9 MB each)'.
+_TOPIC = re.compile(r"(?P<topic>[^:;()]{1,40}): (?P<rest>.+)", re.DOTALL)
+_VALUE = re.compile(rf"(?P<value>[^()]{{1,{_WIDEST_VALUE}}}) \((?P<why>.+)\)", re.DOTALL)
+
+
+def plan_choices(reasons: Iterable[str]) -> list[Choice]:
+    """Split a plan's reasons, plain text, into option, value and reason, as far as they have these parts."""
+    found = []
+    for reason in reasons:
+        topic = _TOPIC.fullmatch(reason)
+        option, rest = (topic["topic"], topic["rest"]) if topic else ("plan", reason)
+        value = _VALUE.fullmatch(rest)
+        found.append(Choice(option, value["value"], value["why"]) if value else Choice(option, "", rest))
+    return found
+
+
+def table_lines(choices: Sequence[Choice], width: int | None) -> list[str]:
+    """Return the table's lines. width: wrap reasons to this many columns; None: one line per choice."""
+    rows = [_HEADER, *(Choice(_shown(each.option), each.value, each.why) for each in choices)]
+    option_width = max(len(row.option) for row in rows)
+    value_width = max(len(row.value) for row in rows if len(row.value) <= _WIDEST_VALUE)
+    lines = []
+    for row in rows:
+        start = f"{row.option:{option_width}}  {row.value:{value_width}}  "
+        indent = " " * (option_width + value_width + 4)
+        room = len(row.why) if width is None else max(_NARROWEST_WHY, width - len(start))
+        first, *others = textwrap.wrap(row.why, max(1, room)) or [""]
+        lines += [(start + first).rstrip(), *(indent + other for other in others)]
+    return lines
+
+
+def _shown(option: str) -> str:
+    return option.removesuffix("_bytes").replace("_", "-")
