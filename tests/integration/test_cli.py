@@ -119,7 +119,7 @@ def test_python_runs_the_package_as_the_command() -> None:
     assert ran("--version").stdout.strip() == diskhop.__version__
     missing = ran("inspect")
     assert missing.returncode == 2
-    assert missing.stderr == "diskhop: Missing argument 'DATASET'; see 'diskhop inspect --help'\n"
+    assert missing.stderr == "diskhop: Missing argument 'DATASET'. See: diskhop inspect --help\n"
 
 
 @pytest.mark.parametrize(

@@ -149,12 +149,10 @@ def _with_notes(message: str, error: BaseException) -> str:
 
 
 def _usage(error: typer.TyperException) -> str:
-    """Add to a usage error what to do next: the known options, or the command's help."""
+    """Add to a usage error where the right usage is shown."""
     message = error.format_message()
     context = getattr(error, "ctx", None)
-    if context is None:
+    if not message or context is None:
         return message
-    if message.startswith("No such option"):
-        known = sorted(option for parameter in context.command.params for option in parameter.opts if option[0] == "-")
-        return f"{message} The options of '{context.command_path}' are {', '.join(known)}."
-    return f"{message.rstrip('.')}; see '{context.command_path} --help'"
+    end = "" if message[-1] in ".?" else "."
+    return f"{message}{end} See: {context.command_path} --help"

@@ -41,7 +41,7 @@ def plan(
     ranking = plan_run(dataset, preset=preset, **given)
     if explain is not None:
         names = [option.name for option in ranking.options]
-        require_known("option", explain, names)
+        require_known("strategy", explain, names, "--explain: ")
         option = ranking.options[names.index(explain)]
         if as_json:
             print_json(option.to_dict())
