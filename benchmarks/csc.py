@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse
 
 from diskhop.budget import Budget, parse_bytes
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from turns import Turn, drop_from_page_cache, measure_disk, stage_clock, take_turn
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from diskhop.budget import Budget, parse_bytes
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from turns import stage_clock, take_turn
 

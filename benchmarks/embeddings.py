@@ -36,7 +36,7 @@ from diskhop.embedding.partitions.edges import EdgeRows
 from diskhop.embedding.step.gradients import StepOptions
 from diskhop.embedding.step.step import Step, Table
 from diskhop.generating import GraphConfig, generate_graph
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from diskhop.runs.start import embed
 from turns import measure_disk, peak_rss_bytes

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.dataset import Dataset
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from diskhop.runs.start import train
 

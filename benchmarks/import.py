@@ -27,7 +27,7 @@ from cgroups import run_limited, why_no_limit
 from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import open_dataset
 from diskhop.generating import GraphConfig, generate_graph
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from turns import peak_rss_bytes, stage_clock
 

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.budget import Budget, parse_bytes
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from diskhop.runtime.blocks import row_ranges
 from turns import Disk, Turn, drop_from_page_cache, measure_disk, stage_clock, take_turn

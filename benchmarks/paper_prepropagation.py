@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from diskhop.dataset.dataset import Dataset
 from diskhop.hops.read.placement import loader_bytes
 from diskhop.hops.tables import HopTables
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from diskhop.runs.start import train
 from diskhop.system.memory import default_threads

@@ -10,7 +10,7 @@ import numpy as np
 
 from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 
 NUM_NODES, NUM_RELATIONS = 60, 3

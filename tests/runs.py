@@ -11,7 +11,7 @@ import numpy as np
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.generating import GraphConfig, generate_graph
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from diskhop.runs.callbacks import BatchProgress, Callback
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from diskhop.dataset.dataset import Dataset, open_dataset
     from diskhop.hops.make.propagate import propagate
     from diskhop.hops.spec import PropagationSpec
-    from diskhop.importing.pyg import from_pyg
+    from diskhop.importing.pyg.source import from_pyg
     from diskhop.loaders.hops import HopLoader
     from diskhop.loaders.neighbor import NeighborLoader
     from diskhop.report.page import write_report
@@ -55,7 +55,7 @@ _LAZY = {
     "embed": "diskhop.runs.start",
     "evaluate_run": "diskhop.runs.embedding.evaluate",
     "export_embeddings": "diskhop.runs.embedding.export",
-    "from_pyg": "diskhop.importing.pyg",
+    "from_pyg": "diskhop.importing.pyg.source",
     "neighbors": "diskhop.runs.embedding.queries",
     "open_dataset": "diskhop.dataset.dataset",
     "pack": "diskhop.runs.nodes.packing",

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from diskhop._native import CrashError, Engine, FaultInjector, FaultRule
-from diskhop.dataset.build import builder
 from diskhop.dataset.dataset import open_dataset
 from diskhop.dataset.sort.moved_rows import RowMover
 from diskhop.dataset.sort.plan import SortLimits
 from diskhop.dataset.verify import verify
 from diskhop.errors import DestinationError, DiskhopError, FormatError
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
+from diskhop.importing.tools import ImportLimits
 from diskhop.io.atomic import sync_directory, write_file
 from diskhop.io.faults import CrashInjector, Lost
 from tests.crashes import EVERY, Crashes
@@ -113,12 +113,10 @@ def test_after_any_crash_an_import_in_hot_order_ends_the_same(
 
 @EVERY
 @pytest.mark.parametrize("lost", LOST)
-def test_after_any_crash_an_import_by_way_of_the_disk_ends_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: Lost, every: int
-) -> None:
+def test_after_any_crash_an_import_by_way_of_the_disk_ends_the_same(tmp_path: Path, lost: Lost, every: int) -> None:
     """Nodes that only edges tell are counted while edges go to the disk: what has come there counts again."""
-    limits = SortLimits(in_memory_bytes=0, spill_bytes=1 << 13, bucket_keys=1 << 9, least_block_bytes=4096)
-    monkeypatch.setattr(builder, "SortLimits", lambda: limits)
+    sort = SortLimits(in_memory_bytes=0, spill_bytes=1 << 13, bucket_keys=1 << 9, least_block_bytes=4096)
+    limits = ImportLimits(sort=sort)
     source = tmp_path / "source"
     source.mkdir()
     generator = np.random.default_rng(0)
@@ -128,7 +126,7 @@ def test_after_any_crash_an_import_by_way_of_the_disk_ends_the_same(
     def run(graph: Path, injector: CrashInjector | None) -> None:
         engine = Engine("threads", 1, None if injector is None else injector.native)
         options = ImportOptions(undirected=True, duplicates="drop")
-        import_graph(source, graph, engine=engine, threads=1, injector=injector, options=options)
+        import_graph(source, graph, engine=engine, threads=1, injector=injector, options=options, limits=limits)
 
     num_resumed = 0
     for graph in Crashes(tmp_path, run).each(every, lost):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,12 @@ import pytest
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.dataset.build import builder
 from diskhop.dataset.sort.plan import SortLimits
 from diskhop.errors import SourceError
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
-from diskhop.importing.text import edge_work
+from diskhop.importing.run import import_graph
 from diskhop.importing.text import tasks as edge_tasks
+from diskhop.importing.tools import ImportLimits
 from diskhop.io.faults import CrashInjector, Lost
 from tests.crashes import EVERY, Crashes
 from tests.graphs import folder_bytes, memory_folder, threads_engine
@@ -61,15 +61,22 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(params=TEXTS)
-def source(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A gzip file that is parsed in NUM_SLICES slices."""
-    text = TEXTS[request.param].encode()
-    slice_bytes = len(text) // NUM_SLICES + 1
-    monkeypatch.setattr(edge_work, "PAIRS_SLICE_BYTES", slice_bytes)
-    monkeypatch.setattr(edge_work, "ROWS_SLICE_BYTES", slice_bytes)
+def text(request: pytest.FixtureRequest) -> bytes:
+    return TEXTS[str(request.param)].encode()
+
+
+@pytest.fixture
+def source(tmp_path: Path, text: bytes) -> Path:
     path = tmp_path / "edges.csv.gz"
     path.write_bytes(gzip.compress(text))
     return path
+
+
+@pytest.fixture
+def limits(text: bytes) -> ImportLimits:
+    """NUM_SLICES slices of the source."""
+    slice_bytes = len(text) // NUM_SLICES + 1
+    return ImportLimits(pairs_slice_bytes=slice_bytes, rows_slice_bytes=slice_bytes)
 
 
 @pytest.fixture
@@ -87,7 +94,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def import_edges(source: Path, graph: Path, injector: CrashInjector | None = None) -> None:
+def import_edges(source: Path, limits: ImportLimits, graph: Path, injector: CrashInjector | None = None) -> None:
     import_graph(
         source,
         graph,
@@ -95,27 +102,32 @@ def import_edges(source: Path, graph: Path, injector: CrashInjector | None = Non
         budget=Budget(200 << 20),
         threads=1,
         injector=injector,
+        limits=limits,
         options=ImportOptions(undirected=True, duplicates="drop"),
     )
 
 
 @pytest.mark.parametrize("lost", ["names", "data"])
 @EVERY
-def test_after_any_crash_the_same_import_ends_the_same(tmp_path: Path, source: Path, lost: Lost, every: int) -> None:
-    for graph in Crashes(tmp_path, partial(import_edges, source)).each(every, lost):
+def test_after_any_crash_the_same_import_ends_the_same(
+    tmp_path: Path, source: Path, limits: ImportLimits, lost: Lost, every: int
+) -> None:
+    for graph in Crashes(tmp_path, partial(import_edges, source, limits)).each(every, lost):
         if not graph.exists():
-            import_edges(source, graph)
+            import_edges(source, limits, graph)
 
 
-def test_what_was_parsed_is_not_parsed_again(tmp_path: Path, source: Path, parsed: list[str]) -> None:
-    crashes = Crashes(tmp_path, partial(import_edges, source))
+def test_what_was_parsed_is_not_parsed_again(
+    tmp_path: Path, source: Path, limits: ImportLimits, parsed: list[str]
+) -> None:
+    crashes = Crashes(tmp_path, partial(import_edges, source, limits))
     assert len(parsed) == NUM_SLICES
     most_saved = 0
     parsed.clear()
     for graph in crashes.each(7, "names"):
         num_before = len(parsed)
         if not graph.exists():
-            import_edges(source, graph)
+            import_edges(source, limits, graph)
             # One slice may have been on its way.
             assert len(parsed) <= NUM_SLICES + 1
             most_saved = max(most_saved, num_before)
@@ -123,20 +135,21 @@ def test_what_was_parsed_is_not_parsed_again(tmp_path: Path, source: Path, parse
     assert most_saved == NUM_SLICES
 
 
-def test_a_source_that_changed_is_parsed_anew(tmp_path: Path, source: Path, parsed: list[str]) -> None:
-    text = gzip.decompress(source.read_bytes())
+def test_a_source_that_changed_is_parsed_anew(
+    tmp_path: Path, source: Path, text: bytes, limits: ImportLimits, parsed: list[str]
+) -> None:
     source.write_bytes(gzip.compress(text + b"\n1"))
     with pytest.raises(SourceError, match=r"edges\.csv\.gz, line 91: .* two columns") as caught:
-        import_edges(source, tmp_path / "graph")
+        import_edges(source, limits, tmp_path / "graph")
     assert caught.value.__notes__ == [
         f"finished work is kept in {tmp_path / '.graph.work'}: run the same command again to resume"
     ]
     assert (tmp_path / ".graph.work").is_dir()
     parsed.clear()
     source.write_bytes(gzip.compress(text + b"\n"))
-    import_edges(source, tmp_path / "graph")
+    import_edges(source, limits, tmp_path / "graph")
     assert len(parsed) == NUM_SLICES
-    import_edges(source, tmp_path / "other")
+    import_edges(source, limits, tmp_path / "other")
     assert folder_bytes(tmp_path / "graph") == folder_bytes(tmp_path / "other")
     assert not (tmp_path / ".graph.work").exists()
 
@@ -155,42 +168,38 @@ def test_kill_9_leaves_the_slices_that_were_done(tmp_path: Path, parsed: list[st
     num_done = len(list(pairs.glob("0*")))
     assert num_done > 0
     import_graph(source, graph, engine=threads_engine(), budget=Budget(120 * 10**6), threads=1)
-    num_slices = -(-source.stat().st_size // edge_work.PAIRS_SLICE_BYTES)
+    num_slices = -(-source.stat().st_size // ImportLimits().pairs_slice_bytes)
     assert len(parsed) == num_slices - num_done
     import_graph(source, tmp_path / "other", name="edges", engine=threads_engine())
     assert folder_bytes(graph) == folder_bytes(tmp_path / "other")
 
 
-def test_a_run_with_another_budget_takes_no_edges_of_another_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_with_another_budget_takes_no_edges_of_another_order(tmp_path: Path) -> None:
     """Names are joined in groups as large as the budget lets them be, and the groups are the order of the edges."""
-    limits = SortLimits(in_memory_bytes=0, spill_bytes=1 << 14, bucket_keys=1 << 10, least_block_bytes=4096)
-    monkeypatch.setattr(builder, "SortLimits", lambda: limits)
-    monkeypatch.setattr(edge_work, "ROWS_SLICE_BYTES", 1 << 13)
+    sort = SortLimits(in_memory_bytes=0, spill_bytes=1 << 14, bucket_keys=1 << 10, least_block_bytes=4096)
+    limits = ImportLimits(rows_slice_bytes=1 << 13, sort=sort)
     source = tmp_path / "edges.csv"
     source.write_text("".join(f"n{n * 7919 % 501},n{n * 104729 % 503}\n" for n in range(6000)))
-    import_edges(source, tmp_path / "whole")
+    import_edges(source, limits, tmp_path / "whole")
 
     class StopsAtSpill:
         def check(self, kind: str, path: str) -> None:
             if kind == "rename" and Path(path).name == "spill-00001":
                 raise KeyboardInterrupt
 
-    with monkeypatch.context() as other:
-        other.setattr(edge_work, "_GROUP_SHARE", 1 << 40)  # as by a budget for a slice at a time
-        with pytest.raises(KeyboardInterrupt):
-            import_graph(
-                source,
-                tmp_path / "graph",
-                engine=threads_engine(),
-                budget=Budget(200 << 20),
-                threads=1,
-                injector=StopsAtSpill(),
-                options=ImportOptions(undirected=True, duplicates="drop"),
-            )
+    with pytest.raises(KeyboardInterrupt):
+        import_graph(
+            source,
+            tmp_path / "graph",
+            engine=threads_engine(),
+            budget=Budget(200 << 20),
+            threads=1,
+            injector=StopsAtSpill(),
+            limits=replace(limits, rows_group_share=1 << 40),  # one slice per group, as with a smaller budget
+            options=ImportOptions(undirected=True, duplicates="drop"),
+        )
     assert (tmp_path / ".graph.work" / "sort-edge" / "spill-00000").exists()
-    import_edges(source, tmp_path / "graph")
+    import_edges(source, limits, tmp_path / "graph")
     for name in ("edges/edge/indptr.bin", "edges/edge/indices.bin"):
         assert (tmp_path / "graph" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 

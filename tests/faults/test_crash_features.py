@@ -20,7 +20,8 @@ from diskhop.dataset.build import feature_ranges
 from diskhop.dataset.build.feature_ranges import STAGE
 from diskhop.errors import DestinationError
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
+from diskhop.importing.tools import ImportLimits
 from diskhop.io.faults import CrashInjector, Lost
 from diskhop.runtime.progress import Progress
 from tests.crashes import EVERY, Crashes
@@ -42,7 +43,6 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def ranges_written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of ranges that were written, of 1 MiB each."""
-    monkeypatch.setattr(feature_ranges, "RANGE_BYTES", MIB)
     names: list[str] = []
     write = feature_ranges._RangeTask.write
 
@@ -77,6 +77,7 @@ def import_features(
         threads=1,
         injector=injector,
         options=ImportOptions(dtype="float32"),
+        limits=ImportLimits(range_bytes=MIB),
         progress=progress,
     )
 
@@ -134,9 +135,7 @@ def test_room_that_the_table_has_already_is_not_asked_for_again(
 _IMPORT = """
 import sys
 from pathlib import Path
-from diskhop.dataset import feature_ranges
-from tests.faults.test_crash_features import MIB, import_features
-feature_ranges.RANGE_BYTES = MIB
+from tests.faults.test_crash_features import import_features
 import_features(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 

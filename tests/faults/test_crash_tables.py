@@ -19,15 +19,16 @@ from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.errors import SourceError
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.importing.tables import tasks as table_tasks
-from diskhop.importing.tables import work as table_work
+from diskhop.importing.tools import ImportLimits
 from diskhop.io.faults import CrashInjector, Lost
 from tests.crashes import EVERY, Crashes
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 
 NUM_EDGES = 60
 NUM_GROUPS = 4
+LIMITS = ImportLimits(edges_per_group=NUM_EDGES // NUM_GROUPS, most_edges_per_group=NUM_EDGES // NUM_GROUPS)
 OPTIONS = ImportOptions(weight="w", time="t", undirected=True)
 
 
@@ -38,11 +39,8 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def source(tmp_path: Path) -> Path:
     """Tables of text whose edges are numbered in NUM_GROUPS groups."""
-    in_group = NUM_EDGES // NUM_GROUPS
-    monkeypatch.setattr(table_work, "_EDGES_PER_GROUP", in_group)
-    monkeypatch.setattr(table_work, "_MOST_EDGES_PER_GROUP", in_group)
     folder = tmp_path / "source"
     folder.mkdir()
     rows = [f"n{n % 7},n{n % 5},{n},{n * n}" for n in range(NUM_EDGES)]
@@ -74,6 +72,7 @@ def import_tables(source: Path, graph: Path, injector: CrashInjector | None = No
         threads=1,
         injector=injector,
         options=OPTIONS,
+        limits=LIMITS,
     )
 
 

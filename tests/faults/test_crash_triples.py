@@ -13,14 +13,15 @@ import pytest
 from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.errors import SourceError
-from diskhop.importing.sources import import_graph
-from diskhop.importing.triples import source as triples
+from diskhop.importing.run import import_graph
+from diskhop.importing.tools import ImportLimits
 from diskhop.importing.triples import tasks as triple_tasks
 from diskhop.io.faults import CrashInjector, Lost
 from tests.crashes import EVERY, Crashes
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 
-SLICE_BYTES = 120
+# Several slices per text.
+LIMITS = ImportLimits(triples_slice_bytes=120)
 NAMES = {
     "train.txt": "".join(f"n{n % 7}\tr{n % 3}\tn{n % 5}\n" for n in range(40)),
     "test.txt": "n1\tr1\tn2\n",
@@ -39,9 +40,8 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(params=[NAMES, IDS], ids=["names", "ids"])
-def source(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A folder of gzip files, some of which are parsed in several slices."""
-    monkeypatch.setattr(triples, "SLICE_BYTES", SLICE_BYTES)
     folder = tmp_path / "kg"
     folder.mkdir()
     for name, text in request.param.items():
@@ -71,6 +71,7 @@ def import_triples(source: Path, graph: Path, injector: CrashInjector | None = N
         engine=threads_engine() if injector is None else Engine("threads", 1, injector.native),
         budget=Budget(200 << 20),
         threads=1,
+        limits=LIMITS,
         injector=injector,
     )
 

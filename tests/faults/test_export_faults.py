@@ -13,7 +13,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import DestinationError, DiskhopError
 from diskhop.exporting.formats import EXPORTS, export_dataset
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.faults import CrashInjector, Lost
 from tests.graphs import folder_bytes, make_dataset, memory_folder, threads_engine
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diskhop.dataset.dataset import Dataset
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from diskhop.runs.start import train
 

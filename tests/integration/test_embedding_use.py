@@ -17,7 +17,7 @@ import diskhop
 from diskhop.cli import run as run_command
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from diskhop.runs.embedding.map import draw_map, principal_axes
 from diskhop.runs.embedding.opened import open_run

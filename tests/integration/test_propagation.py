@@ -12,7 +12,7 @@ from torch_geometric.nn import SGConv
 from torch_geometric.transforms import SIGN
 
 from diskhop.dataset.dataset import Dataset
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from tests.graphs import SHARED_DATA, edges_of
 from tests.propagation import propagate_small, table_values

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import os
 import signal
 import subprocess
@@ -11,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,12 @@ import pytest
 
 from diskhop.budget import Budget
 from diskhop.cli import run
-from diskhop.dataset.build import builder, feature_ranges
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.sort.plan import SortLimits
 from diskhop.errors import BudgetError, SourceError, WorkerError
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
-from diskhop.importing.tables import work as table_work
-from diskhop.importing.text import edge_work
-from diskhop.importing.triples import source as triples
+from diskhop.importing.run import import_graph
+from diskhop.importing.tools import ImportLimits
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 from diskhop.runtime.workers import Lane, Workers
 from tests.graphs import folder_bytes, memory_folder, random_pairs, threads_engine
@@ -52,20 +48,19 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several tasks in every stage of tiny graphs."""
-    limits = SortLimits(in_memory_bytes=0, spill_bytes=1 << 12, bucket_keys=1 << 8, least_block_bytes=4096)
-    monkeypatch.setattr(builder, "SortLimits", lambda: limits)
-    monkeypatch.setattr(edge_work, "PAIRS_SLICE_BYTES", 1 << 11)
-    monkeypatch.setattr(edge_work, "ROWS_SLICE_BYTES", 1 << 11)
-    monkeypatch.setattr(edge_work, "_GROUP_SHARE", 1 << 17)
-    monkeypatch.setattr(feature_ranges, "RANGE_BYTES", 1 << 20)
-    monkeypatch.setattr(table_work, "_EDGES_PER_GROUP", 1 << 7)
-    monkeypatch.setattr(table_work, "_MOST_EDGES_PER_GROUP", 1 << 9)
-    monkeypatch.setattr(triples, "SLICE_BYTES", 1 << 10)
-    monkeypatch.setattr("diskhop.runtime.workers._MOST_COPIED_BYTES", 1 << 14)
-    monkeypatch.setattr(triples, "_GROUP_SHARE", 1 << 17)
+# Several tasks in every stage of tiny graphs.
+TINY = ImportLimits(
+    pairs_slice_bytes=1 << 11,
+    rows_slice_bytes=1 << 11,
+    rows_group_share=1 << 17,
+    range_bytes=1 << 20,
+    edges_per_group=1 << 7,
+    most_edges_per_group=1 << 9,
+    triples_slice_bytes=1 << 10,
+    triples_group_share=1 << 17,
+    copied_array_bytes=1 << 14,
+    sort=SortLimits(in_memory_bytes=0, spill_bytes=1 << 12, bucket_keys=1 << 8, least_block_bytes=4096),
+)
 
 
 @pytest.fixture
@@ -184,6 +179,7 @@ def imported(
     *,
     threads: int = 4,
     memory_bytes: int = 1 << 30,
+    limits: ImportLimits = TINY,
 ) -> Dataset:
     return import_graph(
         source,
@@ -193,6 +189,7 @@ def imported(
         budget=Budget(memory_bytes),
         threads=threads,
         workers=workers,
+        limits=limits,
     )
 
 
@@ -346,28 +343,20 @@ def test_errors_are_the_same_lines(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "module", "share", "kind"),
+    ("name", "limits", "kind"),
     [
-        ("names", "edge_work", "_GROUP_SHARE", "ParseRows"),
-        ("integers", "edge_ids", "_COPIES_SHARE", "SpillTask"),
-        ("hot", "write_graph", "_SHARED_ORDER", "SpillTask"),
+        ("names", replace(TINY, rows_group_share=1 << 14), "ParseRows"),
+        ("integers", replace(TINY, id_copies_share=1 << 40), "SpillTask"),
+        ("hot", replace(TINY, order_share=1 << 40), "SpillTask"),
     ],
+    ids=["names", "integers", "hot"],
 )
 def test_what_has_too_little_memory_to_be_divided_stays(
-    tmp_path: Path,
-    name: str,
-    module: str,
-    share: str,
-    kind: str,
-    spread: dict[str, int],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, name: str, limits: ImportLimits, kind: str, spread: dict[str, int]
 ) -> None:
-    # The package has functions by the names of some of its modules.
-    found = importlib.import_module(f"diskhop.importing.sources.{module}")
-    monkeypatch.setattr(found, share, 1 << 14 if name == "names" else 1 << 40)
     source = source_of(CASES[name], tmp_path)
-    imported(source, tmp_path / "one", 1, CASES[name].options, memory_bytes=100 << 20)
-    imported(source, tmp_path / "two", 2, CASES[name].options, memory_bytes=100 << 20)
+    for graph, workers in (("one", 1), ("two", 2)):
+        imported(source, tmp_path / graph, workers, CASES[name].options, memory_bytes=100 << 20, limits=limits)
     assert spread[kind] == 0
     assert folder_bytes(tmp_path / "two") == folder_bytes(tmp_path / "one")
 

@@ -6,22 +6,20 @@ import csv
 import gzip
 import io
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
-from diskhop.importing.text import edge_work
+from diskhop.importing.run import import_graph
+from diskhop.importing.tools import ImportLimits
 from tests.examples import examples
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 
@@ -134,6 +132,10 @@ def called(dataset: Dataset) -> list[str]:
     return [str(number) if names is None else names[number] for number in numbers]
 
 
+# A text has many slices, and every place in it is the end of one.
+TINY_SLICES = ImportLimits(pairs_slice_bytes=37, rows_slice_bytes=101)
+
+
 def check(text: Text, ids: str, wishes: dict[str, Any]) -> None:
     facts: dict[str, Any] = {}
     with memory_folder(Path.cwd()) as folder:
@@ -147,7 +149,8 @@ def check(text: Text, ids: str, wishes: dict[str, Any]) -> None:
                 budget=Budget(memory_bytes),
                 threads=threads,
                 options=options,
-                facts=facts,
+                limits=TINY_SLICES,
+                on_facts=facts.update,
             )
             for threads, memory_bytes in ((1, 1 << 30), (2, 90 << 20))
         ]
@@ -170,15 +173,6 @@ def check(text: Text, ids: str, wishes: dict[str, Any]) -> None:
         assert labels == in_order
         assert sorted(labels) == sorted(nodes)
         assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [], "nothing is left behind"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_slices() -> Iterator[None]:
-    """So small that a text is many slices, and every place in it the end of one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edge_work, "PAIRS_SLICE_BYTES", 37)
-        patch.setattr(edge_work, "ROWS_SLICE_BYTES", 101)
-        yield
 
 
 SLOW = examples(25, [HealthCheck.too_slow])

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from diskhop._native import FaultInjector, FaultRule
 from diskhop.budget import Budget
-from diskhop.dataset.build import feature_ranges
 from diskhop.dataset.build.builder import DatasetBuilder
 from diskhop.dataset.build.checks import encoded_rows
 from diskhop.dataset.build.feature_ranges import STAGE, Values
@@ -73,11 +72,6 @@ class Anywhere(Streamed):
         return self._blocks(first_row)
 
 
-@pytest.fixture(autouse=True)
-def _small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_ranges, "RANGE_BYTES", MIB)
-
-
 def random_rows(num_rows: int = NUM_ROWS, dim: int = DIM) -> NDArray[np.float32]:
     return np.random.default_rng(num_rows).standard_normal((num_rows, dim), np.float32)
 
@@ -91,6 +85,7 @@ def build(
     threads: int = 1,
     injector: FaultInjector | None = None,
     progress: Progress | None = None,
+    range_bytes: int = MIB,
 ) -> dict[str, bytes]:
     """The bytes of a dataset with features."""
     with DatasetBuilder(
@@ -102,6 +97,7 @@ def build(
         origin="source",
         injector=injector,
         progress=progress,
+        range_bytes=range_bytes,
     ) as builder:
         builder.add_nodes("node", num_nodes)
         add(builder)
@@ -166,10 +162,9 @@ def test_in_ranges_or_front_to_back_bytes_and_sums_are_the_same(
     def add_in_ranges(builder: DatasetBuilder) -> None:
         builder.add_feature_column("node", kind(rows), dtype=dtype, row_stride=stride)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feature_ranges, "RANGE_BYTES", range_mib * MIB)
-        expected = build(folder / "whole", add_whole, len(rows))
-        assert build(folder / "ranges", add_in_ranges, len(rows), threads=threads) == expected
+    expected = build(folder / "whole", add_whole, len(rows))
+    made = build(folder / "ranges", add_in_ranges, len(rows), threads=threads, range_bytes=range_mib * MIB)
+    assert made == expected
     assert {path.name for path in folder.iterdir()} == {"whole", "ranges"}
 
 
@@ -334,9 +329,8 @@ def test_as_many_threads_as_the_budget_has_room_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("stored", [np.float32, np.float64])
 def test_a_thread_holds_no_more_than_is_reserved_for_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: type[np.float32 | np.float64], dtype: str
+    tmp_path: Path, stored: type[np.float32 | np.float64], dtype: str
 ) -> None:
-    monkeypatch.setattr(feature_ranges, "RANGE_BYTES", 16 * MIB)
     np.save(tmp_path / "x.npy", random_rows(100 * MIB // (4 * DIM)).astype(stored))
     values = file_array(tmp_path / "x.npy")
     budget = Budget(1 << 30)
@@ -349,7 +343,7 @@ def test_a_thread_holds_no_more_than_is_reserved_for_one(
         peak_bytes = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
 
-    build(tmp_path / "graph", add, values.shape[0], budget=budget, threads=2)
+    build(tmp_path / "graph", add, values.shape[0], budget=budget, threads=2, range_bytes=16 * MIB)
     # The buffers of the core are not traced.
     assert peak_bytes < 2 * (budget.table()["features"] - WRITER_BYTES)
 

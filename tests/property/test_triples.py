@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from diskhop.budget import Budget
-from diskhop.importing.sources import import_graph
-from diskhop.importing.triples import source as triples
+from diskhop.importing.run import import_graph
+from diskhop.importing.tools import ImportLimits
 from tests.examples import examples
 from tests.graphs import folder_bytes, memory_folder, threads_engine
 
@@ -103,12 +102,8 @@ def graphs(draw: st.DrawFn) -> Graph:
     )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_slices() -> Iterator[None]:
-    """So small that a text is many slices, and every place in it the end of one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(triples, "SLICE_BYTES", 43)
-        yield
+# A text has many slices, and every place in it is the end of one.
+TINY_SLICES = ImportLimits(triples_slice_bytes=43)
 
 
 @examples(25, [HealthCheck.too_slow])
@@ -117,17 +112,22 @@ def test_triples_equal_a_dictionary_of_names(graph: Graph, in_one_group: bool) -
     entities, relations = graph.names()
     entity_ids = {name: number for number, name in enumerate(entities)}
     relation_ids = {name: number for number, name in enumerate(relations)}
-    with memory_folder(Path.cwd()) as folder, pytest.MonkeyPatch.context() as patch:
+    with memory_folder(Path.cwd()) as folder:
         source = graph.write(folder / "kg")
         made = []
         for threads, memory_bytes in ((1, 1 << 30), (2, 90 << 20)):
-            if not in_one_group:
-                patch.setattr(triples, "_GROUP_SHARE", (1 << 30) // 150)
+            limits = TINY_SLICES if in_one_group else replace(TINY_SLICES, triples_group_share=(1 << 30) // 150)
             destination = folder / str(threads)
             budget = Budget(memory_bytes)
             made.append(
                 import_graph(
-                    source, destination, format_name="triples", engine=threads_engine(), budget=budget, threads=threads
+                    source,
+                    destination,
+                    format_name="triples",
+                    engine=threads_engine(),
+                    budget=budget,
+                    threads=threads,
+                    limits=limits,
                 )
             )
         assert folder_bytes(made[0].path) == folder_bytes(made[1].path), "neither threads nor budget change a byte"

@@ -20,7 +20,7 @@ from diskhop.embedding.ranking.reader import EmbeddingReader
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.draws import draw_candidates
 from diskhop.errors import ConfigError
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from diskhop.runs.embedding.evaluate import evaluate_run
 from diskhop.runs.embedding.opened import open_run

@@ -23,7 +23,7 @@ from diskhop.dataset.encoding import FEATURE_DTYPES, decode_rows, encode_rows
 from diskhop.errors import ConfigError, DestinationError, FormatError
 from diskhop.exporting.formats import EXPORTS, export_dataset
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from tests.examples import examples
 from tests.graphs import SHARED_DATA, folder_bytes, make_dataset, memory_folder, threads_engine
 

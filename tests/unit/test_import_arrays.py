@@ -17,7 +17,7 @@ from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, SourceError
 from diskhop.importing.columns import RandomFeatures
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from tests.graphs import SHARED_DATA, edges_of, folder_bytes, threads_engine
 
 Arrays = dict[str, Any]
@@ -404,9 +404,9 @@ def test_unknown_sources_formats_and_dtypes_list_the_known(tmp_path: Path) -> No
     with pytest.raises(SourceError, match="nowhere: does not exist"):
         imported(tmp_path / "nowhere")
     (tmp_path / "text.doc").write_text("a,b")
-    with pytest.raises(SourceError, match=r"is of no known format; known are .*numpy: a folder with data.npz"):
+    with pytest.raises(SourceError, match=r"format not recognised; .* known are: .*numpy: a folder with data.npz"):
         imported(tmp_path / "text.doc")
-    with pytest.raises(ConfigError, match=r"format 'dgl' is unknown; known are .*numpy"):
+    with pytest.raises(ConfigError, match=r"--format 'dgl' is unknown; use one of: .*numpy"):
         imported(tmp_path / "text.doc", format_name="dgl")
     with pytest.raises(ConfigError, match="dtype must be one of float32, float16, bfloat16, int8, got 'float8'"):
         imported(save(tmp_path / "source", good_arrays()), options=ImportOptions(dtype="float8"))
@@ -591,7 +591,7 @@ def test_a_graph_without_features_gets_random_ones(tmp_path: Path) -> None:
     original = hot.original_ids()
     assert original is not None
     np.testing.assert_array_equal(table_of(hot, np.float32)[np.argsort(original)].astype(np.float16), features)
-    with pytest.raises(ConfigError, match="nodes 'node' have 3; leave it out"):
+    with pytest.raises(ConfigError, match="nodes 'node' have 3; remove it"):
         import_graph(
             save(tmp_path / "two", good_arrays()),
             tmp_path / "three",

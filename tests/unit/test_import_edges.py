@@ -20,15 +20,17 @@ from diskhop.dataset.build.files import WRITER_BYTES
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DestinationError, SourceError
-from diskhop.importing.numbering import ids as edge_ids
 from diskhop.importing.numbering.tasks import ListIds, read_parquet
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
-from diskhop.importing.text import edge_work
+from diskhop.importing.run import import_graph
 from diskhop.importing.text.layout import look_at, row_bytes
+from diskhop.importing.tools import ImportLimits
 from diskhop.runtime.duck import Duck, QueryError
 from diskhop.runtime.tasks import TaskTools
 from tests.graphs import SHARED_DATA, edges_of, folder_bytes, threads_engine
+
+# Without room for a bit set, ids are listed.
+NO_SET = ImportLimits(id_set_share=1 << 60)
 
 
 def import_text(folder: Path, text: str | bytes, name: str = "e.csv", **options: Any) -> Dataset:
@@ -37,14 +39,22 @@ def import_text(folder: Path, text: str | bytes, name: str = "e.csv", **options:
     return import_file(source, **options)
 
 
-def import_file(source: Path, *, memory_bytes: int = 1 << 30, facts: Any = None, **options: Any) -> Dataset:
+def import_file(
+    source: Path,
+    *,
+    memory_bytes: int = 1 << 30,
+    limits: ImportLimits | None = None,
+    on_facts: Any = None,
+    **options: Any,
+) -> Dataset:
     return import_graph(
         source,
         source.parent / "graph",
         engine=threads_engine(),
         budget=Budget(memory_bytes),
         threads=2,
-        facts=facts,
+        limits=limits,
+        on_facts=on_facts,
         options=ImportOptions(**options),
     )
 
@@ -137,10 +147,8 @@ def test_malformed_text_is_one_line_with_file_and_line(
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
-def test_the_line_is_right_in_any_part_and_slice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, threads: int
-) -> None:
-    monkeypatch.setattr(edge_work, "PAIRS_SLICE_BYTES", 64)
+def test_the_line_is_right_in_any_part_and_slice(tmp_path: Path, ends: str, threads: int) -> None:
+    limits = ImportLimits(pairs_slice_bytes=64)
     folder = tmp_path / "parts"
     folder.mkdir()
     rows = [f'"{n}",{n + 1}' for n in range(300)]
@@ -148,7 +156,7 @@ def test_the_line_is_right_in_any_part_and_slice(
     rows[217] = "217,x"
     (folder / "b.csv").write_text(ends.join(["# by b", *rows]), newline="")
     with pytest.raises(SourceError, match=r"b\.csv, line 219: the destination must be a whole number.*'x'"):
-        import_graph(folder, tmp_path / "graph", engine=threads_engine(), threads=threads)
+        import_graph(folder, tmp_path / "graph", engine=threads_engine(), threads=threads, limits=limits)
 
 
 def test_gzip_that_ends_early_or_is_damaged_tells_its_line(tmp_path: Path) -> None:
@@ -229,7 +237,7 @@ def test_a_text_without_edges_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_folder_is_its_parts(tmp_path: Path) -> None:
     folder = tmp_path / "parts"
     folder.mkdir()
-    with pytest.raises(SourceError, match="of no known format"):
+    with pytest.raises(SourceError, match="format not recognised"):
         import_file(folder)
     with pytest.raises(SourceError, match="has no files named"):
         import_graph(folder, tmp_path / "graph", format_name="edges", engine=threads_engine())
@@ -239,7 +247,7 @@ def test_a_folder_is_its_parts(tmp_path: Path) -> None:
     (folder / "part-2.csv").write_text("src,dst\n5,6\n")
     (folder / "part-3.csv.gz").write_bytes(gzip.compress(b"6,7\n"))
     facts: dict[str, Any] = {}
-    dataset = import_file(folder, facts=facts)
+    dataset = import_file(folder, on_facts=facts.update)
     original = dataset.original_ids()
     assert original is not None
     assert original.tolist() == [5, 6, 7]
@@ -266,17 +274,14 @@ def test_a_wide_id_gives_the_same_bytes_with_and_without_a_set(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("text", ["0,1\n1,2\n2,0\n", "7,4\n4,9\n"])
-def test_a_budget_without_a_set_of_ids_changes_no_byte(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_a_budget_without_a_set_of_ids_changes_no_byte(tmp_path: Path, text: str) -> None:
     by_set = folder_bytes(import_text(tmp_path, text).path)
     (tmp_path / "graph").rename(tmp_path / "other")
-    monkeypatch.setattr(edge_work, "_SET_SHARE", 1 << 60)
-    assert folder_bytes(import_text(tmp_path, text).path) == by_set
+    assert folder_bytes(import_text(tmp_path, text, limits=NO_SET).path) == by_set
 
 
 def test_pairs_of_a_run_with_more_memory_are_listed_where_no_set_fits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     expected = folder_bytes(import_text(tmp_path, "7,4\n4,9\n").path)
     shutil.rmtree(tmp_path / "graph")
@@ -297,8 +302,7 @@ def test_pairs_of_a_run_with_more_memory_are_listed_where_no_set_fits(
             injector=StopsAtLists(),
         )
     assert list((tmp_path / ".graph.work" / "pairs").iterdir())
-    monkeypatch.setattr(edge_work, "_SET_SHARE", 1 << 60)
-    assert folder_bytes(import_file(tmp_path / "e.csv").path) == expected
+    assert folder_bytes(import_file(tmp_path / "e.csv", limits=NO_SET).path) == expected
 
 
 def test_names_are_kept_and_sorted_by_bytes(tmp_path: Path) -> None:
@@ -353,7 +357,7 @@ def test_nodes_says_how_many_there_are(tmp_path: Path) -> None:
         import_text(tmp_path, "0,2\n5,1\n", nodes=5)
     with pytest.raises(SourceError, match=r"got '4294967296'"):
         import_text(tmp_path, "0,2\n4294967296,1\n", nodes=5)
-    with pytest.raises(ConfigError, match=r"e\.csv: --nodes 5 numbers nodes as they are, and these are names"):
+    with pytest.raises(ConfigError, match=r"e\.csv: --nodes 5 requires ids that are whole numbers"):
         import_text(tmp_path, "a,b\n", nodes=5)
 
 
@@ -371,7 +375,7 @@ def test_loops_and_duplicates_are_counted_and_kept_or_dropped(
     tmp_path: Path, options: dict[str, Any], edges: list[tuple[int, int]], duplicates: int
 ) -> None:
     facts: dict[str, Any] = {}
-    dataset = import_text(tmp_path, "0,1\n0,1\n1,0\n1,1\n1,1\n2,0\n", facts=facts, **options)
+    dataset = import_text(tmp_path, "0,1\n0,1\n1,0\n1,1\n1,1\n2,0\n", on_facts=facts.update, **options)
     assert sorted(edges_of(dataset)) == sorted(edges)
     assert (facts["rows"], facts["self_loops"], facts["duplicates"]) == (6, 2, duplicates)
     assert dataset.num_nodes == 3, "a node stays, whatever becomes of its edges"
@@ -452,11 +456,11 @@ def test_a_small_text_needs_little_whatever_the_threads(tmp_path: Path) -> None:
 
 
 def test_what_nodes_were_called_is_refused_before_edges_are_sorted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """With room for what reads the numbers, but not for the order beside it."""
     memory_bytes = 150_000_000
-    monkeypatch.setattr(edge_ids, "DUCK_READS_BYTES", memory_bytes - WRITER_BYTES - 1000)
+    limits = ImportLimits(names_bytes=memory_bytes - WRITER_BYTES - 1000)
     source = tmp_path / "e.csv"
     source.write_text("".join(f"{2**40 + node},{2**41}\n" for node in range(500)))
     stages: list[str] = []
@@ -468,6 +472,7 @@ def test_what_nodes_were_called_is_refused_before_edges_are_sorted(
             engine=threads_engine(),
             budget=Budget(num_bytes),
             progress=lambda stage, done, total: stages.append(stage),
+            limits=limits,
             options=ImportOptions(order="hot"),
         )
 
@@ -554,7 +559,7 @@ def test_real_graphs_have_their_published_counts(tmp_path: Path, name: str, node
         text.write(f"# Nodes: {nodes} Edges: {edges}\r\n# FromNodeId\tToNodeId\r\n".encode())
         np.savetxt(text, scattered.T, "%d", "\t", "\r\n")
     facts: dict[str, Any] = {}
-    dataset = import_file(source, facts=facts, undirected=True, memory_bytes=200 << 20)
+    dataset = import_file(source, on_facts=facts.update, undirected=True, memory_bytes=200 << 20)
     assert (dataset.num_nodes, facts["rows"], facts["self_loops"], facts["duplicates"]) == (nodes, edges, loops, 0)
     assert dataset.num_edges == 2 * edges - loops
     original = dataset.original_ids()

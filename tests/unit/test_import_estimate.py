@@ -19,7 +19,8 @@ from diskhop.disk.model import assumed_disk_model
 from diskhop.errors import DestinationError, SourceError
 from diskhop.importing.estimate import Estimate, Load, estimate_import, format_seconds
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
+from diskhop.importing.tools import ImportLimits
 from tests.graphs import folder_bytes, threads_engine
 
 FIELDS = [field.name for field in fields(Load)]
@@ -37,8 +38,14 @@ OPTIONS = st.sampled_from(
 
 
 def estimated(load: Load, options: ImportOptions | None = None, **given: Any) -> Estimate:
-    machine: dict[str, Any] = {"memory_bytes": 1 << 30, "threads": 2, "device": assumed_disk_model()}
-    return estimate_import(load, options or ImportOptions(), least_memory={"parsing": 1 << 20}, **{**machine, **given})
+    machine: dict[str, Any] = {"memory_bytes": 1 << 30, "threads": 2, "disk_model": assumed_disk_model()}
+    return estimate_import(
+        load,
+        options or ImportOptions(),
+        least_memory={"parsing": 1 << 20},
+        limits=ImportLimits(),
+        **{**machine, **given},
+    )
 
 
 @given(load=LOADS, options=OPTIONS, name=st.sampled_from(FIELDS), more=COUNTS)
@@ -65,7 +72,7 @@ def test_more_memory_and_more_threads_never_take_longer(
 def test_a_slower_disk_takes_longer(load: Load) -> None:
     device = assumed_disk_model()
     slow = replace(device, sequential_read_bytes_per_second=1e6, sequential_write_bytes_per_second=1e6)
-    assert estimated(load, device=slow).seconds >= estimated(load).seconds
+    assert estimated(load, disk_model=slow).seconds >= estimated(load).seconds
 
 
 def test_what_does_not_fit_in_memory_goes_by_way_of_the_disk() -> None:
@@ -188,7 +195,7 @@ def test_the_result_is_about_as_large_as_told(tmp_path: Path, kind: str, options
         engine=threads_engine(),
         budget=Budget(1 << 29),
         threads=2,
-        on_plan=told.append,
+        on_estimate=told.append,
     )
     (estimate,) = told
     written = sum(map(len, folder_bytes(dataset.path).values()))
@@ -212,14 +219,16 @@ def test_a_disk_that_is_too_small_is_refused_with_the_same_figures(
 ) -> None:
     source = text_source(tmp_path)
     told: list[Estimate] = []
-    import_graph(source, tmp_path / "graph", engine=threads_engine(), budget=Budget(1 << 29), on_plan=told.append)
+    import_graph(source, tmp_path / "graph", engine=threads_engine(), budget=Budget(1 << 29), on_estimate=told.append)
     (estimate,) = told
     free_bytes = estimate.work_bytes - 1
     assert free_bytes > estimate.result_bytes
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": free_bytes})())
     before = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(DestinationError) as caught:
-        import_graph(source, tmp_path / "other", engine=threads_engine(), budget=Budget(1 << 29), on_plan=told.append)
+        import_graph(
+            source, tmp_path / "other", engine=threads_engine(), budget=Budget(1 << 29), on_estimate=told.append
+        )
     result, work = format_bytes(estimate.result_bytes), format_bytes(estimate.work_bytes)
     assert f"the import, with a result of {result}, takes {work}, only {work} are free" in str(caught.value)
     assert told == [estimate], "what is refused is not told of as if it began"
@@ -234,10 +243,15 @@ def test_what_an_earlier_run_left_is_not_asked_for_again(tmp_path: Path, monkeyp
 
     def bring() -> None:
         import_graph(
-            source, tmp_path / "graph", engine=threads_engine(), budget=Budget(1 << 29), threads=1, on_plan=told.append
+            source,
+            tmp_path / "graph",
+            engine=threads_engine(),
+            budget=Budget(1 << 29),
+            threads=1,
+            limits=ImportLimits(pairs_slice_bytes=1 << 16),
+            on_estimate=told.append,
         )
 
-    monkeypatch.setattr("diskhop.importing.text.edge_work.PAIRS_SLICE_BYTES", 1 << 16)
     with pytest.raises(SourceError, match="'x'"):
         bring()
     kept_bytes = sum(path.stat().st_size for path in (tmp_path / ".graph.work").rglob("*") if path.is_file())

@@ -15,7 +15,7 @@ from diskhop.cli import run
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from tests.graphs import edges_of, threads_engine
 
 GENERATOR = np.random.default_rng(0)
@@ -88,7 +88,7 @@ def test_a_graph_of_one_type_is_what_the_folder_says(tmp_path: Path, file_format
     if file_format == "numpy":
         metadata["graph"]["edges"] = [entry("pairs.npy")]
     facts: dict[str, Any] = {}
-    dataset = imported(save(tmp_path / "source", metadata), facts=facts)
+    dataset = imported(save(tmp_path / "source", metadata), on_facts=facts.update)
     assert (dataset.name, dataset.num_nodes, dataset.num_classes, facts) == ("tutorial", 20, 5, {})
     assert sorted(edges_of(dataset)) == sorted(map(tuple, PAIRS.T.tolist()))
     table, labels = dataset.features(), dataset.labels()

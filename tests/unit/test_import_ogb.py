@@ -20,7 +20,7 @@ from diskhop.errors import BudgetError, ConfigError, DiskhopError, SourceError
 from diskhop.importing.arrays.npy import file_array
 from diskhop.importing.columns import ClassColumn
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from tests.examples import examples
 from tests.graphs import edges_of, folder_bytes, memory_folder, threads_engine
 
@@ -116,7 +116,7 @@ def test_a_folder_of_either_layout_is_what_it_was_made_of(tmp_path: Path, save: 
     (tmp_path / "ogbn_small" / "processed").mkdir(parents=True)
     (tmp_path / "ogbn_small" / "processed" / "data_processed").write_bytes(b"\x80 never read")
     facts: dict[str, Any] = {}
-    dataset = imported(save(tmp_path / "ogbn_small", graph), facts=facts)
+    dataset = imported(save(tmp_path / "ogbn_small", graph), on_facts=facts.update)
     check(dataset, graph)
     assert (dataset.name, dataset.num_classes) == ("ogbn_small", 4)
     assert facts["left_out"] == ["node_year" if save is save_binary else "node_year.csv.gz"]
@@ -372,7 +372,7 @@ def save_typed(folder: Path) -> dict[str, Any]:
 def test_a_typed_folder_is_a_typed_graph(tmp_path: Path) -> None:
     graph = save_typed(tmp_path / "ogbn_mag")
     facts: dict[str, Any] = {}
-    dataset = imported(tmp_path / "ogbn_mag", facts=facts)
+    dataset = imported(tmp_path / "ogbn_mag", on_facts=facts.update)
     assert {name: nodes.num_nodes for name, nodes in dataset.nodes.items()} == COUNTS
     np.testing.assert_array_equal(table_of(dataset, "paper"), graph["node_feat"])
     papers = dataset.nodes["paper"]

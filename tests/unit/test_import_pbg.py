@@ -23,7 +23,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, SourceError
 from diskhop.importing.pbg.json_names import json_lines
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from tests.examples import examples
 from tests.graphs import folder_bytes, threads_engine
 
@@ -106,7 +106,7 @@ def triples_of(dataset: Dataset, part: str) -> list[list[int]]:
 @pytest.mark.parametrize("edges", [".", "edges", "edges_partitioned"])
 def test_ids_are_numbered_over_types_and_partitions(tmp_path: Path, edges: str) -> None:
     facts: dict[str, Any] = {}
-    dataset = imported(write_folder(tmp_path, edges=edges), facts=facts)
+    dataset = imported(write_folder(tmp_path, edges=edges), on_facts=facts.update)
     assert triples_of(dataset, "all") == TRIPLES
     assert dataset.names("entities") == NAMES
     assert dataset.names("relations") == ["follows", "bought"]
@@ -421,14 +421,11 @@ def test_names_of_any_characters_come_out_as_lines(
     ],
     ids=range(22),
 )
-def test_what_is_no_list_of_names_is_one_line(
-    tmp_path: Path, content: str, block_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("diskhop.importing.pbg.json_names._BLOCK_BYTES", max(block_bytes, len(content) // 20))
+def test_what_is_no_list_of_names_is_one_line(tmp_path: Path, content: str, block_bytes: int) -> None:
     path = tmp_path / "names.json"
     path.write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(SourceError, match=r"names\.json: ") as caught:
-        list(json_lines(path, 1))
+        list(json_lines(path, 1, block_bytes=max(block_bytes, len(content) // 20)))
     assert "\n" not in str(caught.value)
 
 

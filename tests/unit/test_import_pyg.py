@@ -357,7 +357,7 @@ def test_importing_diskhop_loads_neither_torch_nor_duckdb() -> None:
 
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="../shared/data is absent")
 def test_cora_as_data_is_cora(tmp_path: Path) -> None:
-    from diskhop.importing.sources import import_graph
+    from diskhop.importing.run import import_graph
     from tests.graphs import threads_engine
 
     expected = import_graph(SHARED_DATA / "cora", tmp_path / "cora", engine=threads_engine())

@@ -22,9 +22,9 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, SourceError
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.importing.tables import files as table_files
-from diskhop.importing.tables import work as table_work
+from diskhop.importing.tools import ImportLimits
 from diskhop.runtime.duck import quoted
 from tests.examples import examples
 from tests.graphs import edges_of, folder_bytes, threads_engine
@@ -73,7 +73,13 @@ def write_table(folder: Path, what: str, columns: str, rows: Sequence[Row], styl
 
 
 def imported(
-    source: Path, destination: str = "graph", *, threads: int = 2, memory_bytes: int = 1 << 30, **options: Any
+    source: Path,
+    destination: str = "graph",
+    *,
+    threads: int = 2,
+    memory_bytes: int = 1 << 30,
+    limits: ImportLimits | None = None,
+    **options: Any,
 ) -> Dataset:
     return import_graph(
         source,
@@ -81,6 +87,7 @@ def imported(
         engine=threads_engine(),
         budget=Budget(memory_bytes),
         threads=threads,
+        limits=limits,
         options=ImportOptions(**options),
     )
 
@@ -150,7 +157,7 @@ IDS = {
 @examples(5, [HealthCheck.function_scoped_fixture])
 @given(data=st.data(), style=st.sampled_from(["parquet", "csv"]), parts=st.integers(1, 3), group=st.integers(1, 9))
 def test_ids_are_numbered_as_a_dict_would(
-    monkeypatch: pytest.MonkeyPatch, kind: str, has_nodes: bool, data: Any, style: str, parts: int, group: int
+    kind: str, has_nodes: bool, data: Any, style: str, parts: int, group: int
 ) -> None:
     stored, ids = IDS[kind]
     if style == "csv":
@@ -159,9 +166,7 @@ def test_ids_are_numbered_as_a_dict_would(
     ends = st.sampled_from(nodes)
     pairs = data.draw(st.lists(st.tuples(ends, ends), min_size=1, max_size=30))
     weights = [float(number) for number in range(len(pairs))]
-    with tempfile.TemporaryDirectory() as folder, monkeypatch.context() as patched:
-        patched.setattr(table_work, "_EDGES_PER_GROUP", group)
-        patched.setattr(table_work, "_MOST_EDGES_PER_GROUP", group)
+    with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
         rows = [[*pair, weight] for pair, weight in zip(pairs, weights, strict=True)]
         write_table(source, "edges", f"a {stored}, b {stored}, w DOUBLE", rows, style, parts)
@@ -172,7 +177,8 @@ def test_ids_are_numbered_as_a_dict_would(
         if has_nodes:
             write_table(source, "nodes", f"key {stored}, x DOUBLE", [[node, 0.5] for node in nodes], style, parts)
         # CSV that begins with names of digits alone would be numbers.
-        dataset = imported(source, weight="w", ids="string" if kind == "names" else None)
+        limits = ImportLimits(edges_per_group=group, most_edges_per_group=group)
+        dataset = imported(source, limits=limits, weight="w", ids="string" if kind == "names" else None)
         order = nodes if has_nodes else sorted({end for pair in pairs for end in pair}, key=by_bytes)
         number = {node: place for place, node in enumerate(order)}
         # Sorted by destination, then source, then the order of the rows, as the lists are.
@@ -219,13 +225,15 @@ def big(folder: Path, *, num_nodes: int = 5000, num_edges: int = 40_000, dim: in
     return folder
 
 
-def test_neither_threads_nor_budget_change_a_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_threads_nor_budget_change_a_byte(tmp_path: Path) -> None:
     source = big(tmp_path / "source")
     expected = folder_bytes(imported(source, weight="w", time="t").path)
-    monkeypatch.setattr(table_work, "_EDGES_PER_GROUP", 700)
-    monkeypatch.setattr(table_work, "_MOST_EDGES_PER_GROUP", 700)
+    limits = ImportLimits(edges_per_group=700, most_edges_per_group=700)
     for threads in (1, 2, 4):
-        other = imported(source, f"other-{threads}", threads=threads, memory_bytes=130 << 20, weight="w", time="t")
+        destination = f"other-{threads}"
+        other = imported(
+            source, destination, threads=threads, memory_bytes=130 << 20, limits=limits, weight="w", time="t"
+        )
         assert folder_bytes(other.path) == expected
     features = features_of(other)
     numbers = np.arange(len(features))
@@ -251,14 +259,14 @@ def test_a_wide_table_is_streamed(tmp_path: Path) -> None:
     assert peak_bytes < 16 << 20 < features.nbytes
 
 
-def test_without_a_set_of_ids_the_bytes_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_set_of_ids_the_bytes_are_the_same(tmp_path: Path) -> None:
     rows = [[random.Random(n).randrange(1000) * 3, n % 50] for n in range(500)]
     write_parquet(tmp_path / "pairs.parquet", "a INTEGER, b INTEGER", rows)
     expected = imported(tmp_path / "pairs.parquet", "one")
     assert expected.name == "pairs"
     assert named_edges(expected) == sorted((a, b) for a, b in rows)
-    monkeypatch.setattr(table_work, "_SET_SHARE", 1 << 40)
-    assert folder_bytes(imported(tmp_path / "pairs.parquet", "two").path) == folder_bytes(expected.path)
+    listed = imported(tmp_path / "pairs.parquet", "two", limits=ImportLimits(id_set_share=1 << 40))
+    assert folder_bytes(listed.path) == folder_bytes(expected.path)
 
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
@@ -439,22 +447,25 @@ def test_malformed_text_is_one_line(tmp_path: Path, what: str, text: str | bytes
     refused(source, told, **({"features": ("a",)} if what == "nodes" else {}))
 
 
-def test_text_behind_the_rows_that_were_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_files, "_SAMPLE_ROWS", 2)
+def test_a_fault_after_the_sampled_rows_names_its_row(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    (source / "edges.csv").write_text("src,dst,w\n0,1,5\n1,2,5\n2,0,5\n1,1,5\n")
-    (source / "nodes.csv").write_text("id,a\n0,1\n1,2\n2,two\n")
-    refused(source, r"nodes\.csv, row 3: feature 'a' of node '2' must be a finite number .* got 'two'")
-    (source / "nodes.csv").write_text("id,a\n0,1\n1,2\n2.0,2\n")
-    refused(source, r"nodes\.csv, row 3: the id \(id\) must be a whole number from 0 to 2\^63 - 1, got '2.0'")
-    (source / "nodes.csv").write_text("id,a\n0,1\n1,2\n2,2\n")
-    (source / "edges.csv").write_text("src,dst,w\n0,1,5\n1,2,5\n2,-1,5\n")
-    refused(source, r"edges\.csv, row 3: the destination \(dst\) must be a whole number from 0 .* got '-1'")
-    (source / "edges.csv").write_text("src,dst,w\n0,1,5\n1,2,5\n2,3,5\n")
-    refused(source, r"edges\.csv, row 3: the destination must be an id of the nodes, got '3'")
-    (source / "edges.csv").write_text("src,dst,w\n0,1,5\n1,2,5\n2,2,much\n")
-    refused(source, r"edges\.csv, row 3: the weight \(w\) must be a finite number, got 'much'", weight="w")
+    num_sampled = table_files.SAMPLE_ROWS
+    row = num_sampled + 1
+    edges = "src,dst,w\n" + "0,1,5\n" * num_sampled
+    nodes = "id,a\n" + "".join(f"{number},{number}\n" for number in range(num_sampled))
+    (source / "edges.csv").write_text(edges)
+    (source / "nodes.csv").write_text(f"{nodes}{num_sampled},two\n")
+    refused(source, rf"nodes\.csv, row {row}: feature 'a' of node '{num_sampled}' must be a finite number .* got 'two'")
+    (source / "nodes.csv").write_text(f"{nodes}{num_sampled}.0,2\n")
+    refused(source, rf"nodes\.csv, row {row}: the id \(id\) must be a whole number .*, got '{num_sampled}.0'")
+    (source / "nodes.csv").write_text(nodes)
+    (source / "edges.csv").write_text(f"{edges}2,-1,5\n")
+    refused(source, rf"edges\.csv, row {row}: the destination \(dst\) must be a whole number from 0 .* got '-1'")
+    (source / "edges.csv").write_text(f"{edges}2,{num_sampled},5\n")
+    refused(source, rf"edges\.csv, row {row}: the destination must be an id of the nodes, got '{num_sampled}'")
+    (source / "edges.csv").write_text(f"{edges}2,2,much\n")
+    refused(source, rf"edges\.csv, row {row}: the weight \(w\) must be a finite number, got 'much'", weight="w")
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from diskhop.dataset.build.files import WRITER_BYTES
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, DestinationError, SourceError
-from diskhop.importing.sources import import_graph
-from diskhop.importing.triples import source as triples
+from diskhop.importing.run import import_graph
+from diskhop.importing.tools import ImportLimits
 from tests.graphs import SHARED_DATA, edges_of, folder_bytes, threads_engine
 
 Files = dict[str, str | bytes]
@@ -185,11 +185,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("slice_bytes", [7, triples.SLICE_BYTES], ids=["slices", "whole"])
+@pytest.mark.parametrize("slice_bytes", [7, ImportLimits().triples_slice_bytes], ids=["slices", "whole"])
 @pytest.mark.parametrize(("files", "changes", "place", "told"), CASES)
 def test_malformed_text_is_one_line_with_file_and_line(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     files: Files,
     changes: Files,
     place: str,
@@ -198,10 +197,9 @@ def test_malformed_text_is_one_line_with_file_and_line(
 ) -> None:
     if any(len(content) > 1 << 18 for content in changes.values()):
         slice_bytes = max(slice_bytes, 1 << 20)  # else more slices than anybody waits for
-    monkeypatch.setattr(triples, "SLICE_BYTES", slice_bytes)
     source = write(tmp_path, {**files, **changes})
     with pytest.raises(SourceError) as caught:
-        imported(source, format_name="triples")
+        imported(source, format_name="triples", limits=ImportLimits(triples_slice_bytes=slice_bytes))
     message = str(caught.value)
     assert message.startswith(f"{source / place}: ")
     assert told in message

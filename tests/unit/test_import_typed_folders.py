@@ -12,7 +12,7 @@ import pytest
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, DiskhopError
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from tests.graphs import edges_of, threads_engine
 from tests.unit.test_import_ogb import typed_edges, values
 
@@ -73,7 +73,9 @@ def features_of(dataset: Dataset, node_type: str, dtype: Any) -> Any:
 def test_mag240m_is_a_typed_graph(tmp_path: Path, inner: str) -> None:
     graph = mag(tmp_path / "mag240m")
     facts: dict[str, Any] = {}
-    dataset = import_graph(tmp_path / "mag240m" / inner, tmp_path / "graph", facts=facts, engine=threads_engine())
+    dataset = import_graph(
+        tmp_path / "mag240m" / inner, tmp_path / "graph", on_facts=facts.update, engine=threads_engine()
+    )
     assert dataset.name == "mag240m"
     assert {name: nodes.num_nodes for name, nodes in dataset.nodes.items()} == COUNTS
     assert typed_edges(dataset) == {name: sorted(map(tuple, ends.T.tolist())) for name, ends in graph["edges"].items()}
@@ -90,7 +92,9 @@ def test_mag240m_is_a_typed_graph(tmp_path: Path, inner: str) -> None:
 def test_igb_of_one_type_is_a_plain_graph(tmp_path: Path) -> None:
     graph = igb(tmp_path / "small")
     facts: dict[str, Any] = {}
-    dataset = imported(tmp_path / "small", options=ImportOptions(label="node_label_19", order="hot"), facts=facts)
+    dataset = imported(
+        tmp_path / "small", options=ImportOptions(label="node_label_19", order="hot"), on_facts=facts.update
+    )
     original = dataset.original_ids()
     assert original is not None
     np.testing.assert_array_equal(features_of(dataset, "node", np.float32), graph["features"][original])
@@ -128,7 +132,7 @@ def test_one_of_several_labels_is_named(tmp_path: Path) -> None:
 
 def test_edges_between_types_go_one_way(tmp_path: Path) -> None:
     mag(tmp_path / "source")
-    with pytest.raises(ConfigError, match="--undirected is for edges within one type"):
+    with pytest.raises(ConfigError, match="--undirected requires edges within one node type"):
         imported(tmp_path / "source", options=ImportOptions(undirected=True))
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 

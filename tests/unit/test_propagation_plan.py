@@ -28,7 +28,7 @@ from diskhop.hops.operators import OPERATORS, parse_operator
 from diskhop.hops.spec import PropagationSpec
 from diskhop.hops.tables import TableShape, open_hop_tables
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.sources import import_graph
+from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 from diskhop.protocols import Table
 from tests.graphs import make_dataset, random_pairs

@@ -19,16 +19,16 @@ from diskhop.runtime.work_tools import WorkTools
 _PARTS = dict(zip(SPLIT_NAMES, ("train", "val", "test"), strict=True))
 
 
-def export_arrays(dataset: Dataset, files: DatasetFiles, shop: WorkTools) -> None:
+def export_arrays(dataset: Dataset, files: DatasetFiles, work: WorkTools) -> None:
     """See export_dataset. Splits are lists of ids, and masks where there are several."""
-    nodes, edges = only_types(dataset, "numpy", shop)
+    nodes, edges = only_types(dataset, "numpy", work)
     write_number(files, "num_nodes.npy", nodes.count)
     if nodes.called is not None:
         write_npy(files, "original_ids.npy", np.int64, (nodes.count,), nodes.called_blocks())
     if nodes.nodes.feature_dim:
         write_npy(files, "x.npy", nodes.feature_dtype, (nodes.count, nodes.nodes.feature_dim), nodes.features())
     _write_labels(nodes, files)
-    _write_splits(nodes, files, shop)
+    _write_splits(nodes, files, work)
     if edges is not None:
         ends = chain(edges.column("source"), edges.column("destination"))
         write_npy(files, "edge_index.npy", np.int64, (2, edges.count), ends)
@@ -40,7 +40,7 @@ def export_arrays(dataset: Dataset, files: DatasetFiles, shop: WorkTools) -> Non
         write_names(files, f"{what}.txt.gz", dataset.path / f"names/{what}.txt")
 
 
-def only_types(dataset: Dataset, format_name: str, shop: WorkTools) -> tuple[NodeColumns, EdgeColumns | None]:
+def only_types(dataset: Dataset, format_name: str, work: WorkTools) -> tuple[NodeColumns, EdgeColumns | None]:
     """The nodes and, if there are some, the edges of a graph with one type of each. Raises ConfigError for others."""
     if len(dataset.nodes) > 1 or len(dataset.edges) > 1:
         raise ConfigError(
@@ -48,8 +48,8 @@ def only_types(dataset: Dataset, format_name: str, shop: WorkTools) -> tuple[Nod
             f"'{format_name}' is for one of each; choose --format graphbolt"
         )
     (node_type,) = dataset.nodes
-    nodes = NodeColumns(dataset, node_type, shop)
-    edges = [EdgeColumns(dataset, edge_type, nodes, nodes, shop) for edge_type in dataset.edges]
+    nodes = NodeColumns(dataset, node_type, work)
+    edges = [EdgeColumns(dataset, edge_type, nodes, nodes, work) for edge_type in dataset.edges]
     return nodes, edges[0] if edges else None
 
 
@@ -63,7 +63,7 @@ def _write_labels(nodes: NodeColumns, files: DatasetFiles) -> None:
             write_number(files, "num_classes.npy", info.num_classes)
 
 
-def _write_splits(nodes: NodeColumns, files: DatasetFiles, shop: WorkTools) -> None:
+def _write_splits(nodes: NodeColumns, files: DatasetFiles, work: WorkTools) -> None:
     num_splits = nodes.nodes.num_splits
     for part, key in _PARTS.items():
         lengths = [nodes.split_length(part, number) for number in range(num_splits)]
@@ -73,7 +73,7 @@ def _write_splits(nodes: NodeColumns, files: DatasetFiles, shop: WorkTools) -> N
             ids = (places for places, _ in nodes.split(part, 0))
             write_npy(files, f"{key}_idx.npy", np.int64, (lengths[0],), ids)
         else:
-            with shop.budget.reserve("nodes of a split", nodes.count):
+            with work.budget.reserve("nodes of a split", nodes.count):
                 masks = (_mask(nodes, part, number) for number in range(num_splits))
                 write_npy(files, f"{key}_masks.npy", np.bool_, (num_splits, nodes.count), masks)
 

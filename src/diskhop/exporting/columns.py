@@ -34,23 +34,23 @@ Blocks = Callable[[], Iterator[NDArray[np.uint8]]]
 
 
 class NodeColumns:
-    """Nodes of one type, in the order of their places. What it holds is reserved until the shop is left.
+    """Nodes of one type, in the order of their places. What it holds is reserved until the work is left.
 
     called: the original id of each place, ascending, where these are not simply the places.
     """
 
-    def __init__(self, dataset: Dataset, node_type: str, shop: WorkTools) -> None:
+    def __init__(self, dataset: Dataset, node_type: str, work: WorkTools) -> None:
         self.name = node_type
         self.nodes = dataset.nodes[node_type]
         self.count = self.nodes.num_nodes
         self.called: NDArray[np.int64] | None = None
         self._dataset = dataset
         self._folder = dataset.path / "nodes" / node_type
-        self._shop = shop
+        self._work = work
         self._places: NDArray[Any] | None = None
         self._rows: RowMover | None = None
         if dataset.manifest.node_types[node_type].original_ids:
-            shop.held.enter_context(shop.budget.reserve("original ids", _BYTES_PER_NODE * self.count))
+            work.held.enter_context(work.budget.reserve("original ids", _BYTES_PER_NODE * self.count))
             self._find_places()
 
     @property
@@ -60,7 +60,7 @@ class NodeColumns:
 
     def features(self) -> Iterator[NDArray[Any]]:
         """Values (rows, dim) in blocks; bfloat16 and int8 as float32."""
-        return tracked((block for (block,) in self.blocks(["features"])), self._shop.progress, "features", self.count)
+        return tracked((block for (block,) in self.blocks(["features"])), self._work.progress, "features", self.count)
 
     def labels(self) -> Iterator[NDArray[Any]]:
         """Classes int64 (rows), or tasks float32 (rows, tasks), in blocks."""
@@ -128,7 +128,7 @@ class NodeColumns:
         if row_at is not None:
             self._places = np.empty(self.count, index_dtype(self.count))
             self._places[row_at] = np.arange(self.count)
-            self._rows = _mover(self._places, row_at, self._shop)
+            self._rows = _mover(self._places, row_at, self._work)
 
     def _move(self, blocks: Blocks, row_bytes: int, names: Sequence[str]) -> Iterator[NDArray[np.uint8]]:
         assert self._rows is not None, "the caller has asked"
@@ -146,7 +146,7 @@ class EdgeColumns:
     """Edges of one type; in the order of the source where their numbers tell it, else in that of the lists."""
 
     def __init__(
-        self, dataset: Dataset, edge_type: str, sources: NodeColumns, destinations: NodeColumns, shop: WorkTools
+        self, dataset: Dataset, edge_type: str, sources: NodeColumns, destinations: NodeColumns, work: WorkTools
     ) -> None:
         edges = dataset.edges[edge_type]
         self.name = edge_type
@@ -155,7 +155,7 @@ class EdgeColumns:
         self._folder = dataset.path / "edges" / edge_type
         self._sources = sources
         self._destinations = destinations
-        self._shop = shop
+        self._work = work
         self._rows: RowMover | None = None
         info = dataset.manifest.edge_types[edge_type]
         self.dtypes: dict[str, np.dtype[Any]] = {
@@ -174,12 +174,12 @@ class EdgeColumns:
 
     def blocks(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
         """Some of the columns, in blocks of as many edges of each; ends are places."""
-        with self._shop.budget.reserve("edges in hand", EDGE_BLOCKS_BYTES):
+        with self._work.budget.reserve("edges in hand", EDGE_BLOCKS_BYTES):
             yield from self._in_list_order(names) if self._rows is None else self._in_source_order(names)
 
     def column(self, name: str) -> Iterator[NDArray[Any]]:
         """One of the columns."""
-        return tracked((block for (block,) in self.blocks([name])), self._shop.progress, f"edges: {name}", self.count)
+        return tracked((block for (block,) in self.blocks([name])), self._work.progress, f"edges: {name}", self.count)
 
     def _in_list_order(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
         files = {
@@ -251,8 +251,8 @@ class EdgeColumns:
 
     def _find_order(self, numbers: NDArray[np.int64]) -> None:
         """Hold where each number lies; not where numbers repeat or are missing, as edges both ways have them."""
-        held = self._shop.held
-        reservation = held.enter_context(self._shop.budget.reserve("edge numbers", 8 * self.count))
+        held = self._work.held
+        reservation = held.enter_context(self._work.budget.reserve("edge numbers", 8 * self.count))
         position_of = np.full(self.count, -1, np.int64)
         for start, stop in row_ranges(self.count, EDGES_PER_BLOCK):
             block = numbers[start:stop]
@@ -262,7 +262,7 @@ class EdgeColumns:
         if position_of.min() < 0:
             reservation.release()
         else:
-            self._rows = _mover(numbers, position_of, self._shop)
+            self._rows = _mover(numbers, position_of, self._work)
 
 
 def read_rows(path: Path, row_bytes: int, num_rows: int, at_once: int | None = None) -> Iterator[NDArray[np.uint8]]:
@@ -289,8 +289,8 @@ def damaged(path: Path) -> FormatError:
     return FormatError(f"{path}: is damaged; 'diskhop verify' names the blocks: copy or import the dataset again")
 
 
-def _mover(places: NDArray[Any], row_at: NDArray[np.int64], shop: WorkTools) -> RowMover:
-    return RowMover(places, row_at, work=shop.work, budget=shop.budget, tools=shop.tools, progress=shop.progress)
+def _mover(places: NDArray[Any], row_at: NDArray[np.int64], work: WorkTools) -> RowMover:
+    return RowMover(places, row_at, work=work.folder, budget=work.budget, tools=work.tools, progress=work.progress)
 
 
 def _rises(ids: NDArray[np.int64]) -> bool:

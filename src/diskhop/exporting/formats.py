@@ -69,14 +69,14 @@ def export_dataset(
     require_free_space(require_parent(destination), sum(entry.num_bytes for entry in dataset.manifest.files.values()))
     with ExitStack() as held:
         staged = held.enter_context(StagedDirectory(destination, injector))
-        work = WorkFolder(staged.path / "work", injector)
+        folder = WorkFolder(staged.path / "work", injector)
         # It goes with the staged folder where anything fails: there is nothing to tell of work that is kept.
-        held.callback(work.__exit__, None, None, None)
+        held.callback(folder.__exit__, None, None, None)
         held.enter_context(budget.reserve(WRITING, WRITER_BYTES))
-        shop = WorkTools(work, tools, budget, threads or default_threads(), progress or silent, held)
-        EXPORTS[format_name](dataset, DatasetFiles(staged.path, engine, injector), shop)
+        work = WorkTools(folder, tools, budget, threads or default_threads(), progress or silent, held)
+        EXPORTS[format_name](dataset, DatasetFiles(staged.path, engine, injector), work)
         with destination_errors(destination):
-            work.remove()
+            folder.remove()
         files = {
             str(path.relative_to(staged.path)): path.stat().st_size
             for path in sorted(staged.path.rglob("*"))

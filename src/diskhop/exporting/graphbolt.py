@@ -26,24 +26,24 @@ from diskhop.runtime.work_tools import WorkTools
 Entry = dict[str, Any]
 
 
-def export_graphbolt(dataset: Dataset, files: DatasetFiles, shop: WorkTools) -> None:
+def export_graphbolt(dataset: Dataset, files: DatasetFiles, work: WorkTools) -> None:
     """See export_dataset."""
     if dataset.manifest.triples is not None or not dataset.edges:
         raise ConfigError(
             f"{dataset.path}: has triples or no edges, which format 'graphbolt' has no place for; choose --format numpy"
         )
-    _Folder(dataset, files, shop).write()
+    _Folder(dataset, files, work).write()
 
 
 class _Folder:
     """A folder that is being written. Types are named unless there is one of each with diskhop's own name."""
 
-    def __init__(self, dataset: Dataset, files: DatasetFiles, shop: WorkTools) -> None:
+    def __init__(self, dataset: Dataset, files: DatasetFiles, work: WorkTools) -> None:
         self._dataset = dataset
         self._files = files
-        self._shop = shop
+        self._work = work
         self._is_typed = (list(dataset.nodes), list(dataset.edges)) != ([NODE], [EDGE])
-        self._nodes = {name: NodeColumns(dataset, name, shop) for name in dataset.nodes}
+        self._nodes = {name: NodeColumns(dataset, name, work) for name in dataset.nodes}
         self._features: list[Entry] = []
 
     def write(self) -> None:
@@ -69,7 +69,7 @@ class _Folder:
     def _write_edges(self, name: str) -> Entry:
         edge_set = self._dataset.edges[name]
         ends = (edge_set.source, edge_set.destination)
-        edges = EdgeColumns(self._dataset, name, self._nodes[ends[0]], self._nodes[ends[1]], self._shop)
+        edges = EdgeColumns(self._dataset, name, self._nodes[ends[0]], self._nodes[ends[1]], self._work)
         path = f"edges/{name}.npy"
 
         def columns() -> Any:
@@ -98,7 +98,7 @@ class _Folder:
             self._add_feature("node", entry_type, folder, ORIGINAL_IDS, np.int64, nodes.count, nodes.called_blocks())
         # As they are, and those in no split once more.
         num_bytes = nodes.count * (1 + 2 * (4 * info.num_tasks or 8) * info.has_labels)
-        with self._shop.budget.reserve("labels", num_bytes):
+        with self._work.budget.reserve("labels", num_bytes):
             labels = info.labels()
             is_covered = np.zeros(nodes.count, np.bool_)
             for number in range(info.num_splits):

@@ -36,19 +36,19 @@ _DUCK_BYTES_PER_BYTE = 6
 _BLOCKS_BYTES = 48 << 20
 
 
-def export_parquet(dataset: Dataset, files: DatasetFiles, shop: WorkTools) -> None:
+def export_parquet(dataset: Dataset, files: DatasetFiles, work: WorkTools) -> None:
     """See export_dataset."""
     if dataset.manifest.triples is not None:
         raise ConfigError(
             f"{dataset.path}: has triples, which format 'parquet' has no table for; choose --format numpy"
         )
-    nodes, edges = only_types(dataset, "parquet", shop)
+    nodes, edges = only_types(dataset, "parquet", work)
     # All in one: lists of values that DuckDB makes of columns.
     row_bytes = 4 * nodes.nodes.feature_dim + 4 * nodes.nodes.num_tasks + 32
-    with shop.budget.reserve("nodes of splits", nodes.nodes.num_splits * nodes.count):
-        _write_table(files.folder / "nodes.parquet", _nodes(dataset, nodes), _node_columns(dataset), row_bytes, shop)
+    with work.budget.reserve("nodes of splits", nodes.nodes.num_splits * nodes.count):
+        _write_table(files.folder / "nodes.parquet", _nodes(dataset, nodes), _node_columns(dataset), row_bytes, work)
     if edges is not None:
-        _write_table(files.folder / "edges.parquet", _edges(nodes, edges), ", ".join(edges.dtypes), 28, shop)
+        _write_table(files.folder / "edges.parquet", _edges(nodes, edges), ", ".join(edges.dtypes), 28, work)
 
 
 def _node_columns(dataset: Dataset) -> str:
@@ -127,7 +127,7 @@ def _list_of(name: str, count: int) -> str:
 
 
 def _write_table(
-    path: Path, blocks: Iterator[Mapping[str, NDArray[Any]]], columns: str, row_bytes: int, shop: WorkTools
+    path: Path, blocks: Iterator[Mapping[str, NDArray[Any]]], columns: str, row_bytes: int, work: WorkTools
 ) -> None:
     """Write rows that are made of blocks of columns as Parquet. Raises BudgetError, DestinationError."""
     try:
@@ -137,13 +137,13 @@ def _write_table(
     vectors = max(1, _GROUP_BYTES // (_VECTOR_ROWS * row_bytes))
     group_rows = min(_MOST_GROUP_ROWS, vectors * _VECTOR_ROWS)
     duck_bytes = _DUCK_BYTES + _DUCK_BYTES_PER_BYTE * group_rows * row_bytes
-    folder = shop.work.stage(path.stem, path.stem)
-    injector = shop.tools.injector
+    folder = work.folder.stage(path.stem, path.stem)
+    injector = work.tools.injector
     how = f"FORMAT parquet, ROW_GROUP_SIZE {group_rows}"
     parts: list[str] = []
     with (
-        shop.budget.reserve("writing Parquet", duck_bytes + _BLOCKS_BYTES),
-        Duck(duck_bytes, 1, shop.spill) as duck,
+        work.budget.reserve("writing Parquet", duck_bytes + _BLOCKS_BYTES),
+        Duck(duck_bytes, 1, work.spill) as duck,
     ):
         num_rows = 0
         for block in blocks:
@@ -152,7 +152,7 @@ def _write_table(
             duck.run_with(block, f"COPY (SELECT {columns} FROM columns) TO {quoted(part)} ({how})")
             parts.append(quoted(part))
             num_rows += len(next(iter(block.values())))
-            shop.progress(f"{path.stem}: blocks", num_rows, num_rows)
+            work.progress(f"{path.stem}: blocks", num_rows, num_rows)
         with destination_errors(path):
             announce(injector, "write", path)
         duck.run(f"COPY (SELECT * FROM read_parquet([{', '.join(parts)}])) TO {quoted(path)} ({how})")

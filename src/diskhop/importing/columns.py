@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from diskhop._native import feature_rows
 from diskhop.dataset.manifest import MOST_CLASSES, MOST_COLUMNS
 from diskhop.errors import SourceError
-from diskhop.importing.source import Column
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.source import Column, SourceNodes
 from diskhop.runtime.blocks import in_blocks, row_ranges
 
 _FEATURE_BLOCK_BYTES = 4 << 20
@@ -106,3 +107,10 @@ class RandomFeatures:
             nodes = np.arange(first_row + start, first_row + stop)
             feature_rows(_SEED, nodes, dim, no_means, no_classes, rows.reshape(-1))
             yield rows
+
+
+def stored_dtype(nodes: SourceNodes, options: ImportOptions) -> str:
+    """Choose the dtype that features are stored in: --dtype, else the source's, else as the column's dtype suggests."""
+    assert nodes.features is not None
+    is_half = nodes.features.dtype.kind == "f" and nodes.features.dtype.itemsize == 2
+    return options.dtype or nodes.feature_dtype or ("float16" if is_half else "float32")

@@ -11,9 +11,10 @@ from dataclasses import dataclass, fields
 
 from diskhop.budget import format_bytes
 from diskhop.dataset.encoding import row_bytes
-from diskhop.dataset.sort.plan import SortLimits, bytes_in_memory
+from diskhop.dataset.sort.plan import bytes_in_memory
 from diskhop.disk.model import DiskModel
 from diskhop.importing.options import ImportOptions
+from diskhop.importing.tools import ImportLimits
 
 # Nobody knows how many nodes there are before their edges are read; a guess, for what is small beside the edges.
 EDGES_PER_NODE = 16
@@ -108,7 +109,8 @@ def estimate_import(
     least_memory: Mapping[str, int],
     memory_bytes: int,
     threads: int,
-    device: DiskModel,
+    disk_model: DiskModel,
+    limits: ImportLimits,
 ) -> Estimate:
     """Add up what a load takes. least_memory: what is reserved at least, by name."""
     ways = 2 if options.undirected else 1
@@ -127,7 +129,7 @@ def estimate_import(
     result_bytes = list_bytes + column_bytes
 
     key_bytes = _NUMBERED_KEY_BYTES if load.value_bytes else _KEY_BYTES
-    sorted_bytes = bytes_in_memory(num_edges, key_bytes, 1, SortLimits()) if num_edges else 0
+    sorted_bytes = bytes_in_memory(num_edges, key_bytes, 1, limits.sort) if num_edges else 0
     kept_bytes = load.kept_bytes
     if load.archived_edge_bytes + sorted_bytes > memory_bytes:
         kept_bytes += load.archived_edge_bytes
@@ -142,8 +144,8 @@ def estimate_import(
     together = sum(getattr(load, name) / rate for name, rate in _TOGETHER.items())
     together += num_edges / _SORTED_EDGES + (num_edges / _HOT_EDGES if is_hot else 0)
     passing_bytes = kept_bytes + spilled_bytes + dealt_bytes
-    disk_seconds = (load.source_bytes + passing_bytes) / device.sequential_read_bytes_per_second
-    disk_seconds += (result_bytes + passing_bytes) / device.sequential_write_bytes_per_second
+    disk_seconds = (load.source_bytes + passing_bytes) / disk_model.sequential_read_bytes_per_second
+    disk_seconds += (result_bytes + passing_bytes) / disk_model.sequential_write_bytes_per_second
     return Estimate(
         source_bytes=load.source_bytes,
         result_bytes=result_bytes,
@@ -151,7 +153,7 @@ def estimate_import(
         memory_bytes=memory_bytes,
         least_memory_bytes=sum(least_memory.values()),
         seconds=_LEAST_SECONDS + alone + together / threads**_THREADS_POWER + disk_seconds,
-        disk=device.source,
+        disk=disk_model.source,
     )
 
 

@@ -23,13 +23,13 @@ from diskhop.importing.arrays.loads import load_of_array, load_of_edges, load_of
 from diskhop.importing.arrays.npy import StoredArray, archive_arrays
 from diskhop.importing.columns import as_labels, check_features, count_tasks
 from diskhop.importing.estimate import Load
-from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import Column, Source, SourceEdges, SourceGraph, SourceNodes
+from diskhop.importing.options import OF_EDGES, OF_FEATURES, ImportOptions
+from diskhop.importing.source import Column, Source, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.source_file import SourceFile, source_errors
 from diskhop.importing.text.layout import text_bytes
 from diskhop.importing.text.numbers import HELD_AS, HELD_BYTES, NumberText, hold_numbers, read_lines
 from diskhop.importing.text.source import EdgeList
-from diskhop.runtime.work_tools import WorkTools
+from diskhop.importing.tools import ImportLimits, ImportTools
 
 _ARCHIVE = "data.npz"
 _LABEL_ARCHIVE = "node-label.npz"
@@ -49,7 +49,7 @@ def is_ogb(source: Path) -> bool:
     return any((source / "raw" / name).exists() for name in (_ARCHIVE, _EDGES, _TRIPLETS))
 
 
-def look_at_ogb(source: Path, options: ImportOptions) -> Source:
+def open_ogb(source: Path, options: ImportOptions) -> Source:
     """See Source. Raises SourceError for what is no folder of one graph."""
     if (source / "raw" / _ARCHIVE).exists():
         return _Binary(source, options)
@@ -58,8 +58,6 @@ def look_at_ogb(source: Path, options: ImportOptions) -> Source:
 
 class _Binary:
     """See Source."""
-
-    least_memory: Mapping[str, int] = {HELD_AS: HELD_BYTES, UNPACKING: UNPACKING_BYTES}
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self.name = source.resolve().name
@@ -85,16 +83,20 @@ class _Binary:
                 )
         self._nodes = _nodes(num_nodes, features, labels, _find_splits(source / "split", options.split))
 
+    def least_memory(self, limits: ImportLimits) -> Mapping[str, int]:
+        """See Source."""
+        return {HELD_AS: HELD_BYTES, UNPACKING: UNPACKING_BYTES}
+
     @property
     def load(self) -> Load:
         """See Source."""
         load = load_of_nodes(self._nodes.count, self._nodes.features, self._nodes.labels)
         return load + load_of_edges(self._edges) + load_of_array(self._arrays.get("node_feat"))
 
-    def read(self, shop: WorkTools) -> SourceGraph:
+    def read(self, work: ImportTools) -> SourceGraph:
         """See Source."""
-        hold_numbers(shop)
-        edges = open_edges(self._edges, shop)
+        hold_numbers(work)
+        edges = open_edges(self._edges, work)
         left_out = sorted(self._arrays.keys() - set(_TAKEN))
         return SourceGraph(
             nodes={NODE: self._nodes},
@@ -116,22 +118,21 @@ class _Text:
         used = {_EDGES, _NUM_NODES, _NUM_EDGES, _FEATURES, _LABELS}
         self._left_out = sorted(path.name for path in raw.iterdir() if path.name not in used)
 
-    @property
-    def least_memory(self) -> Mapping[str, int]:
+    def least_memory(self, limits: ImportLimits) -> Mapping[str, int]:
         """See Source."""
-        return {HELD_AS: HELD_BYTES, **self._edges.list.least_memory}
+        return {HELD_AS: HELD_BYTES, **self._edges.list.least_memory(limits)}
 
     @property
     def load(self) -> Load:
         """See Source."""
         return self._edges.load + _load_of_text(self._nodes)
 
-    def read(self, shop: WorkTools) -> SourceGraph:
+    def read(self, work: ImportTools) -> SourceGraph:
         """See Source."""
-        hold_numbers(shop)
+        hold_numbers(work)
         return SourceGraph(
             nodes={NODE: self._nodes},
-            edges={EDGE: self._edges.read(shop, NODE, NODE)},
+            edges={EDGE: self._edges.read(work, NODE, NODE)},
             facts={"format": "ogb", "left_out": self._left_out},
         )
 
@@ -166,10 +167,11 @@ class _Typed:
             for node_type, count in self._counts.items()
         }
 
-    @property
-    def least_memory(self) -> Mapping[str, int]:
+    def least_memory(self, limits: ImportLimits) -> Mapping[str, int]:
         """See Source."""
-        most = max((edges.list.least_memory for edges in self._edges.values()), key=lambda each: sum(each.values()))
+        most = max(
+            (edges.list.least_memory(limits) for edges in self._edges.values()), key=lambda each: sum(each.values())
+        )
         return {HELD_AS: HELD_BYTES, **most}
 
     @property
@@ -178,13 +180,13 @@ class _Typed:
         edges = sum((each.load for each in self._edges.values()), Load())
         return edges + sum((_load_of_text(each) for each in self._nodes.values()), Load())
 
-    def read(self, shop: WorkTools) -> SourceGraph:
+    def read(self, work: ImportTools) -> SourceGraph:
         """See Source."""
-        hold_numbers(shop)
+        hold_numbers(work)
         edges = {}
         for types, each in self._edges.items():
             name = "___".join(types)
-            edges[name] = each.read(replace(shop, part=name), types[0], types[2])
+            edges[name] = each.read(replace(work, part=name), types[0], types[2])
         return SourceGraph(nodes=self._nodes, edges=edges, facts={"format": "ogb", "left_out": self._left_out})
 
 
@@ -203,9 +205,9 @@ class _TextEdges:
         """See Source; of nodes, which are not the edges', nothing."""
         return replace(self.list.load, num_nodes=0)
 
-    def read(self, shop: WorkTools, source: str, destination: str) -> SourceEdges:
+    def read(self, work: ImportTools, source: str, destination: str) -> SourceEdges:
         """Parse them."""
-        (edges,) = self.list.read(shop).edges.values()
+        (edges,) = self.list.read(work).edges.values()
         if edges.edges.num_edges != self._num_edges:
             raise SourceError(
                 f"{self._path}: has {edges.edges.num_edges} edges, must have the {self._num_edges} that "
@@ -319,3 +321,12 @@ def _split_folder(folder: Path, wanted: str | None) -> Path | None:
 def _splits_of(folder: Path) -> dict[str, list[Column]]:
     paths = {part: folder / f"{part}.csv.gz" for part in _PARTS}
     return {part: [NumberText(path, np.int64)] for part, path in paths.items() if path.exists()}
+
+
+OGB = SourceKind(
+    name="ogb",
+    looks_like="a folder of OGB with raw/data.npz or raw/edge.csv.gz",
+    takes=(*OF_EDGES, *OF_FEATURES, "split"),
+    detect=is_ogb,
+    open=open_ogb,
+)

@@ -1,8 +1,12 @@
-"""Importing a graph from an opened source: estimate, read, write, commit."""
+"""Runs an import: detect and open the source, estimate, read, write, commit.
+
+Files and folders enter at import_graph; objects in memory, such as PyG's, have a source already and enter at
+import_source.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,16 +17,93 @@ from diskhop.dataset.build.builder import WRITING, DatasetBuilder
 from diskhop.dataset.build.files import WRITER_BYTES
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.probe import remembered_model
+from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.estimate import Estimate, estimate_import
-from diskhop.importing.options import ImportOptions
+from diskhop.importing.options import OF_FEATURES, ImportOptions, as_option
 from diskhop.importing.source import Source
+from diskhop.importing.source_file import source_errors
+from diskhop.importing.sources import SOURCES
+from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.importing.write import write_graph
 from diskhop.io.atomic import Injector, require_parent
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools
-from diskhop.runtime.work_tools import WorkTools
 from diskhop.runtime.workers import Workers
 from diskhop.system.memory import default_memory_bytes, default_threads
+
+OnEstimate = Callable[[Estimate], None]
+OnFacts = Callable[[Mapping[str, Any]], None]
+
+
+def import_graph(
+    source: Path,
+    destination: Path,
+    *,
+    format_name: str | None = None,
+    name: str | None = None,
+    options: ImportOptions | None = None,
+    engine: Engine,
+    budget: Budget | None = None,
+    threads: int | None = None,
+    workers: int = 1,
+    limits: ImportLimits | None = None,
+    injector: Injector | None = None,
+    progress: Progress | None = None,
+    on_estimate: OnEstimate | None = None,
+    on_facts: OnFacts | None = None,
+) -> Dataset:
+    """Make a dataset from a file or folder.
+
+    format_name: a key of SOURCES; default: detected.
+    name: the dataset's name; default: the source's.
+    options: default: what the source suggests.
+    budget: memory in all; default: half of the free memory.
+    threads: threads in all; default: all cores.
+    workers: processes that share budget and threads; 1: only this process.
+    limits: sizes of tasks; tests pass tiny ones.
+    on_estimate: receives the estimate before anything is written.
+    on_facts: receives what only the import knows, such as counts of duplicates.
+
+    Raises SourceError for a source that breaks a rule, ConfigError for an option that does not apply, BudgetError for
+    too small a budget, DestinationError for a full disk. Only the work folder is then left, if finished work is in it;
+    the error names it.
+    """
+    options = options or ImportOptions()
+    return import_source(
+        open_source(source, format_name, options),
+        destination,
+        origin=str(source),
+        name=name,
+        options=options,
+        engine=engine,
+        budget=budget,
+        threads=threads,
+        workers=workers,
+        limits=limits,
+        injector=injector,
+        progress=progress,
+        on_estimate=on_estimate,
+        on_facts=on_facts,
+    )
+
+
+def open_source(source: Path, format_name: str | None, options: ImportOptions) -> Source:
+    """Open a file or folder as a kind of source; None: as the first kind that recognises it."""
+    known = "; ".join(f"{key}: {kind.looks_like}" for key, kind in SOURCES.items())
+    if format_name is not None and format_name not in SOURCES:
+        raise ConfigError(f"--format '{format_name}' is unknown; use one of: {known}")
+    with source_errors(str(source)):
+        if not source.exists():
+            raise SourceError(f"{source}: does not exist; give the folder or file of a graph")
+        detected = format_name or next((key for key, kind in SOURCES.items() if kind.detect(source)), None)
+    if detected is None:
+        raise SourceError(f"{source}: format not recognised; name it with --format; known are: {known}")
+    kind = SOURCES[detected]
+    takes = (*kind.takes, *(OF_FEATURES if options.random_features else ()))
+    unfit = [as_option(name) for name in options.given() if name not in takes]
+    if unfit:
+        raise ConfigError(f"{source}: {', '.join(unfit)} does not apply to {kind.looks_like}; remove it")
+    return kind.open(source, options)
 
 
 def import_source(
@@ -32,20 +113,22 @@ def import_source(
     origin: str,
     name: str | None = None,
     options: ImportOptions,
-    facts: dict[str, Any] | None = None,
     engine: Engine,
     budget: Budget | None = None,
     threads: int | None = None,
     workers: int = 1,
+    limits: ImportLimits | None = None,
     injector: Injector | None = None,
     progress: Progress | None = None,
-    on_plan: Callable[[Estimate], None] | None = None,
+    on_estimate: OnEstimate | None = None,
+    on_facts: OnFacts | None = None,
 ) -> Dataset:
-    """Make a dataset of a source that was looked at. origin: what errors call it. All else: see import_graph."""
+    """Make a dataset from an opened source. origin: its name in errors. For all else see import_graph."""
     budget = budget or Budget(default_memory_bytes())
+    limits = limits or ImportLimits()
     threads = max(threads or default_threads(), workers)
-    crew = Workers(workers, threads, engine)
-    least_memory = {WRITING: WRITER_BYTES, **source.least_memory}
+    processes = Workers(workers, threads, engine, limits.copied_array_bytes)
+    least_memory = {WRITING: WRITER_BYTES, **source.least_memory(limits)}
     budget.require(least_memory)
     estimate = estimate_import(
         source.load,
@@ -53,7 +136,8 @@ def import_source(
         least_memory=least_memory,
         memory_bytes=budget.total_bytes,
         threads=threads,
-        device=remembered_model(require_parent(destination), engine.name),
+        disk_model=remembered_model(require_parent(destination), engine.name),
+        limits=limits,
     )
     builder = DatasetBuilder(
         destination,
@@ -64,18 +148,18 @@ def import_source(
         origin=origin,
         injector=injector,
         progress=progress,
-        workers=crew,
+        sort_limits=limits.sort,
+        range_bytes=limits.range_bytes,
+        workers=processes,
     )
-    with builder, crew, ExitStack() as held:
+    with builder, processes, ExitStack() as held:
         what = f"the import, with a result of {format_bytes(estimate.result_bytes)},"
         builder.require_space(estimate.work_bytes - builder.work.kept_bytes(), what)
-        if on_plan is not None:
-            on_plan(estimate)
-        shop = WorkTools(
-            builder.work, TaskTools(engine, injector, workers=crew), budget, threads, progress or silent, held
-        )
-        graph = source.read(shop)
-        found = write_graph(graph, builder, options, shop, origin)
-        if facts is not None:
-            facts.update(found)
+        if on_estimate is not None:
+            on_estimate(estimate)
+        tools = TaskTools(engine, injector, workers=processes)
+        work = ImportTools(builder.work, tools, budget, threads, progress or silent, held, limits=limits)
+        facts = write_graph(source.read(work), builder, options, work, origin)
+        if on_facts is not None:
+            on_facts(facts)
         return builder.finish()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 from diskhop.dataset.build.feature_ranges import Values
 from diskhop.dataset.edges import EdgeSource
 from diskhop.importing.estimate import Load
-from diskhop.runtime.work_tools import WorkTools
+from diskhop.importing.options import ImportOptions
+from diskhop.importing.tools import ImportLimits, ImportTools
 
 # A count of nodes that nothing tells but edges: their highest id + 1.
 BY_EDGES = -1
@@ -36,7 +38,7 @@ class OriginalNames(Protocol):
     """What nodes were called before they were numbered; a context, and it can be asked only within."""
 
     @property
-    def held_bytes(self) -> int:
+    def reserved_bytes(self) -> int:
         """Reserved while it is entered."""
 
     @property
@@ -62,7 +64,7 @@ class NameList:
 
     count: int
     lines: Callable[[], Iterator[NDArray[np.uint8]]]
-    held_bytes: int = 0
+    reserved_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,7 @@ class SourceNodes:
     labels: Column | None = None
     num_classes: int | None = None
     splits: Mapping[str, Sequence[Column]] = field(default_factory=dict)
-    called: OriginalNames | None = None
+    original: OriginalNames | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +130,29 @@ class Source(Protocol):
     def load(self) -> Load:
         """What there is to bring in, from which the import's disk space and time are estimated."""
 
-    @property
-    def least_memory(self) -> Mapping[str, int]:
-        """What reading reserves at least, by name."""
+    def least_memory(self, limits: ImportLimits) -> Mapping[str, int]:
+        """Return the smallest memory that reading reserves, by name."""
 
-    def read(self, shop: WorkTools) -> SourceGraph:
-        """Do all the work that has to be done before a dataset can be written.
+    def read(self, work: ImportTools) -> SourceGraph:
+        """Unpack, parse and number the source into the work folder, and return the graph.
 
-        Raises SourceError for what breaks a rule, BudgetError, DestinationError.
+        Raises SourceError for a source that breaks a rule, BudgetError, DestinationError.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceKind:
+    """A kind of source that `diskhop import` knows. Each is defined at the end of its file and listed in SOURCES.
+
+    name: the value of --format.
+    looks_like: description for errors, beginning with an article.
+    takes: names of the ImportOptions that apply.
+    detect: whether a file or folder looks like this kind; it may raise SourceError.
+    open: looks at a file or folder without reading much. Raises SourceError, ConfigError.
+    """
+
+    name: str
+    looks_like: str
+    takes: tuple[str, ...]
+    detect: Callable[[Path], bool]
+    open: Callable[[Path, ImportOptions], Source]

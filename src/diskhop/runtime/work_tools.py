@@ -1,4 +1,4 @@
-"""What a step of preprocessing works with: its folder, engine, budget, threads and progress."""
+"""Tools that a step of preprocessing works with: its folder, engine, budget, threads and progress."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from diskhop.runtime.tasks import TaskTools, WorkFolder
 
 @dataclass(frozen=True, slots=True)
 class WorkTools:
-    """What reading a source works with. held: what stays reserved and open until the dataset is finished.
+    """Tools of an import or export.
 
-    part: of a source that has several of a kind, the one whose stages are made.
+    folder: where finished stages are kept.
+    tools: engine, fault injector and workers of the tasks.
+    budget: memory to reserve from.
+    threads: threads of all workers together.
+    progress: receives (stage, done, total).
+    held: reservations and open files that stay until the result is finished.
+    part: name of the part that is worked on, where a source has several of a kind; it is added to stage names.
     """
 
-    work: WorkFolder
+    folder: WorkFolder
     tools: TaskTools
     budget: Budget
     threads: int
@@ -27,10 +33,10 @@ class WorkTools:
     part: str = ""
 
     def stage(self, name: str, key: str) -> Path:
-        """A stage of the work folder, see WorkFolder."""
-        return self.work.stage(f"{name}-{self.part}" if self.part else name, key)
+        """Open a stage of the work folder (see WorkFolder.stage)."""
+        return self.folder.stage(f"{name}-{self.part}" if self.part else name, key)
 
     @property
     def spill(self) -> Path:
-        """A folder for what DuckDB does not hold in memory."""
-        return self.work.path / ".spill"
+        """Folder for data that DuckDB does not keep in memory."""
+        return self.folder.path / ".spill"

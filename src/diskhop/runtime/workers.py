@@ -38,8 +38,8 @@ from diskhop.io.engine import open_engine
 
 MOST_WORKERS = 64
 _SECONDS_TO_END = 5
-# Of an array; a larger one goes by way of a file (SharedArray).
-_MOST_COPIED_BYTES = 1 << 20
+# Largest array that is copied to workers; a larger one goes through a file (SharedArray).
+COPIED_ARRAY_BYTES = 1 << 20
 _PR_SET_PDEATHSIG = 1
 # Not by multiprocessing, which would run the user's script once more in every worker.
 _START = (
@@ -57,13 +57,16 @@ class Job(Protocol):
 
 @dataclass(slots=True)
 class Share:
-    """What a copy of a job is made for: so many processes, and files in a folder that they have in common.
+    """Describes what the copies of a job share; closing it removes its files.
 
-    The files are gone when it is closed.
+    processes: number of copies.
+    folder: where files that all copies map are written.
+    copied_array_bytes: largest array that is copied; a job with a larger one must stay.
     """
 
     processes: int
     folder: Path
+    copied_array_bytes: int = COPIED_ARRAY_BYTES
     _files: list[Path] = field(default_factory=list)
 
     def new_file(self) -> Path:
@@ -98,12 +101,13 @@ class Workers:
     ConfigError for a count that cannot be.
     """
 
-    def __init__(self, count: int, threads: int, engine: Engine) -> None:
+    def __init__(self, count: int, threads: int, engine: Engine, copied_array_bytes: int = COPIED_ARRAY_BYTES) -> None:
         if not 1 <= count <= MOST_WORKERS:
             raise ConfigError(f"--workers {count} must be from 1 to {MOST_WORKERS}; 1 works in this process")
         self.count = count
         self._num_lanes = max(1, threads // count)
         self._engine = engine
+        self._copied_array_bytes = copied_array_bytes
         self._workers: list[_Worker] = []
 
     @contextlib.contextmanager
@@ -114,7 +118,7 @@ class Workers:
         """
         with ExitStack() as held:
             for processes in range(min(self.count, threads), 1, -1):
-                share = Share(processes, folder)
+                share = Share(processes, folder, self._copied_array_bytes)
                 held.callback(share.close)
                 with contextlib.suppress(TypeError, AttributeError, pickle.PicklingError):
                     content = _pickled(job, share)
@@ -251,7 +255,7 @@ class _Pickler(pickle.Pickler):
         return "engine" if isinstance(obj, Engine) else None
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, np.ndarray) and obj.nbytes > _MOST_COPIED_BYTES:
+        if isinstance(obj, np.ndarray) and obj.nbytes > self._share.copied_array_bytes:
             raise TypeError(f"an array of {obj.nbytes} bytes stays in its process")
         for_workers = getattr(type(obj), "for_workers", None)
         return NotImplemented if for_workers is None else (for_workers(obj, self._share), ())

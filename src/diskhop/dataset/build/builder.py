@@ -30,7 +30,7 @@ from diskhop.dataset.build.checks import (
     require_count,
     split_bytes,
 )
-from diskhop.dataset.build.feature_ranges import FEATURES, FeatureRanges, Table, Values
+from diskhop.dataset.build.feature_ranges import FEATURES, RANGE_BYTES, FeatureRanges, Table, Values
 from diskhop.dataset.build.files import SIDE_WRITER_BYTES, WRITER_BYTES, DatasetFiles
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.edges import EdgeSource
@@ -77,6 +77,7 @@ class DatasetBuilder:
     """A dataset under construction; a context that removes what was not finished.
 
     work: where preparation that should survive an error is kept; it is removed when the dataset is finished.
+    range_bytes: a longer feature table is written in ranges of this length.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class DatasetBuilder:
         injector: Injector | None = None,
         progress: Progress | None = None,
         sort_limits: SortLimits | None = None,
+        range_bytes: int = RANGE_BYTES,
         workers: Workers | None = None,
     ) -> None:
         if not name.isprintable() or not 1 <= len(name) <= 200:
@@ -103,6 +105,7 @@ class DatasetBuilder:
         self._injector = injector
         self._progress = progress or silent
         self._sort_limits = sort_limits or SortLimits()
+        self._range_bytes = range_bytes
         self._held = ExitStack()
         self._tools = TaskTools(engine, injector, workers=workers)
         self.work = WorkFolder(destination, injector)
@@ -159,12 +162,13 @@ class DatasetBuilder:
         num_rows, dim = values.shape
         stride = self._row_stride(dtype, dim, row_stride)
         table = Table(num_rows=num_rows, dim=dim, dtype=dtype, row_stride=stride, origin=self._origin)
-        if table.is_one_range:
+        if table.num_bytes <= self._range_bytes:
             blocks = tracked(values.blocks(), self._progress, FEATURES, num_rows)
             self.add_features(node_type, blocks, dim=dim, dtype=dtype, row_stride=stride)
             return
         self._check_count(node_type, num_rows, "feature rows")
-        ranges = FeatureRanges(values, table, node_type, self.work, replace(self._tools, pool=self._files.pool))
+        tools = replace(self._tools, pool=self._files.pool)
+        ranges = FeatureRanges(values, table, node_type, self.work, tools, self._range_bytes)
         sums = ranges.write(self._budget, self._threads, self._progress)
         self._files.add(f"nodes/{node_type}/features.bin", ranges.path, sums)
         self._update(node_type, features=FeatureInfo(dtype=dtype, dim=dim, row_stride=stride))

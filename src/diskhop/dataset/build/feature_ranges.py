@@ -86,21 +86,26 @@ class Table:
         """All of it."""
         return self.num_rows * self.row_stride
 
-    @property
-    def is_one_range(self) -> bool:
-        """Whether there is nothing to go on with."""
-        return self.num_bytes <= RANGE_BYTES
 
 
 class FeatureRanges:
     """The stage of one table."""
 
-    def __init__(self, values: Values, table: Table, node_type: str, work: WorkFolder, tools: TaskTools) -> None:
+    def __init__(
+        self,
+        values: Values,
+        table: Table,
+        node_type: str,
+        work: WorkFolder,
+        tools: TaskTools,
+        range_bytes: int = RANGE_BYTES,
+    ) -> None:
         self._values = values
+        self._range_bytes = range_bytes
         self._table = table
         self._tools = tools
         stage = f"{STAGE}{node_type}"
-        facts = {**asdict(table), "origin": "", "range_bytes": RANGE_BYTES, "format": _WORK_FORMAT}
+        facts = {**asdict(table), "origin": "", "range_bytes": range_bytes, "format": _WORK_FORMAT}
         key = json.dumps({**facts, "values": values.identity}, indent=1)
         self._folder = work.stage(stage, key)
         self.path = self._folder / _TABLE_NAME
@@ -119,7 +124,7 @@ class FeatureRanges:
         stream = None if seeks else _Reader(self._values, self._table)
         tasks = [
             _RangeTask(f"range-{number:05}", self._table, self._values, stream, self.path, begin, end)
-            for number, (begin, end) in enumerate(row_ranges(self._table.num_bytes, RANGE_BYTES))
+            for number, (begin, end) in enumerate(row_ranges(self._table.num_bytes, self._range_bytes))
         ]
         missing = [task for task in tasks if self._read_output(task) is None]
         for task in missing:

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, File
 from diskhop.dataset.edges import ArrayEdges, EdgeSource
-from diskhop.dataset.sort.plan import SortLimits, bytes_in_memory
+from diskhop.dataset.sort.plan import bytes_in_memory
 from diskhop.importing.arrays.npy import FileArray, StoredArray
 from diskhop.importing.source_file import changed_error, file_identity, source_errors
+from diskhop.importing.tools import ImportTools
 from diskhop.io.atomic import require_free_space
 from diskhop.io.streams import TRANSFER_BYTES, SequentialWriter
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress, tracked
 from diskhop.runtime.tasks import TaskTools, run_tasks
-from diskhop.runtime.work_tools import WorkTools
 from diskhop.runtime.workers import Share
 
 _PAGE_BYTES = 4096
@@ -36,12 +36,12 @@ UNPACKING = "unpacking edges"
 UNPACKING_BYTES = 3 * TRANSFER_BYTES
 
 
-def open_edges(array: StoredArray, shop: WorkTools, *, by_rows: bool = False) -> EdgeSource:
+def open_edges(array: StoredArray, work: ImportTools, *, by_rows: bool = False) -> EdgeSource:
     """The edges of an array (2, edges) of integers, or `by_rows` (edges, 2).
 
     Part of an archive, they go into memory where that leaves enough for sorting, else to a stage of the work folder.
     """
-    budget = shop.budget
+    budget = work.budget
     num_edges = array.shape[0 if by_rows else 1]
     by_pairs = array.by_columns != by_rows
     if num_edges == 0:
@@ -50,18 +50,18 @@ def open_edges(array: StoredArray, shop: WorkTools, *, by_rows: bool = False) ->
         path, first_byte = array.path, array.header_bytes
     else:
         stored_bytes = array.num_items * array.dtype.itemsize
-        if stored_bytes + bytes_in_memory(num_edges, _WIDEST_KEY_BYTES, 1, SortLimits()) <= budget.available_bytes:
-            shop.held.enter_context(budget.reserve("edges as stored", stored_bytes))
+        if stored_bytes + bytes_in_memory(num_edges, _WIDEST_KEY_BYTES, 1, work.limits.sort) <= budget.available_bytes:
+            work.held.enter_context(budget.reserve("edges as stored", stored_bytes))
             items = np.empty(array.num_items, array.dtype)
             filled = 0
-            for block in _unpacked(array, shop.progress):
+            for block in _unpacked(array, work.progress):
                 items[filled : filled + len(block)] = block
                 filled += len(block)
             return ArrayEdges(items.reshape(-1, 2).T if by_pairs else items.reshape(2, -1))
-        path, first_byte = _unpack(array, shop), 0
+        path, first_byte = _unpack(array, work), 0
     return FileEdges(
         path,
-        shop.tools.engine,
+        work.tools.engine,
         dtype=array.dtype,
         num_edges=num_edges,
         first_byte=first_byte,
@@ -69,12 +69,12 @@ def open_edges(array: StoredArray, shop: WorkTools, *, by_rows: bool = False) ->
     )
 
 
-def _unpack(array: StoredArray, shop: WorkTools) -> Path:
-    folder = shop.stage("unpack", array.identity)
+def _unpack(array: StoredArray, work: ImportTools) -> Path:
+    folder = work.stage("unpack", array.identity)
     if not (folder / _UNPACKED_NAME).exists():
         require_free_space(folder, array.num_items * array.dtype.itemsize)
-    with shop.budget.reserve(UNPACKING, UNPACKING_BYTES):
-        run_tasks([_Unpack(_UNPACKED_NAME, array, shop.progress)], folder, shop.tools, threads=1)
+    with work.budget.reserve(UNPACKING, UNPACKING_BYTES):
+        run_tasks([_Unpack(_UNPACKED_NAME, array, work.progress)], folder, work.tools, threads=1)
     return folder / _UNPACKED_NAME
 
 

@@ -26,9 +26,18 @@ from diskhop.importing.arrays.stored_ids import StoredIds
 from diskhop.importing.columns import check_features, count_tasks
 from diskhop.importing.estimate import Load
 from diskhop.importing.name_lists import name_lines
-from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import BY_EDGES, Column, NameList, SourceEdges, SourceGraph, SourceNodes, SourceTriples
-from diskhop.runtime.work_tools import WorkTools
+from diskhop.importing.options import OF_EDGES, OF_FEATURES, ImportOptions
+from diskhop.importing.source import (
+    BY_EDGES,
+    Column,
+    NameList,
+    SourceEdges,
+    SourceGraph,
+    SourceKind,
+    SourceNodes,
+    SourceTriples,
+)
+from diskhop.importing.tools import ImportLimits, ImportTools
 
 _PARTS = {"train": "train", "val": "valid", "test": "test"}
 _SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
@@ -65,8 +74,6 @@ def is_arrays(source: Path) -> bool:
 class Arrays:
     """See Source. The arrays are checked against each other by shape."""
 
-    least_memory: Mapping[str, int] = {}
-
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source
         self._arrays = arrays = list_arrays(source)
@@ -99,6 +106,10 @@ class Arrays:
         resolved = self._source.resolve()
         return resolved.name if resolved.is_dir() else resolved.stem
 
+    def least_memory(self, limits: ImportLimits) -> Mapping[str, int]:
+        """See Source."""
+        return {}
+
     @property
     def load(self) -> Load:
         """See Source."""
@@ -108,11 +119,11 @@ class Arrays:
         triple_bytes = sum(24 * array.shape[0] for array in self._triples.values())
         return load + load_of_edge_values(load.num_edges, self._weights, self._times) + Load(triple_bytes=triple_bytes)
 
-    def read(self, shop: WorkTools) -> SourceGraph:
+    def read(self, work: ImportTools) -> SourceGraph:
         """See Source."""
         edges = {}
         if self._edges is not None:
-            source = open_edges(self._edges, shop)
+            source = open_edges(self._edges, work)
             edges[EDGE] = SourceEdges(
                 source=NODE,
                 destination=NODE,
@@ -123,24 +134,24 @@ class Arrays:
             )
         triples = SourceTriples(parts=self._triples, num_relations=self._scalars.get("num_relations"))
         nodes = SourceNodes(
-            count=self._count_nodes(shop, [each.edges for each in edges.values()]),
+            count=self._count_nodes(work, [each.edges for each in edges.values()]),
             features=self._features,
             labels=self._labels,
             num_classes=self._scalars.get("num_classes"),
             splits=self._splits,
-            called=None if self._original_ids is None else StoredIds(self._original_ids, shop.budget),
+            original=None if self._original_ids is None else StoredIds(self._original_ids, work.budget),
         )
         return SourceGraph(
             nodes={NODE: nodes}, edges=edges, triples=triples if self._triples else None, names=self._names()
         )
 
-    def _count_nodes(self, shop: WorkTools, edges: Sequence[EdgeSource]) -> int:
+    def _count_nodes(self, work: ImportTools, edges: Sequence[EdgeSource]) -> int:
         """What the arrays tell; where none does, the highest id + 1."""
         if self._told_nodes is not None:
             return self._told_nodes
         if not self._triples:
             return BY_EDGES
-        found = (max(highest_ids(each, shop.budget, shop.threads, shop.progress)) for each in edges)
+        found = (max(highest_ids(each, work.budget, work.threads, work.progress)) for each in edges)
         highest = max(found, default=-1)
         for triples in self._triples.values():
             highest = max(highest, *(int(block[:, [0, 2]].max()) for block in triples.blocks()), -1)
@@ -217,3 +228,12 @@ class Arrays:
                 num_splits = 1 if len(given[0].shape) == 1 else given[0].shape[0]
                 splits[part] = [MaskedIds(given[0], number) for number in range(num_splits)]
         return splits
+
+
+ARRAYS = SourceKind(
+    name="numpy",
+    looks_like="a folder with data.npz or .npy files, or a .npz file",
+    takes=(*OF_EDGES, *OF_FEATURES),
+    detect=is_arrays,
+    open=Arrays,
+)

@@ -26,7 +26,7 @@ class StoredIds:
         self._ids = np.empty(0, np.int64)
 
     @property
-    def held_bytes(self) -> int:
+    def reserved_bytes(self) -> int:
         """See Called."""
         return 8 * self._array.num_items
 
@@ -41,7 +41,7 @@ class StoredIds:
 
     def __enter__(self) -> StoredIds:
         with ExitStack() as held:
-            held.enter_context(self._budget.reserve("names", self.held_bytes))
+            held.enter_context(self._budget.reserve("names", self.reserved_bytes))
             self._ids = np.empty(self._array.num_items, np.int64)
             last, filled = -1, 0
             for block in self._array.blocks():

@@ -19,10 +19,10 @@ from diskhop.importing.arrays.loads import load_of_array, load_of_edges, load_of
 from diskhop.importing.arrays.npy import StoredArray, file_array
 from diskhop.importing.columns import as_labels, check_features, count_tasks
 from diskhop.importing.estimate import Load
-from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import BY_EDGES, Column, SourceEdges, SourceGraph, SourceNodes
+from diskhop.importing.options import OF_EDGES, OF_FEATURES, ImportOptions
+from diskhop.importing.source import BY_EDGES, Column, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.source_file import source_errors
-from diskhop.runtime.work_tools import WorkTools
+from diskhop.importing.tools import ImportLimits, ImportTools
 
 _EDGES = "edge_index.npy"
 _FEATURES = "node_feat.npy"
@@ -48,8 +48,6 @@ def is_typed_folders(source: Path) -> bool:
 class TypedFolders:
     """See Source. Raises SourceError for arrays that do not fit each other."""
 
-    least_memory: Mapping[str, int] = {}
-
     def __init__(self, source: Path, options: ImportOptions) -> None:
         resolved = source.resolve()
         self.name = resolved.parent.name if resolved.name == "processed" else resolved.name
@@ -74,6 +72,10 @@ class TypedFolders:
         left_out = {path for folder in folders for path in folder.glob("*") if path.suffix in _TOLD}
         self._left_out = sorted(str(path.relative_to(source)) for path in left_out if str(path) not in taken)
 
+    def least_memory(self, limits: ImportLimits) -> Mapping[str, int]:
+        """See Source."""
+        return {}
+
     @property
     def load(self) -> Load:
         """See Source."""
@@ -83,9 +85,9 @@ class TypedFolders:
             load += load_of_nodes(count or 0, features, labels) + load_of_array(features)
         return load
 
-    def read(self, shop: WorkTools) -> SourceGraph:
+    def read(self, work: ImportTools) -> SourceGraph:
         """See Source."""
-        relations = {each.name: self._open(each, shop) for each in self._relations}
+        relations = {each.name: self._open(each, work) for each in self._relations}
         nodes = {
             name: SourceNodes(
                 count=BY_EDGES if count is None else count,
@@ -101,8 +103,8 @@ class TypedFolders:
             return SourceGraph(nodes={NODE: only}, edges={EDGE: edges}, facts=facts)
         return SourceGraph(nodes=nodes, edges=relations, facts=facts)
 
-    def _open(self, relation: _Relation, shop: WorkTools) -> SourceEdges:
-        edges = open_edges(relation.edges, shop, by_rows=relation.by_rows)
+    def _open(self, relation: _Relation, work: ImportTools) -> SourceEdges:
+        edges = open_edges(relation.edges, work, by_rows=relation.by_rows)
         return SourceEdges(
             source=relation.source, destination=relation.destination, edges=edges, origin=relation.edges.where
         )
@@ -153,3 +155,12 @@ def _labels(folder: Path, wanted: str | None) -> Column | None:
     labels = as_labels(file_array(folder / f"{chosen[0]}.npy"))
     count_tasks(labels)
     return labels
+
+
+TYPED_FOLDERS = SourceKind(
+    name="npy-folders",
+    looks_like="a folder of types and relations with node_feat.npy and edge_index.npy (MAG240M, IGB)",
+    takes=(*OF_EDGES, *OF_FEATURES, "label"),
+    detect=is_typed_folders,
+    open=TypedFolders,
+)

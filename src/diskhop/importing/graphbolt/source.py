@@ -36,14 +36,14 @@ from diskhop.importing.graphbolt.metadata import (
     read_metadata,
 )
 from diskhop.importing.name_lists import name_lines
-from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import Column, NameList, SourceEdges, SourceGraph, SourceNodes
+from diskhop.importing.options import OF_EDGES, OF_FEATURES, ImportOptions
+from diskhop.importing.source import Column, NameList, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.source_file import source_errors
 from diskhop.importing.text.edge_work import PARSING, EdgeWork, least_parsing_bytes
 from diskhop.importing.text.layout import RowLayout, TextFile, look_at
 from diskhop.importing.text.loads import load_of_texts
+from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.runtime.blocks import in_blocks, row_ranges
-from diskhop.runtime.work_tools import WorkTools
 
 # Names of features that are something else to a dataset.
 FEATURES, LABELS, ORIGINAL_IDS, WEIGHTS, TIMES = "feat", "label", "original_id", "weight", "time"
@@ -83,14 +83,15 @@ class GraphBolt:
         of_nodes = sum((nodes.load for nodes in self._nodes.values()), Load())
         return sum((edges.load for edges in self._edges), of_nodes)
 
-    @property
-    def least_memory(self) -> Mapping[str, int]:
+    def least_memory(self, limits: ImportLimits) -> Mapping[str, int]:
         """See Source."""
-        parsing = [least_parsing_bytes(each.texts, each.layout) for each in self._edges if each.layout is not None]
+        parsing = [
+            least_parsing_bytes(each.texts, each.layout, limits) for each in self._edges if each.layout is not None
+        ]
         scattered = sum(nodes.scattered_bytes for nodes in self._nodes.values())
         return ({PARSING: max(parsing)} if parsing else {}) | ({LABELS: scattered} if scattered else {})
 
-    def read(self, shop: WorkTools) -> SourceGraph:
+    def read(self, work: ImportTools) -> SourceGraph:
         """See Source."""
         names = {}
         path = self._source / f"{NODE_NAMES}.txt.gz"
@@ -98,8 +99,8 @@ class GraphBolt:
             count = self._nodes[NODE].count
             names[NODE_NAMES] = NameList(count=count, lines=partial(name_lines, path, count))
         return SourceGraph(
-            nodes={name: nodes.read(shop) for name, nodes in self._nodes.items()},
-            edges={each.name: each.read(shop) for each in self._edges},
+            nodes={name: nodes.read(work) for name, nodes in self._nodes.items()},
+            edges={each.name: each.read(work) for each in self._edges},
             names=names,
             facts={"left_out": self._left_out} if self._left_out else {},
         )
@@ -209,14 +210,14 @@ class _EdgeFiles:
             return Load()
         return load + load_of_edge_values(load.num_edges, self._weights, self._times)
 
-    def read(self, shop: WorkTools) -> SourceEdges:
+    def read(self, work: ImportTools) -> SourceEdges:
         """Parse what is text."""
         edges: EdgeSource
         if self.array is not None:
-            edges = open_edges(self.array, replace(shop, part=self.name))
+            edges = open_edges(self.array, replace(work, part=self.name))
         elif self.layout is not None:
-            work = EdgeWork(self.texts, self.layout, num_nodes=self._num_nodes, shop=replace(shop, part=self.name))
-            edges = work.run().source()
+            part = replace(work, part=self.name)
+            edges = EdgeWork(self.texts, self.layout, num_nodes=self._num_nodes, work=part).run().source()
         else:
             edges = ArrayEdges(np.zeros((2, 0), np.int64))
         for values in (self._weights, self._times):
@@ -298,11 +299,11 @@ class _NodeFiles:
         labels = self._labelled[0].labels if self._labelled else self._labels
         return load_of_nodes(self.count, self.features, labels) + load_of_array(self.features)
 
-    def read(self, shop: WorkTools) -> SourceNodes:
+    def read(self, work: ImportTools) -> SourceNodes:
         """Bring labels to their nodes."""
         labels: Column | None = self._labels
         if self._labelled:
-            shop.held.enter_context(shop.budget.reserve(LABELS, self.scattered_bytes))
+            work.held.enter_context(work.budget.reserve(LABELS, self.scattered_bytes))
             labels = _ScatteredLabels(self._labelled, self._labels, self.count)
         return SourceNodes(
             count=self.count,
@@ -310,7 +311,7 @@ class _NodeFiles:
             labels=labels,
             num_classes=self._num_classes,
             splits=self._splits,
-            called=None if self._original_ids is None else StoredIds(self._original_ids, shop.budget),
+            original=None if self._original_ids is None else StoredIds(self._original_ids, work.budget),
         )
 
 
@@ -395,3 +396,12 @@ class _ScatteredLabels:
 def _require_rows(array: StoredArray, num_rows: int, what: str) -> None:
     if not array.shape or array.shape[0] != num_rows:
         raise SourceError(f"{array.where}: has shape {array.shape} for {num_rows} {what}; give one row for each")
+
+
+GRAPHBOLT = SourceKind(
+    name="graphbolt",
+    looks_like="a folder with metadata.yaml, an OnDiskDataset of DGL",
+    takes=(*OF_EDGES, *OF_FEATURES),
+    detect=is_graphbolt,
+    open=GraphBolt,
+)

@@ -19,19 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import IdSet
-from diskhop.budget import Budget
 from diskhop.dataset.edges import EdgeSource
+from diskhop.importing.source import NameList
+from diskhop.importing.tools import ImportTools
 from diskhop.io.atomic import destination_errors
 from diskhop.runtime.blocks import map_in_order, row_ranges
 from diskhop.runtime.duck import Duck, quoted
-from diskhop.runtime.progress import Progress
 from diskhop.runtime.workers import Share
 
-# What DuckDB takes to read names or ids again; names of a kilobyte and more take more.
-DUCK_READS_BYTES = 48 << 20
 _EDGES_PER_BLOCK = 1 << 18
-# The part of the budget that workers' copies of a set of ids may take.
-_COPIES_SHARE = 4
 # Of all threads: the more there are, the smaller are their blocks.
 _EDGES_AT_ONCE = 1 << 20
 _NAMES_PER_BLOCK = 1 << 9
@@ -48,7 +44,7 @@ class SetOfIds:
     limit: int
     count: int
     copies: int = 0
-    held_bytes: int = 0
+    reserved_bytes: int = 0
     selecting_bytes: int = 0
 
     def range(self, start: int, stop: int) -> NDArray[Any]:
@@ -83,20 +79,21 @@ class SetOfIds:
 
 
 class ListedIds:
-    """Numbers in the file that ListIds made; a context that opens DuckDB and reserves what it takes."""
+    """OriginalNames in the Parquet file that ListIds made. Entering it opens DuckDB and reserves its memory."""
 
-    def __init__(self, path: Path, count: int, budget: Budget, spill: Path) -> None:
+    def __init__(self, path: Path, count: int, work: ImportTools) -> None:
         self._table = f"read_parquet({quoted(path)})"
         self._count = count
-        self._budget = budget
-        self._duck = Duck(DUCK_READS_BYTES, 1, spill)
+        self._budget = work.budget
+        self._duck_bytes = work.limits.names_bytes
+        self._duck = Duck(self._duck_bytes, 1, work.spill)
         self._held = ExitStack()
         self._all: NDArray[Any] | None = None
 
     @property
-    def held_bytes(self) -> int:
+    def reserved_bytes(self) -> int:
         """See Called."""
-        return DUCK_READS_BYTES
+        return self._duck_bytes
 
     @property
     def selecting_bytes(self) -> int:
@@ -117,7 +114,7 @@ class ListedIds:
         return selected
 
     def __enter__(self) -> ListedIds:
-        self._held.enter_context(self._budget.reserve("names", DUCK_READS_BYTES))
+        self._held.enter_context(self._budget.reserve("names", self._duck_bytes))
         self._held.enter_context(self._duck)
         return self
 
@@ -140,11 +137,15 @@ def are_ranks(path: Path, count: int, duck: Duck) -> bool:
     return count > 0 and int(last[0]) == count - 1
 
 
-def name_lines(path: Path, budget: Budget, spill: Path) -> Iterator[NDArray[np.uint8]]:
-    """Names in the file that ListIds made, as UTF-8 lines, in blocks; reserves what that takes."""
-    duck_bytes = max(DUCK_READS_BYTES, budget.available_bytes // 2)
-    with budget.reserve("names", duck_bytes), Duck(duck_bytes, 1, spill) as duck:
-        # They lie in the order of their ids. Joined by DuckDB they would take several times what they are.
+def listed_names(path: Path, count: int, work: ImportTools) -> NameList:
+    """Return the names in the Parquet file that ListIds made; reading them reserves the memory of DuckDB."""
+    return NameList(count=count, lines=partial(_name_lines, path, work), reserved_bytes=work.limits.names_bytes)
+
+
+def _name_lines(path: Path, work: ImportTools) -> Iterator[NDArray[np.uint8]]:
+    duck_bytes = max(work.limits.names_bytes, work.budget.available_bytes // 2)
+    with work.budget.reserve("names", duck_bytes), Duck(duck_bytes, 1, work.spill) as duck:
+        # The file is in the order of the ids. Joining lines in DuckDB would take several times their length.
         for rows in duck.stream(f"SELECT name FROM read_parquet({quoted(path)})", _NAMES_PER_BLOCK):
             yield np.frombuffer("".join(f"{name}\n" for (name,) in rows).encode(), np.uint8)
 
@@ -157,24 +158,10 @@ def _read_set(path: Path, limit: int) -> SetOfIds:
     return SetOfIds(ids, limit, ids.close())
 
 
-def copies_of_set(limit: int, processes: int, available_bytes: int) -> int:
-    """How many workers may have a set of ids below the limit too: several, or none."""
-    copies = min(processes, available_bytes // _COPIES_SHARE // id_set_bytes(limit))
-    return copies if copies > 1 else 0
-
-
-def id_set_bytes(limit: int) -> int:
-    """What a set of ids below the limit takes."""
-    return limit // 8 + limit // 128 + 128
-
-
-def collecting_bytes(threads: int) -> int:
-    """What collect_ids holds beside the set: a block for each thread, as read and as put together."""
-    return (threads + 1) * _block_edges(threads) * 16
-
-
-def collect_ids(edges: EdgeSource, limit: int, copies: int, threads: int, progress: Progress) -> SetOfIds:
-    """The ids (uint32, below limit) that occur. The caller has reserved what it takes, with copies of the set."""
+def collect_ids(edges: EdgeSource, limit: int, work: ImportTools) -> SetOfIds:
+    """Collect the ids (uint32, below limit) that occur. The set stays reserved until `work.held` closes."""
+    copies = _copies_of_set(limit, work)
+    work.held.enter_context(work.budget.reserve("ids", (1 + copies) * _id_set_bytes(limit)))
     ids = IdSet(limit)
 
     def collect(block: tuple[int, int]) -> int:
@@ -182,9 +169,27 @@ def collect_ids(edges: EdgeSource, limit: int, copies: int, threads: int, progre
             ids.add(end)
         return block[1]
 
-    for done in map_in_order(collect, row_ranges(edges.num_edges, _block_edges(threads)), threads):
-        progress("collecting ids", done, edges.num_edges)
+    threads = work.threads
+    with work.budget.reserve("collecting ids", _collecting_bytes(threads)):
+        for done in map_in_order(collect, row_ranges(edges.num_edges, _block_edges(threads)), threads):
+            work.progress("collecting ids", done, edges.num_edges)
     return SetOfIds(ids, limit, ids.close(), copies)
+
+
+def _copies_of_set(limit: int, work: ImportTools) -> int:
+    """Number of workers that may have a copy of a set of ids below the limit: several, or none."""
+    share_bytes = work.budget.available_bytes // work.limits.id_copies_share
+    copies = min(work.tools.processes, share_bytes // _id_set_bytes(limit))
+    return copies if copies > 1 else 0
+
+
+def _id_set_bytes(limit: int) -> int:
+    return limit // 8 + limit // 128 + 128
+
+
+def _collecting_bytes(threads: int) -> int:
+    """Memory of collect_ids next to the set: a block per thread, as read and as concatenated."""
+    return (threads + 1) * _block_edges(threads) * 16
 
 
 def _block_edges(threads: int) -> int:

@@ -21,10 +21,10 @@ _BLANK = "[ \t\r\n]*+"
 _STRINGS = re.compile(rf'(?:{_BLANK}"[^"\\]*+(?:\\.[^"\\]*+)*+"{_BLANK},)*+', re.S)
 
 
-def json_lines(path: Path, count: int) -> Iterator[NDArray[np.uint8]]:
-    """The names of a file, which must be `count`, as UTF-8 lines."""
+def json_lines(path: Path, count: int, *, block_bytes: int = _BLOCK_BYTES) -> Iterator[NDArray[np.uint8]]:
+    """Yield the names of a file, which must be `count`, as UTF-8 lines; the file is read in blocks of block_bytes."""
     num_names = 0
-    for names in _blocks_of_names(path):
+    for names in _blocks_of_names(path, block_bytes):
         lines = "\n".join(names)
         if lines.count("\n") >= len(names):
             number = next(number for number, name in enumerate(names, num_names) if "\n" in name)
@@ -37,12 +37,12 @@ def json_lines(path: Path, count: int) -> Iterator[NDArray[np.uint8]]:
         raise SourceError(f"{path}: has {num_names} names for {count} ids; give one for each")
 
 
-def _blocks_of_names(path: Path) -> Iterator[list[str]]:
+def _blocks_of_names(path: Path, block_bytes: int) -> Iterator[list[str]]:
     """At least one name each, in order."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     text, is_open, is_comma_last = "", False, False
     with source_errors(str(path)), path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
+        while block := file.read(block_bytes):
             text += decoder.decode(block)
             if not is_open:
                 text = text.lstrip(" \t\r\n")

@@ -20,11 +20,11 @@ from diskhop.dataset.manifest import MOST_COUNT, NODE
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.estimate import Load
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.pbg.folder import EntityType, PbgFolder, look_at_folder
-from diskhop.importing.source import SourceGraph, SourceNodes, SourceTriples
+from diskhop.importing.pbg.folder import EntityType, PbgFolder, is_pbg, look_at_folder
+from diskhop.importing.source import SourceGraph, SourceKind, SourceNodes, SourceTriples
 from diskhop.importing.source_file import SourceFile, source_errors
+from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.runtime.blocks import row_ranges
-from diskhop.runtime.work_tools import WorkTools
 
 _UNPACKING = "unpacking HDF5"
 _FORMAT_VERSION = 1
@@ -49,8 +49,7 @@ class Pbg:
         """See Source."""
         return self._folder.name
 
-    @property
-    def least_memory(self) -> Mapping[str, int]:
+    def least_memory(self, limits: ImportLimits) -> Mapping[str, int]:
         """See Source."""
         return {_UNPACKING: max(bucket.unpacked_bytes for buckets in self._buckets.values() for bucket in buckets)}
 
@@ -65,9 +64,9 @@ class Pbg:
             triple_bytes=triple_bytes,
         )
 
-    def read(self, shop: WorkTools) -> SourceGraph:
+    def read(self, work: ImportTools) -> SourceGraph:
         """See Source."""
-        parts = {part: _BucketTriples(buckets, shop.budget) for part, buckets in self._buckets.items()}
+        parts = {part: _BucketTriples(buckets, work.budget) for part, buckets in self._buckets.items()}
         return SourceGraph(
             nodes={NODE: SourceNodes(count=sum(each.count for each in self._folder.types))},
             triples=SourceTriples(parts=parts, num_relations=self._folder.num_relations),
@@ -270,3 +269,12 @@ def _require_below(ids: NDArray[Any], limits: Any, what: str, path: Path, first_
             f"{path}: {what} of edge {first_edge + int(bad[0])} is {ids[bad[0]]}, and there are {limit}, numbered from "
             "0; give edges and counts of one import of PBG"
         )
+
+
+PBG = SourceKind(
+    name="pbg",
+    looks_like="a folder of PyTorch-BigGraph with entity_count_TYPE_PARTITION.txt and edges_LHS_RHS.h5",
+    takes=(),
+    detect=is_pbg,
+    open=Pbg,
+)

@@ -24,7 +24,7 @@ Kind = Literal["integer", "number", "boolean", "text", "time", "numbers", "nothi
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
 # Between the parts of what a query says is wrong with a row.
 FAULT_MARK = "\x1f"
-_SAMPLE_ROWS = 2048
+SAMPLE_ROWS = 2048
 _MOST_LINE_BYTES = 1 << 20
 _DELIMITERS = (",", "\t", ";", "|")
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
@@ -136,7 +136,7 @@ def _look_at_csv(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Du
                 f"{file.path}: has columns {', '.join(header[1])}, and {files[0].path} {', '.join(names)}; "
                 "give all the same"
             )
-        sample = f"(SELECT * FROM {read_csv(file.path, names, delimiter)} LIMIT {_SAMPLE_ROWS})"
+        sample = f"(SELECT * FROM {read_csv(file.path, names, delimiter)} LIMIT {SAMPLE_ROWS})"
         columns = [TableColumn(name, "text", "VARCHAR").sql for name in names]
         tests = {"filled": "{0} IS NOT NULL", **_LOOKS}
         with _gzip_faults(file.path), source_faults({file.path: file.path}):

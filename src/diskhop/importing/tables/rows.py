@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from diskhop.errors import SourceError
 from diskhop.importing.tables.files import Table, TableColumn, read_parquet, shorten, source_faults
 from diskhop.importing.tables.roles import features_value
+from diskhop.importing.tools import ImportTools
 from diskhop.runtime.duck import Duck
-from diskhop.runtime.work_tools import WorkTools
 
 # What DuckDB takes of a budget, by this name: at least, and to read a column while others hold the rest.
 READING = "reading tables"
@@ -76,11 +76,11 @@ class TableRows:
 
 
 @contextmanager
-def open_duck(shop: WorkTools, num_bytes: int, threads: int | None = None) -> Iterator[Duck]:
+def open_duck(work: ImportTools, num_bytes: int, threads: int | None = None) -> Iterator[Duck]:
     """DuckDB within bytes that are reserved; LEAST_DUCK_BYTES at least."""
     duck_bytes = max(LEAST_DUCK_BYTES, num_bytes)
-    threads = min(shop.threads, _MOST_THREADS) if threads is None else threads
-    with shop.budget.reserve(READING, duck_bytes), Duck(duck_bytes, threads, shop.spill) as duck:
+    threads = min(work.threads, _MOST_THREADS) if threads is None else threads
+    with work.budget.reserve(READING, duck_bytes), Duck(duck_bytes, threads, work.spill) as duck:
         yield duck
 
 
@@ -88,7 +88,7 @@ class TableValues:
     """See Column. One number for each row, or for each row that `where_sql` takes: sql, of the dtype."""
 
     def __init__(
-        self, rows: TableRows, sql: str, dtype: str, shop: WorkTools, *, column: TableColumn, where_sql: str = ""
+        self, rows: TableRows, sql: str, dtype: str, work: ImportTools, *, column: TableColumn, where_sql: str = ""
     ) -> None:
         self.where = f"{rows.table.shown}, column '{column.name}'"
         self.identity = f"{rows.identity}\n{sql}{where_sql}"
@@ -101,11 +101,11 @@ class TableValues:
                 f"SELECT row FROM (SELECT row_number() OVER () - 1 AS row, {sql} AS value FROM {rows.sql}) "
                 f"WHERE {where_sql}"
             )
-        self._shop = shop
+        self._work = work
 
     def blocks(self) -> Iterator[NDArray[Any]]:
         """See Column. Raises SourceError, with file and row, for a value that breaks a rule."""
-        with open_duck(self._shop, self._shop.budget.available_bytes // 2) as duck, self._rows.faults():
+        with open_duck(self._work, self._work.budget.available_bytes // 2) as duck, self._rows.faults():
             yield from duck.numbers(self._sql)
 
 
@@ -119,7 +119,7 @@ class TableFeatures:
         rows: TableRows,
         columns: Sequence[TableColumn],
         dims: dict[str, int],
-        shop: WorkTools,
+        work: ImportTools,
         *,
         key: TableColumn,
     ) -> None:
@@ -139,7 +139,7 @@ class TableFeatures:
         self._stored = np.dtype(np.float32 if stored == "FLOAT" else np.float64)
         self.identity = f"{rows.identity}\n{self._list}"
         self._rows = rows
-        self._shop = shop
+        self._work = work
         self._key = key
 
     def blocks(self) -> Iterator[NDArray[Any]]:
@@ -150,7 +150,7 @@ class TableFeatures:
         bad = None
         # As one number a row, blocks are as small for wide features as for narrow ones.
         sql = f"SELECT unnest({self._list}) FROM {self._rows.sql}"
-        with open_duck(self._shop, self._shop.budget.available_bytes // 2) as duck, self._rows.faults():
+        with open_duck(self._work, self._work.budget.available_bytes // 2) as duck, self._rows.faults():
             for numbers in duck.numbers(sql):
                 joined = np.concatenate([rest, numbers]) if len(rest) else numbers
                 whole = len(joined) // dim * dim
@@ -170,7 +170,7 @@ class TableFeatures:
             raise self._fault(*bad)
 
     def _fault(self, row: int, column: int) -> SourceError:
-        with open_duck(self._shop, 0) as duck, self._rows.faults():
+        with open_duck(self._work, 0) as duck, self._rows.faults():
             node = self._rows.value(row, self._key.sql, duck)
             value = self._rows.value(row, self._values[column], duck)
         return SourceError(

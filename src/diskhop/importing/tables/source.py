@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ from diskhop.errors import ConfigError, DestinationError, SourceError
 from diskhop.importing.arrays.loads import load_of_edge_values
 from diskhop.importing.columns import check_features
 from diskhop.importing.estimate import EDGES_PER_NODE, Load
-from diskhop.importing.numbering.ids import DUCK_READS_BYTES, name_lines
-from diskhop.importing.options import ImportOptions, as_option
-from diskhop.importing.source import Column, NameList, SourceEdges, SourceGraph, SourceNodes
+from diskhop.importing.numbering.ids import listed_names
+from diskhop.importing.options import OF_EDGES, OF_FEATURES, OF_TABLES, ImportOptions, as_option
+from diskhop.importing.source import Column, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.source_file import SourceFile
 from diskhop.importing.tables.files import Table, find_files, look_at, suffix_of
 from diskhop.importing.tables.roles import (
@@ -34,9 +33,9 @@ from diskhop.importing.tables.roles import (
     weight_value,
 )
 from diskhop.importing.tables.rows import LEAST_DUCK_BYTES, READING, TableFeatures, TableRows, TableValues, open_duck
-from diskhop.importing.tables.work import GROUP_BYTES, NUMBERING, TableWork, count_rows, load_of_table
+from diskhop.importing.tables.work import EDGE_BYTES, NUMBERING, TableWork, count_rows, load_of_table
+from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.runtime.duck import Duck
-from diskhop.runtime.work_tools import WorkTools
 
 NAMES = "nodes"
 _LOOKING_BYTES = 128 << 20
@@ -56,8 +55,6 @@ def is_tables(source: Path) -> bool:
 
 class Tables:
     """See Source. Raises SourceError for files that cannot be read, and columns that are not there."""
-
-    least_memory: Mapping[str, int] = {READING: LEAST_DUCK_BYTES, NUMBERING: GROUP_BYTES}
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source
@@ -86,6 +83,10 @@ class Tables:
         resolved = self._source.resolve()
         return resolved.name if resolved.is_dir() else resolved.stem
 
+    def least_memory(self, limits: ImportLimits) -> Mapping[str, int]:
+        """See Source."""
+        return {READING: LEAST_DUCK_BYTES, NUMBERING: EDGE_BYTES * limits.edges_per_group}
+
     @property
     def load(self) -> Load:
         """See Source: text as Parquet, ids and pairs are kept."""
@@ -111,31 +112,34 @@ class Tables:
             name_bytes=_LISTED_BYTES * num_nodes * (self._ids == "string"),
         )
 
-    def read(self, shop: WorkTools) -> SourceGraph:
+    def read(self, work: ImportTools) -> SourceGraph:
         """See Source."""
         try:
-            str(shop.work.path).encode()
+            str(work.folder.path).encode()
         except UnicodeEncodeError:
             raise DestinationError(
-                f"{shop.work.path}: must be a path in UTF-8, as DuckDB writes there; choose another destination"
+                f"{work.folder.path}: must be a path in UTF-8, as DuckDB writes there; choose another destination"
             ) from None
-        work = TableWork(self._edges, self._edge_roles, self._nodes, self._node_roles, self._ids, shop)
-        numbered = work.run()
-        roles, rows = self._edge_roles, work.edges
+        tables = TableWork(self._edges, self._edge_roles, self._nodes, self._node_roles, self._ids, work)
+        numbered = tables.run()
+        roles, rows = self._edge_roles, tables.edges
         weights = times = None
         if roles.weight is not None:
-            weights = TableValues(rows, weight_value(roles.weight), "float32", shop, column=roles.weight)
+            weights = TableValues(rows, weight_value(roles.weight), "float32", work, column=roles.weight)
         if roles.time is not None:
-            times = TableValues(rows, time_value(roles.time), "int64", shop, column=roles.time)
+            times = TableValues(rows, time_value(roles.time), "int64", work, column=roles.time)
         names = {}
         if numbered.names is not None:
-            lines = partial(name_lines, numbered.names, shop.budget, shop.spill)
-            names[NAMES] = NameList(count=numbered.num_nodes, lines=lines, held_bytes=DUCK_READS_BYTES)
-        features, labels, splits = self._node_columns(work.nodes, shop)
+            names[NAMES] = listed_names(numbered.names, numbered.num_nodes, work)
+        features, labels, splits = self._node_columns(tables.nodes, work)
         return SourceGraph(
             nodes={
                 NODE: SourceNodes(
-                    count=numbered.num_nodes, features=features, labels=labels, splits=splits, called=numbered.called
+                    count=numbered.num_nodes,
+                    features=features,
+                    labels=labels,
+                    splits=splits,
+                    original=numbered.original,
                 )
             },
             edges={
@@ -153,7 +157,7 @@ class Tables:
         )
 
     def _node_columns(
-        self, rows: TableRows | None, shop: WorkTools
+        self, rows: TableRows | None, work: ImportTools
     ) -> tuple[Column | None, Column | None, dict[str, list[Column]]]:
         features: Column | None = None
         labels: Column | None = None
@@ -161,7 +165,7 @@ class Tables:
         roles = self._node_roles
         if rows is None or roles is None:
             return features, labels, splits
-        with open_duck(shop, 0) as duck, rows.faults():
+        with open_duck(work, 0) as duck, rows.faults():
             lists = [column for column in roles.features if column.kind == "numbers"]
             dims = {}
             for column in lists:
@@ -171,15 +175,15 @@ class Tables:
                 value = split_value(roles.split)
                 (codes,) = duck.fetch(f"SELECT DISTINCT {value} FROM {rows.sql}")
                 splits = {
-                    part: [TableValues(rows, value, "int64", shop, column=roles.split, where_sql=f"value = {code}")]
+                    part: [TableValues(rows, value, "int64", work, column=roles.split, where_sql=f"value = {code}")]
                     for part, code in SPLIT_CODES.items()
                     if code in codes
                 }
         if roles.features:
-            features = TableFeatures(rows, roles.features, dims, shop, key=roles.id)
+            features = TableFeatures(rows, roles.features, dims, work, key=roles.id)
             check_features(features)
         if roles.label is not None:
-            labels = TableValues(rows, label_value(roles.label), "int64", shop, column=roles.label)
+            labels = TableValues(rows, label_value(roles.label), "int64", work, column=roles.label)
         return features, labels, splits
 
     def _facts(self, num_rows: int) -> dict[str, Any]:
@@ -211,3 +215,12 @@ def _shown(source: Path, what: str, files: tuple[SourceFile, ...]) -> Path:
 
 def _flat(values: Any) -> list[str]:
     return [name for value in values for name in (value if isinstance(value, list) else [value])]
+
+
+TABLES = SourceKind(
+    name="tables",
+    looks_like="a folder with edges and nodes (.parquet .csv .csv.gz, or folders of such), or a .parquet file of edges",
+    takes=(*OF_EDGES, *OF_FEATURES, *OF_TABLES),
+    detect=is_tables,
+    open=Tables,
+)

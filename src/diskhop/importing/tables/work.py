@@ -15,15 +15,7 @@ from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.manifest import index_dtype
 from diskhop.errors import SourceError
 from diskhop.importing.estimate import Load
-from diskhop.importing.numbering.ids import (
-    ListedIds,
-    are_ranks,
-    collect_ids,
-    collecting_bytes,
-    copies_of_set,
-    count_listed,
-    id_set_bytes,
-)
+from diskhop.importing.numbering.ids import ListedIds, are_ranks, collect_ids, count_listed
 from diskhop.importing.numbering.pairs import PairFile, PairFiles, RankedEdges
 from diskhop.importing.numbering.tasks import ListIds
 from diskhop.importing.options import IdKind
@@ -34,22 +26,18 @@ from diskhop.importing.tables.rows import TableRows, open_duck
 from diskhop.importing.tables.tasks import KeepText, ListNodes, NumberEdges, are_in_order
 from diskhop.importing.text.layout import row_bytes, texts_bytes
 from diskhop.importing.text.tasks import ByteCounter, Unpack
+from diskhop.importing.tools import ImportTools
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.duck import Duck
 from diskhop.runtime.tasks import Task, run_tasks
-from diskhop.runtime.work_tools import WorkTools
 
 # Work of another format is not gone on with.
 _WORK_FORMAT = 1
 # Edges that are numbered at once are held beside DuckDB, as ids as fetched, and by number.
-_EDGE_BYTES = 64
-_EDGES_PER_GROUP = 1 << 18
-_MOST_EDGES_PER_GROUP = 1 << 24
+EDGE_BYTES = 64
 NUMBERING = "numbering edges"
-GROUP_BYTES = _EDGE_BYTES * _EDGES_PER_GROUP
-# The part of the budget that groups of edges, and a set of ids, may take.
+# Groups of edges take at most this part of the budget.
 _GROUP_SHARE = 4
-_SET_SHARE = 4
 
 
 def load_of_table(table: Table) -> Load:
@@ -71,11 +59,15 @@ def count_rows(table: Table) -> int:
 
 @dataclass(frozen=True, slots=True)
 class NumberedTables:
-    """called, names: what nodes were called before they were 0 to num_nodes - 1, as numbers or in a file of names."""
+    """Edges between nodes 0 to num_nodes - 1.
+
+    original: numbers that the nodes had in the source, if others.
+    names: file of ListIds with the names that the nodes had in the source, if any.
+    """
 
     edges: EdgeSource
     num_nodes: int
-    called: OriginalNames | None = None
+    original: OriginalNames | None = None
     names: Path | None = None
 
 
@@ -92,20 +84,20 @@ class TableWork:
         nodes: Table | None,
         node_roles: NodeRoles | None,
         ids: IdKind,
-        shop: WorkTools,
+        work: ImportTools,
     ) -> None:
         self._edge_table = edges
         self._edge_roles = edge_roles
         self._node_table = nodes
         self._node_roles = node_roles
         self._ids = ids
-        self._shop = shop
+        self._work = work
         self._source = id_value(edge_roles.source, ids, "source")
         self._destination = id_value(edge_roles.destination, ids, "destination")
         # The more edges at once, the fewer times all ids are looked through for them.
-        most = shop.budget.available_bytes // _GROUP_SHARE // _EDGE_BYTES
-        self._edges_at_once = max(_EDGES_PER_GROUP, min(most, _MOST_EDGES_PER_GROUP))
-        self._group_bytes = _EDGE_BYTES * self._edges_at_once
+        most = work.budget.available_bytes // _GROUP_SHARE // EDGE_BYTES
+        self._edges_at_once = max(work.limits.edges_per_group, min(most, work.limits.most_edges_per_group))
+        self._group_bytes = EDGE_BYTES * self._edges_at_once
 
     def run(self) -> NumberedTables:
         """Run what is missing. Raises SourceError, with file and row, for what breaks a rule."""
@@ -143,7 +135,7 @@ class TableWork:
             ]
             key = f"{self._key(table)}\n{columns}"
             paths = self._run(
-                f"{table.what}-rows", key, tasks, f"parsing {table.what}", duck.shares(self._shop.tools.processes)
+                f"{table.what}-rows", key, tasks, f"parsing {table.what}", duck.shares(self._work.tools.processes)
             )
             counts = tuple(count_listed(path, duck) for path in paths)
         return TableRows(table, tuple(paths), counts)
@@ -152,16 +144,16 @@ class TableWork:
         packed = {number: file for number, file in enumerate(table.files) if suffix_of(file.path) == ".csv.gz"}
         texts = [file.path for file in table.files]
         if packed:
-            counter = ByteCounter(self._shop.progress, "unpacking", sum(file.num_bytes for file in packed.values()))
+            counter = ByteCounter(self._work.progress, "unpacking", sum(file.num_bytes for file in packed.values()))
             tasks = [Unpack(f"{number:05d}.csv", file) for number, file in packed.items()]
-            outputs = self._run(f"{table.what}-text", self._key(table), tasks, "", self._shop.threads, counter.add)
+            outputs = self._run(f"{table.what}-text", self._key(table), tasks, "", self._work.threads, counter.add)
             for number, text in zip(packed, outputs, strict=True):
                 texts[number] = text
         return texts
 
     def _number_by_table(self, nodes: TableRows, value: str) -> NumberedTables:
         num_nodes = nodes.num_rows
-        with self._open_duck(self._group_bytes) as duck, self._shop.budget.reserve(NUMBERING, self._group_bytes):
+        with self._open_duck(self._group_bytes) as duck, self._work.budget.reserve(NUMBERING, self._group_bytes):
             list_nodes = ListNodes("ids.parquet", nodes, value, duck)
             (listed,) = self._run("ids", f"{self._key(nodes.table)}\n{value}", [list_nodes], "listing ids")
             is_plain = are_in_order(listed, duck)
@@ -169,8 +161,8 @@ class TableWork:
         return self._with_names(edges, num_nodes, None if is_plain else listed)
 
     def _number_what_occurs(self) -> NumberedTables:
-        with self._open_duck(self._group_bytes) as duck, self._shop.budget.reserve(NUMBERING, self._group_bytes):
-            limit = min(2**32 - 1, 8 * self._shop.budget.total_bytes // _SET_SHARE)
+        with self._open_duck(self._group_bytes) as duck, self._work.budget.reserve(NUMBERING, self._group_bytes):
+            limit = min(2**32 - 1, 8 * self._work.budget.total_bytes // self._work.limits.id_set_share)
             largest = self._largest_id(duck) if self._ids == "integer" else limit
             if largest >= limit:
                 rows = f"(SELECT {self._source} AS source, {self._destination} AS destination FROM {self.edges.sql})"
@@ -181,14 +173,10 @@ class TableWork:
                 need_list = self._ids == "string" or not are_ranks(listed, num_nodes, duck)
                 return self._with_names(edges, num_nodes, listed if need_list else None)
             edges = self._number(None, largest + 1, duck)
-        budget, threads = self._shop.budget, self._shop.threads
-        copies = copies_of_set(largest + 1, self._shop.tools.processes, budget.available_bytes)
-        self._shop.held.enter_context(budget.reserve("ids", (1 + copies) * id_set_bytes(largest + 1)))
-        with budget.reserve("collecting ids", collecting_bytes(threads)):
-            ids = collect_ids(edges, largest + 1, copies, threads, self._shop.progress)
+        ids = collect_ids(edges, largest + 1, self._work)
         if ids.count == largest + 1:
             return NumberedTables(edges, ids.count)
-        return NumberedTables(RankedEdges(edges, ids), ids.count, called=ids)
+        return NumberedTables(RankedEdges(edges, ids), ids.count, original=ids)
 
     def _largest_id(self, duck: Duck) -> int:
         with self.edges.faults():
@@ -196,9 +184,10 @@ class TableWork:
         return int(largest[0])
 
     def _number(self, listed: Path | None, num_nodes: int, duck: Duck) -> PairFiles:
-        """The edges, of listed ids or of numbers below num_nodes as they are."""
-        # One group at a time in a process, with all threads that it has.
-        groups_at_once = min(duck.shares(self._shop.tools.processes), self._edges_at_once // _EDGES_PER_GROUP)
+        """Number the edges by listed ids; None: ids are below num_nodes and stay as they are."""
+        # One task per process: DuckDB gives it all threads of the process.
+        most_groups = self._edges_at_once // self._work.limits.edges_per_group
+        groups_at_once = min(duck.shares(self._work.tools.processes), most_groups)
         in_group = self._edges_at_once // groups_at_once
         tasks = [
             NumberEdges(
@@ -222,12 +211,11 @@ class TableWork:
 
     def _with_names(self, edges: EdgeSource, num_nodes: int, listed: Path | None) -> NumberedTables:
         if listed is not None and self._ids == "integer":
-            called = ListedIds(listed, num_nodes, self._shop.budget, self._shop.spill)
-            return NumberedTables(edges, num_nodes, called=called)
+            return NumberedTables(edges, num_nodes, original=ListedIds(listed, num_nodes, self._work))
         return NumberedTables(edges, num_nodes, names=listed)
 
     def _open_duck(self, beside_bytes: int) -> AbstractContextManager[Duck]:
-        return open_duck(self._shop, self._shop.budget.available_bytes - beside_bytes, self._shop.threads)
+        return open_duck(self._work, self._work.budget.available_bytes - beside_bytes, self._work.threads)
 
     @property
     def _edge_key(self) -> str:
@@ -248,11 +236,11 @@ class TableWork:
         count: Callable[[int], None] | None = None,
     ) -> list[Path]:
         """The outputs of all tasks, in order. One task at a time in a process where DuckDB has the threads."""
-        folder = self._shop.work.stage(stage, key)
+        folder = self._work.folder.stage(stage, key)
 
         def report(done: int, total: int) -> None:
             if shown:
-                self._shop.progress(shown, done, total)
+                self._work.progress(shown, done, total)
 
-        run_tasks(tasks, folder, self._shop.tools, threads=threads, progress=report, count=count)
+        run_tasks(tasks, folder, self._work.tools, threads=threads, progress=report, count=count)
         return [folder / task.name for task in tasks]

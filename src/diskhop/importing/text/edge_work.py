@@ -1,7 +1,7 @@
-"""From texts of edges to numbered pairs in the work folder, within the budget: unpack, parse, number the nodes.
+"""Turns texts of edges into numbered pairs in the work folder, within the budget: unpack, parse, number the nodes.
 
-Each step is a stage of tasks, so that a run that was killed goes on where it was. Whole numbers go straight to pair
-files; names, and numbers too large for a set with a bit for each, are first kept as rows, then listed, then numbered.
+Each step is a stage of tasks, so that a killed import resumes where it stopped. Whole numbers go straight to pair
+files. Names, and numbers too large for a bit set, are first stored as rows, then listed, then numbered.
 """
 
 from __future__ import annotations
@@ -12,56 +12,46 @@ from pathlib import Path
 
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.manifest import index_dtype
-from diskhop.importing.numbering.ids import (
-    SetOfIds,
-    are_ranks,
-    collect_ids,
-    collecting_bytes,
-    copies_of_set,
-    count_listed,
-    id_set_bytes,
-)
+from diskhop.importing.numbering.ids import SetOfIds, are_ranks, collect_ids, count_listed
 from diskhop.importing.numbering.pairs import PairFile, PairFiles, RankedEdges
 from diskhop.importing.numbering.tasks import ListIds, NumberRows, read_parquet
 from diskhop.importing.text.layout import RowLayout, TextFile, text_bytes
 from diskhop.importing.text.tasks import IdsFarApartError, ParsePairs, ParseRows
 from diskhop.importing.text.work import TextWork
+from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.runtime.blocks import threads_that_fit
 from diskhop.runtime.duck import Duck
-from diskhop.runtime.work_tools import WorkTools
 
-# Work of another format is not gone on with.
+# Finished work of another format is discarded.
 _WORK_FORMAT = 2
-# Of numbers, each by one thread; of names, by all threads of DuckDB.
-PAIRS_SLICE_BYTES = 4 << 20
-ROWS_SLICE_BYTES = 16 << 20
-# What a byte of a slice becomes while it is parsed, in DuckDB and beside it. (Rows of 4 bytes are two ids of as many.)
+# Memory per byte of a slice while it is parsed, in DuckDB and next to it. (A row of 4 bytes becomes two 4-byte ids.)
 _DUCK_BYTES_PER_BYTE = 6
 _PAIRS_BYTES_PER_BYTE = 10
 _ROWS_BYTES_PER_BYTE = 4
-# What DuckDB takes whatever it does, and with what it sorts and joins.
+# Memory that DuckDB needs for any query, and to sort and join.
 _DUCK_BYTES = 16 << 20
 _DUCK_SORTS_BYTES = 64 << 20
 PARSING = "parsing edges"
-# The part of the budget that a set of ids, which stays until the edges are sorted, may take.
-_SET_SHARE = 4
-# The part of it that the text of slices whose names are joined at once may be.
-_GROUP_SHARE = 16
 
 
-def least_parsing_bytes(files: Sequence[TextFile], layout: RowLayout) -> int:
-    """What parsing reserves under PARSING at least."""
+def least_parsing_bytes(files: Sequence[TextFile], layout: RowLayout, limits: ImportLimits) -> int:
+    """Compute the smallest memory that parsing reserves under PARSING."""
     longest_bytes = max(text_bytes(file) for file in files)
     if layout.ids == "string":
-        return _DUCK_SORTS_BYTES + _ROWS_BYTES_PER_BYTE * min(ROWS_SLICE_BYTES, longest_bytes)
-    return _DUCK_BYTES + (_DUCK_BYTES_PER_BYTE + _PAIRS_BYTES_PER_BYTE) * min(PAIRS_SLICE_BYTES, longest_bytes)
+        return _DUCK_SORTS_BYTES + _ROWS_BYTES_PER_BYTE * min(limits.rows_slice_bytes, longest_bytes)
+    slice_bytes = min(limits.pairs_slice_bytes, longest_bytes)
+    return _DUCK_BYTES + (_DUCK_BYTES_PER_BYTE + _PAIRS_BYTES_PER_BYTE) * slice_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedEdges:
-    """Pairs between nodes 0 to num_nodes - 1, or between `ids` that have such ranks.
+    """Edges in pair files, and how their ids become node numbers.
 
-    listed: the file of ListIds where ids are from there, and are not simply their ranks.
+    files: the pair files, in order.
+    identity: text that changes when an edge does.
+    num_nodes: number of nodes.
+    ids: the set in which an id's rank is its node number; None where ids are node numbers already.
+    listed: the file of ListIds, where nodes had names or numbers other than 0 to num_nodes - 1.
     """
 
     files: Sequence[PairFile]
@@ -71,35 +61,29 @@ class NumberedEdges:
     listed: Path | None = None
 
     def source(self) -> EdgeSource:
-        """The edges."""
+        """Open the edges."""
         pairs = PairFiles(self.files, self.identity)
         return pairs if self.ids is None else RankedEdges(pairs, self.ids)
 
 
 class EdgeWork:
-    """The stages of one list of edges. What its result holds is reserved until `held` closes."""
+    """The stages of one list of edges. Memory of the result stays reserved until `work.held` closes.
+
+    num_nodes: ids are 0 to num_nodes - 1 and stay as they are; None: nodes are numbered by the ids that occur.
+    """
 
     def __init__(
-        self,
-        files: Sequence[TextFile],
-        layout: RowLayout,
-        *,
-        num_nodes: int | None,
-        shop: WorkTools,
+        self, files: Sequence[TextFile], layout: RowLayout, *, num_nodes: int | None, work: ImportTools
     ) -> None:
         self._files = files
         self._layout = layout
         self._num_nodes = num_nodes
-        self._budget = shop.budget
-        self._threads = shop.threads
-        self._processes = shop.tools.processes
-        self._progress = shop.progress
-        self._held = shop.held
-        self._spill = shop.spill
-        self._texts = TextWork(files, shop, self._key)
+        self._work = work
+        self._limits = work.limits
+        self._texts = TextWork(files, work, self._key)
 
     def run(self) -> NumberedEdges:
-        """Run what is missing. Raises SourceError, with file and line, for what breaks a rule of edge_text."""
+        """Run the unfinished stages. Raises SourceError, with file and line, for a row that breaks a rule."""
         numbered = self._number()
         self._texts.require_unchanged()
         return numbered
@@ -114,63 +98,63 @@ class EdgeWork:
             return self._list_ids()
         if self._num_nodes is not None:
             return NumberedEdges(files, self._key("pairs"), self._num_nodes)
-        return self._collect_ids(files)
+        limit = 1 + max(file.largest for file in files)
+        ids = collect_ids(PairFiles(files, ""), limit, self._work)
+        return NumberedEdges(files, self._key("pairs"), ids.count, ids if ids.count < limit else None)
 
     def _parse_pairs(self) -> list[PairFile]:
-        limit = self._num_nodes or min(2**32 - 1, 8 * self._budget.available_bytes // _SET_SHARE)
-        slice_bytes = self._texts.slice_bytes(PAIRS_SLICE_BYTES)
-        a_slice = (_DUCK_BYTES_PER_BYTE + _PAIRS_BYTES_PER_BYTE) * slice_bytes
+        budget, processes = self._work.budget, self._work.tools.processes
+        limit = self._num_nodes or min(2**32 - 1, 8 * budget.available_bytes // self._limits.id_set_share)
+        slice_bytes = self._texts.slice_bytes(self._limits.pairs_slice_bytes)
+        bytes_per_slice = (_DUCK_BYTES_PER_BYTE + _PAIRS_BYTES_PER_BYTE) * slice_bytes
 
         def ducks_bytes(at_once: int) -> int:
-            return min(at_once, self._processes) * _DUCK_BYTES
+            return min(at_once, processes) * _DUCK_BYTES
 
         at_once = threads_that_fit(
-            self._threads, self._budget.available_bytes, lambda slices: ducks_bytes(slices) + slices * a_slice
+            self._work.threads,
+            budget.available_bytes,
+            lambda slices: ducks_bytes(slices) + slices * bytes_per_slice,
         )
+        duck_bytes = ducks_bytes(at_once) + at_once * _DUCK_BYTES_PER_BYTE * slice_bytes
         with (
-            self._budget.reserve(PARSING, ducks_bytes(at_once) + at_once * a_slice),
-            # Slices are parsed at once, each by the thread that asks.
-            Duck(
-                ducks_bytes(at_once) + at_once * _DUCK_BYTES_PER_BYTE * slice_bytes, 1, self._spill, _DUCK_BYTES
-            ) as duck,
+            budget.reserve(PARSING, ducks_bytes(at_once) + at_once * bytes_per_slice),
+            # One thread in DuckDB: slices are parsed in parallel, each by the thread that runs its task.
+            Duck(duck_bytes, 1, self._work.spill, _DUCK_BYTES) as duck,
         ):
             tasks = [
                 ParsePairs(name, piece, self._layout, self._num_nodes, limit, duck)
-                for name, piece in self._texts.slices(PAIRS_SLICE_BYTES)
+                for name, piece in self._texts.slices(self._limits.pairs_slice_bytes)
             ]
             files = [PairFile.open(path) for path in self._texts.run("pairs", tasks, at_once, "parsing")]
-        # Of a run before, which may have had more memory.
+        # Pair files of an earlier run, which may have had more memory, can have larger ids.
         if self._num_nodes is None and max(file.largest for file in files) >= limit:
             raise IdsFarApartError
         return files
 
-    def _collect_ids(self, files: Sequence[PairFile]) -> NumberedEdges:
-        limit = 1 + max(file.largest for file in files)
-        copies = copies_of_set(limit, self._processes, self._budget.available_bytes)
-        self._held.enter_context(self._budget.reserve("ids", (1 + copies) * id_set_bytes(limit)))
-        every = PairFiles(files, "")
-        with self._budget.reserve("collecting ids", collecting_bytes(self._threads)):
-            ids = collect_ids(every, limit, copies, self._threads, self._progress)
-        return NumberedEdges(files, self._key("pairs"), ids.count, ids if ids.count < limit else None)
-
     def _list_ids(self) -> NumberedEdges:
-        slice_bytes = self._texts.slice_bytes(ROWS_SLICE_BYTES)
-        # All ids are looked through for each group of slices: the more memory, the fewer groups.
-        spare_bytes = (self._budget.available_bytes - _DUCK_SORTS_BYTES) // _ROWS_BYTES_PER_BYTE
-        most_slices = max(1, min(spare_bytes, self._budget.available_bytes // _GROUP_SHARE) // slice_bytes)
-        text_bytes = _ROWS_BYTES_PER_BYTE * most_slices * slice_bytes
-        duck_bytes = max(_DUCK_SORTS_BYTES, self._budget.available_bytes - text_bytes)
+        budget = self._work.budget
+        slice_bytes = self._texts.slice_bytes(self._limits.rows_slice_bytes)
+        # Every group of slices is joined with all ids: the more memory, the fewer groups.
+        spare_bytes = (budget.available_bytes - _DUCK_SORTS_BYTES) // _ROWS_BYTES_PER_BYTE
+        group_bytes = min(spare_bytes, budget.available_bytes // self._limits.rows_group_share)
+        most_slices = max(1, group_bytes // slice_bytes)
+        rows_bytes = _ROWS_BYTES_PER_BYTE * most_slices * slice_bytes
+        duck_bytes = max(_DUCK_SORTS_BYTES, budget.available_bytes - rows_bytes)
         with (
-            self._budget.reserve(PARSING, text_bytes + duck_bytes),
-            Duck(duck_bytes, self._threads, self._spill) as duck,
+            budget.reserve(PARSING, rows_bytes + duck_bytes),
+            Duck(duck_bytes, self._work.threads, self._work.spill) as duck,
         ):
-            parse = [ParseRows(name, piece, self._layout, duck) for name, piece in self._texts.slices(ROWS_SLICE_BYTES)]
-            rows = self._texts.run("rows", parse, min(most_slices, self._threads), "parsing")
+            parse = [
+                ParseRows(name, piece, self._layout, duck)
+                for name, piece in self._texts.slices(self._limits.rows_slice_bytes)
+            ]
+            rows = self._texts.run("rows", parse, min(most_slices, self._work.threads), "parsing")
             listing = [ListIds("ids.parquet", read_parquet(*rows), duck)]
             (listed,) = self._texts.run("ids", listing, 1, "listing ids")
             num_nodes = count_listed(listed, duck)
-            # One at a time in a process, with all threads that it has.
-            groups_at_once = min(duck.shares(self._processes), most_slices)
+            # One task per process: DuckDB gives it all threads of the process.
+            groups_at_once = min(duck.shares(self._work.tools.processes), most_slices)
             in_group = most_slices // groups_at_once
             groups = [tuple(rows[first : first + in_group]) for first in range(0, len(rows), in_group)]
             number = [
@@ -179,15 +163,15 @@ class EdgeWork:
             ]
             numbered = self._texts.run("numbered", number, groups_at_once, "numbering")
             need_list = self._layout.ids == "string" or not are_ranks(listed, num_nodes, duck)
-        # Edges come in the order of the groups: part of what they are.
+        # The order of the edges depends on the groups, so that they are part of the identity.
         identity = f"{self._key('rows')}\ngroups of {in_group}"
-        return NumberedEdges(
-            [PairFile.open(path) for path in numbered], identity, num_nodes, listed=listed if need_list else None
-        )
+        files = [PairFile.open(path) for path in numbered]
+        return NumberedEdges(files, identity, num_nodes, listed=listed if need_list else None)
 
     def _key(self, stage: str) -> str:
-        """What the outputs of a stage depend on, beside its tasks' names."""
-        facts = [f"format {_WORK_FORMAT}, stage {stage}, slices {PAIRS_SLICE_BYTES} {ROWS_SLICE_BYTES}"]
+        """Text that changes when the outputs of a stage would; names of tasks are not part of it."""
+        slices = f"{self._limits.pairs_slice_bytes} {self._limits.rows_slice_bytes}"
+        facts = [f"format {_WORK_FORMAT}, stage {stage}, slices {slices}"]
         facts += [f"{file.identity}, rows from {file.rows_begin}" for file in self._files]
         if stage != "text":
             facts.append(f"{self._layout}, nodes {self._num_nodes}")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from diskhop.errors import SourceError
 from diskhop.importing.source_file import file_identity, source_errors
 from diskhop.importing.text.layout import BOM, MOST_LINE_BYTES, at_line, decode_line, open_text, read_text
-from diskhop.runtime.work_tools import WorkTools
+from diskhop.importing.tools import ImportTools
 
 _READ_BYTES = 1 << 19
 # Who reads numbers reserves as much, under this name, whatever the number of columns it has open: they take turns.
@@ -134,9 +134,9 @@ class NumberText:
         return "must be a finite number, or nan for none" if self._has_gaps else "must be a finite number"
 
 
-def hold_numbers(shop: WorkTools) -> None:
+def hold_numbers(work: ImportTools) -> None:
     """Reserve what reading columns takes, one at a time, until the dataset is finished."""
-    shop.held.enter_context(shop.budget.reserve(HELD_AS, HELD_BYTES))
+    work.held.enter_context(work.budget.reserve(HELD_AS, HELD_BYTES))
 
 
 def read_lines(path: Path) -> Iterator[str]:

@@ -4,35 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from diskhop.dataset.manifest import EDGE, NODE
 from diskhop.errors import ConfigError
 from diskhop.importing.estimate import Load
-from diskhop.importing.numbering.ids import DUCK_READS_BYTES, ListedIds, name_lines
-from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import NameList, OriginalNames, SourceEdges, SourceGraph, SourceNodes
+from diskhop.importing.numbering.ids import ListedIds, listed_names
+from diskhop.importing.options import OF_EDGES, OF_TEXT, ImportOptions
+from diskhop.importing.source import OriginalNames, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.text.edge_work import PARSING, EdgeWork, least_parsing_bytes
-from diskhop.importing.text.layout import look_at, text_stem
+from diskhop.importing.text.layout import is_edge_text, look_at, text_stem
 from diskhop.importing.text.loads import load_of_texts
+from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.runtime.duck import require_text_path
-from diskhop.runtime.work_tools import WorkTools
 
 NAMES = "nodes"
 
 
 class EdgeList:
-    """See Source. Raises SourceError, with file and line where there is one, for what is no text of edges."""
+    """Source for texts of edges. Raises SourceError, with file and line if known, for other files."""
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source
         self._files, self._layout = look_at(source, options)
         if options.nodes is not None and self._layout.ids == "string":
             raise ConfigError(
-                f"{self._files[0].path}: --nodes {options.nodes} numbers nodes as they are, and these are names; "
-                "leave it out"
+                f"{self._files[0].path}: --nodes {options.nodes} requires ids that are whole numbers, these are "
+                "names; remove --nodes"
             )
         self._num_nodes = options.nodes
 
@@ -41,10 +40,9 @@ class EdgeList:
         """See Source."""
         return text_stem(self._source.resolve())
 
-    @property
-    def least_memory(self) -> Mapping[str, int]:
+    def least_memory(self, limits: ImportLimits) -> Mapping[str, int]:
         """See Source."""
-        return {PARSING: least_parsing_bytes(self._files, self._layout)}
+        return {PARSING: least_parsing_bytes(self._files, self._layout, limits)}
 
     @property
     def load(self) -> Load:
@@ -52,20 +50,19 @@ class EdgeList:
         load = load_of_texts(self._files, self._layout)
         return load if self._num_nodes is None else replace(load, num_nodes=self._num_nodes)
 
-    def read(self, shop: WorkTools) -> SourceGraph:
+    def read(self, work: ImportTools) -> SourceGraph:
         """See Source."""
-        require_text_path(shop.work.path)
-        numbered = EdgeWork(self._files, self._layout, num_nodes=self._num_nodes, shop=shop).run()
-        called: OriginalNames | None = numbered.ids
+        require_text_path(work.folder.path)
+        numbered = EdgeWork(self._files, self._layout, num_nodes=self._num_nodes, work=work).run()
+        original: OriginalNames | None = numbered.ids
         names = {}
         if numbered.listed is not None and self._layout.ids == "string":
-            lines = partial(name_lines, numbered.listed, shop.budget, shop.spill)
-            names[NAMES] = NameList(count=numbered.num_nodes, lines=lines, held_bytes=DUCK_READS_BYTES)
+            names[NAMES] = listed_names(numbered.listed, numbered.num_nodes, work)
         elif numbered.listed is not None:
-            called = ListedIds(numbered.listed, numbered.num_nodes, shop.budget, shop.spill)
+            original = ListedIds(numbered.listed, numbered.num_nodes, work)
         edges = SourceEdges(source=NODE, destination=NODE, edges=numbered.source(), origin=str(self._source))
         return SourceGraph(
-            nodes={NODE: SourceNodes(count=numbered.num_nodes, called=called)},
+            nodes={NODE: SourceNodes(count=numbered.num_nodes, original=original)},
             edges={EDGE: edges},
             names=names,
             facts=self._facts(edges.edges.num_edges),
@@ -80,3 +77,12 @@ class EdgeList:
             "delimiter": self._layout.delimiter,
             "header": self._files[0].header,
         }
+
+
+EDGES = SourceKind(
+    name="edges",
+    looks_like="a text with one edge per line (.csv .tsv .txt .edges .el, or .gz of these), or a folder of such",
+    takes=(*OF_EDGES, *OF_TEXT),
+    detect=is_edge_text,
+    open=EdgeList,
+)

@@ -8,16 +8,16 @@ from pathlib import Path
 from diskhop.importing.text.layout import TextFile
 from diskhop.importing.text.rows import Slice
 from diskhop.importing.text.tasks import ByteCounter, Unpack
+from diskhop.importing.tools import ImportTools
 from diskhop.runtime.tasks import Task, run_tasks
-from diskhop.runtime.work_tools import WorkTools
 
 
 class TextWork:
     """The files of one import. key: what the outputs of a stage depend on, beside its tasks' names."""
 
-    def __init__(self, files: Sequence[TextFile], shop: WorkTools, key: Callable[[str], str]) -> None:
+    def __init__(self, files: Sequence[TextFile], work: ImportTools, key: Callable[[str], str]) -> None:
         self._files = files
-        self._shop = shop
+        self._work = work
         self._key = key
         self._texts = [file.path for file in files]
 
@@ -26,13 +26,13 @@ class TextWork:
         packed = {number: file for number, file in enumerate(self._files) if file.is_gzip}
         if not packed:
             return
-        counter = ByteCounter(self._shop.progress, "unpacking", sum(file.num_bytes for file in packed.values()))
-        finished = self._shop.stage("text", self._key("text"))
+        counter = ByteCounter(self._work.progress, "unpacking", sum(file.num_bytes for file in packed.values()))
+        finished = self._work.stage("text", self._key("text"))
         tasks = [Unpack(f"{number:05d}.txt", file) for number, file in packed.items()]
         for task in tasks:
             if (finished / task.name).exists():
                 counter.add(task.file.num_bytes)
-        outputs = self.run("text", tasks, self._shop.threads, count=counter.add)
+        outputs = self.run("text", tasks, self._work.threads, count=counter.add)
         for number, text in zip(packed, outputs, strict=True):
             self._texts[number] = text
 
@@ -62,13 +62,13 @@ class TextWork:
         count: Callable[[int], None] | None = None,
     ) -> list[Path]:
         """The outputs of all tasks, in order. shown: what people see of it. count: see run_tasks."""
-        folder = self._shop.stage(stage, self._key(stage))
+        folder = self._work.stage(stage, self._key(stage))
 
         def report(done: int, total: int) -> None:
             if shown:
-                self._shop.progress(shown, done, total)
+                self._work.progress(shown, done, total)
 
-        run_tasks(tasks, folder, self._shop.tools, threads=threads, progress=report, count=count)
+        run_tasks(tasks, folder, self._work.tools, threads=threads, progress=report, count=count)
         return [folder / task.name for task in tasks]
 
     def require_unchanged(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,21 @@ from numpy.typing import NDArray
 from diskhop.dataset.manifest import NODE
 from diskhop.errors import ReadError, SourceError
 from diskhop.importing.estimate import EDGES_PER_NODE, Load
-from diskhop.importing.numbering.ids import DUCK_READS_BYTES, count_listed, name_lines
+from diskhop.importing.numbering.ids import count_listed, listed_names
 from diskhop.importing.numbering.tasks import ListIds, read_parquet
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.source import Column, NameList, SourceGraph, SourceNodes, SourceTriples
+from diskhop.importing.source import Column, SourceGraph, SourceKind, SourceNodes, SourceTriples
 from diskhop.importing.text.layout import row_bytes, text_bytes, texts_bytes
 from diskhop.importing.text.rows import Slice
 from diskhop.importing.text.work import TextWork
+from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.importing.triples.layout import (
     DICTIONARY_ROWS,
     ENTITIES,
     NAMED_ROWS,
     RELATIONS,
     TripleFiles,
+    is_triples,
     look_at_triples,
 )
 from diskhop.importing.triples.tasks import (
@@ -39,18 +40,14 @@ from diskhop.importing.triples.tasks import (
 )
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.duck import Duck, require_text_path
-from diskhop.runtime.work_tools import WorkTools
 
 PARSING = "parsing triples"
-SLICE_BYTES = 4 << 20
 # Work of another format is not gone on with.
 _WORK_FORMAT = 1
 # What DuckDB sorts and joins with at least.
 _DUCK_BYTES = 64 << 20
 # What a byte of a slice becomes beside it: a row of 6 bytes is three ids, a place, and the ids again in their order.
 _BYTES_PER_BYTE = 12
-# The part of the budget that the text of slices whose names are joined at once may be.
-_GROUP_SHARE = 32
 _TRIPLES_PER_BLOCK = (4 << 20) // TRIPLE_BYTES
 _LISTED_COLUMNS = {ENTITIES: ("head", "tail"), RELATIONS: ("relation",)}
 
@@ -66,11 +63,10 @@ class Triples:
         """See Source."""
         return self._files.name
 
-    @property
-    def least_memory(self) -> Mapping[str, int]:
+    def least_memory(self, limits: ImportLimits) -> Mapping[str, int]:
         """See Source."""
         longest_bytes = max(text_bytes(file) for file in self._files.files)
-        return {PARSING: _DUCK_BYTES + _BYTES_PER_BYTE * min(SLICE_BYTES, longest_bytes)}
+        return {PARSING: _DUCK_BYTES + _BYTES_PER_BYTE * min(limits.triples_slice_bytes, longest_bytes)}
 
     @property
     def load(self) -> Load:
@@ -90,18 +86,11 @@ class Triples:
             name_bytes=text // (3 * EDGES_PER_NODE),
         )
 
-    def read(self, shop: WorkTools) -> SourceGraph:
+    def read(self, work: ImportTools) -> SourceGraph:
         """See Source."""
-        require_text_path(shop.work.path)
-        numbered = _TripleWork(self._files, shop).run()
-        names = {
-            what: NameList(
-                count=numbered.counts[what],
-                lines=partial(name_lines, listed, shop.budget, shop.spill),
-                held_bytes=DUCK_READS_BYTES,
-            )
-            for what, listed in numbered.listed.items()
-        }
+        require_text_path(work.folder.path)
+        numbered = _TripleWork(self._files, work).run()
+        names = {what: listed_names(listed, numbered.counts[what], work) for what, listed in numbered.listed.items()}
         triples = SourceTriples(parts=numbered.parts, num_relations=numbered.counts[RELATIONS])
         return SourceGraph(nodes={NODE: SourceNodes(count=numbered.counts[ENTITIES])}, triples=triples, names=names)
 
@@ -118,34 +107,36 @@ class _Numbered:
 class _TripleWork:
     """The stages of one import: unpack, parse, list the names, number the triples."""
 
-    def __init__(self, files: TripleFiles, shop: WorkTools) -> None:
+    def __init__(self, files: TripleFiles, work: ImportTools) -> None:
         self._files = files
-        self._shop = shop
-        self._texts = TextWork(files.files, shop, self._key)
+        self._work = work
+        self._slice_bytes = work.limits.triples_slice_bytes
+        self._texts = TextWork(files.files, work, self._key)
 
     def run(self) -> _Numbered:
         """Run what is missing. Raises SourceError, with file and line, for what breaks a rule of triple_text."""
         self._texts.unpack()
-        slice_bytes = self._texts.slice_bytes(SLICE_BYTES)
-        available_bytes = self._shop.budget.available_bytes
+        slice_bytes = self._texts.slice_bytes(self._slice_bytes)
+        available_bytes = self._work.budget.available_bytes
         # All names are looked through for each group of slices: the more memory, the fewer groups.
         spare_bytes = (available_bytes - _DUCK_BYTES) // _BYTES_PER_BYTE
-        slices_at_once = max(1, min(spare_bytes, available_bytes // _GROUP_SHARE) // max(1, slice_bytes))
+        group_bytes = min(spare_bytes, available_bytes // self._work.limits.triples_group_share)
+        slices_at_once = max(1, group_bytes // max(1, slice_bytes))
         held_bytes = _BYTES_PER_BYTE * slices_at_once * slice_bytes
         duck_bytes = max(_DUCK_BYTES, available_bytes - held_bytes)
         with (
-            self._shop.budget.reserve(PARSING, held_bytes + duck_bytes),
-            Duck(duck_bytes, self._shop.threads, self._shop.spill) as duck,
+            self._work.budget.reserve(PARSING, held_bytes + duck_bytes),
+            Duck(duck_bytes, self._work.threads, self._work.spill) as duck,
         ):
             numbered = self._number(duck, slices_at_once)
         self._texts.require_unchanged()
         return numbered
 
     def _number(self, duck: Duck, slices_at_once: int) -> _Numbered:
-        pieces = [list(self._texts.slices_of(number, SLICE_BYTES)) for number in range(len(self._files.files))]
+        pieces = [list(self._texts.slices_of(number, self._slice_bytes)) for number in range(len(self._files.files))]
         of_parts = dict(zip(self._files.parts, pieces, strict=False))
         of_dictionaries = dict(zip(self._files.dictionaries, pieces[len(of_parts) :], strict=True))
-        threads = min(slices_at_once, self._shop.threads)
+        threads = min(slices_at_once, self._work.threads)
         listed = {}
         if of_dictionaries:
             listed = self._sort_dictionaries(of_dictionaries, threads, duck)
@@ -199,7 +190,7 @@ class _TripleWork:
         duck: Duck,
     ) -> dict[str, list[Path]]:
         # One at a time in a process, with all threads that it has.
-        groups_at_once = min(duck.shares(self._shop.tools.processes), slices_at_once)
+        groups_at_once = min(duck.shares(self._work.tools.processes), slices_at_once)
         in_group = slices_at_once // groups_at_once
         tasks: dict[str, list[NumberNames]] = {}
         for part, named in of_parts.items():
@@ -221,7 +212,7 @@ class _TripleWork:
 
     def _key(self, stage: str) -> str:
         """What the outputs of a stage depend on, beside its tasks' names."""
-        facts = [f"format {_WORK_FORMAT}, stage {stage}, slices {SLICE_BYTES}, ids {self._files.are_ids}"]
+        facts = [f"format {_WORK_FORMAT}, stage {stage}, slices {self._slice_bytes}, ids {self._files.are_ids}"]
         facts += [file.identity for file in self._files.files]
         return "\n".join(facts)
 
@@ -251,3 +242,14 @@ def _split(paths: Sequence[Path], groups: Mapping[str, Sequence[Any]]) -> dict[s
     """Outputs of the tasks of several groups, in order, by group."""
     left = iter(paths)
     return {key: [next(left) for _ in group] for key, group in groups.items()}
+
+
+TRIPLES = SourceKind(
+    name="triples",
+    looks_like=(
+        "a folder with train, valid and test of head, relation and tail (.txt .tsv .del, or .gz), or one text of them"
+    ),
+    takes=(),
+    detect=is_triples,
+    open=Triples,
+)

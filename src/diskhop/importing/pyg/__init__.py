@@ -1,0 +1,1 @@
+"""Graphs in objects of PyTorch Geometric: Data and HeteroData."""

@@ -1,0 +1,178 @@
+"""Graphs in objects of PyTorch Geometric: Data and HeteroData, with tensors or NumPy arrays, also mapped ones.
+
+PyTorch is not loaded here: a tensor is what lays out memory as NumPy does and gives an array of it. What the object
+holds is its owner's, and read in place.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from diskhop.budget import Budget, parse_bytes
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edges import ArrayEdges
+from diskhop.dataset.fields import TYPE_NAME
+from diskhop.dataset.manifest import EDGE, MOST_COUNT, NODE
+from diskhop.errors import ConfigError, SourceError
+from diskhop.importing.arrays.loads import load_of_edge_values, load_of_nodes
+from diskhop.importing.estimate import Load
+from diskhop.importing.options import ImportOptions, Keep, Order
+from diskhop.importing.pyg.attributes import Attributes
+from diskhop.importing.pyg.types import EdgeAttributes, NodeAttributes
+from diskhop.importing.run import import_source
+from diskhop.importing.source import SourceEdges, SourceGraph, SourceNodes
+from diskhop.importing.tools import ImportLimits, ImportTools
+from diskhop.io.engine import open_engine
+
+
+def from_pyg(
+    data: Any,
+    path: str | Path,
+    *,
+    name: str | None = None,
+    memory: int | str | None = None,
+    threads: int | None = None,
+    dtype: str | None = None,
+    undirected: bool | None = None,
+    self_loops: Keep | None = None,
+    duplicates: Keep | None = None,
+    order: Order | None = None,
+) -> Dataset:
+    """Make a dataset at `path` of a torch_geometric.data.Data or HeteroData, and open it.
+
+    Taken: edge_index; x; y, classes as integers (nodes) or (nodes, 1), or tasks (nodes, tasks) of 0, 1 and NaN;
+    train_mask, val_mask, test_mask (nodes), or (nodes, splits); num_nodes; one weight an edge in edge_weight or
+    edge_attr; edge_time, or time where there is one an edge. A warning lists what else there is: it is left out. Edges
+    of a HeteroData between types a and b are of type a__relation__b.
+
+    name: of the dataset; default: the last part of path. memory: bytes or a size such as '2GB' for what is held beside
+    data; default: half of what is free. dtype: of features; default: as they are. undirected: store each edge both
+    ways, which Data mostly does already. self_loops, duplicates: 'keep' or 'drop'. order: 'hot' numbers nodes by how
+    often they are read.
+
+    Raises SourceError, naming the attribute, for what breaks a rule; nothing is then left at path.
+    """
+    source = PygGraph(data, Path(path).name)
+    if source.left_out:
+        warnings.warn(f"left out: {', '.join(source.left_out)}; a dataset has no place for it", stacklevel=2)
+    memory_bytes = parse_bytes(memory) if isinstance(memory, str) else memory
+    return import_source(
+        source,
+        Path(path),
+        origin="data",
+        name=name,
+        options=ImportOptions(
+            dtype=dtype, undirected=undirected, self_loops=self_loops, duplicates=duplicates, order=order
+        ),
+        engine=open_engine("auto").engine,
+        budget=None if memory_bytes is None else Budget(memory_bytes),
+        threads=threads,
+    )
+
+
+class PygGraph:
+    """See Source. left_out: what else data has, for people."""
+
+    def __init__(self, data: Any, name: str) -> None:
+        self.name = name
+        self._nodes: dict[str, NodeAttributes] = {}
+        self._edges: dict[str, EdgeAttributes] = {}
+        if hasattr(data, "node_items") and hasattr(data, "edge_items"):
+            stores = self._look_at_types(data)
+        elif hasattr(data, "stores"):
+            stores = [Attributes("data", data.stores[0])]
+            self._nodes[NODE] = NodeAttributes(stores[0])
+            self._edges[EDGE] = EdgeAttributes(stores[0], NODE, NODE, self._nodes[NODE].told)
+        else:
+            raise ConfigError(
+                f"data must be a torch_geometric.data.Data or HeteroData, got {type(data).__name__}; make one of it"
+            )
+        self.left_out = [what for store in stores for what in store.left_out()]
+
+    def least_memory(self, limits: ImportLimits) -> Mapping[str, int]:
+        """See Source."""
+        return {}
+
+    @property
+    def load(self) -> Load:
+        """See Source: nothing is on a disk."""
+        load = Load()
+        for nodes in self._nodes.values():
+            load += load_of_nodes(nodes.told or 0, nodes.features, nodes.labels)
+        for edges in self._edges.values():
+            num_edges = int(edges.pairs.shape[1])
+            load += Load(num_edges=num_edges) + load_of_edge_values(num_edges, edges.weights, edges.times)
+        return load
+
+    def read(self, work: ImportTools) -> SourceGraph:
+        """See Source."""
+        nodes = {}
+        for node_type, each in self._nodes.items():
+            nodes[node_type] = SourceNodes(
+                count=self._count(node_type),
+                features=each.features,
+                feature_dtype="bfloat16" if each.features is not None and each.features.is_bfloat16 else None,
+                labels=each.labels,
+                splits=each.splits,
+            )
+        edges = {
+            edge_type: SourceEdges(
+                source=each.source,
+                destination=each.destination,
+                edges=ArrayEdges(each.pairs),
+                origin=each.where,
+                weights=each.weights,
+                times=each.times,
+            )
+            for edge_type, each in self._edges.items()
+        }
+        return SourceGraph(nodes=nodes, edges=edges)
+
+    def _look_at_types(self, data: Any) -> list[Attributes]:
+        stores = [Attributes("data", data.stores[0])]
+        for node_type, items in data.node_items():
+            _check_type_name(node_type, f"data[{node_type!r}]")
+            stores.append(Attributes(f"data[{node_type!r}]", items))
+            self._nodes[node_type] = NodeAttributes(stores[-1])
+        for ends, items in data.edge_items():
+            where = f"data[{', '.join(map(repr, ends))}]"
+            edge_type = "__".join(ends)
+            _check_type_name(edge_type, where)
+            if edge_type in self._edges:
+                raise SourceError(f"{where}: there are edges called {edge_type} already; rename one of the types")
+            stores.append(Attributes(where, items))
+            source, _, destination = ends
+            self._edges[edge_type] = EdgeAttributes(stores[-1], source, destination, None)
+            for node_type in (source, destination):
+                if node_type not in self._nodes:
+                    _check_type_name(node_type, where)
+                    self._nodes[node_type] = NodeAttributes(Attributes(f"data[{node_type!r}]", {}))
+        if not self._edges:
+            raise SourceError("data: has no edges; give it an edge type with edge_index")
+        return stores
+
+    def _count(self, node_type: str) -> int:
+        """What data tells; where it does not, the highest id + 1."""
+        told = self._nodes[node_type].told
+        if told is not None:
+            return told
+        ends = [
+            each.pairs[end]
+            for each in self._edges.values()
+            for end, at_end in enumerate((each.source, each.destination))
+            if at_end == node_type
+        ]
+        highest = max((int(ids.max()) for ids in ends if len(ids)), default=-1)
+        if highest >= MOST_COUNT:
+            raise SourceError(f"data: node {highest} is out of range: ids must be less than {MOST_COUNT}; mend it")
+        return highest + 1
+
+
+def _check_type_name(name: Any, where: str) -> None:
+    if not isinstance(name, str) or not TYPE_NAME.fullmatch(name):
+        raise SourceError(
+            f"{where}: type name {name!r} must be letters, digits and _ . + = -, at most 100; rename the type"
+        )

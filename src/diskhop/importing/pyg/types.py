@@ -1,0 +1,133 @@
+"""Nodes and edges of one type in a PyG object, checked by shape and dtype."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from diskhop.dataset.manifest import MOST_COUNT
+from diskhop.errors import SourceError
+from diskhop.importing.columns import check_features, count_tasks
+from diskhop.importing.pyg.attributes import Attributes, HeldValues, MaskedRows
+from diskhop.importing.source import Column
+
+_PARTS = {"train_mask": "train", "val_mask": "valid", "test_mask": "test"}
+
+
+class NodeAttributes:
+    """What is known of the nodes of one type. told: how many there are, None where nothing says."""
+
+    def __init__(self, store: Attributes) -> None:
+        counts: dict[str, int] = {}
+        num_nodes = store.take("num_nodes")
+        if num_nodes is not None:
+            counts["num_nodes"] = _whole_number(num_nodes, store.place("num_nodes"))
+        self.features = store.take_column("x")
+        if self.features is not None:
+            check_features(self.features)
+            counts["x"] = self.features.shape[0]
+        self.labels = store.take_column("y")
+        if self.labels is not None:
+            count_tasks(self.labels)
+            counts["y"] = self.labels.shape[0]
+        masks = {key: column for key in _PARTS if (column := store.take_column(key)) is not None}
+        for key, each in masks.items():
+            if each.dtype.kind != "b" or len(each.shape) > 2 or each.shape[1:] == (0,):
+                raise SourceError(
+                    f"{each.where}: must be booleans of shape (nodes) or (nodes, splits), got shape {each.shape} of "
+                    f"{each.dtype}; make a mask of it"
+                )
+            counts[key] = each.shape[0]
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"{key} {count}" for key, count in counts.items())
+            raise SourceError(f"{store.where}: its attributes differ in the number of nodes ({told}); make them agree")
+        self.told = next(iter(counts.values()), None)
+        # A mask for one split beside masks for several is that of each of them.
+        num_splits = max((each.shape[1] for each in masks.values() if len(each.shape) == 2), default=1)
+        self.splits: dict[str, list[Column]] = {
+            _PARTS[key]: [
+                MaskedRows(each, number) for number in range(num_splits if len(each.shape) == 1 else each.shape[1])
+            ]
+            for key, each in masks.items()
+        }
+
+
+class EdgeAttributes:
+    """What is known of the edges of one type. num_nodes: where their attributes lie with those of so many nodes."""
+
+    def __init__(self, store: Attributes, source: str, destination: str, num_nodes: int | None) -> None:
+        self.source = source
+        self.destination = destination
+        self.where = store.place("edge_index")
+        found = store.take_column("edge_index")
+        if found is None:
+            self._refuse_missing(store)
+            raise SourceError(f"{store.where}: has no edge_index; give its edges as integers (2, edges)")
+        empty = found.shape == (2, 0)  # which is float unless one takes care, and harmless
+        if len(found.shape) != 2 or found.shape[0] != 2 or (found.dtype.kind not in "iu" and not empty):
+            raise SourceError(
+                f"{self.where}: must be integers of shape (2, edges), got shape {found.shape} of {found.dtype}; "
+                "give sources, then destinations"
+            )
+        self.pairs = np.zeros((2, 0), np.int64) if empty else found.array()
+        self.weights = self._find_weights(store)
+        self.times = self._find_times(store, num_nodes)
+
+    def _refuse_missing(self, store: Attributes) -> None:
+        for key in ("adj_t", "adj"):
+            if store.take(key) is not None:
+                call = f"torch_geometric.utils.to_edge_index({store.place(key)}{'.t()' if key == 'adj_t' else ''})"
+                raise SourceError(
+                    f"{store.place(key)}: is a sparse matrix, and edge_index is wanted; give {store.where}.edge_index, "
+                    f"weights = {call}"
+                )
+
+    def _find_weights(self, store: Attributes) -> Column | None:
+        weights = store.take_column("edge_weight")
+        if weights is not None:
+            if not self._is_one_per_edge(weights.shape):
+                raise SourceError(
+                    f"{weights.where}: must be one number for each of {self.pairs.shape[1]} edges, got shape "
+                    f"{weights.shape}; give as many"
+                )
+            return weights
+        value = store.take("edge_attr")
+        if value is None:
+            return None
+        shape = tuple(getattr(value, "shape", ()))
+        if not self._is_one_per_edge(shape):
+            store.leave("edge_attr", value, f" of shape {shape} (edges have one weight at most)")
+            return None
+        return HeldValues(value, store.place("edge_attr"))
+
+    def _find_times(self, store: Attributes, num_nodes: int | None) -> Column | None:
+        times = store.take_column("edge_time")
+        value = None if times is not None else store.take("time")
+        if value is not None:
+            shape = tuple(getattr(value, "shape", ()))
+            if shape[:1] == (num_nodes,) or not self._is_one_per_edge(shape):
+                store.leave("time", value, " (not one an edge, or one a node)")
+                return None
+            times = HeldValues(value, store.place("time"))
+        if times is not None and (not self._is_one_per_edge(times.shape) or times.dtype.kind not in "iu"):
+            raise SourceError(
+                f"{times.where}: must be one whole number for each of {self.pairs.shape[1]} edges, got shape "
+                f"{times.shape} of {times.dtype}; give as many integers"
+            )
+        return times
+
+    def _is_one_per_edge(self, shape: tuple[int, ...]) -> bool:
+        num_edges = self.pairs.shape[1]
+        return shape in ((num_edges,), (num_edges, 1))
+
+
+def _whole_number(value: Any, where: str) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number <= MOST_COUNT:
+        raise SourceError(f"{where}: must be a whole number from 0 to {MOST_COUNT}, got {value!r}; mend it")
+    return number
