@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +308,7 @@ def test_an_import_whose_worker_was_killed_goes_on(
                 self._process.kill()
 
         killing.setattr(Lane, "send", send)
+        killing.setattr("diskhop.cli.dataset.import_graph", partial(import_graph, limits=TINY))
         options = ["--label", "label", "--weight", "weight"] if name == "tables" else ["--duplicates", "drop"]
         arguments = ["import", str(source), str(graph), "--memory", "1GB", "--threads", "2", "--workers", "2", *options]
         assert run(arguments) == 1
@@ -449,5 +451,5 @@ def test_a_count_that_cannot_be_is_one_line(tmp_path: Path, workers: int, capsys
 
 
 def test_a_worker_needs_no_torch() -> None:
-    code = "import diskhop.runtime.workers, diskhop.importing.sources, sys; sys.exit('torch' in sys.modules)"
+    code = "import diskhop.runtime.workers, diskhop.importing.run, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

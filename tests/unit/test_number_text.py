@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from diskhop.errors import SourceError
 from diskhop.importing.text import numbers as number_text
-from diskhop.importing.text.numbers import HELD_BYTES, NumberText
+from diskhop.importing.text.numbers import NUMBERS_BYTES, NumberText
 from tests.graphs import memory_folder
 
 
@@ -26,7 +26,7 @@ def text(folder: Path, content: bytes, *, packed: bool = False) -> Path:
 
 
 def numbers(path: Path, rows: int | None, dtype: Any = np.float64, **options: Any) -> Any:
-    column = NumberText(path, dtype, num_rows=rows, told_by="num-node-list.csv.gz", **options)
+    column = NumberText(path, dtype, num_rows=rows, count_source="num-node-list.csv.gz", **options)
     blocks = list(column.blocks())
     assert all(block.dtype == column.dtype and block.shape[1:] == column.shape[1:] for block in blocks)
     return np.concatenate(blocks)
@@ -155,4 +155,4 @@ def test_a_slice_takes_no_more_than_is_reserved(tmp_path: Path, row: bytes) -> N
         del block
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak_bytes <= HELD_BYTES
+    assert peak_bytes <= NUMBERS_BYTES

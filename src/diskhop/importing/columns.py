@@ -1,4 +1,4 @@
-"""What columns of nodes must look like, and ids out of masks."""
+"""Rules for columns of nodes, and columns that are computed: classes from floats, random features."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CLASSES_BYTES = 1 << 20
 
 
 def check_features(features: Column) -> None:
-    """Raise SourceError unless it is (nodes, dim)."""
+    """Raise SourceError unless features have shape (nodes, dim)."""
     if len(features.shape) != 2 or not 1 <= features.shape[1] <= MOST_COLUMNS:
         raise SourceError(
             f"{features.where}: must be (nodes, dim) with dim from 1 to {MOST_COLUMNS}, got shape {features.shape}"
@@ -30,7 +30,7 @@ def check_features(features: Column) -> None:
 
 
 def count_tasks(labels: Column) -> int:
-    """Columns of tasks; 0 for classes, which OGB stores as integers (nodes, 1). Raises SourceError for neither."""
+    """Count the columns of tasks; 0: the labels are classes, perhaps as (nodes, 1). Raises SourceError for neither."""
     is_float = labels.dtype.kind == "f"
     if not is_float and labels.shape[1:] in ((), (1,)) and labels.shape:
         return 0
@@ -43,12 +43,12 @@ def count_tasks(labels: Column) -> int:
 
 
 def as_labels(labels: Column) -> Column:
-    """Labels as datasets have them: where there is one column of floats, which NumPy needs for NaN, it is classes."""
+    """Convert labels to a dataset's kind: one column of floats (with NaN for none) becomes classes."""
     return ClassColumn(labels) if labels.dtype.kind == "f" and labels.shape[1:] in ((), (1,)) else labels
 
 
 class ClassColumn:
-    """See Column. Classes that are stored as floats, with NaN for none: as integers, with -1 for none."""
+    """Column of classes that are stored as floats: integers, with -1 instead of NaN for none."""
 
     dtype: np.dtype[Any] = np.dtype(np.int64)
 
@@ -63,12 +63,12 @@ class ClassColumn:
         return f"{self._classes.identity}, as classes"
 
     def blocks(self) -> Iterator[NDArray[Any]]:
-        """See Column. Raises SourceError for the first that is neither a whole number from 0 nor NaN."""
+        """See Column. Raises SourceError for the first value that is neither a class nor NaN."""
         first_node = 0
-        # Integers are up to four times as long as what they come from.
+        # Smaller blocks: an int64 takes up to four times the bytes of its float.
         for block in chain.from_iterable(in_blocks(each, _CLASSES_BYTES) for each in self._classes.blocks()):
             is_none = np.isnan(block)
-            # A limit beyond float16 cannot be compared with it.
+            # float16 cannot represent the limit.
             is_class = (block >= 0) & (block.astype(np.float64) < MOST_CLASSES) & (np.floor(block) == block)
             bad = np.flatnonzero(~(is_none | is_class))
             if len(bad):
@@ -81,7 +81,7 @@ class ClassColumn:
 
 
 class RandomFeatures:
-    """See Column. Independent standard normal values, a function of the node's id."""
+    """Column of independent standard normal values, a function of the node's id."""
 
     where = "--random-features"
     dtype: np.dtype[Any] = np.dtype(np.float32)

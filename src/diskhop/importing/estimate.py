@@ -1,7 +1,7 @@
-"""What an import will take, before it starts: bytes of disk and memory, and seconds. Pure arithmetic, no I/O.
+"""Predicts disk space, memory and time of an import before it starts. Pure arithmetic, no I/O.
 
-A *load* is what a source brings, as far as looking at it tells: counts and bytes, exact or about right. An *estimate*
-is what becomes of it with some options, on some machine. Seconds are meant to be within a factor of two.
+A *load* is the amount of work in a source: counts and bytes, exact or roughly right. An *estimate* is what a load takes
+with given options on a given machine. Seconds should be within a factor of two.
 """
 
 from __future__ import annotations
@@ -16,42 +16,54 @@ from diskhop.disk.model import DiskModel
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.tools import ImportLimits
 
-# Nobody knows how many nodes there are before their edges are read; a guess, for what is small beside the edges.
+# A guess: the number of nodes is unknown before edges are read, and nodes take little next to the edges.
 EDGES_PER_NODE = 16
-
-
 _KEY_BYTES = 8
 _NUMBERED_KEY_BYTES = 16
 _INDEX_BYTES = 4
 
-# What one core does in a second, of the fields of a load: measured as the process's CPU time on a virtual machine with
-# sources of 50 to 130 MB (gzip and .npz of random ids, pairs of 13 bytes, names of 11, tables of 2.5 M edges and
-# 400,000 nodes of 18 columns).
+# Work per second of one core, by field of a load. Measured as the process's CPU time on a virtual machine with sources
+# of 50 to 130 MB (gzip and .npz of random ids, pairs of 13 bytes, names of 11, tables of 2.5 M edges and 400,000 nodes
+# of 18 columns). Work of _ALONE uses one thread, that of _TOGETHER all of them.
 _ALONE = {"inflated_bytes": 180e6, "number_text_bytes": 32e6, "table_values": 16e6}
 _TOGETHER = {"pair_text_bytes": 60e6, "name_text_bytes": 15e6, "table_text_bytes": 36e6, "table_ids": 5e6}
-# Edges a second: sorted into lists; counted and renumbered for the hot order; looked through for loops and duplicates.
+# Edges per second: sorted into lists; counted and renumbered for the hot order; searched for loops and duplicates.
 _SORTED_EDGES = 15e6
 _HOT_EDGES = 30e6
 _TIDIED_EDGES = 25e6
-# Values a second: converted and written with their checksums; made up.
+# Values per second: converted and written with their checksums; drawn at random.
 _WRITTEN_VALUES = 150e6
 _RANDOM_VALUES = 200e6
-# Synced files and folders, and DuckDB, which is opened a few times.
+# For syncing files and folders, and opening DuckDB a few times.
 _LEAST_SECONDS = 0.2
-# Of two threads each does less than one alone: they wait for memory, the disk and Python.
+# Speedup of n threads is n to this power: they share memory bandwidth, the disk and Python.
 _THREADS_POWER = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a source brings; loads add up.
+    """The amount of work in a source; loads add up. Every field is a number of bytes unless its name says otherwise.
 
-    To read: source_bytes: of its files. inflated_bytes: of what comes out of compression. pair_text_bytes: text whose
-    ids are whole numbers; name_text_bytes: text whose ids are names, which are listed and looked up; number_text_bytes:
-    text of other numbers; table_text_bytes: text that becomes Parquet first. table_ids, table_values: taken of tables.
-    On the way: kept_bytes: what reading leaves in the work folder; archived_edge_bytes: edges that are unpacked, into
-    memory where they fit. To write: num_nodes, num_edges; value_bytes: weights and times of edges; feature_values,
-    which are feature_bytes unless --dtype says; label_bytes; triple_bytes; name_bytes.
+    To read:
+    source_bytes: files of the source.
+    inflated_bytes: content that comes out of compression.
+    pair_text_bytes: text with whole numbers as ids.
+    name_text_bytes: text with names as ids, which are listed and looked up.
+    number_text_bytes: text of other numbers.
+    table_text_bytes: text that becomes Parquet first.
+    table_ids: number of ids taken from tables.
+    table_values: number of other values taken from tables.
+
+    To keep until the dataset is finished:
+    kept_bytes: files in the work folder.
+    archived_edge_bytes: edges in archives; they are unpacked into memory, or to disk if they do not fit.
+
+    To write:
+    num_nodes, num_edges: counts.
+    value_bytes: weights and times of edges.
+    feature_values: number of feature values.
+    feature_bytes: features, unless --dtype changes their size.
+    label_bytes, triple_bytes, name_bytes: labels, triples, names.
     """
 
     source_bytes: int = 0
@@ -79,10 +91,15 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """About what an import takes.
+    """Prediction for one import.
 
-    result_bytes: the dataset. work_bytes: on the disk at most, the dataset included. memory_bytes: the budget;
-    least_memory_bytes: what reading takes of it at least. disk: whether its speed was measured or assumed.
+    source_bytes: files of the source.
+    result_bytes: the dataset.
+    work_bytes: peak disk space, including the dataset.
+    memory_bytes: the budget.
+    least_memory_bytes: smallest budget that reading the source needs.
+    seconds: duration.
+    disk: whether the disk's speed was measured or assumed.
     """
 
     source_bytes: int
@@ -94,10 +111,10 @@ class Estimate:
     disk: str
 
     def __str__(self) -> str:
-        assumed = " (the disk's speed is assumed)" if self.disk == "assumed" else ""
+        assumed = " (disk speed assumed)" if self.disk == "assumed" else ""
         return (
-            f"{format_bytes(self.source_bytes)}: about {format_bytes(self.result_bytes)} on the disk and "
-            f"{format_bytes(self.work_bytes)} while it works, {format_bytes(self.memory_bytes)} of memory, "
+            f"{format_bytes(self.source_bytes)} to import: about {format_bytes(self.result_bytes)} on disk "
+            f"({format_bytes(self.work_bytes)} at peak), {format_bytes(self.memory_bytes)} memory, "
             f"{format_seconds(self.seconds)}{assumed}"
         )
 
@@ -112,7 +129,7 @@ def estimate_import(
     disk_model: DiskModel,
     limits: ImportLimits,
 ) -> Estimate:
-    """Add up what a load takes. least_memory: what is reserved at least, by name."""
+    """Predict what a load takes. least_memory: smallest reservations, by name."""
     ways = 2 if options.undirected else 1
     num_edges = ways * load.num_edges
     random_values = load.num_nodes * (options.random_features or 0)
@@ -134,8 +151,8 @@ def estimate_import(
     if load.archived_edge_bytes + sorted_bytes > memory_bytes:
         kept_bytes += load.archived_edge_bytes
     spilled_bytes = num_edges * key_bytes if sorted_bytes > memory_bytes else 0
-    dealt_bytes = feature_bytes if is_hot and feature_bytes > memory_bytes else 0
-    work_bytes = kept_bytes + spilled_bytes + dealt_bytes + result_bytes
+    moved_bytes = feature_bytes if is_hot and feature_bytes > memory_bytes else 0
+    work_bytes = kept_bytes + spilled_bytes + moved_bytes + result_bytes
 
     alone = sum(getattr(load, name) / rate for name, rate in _ALONE.items())
     alone += feature_values / _WRITTEN_VALUES + random_values / _RANDOM_VALUES
@@ -143,7 +160,7 @@ def estimate_import(
         alone += num_edges / _TIDIED_EDGES
     together = sum(getattr(load, name) / rate for name, rate in _TOGETHER.items())
     together += num_edges / _SORTED_EDGES + (num_edges / _HOT_EDGES if is_hot else 0)
-    passing_bytes = kept_bytes + spilled_bytes + dealt_bytes
+    passing_bytes = kept_bytes + spilled_bytes + moved_bytes
     disk_seconds = (load.source_bytes + passing_bytes) / disk_model.sequential_read_bytes_per_second
     disk_seconds += (result_bytes + passing_bytes) / disk_model.sequential_write_bytes_per_second
     return Estimate(
@@ -158,7 +175,7 @@ def estimate_import(
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a time for people, in the unit that says it."""
+    """Format a duration in seconds, minutes or hours."""
     if seconds < 90:
         return f"{max(1.0, seconds):.0f} s"
     if seconds < 90 * 60:

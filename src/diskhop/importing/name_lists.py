@@ -1,4 +1,4 @@
-"""Lists of names beside arrays: `entities.txt.gz`, a line for each id."""
+"""Lists of names in a folder of arrays: `entities.txt.gz`, one line per id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from diskhop.importing.source_file import source_errors
 
 
 def name_lines(path: Path, count: int) -> Iterator[NDArray[np.uint8]]:
-    """The content of a list of names, which must be `count` lines of UTF-8."""
+    """Yield the content of a list of names, which must be `count` lines of UTF-8."""
     where = str(path)
     decoder = codecs.getincrementaldecoder("utf-8")()
     num_lines = 0
@@ -33,10 +33,10 @@ def name_lines(path: Path, count: int) -> Iterator[NDArray[np.uint8]]:
             num_lines += block.count(b"\n")
             last = block[-1:]
             if num_lines > count:
-                break  # there may be any number of them
+                break  # the list may be much longer
             yield np.frombuffer(block, np.uint8)
     if last != b"\n":
         num_lines += 1
         yield np.frombuffer(b"\n", np.uint8)
     if num_lines != count:
-        raise SourceError(f"{where}: has {num_lines} names for {count} ids; give one line for each")
+        raise SourceError(f"{where}: has {num_lines} names for {count} ids; give one line per id")

@@ -153,5 +153,5 @@ class ImportOptions:
 
 
 def as_option(name: str) -> str:
-    """A field as the command line spells it."""
+    """Spell a field as the command line does."""
     return option_fields(ImportOptions)[name].flag.partition("/")[0]

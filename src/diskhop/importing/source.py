@@ -1,8 +1,8 @@
-"""A graph on its way into a dataset: what every kind of source becomes, and what write_graph takes.
+"""Interfaces of an import: kinds of source, opened sources, and the graph that every source becomes.
 
-In the order of things: a *source* is looked at (without reading much), tells what it will take, and is *read* with the
-help of a workshop, which may mean hours of unpacking and parsing into the work folder; the graph that comes out can
-then be read front to back, within the budget, by who writes it.
+A SourceKind *opens* a file or folder without reading much. The Source states its load, from which the import is
+estimated. It is then *read* with ImportTools, which may mean hours of unpacking and parsing into the work folder. The
+SourceGraph that comes out is streamed within the budget by write_graph.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from diskhop.importing.estimate import Load
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.tools import ImportLimits, ImportTools
 
-# A count of nodes that nothing tells but edges: their highest id + 1.
+# Node count of a source that does not state it: the highest id in the edges + 1.
 BY_EDGES = -1
 
 
 class Column(Values, Protocol):
-    """Values of nodes, or ids: (rows) or (rows, columns), read front to back as often as asked."""
+    """Values of nodes, or ids: (rows) or (rows, columns), which can be streamed any number of times."""
 
     @property
     def where(self) -> str:
-        """File (and member), for errors."""
+        """File (and archive member), for errors."""
 
 
 class OriginalNames(Protocol):
-    """What nodes were called before they were numbered; a context, and it can be asked only within."""
+    """Ids that nodes had before they were numbered. A context manager: ids can be read only inside."""
 
     @property
     def reserved_bytes(self) -> int:
-        """Reserved while it is entered."""
+        """Bytes that are reserved while the context is open."""
 
     @property
     def selecting_bytes(self) -> int:
-        """Reserved more, once it is asked for some nodes."""
+        """Additional bytes that are reserved at the first call of select."""
 
     def range(self, start: int, stop: int) -> NDArray[Any]:
-        """The original ids of nodes start to stop - 1."""
+        """Return the original ids of nodes start to stop - 1."""
 
     def select(self, nodes: NDArray[Any]) -> NDArray[Any]:
-        """The original ids of some nodes."""
+        """Return the original ids of some nodes."""
 
     def __enter__(self) -> OriginalNames: ...
 
@@ -60,7 +60,12 @@ class OriginalNames(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameList:
-    """Names by id, from 0: `count` UTF-8 lines, in blocks of bytes. held_bytes: reserved while they are read."""
+    """Names of ids 0 to count - 1.
+
+    count: number of names.
+    lines: opens the names as UTF-8 lines, in blocks of bytes.
+    reserved_bytes: memory that is reserved while they are read.
+    """
 
     count: int
     lines: Callable[[], Iterator[NDArray[np.uint8]]]
@@ -69,10 +74,15 @@ class NameList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNodes:
-    """Nodes of one type. count: may be BY_EDGES. splits: for each part, the ids of each split.
+    """Nodes of one type.
 
-    called: None where ids are as they were.
-    feature_dtype: what features are stored as unless the user says; None: as the column's dtype suggests.
+    count: number of nodes, or BY_EDGES.
+    features: values (nodes, dim).
+    feature_dtype: dtype in which features are stored without --dtype; None: as the column's dtype suggests.
+    labels: classes (nodes) or tasks (nodes, tasks).
+    num_classes: number of classes, if the source states it.
+    splits: by part (train, valid, test), the ids of each split.
+    original: ids that the nodes had in the source; None: the same.
     """
 
     count: int
@@ -86,7 +96,13 @@ class SourceNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEdges:
-    """Edges of one type, between two types of nodes. origin: for errors. weights, times: one a row, by edge number."""
+    """Edges of one type.
+
+    source, destination: types of the nodes at their ends.
+    edges: pairs of ids.
+    origin: file, for errors.
+    weights, times: one value per edge, by edge number.
+    """
 
     source: str
     destination: str
@@ -98,7 +114,11 @@ class SourceEdges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTriples:
-    """(source, relation, destination) by part: train, valid, test, or all. num_relations None: highest + 1."""
+    """Triples of a knowledge graph.
+
+    parts: triples (rows, 3) of source, relation and destination by part: train, valid, test, or all.
+    num_relations: number of relations; None: the highest + 1.
+    """
 
     parts: Mapping[str, Column]
     num_relations: int | None = None
@@ -106,9 +126,14 @@ class SourceTriples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceGraph:
-    """All of it, by type. triples: between nodes of the first type. facts: what only the import knows, for people.
+    """A graph, ready to be written.
 
-    counts_repeats: they shall also have loops and duplicates, which takes a look at every edge.
+    nodes: by node type.
+    edges: by edge type.
+    triples: between nodes of the first type.
+    names: names of nodes, entities or relations.
+    facts: facts that only the import knows, for people.
+    counts_repeats: whether facts also get counts of loops and duplicates, which takes a pass over all edges.
     """
 
     nodes: Mapping[str, SourceNodes]
@@ -120,15 +145,15 @@ class SourceGraph:
 
 
 class Source(Protocol):
-    """What looking at a source found. Raises SourceError where it is made for what cannot be imported at all."""
+    """An opened source. Making one raises SourceError if it cannot be imported at all."""
 
     @property
     def name(self) -> str:
-        """What the dataset is called unless someone says."""
+        """Default name of the dataset."""
 
     @property
     def load(self) -> Load:
-        """What there is to bring in, from which the import's disk space and time are estimated."""
+        """The amount of work, from which disk space and time are estimated."""
 
     def least_memory(self, limits: ImportLimits) -> Mapping[str, int]:
         """Return the smallest memory that reading reserves, by name."""

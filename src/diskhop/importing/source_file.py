@@ -1,4 +1,4 @@
-"""A file of a source, by what changes when it does."""
+"""Files of a source, and how changes and damage of them become errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from diskhop.errors import SourceError
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file as it was when it was looked at."""
+    """A file as it was when the source was opened.
+
+    path: the file.
+    num_bytes: its length.
+    modified_ns: time of its last change, in nanoseconds.
+    """
 
     path: Path
     num_bytes: int
@@ -24,7 +29,7 @@ class SourceFile:
 
     @classmethod
     def look_at(cls, path: Path) -> SourceFile:
-        """Raises SourceError for what is no regular file."""
+        """Record the state of a file. Raises SourceError unless it is a regular file."""
         with source_errors(str(path)):
             if not path.is_file():
                 raise SourceError(f"{path}: is not a regular file; give a file")
@@ -32,7 +37,7 @@ class SourceFile:
         return cls(path, status.st_size, status.st_mtime_ns)
 
     def require_unchanged(self) -> None:
-        """Raise SourceError if the file is not as it was when it was looked at."""
+        """Raise SourceError if the file has changed since look_at."""
         with source_errors(str(self.path)):
             status = self.path.stat()
         if (status.st_size, status.st_mtime_ns) != (self.num_bytes, self.modified_ns):
@@ -40,18 +45,18 @@ class SourceFile:
 
     @property
     def identity(self) -> str:
-        """What changes when the file does."""
+        """Text that changes when the file does."""
         return f"{self.path.resolve()} {self.num_bytes} bytes, modified {self.modified_ns}"
 
 
 def changed_error(shown: object) -> SourceError:
-    """What ends the reading of a file that is no longer what it was."""
-    return SourceError(f"{shown}: must not change while it is read, and it did; import it again")
+    """Return the error for a file that changed while it was read."""
+    return SourceError(f"{shown}: changed while it was read; import it again")
 
 
 @contextlib.contextmanager
 def source_errors(where: str) -> Iterator[None]:
-    """Turn whatever reading a damaged file raises into one line."""
+    """Turn any exception of reading a damaged file into a SourceError of one line."""
     try:
         yield
     except SourceError:
@@ -63,11 +68,11 @@ def source_errors(where: str) -> Iterator[None]:
 
 
 def file_identity(path: Path) -> str:
-    """Text that differs wherever a file's content does, as far as a change shows in its time or length."""
+    """Return text that changes when a file does, as far as its time or length shows."""
     status = path.stat()
     return f"{path.resolve()}: {status.st_size} bytes of {status.st_mtime_ns}"
 
 
 def _unreadable(where: str, error: Exception) -> SourceError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
-    return SourceError(f"{where}: cannot be read: {' '.join(reason.split())}; check the file or save it again")
+    return SourceError(f"{where}: cannot be read: {' '.join(reason.split())}; check its permissions, or save it again")

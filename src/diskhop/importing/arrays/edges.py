@@ -1,4 +1,4 @@
-"""Edges of a NumPy array, wherever it is stored: a file is read in place, what is compressed is unpacked first."""
+"""Edges in NumPy arrays: files are read in place, members of archives are unpacked first."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from diskhop.runtime.tasks import TaskTools, run_tasks
 from diskhop.runtime.workers import Share
 
 _PAGE_BYTES = 4096
-# Several of these at once reach the disk's bandwidth.
+# Several reads of this size in flight reach the disk's bandwidth.
 _READ_BYTES = 512 << 10
-# Fresh memory costs more than a small read.
+# Buffers kept for reuse: new memory costs more than a small read.
 _KEPT_BYTES = 64 << 20
 _WIDEST_KEY_BYTES = 16
 _UNPACKED_NAME = "edge_index"
-# What open_edges reserves at most for edges of an archive that memory does not hold.
+# Largest reservation of open_edges for an archive's edges that are unpacked to disk.
 UNPACKING = "unpacking edges"
 UNPACKING_BYTES = 3 * TRANSFER_BYTES
 
 
 def open_edges(array: StoredArray, work: ImportTools, *, by_rows: bool = False) -> EdgeSource:
-    """The edges of an array (2, edges) of integers, or `by_rows` (edges, 2).
+    """Open the edges in an array (2, edges) of integers, or `by_rows` (edges, 2).
 
-    Part of an archive, they go into memory where that leaves enough for sorting, else to a stage of the work folder.
+    Edges in an archive are unpacked into memory if that leaves enough for sorting, else into the work folder.
     """
     budget = work.budget
     num_edges = array.shape[0 if by_rows else 1]
@@ -80,7 +80,7 @@ def _unpack(array: StoredArray, work: ImportTools) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Unpack:
-    """Writes the ids of an archive's array to a file of their own."""
+    """Writes the ids of an archive's array to a file."""
 
     name: str
     array: StoredArray
@@ -95,7 +95,7 @@ class _Unpack:
 
 
 def _unpacked(array: StoredArray, progress: Progress) -> Iterator[NDArray[Any]]:
-    """The ids of an array, in the order they lie in."""
+    """Yield the ids of an array, in stored order."""
 
     def blocks() -> Iterator[NDArray[Any]]:
         with array.open(any_order=True) as stream:
@@ -107,7 +107,15 @@ def _unpacked(array: StoredArray, progress: Progress) -> Iterator[NDArray[Any]]:
 
 
 class FileEdges:
-    """See EdgeSource. Ids from first_byte on: all sources, then all destinations, or `by_pairs` one after the other."""
+    """EdgeSource in a file.
+
+    path: the file.
+    dtype: integer type of the ids.
+    num_edges: number of edges.
+    first_byte: offset of the first id.
+    by_pairs: whether each source is followed by its destination; else all sources precede all destinations.
+    kept_bytes: memory of buffers that are kept for reuse.
+    """
 
     def __init__(
         self,
@@ -140,7 +148,7 @@ class FileEdges:
 
     @property
     def identity(self) -> str:
-        """See EdgeSource: a file that changes without its time or length changing is not noticed."""
+        """See EdgeSource. A change that keeps the file's time and length goes unnoticed."""
         return self._identity
 
     def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -166,7 +174,7 @@ class FileEdges:
         )
 
     def _read_ids(self, runs: list[tuple[int, int]]) -> list[NDArray[Any]]:
-        """Runs of ids (first, count), read together; whole pages of the file, each run to a page of its own."""
+        """Read runs of ids (first, count) together, as whole pages, each run into pages of its own in a buffer."""
         offsets: list[int] = []
         lengths: list[int] = []
         required: list[int] = []

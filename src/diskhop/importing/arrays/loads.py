@@ -1,4 +1,4 @@
-"""Loads of what several kinds of source have."""
+"""Loads of arrays, nodes and edges, for several kinds of source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from diskhop.importing.source import Column
 
 
 def load_of_array(array: StoredArray | None) -> Load:
-    """Reading an array, whatever it holds."""
+    """Estimate the load of reading an array."""
     if array is None:
         return Load()
     num_bytes = array.num_items * array.dtype.itemsize
@@ -21,13 +21,13 @@ def load_of_array(array: StoredArray | None) -> Load:
 
 
 def load_of_edges(array: StoredArray) -> Load:
-    """Edges (2, edges) or (edges, 2)."""
+    """Estimate the load of edges (2, edges) or (edges, 2)."""
     archived_bytes = 0 if array.packed_bytes is None else array.num_items * array.dtype.itemsize
     return load_of_array(array) + Load(num_edges=array.num_items // 2, archived_edge_bytes=archived_bytes)
 
 
 def load_of_nodes(count: int, features: Column | None, labels: Column | None) -> Load:
-    """What the dataset has of nodes; not what reading their columns takes."""
+    """Estimate the load of writing nodes, without reading their columns."""
     load = Load(num_nodes=count)
     if features is not None:
         num_values = count * features.shape[1]
@@ -39,6 +39,6 @@ def load_of_nodes(count: int, features: Column | None, labels: Column | None) ->
 
 
 def load_of_edge_values(num_edges: int, weights: object | None, times: object | None) -> Load:
-    """What the dataset has beside edges."""
+    """Estimate the load of writing weights and times of edges."""
     value_bytes = 4 * (weights is not None) + 8 * (times is not None)
     return Load(value_bytes=num_edges * value_bytes)

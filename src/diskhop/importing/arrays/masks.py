@@ -15,9 +15,10 @@ _MASKS_AT_ONCE = 1 << 19
 
 
 class MaskedIds:
-    """See Column. The ids of nodes for which a mask, one (nodes) or one row of several (splits, nodes), is true.
+    """Column of the ids of nodes for which a mask is true. Its shape is the mask's: the number of ids is not known yet.
 
-    How many there are is not known before they are read: shape is that of the mask.
+    masks: a mask (nodes), or several (splits, nodes).
+    number: which of several, from 0.
     """
 
     dtype: np.dtype[Any] = np.dtype(np.int64)

@@ -1,4 +1,4 @@
-"""Arrays in .npy files and in the members of .npz files, read as streams: never whole, and never as pickles."""
+"""Streams arrays in .npy files and members of .npz files. Arrays of objects, which are pickles, are refused."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _MAGIC = b"\x93NUMPY"
 _MOST_HEADER_BYTES = 1 << 16
 _BLOCK_BYTES = 4 << 20
 _PLAIN_DTYPE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
-# The most that deflate can compress.
+# Highest compression ratio of deflate.
 _MOST_COMPRESSION = 1032
 
 
 class ByteStream(Protocol):
-    """Bytes from front to back; a context that closes what they come from."""
+    """A stream of bytes; a context manager that closes its file."""
 
     def read(self, num_bytes: int, /) -> bytes:
-        """The next bytes, fewer only at the end."""
+        """Return the next bytes, fewer only at the end."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
 
     def __enter__(self) -> Self: ...
 
@@ -48,11 +48,14 @@ class ByteStream(Protocol):
 
 
 class StoredArray:
-    """One array of a source: its header was read and checked, its content not yet.
+    """An array of a source. Its header was read and checked, its content was not.
 
-    where: file (and member), for errors. dtype: plain booleans, integers or floats, of any byte order.
-    by_columns: elements lie in Fortran order, as those of a transposed array do. header_bytes: what comes before them.
-    packed_bytes: what it takes in an archive, None for a file.
+    where: file (and archive member), for errors.
+    dtype: plain booleans, integers or floats, of any byte order.
+    shape: lengths.
+    by_columns: whether elements are in Fortran order, as in a transposed array.
+    header_bytes: offset of the first element.
+    packed_bytes: bytes in an archive; None: the array is a file.
     """
 
     def __init__(
@@ -79,53 +82,57 @@ class StoredArray:
 
     @property
     def identity(self) -> str:
-        """Text that differs wherever an element differs, as far as files that change have another time or length."""
+        """Text that changes when an element does, as far as the file's time or length shows."""
         return f"{self._identity}: {self.dtype.str} {self.shape}, {'by columns' if self.by_columns else 'by rows'}"
 
     @property
     def num_items(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     def open(self, *, any_order: bool = False) -> ArrayStream:
-        """Start reading the elements, in C order; in the order they lie in where the caller takes any_order."""
+        """Open a stream of the elements in C order. any_order: in stored order."""
         if self.by_columns and not any_order:
-            raise SourceError(f"{self.where}: is stored column by column; save numpy.ascontiguousarray of it")
+            raise SourceError(f"{self.where}: is stored in Fortran order; save it with numpy.ascontiguousarray")
         stream = ArrayStream(self)
         stream.skip_bytes(self.header_bytes)
         return stream
 
     def blocks(self) -> Iterator[NDArray[Any]]:
-        """The array in blocks of a few MiB of consecutive rows."""
+        """Yield the array in blocks of consecutive rows, a few MiB each."""
         with self.open() as stream:
             yield from self._rest(stream, self.shape[0])
 
     def require(self, kinds: str, shape: tuple[int | None, ...]) -> None:
-        """Raise SourceError unless it is of these kinds ("iu", "iuf", "b") and this shape, None being any length."""
+        """Raise SourceError unless the dtype's kind is in `kinds` and the shape matches; None matches any length."""
         fits = len(self.shape) == len(shape) and all(
             wanted in (None, length) for wanted, length in zip(shape, self.shape, strict=True)
         )
-        # An empty list of edges is float64 unless one takes care, and harmless.
+        # An empty list of edges is often float64, because that is NumPy's default dtype.
         if not fits or (self.dtype.kind not in kinds and self.num_items > 0):
             wanted_shape = ", ".join("any" if wanted is None else str(wanted) for wanted in shape)
             wanted_kind = {"b": "booleans", "iuf": "numbers"}.get(kinds, "integers")
             raise SourceError(
-                f"{self.where}: must be {wanted_kind} of shape ({wanted_shape}), got shape {self.shape} of {self.dtype}"
+                f"{self.where}: must be {wanted_kind} of shape ({wanted_shape}), got shape {self.shape} of "
+                f"{self.dtype}; "
+                "convert it"
             )
 
     def scalar(self, least: int, most: int) -> int:
-        """The one integer, in [least, most], that the array holds."""
+        """Read the only element, an integer in [least, most]."""
         if self.num_items != 1 or self.dtype.kind not in "iu":
-            raise SourceError(f"{self.where}: must be one whole number, got shape {self.shape} of {self.dtype}")
+            raise SourceError(
+                f"{self.where}: must be one whole number, got shape {self.shape} of {self.dtype}; save one"
+            )
         with self.open() as stream:
             value = int(stream.take(1)[0])
             stream.finish()
         if not least <= value <= most:
-            raise SourceError(f"{self.where}: is {value}, must be from {least} to {most}; give the right number")
+            raise SourceError(f"{self.where}: is {value}, must be from {least} to {most}; correct it")
         return value
 
     def _rest(self, stream: ArrayStream, num_rows: int) -> Iterator[NDArray[Any]]:
-        """The last rows, which a stream stands before."""
+        """Yield the rows that are left in a stream."""
         row_items = math.prod(self.shape[1:])
         at_once = max(1, _BLOCK_BYTES // max(1, row_items * self.dtype.itemsize))
         for start, stop in row_ranges(num_rows, at_once):
@@ -134,7 +141,7 @@ class StoredArray:
 
 
 class FileArray(StoredArray):
-    """A StoredArray that is a file of its own, which can be read from anywhere."""
+    """A StoredArray in a .npy file, which can be read from any row."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -148,7 +155,7 @@ class FileArray(StoredArray):
 
 
 class ArrayStream:
-    """Reads an array's elements in order; a context that closes the file."""
+    """Stream of an array's elements; a context manager that closes the file."""
 
     def __init__(self, array: StoredArray) -> None:
         self._where = array.where
@@ -157,15 +164,15 @@ class ArrayStream:
             self._stream = array._open_stream()
 
     def take(self, num_items: int) -> NDArray[Any]:
-        """The next elements (1-D)."""
+        """Return the next elements (num_items)."""
         return self._take_bytes(num_items * self._dtype.itemsize).view(self._dtype)
 
     def skip(self, num_items: int) -> None:
-        """Pass over the next elements."""
+        """Skip the next elements."""
         self.skip_bytes(num_items * self._dtype.itemsize)
 
     def skip_bytes(self, num_bytes: int) -> None:
-        """Pass over the next bytes."""
+        """Skip the next bytes."""
         if isinstance(self._stream, io.FileIO):
             self._stream.seek(num_bytes, os.SEEK_CUR)
             return
@@ -173,7 +180,7 @@ class ArrayStream:
             self._take_bytes(stop - start)
 
     def finish(self) -> None:
-        """Check that nothing follows; a zip member's checksum is compared here."""
+        """Check that nothing follows; this also compares the checksum of an archive member."""
         with source_errors(self._where):
             rest = self._stream.read(1)
         if rest:
@@ -201,7 +208,7 @@ class ArrayStream:
 
 
 def list_arrays(source: Path) -> dict[str, StoredArray]:
-    """The arrays of a .npz or .npy file, or of a folder with data.npz or with .npy files, by name."""
+    """Open the arrays of a .npz or .npy file, or of a folder with data.npz or .npy files, by name."""
     if source.is_dir():
         archive = source / "data.npz"
         files = sorted(source.glob("*.npy"))
@@ -216,14 +223,14 @@ def list_arrays(source: Path) -> dict[str, StoredArray]:
 
 
 def file_array(path: Path) -> FileArray:
-    """The array of a .npy file."""
+    """Open the array of a .npy file."""
     if not path.is_file():
         raise SourceError(f"{path}: is not a regular file; give a .npy file")
     return FileArray(path)
 
 
 def archive_arrays(path: Path) -> dict[str, StoredArray]:
-    """The arrays of a .npz file, by name."""
+    """Open the arrays of a .npz file, by name."""
     if not path.is_file():
         raise SourceError(f"{path}: is not a regular file; give a .npz file")
     with source_errors(str(path)), zipfile.ZipFile(path) as archive:
@@ -235,12 +242,14 @@ def archive_arrays(path: Path) -> dict[str, StoredArray]:
         where = f"{path}: {name!r}" if not name.isprintable() else f"{path}: {name}"
         if name in arrays:
             raise SourceError(f"{where}: is in the archive twice; save it again")
-        # A directory that lies about lengths must not make anyone reserve memory for them.
+        # A damaged directory of the archive must not lead to huge reservations.
         if member.compress_size > file_bytes or (
             member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
             and member.file_size > _MOST_COMPRESSION * (member.compress_size + 1)
         ):
-            raise SourceError(f"{where}: is said to hold {member.file_size} bytes, which cannot be; save it again")
+            raise SourceError(
+                f"{where}: cannot hold {member.file_size} bytes, as the archive says; it is damaged: save it again"
+            )
         arrays[name] = StoredArray(
             where,
             partial(_Member, path, member),
@@ -252,7 +261,7 @@ def archive_arrays(path: Path) -> dict[str, StoredArray]:
 
 
 class _Member:
-    """The bytes of an archive's member, by a file handle of its own: members are read by several threads at once."""
+    """Bytes of an archive member. Each has its own file handle, because threads read members concurrently."""
 
     def __init__(self, path: Path, member: zipfile.ZipInfo) -> None:
         with contextlib.ExitStack() as opened:
@@ -261,7 +270,7 @@ class _Member:
             self._opened = opened.pop_all()
 
     def read(self, num_bytes: int) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         return self._stream.read(num_bytes)
 
     def close(self) -> None:
@@ -286,7 +295,8 @@ def _read_header(stream: ByteStream, where: str) -> tuple[str, int]:
     (num_bytes,) = struct.unpack(length_format, stream.read(length_bytes))
     if num_bytes > _MOST_HEADER_BYTES:
         raise SourceError(
-            f"{where}: has a header of {num_bytes} bytes; plain arrays have less than {_MOST_HEADER_BYTES}"
+            f"{where}: has a header of {num_bytes} bytes; "
+            f"plain arrays have less than {_MOST_HEADER_BYTES}; save it again"
         )
     header = stream.read(num_bytes)
     if len(header) != num_bytes:

@@ -4,7 +4,7 @@ Arrays: `edge_index` (2, edges), sources then destinations; features `x` (nodes,
 `x_indices`, `x_data`, `x_shape`; labels `y`, classes as integers (nodes) or (nodes, 1), or tasks (nodes, tasks) of 0, 1
 and NaN; splits `train_idx`, `val_idx`, `test_idx`, or `train_mask` and so on (nodes), or `train_masks` and so on
 (splits, nodes); triples `train`, `valid`, `test`, or `triples` (triples, 3), with names in `entities.txt.gz` and
-`relations.txt.gz` beside them; `num_nodes`, `num_classes`, `num_entities`, `num_relations`. What `diskhop export` adds:
+`relations.txt.gz` in the folder; `num_nodes`, `num_classes`, `num_entities`, `num_relations`. `diskhop export` adds
 `edge_weight` and `edge_time` (edges), `original_ids` (nodes), and `nodes.txt.gz`.
 """
 
@@ -42,7 +42,7 @@ from diskhop.importing.tools import ImportLimits, ImportTools
 _PARTS = {"train": "train", "val": "valid", "test": "test"}
 _SPARSE = ("x_indptr", "x_indices", "x_data", "x_shape")
 _TRIPLES = {"train": "train", "valid": "valid", "test": "test", "triples": "all"}
-# Names of what, and the array with how many there are.
+# Lists of names, and the array that states their length.
 _NAMED = {"nodes": "num_nodes", "entities": "num_entities", "relations": "num_relations"}
 _SCALARS = {
     "num_nodes": (0, MOST_COUNT),
@@ -65,14 +65,14 @@ _KNOWN = (
 
 
 def is_arrays(source: Path) -> bool:
-    """Whether a source looks like arrays of a graph."""
+    """Check whether a source looks like arrays of a graph."""
     if source.is_dir():
         return (source / "data.npz").exists() or any(source.glob("*.npy"))
     return source.suffix == ".npz"
 
 
 class Arrays:
-    """See Source. The arrays are checked against each other by shape."""
+    """Source in NumPy arrays, whose shapes are checked against each other."""
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source
@@ -80,7 +80,7 @@ class Arrays:
         for key, array in arrays.items():
             if key not in _KNOWN:
                 raise SourceError(
-                    f"{array.where}: is not an array that diskhop knows; leave it out, or name it one of "
+                    f"{array.where}: is not an array that diskhop knows; remove it, or name it one of "
                     f"{', '.join(_KNOWN)}"
                 )
         self._scalars = {key: arrays[key].scalar(*limits) for key, limits in _SCALARS.items() if key in arrays}
@@ -88,7 +88,7 @@ class Arrays:
         found = {part: self._shaped(key, "iu", (None, 3)) for key, part in _TRIPLES.items()}
         self._triples = {part: array for part, array in found.items() if array is not None}
         if self._edges is None and not self._triples:
-            raise SourceError(f"{source}: has neither edge_index nor triples; give a graph's edges")
+            raise SourceError(f"{source}: has neither edge_index nor triples; add edge_index (2, edges)")
         num_edges = 0 if self._edges is None else self._edges.shape[1]
         self._weights = self._shaped("edge_weight", "iuf", (num_edges,))
         self._times = self._shaped("edge_time", "iu", (num_edges,))
@@ -97,7 +97,7 @@ class Arrays:
         self._labels = arrays.get("y")
         if self._labels is not None:
             count_tasks(self._labels)
-        self._told_nodes = self._find_num_nodes()
+        self._stated_nodes = self._find_num_nodes()
         self._splits = self._find_splits()
 
     @property
@@ -113,7 +113,7 @@ class Arrays:
     @property
     def load(self) -> Load:
         """See Source."""
-        load = load_of_nodes(self._told_nodes or 0, self._features, self._labels)
+        load = load_of_nodes(self._stated_nodes or 0, self._features, self._labels)
         for array in self._arrays.values():
             load += load_of_edges(array) if array is self._edges else load_of_array(array)
         triple_bytes = sum(24 * array.shape[0] for array in self._triples.values())
@@ -146,9 +146,9 @@ class Arrays:
         )
 
     def _count_nodes(self, work: ImportTools, edges: Sequence[EdgeSource]) -> int:
-        """What the arrays tell; where none does, the highest id + 1."""
-        if self._told_nodes is not None:
-            return self._told_nodes
+        """Return the number of nodes that the arrays state; else it is the highest id + 1."""
+        if self._stated_nodes is not None:
+            return self._stated_nodes
         if not self._triples:
             return BY_EDGES
         found = (max(highest_ids(each, work.budget, work.threads, work.progress)) for each in edges)
@@ -163,7 +163,7 @@ class Arrays:
         return highest + 1
 
     def _names(self) -> dict[str, NameList]:
-        """What is called by name in files beside the arrays."""
+        """Find the lists of names in the folder."""
         names = {}
         for what, key in _NAMED.items():
             path = self._source / f"{what}.txt.gz"
@@ -191,7 +191,7 @@ class Arrays:
         return SparseMatrix(*parts) if parts else None
 
     def _find_num_nodes(self) -> int | None:
-        """What the arrays agree on; None where none says."""
+        """Return the number of nodes that the arrays state; None: none does. Raises SourceError if they disagree."""
         counts: dict[str, int] = {
             key: self._scalars[key] for key in ("num_nodes", "num_entities") if key in self._scalars
         }
@@ -207,12 +207,12 @@ class Arrays:
                     continue
                 if masks.shape[:-1] == (0,):
                     raise SourceError(
-                        f"{masks.where}: has no splits (shape {masks.shape}); give at least one or leave it out"
+                        f"{masks.where}: has no splits (shape {masks.shape}); give at least one, or remove it"
                     )
                 counts[f"{part} masks"] = masks.shape[-1]
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{key} {count}" for key, count in counts.items())
-            raise SourceError(f"{self._source}: its arrays differ in the number of nodes ({told}); make them agree")
+            listed = ", ".join(f"{key} {count}" for key, count in counts.items())
+            raise SourceError(f"{self._source}: its arrays differ in the number of nodes ({listed}); make them agree")
         return next(iter(counts.values()), None)
 
     def _find_splits(self) -> dict[str, list[Column]]:

@@ -1,4 +1,4 @@
-"""What nodes were called, in an array beside the others."""
+"""Original ids of nodes in an array of the source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from diskhop.importing.arrays.npy import StoredArray
 
 
 class StoredIds:
-    """See Called. Whole numbers in ascending order, as `diskhop export` writes them."""
+    """OriginalNames in an array: whole numbers in ascending order, as `diskhop export` writes them."""
 
     selecting_bytes = 0
 
@@ -27,15 +27,15 @@ class StoredIds:
 
     @property
     def reserved_bytes(self) -> int:
-        """See Called."""
+        """See OriginalNames."""
         return 8 * self._array.num_items
 
     def range(self, start: int, stop: int) -> NDArray[Any]:
-        """See Called."""
+        """See OriginalNames."""
         return self._ids[start:stop]
 
     def select(self, nodes: NDArray[Any]) -> NDArray[Any]:
-        """See Called."""
+        """See OriginalNames."""
         selected: NDArray[Any] = self._ids[nodes]
         return selected
 
@@ -49,8 +49,8 @@ class StoredIds:
                 bad = np.flatnonzero(np.diff(ids, prepend=last) <= 0)
                 if len(bad):
                     raise SourceError(
-                        f"{self._array.where}: entry {filled + int(bad[0])} is {ids[bad[0]]}, ids must rise from 0 or "
-                        "more; sort the nodes by them"
+                        f"{self._array.where}: entry {filled + int(bad[0])} is {ids[bad[0]]}, ids must be 0 or more "
+                        "and ascend; sort the nodes by id"
                     )
                 self._ids[filled : filled + len(ids)] = ids
                 filled += len(ids)

@@ -1,9 +1,9 @@
 """Typed graphs in folders of .npy files, as MAG240M and IGB distribute them.
 
-In the folder, or in `processed/` there: a folder for each type of nodes, with `node_feat.npy` (nodes, dim) and
-`node_label.npy`, or several as `node_label_19.npy`; a folder for each relation, `author___writes___paper` (MAG240M) or
-`paper__cites__paper` (IGB), with `edge_index.npy`: (2, edges), or (edges, 2). Features are read in place. Splits are in
-pickles there, which are never read.
+The folder, or `processed/` in it, has a folder per node type with `node_feat.npy` (nodes, dim) and `node_label.npy`,
+or several as `node_label_19.npy`. It has a folder per relation, `author___writes___paper` (MAG240M) or
+`paper__cites__paper` (IGB), with `edge_index.npy`: (2, edges), or (edges, 2). Features are read in place. Splits are
+pickles, which are never read.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from diskhop.importing.tools import ImportLimits, ImportTools
 _EDGES = "edge_index.npy"
 _FEATURES = "node_feat.npy"
 _LABELS = "node_label*.npy"
-# Of .npy files and pickles, what is not taken is told; it is not opened.
-_TOLD = (".npy", ".pt")
+# Files with these suffixes that are not imported are listed in the facts; they are not opened.
+_LISTED = (".npy", ".pt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class _Relation:
 
 
 def is_typed_folders(source: Path) -> bool:
-    """Whether a source looks like folders of types and relations."""
+    """Check whether a source looks like folders of types and relations."""
     return any(_root(source).glob(f"*__*__*/{_EDGES}"))
 
 
 class TypedFolders:
-    """See Source. Raises SourceError for arrays that do not fit each other."""
+    """Source in folders of types. Raises SourceError for arrays that do not fit each other."""
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         resolved = source.resolve()
@@ -55,21 +55,21 @@ class TypedFolders:
         with source_errors(str(root)):
             paths = sorted(root.glob(f"*__*__*/{_EDGES}"))
         if not paths:
-            raise SourceError(f"{root}: has no folders as paper__cites__paper with {_EDGES}; give those of a graph")
+            raise SourceError(
+                f"{root}: has no folder like paper__cites__paper with {_EDGES}; give the folder of a graph"
+            )
         self._relations = [_relation(path) for path in paths]
         types = sorted({each for found in self._relations for each in (found.source, found.destination)})
         self._features = {name: _features(root / name / _FEATURES) for name in types}
         self._labels = {name: _labels(root / name, options.label) for name in types}
         if options.label is not None and not any(self._labels.values()):
             known = sorted({path.stem for name in types for path in (root / name).glob(_LABELS)})
-            raise SourceError(
-                f"{root}: has no labels '{options.label}' (--label); there are: {', '.join(known) or 'none'}"
-            )
-        self._told_counts = {name: self._told_count(name) for name in types}
+            raise SourceError(f"{root}: has no labels '{options.label}'; --label can be: {', '.join(known) or 'none'}")
+        self._stated_counts = {name: self._stated_count(name) for name in types}
         taken = {each.where for each in (*self._features.values(), *self._labels.values()) if each is not None}
-        # Beside `processed` too: MAG240M's splits are there.
+        # Also the folder around `processed`: MAG240M's splits are there.
         folders = {source, root, *(root / name for name in types)}
-        left_out = {path for folder in folders for path in folder.glob("*") if path.suffix in _TOLD}
+        left_out = {path for folder in folders for path in folder.glob("*") if path.suffix in _LISTED}
         self._left_out = sorted(str(path.relative_to(source)) for path in left_out if str(path) not in taken)
 
     def least_memory(self, limits: ImportLimits) -> Mapping[str, int]:
@@ -80,7 +80,7 @@ class TypedFolders:
     def load(self) -> Load:
         """See Source."""
         load = sum((load_of_edges(each.edges) for each in self._relations), Load())
-        for name, count in self._told_counts.items():
+        for name, count in self._stated_counts.items():
             features, labels = self._features[name], self._labels[name]
             load += load_of_nodes(count or 0, features, labels) + load_of_array(features)
         return load
@@ -94,7 +94,7 @@ class TypedFolders:
                 features=self._features[name],
                 labels=self._labels[name],
             )
-            for name, count in self._told_counts.items()
+            for name, count in self._stated_counts.items()
         }
         facts = {"format": "npy-folders", "left_out": self._left_out}
         if len(nodes) == len(relations) == 1:
@@ -109,13 +109,13 @@ class TypedFolders:
             source=relation.source, destination=relation.destination, edges=edges, origin=relation.edges.where
         )
 
-    def _told_count(self, name: str) -> int | None:
-        """What the arrays of a type agree on."""
+    def _stated_count(self, name: str) -> int | None:
+        """Return the number of nodes that the arrays of a type state. Raises SourceError if they disagree."""
         counts = {each.where: each.shape[0] for each in (self._features[name], self._labels[name]) if each is not None}
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{where} {count}" for where, count in counts.items())
+            listed = ", ".join(f"{where} {count}" for where, count in counts.items())
             raise SourceError(
-                f"{self._root / name}: its arrays differ in the number of nodes ({told}); make them agree"
+                f"{self._root / name}: its arrays differ in the number of nodes ({listed}); make them agree"
             )
         return next(iter(counts.values()), None)
 
@@ -129,9 +129,9 @@ def _relation(path: Path) -> _Relation:
     is_mag = "___" in name
     types = name.split("___" if is_mag else "__")
     if len(types) != 3 or not all(types):
-        raise SourceError(f"{path.parent}: must be named as paper__cites__paper is; rename the folder")
+        raise SourceError(f"{path.parent}: must have a name like paper__cites__paper; rename the folder")
     edges = file_array(path)
-    # Of (2, 2) only the kind of name says which it is.
+    # For shape (2, 2), only the naming scheme tells which it is.
     by_rows = edges.shape[1:] == (2,) and not (is_mag and edges.shape[0] == 2)
     edges.require("iu", (None, 2) if by_rows else (2, None))
     return _Relation(name, types[0], types[2], edges, by_rows)
@@ -149,7 +149,7 @@ def _labels(folder: Path, wanted: str | None) -> Column | None:
     names = sorted(path.stem for path in folder.glob(_LABELS))
     chosen = names if wanted is None else [name for name in names if name == wanted]
     if len(chosen) > 1:
-        raise SourceError(f"{folder}: has several files of labels; name one, as --label {' or --label '.join(names)}")
+        raise SourceError(f"{folder}: has several files of labels; choose one: --label {' or --label '.join(names)}")
     if not chosen:
         return None
     labels = as_labels(file_array(folder / f"{chosen[0]}.npy"))

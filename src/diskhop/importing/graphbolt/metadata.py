@@ -1,7 +1,6 @@
-"""metadata.yaml of a GraphBolt folder (DGL's OnDiskDataset): read, and checked against its published specification.
+"""Reads metadata.yaml of a GraphBolt folder (DGL's OnDiskDataset) and checks it against its published specification.
 
-Only what a dataset has room for is taken from it; keys that are not known here are passed over, as DGL hands them on.
-Every path stays in the folder.
+Only what a dataset can store is read. Unknown keys are ignored, as DGL does. Every path must stay in the folder.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from diskhop.importing.arrays.npy import StoredArray, file_array
 from diskhop.importing.source_file import source_errors
 
 METADATA_NAME = "metadata.yaml"
-# Where DGL puts what it made of the raw files.
+# Where DGL writes the graph that it makes of the raw files.
 PREPROCESSED = f"preprocessed/{METADATA_NAME}"
 SETS = {"train": "train_set", "valid": "validation_set", "test": "test_set"}
 _MOST_BYTES = 1 << 20
@@ -29,23 +28,25 @@ _EDGE_TYPE = re.compile(r"([^:]+):([^:]+):([^:]+)")
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file that metadata.yaml names; where: the entry, for errors."""
+    """A file that metadata.yaml names. where: its entry, for errors."""
 
     where: str
     path: Path
     format: str
 
     def array(self) -> StoredArray:
-        """The array in it. Raises SourceError where that takes a pickle to read."""
+        """Open its array. Raises SourceError for a pickle."""
         if self.format == "torch":
-            raise SourceError(f"{self.where}: format is torch, which is a pickle; save it with numpy.save as numpy")
+            raise SourceError(
+                f"{self.where}: format is torch, which is a pickle; save it with numpy.save and name the format numpy"
+            )
         with source_errors(str(self.path)):
             return file_array(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Edges of one type: relation between source and destination, all None where the graph has one type."""
+    """Edges of one type. type: source, relation and destination; None: the graph has one type."""
 
     type: tuple[str, str, str] | None
     file: StoredFile
@@ -53,7 +54,7 @@ class Edges:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One entry of feature_data. num_classes: what diskhop notes of labels."""
+    """An entry of feature_data. num_classes: key of labels that diskhop exports."""
 
     domain: str
     type: str | None
@@ -64,7 +65,7 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class SetOfType:
-    """One entry of a set: arrays of seeds, labels and so on, by name."""
+    """An entry of a set. data: arrays of seeds, labels and others, by name."""
 
     type: str | None
     data: Mapping[str, StoredFile]
@@ -72,7 +73,7 @@ class SetOfType:
 
 @dataclass(frozen=True, slots=True)
 class TaskEntry:
-    """One entry of tasks. sets: by part (train, valid, test), those that are not empty."""
+    """An entry of tasks. sets: the sets that are not empty, by part (train, valid, test)."""
 
     name: str | None
     num_classes: int | None
@@ -81,9 +82,14 @@ class TaskEntry:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """All of metadata.yaml. nodes: how many, by type, which is None where the graph has one.
+    """The content of metadata.yaml.
 
-    graph_features: what DGL keeps with the topology.
+    name: the dataset's name.
+    nodes: number of nodes by type; the type is None if the graph has only one.
+    edges: by type.
+    features: feature_data of nodes and edges.
+    graph_features: feature_data that DGL keeps with the topology.
+    tasks: in order.
     """
 
     name: str | None
@@ -95,7 +101,7 @@ class Metadata:
 
 
 def read_metadata(folder: Path) -> Metadata:
-    """Read metadata.yaml. Raises SourceError, in one line, for what breaks the specification or leaves the folder."""
+    """Read metadata.yaml. Raises SourceError if it breaks the specification, or names a path outside the folder."""
     path = folder / METADATA_NAME
     with source_errors(str(path)):
         if not path.exists() and (folder / PREPROCESSED).exists():
@@ -105,7 +111,7 @@ def read_metadata(folder: Path) -> Metadata:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
-        raise SourceError(f"{path}: must be at most {_MOST_BYTES} bytes, is longer; give a file that only names arrays")
+        raise SourceError(f"{path}: must be at most {_MOST_BYTES} bytes; give a file that only names arrays")
     root = _Section(_parse_yaml(content, str(path)), str(path), folder)
     if not root.has("graph") and root.has("graph_topology"):
         raise _only_pickles(folder)
@@ -114,18 +120,18 @@ def read_metadata(folder: Path) -> Metadata:
 
 def _only_pickles(folder: Path) -> SourceError:
     return SourceError(
-        f"{folder}: has only what DGL made of a graph (fused_csc_sampling_graph.pt, a pickle, which could run any "
-        f"code), not the raw files it was made of; give the folder with their {METADATA_NAME}"
+        f"{folder}: has only DGL's preprocessed graph (fused_csc_sampling_graph.pt, a pickle, which could run any "
+        f"code), and not the raw files; give the folder of the raw files with {METADATA_NAME}"
     )
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values only, each written out: aliases in aliases become billions of values."""
+    """YAML loader without aliases: nested aliases can expand to billions of values."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise yaml.MarkedYAMLError(
-                problem="has an alias (*name), which is not taken here", problem_mark=self.get_mark()
+                problem="has an alias (*name), which is not supported", problem_mark=self.get_mark()
             )
         return super().compose_node(parent, index)
 
@@ -136,12 +142,12 @@ def _parse_yaml(content: bytes, where: str) -> object:
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
         problem = " ".join(str(error.problem or error.context).split())
-        raise SourceError(f"{where}{line}: must be plain YAML: {problem[:200]}; mend the file") from None
+        raise SourceError(f"{where}{line}: must be plain YAML: {problem[:200]}; fix the file") from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         problem = " ".join(str(error).split())
-        raise SourceError(f"{where}: must be plain YAML: {problem[:200]}; mend the file") from None
+        raise SourceError(f"{where}: must be plain YAML: {problem[:200]}; fix the file") from None
     except RecursionError:
-        raise SourceError(f"{where}: is nested too deeply; mend the file") from None
+        raise SourceError(f"{where}: is nested too deeply; fix the file") from None
     return document
 
 
@@ -221,25 +227,25 @@ def _set(section: _Section) -> SetOfType:
 
 
 class _Section:
-    """The keys of one object in metadata.yaml, which anyone may have written; `where` names it in errors."""
+    """Checked access to the keys of one object in metadata.yaml. where: its name in errors."""
 
     def __init__(self, document: object, where: str, folder: Path) -> None:
         if not isinstance(document, dict):
-            raise SourceError(f"{where}: must be keys and values, got {_shown(document)}; mend the file")
+            raise SourceError(f"{where}: must be keys and values, got {_shown(document)}; fix the file")
         self._document: dict[object, object] = document
         self._where = where
         self._folder = folder
 
     def error(self, key: str, rule: str, value: object) -> SourceError:
-        """The error for a key that breaks a rule."""
-        return SourceError(f"{self._where}: {key} {rule}, got {_shown(value)}; mend the file")
+        """Return the error of a key that breaks a rule."""
+        return SourceError(f"{self._where}: {key} {rule}, got {_shown(value)}; fix the file")
 
     def has(self, key: str) -> bool:
-        """Whether the key has a value."""
+        """Check whether a key has a value."""
         return self._document.get(key) is not None
 
     def text(self, key: str, *, needed: bool = True) -> str | None:
-        """Printable characters, 1 to 200; None where there are none and none are needed."""
+        """Read 1 to 200 printable characters; None: there are none, and none are needed."""
         value = self._document.get(key)
         if value is None and not needed:
             return None
@@ -248,18 +254,18 @@ class _Section:
         return value
 
     def integer(self, key: str, least: int, most: int) -> int:
-        """A whole number in [least, most]."""
+        """Read a whole number in [least, most]."""
         value = self._document.get(key)
         if type(value) is not int or not least <= value <= most:
             raise self.error(key, f"must be a whole number from {least} to {most}", value)
         return value
 
     def child(self, key: str) -> _Section:
-        """The object under a key."""
+        """Return the object under a key."""
         return _Section(self._document.get(key), f"{self._where}: {key}", self._folder)
 
     def entries(self, key: str, *, needed: bool = True) -> list[_Section]:
-        """The objects of the list under a key."""
+        """Return the objects of the list under a key."""
         value = self._document.get(key)
         if value is None and not needed:
             return []
@@ -268,7 +274,7 @@ class _Section:
         return [_Section(each, f"{self._where}: {key}[{number}]", self._folder) for number, each in enumerate(value)]
 
     def file(self, formats: Sequence[str]) -> StoredFile:
-        """The file that `path` and `format` name; it may be missing, but not lie outside of the folder."""
+        """Return the file that `path` and `format` name; it may be missing, but not outside the folder."""
         file_format = self.text("format")
         if file_format is None or file_format not in formats:
             raise self.error("format", f"must be {' or '.join(formats)}", file_format)

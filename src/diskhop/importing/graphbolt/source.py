@@ -1,8 +1,8 @@
 """Graphs of DGL GraphBolt: a folder with metadata.yaml (an OnDiskDataset) and the raw files that it names.
 
-Taken: nodes and edges of every type; of feature_data `feat` of nodes (their features), and what `diskhop export` adds:
-`label` and `original_id` of nodes, `weight` and `time` of edges; the first task that is classification of nodes, and as
-further splits those after it that are of the same name, classes and sets. All else is left out, and told in the facts.
+Nodes and edges of every type are imported. So are, of feature_data, `feat` of nodes (their features), and what
+`diskhop export` adds: `label` and `original_id` of nodes, `weight` and `time` of edges. The first task that classifies
+nodes is imported, and later ones with the same name, classes and sets as further splits. The facts list all the rest.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from diskhop.importing.text.loads import load_of_texts
 from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.runtime.blocks import in_blocks, row_ranges
 
-# Names of features that are something else to a dataset.
+# Names of feature_data that datasets store in other places.
 FEATURES, LABELS, ORIGINAL_IDS, WEIGHTS, TIMES = "feat", "label", "original_id", "weight", "time"
 NODE_NAMES = "nodes"
 _SEEDS_AT_ONCE = 1 << 18
 
 
 def is_graphbolt(source: Path) -> bool:
-    """Whether a source looks like a GraphBolt folder."""
+    """Check whether a source looks like a GraphBolt folder."""
     return (source / METADATA_NAME).exists() or (source / PREPROCESSED).exists()
 
 
 class GraphBolt:
-    """See Source. Everything that metadata.yaml names and a dataset takes is looked at, and none of it is read."""
+    """Source in a GraphBolt folder. All files that are imported are opened and checked, but not read."""
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source
@@ -106,7 +106,7 @@ class GraphBolt:
         )
 
     def _take_feature(self, feature: Feature) -> bool:
-        """Whether a dataset has a place for it."""
+        """Take feature_data that a dataset can store; return whether it was taken."""
         if feature.domain == "node":
             return (feature.type or NODE) in self._nodes and self._nodes[feature.type or NODE].take(feature)
         return any(each.take(feature) for each in self._edges)
@@ -133,7 +133,7 @@ class GraphBolt:
 
 
 def _seeds_name(entry: SetOfType) -> str:
-    """Seeds as DGL calls them since 2.2, or before."""
+    """Return the key of the seeds, which DGL renamed in 2.2."""
     return "seed_nodes" if "seed_nodes" in entry.data else "seeds"
 
 
@@ -146,7 +146,7 @@ def _is_another_split(task: TaskEntry, first: TaskEntry) -> bool:
 
 
 def _edge_names(metadata: Metadata) -> Iterator[tuple[Edges, str]]:
-    """Edges and what they are called here: the relation, with the types of nodes where it occurs between others too."""
+    """Yield edges with their names: the relation, with node types added if it connects other types too."""
     relations = [each.type[1] for each in metadata.edges if each.type is not None]
     for each in metadata.edges:
         if each.type is None:
@@ -156,7 +156,7 @@ def _edge_names(metadata: Metadata) -> Iterator[tuple[Edges, str]]:
 
 
 class _EdgeFiles:
-    """Edges of one type: an array, or texts (none where the file is empty) with their layout."""
+    """Edges of one type: an array, or texts with their layout; an empty file has neither."""
 
     def __init__(self, edges: Edges, name: str, metadata: Metadata) -> None:
         self.name = name
@@ -182,7 +182,7 @@ class _EdgeFiles:
             self.texts, self.layout = look_at(self._path, options)
 
     def take(self, feature: Feature) -> bool:
-        """Take weights or times; whether it was one of these."""
+        """Take weights or times; return whether the feature was one of these."""
         if feature.domain != "edge" or feature.type != self._type or feature.file.format != "numpy":
             return False
         kinds = {WEIGHTS: "iuf", TIMES: "iu"}.get(feature.name)
@@ -211,7 +211,7 @@ class _EdgeFiles:
         return load + load_of_edge_values(load.num_edges, self._weights, self._times)
 
     def read(self, work: ImportTools) -> SourceEdges:
-        """Parse what is text."""
+        """Open the array, or parse the text."""
         edges: EdgeSource
         if self.array is not None:
             edges = open_edges(self.array, replace(work, part=self.name))
@@ -247,7 +247,7 @@ class _NodeFiles:
         self._labelled: list[_LabelledSeeds] = []
 
     def take(self, feature: Feature) -> bool:
-        """Take features, and what stands beside them; whether it was one of these."""
+        """Take features, labels or original ids; return whether the feature was one of these."""
         if feature.name == FEATURES:
             array = feature.file.array()
             check_features(array)
@@ -267,7 +267,7 @@ class _NodeFiles:
         return True
 
     def take_set(self, part: str, entry: SetOfType, num_classes: int | None) -> None:
-        """Take seeds of a part of a split, and their labels where there are some."""
+        """Take the seeds of a part of a split, and their labels, if any."""
         seeds = entry.data[_seeds_name(entry)].array()
         seeds.require("iu", (None,))
         self._splits.setdefault(part, []).append(seeds)
@@ -279,7 +279,7 @@ class _NodeFiles:
             self._num_classes = num_classes or self._num_classes
 
     def check_labels(self) -> None:
-        """Raise SourceError where some are classes and others tasks."""
+        """Raise SourceError if some labels are classes and others tasks."""
         columns = [each.labels for each in self._labelled] + ([] if self._labels is None else [self._labels])
         for column in columns:
             if count_tasks(column) != count_tasks(columns[0]):
@@ -290,7 +290,7 @@ class _NodeFiles:
 
     @property
     def scattered_bytes(self) -> int:
-        """What the labels of sets take, brought to their nodes."""
+        """Memory of the labels of all sets, by node."""
         return self.count * (4 * count_tasks(self._labelled[0].labels) or 8) if self._labelled else 0
 
     @property
@@ -300,7 +300,7 @@ class _NodeFiles:
         return load_of_nodes(self.count, self.features, labels) + load_of_array(self.features)
 
     def read(self, work: ImportTools) -> SourceNodes:
-        """Bring labels to their nodes."""
+        """Bring the labels of sets to their nodes."""
         labels: Column | None = self._labels
         if self._labelled:
             work.held.enter_context(work.budget.reserve(LABELS, self.scattered_bytes))
@@ -317,13 +317,13 @@ class _NodeFiles:
 
 @dataclass(frozen=True, slots=True)
 class _LabelledSeeds:
-    """Nodes, and a label for each."""
+    """Seeds, and a label for each."""
 
     seeds: StoredArray
     labels: StoredArray
 
     def blocks(self) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
-        """The first's number, ids and rows of labels."""
+        """Yield blocks: the number of the first seed, the seeds, and their labels (rows, columns)."""
         columns = self.labels.num_items // max(1, self.labels.shape[0])
         at_once = max(1, _SEEDS_AT_ONCE // max(1, columns))
         with self.seeds.open() as seeds, self.labels.open() as labels:
@@ -332,9 +332,11 @@ class _LabelledSeeds:
 
 
 class _ScatteredLabels:
-    """See Column. Labels of sets at their nodes, -1 or NaN at the others, held in memory; the caller has reserved it.
+    """Column of the labels of sets by node, -1 or NaN for other nodes. The caller has reserved its memory.
 
-    everywhere: the labels of all nodes, where they are given too.
+    labelled: seeds and labels of the sets.
+    everywhere: labels of all nodes, if given too.
+    num_nodes: number of nodes.
     """
 
     def __init__(self, labelled: Sequence[_LabelledSeeds], everywhere: StoredArray | None, num_nodes: int) -> None:
@@ -361,7 +363,7 @@ class _ScatteredLabels:
                 if len(bad):
                     raise SourceError(
                         f"{each.seeds.where}: seed {number + int(bad[0])} is node {seeds[bad[0]]}, but nodes are "
-                        f"numbered 0 to {num_nodes - 1}; mend the list"
+                        f"numbered 0 to {num_nodes - 1}; correct the list"
                     )
                 self._put(seeds.astype(np.int64), labels, each.labels.where)
 
@@ -370,11 +372,11 @@ class _ScatteredLabels:
         return in_blocks(self._table)
 
     def _put(self, nodes: NDArray[np.int64], labels: NDArray[Any], where: str) -> None:
-        """Raises SourceError where a node has another label already."""
+        """Set the labels of nodes. Raises SourceError for a node that has another label already."""
         if labels.dtype == np.bool_:
             labels = labels.view(np.uint8)
         if self.dtype.kind == "i":
-            # What is out of range stays so, also where int64 does not hold it.
+            # Labels out of range stay out of range, also those that int64 cannot represent.
             labels = np.clip(labels, -MOST_CLASSES if labels.dtype.kind == "i" else 0, MOST_CLASSES)
         values = labels.astype(self.dtype)
         is_known = ~self._is_missing(values)
@@ -395,7 +397,9 @@ class _ScatteredLabels:
 
 def _require_rows(array: StoredArray, num_rows: int, what: str) -> None:
     if not array.shape or array.shape[0] != num_rows:
-        raise SourceError(f"{array.where}: has shape {array.shape} for {num_rows} {what}; give one row for each")
+        raise SourceError(
+            f"{array.where}: has shape {array.shape} for {num_rows} {what}; give one row per {what.removesuffix('s')}"
+        )
 
 
 GRAPHBOLT = SourceKind(

@@ -1,1 +1,1 @@
-"""Node ids of any kind to numbers from 0, out of core."""
+"""Renumbering of node ids of any kind from 0, out of core."""

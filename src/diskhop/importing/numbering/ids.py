@@ -1,8 +1,7 @@
-"""What nodes are called in a text of edges becomes numbers from 0, in ascending order of what they are called.
+"""Numbers nodes from 0 in ascending order of their ids or names.
 
-Whole numbers that are 0 to N - 1 already stay as they are. Others, and names, are mapped, and what they were is kept:
-numbers as original ids, names as names. The result depends on the ids alone, not on which of the two ways made it: a
-set with a bit for each number up to the largest, or DuckDB's sorting and joining on disk.
+Ids that are 0 to N - 1 already stay as they are. Other ids are kept as original ids, and names as names. There are two
+ways, a bit set over all ids up to the largest, and DuckDB sorting and joining on disk. Both give the same numbers.
 """
 
 from __future__ import annotations
@@ -28,16 +27,19 @@ from diskhop.runtime.duck import Duck, quoted
 from diskhop.runtime.workers import Share
 
 _EDGES_PER_BLOCK = 1 << 18
-# Of all threads: the more there are, the smaller are their blocks.
+# Edges in memory of all threads together: the more threads, the smaller their blocks.
 _EDGES_AT_ONCE = 1 << 20
 _NAMES_PER_BLOCK = 1 << 9
 
 
 @dataclass(frozen=True, slots=True)
 class SetOfIds:
-    """Whole numbers below a limit of at most 2^32 that occur, in a closed set.
+    """OriginalNames in a bit set: the ids that occur in a graph. An id's rank is its node number.
 
-    copies: so many workers may each have the set too.
+    ids: the closed set.
+    limit: all ids are less; at most 2^32.
+    count: number of ids.
+    copies: number of workers for which a copy of the set is reserved.
     """
 
     ids: IdSet
@@ -48,15 +50,15 @@ class SetOfIds:
     selecting_bytes: int = 0
 
     def range(self, start: int, stop: int) -> NDArray[Any]:
-        """See Called."""
+        """See OriginalNames."""
         return self.ids.select(np.arange(start, stop, dtype=np.uint32))
 
     def select(self, nodes: NDArray[Any]) -> NDArray[Any]:
-        """See Called."""
+        """See OriginalNames."""
         return self.ids.select(nodes.astype(np.uint32, copy=False))
 
     def rank(self, ids: NDArray[Any]) -> NDArray[Any]:
-        """The number that each has, in ascending order."""
+        """Return the node number of each id."""
         return self.ids.rank(ids)
 
     def for_workers(self, share: Share) -> partial[SetOfIds]:
@@ -92,21 +94,21 @@ class ListedIds:
 
     @property
     def reserved_bytes(self) -> int:
-        """See Called."""
+        """See OriginalNames."""
         return self._duck_bytes
 
     @property
     def selecting_bytes(self) -> int:
-        """See Called."""
+        """See OriginalNames."""
         return 8 * self._count
 
     def range(self, start: int, stop: int) -> NDArray[Any]:
-        """See Called."""
+        """See OriginalNames."""
         (numbers,) = self._duck.fetch(f"SELECT name FROM {self._table} WHERE id >= {start} AND id < {stop} ORDER BY id")
         return numbers
 
     def select(self, nodes: NDArray[Any]) -> NDArray[Any]:
-        """See Called. Holds all of them from now on."""
+        """See OriginalNames. All ids stay in memory from the first call on."""
         if self._all is None:
             self._held.enter_context(self._budget.reserve("original ids", self.selecting_bytes))
             self._all = self.range(0, self._count)
@@ -126,13 +128,13 @@ class ListedIds:
 
 
 def count_listed(path: Path, duck: Duck) -> int:
-    """How many ids the file that ListIds made has."""
+    """Count the ids in a Parquet file of ListIds."""
     (counts,) = duck.fetch(f"SELECT count(*) FROM read_parquet({quoted(path)})")
     return int(counts[0])
 
 
 def are_ranks(path: Path, count: int, duck: Duck) -> bool:
-    """Whether the listed numbers are 0 to count - 1, which need no list."""
+    """Check whether the listed ids are 0 to count - 1, so that no list is needed."""
     (last,) = duck.fetch(f"SELECT name FROM read_parquet({quoted(path)}) WHERE id = {count - 1}")
     return count > 0 and int(last[0]) == count - 1
 

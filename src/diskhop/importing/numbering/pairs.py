@@ -1,7 +1,7 @@
-"""Pairs of ids in files of a work folder, by number: what a list of edges is before it is sorted.
+"""Edges in pair files of a work folder, before they are sorted into lists.
 
-A *pair file* has the pairs of one slice: three int64 (pairs, largest id or -1, bytes of an id), the sources, and the
-destinations.
+A *pair file* has the edges of one slice: three int64 (number of pairs, largest id or -1, bytes per id), all sources,
+then all destinations.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ from diskhop.errors import ReadError
 from diskhop.importing.numbering.ids import SetOfIds
 
 ENDS = ("source", "destination")
-
-
 _HEADER_ITEMS = 3
 _HEADER_BYTES = 8 * _HEADER_ITEMS
 
 
 def write_pairs(path: Path, sources: NDArray[Any], destinations: NDArray[Any], dtype: str) -> None:
-    """Write the pairs of a slice; dtype of the ids: uint32 or int64."""
+    """Write the pairs of a slice. dtype: uint32 or int64, of the ids."""
     largest = max((int(ids.max()) for ids in (sources, destinations) if len(ids)), default=-1)
     header = [len(sources), largest, np.dtype(dtype).itemsize]
     with path.open("wb") as file:
@@ -39,7 +37,7 @@ def write_pairs(path: Path, sources: NDArray[Any], destinations: NDArray[Any], d
 
 @dataclass(frozen=True, slots=True)
 class PairFile:
-    """One pair file, by its header."""
+    """A pair file, with the values of its header."""
 
     path: Path
     num_edges: int
@@ -53,7 +51,7 @@ class PairFile:
         return cls(path, num_edges, largest, np.dtype("uint32" if id_bytes == 4 else "int64"))
 
     def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Sources and destinations of pairs first, first + 1, ..."""
+        """Read sources and destinations of pairs first, first + 1, ..."""
         return self._read(first, count), self._read(self.num_edges + first, count)
 
     def _read(self, first: int, count: int) -> NDArray[Any]:
@@ -61,13 +59,14 @@ class PairFile:
         ids = np.fromfile(self.path, self.dtype, count, offset=offset)
         if len(ids) != count:
             raise ReadError(
-                f"{self.path}: ends before byte {offset + count * self.dtype.itemsize}; start the import anew"
+                f"{self.path}: ends before byte {offset + count * self.dtype.itemsize}; remove "
+                f"{self.path.parent.parent} and import again"
             )
         return ids
 
 
 class PairFiles:
-    """The edges of several pair files, one after the other."""
+    """EdgeSource that concatenates pair files. identity: text that changes when an edge does."""
 
     def __init__(self, files: Sequence[PairFile], identity: str) -> None:
         self._files = files
@@ -102,7 +101,7 @@ class PairFiles:
 
 
 class RankedEdges:
-    """Edges whose ids become 0, 1, ... in ascending order: the ranks that they have in a closed set."""
+    """EdgeSource that replaces ids by their ranks in a set."""
 
     def __init__(self, edges: EdgeSource, ids: SetOfIds) -> None:
         self._edges = edges
@@ -115,7 +114,7 @@ class RankedEdges:
 
     @property
     def identity(self) -> str:
-        """See EdgeSource. The ranks are a function of the edges, so that they need no mark of their own."""
+        """See EdgeSource. The edges determine the ranks, so that the set is not part of it."""
         return f"{self._edges.identity}, ranked"
 
     def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""Tasks that list the distinct ids of a graph and replace them by numbers."""
+"""Tasks that list the distinct ids of a graph and replace ids by their numbers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from diskhop.runtime.tasks import TaskTools
 
 @dataclass(frozen=True)
 class ListIds:
-    """Every id that occurs, as Parquet (id, name): name as it stands, ascending (strings by bytes), id from 0.
+    """List the ids that occur as Parquet (id, name): names in ascending order (text by bytes), ids from 0.
 
-    rows: SQL for a table. columns: those that have ids.
+    rows: SQL of a table.
+    columns: its columns of ids.
     """
 
     name: str
@@ -33,7 +34,12 @@ class ListIds:
 
 @dataclass(frozen=True)
 class NumberRows:
-    """The pair file of some slices: their rows with the ids of ListIds. dtype: uint32 or int64."""
+    """Write the pair file of some slices.
+
+    rows: Parquet files (source, destination) of the slices.
+    ids: the Parquet file of ListIds.
+    dtype: uint32 or int64, of the numbers.
+    """
 
     name: str
     rows: tuple[Path, ...]
@@ -53,5 +59,5 @@ class NumberRows:
 
 
 def read_parquet(*paths: Path) -> str:
-    """SQL for a table in Parquet files of the work folder."""
+    """Return SQL for the rows of Parquet files in the work folder."""
     return f"read_parquet([{', '.join(map(quoted, paths))}])"

@@ -1,8 +1,9 @@
-"""What a folder of PyTorch-BigGraph has: how many entities, what they are called, and where its edges are.
+"""Finds the files of a PyTorch-BigGraph folder: counts and names of entities and relations, and buckets of edges.
 
-Entities are of *types*, each in *partitions*: entity_count_TYPE_PARTITION.txt, with names in entity_names_....json.
-Edges lie in *buckets*, one for each pair of partitions: edges_LHS_RHS.h5. Which types a relation is between stands only
-in the configuration that PBG writes beside its checkpoints, config.json; a type by itself does without.
+Entities have *types*, each split into *partitions*: entity_count_TYPE_PARTITION.txt, with names in
+entity_names_TYPE_PARTITION.json. Edges are in *buckets*, one for each pair of partitions: edges_LHS_RHS.h5. Only
+config.json, which PBG writes to the folder of checkpoints, states the types that a relation connects. It is not needed
+for a single type.
 """
 
 from __future__ import annotations
@@ -34,14 +35,19 @@ _RELATION_COUNT, _RELATION_NAMES = "dynamic_rel_count.txt", "dynamic_rel_names.j
 _CONFIGURATION = "config.json"
 _MOST_CONFIGURATION_BYTES = 16 << 20
 _MOST_COUNT_BYTES = 100
-# What PBG's importer calls the folder that it makes of train.txt: train_partitioned.
+# PBG's importer names the folder of train.txt train_partitioned.
 _SUFFIX = "_partitioned"
 _SYNONYMS = {"val": "valid"}
 
 
 @dataclass(frozen=True, slots=True)
 class EntityType:
-    """Entities of a type, by partition. first_id: of its first in the numbering of all."""
+    """Entities of a type.
+
+    name: of the type.
+    counts: entities per partition.
+    first_id: id of its first entity in the numbering of all types.
+    """
 
     name: str
     counts: tuple[int, ...]
@@ -49,11 +55,11 @@ class EntityType:
 
     @property
     def count(self) -> int:
-        """Of all partitions."""
+        """Entities of all partitions."""
         return sum(self.counts)
 
     def in_bucket(self, partition: int) -> tuple[int, int]:
-        """First id and number of those in a partition; a type that has one partition is whole in each bucket."""
+        """Return first id and number of entities in a partition; a type with one partition is whole in all buckets."""
         if len(self.counts) == 1:
             partition = 0
         return self.first_id + sum(self.counts[:partition]), self.counts[partition]
@@ -61,9 +67,14 @@ class EntityType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PbgFolder:
-    """sides: the types on the left and right of each relation, or of all where there is one entry.
+    """Files and counts of a folder.
 
-    buckets: of each part, the files by the partitions of their sides. num_relations: None where no file tells.
+    name: default name of the dataset.
+    types: of entities, in the order of their ids.
+    sides: types on the left and right of each relation; one entry: of all relations.
+    num_relations: None: no file states it.
+    buckets: by part, files of edges by the partitions of their two sides.
+    names: of entities and relations, if there are any.
     """
 
     name: str
@@ -83,19 +94,19 @@ class _Relation:
 
 @dataclass(frozen=True, slots=True)
 class _Configuration:
-    """are_dynamic: relations are numbered by a list of their own, and all are as the only one here."""
+    """The relations of config.json. are_dynamic: there is one entry for all relations, which another file counts."""
 
     relations: Sequence[_Relation]
     are_dynamic: bool
 
 
 def is_pbg(source: Path) -> bool:
-    """Whether a source looks like a folder of PBG."""
+    """Check whether a source looks like a folder of PBG."""
     return source.is_dir() and any(_COUNT_FILE.fullmatch(path.name) for path in source.glob("entity_count_*"))
 
 
 def look_at_folder(source: Path) -> PbgFolder:
-    """What the folder has. Raises SourceError for what is missing or broken; edges are not looked into."""
+    """Find the files of a folder. Raises SourceError for missing or broken files; edges are not opened."""
     with source_errors(str(source)):
         types = _find_types(source)
         configuration = _read_configuration(source / _CONFIGURATION)
@@ -112,7 +123,7 @@ def look_at_folder(source: Path) -> PbgFolder:
 
 
 def _find_types(source: Path) -> list[EntityType]:
-    """By name. Those of several partitions must have as many, as PBG asks for."""
+    """Find the types, sorted by name. Types with several partitions must have the same number of them, as in PBG."""
     partitions: dict[str, set[int]] = {}
     for path in source.glob("entity_count_*"):
         if found := _COUNT_FILE.fullmatch(path.name):
@@ -122,7 +133,7 @@ def _find_types(source: Path) -> list[EntityType]:
     types: list[EntityType] = []
     first_id = 0
     for name, numbers in sorted(partitions.items()):
-        # One that is missing is told by its name.
+        # A partition that is missing becomes an error with the name of its file.
         counts = tuple(_read_count(source / f"entity_count_{name}_{number}.txt") for number in range(max(numbers) + 1))
         types.append(EntityType(name, counts, first_id))
         first_id += types[-1].count
@@ -130,7 +141,7 @@ def _find_types(source: Path) -> list[EntityType]:
     for each in several:
         if len(each.counts) != len(several[0].counts):
             raise SourceError(
-                f"{source}: types must have as many partitions or one, '{several[0].name}' has "
+                f"{source}: types must have equal numbers of partitions, or one; '{several[0].name}' has "
                 f"{len(several[0].counts)} and '{each.name}' {len(each.counts)}; give the folder of one import of PBG"
             )
     return types
@@ -143,7 +154,7 @@ def _find_sides(
         if len(types) > 1:
             raise SourceError(
                 f"{source}: has entities of {len(types)} types ({', '.join(each.name for each in types)}), and only "
-                f"PBG's {_CONFIGURATION} tells which a relation is between; copy it here from the folder of checkpoints"
+                f"PBG's {_CONFIGURATION} states which a relation connects; copy it here from the folder of checkpoints"
             )
         return [(types[0], types[0])]
     by_name = {each.name: each for each in types}
@@ -151,8 +162,8 @@ def _find_sides(
         for name in (relation.left, relation.right):
             if name not in by_name:
                 raise SourceError(
-                    f"{source / _CONFIGURATION}: relation {relation.name!r} is of entities {name!r}, of which there is "
-                    "no entity_count_TYPE_PARTITION.txt; give the folder that it is about"
+                    f"{source / _CONFIGURATION}: relation {relation.name!r} has entities {name!r}, and there is "
+                    f"no entity_count_{name}_0.txt; give the folder that {_CONFIGURATION} describes"
                 )
     return [(by_name[relation.left], by_name[relation.right]) for relation in configuration.relations]
 
@@ -165,11 +176,13 @@ def _count_relations(source: Path, configuration: _Configuration | None) -> int 
 
 
 def _find_parts(source: Path) -> dict[str, Path]:
-    """The folders with edges: this one, or those within, which are called after a part unless there is only one."""
+    """Find the folders with edges by part: this folder, or folders in it, named after parts unless there is one."""
     inner = sorted(path for path in source.iterdir() if path.is_dir())
     folders = [folder for folder in (source, *inner) if any(folder.glob("edges_*_*.h5"))]
     if not folders:
-        raise SourceError(f"{source}: has no edges_LHS_RHS.h5, nor has a folder in it; give both, entities and edges")
+        raise SourceError(
+            f"{source}: has no edges_LHS_RHS.h5, nor has a folder in it; give a folder with entities and edges"
+        )
     parts: dict[str, Path] = {}
     for folder in folders:
         last_word = re.split(r"[^a-z]", folder.name.lower().removesuffix(_SUFFIX))[-1]
@@ -179,15 +192,15 @@ def _find_parts(source: Path) -> dict[str, Path]:
         if part is None or part in parts:
             other = next(each for each in folders if each != folder) if part is None else parts[part]
             raise SourceError(
-                f"{folder}: has edges, as {other} has, and the parts train, valid and test go by the names of their "
-                "folders; call each after another part"
+                f"{folder}: has edges, like {other}, and the names of folders tell the parts train, valid and test "
+                "apart; give each folder the name of a different part"
             )
         parts[part] = folder
     return {part: parts[part] for part in (*PARTS, ALL) if part in parts}
 
 
 def _find_buckets(folder: Path, sides: Sequence[tuple[EntityType, EntityType]]) -> dict[tuple[int, int], Path]:
-    """All of them, by the partitions of their sides."""
+    """Find all buckets, by the partitions of their two sides."""
     most_left = max(len(left.counts) for left, _ in sides)
     most_right = max(len(right.counts) for _, right in sides)
     buckets = {pair: folder / f"edges_{pair[0]}_{pair[1]}.h5" for pair in product(range(most_left), range(most_right))}
@@ -195,14 +208,14 @@ def _find_buckets(folder: Path, sides: Sequence[tuple[EntityType, EntityType]]) 
         found = _EDGES_FILE.fullmatch(path.name)
         if found is None or (int(found[1]), int(found[2])) not in buckets:
             raise SourceError(
-                f"{path}: is no bucket of {most_left} x {most_right} partitions, which the counts of entities tell; "
+                f"{path}: is not among the {most_left} x {most_right} buckets that the counts of entities imply; "
                 "give counts and edges of one import of PBG"
             )
     for path in buckets.values():
         if not path.is_file():
             raise SourceError(
-                f"{path}: is missing, or no regular file; PBG reads each of the {most_left} x {most_right} buckets: "
-                "give it, without edges where it has none"
+                f"{path}: is missing, or not a regular file; PBG has all {most_left} x {most_right} buckets: "
+                "add it, even if it has no edges"
             )
     return buckets
 
@@ -217,7 +230,7 @@ def _entity_names(source: Path, types: Sequence[EntityType]) -> dict[str, NameLi
     if len(missing) == len(files):
         return {}
     if missing:
-        raise SourceError(f"{missing[0]}: is missing, and others have names; give it, or take away those of others")
+        raise SourceError(f"{missing[0]}: is missing, and other partitions have names; add it, or remove the others")
 
     def lines() -> Iterator[NDArray[np.uint8]]:
         for path, count in files:
@@ -244,7 +257,7 @@ def _relation_names(
 def _read_count(path: Path) -> int:
     found = _COUNT.fullmatch(_read_text(path, _MOST_COUNT_BYTES))
     if found is None or int(found[1]) > MOST_COUNT:
-        raise SourceError(f"{path}: must be one whole number, at most {MOST_COUNT}; mend the file")
+        raise SourceError(f"{path}: must be one whole number, at most {MOST_COUNT}; fix the file")
     return int(found[1])
 
 
@@ -256,10 +269,10 @@ def _read_configuration(path: Path) -> _Configuration | None:
     found = document if isinstance(document, dict) else {}
     relations, are_dynamic = found.get("relations"), found.get("dynamic_relations", False)
     if not isinstance(relations, list) or not relations or not isinstance(are_dynamic, bool):
-        raise SourceError(f"{path}: must have a list of relations, as PBG writes it; mend the file")
+        raise SourceError(f"{path}: must have a list of relations, as PBG writes it; fix the file")
     if are_dynamic and len(relations) > 1:
         raise SourceError(
-            f"{path}: has {len(relations)} relations, and dynamic_relations is for one that all are as; mend the file"
+            f"{path}: has {len(relations)} relations, and dynamic_relations requires one entry for all; fix the file"
         )
     return _Configuration([_parse_relation(each, path) for each in relations], are_dynamic)
 
@@ -268,16 +281,16 @@ def _parse_relation(given: Any, path: Path) -> _Relation:
     values = [given.get(key) if isinstance(given, dict) else None for key in ("name", "lhs", "rhs")]
     texts = [value for value in values if isinstance(value, str) and value.isprintable()]
     if len(texts) < len(values):
-        raise SourceError(f"{path}: each relation must have name, lhs and rhs, in printable characters; mend the file")
+        raise SourceError(f"{path}: each relation must have name, lhs and rhs, in printable characters; fix the file")
     return _Relation(*texts)
 
 
 def _read_text(path: Path, most_bytes: int) -> str:
     with source_errors(str(path)):
         if not path.is_file():
-            raise SourceError(f"{path}: is missing, or no regular file; give it, as PBG's importer writes it")
+            raise SourceError(f"{path}: is missing, or not a regular file; add the one that PBG's importer writes")
         with path.open("rb") as file:
             content = file.read(most_bytes + 1)
         if len(content) > most_bytes:
-            raise SourceError(f"{path}: must be at most {most_bytes} bytes, is longer; mend the file")
+            raise SourceError(f"{path}: must be at most {most_bytes} bytes; fix the file")
         return content.decode()

@@ -1,4 +1,4 @@
-"""Lists of names in JSON, a list of strings a file, read as streams: never whole."""
+"""Streams lists of names in JSON files, each a list of strings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from diskhop.errors import SourceError
 from diskhop.importing.source_file import source_errors
 
 _BLOCK_BYTES = 256 << 10
-# What is between two names is little, so that what waits for the end of a name is one name.
+# Longest incomplete name, in characters; between names there are only blanks and a comma.
 _MOST_WAITING = 256 << 10
 _BLANK = "[ \t\r\n]*+"
 _STRINGS = re.compile(rf'(?:{_BLANK}"[^"\\]*+(?:\\.[^"\\]*+)*+"{_BLANK},)*+', re.S)
@@ -28,17 +28,17 @@ def json_lines(path: Path, count: int, *, block_bytes: int = _BLOCK_BYTES) -> It
         lines = "\n".join(names)
         if lines.count("\n") >= len(names):
             number = next(number for number, name in enumerate(names, num_names) if "\n" in name)
-            raise SourceError(f"{path}: name {number} must be one line, got a line feed in it; take it out")
+            raise SourceError(f"{path}: name {number} must be one line, got a line feed in it; remove it")
         num_names += len(names)
-        with source_errors(str(path)):  # half of a surrogate pair, which JSON may have, is no text
+        with source_errors(str(path)):  # JSON allows half of a surrogate pair, which UTF-8 does not
             content = f"{lines}\n".encode()
         yield np.frombuffer(content, np.uint8)
     if num_names != count:
-        raise SourceError(f"{path}: has {num_names} names for {count} ids; give one for each")
+        raise SourceError(f"{path}: has {num_names} names for {count} ids; give one name per id")
 
 
 def _blocks_of_names(path: Path, block_bytes: int) -> Iterator[list[str]]:
-    """At least one name each, in order."""
+    """Yield the names in order, in blocks of at least one."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     text, is_open, is_comma_last = "", False, False
     with source_errors(str(path)), path.open("rb") as file:
@@ -58,7 +58,7 @@ def _blocks_of_names(path: Path, block_bytes: int) -> Iterator[list[str]]:
                 raise _no_list(path)
         text += decoder.decode(b"", final=True)
         last = json.loads(f"[{text}") if is_open else None
-    # The name that no comma follows; an empty list has none.
+    # The last name has no comma after it; an empty list has no names.
     if last is None or not all(isinstance(name, str) for name in last) or (is_comma_last and not last):
         raise _no_list(path)
     if last:
@@ -67,5 +67,5 @@ def _blocks_of_names(path: Path, block_bytes: int) -> Iterator[list[str]]:
 
 def _no_list(path: Path) -> SourceError:
     return SourceError(
-        f"{path}: must be a JSON list of names, each at most {_MOST_WAITING} characters between quotes; mend the file"
+        f"{path}: must be a JSON list of names, each at most {_MOST_WAITING} characters between quotes; fix the file"
     )

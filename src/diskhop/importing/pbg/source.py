@@ -1,7 +1,7 @@
-"""Graphs that PyTorch-BigGraph's importers made: entities by type and partition, edges in HDF5, a file a bucket.
+"""Graphs that PyTorch-BigGraph's importers made: entities by type and partition, edges in one HDF5 file per bucket.
 
-h5py, which reads them, is an extra: `pip install diskhop[pbg]`. Nothing but whole numbers that lie in the file itself
-is read: no links to other files, and no filters that HDF5 would load a library for.
+h5py is an extra: `pip install diskhop[pbg]`. Only whole numbers in the file itself are read: no links to other files,
+and no filters for which HDF5 would load a library.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TRIPLE_BYTES = 24
 
 
 class Pbg:
-    """See Source. All files of edges are opened, and their edges not yet read."""
+    """Source in a folder of PBG. All files of edges are opened and checked, but not read."""
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         _require_h5py(source)
@@ -81,14 +81,15 @@ def _require_h5py(source: Path) -> None:
         import h5py  # noqa: F401
     except ImportError:
         raise ConfigError(
-            f"{source}: has edges in HDF5, which h5py reads, and that is not installed; pip install diskhop[pbg]"
+            f"{source}: has edges in HDF5, which requires h5py; install it with: pip install diskhop[pbg]"
         ) from None
 
 
 class _Bucket:
     """Edges of a bucket, as triples of ids that are numbered over all types and partitions.
 
-    unpacked_bytes: held while they are read, where they are stored compressed.
+    num_edges: number of edges.
+    unpacked_bytes: memory for reading edges that are stored compressed; 0 for others.
     """
 
     def __init__(self, path: Path, folder: PbgFolder, left: int, right: int) -> None:
@@ -109,11 +110,11 @@ class _Bucket:
 
     @property
     def stored_bytes(self) -> int:
-        """Of the file."""
+        """Bytes of the file."""
         return self._file.num_bytes
 
     def blocks(self) -> Iterator[NDArray[np.int64]]:
-        """Triples (edges, 3) in their order, some MiB at a time."""
+        """Yield triples (edges, 3) in order, a few MiB at a time."""
         left = _Ids("lhs", [left for left, _ in self._folder.sides], self._partitions[0])
         right = _Ids("rhs", [right for _, right in self._folder.sides], self._partitions[1])
         limit = MOST_COUNT if self._folder.num_relations is None else self._folder.num_relations
@@ -131,7 +132,7 @@ class _Bucket:
 
 
 class _BucketTriples:
-    """See Column. The edges of buckets, one after the other."""
+    """Column of the edges of all buckets of a part."""
 
     dtype: np.dtype[Any] = np.dtype(np.int64)
 
@@ -154,7 +155,7 @@ class _BucketTriples:
 
 
 class _Ids:
-    """Ids of one side of a bucket, of which the relation tells the type where there are several."""
+    """Ids of one side of a bucket. With several types, an edge's relation determines the type."""
 
     def __init__(self, side: str, types: list[EntityType], partition: int) -> None:
         self._side = side
@@ -165,7 +166,7 @@ class _Ids:
     def numbered(
         self, ids: NDArray[Any], relations: NDArray[np.int64], path: Path, first_edge: int
     ) -> NDArray[np.int64]:
-        """Ids within a partition as those over all. Raises SourceError for the first that it does not have."""
+        """Convert ids within a partition to ids over all. Raises SourceError for the first that is out of range."""
         by_relation = relations if len(self._counts) > 1 else 0
         _require_below(ids, self._counts[by_relation], self._side, path, first_edge)
         numbered: NDArray[np.int64] = ids.astype(np.int64) + self._firsts[by_relation]
@@ -173,9 +174,10 @@ class _Ids:
 
 
 class _OpenBucket:
-    """The datasets of a file of edges; a context that closes it.
+    """Datasets of a file of edges; a context manager that closes it.
 
-    chunk_bytes: the longest chunk that is stored compressed; HDF5 unpacks it whole, and keeps it if cache_bytes allow.
+    num_edges: number of edges.
+    chunk_bytes: longest chunk that is stored compressed. HDF5 unpacks it whole, and caches it if cache_bytes allow.
     """
 
     def __init__(self, path: Path, cache_bytes: int = 0) -> None:
@@ -188,8 +190,8 @@ class _OpenBucket:
             self._datasets = [self._dataset(file, name) for name in _DATASETS]
             lengths = [len(dataset) for dataset in self._datasets]
             if len(set(lengths)) > 1:
-                told = ", ".join(f"{name} {length}" for name, length in zip(_DATASETS, lengths, strict=True))
-                raise SourceError(f"{path}: its datasets must be of one length, got {told}; make it again")
+                lengths_by_name = ", ".join(f"{name} {length}" for name, length in zip(_DATASETS, lengths, strict=True))
+                raise SourceError(f"{path}: its datasets must have one length, got {lengths_by_name}; write it again")
             self.num_edges = lengths[0]
             self.chunk_bytes = max(
                 dataset.chunks[0] * dataset.dtype.itemsize if dataset.id.get_create_plist().get_nfilters() else 0
@@ -198,7 +200,7 @@ class _OpenBucket:
             self._opened = opened.pop_all()
 
     def read(self, start: int, stop: int) -> list[NDArray[Any]]:
-        """lhs, rel and rhs of some edges."""
+        """Read lhs, rel and rhs of some edges."""
         with _hdf5_errors(self._path):
             return [dataset[start:stop] for dataset in self._datasets]
 
@@ -214,13 +216,13 @@ class _OpenBucket:
         version = None
         if "format_version" in file.attrs:
             attribute = file.attrs.get_id("format_version")
-            # What is no number is not read: it may be of any length.
+            # Another type of attribute is not read: it could be arbitrarily long.
             is_number = attribute.shape == () and attribute.dtype.kind in "iu"
             version = file.attrs["format_version"] if is_number else "no whole number"
         if version != _FORMAT_VERSION:
-            told = "none" if version is None else version
+            found = "none" if version is None else version
             raise SourceError(
-                f"{self._path}: its attribute format_version must be {_FORMAT_VERSION}, got {told}; "
+                f"{self._path}: its attribute format_version must be {_FORMAT_VERSION}, got {found}; "
                 "give edges that PBG's importer wrote"
             )
 
@@ -233,11 +235,11 @@ class _OpenBucket:
             raise SourceError(f"{where} is missing; give edges with {', '.join(_DATASETS)}, as PBG writes them")
         dataset = file[name] if isinstance(link, h5py.HardLink) else None
         if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
-            raise SourceError(f"{where} must be a dataset in the file itself, which PBG writes; make it again")
+            raise SourceError(f"{where} must be a dataset in the file itself; write it again with PBG's importer")
         if len(dataset.shape or ()) != 1 or dataset.dtype.kind not in "iu":
             raise SourceError(
                 f"{where} must be whole numbers in one dimension, got shape {dataset.shape} of {dataset.dtype}; "
-                "make it again"
+                "write it again with PBG's importer"
             )
         stored = dataset.id.get_create_plist()
         known = (h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_LZF, h5py.h5z.FILTER_SHUFFLE)
@@ -245,14 +247,14 @@ class _OpenBucket:
         if any(each not in known for each in filters):
             raise SourceError(
                 f"{where} must be stored plain, or with gzip, lzf or shuffle, got HDF5's filters {filters}; "
-                "store it anew without"
+                "write it without filters"
             )
         return dataset
 
 
 @contextmanager
 def _hdf5_errors(path: Path) -> Iterator[None]:
-    """Turn whatever reading damaged HDF5 raises into one line; h5py has TypeError for a type that NumPy has not."""
+    """Turn any exception of reading damaged HDF5 into SourceError; h5py raises TypeError for types unknown to NumPy."""
     with source_errors(str(path)):
         try:
             yield
@@ -261,7 +263,7 @@ def _hdf5_errors(path: Path) -> Iterator[None]:
 
 
 def _require_below(ids: NDArray[Any], limits: Any, what: str, path: Path, first_edge: int) -> None:
-    """Raise SourceError for the first of some edges' values that is not from 0 to one less than its limit."""
+    """Raise SourceError for the first value of an edge that is not in [0, limit)."""
     bad = np.flatnonzero((ids < 0) | (ids >= limits))
     if len(bad):
         limit = np.broadcast_to(limits, ids.shape)[bad[0]]

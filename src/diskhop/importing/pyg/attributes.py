@@ -22,7 +22,7 @@ _ROWS_OF_MASKS = 1 << 19
 
 
 class Attributes:
-    """What an object has for one type, by name; what is taken is gone, and the rest is left out."""
+    """Attributes of one type by name. Taking one removes it; what remains in the end is not imported."""
 
     def __init__(self, where: str, items: Mapping[str, Any]) -> None:
         self.where = where
@@ -30,37 +30,37 @@ class Attributes:
         self._reasons: dict[str, str] = {}
 
     def place(self, key: str) -> str:
-        """The attribute as Python has it."""
+        """Spell the attribute as Python does, for errors."""
         return f"{self.where}.{key}"
 
     def take(self, key: str) -> Any:
-        """The value, None where there is none."""
+        """Take the value of an attribute; None: there is none."""
         return self._values.pop(key, None)
 
     def take_column(self, key: str) -> HeldValues | None:
-        """The values as a column."""
+        """Take the values of an attribute as a column; None: there is none."""
         value = self.take(key)
         return None if value is None else HeldValues(value, self.place(key))
 
     def leave(self, key: str, value: Any, why: str = "") -> None:
-        """Put back what was taken, since it cannot be used."""
+        """Put back an attribute that cannot be imported. why: reason, for people."""
         self._values[key] = value
         self._reasons[key] = why
 
     def left_out(self) -> list[str]:
-        """What nobody took, and why, for people."""
+        """List the attributes that were not taken, with reasons, for people."""
         return [self.place(key) + self._reasons.get(key, "") for key in self._values]
 
 
 class HeldValues:
-    """See Column. An array or a tensor in memory; blocks are copied of what does not lie as NumPy has it."""
+    """Column in an array or tensor in memory. Blocks are copies where values are not contiguous."""
 
     def __init__(self, value: Any, where: str) -> None:
         self.where = where
-        self.identity = f"array {secrets.token_hex(8)}"  # nobody can tell whether it is that of a process before
+        self.identity = f"array {secrets.token_hex(8)}"  # contents of memory cannot be recognised by another process
         self._value = _strided(value, where)
         self.is_bfloat16 = str(self._value.dtype) == "torch.bfloat16"
-        # Of one row: bfloat16 is converted, and that should not be all of it.
+        # The dtype of one row, because bfloat16 is converted to find it.
         self.dtype: np.dtype[Any] = self._rows(0, 1).dtype if self._value.ndim else np.dtype(object)
         self.shape = tuple(self._value.shape)
         if self.dtype.kind not in "biuf":
@@ -70,7 +70,7 @@ class HeldValues:
             )
 
     def array(self) -> NDArray[Any]:
-        """All values, where they lie."""
+        """Return all values without a copy, if NumPy can represent them."""
         return self._rows(0, self.shape[0])
 
     def blocks(self) -> Iterator[NDArray[Any]]:
@@ -87,11 +87,11 @@ class HeldValues:
             return np.asarray((rows.float() if self.is_bfloat16 else rows).numpy())
         except (TypeError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
-            raise SourceError(f"{self.where}: is no array: {reason}; convert it") from error
+            raise SourceError(f"{self.where}: cannot become a NumPy array: {reason}; convert it") from error
 
 
 class MaskedRows:
-    """See Column. The nodes for which a mask (nodes), or one of several (nodes, splits), is true."""
+    """Column of the nodes for which a mask (nodes), or one of several (nodes, splits), is true."""
 
     dtype: np.dtype[Any] = np.dtype(np.int64)
 
@@ -108,12 +108,12 @@ class MaskedRows:
 
 
 def _strided(value: Any, where: str) -> Any:
-    """An array, or a tensor in this machine's memory without its history."""
+    """Return an array, or a tensor in main memory, detached. Raises SourceError for other values."""
     if isinstance(value, np.ndarray):
         return value
     if str(getattr(value, "layout", "")) == "torch.strided":
         if value.device.type != "cpu":
-            raise SourceError(f"{where}: must be in memory, is on {value.device}; give data.cpu()")
+            raise SourceError(f"{where}: must be in main memory, is on {value.device}; give data.cpu()")
         return value.detach()
     if hasattr(value, "to_dense") or hasattr(value, "todense"):
         dense = "to_dense" if hasattr(value, "to_dense") else "toarray"

@@ -1,8 +1,4 @@
-"""Graphs in objects of PyTorch Geometric: Data and HeteroData, with tensors or NumPy arrays, also mapped ones.
-
-PyTorch is not loaded here: a tensor is what lays out memory as NumPy does and gives an array of it. What the object
-holds is its owner's, and read in place.
-"""
+"""Imports objects of PyTorch Geometric: Data and HeteroData with tensors or NumPy arrays, memory-mapped ones too."""
 
 from __future__ import annotations
 
@@ -41,23 +37,29 @@ def from_pyg(
     duplicates: Keep | None = None,
     order: Order | None = None,
 ) -> Dataset:
-    """Make a dataset at `path` of a torch_geometric.data.Data or HeteroData, and open it.
+    """Make a dataset at `path` from a torch_geometric.data.Data or HeteroData, and open it.
 
-    Taken: edge_index; x; y, classes as integers (nodes) or (nodes, 1), or tasks (nodes, tasks) of 0, 1 and NaN;
-    train_mask, val_mask, test_mask (nodes), or (nodes, splits); num_nodes; one weight an edge in edge_weight or
-    edge_attr; edge_time, or time where there is one an edge. A warning lists what else there is: it is left out. Edges
-    of a HeteroData between types a and b are of type a__relation__b.
+    These attributes are imported; a warning lists all others:
+    edge_index, x, num_nodes;
+    y: classes as integers (nodes) or (nodes, 1), or tasks (nodes, tasks) of 0, 1 and NaN;
+    train_mask, val_mask, test_mask: (nodes), or (nodes, splits);
+    edge_weight, or else edge_attr: one weight per edge;
+    edge_time, or else time: one whole number per edge.
+    Edges of a HeteroData between types a and b get the type a__relation__b.
 
-    name: of the dataset; default: the last part of path. memory: bytes or a size such as '2GB' for what is held beside
-    data; default: half of what is free. dtype: of features; default: as they are. undirected: store each edge both
-    ways, which Data mostly does already. self_loops, duplicates: 'keep' or 'drop'. order: 'hot' numbers nodes by how
-    often they are read.
+    name: the dataset's name; default: the last part of path.
+    memory: bytes, or a size such as '2GB', in addition to data; default: half of the free memory.
+    threads: default: all cores.
+    dtype: features are stored as float32, float16, bfloat16 or int8; default: as they are.
+    undirected: stores each edge in both directions; most Data have both already.
+    self_loops, duplicates: 'keep' or 'drop'.
+    order: 'hot' numbers nodes by how often they are read.
 
-    Raises SourceError, naming the attribute, for what breaks a rule; nothing is then left at path.
+    Raises SourceError, naming the attribute, for data that breaks a rule; nothing is then left at path.
     """
     source = PygGraph(data, Path(path).name)
     if source.left_out:
-        warnings.warn(f"left out: {', '.join(source.left_out)}; a dataset has no place for it", stacklevel=2)
+        warnings.warn(f"not imported: {', '.join(source.left_out)}; datasets cannot store it", stacklevel=2)
     memory_bytes = parse_bytes(memory) if isinstance(memory, str) else memory
     return import_source(
         source,
@@ -74,7 +76,7 @@ def from_pyg(
 
 
 class PygGraph:
-    """See Source. left_out: what else data has, for people."""
+    """Source in a Data or HeteroData. left_out: attributes that are not imported, for people."""
 
     def __init__(self, data: Any, name: str) -> None:
         self.name = name
@@ -85,10 +87,10 @@ class PygGraph:
         elif hasattr(data, "stores"):
             stores = [Attributes("data", data.stores[0])]
             self._nodes[NODE] = NodeAttributes(stores[0])
-            self._edges[EDGE] = EdgeAttributes(stores[0], NODE, NODE, self._nodes[NODE].told)
+            self._edges[EDGE] = EdgeAttributes(stores[0], NODE, NODE, self._nodes[NODE].count)
         else:
             raise ConfigError(
-                f"data must be a torch_geometric.data.Data or HeteroData, got {type(data).__name__}; make one of it"
+                f"data must be a torch_geometric.data.Data or HeteroData, got {type(data).__name__}; pass one of these"
             )
         self.left_out = [what for store in stores for what in store.left_out()]
 
@@ -98,10 +100,10 @@ class PygGraph:
 
     @property
     def load(self) -> Load:
-        """See Source: nothing is on a disk."""
+        """See Source. Nothing is read from disk."""
         load = Load()
         for nodes in self._nodes.values():
-            load += load_of_nodes(nodes.told or 0, nodes.features, nodes.labels)
+            load += load_of_nodes(nodes.count or 0, nodes.features, nodes.labels)
         for edges in self._edges.values():
             num_edges = int(edges.pairs.shape[1])
             load += Load(num_edges=num_edges) + load_of_edge_values(num_edges, edges.weights, edges.times)
@@ -142,7 +144,7 @@ class PygGraph:
             edge_type = "__".join(ends)
             _check_type_name(edge_type, where)
             if edge_type in self._edges:
-                raise SourceError(f"{where}: there are edges called {edge_type} already; rename one of the types")
+                raise SourceError(f"{where}: has the same name {edge_type} as other edges; rename one of the types")
             stores.append(Attributes(where, items))
             source, _, destination = ends
             self._edges[edge_type] = EdgeAttributes(stores[-1], source, destination, None)
@@ -151,14 +153,14 @@ class PygGraph:
                     _check_type_name(node_type, where)
                     self._nodes[node_type] = NodeAttributes(Attributes(f"data[{node_type!r}]", {}))
         if not self._edges:
-            raise SourceError("data: has no edges; give it an edge type with edge_index")
+            raise SourceError("data: has no edges; add an edge type with edge_index")
         return stores
 
     def _count(self, node_type: str) -> int:
-        """What data tells; where it does not, the highest id + 1."""
-        told = self._nodes[node_type].told
-        if told is not None:
-            return told
+        """Return the number of nodes that data states; else it is the highest id + 1."""
+        count = self._nodes[node_type].count
+        if count is not None:
+            return count
         ends = [
             each.pairs[end]
             for each in self._edges.values()
@@ -167,12 +169,15 @@ class PygGraph:
         ]
         highest = max((int(ids.max()) for ids in ends if len(ids)), default=-1)
         if highest >= MOST_COUNT:
-            raise SourceError(f"data: node {highest} is out of range: ids must be less than {MOST_COUNT}; mend it")
+            raise SourceError(
+                f"data: node {highest} is out of range: ids must be less than {MOST_COUNT}; number the nodes from 0"
+            )
         return highest + 1
 
 
 def _check_type_name(name: Any, where: str) -> None:
     if not isinstance(name, str) or not TYPE_NAME.fullmatch(name):
         raise SourceError(
-            f"{where}: type name {name!r} must be letters, digits and _ . + = -, at most 100; rename the type"
+            f"{where}: type name {name!r} must be letters, digits and _ . + = -, at most 100 characters; "
+            "rename the type"
         )

@@ -17,7 +17,7 @@ _PARTS = {"train_mask": "train", "val_mask": "valid", "test_mask": "test"}
 
 
 class NodeAttributes:
-    """What is known of the nodes of one type. told: how many there are, None where nothing says."""
+    """Attributes of the nodes of one type. count: number of nodes that they state; None: none does."""
 
     def __init__(self, store: Attributes) -> None:
         counts: dict[str, int] = {}
@@ -41,10 +41,12 @@ class NodeAttributes:
                 )
             counts[key] = each.shape[0]
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{key} {count}" for key, count in counts.items())
-            raise SourceError(f"{store.where}: its attributes differ in the number of nodes ({told}); make them agree")
-        self.told = next(iter(counts.values()), None)
-        # A mask for one split beside masks for several is that of each of them.
+            listed = ", ".join(f"{key} {count}" for key, count in counts.items())
+            raise SourceError(
+                f"{store.where}: its attributes differ in the number of nodes ({listed}); make them agree"
+            )
+        self.count = next(iter(counts.values()), None)
+        # A mask (nodes) next to masks (nodes, splits) applies to every split.
         num_splits = max((each.shape[1] for each in masks.values() if len(each.shape) == 2), default=1)
         self.splits: dict[str, list[Column]] = {
             _PARTS[key]: [
@@ -55,7 +57,7 @@ class NodeAttributes:
 
 
 class EdgeAttributes:
-    """What is known of the edges of one type. num_nodes: where their attributes lie with those of so many nodes."""
+    """Attributes of the edges of one type. num_nodes: of Data, where nodes and edges share one set of attributes."""
 
     def __init__(self, store: Attributes, source: str, destination: str, num_nodes: int | None) -> None:
         self.source = source
@@ -64,12 +66,12 @@ class EdgeAttributes:
         found = store.take_column("edge_index")
         if found is None:
             self._refuse_missing(store)
-            raise SourceError(f"{store.where}: has no edge_index; give its edges as integers (2, edges)")
-        empty = found.shape == (2, 0)  # which is float unless one takes care, and harmless
+            raise SourceError(f"{store.where}: has no edge_index; add its edges as integers (2, edges)")
+        empty = found.shape == (2, 0)  # an empty tensor is float32 by default
         if len(found.shape) != 2 or found.shape[0] != 2 or (found.dtype.kind not in "iu" and not empty):
             raise SourceError(
                 f"{self.where}: must be integers of shape (2, edges), got shape {found.shape} of {found.dtype}; "
-                "give sources, then destinations"
+                "give a row of sources and a row of destinations"
             )
         self.pairs = np.zeros((2, 0), np.int64) if empty else found.array()
         self.weights = self._find_weights(store)
@@ -80,7 +82,8 @@ class EdgeAttributes:
             if store.take(key) is not None:
                 call = f"torch_geometric.utils.to_edge_index({store.place(key)}{'.t()' if key == 'adj_t' else ''})"
                 raise SourceError(
-                    f"{store.place(key)}: is a sparse matrix, and edge_index is wanted; give {store.where}.edge_index, "
+                    f"{store.place(key)}: is a sparse matrix, and edge_index is required; "
+                    f"set {store.where}.edge_index, "
                     f"weights = {call}"
                 )
 
@@ -90,7 +93,7 @@ class EdgeAttributes:
             if not self._is_one_per_edge(weights.shape):
                 raise SourceError(
                     f"{weights.where}: must be one number for each of {self.pairs.shape[1]} edges, got shape "
-                    f"{weights.shape}; give as many"
+                    f"{weights.shape}; give one per edge"
                 )
             return weights
         value = store.take("edge_attr")
@@ -108,13 +111,13 @@ class EdgeAttributes:
         if value is not None:
             shape = tuple(getattr(value, "shape", ()))
             if shape[:1] == (num_nodes,) or not self._is_one_per_edge(shape):
-                store.leave("time", value, " (not one an edge, or one a node)")
+                store.leave("time", value, " (not one per edge, or one per node)")
                 return None
             times = HeldValues(value, store.place("time"))
         if times is not None and (not self._is_one_per_edge(times.shape) or times.dtype.kind not in "iu"):
             raise SourceError(
                 f"{times.where}: must be one whole number for each of {self.pairs.shape[1]} edges, got shape "
-                f"{times.shape} of {times.dtype}; give as many integers"
+                f"{times.shape} of {times.dtype}; give one integer per edge"
             )
         return times
 
@@ -129,5 +132,5 @@ def _whole_number(value: Any, where: str) -> int:
     except TypeError:
         number = -1
     if not 0 <= number <= MOST_COUNT:
-        raise SourceError(f"{where}: must be a whole number from 0 to {MOST_COUNT}, got {value!r}; mend it")
+        raise SourceError(f"{where}: must be a whole number from 0 to {MOST_COUNT}, got {value!r}; correct it")
     return number

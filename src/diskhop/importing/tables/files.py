@@ -1,8 +1,7 @@
-"""Tables of a graph on the disk: which files, which columns of which kind, and why DuckDB refuses one.
+"""Files and columns of tables, and errors of DuckDB translated to those of the user's files.
 
-A *table* is one file or several parts, all Parquet or all CSV with a header; its rows are counted from 1 in errors, in
-the order of the files by name. The *kind* of a column is what its values can be taken for: what Parquet says, and in
-CSV what the first rows of each file look like.
+A *table* is one file or several parts in the order of their names, all Parquet or all CSV with a header. Errors count
+rows from 1. The *kind* of a column is stated by Parquet; in CSV it is inferred from the first rows of each file.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from diskhop.runtime.duck import Duck, QueryError, quoted
 
 Kind = Literal["integer", "number", "boolean", "text", "time", "numbers", "nothing", "other"]
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
-# Between the parts of what a query says is wrong with a row.
+# Separates the parts of the error that a query raises for a row.
 FAULT_MARK = "\x1f"
 SAMPLE_ROWS = 2048
 _MOST_LINE_BYTES = 1 << 20
 _DELIMITERS = (",", "\t", ";", "|")
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _NUMBERS = (*_INTEGERS, *(f"U{name}" for name in _INTEGERS), "FLOAT", "DOUBLE", "DECIMAL")
-# What DuckDB adds to the columns of Parquet.
+# Columns that DuckDB adds to those of Parquet.
 _TAKEN_NAMES = ("filename", "file_row_number")
 _LOOKS = {
     "integer": "regexp_full_match({0}, '[ \\t]*[+-]?[0-9]+[ \\t]*')",
@@ -41,7 +40,12 @@ _SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column. stored: DuckDB's type of it, VARCHAR for all of CSV."""
+    """A column of a table.
+
+    name: as in the file.
+    kind: how its values can be used.
+    stored: its type in DuckDB, VARCHAR for every column of CSV.
+    """
 
     name: str
     kind: Kind
@@ -49,13 +53,21 @@ class TableColumn:
 
     @property
     def sql(self) -> str:
-        """The name as SQL has it."""
+        """The quoted name, for SQL."""
         return '"' + self.name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What looking found. what: nodes or edges. counts: rows of each file of Parquet. delimiter: None for Parquet."""
+    """A table that was opened, but not read.
+
+    what: nodes or edges.
+    shown: file or folder, for errors.
+    files: its parts, in order.
+    columns: by name, in order.
+    counts: rows of each Parquet file.
+    delimiter: of CSV; None: Parquet.
+    """
 
     what: str
     shown: Path
@@ -65,16 +77,14 @@ class Table:
     delimiter: str | None = None
 
     def column(self, name: str, option: str) -> TableColumn:
-        """A column that an option names. Raises SourceError, with those that there are."""
+        """Find the column that an option names. Raises SourceError, which lists all columns."""
         if name not in self.columns:
-            raise SourceError(
-                f"{self.shown}: has no column '{name}', which {option} names; it has {', '.join(self.columns)}"
-            )
+            raise SourceError(f"{self.shown}: has no column '{name}'; {option} can name {', '.join(self.columns)}")
         return self.columns[name]
 
 
 def find_files(source: Path, what: str) -> tuple[SourceFile, ...]:
-    """The files of a table by its name in a folder; none where there is no such table."""
+    """Find the files of a table by its name in a folder; empty: there is none."""
     with source_errors(str(source)):
         whole = [path for suffix in SUFFIXES if (path := source / f"{what}{suffix}").exists()]
         folder = source / what
@@ -82,17 +92,17 @@ def find_files(source: Path, what: str) -> tuple[SourceFile, ...]:
     parts = [path for path in parts if suffix_of(path) and not path.name.startswith((".", "_"))]
     kinds = [path.name for path in whole] + [f"{what}/*{kind}" for kind in sorted({suffix_of(path) for path in parts})]
     if (len(kinds) > 1 and {suffix_of(path) for path in [*whole, *parts]} != {".csv", ".csv.gz"}) or (whole and parts):
-        raise SourceError(f"{source}: has {' and '.join(kinds)}; keep the {what} of one kind")
+        raise SourceError(f"{source}: has {' and '.join(kinds)}; keep one of them")
     return tuple(SourceFile.look_at(path) for path in [*whole, *parts])
 
 
 def suffix_of(path: Path) -> str:
-    """How the name of a file of a table ends; empty for other files."""
+    """Return the suffix of a file of a table; empty for other files."""
     return next((suffix for suffix in SUFFIXES if path.name.endswith(suffix)), "")
 
 
 def look_at(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Duck) -> Table:
-    """A table with its columns. Raises SourceError for files that cannot be read, or are not of one kind."""
+    """Open a table. Raises SourceError for files that cannot be read, or have different columns."""
     for file in files:
         try:
             str(file.path.resolve()).encode()
@@ -116,10 +126,11 @@ def _look_at_parquet(shown: Path, what: str, files: tuple[SourceFile, ...], duck
         }
         for name in _TAKEN_NAMES:
             if name in found:
-                raise SourceError(f"{file.path}: has a column '{name}', a name that DuckDB needs; rename it")
+                raise SourceError(f"{file.path}: has a column '{name}', a name that DuckDB reserves; rename it")
         if columns and found != columns:
             raise SourceError(
-                f"{file.path}: has columns {_told(found)}, and {files[0].path} {_told(columns)}; give all the same"
+                f"{file.path}: has columns {_listed(found)}, and {files[0].path} {_listed(columns)}; "
+                "give all files the same"
             )
         columns = found
         counts.append(int(rows[0]))
@@ -134,7 +145,7 @@ def _look_at_csv(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Du
         if header != (delimiter, names):
             raise SourceError(
                 f"{file.path}: has columns {', '.join(header[1])}, and {files[0].path} {', '.join(names)}; "
-                "give all the same"
+                "give all files the same"
             )
         sample = f"(SELECT * FROM {read_csv(file.path, names, delimiter)} LIMIT {SAMPLE_ROWS})"
         columns = [TableColumn(name, "text", "VARCHAR").sql for name in names]
@@ -156,7 +167,7 @@ def _look_at_csv(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Du
 
 @contextmanager
 def _gzip_faults(path: Path) -> Iterator[None]:
-    """Where DuckDB refuses gzip, look at what does not unpack first, and for the line."""
+    """Check a gzip file that DuckDB refuses, so that the error names the damaged line."""
     try:
         yield
     except DiskhopError:
@@ -170,33 +181,33 @@ def _read_header(path: Path) -> tuple[str, list[str]]:
     try:
         header = line.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError:
-        raise SourceError(f"{path}, line 1: must be text in UTF-8; save it so") from None
+        raise SourceError(f"{path}, line 1: must be text in UTF-8; save the file as UTF-8") from None
     if not header.strip():
-        raise SourceError(f"{path}, line 1: must name the columns; give the table a header")
+        raise SourceError(f"{path}, line 1: must name the columns; add a header")
     delimiter = max(_DELIMITERS, key=header.count)
     try:
         (names,) = csv.reader([header], delimiter=delimiter, strict=True)
     except csv.Error as error:
-        raise SourceError(f"{path}, line 1: must name the columns, but: {error}; mend the header") from None
+        raise SourceError(f"{path}, line 1: must name the columns, but: {error}; fix the header") from None
     if all(name.strip().isdecimal() for name in names):
-        raise SourceError(f"{path}, line 1: must name the columns, got numbers alone; give the table a header")
+        raise SourceError(f"{path}, line 1: must name the columns, got only numbers; add a header")
     lowered = [name.lower() for name in names]
     repeated = [name for name in names if lowered.count(name.lower()) > 1 or not name or name in _TAKEN_NAMES]
     if repeated:
         raise SourceError(
-            f"{path}, line 1: column '{repeated[0]}' must have a name, one that no other column has, and not one of "
-            f"{', '.join(_TAKEN_NAMES)}; rename it"
+            f"{path}, line 1: column '{repeated[0]}' must have a name of its own, other than "
+            f"{' and '.join(_TAKEN_NAMES)}; rename it"
         )
     return delimiter, names
 
 
 def read_parquet(*paths: Path) -> str:
-    """SQL for the rows of files, in order, with their file's name and their number in it."""
+    """Return SQL for the rows of files, in order, with the file's name and the row's number in it."""
     return f"read_parquet([{', '.join(quoted(glob_of(path)) for path in paths)}], filename=true, file_row_number=true)"
 
 
 def read_csv(path: Path, names: Sequence[str], delimiter: str) -> str:
-    """SQL for the rows of a file as text; empty fields are null."""
+    """Return SQL for the rows of a CSV file as text; empty fields are null."""
     columns = ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in names)
     quote = quoted('"')
     return (
@@ -207,13 +218,13 @@ def read_csv(path: Path, names: Sequence[str], delimiter: str) -> str:
 
 
 def glob_of(path: Path) -> str:
-    """A path for a function that takes patterns."""
+    """Escape a path for a function that takes glob patterns."""
     return re.sub(r"([*?\[])", r"[\1]", str(path.absolute()))
 
 
 @contextmanager
 def source_faults(shown: Mapping[Path, Path]) -> Iterator[None]:
-    """Tell what DuckDB refused of a source as the source's; shown: what files that it read are called."""
+    """Turn errors of DuckDB into SourceError. shown: maps files that DuckDB reads to the user's files."""
     try:
         yield
     except (QueryError, DestinationError) as error:
@@ -234,21 +245,21 @@ def _fault_of(text: str, shown: Mapping[Path, Path], is_content: bool) -> str | 
     line = re.search(r"CSV Error on Line: (\d+)", text)
     if line is None:
         first = text.splitlines()[0].replace(file, str(named[file]))
-        return f"{named[file]}: cannot be read: {first}; it is damaged or no such table: write it again"
+        return f"{named[file]}: cannot be read: {first}; it is damaged or not Parquet: write it again"
     counts = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text)
     if counts:
-        rule = f"a row must have {counts[1]} columns, as the header has, got {counts[2]}; mend the line"
+        rule = f"a row must have {counts[1]} columns, as the header has, got {counts[2]}; fix the line"
     elif "unterminated quote" in text:
-        rule = "a field that begins with a quote must end with one; mend the line"
+        rule = "a field that begins with a quote must end with one; fix the line"
     elif "unicode" in text:
-        rule = "must be text in UTF-8; save it so"
+        rule = "must be text in UTF-8; save the file as UTF-8"
     else:
-        rule = f"cannot be parsed: a line may have {_MOST_LINE_BYTES} bytes; mend the line"
+        rule = f"cannot be parsed: a line must be at most {_MOST_LINE_BYTES} bytes of valid CSV; fix the line"
     return f"{named[file]}, line {line[1]}: {rule}"
 
 
 def shorten(value: str) -> str:
-    """A value as errors show it."""
+    """Quote and shorten a value for errors."""
     return f"'{value}'" if len(value) <= _SHOWN_CHARACTERS else f"'{value[:_SHOWN_CHARACTERS]}...'"
 
 
@@ -266,5 +277,5 @@ def _kind_of(stored: str) -> Kind:
     return "time" if stored.startswith("TIMESTAMP") or stored == "DATE" else "other"
 
 
-def _told(columns: Mapping[str, TableColumn]) -> str:
+def _listed(columns: Mapping[str, TableColumn]) -> str:
     return ", ".join(f"{column.name} {column.stored}" for column in columns.values())

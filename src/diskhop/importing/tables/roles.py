@@ -1,5 +1,6 @@
-"""Which column of a table is what, and the SQL that takes its values, strictly: what breaks a rule is an error of the
-query, with the row, the rule and the value.
+"""Roles of a table's columns, and SQL that reads their values strictly.
+
+A value that breaks a rule makes the query fail with an error that has the row, the rule and the value.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SIGNED_WHOLE = "'[ \\t]*-?[0-9]+(\\.0*)?[ \\t]*'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeRoles:
-    """Columns of the table of edges."""
+    """Columns of the table of edges by role; None: no column."""
 
     source: TableColumn
     destination: TableColumn
@@ -34,22 +35,22 @@ class EdgeRoles:
 
     @classmethod
     def find(cls, table: Table, options: ImportOptions) -> EdgeRoles:
-        """As the options say, or the names do. Raises SourceError for columns that cannot be that."""
+        """Find the columns by options, else by name. Raises SourceError for a column that does not fit its role."""
         names = options.edge_columns or _edge_columns(table)
         source, destination = (table.column(name, "--edge-columns") for name in names)
         weight = _of_kind(table, options.weight, "--weight", ("integer", "number", "boolean"), "numbers")
         time = _of_kind(table, options.time, "--time", ("integer", "time"), "whole numbers or timestamps")
         return cls(source=source, destination=destination, weight=weight, time=time)
 
-    def told(self) -> dict[str, Any]:
-        """For people."""
+    def names(self) -> dict[str, Any]:
+        """Return the names of the columns by role, for people."""
         roles = {"source": self.source, "destination": self.destination, "weight": self.weight, "time": self.time}
         return {role: column.name for role, column in roles.items() if column is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRoles:
-    """Columns of the table of nodes."""
+    """Columns of the table of nodes by role; None: no column."""
 
     id: TableColumn
     features: tuple[TableColumn, ...]
@@ -58,14 +59,14 @@ class NodeRoles:
 
     @classmethod
     def find(cls, table: Table, options: ImportOptions) -> NodeRoles:
-        """As the options say, or the names and kinds do. Raises SourceError for columns that cannot be that."""
+        """Find the columns by options, else by name and kind. Raises SourceError for a column that does not fit."""
         names = list(table.columns)
         key = table.column(options.id or ("id" if "id" in names else names[0]), "--id")
         of_labels: tuple[Kind, ...] = ("integer", "number", "boolean", "nothing")
         of_splits: tuple[Kind, ...] = ("text", "nothing")
         label_name = options.label or _first_of(table, _LABEL_NAMES, of_labels, key)
         split_name = options.split or _first_of(table, _SPLIT_NAMES, of_splits, key)
-        label = _of_kind(table, label_name, "--label", of_labels, "whole numbers from 0: number the classes first")
+        label = _of_kind(table, label_name, "--label", of_labels, "whole numbers from 0 (number the classes first)")
         split = _of_kind(table, split_name, "--split", of_splits, "train, valid, test or none")
         if options.features is None:
             taken = [key, label, split]
@@ -78,40 +79,45 @@ class NodeRoles:
             features = [column for column in found if column is not None]
         return cls(id=key, features=tuple(features), label=label, split=split)
 
-    def told(self) -> dict[str, Any]:
-        """For people."""
+    def names(self) -> dict[str, Any]:
+        """Return the names of the columns by role, for people."""
         roles = {"id": self.id, "label": self.label, "split": self.split}
-        told: dict[str, Any] = {role: column.name for role, column in roles.items() if column is not None}
-        return {**told, "features": [column.name for column in self.features]}
+        names: dict[str, Any] = {role: column.name for role, column in roles.items() if column is not None}
+        return {**names, "features": [column.name for column in self.features]}
 
 
 def find_id_kind(columns: Sequence[tuple[Table, TableColumn]], wanted: IdKind | None) -> IdKind:
-    """What the ids of all these columns are. Raises SourceError where they are not of one kind."""
+    """Find the kind of ids that all these columns have. Raises SourceError if they differ."""
     kinds = {}
     for table, column in columns:
         if column.kind not in ("integer", "text") and not (wanted and column.stored == "VARCHAR"):
             raise SourceError(
-                f"{table.shown}: ids must be whole numbers or text, and column '{column.name}' is {_told(column)}; "
-                "name another column, or cast it"
+                f"{table.shown}: ids must be whole numbers or text, column '{column.name}' is {_type_of(column)}; "
+                "choose another column, or cast it"
             )
         if wanted == "integer" and column.kind == "text" and column.stored != "VARCHAR":
-            raise SourceError(f"{table.shown}: column '{column.name}' is {_told(column)}, not --ids integer")
+            raise SourceError(
+                f"{table.shown}: column '{column.name}' is {_type_of(column)}, and --ids integer requires "
+                "whole numbers; use --ids string"
+            )
         kinds[column.kind] = table, column
     if wanted is not None:
         return wanted
     if len(kinds) > 1:
-        told = " and ".join(f"'{column.name}' of the {table.what} {_told(column)}" for table, column in kinds.values())
+        found = " and ".join(
+            f"'{column.name}' of the {table.what} {_type_of(column)}" for table, column in kinds.values()
+        )
         raise SourceError(
-            f"{columns[0][0].shown}: ids must be of one kind, got {told}; save them alike, or take all as --ids string"
+            f"{columns[0][0].shown}: ids must be of one kind, got {found}; save them alike, or use --ids string"
         )
     return "integer" if "integer" in kinds else "string"
 
 
 def id_value(column: TableColumn, kind: IdKind, what: str) -> str:
-    """SQL: an id, BIGINT from 0 or VARCHAR. what: the end of an edge or the node, for errors."""
+    """Return SQL of an id: BIGINT from 0, or VARCHAR. what: source, destination or id, for errors."""
     if kind == "string":
         text = f"CAST({column.sql} AS VARCHAR)"
-        # Names are kept as lines.
+        # Names are stored as lines of a file.
         is_fit = f"{text} <> '' AND NOT contains({text}, chr(10))"
         return _strict(text, is_fit, column, f"the {what} ({column.name}) must be text on one line")
     value = f"TRY_CAST({column.sql} AS BIGINT)"
@@ -122,15 +128,15 @@ def id_value(column: TableColumn, kind: IdKind, what: str) -> str:
 
 
 def weight_value(column: TableColumn) -> str:
-    """SQL: a FLOAT."""
+    """Return SQL of a weight: FLOAT."""
     value = f"TRY_CAST({column.sql} AS FLOAT)"
     return _strict(value, f"isfinite({value})", column, f"the weight ({column.name}) must be a finite number")
 
 
 def time_value(column: TableColumn) -> str:
-    """SQL: a BIGINT, of a timestamp its microseconds."""
+    """Return SQL of a time: BIGINT, the microseconds of a timestamp."""
     if column.kind == "time":
-        # In text there may be an offset, which TIMESTAMP would leave out.
+        # Text may have a UTC offset, which TIMESTAMP would ignore.
         stamp = f"TRY_CAST({column.sql} AS TIMESTAMPTZ)" if column.stored == "VARCHAR" else column.sql
         value = f"epoch_us({stamp})"
         return _strict(value, f"{value} IS NOT NULL", column, f"the time ({column.name}) must be a timestamp")
@@ -142,7 +148,7 @@ def time_value(column: TableColumn) -> str:
 
 
 def label_value(column: TableColumn) -> str:
-    """SQL: a BIGINT, -1 where there is none."""
+    """Return SQL of a label: BIGINT, -1 for none."""
     if column.stored == "VARCHAR":
         number = f"TRY_CAST(TRY_CAST({column.sql} AS DOUBLE) AS BIGINT)"
         is_fit = f"regexp_full_match({column.sql}, {_SIGNED_WHOLE}) AND {number} >= -1"
@@ -155,21 +161,21 @@ def label_value(column: TableColumn) -> str:
     is_none = f"{column.sql} IS NULL"
     if column.stored in ("FLOAT", "DOUBLE"):
         is_none += f" OR isnan({column.sql})"
-    rule = f"the label ({column.name}) must be a whole number from 0, or nothing or -1 for none"
+    rule = f"the label ({column.name}) must be a whole number from 0, or empty or -1 for none"
     return f"CASE WHEN {is_none} THEN -1 ELSE {_strict(number, is_fit, column, rule)} END"
 
 
 def split_value(column: TableColumn) -> str:
-    """SQL: an INTEGER, the code of a part or -1."""
+    """Return SQL of a split: INTEGER, a code of SPLIT_CODES or -1."""
     word = f"lower(coalesce({column.sql}, ''))"
     cases = " ".join(f"WHEN {quoted(each)} THEN {code}" for each, code in _SPLIT_WORDS.items())
     known = ", ".join(map(quoted, _SPLIT_WORDS))
-    rule = f"the split ({column.name}) must be train, valid, test, or nothing or none"
+    rule = f"the split ({column.name}) must be train, valid, test, none or empty"
     return _strict(f"CASE {word} {cases} END", f"{word} IN ({known})", column, rule)
 
 
 def features_value(columns: Sequence[TableColumn], dims: Mapping[str, int]) -> tuple[str, str]:
-    """SQL: a list of numbers, null where one is none, and their type. dims: numbers in each list."""
+    """Return SQL of a list of numbers, null for a value that is none, and their type. dims: lengths of lists."""
     stored = "FLOAT" if all(column.stored.startswith("FLOAT") for column in columns) else "DOUBLE"
     lists = []
     scalars: list[str] = []
@@ -189,9 +195,9 @@ def features_value(columns: Sequence[TableColumn], dims: Mapping[str, int]) -> t
 
 
 def _strict(value: str, is_fit: str, column: TableColumn, rule: str) -> str:
-    # What is null is left out by concat_ws.
-    told = f"'', file_row_number, filename, {quoted(rule)}, CAST({column.sql} AS VARCHAR)"
-    fault = f"error(concat_ws({quoted(FAULT_MARK)}, {told}))"
+    # concat_ws skips a value that is null.
+    parts = f"'', file_row_number, filename, {quoted(rule)}, CAST({column.sql} AS VARCHAR)"
+    fault = f"error(concat_ws({quoted(FAULT_MARK)}, {parts}))"
     return f"CASE WHEN {is_fit} THEN {value} ELSE {fault} END"
 
 
@@ -201,13 +207,15 @@ def _edge_columns(table: Table) -> tuple[str, str]:
         if source in names and destination in names:
             return names[source], names[destination]
     if len(names) < 2:
-        raise SourceError(f"{table.shown}: must have two columns, source and destination; it has {', '.join(names)}")
+        raise SourceError(
+            f"{table.shown}: must have two columns, source and destination, got {', '.join(names)}; add the missing one"
+        )
     source, destination = list(table.columns)[:2]
     return source, destination
 
 
 def _first_of(table: Table, names: Sequence[str], kinds: Sequence[Kind], key: TableColumn) -> str | None:
-    """What nobody named is taken only where it fits."""
+    """Find a column by its usual names, if it fits; None: there is none."""
     fitting = (table.columns[name] for name in names if name in table.columns)
     return next((column.name for column in fitting if column.kind in kinds and column != key), None)
 
@@ -218,13 +226,13 @@ def _of_kind(table: Table, name: str | None, option: str, kinds: Sequence[Kind],
     column = table.column(name, option)
     if column.kind not in kinds:
         raise SourceError(
-            f"{table.shown}: {option} must name a column of {wanted}, and '{name}' is {_told(column)}; "
-            "name another column"
+            f"{table.shown}: {option} must name a column of {wanted}, '{name}' is {_type_of(column)}; "
+            "choose another column"
         )
     return column
 
 
-def _told(column: TableColumn) -> str:
+def _type_of(column: TableColumn) -> str:
     if column.kind == "nothing":
         return "empty"
     return f"of {column.kind}s in CSV" if column.stored == "VARCHAR" and column.kind != "text" else column.stored

@@ -1,4 +1,4 @@
-"""The rows of a table as Parquet, and columns of it as numbers, streamed within the budget."""
+"""Rows of a table as Parquet, and its columns as numbers, streamed within the budget."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from diskhop.importing.tables.roles import features_value
 from diskhop.importing.tools import ImportTools
 from diskhop.runtime.duck import Duck
 
-# What DuckDB takes of a budget, by this name: at least, and to read a column while others hold the rest.
+# Memory of DuckDB, reserved under READING: at least LEAST_DUCK_BYTES.
 READING = "reading tables"
 LEAST_DUCK_BYTES = 64 << 20
 _MOST_THREADS = 4
@@ -27,7 +27,12 @@ _MOST_THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """paths: Parquet, the source's own or what its text became. counts: rows of each."""
+    """Rows of a table in Parquet files.
+
+    table: the table.
+    paths: its Parquet files, or those that its text was converted to.
+    counts: rows of each file.
+    """
 
     table: Table
     paths: tuple[Path, ...]
@@ -35,25 +40,25 @@ class TableRows:
 
     @property
     def num_rows(self) -> int:
-        """Of all files."""
+        """Rows of all files."""
         return sum(self.counts)
 
     @property
     def sql(self) -> str:
-        """All rows, in order."""
+        """SQL of all rows, in order."""
         return read_parquet(*self.paths)
 
     @property
     def identity(self) -> str:
-        """What changes when a file does."""
+        """Text that changes when a file does."""
         return "\n".join(file.identity for file in self.table.files)
 
     def faults(self) -> AbstractContextManager[None]:
-        """Tell what DuckDB refuses by the file that the user gave."""
+        """Turn errors of DuckDB into SourceError with the user's file."""
         return source_faults(dict(zip(self.paths, (file.path for file in self.table.files), strict=True)))
 
     def pieces(self, first: int, count: int) -> Iterator[tuple[Path, int, int]]:
-        """Rows first, first + 1, ... as (file, begin, end)."""
+        """Yield rows first, first + 1, ... as (file, begin, end)."""
         begin = 0
         for path, num_rows in zip(self.paths, self.counts, strict=True):
             start, stop = max(first - begin, 0), min(first + count - begin, num_rows)
@@ -62,13 +67,13 @@ class TableRows:
             begin += num_rows
 
     def place(self, row: int) -> str:
-        """File and row for errors."""
+        """Name the file and row, for errors."""
         ends = list(accumulate(self.counts))
         number = bisect_right(ends, row)
         return f"{self.table.files[number].path}, row {row - ends[number] + self.counts[number] + 1}"
 
     def value(self, row: int, sql: str, duck: Duck) -> str:
-        """A value of a row as text."""
+        """Read a value of a row as text, for errors."""
         ((path, begin, _),) = self.pieces(row, 1)
         query = f"SELECT CAST({sql} AS VARCHAR) FROM {read_parquet(path)} WHERE file_row_number = {begin}"
         (values,) = duck.fetch(query)
@@ -77,7 +82,7 @@ class TableRows:
 
 @contextmanager
 def open_duck(work: ImportTools, num_bytes: int, threads: int | None = None) -> Iterator[Duck]:
-    """DuckDB within bytes that are reserved; LEAST_DUCK_BYTES at least."""
+    """Open DuckDB with num_bytes, at least LEAST_DUCK_BYTES, which stay reserved until it closes."""
     duck_bytes = max(LEAST_DUCK_BYTES, num_bytes)
     threads = min(work.threads, _MOST_THREADS) if threads is None else threads
     with work.budget.reserve(READING, duck_bytes), Duck(duck_bytes, threads, work.spill) as duck:
@@ -85,7 +90,14 @@ def open_duck(work: ImportTools, num_bytes: int, threads: int | None = None) -> 
 
 
 class TableValues:
-    """See Column. One number for each row, or for each row that `where_sql` takes: sql, of the dtype."""
+    """Column with a number per row, or with the numbers of the rows that a condition selects.
+
+    rows: the table's rows.
+    sql: SQL of the number.
+    dtype: its dtype.
+    column: the column that it is made of, for errors.
+    where_sql: condition on `value`, the number; empty: every row.
+    """
 
     def __init__(
         self, rows: TableRows, sql: str, dtype: str, work: ImportTools, *, column: TableColumn, where_sql: str = ""
@@ -110,7 +122,13 @@ class TableValues:
 
 
 class TableFeatures:
-    """See Column. Numbers of several columns, lists of `dims` numbers among them, as float32."""
+    """Column of features: the numbers of several columns of a table, as float32.
+
+    rows: the table's rows.
+    columns: columns of numbers, or of lists of numbers.
+    dims: length of the lists, by column.
+    key: column of ids, for errors.
+    """
 
     dtype: np.dtype[Any] = np.dtype(np.float32)
 
@@ -143,12 +161,12 @@ class TableFeatures:
         self._key = key
 
     def blocks(self) -> Iterator[NDArray[Any]]:
-        """See Column. Raises SourceError, with file, row, node and column, for what is no finite number."""
+        """See Column. Raises SourceError, with file, row, node and column, for a value that is not finite."""
         dim = self.shape[1]
         first_row = 0
         rest = np.empty(0, self._stored)
         bad = None
-        # As one number a row, blocks are as small for wide features as for narrow ones.
+        # With one number per row, blocks of wide features are not larger than those of narrow ones.
         sql = f"SELECT unnest({self._list}) FROM {self._rows.sql}"
         with open_duck(self._work, self._work.budget.available_bytes // 2) as duck, self._rows.faults():
             for numbers in duck.numbers(sql):
@@ -165,7 +183,7 @@ class TableFeatures:
                 if len(block):
                     yield block
                 first_row += len(block)
-        # DuckDB is asked nothing while it streams.
+        # Only now: DuckDB cannot run a query while another one streams.
         if bad is not None:
             raise self._fault(*bad)
 
@@ -175,5 +193,5 @@ class TableFeatures:
             value = self._rows.value(row, self._values[column], duck)
         return SourceError(
             f"{self._rows.place(row)}: feature '{self._names[column]}' of node {node} must be a finite number "
-            f"that fits float32, got {value}; mend or replace it"
+            f"that fits float32, got {value}; replace it"
         )

@@ -40,13 +40,13 @@ from diskhop.runtime.duck import Duck
 NAMES = "nodes"
 _LOOKING_BYTES = 128 << 20
 _PAIR_BYTES = 8
-# Of an id and its number, or its name.
+# Bytes per id that is listed, with its number or name.
 _LISTED_BYTES = 16
 _OF_NODES = ("id", "features", "label", "split")
 
 
 def is_tables(source: Path) -> bool:
-    """Whether a source looks like tables. A folder with edges.csv alone is a text of edges, which needs no header."""
+    """Check whether a source looks like tables. A lone edges.csv is a text of edges, which needs no header."""
     if not source.is_dir():
         return source.suffix == ".parquet"
     edges, nodes = find_files(source, "edges"), find_files(source, "nodes")
@@ -54,14 +54,16 @@ def is_tables(source: Path) -> bool:
 
 
 class Tables:
-    """See Source. Raises SourceError for files that cannot be read, and columns that are not there."""
+    """Source in tables. Raises SourceError for files that cannot be read, and columns that are missing."""
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source
         files = (find_files(source, "edges"), find_files(source, "nodes")) if source.is_dir() else ()
         edge_files, node_files = files or ((SourceFile.look_at(source),), ())
         if not edge_files:
-            raise SourceError(f"{source}: has no edges.parquet, edges.csv, edges.csv.gz, or parts in a folder edges")
+            raise SourceError(
+                f"{source}: has no edges.parquet, edges.csv, edges.csv.gz, or folder edges with parts; add one"
+            )
         self._nodes: Table | None = None
         self._node_roles: NodeRoles | None = None
         with Duck(_LOOKING_BYTES, 1, Path(tempfile.gettempdir())) as duck:
@@ -74,7 +76,9 @@ class Tables:
             self._node_roles = NodeRoles.find(self._nodes, options)
             keys.append((self._nodes, self._node_roles.id))
         elif given := [as_option(name) for name in options.given() if name in _OF_NODES]:
-            raise ConfigError(f"{source}: {given[0]} is for a table of nodes, and there is none; leave it out")
+            raise ConfigError(
+                f"{source}: {given[0]} has no effect without a table of nodes; remove it, or add nodes.csv"
+            )
         self._ids = find_id_kind(keys, options.ids)
 
     @property
@@ -89,7 +93,7 @@ class Tables:
 
     @property
     def load(self) -> Load:
-        """See Source: text as Parquet, ids and pairs are kept."""
+        """See Source. CSV as Parquet, ids and pairs stay in the work folder."""
         of_edges = self._edge_roles
         num_edges = count_rows(self._edges)
         load = load_of_table(self._edges) + load_of_edge_values(num_edges, of_edges.weight, of_edges.time)
@@ -118,7 +122,7 @@ class Tables:
             str(work.folder.path).encode()
         except UnicodeEncodeError:
             raise DestinationError(
-                f"{work.folder.path}: must be a path in UTF-8, as DuckDB writes there; choose another destination"
+                f"{work.folder.path}: must be a path in UTF-8, because DuckDB writes there; choose another destination"
             ) from None
         tables = TableWork(self._edges, self._edge_roles, self._nodes, self._node_roles, self._ids, work)
         numbered = tables.run()
@@ -187,15 +191,15 @@ class Tables:
         return features, labels, splits
 
     def _facts(self, num_rows: int) -> dict[str, Any]:
-        tables = [(self._edges, self._edge_roles.told())]
+        tables = [(self._edges, self._edge_roles.names())]
         if self._nodes is not None and self._node_roles is not None:
-            tables.append((self._nodes, self._node_roles.told()))
-        taken = {table.what: [*_flat(told.values())] for table, told in tables}
+            tables.append((self._nodes, self._node_roles.names()))
+        taken = {table.what: [*_flat(names.values())] for table, names in tables}
         return {
             "files": sum(len(table.files) for table, _ in tables),
             "rows": num_rows,
             "ids": self._ids,
-            "columns": {table.what: told for table, told in tables},
+            "columns": {table.what: names for table, names in tables},
             "not_taken": {
                 table.what: [name for name in table.columns if name not in taken[table.what]] for table, _ in tables
             },
@@ -203,7 +207,7 @@ class Tables:
 
 
 def _count_values(table: Table, roles: NodeRoles, num_rows: int) -> int:
-    """About how many features the rows have; nobody knows how long lists are before they are read."""
+    """Estimate the number of feature values; the lengths of lists are unknown before they are read."""
     if any(column.kind == "numbers" for column in roles.features):
         return sum(file.num_bytes for file in table.files) // 4
     return num_rows * len(roles.features)

@@ -1,4 +1,4 @@
-"""The tasks of an import of tables: each makes a file of the work folder, the same however often it is done."""
+"""Tasks of an import of tables. Each writes a file of the work folder, with the same bytes when repeated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from diskhop.runtime.tasks import TaskTools
 
 @dataclass(frozen=True)
 class KeepText:
-    """The columns of a CSV that are taken, as Parquet, as the text they are."""
+    """Convert the columns of a CSV file that are imported to Parquet, as text."""
 
     name: str
     text: Path
@@ -30,7 +30,7 @@ class KeepText:
     duck: Duck
 
     def write(self, path: Path, tools: TaskTools) -> None:
-        """See Task. Raises SourceError, with file and line, for what is no CSV."""
+        """See Task. Raises SourceError, with file and line, for text that is not CSV."""
         taken = ", ".join(column.sql for column in self.columns)
         with source_faults({self.text: self.shown}):
             rows = read_csv(self.text, self.names, self.delimiter)
@@ -39,7 +39,7 @@ class KeepText:
 
 @dataclass(frozen=True)
 class ListNodes:
-    """The ids of a table of nodes, as ListIds has them but in the order of the rows. value: SQL of an id."""
+    """List the ids of a table of nodes like ListIds, but in the order of the rows. value: SQL of an id."""
 
     name: str
     rows: TableRows
@@ -47,7 +47,7 @@ class ListNodes:
     duck: Duck
 
     def write(self, path: Path, tools: TaskTools) -> None:
-        """See Task. Raises SourceError, with file and row, for an id that is none, or occurs again."""
+        """See Task. Raises SourceError, with file and row, for a value that is no id, or a repeated id."""
         with self.rows.faults():
             self.duck.run(
                 f"COPY (SELECT row_number() OVER () - 1 AS id, {self.value} AS name FROM {self.rows.sql}) "
@@ -63,7 +63,7 @@ class ListNodes:
             name = quoted(str(repeated[0]))
             (rows,) = self.duck.fetch(f"SELECT id FROM {listed} WHERE name = {name} ORDER BY id LIMIT 2")
             first, second = (self.rows.place(int(row)) for row in rows)
-            raise SourceError(f"{second}: id {name} is that of {first} too; give each node an id of its own")
+            raise SourceError(f"{second}: has the same id {name} as {first}; give every node a different id")
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,13 @@ class NumberEdges:
                 value = self.rows.value(row, (self.source, self.destination)[end], self.duck)
             raise SourceError(
                 f"{self.rows.place(row)}: the {ENDS[end]} must be an id of the nodes, got {value}; "
-                "add the node or take the edge out"
+                "add the node, or remove the edge"
             )
         write_pairs(path, ends[0::2], ends[1::2], self.dtype)
 
 
 def are_in_order(listed: Path, duck: Duck) -> bool:
-    """Whether listed ids are the numbers 0, 1, ... in order, which need no list."""
+    """Check whether listed ids are 0, 1, ... in order, so that no list is needed."""
     (types,) = duck.fetch(f"SELECT typeof(name) FROM {read_work(listed)} LIMIT 1")
     if len(types) == 0 or types[0] != "BIGINT":
         return False

@@ -1,7 +1,7 @@
-"""From tables to edges between numbered nodes, within the budget: text becomes Parquet, ids are listed, edges numbered.
+"""Turns tables into edges between numbered nodes, within the budget: CSV to Parquet, list ids, number edges.
 
-Each step is a stage of tasks, so that a run that was killed goes on where it was. Edges stay in the order of the rows,
-which is what their weights and times go by.
+Each step is a stage of tasks, so that a killed import resumes where it stopped. Edges stay in the order of the rows,
+because weights and times do.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.duck import Duck
 from diskhop.runtime.tasks import Task, run_tasks
 
-# Work of another format is not gone on with.
+# Finished work of another format is discarded.
 _WORK_FORMAT = 1
-# Edges that are numbered at once are held beside DuckDB, as ids as fetched, and by number.
+# Memory per edge that is numbered, in addition to DuckDB's: ids as fetched, and numbers.
 EDGE_BYTES = 64
 NUMBERING = "numbering edges"
 # Groups of edges take at most this part of the budget.
@@ -41,7 +41,7 @@ _GROUP_SHARE = 4
 
 
 def load_of_table(table: Table) -> Load:
-    """See Load: reading its files, of which text is kept as Parquet."""
+    """Estimate the load of reading a table; CSV is converted to Parquet in the work folder."""
     load = Load(source_bytes=sum(file.num_bytes for file in table.files))
     if table.delimiter is None:
         return load
@@ -50,7 +50,7 @@ def load_of_table(table: Table) -> Load:
 
 
 def count_rows(table: Table) -> int:
-    """About how many rows there are."""
+    """Estimate the number of rows."""
     if table.delimiter is None:
         return sum(table.counts)
     text, _ = texts_bytes(table.files)
@@ -72,7 +72,7 @@ class NumberedTables:
 
 
 class TableWork:
-    """The stages of one import. edges, nodes: their rows, once it has run."""
+    """Stages of one import. edges, nodes: rows of the tables, available after run()."""
 
     edges: TableRows
     nodes: TableRows | None = None
@@ -94,19 +94,19 @@ class TableWork:
         self._work = work
         self._source = id_value(edge_roles.source, ids, "source")
         self._destination = id_value(edge_roles.destination, ids, "destination")
-        # The more edges at once, the fewer times all ids are looked through for them.
+        # Each group is joined with all ids: larger groups mean fewer joins.
         most = work.budget.available_bytes // _GROUP_SHARE // EDGE_BYTES
         self._edges_at_once = max(work.limits.edges_per_group, min(most, work.limits.most_edges_per_group))
         self._group_bytes = EDGE_BYTES * self._edges_at_once
 
     def run(self) -> NumberedTables:
-        """Run what is missing. Raises SourceError, with file and row, for what breaks a rule."""
+        """Run the unfinished stages. Raises SourceError, with file and row, for a row that breaks a rule."""
         roles = self._edge_roles
         self.edges = self._as_parquet(
             self._edge_table, [each for each in (roles.source, roles.destination, roles.weight, roles.time) if each]
         )
         if self.edges.num_rows == 0:
-            raise SourceError(f"{self._edge_table.shown}: has no edges; give a row for each")
+            raise SourceError(f"{self._edge_table.shown}: has no edges; add one row per edge")
         if self._node_table is not None and self._node_roles is not None:
             of_nodes = self._node_roles
             self.nodes = self._as_parquet(
@@ -114,17 +114,17 @@ class TableWork:
                 [each for each in (of_nodes.id, *of_nodes.features, of_nodes.label, of_nodes.split) if each],
             )
             if self.nodes.num_rows == 0:
-                raise SourceError(f"{self._node_table.shown}: has no nodes; give a row for each, or leave it out")
+                raise SourceError(f"{self._node_table.shown}: has no nodes; add one row per node, or remove the table")
             numbered = self._number_by_table(self.nodes, id_value(of_nodes.id, self._ids, "id"))
         else:
-            numbered = self._number_what_occurs()
+            numbered = self._number_by_edges()
         for table in (self._edge_table, self._node_table):
             for file in table.files if table is not None else ():
                 file.require_unchanged()
         return numbered
 
     def _as_parquet(self, table: Table, columns: Sequence[TableColumn]) -> TableRows:
-        """The rows of a table: its own files, or what its text becomes."""
+        """Return the rows of a table, after converting CSV to Parquet."""
         if table.delimiter is None:
             return TableRows(table, tuple(file.path for file in table.files), table.counts)
         texts = self._unpack(table)
@@ -160,7 +160,7 @@ class TableWork:
             edges = self._number(None if is_plain else listed, num_nodes, duck)
         return self._with_names(edges, num_nodes, None if is_plain else listed)
 
-    def _number_what_occurs(self) -> NumberedTables:
+    def _number_by_edges(self) -> NumberedTables:
         with self._open_duck(self._group_bytes) as duck, self._work.budget.reserve(NUMBERING, self._group_bytes):
             limit = min(2**32 - 1, 8 * self._work.budget.total_bytes // self._work.limits.id_set_share)
             largest = self._largest_id(duck) if self._ids == "integer" else limit
@@ -204,7 +204,7 @@ class TableWork:
             )
             for first, end in row_ranges(self.edges.num_rows, in_group)
         ]
-        # The order of edges is that of the rows, whatever the groups.
+        # Groups are not part of the key: edges are in the order of the rows whatever the groups.
         key = f"{self._edge_key}\nnodes {num_nodes}, listed {listed is not None}"
         paths = self._run("numbered", key, tasks, "numbering edges", groups_at_once)
         return PairFiles([PairFile.open(path) for path in paths], key)
@@ -214,8 +214,8 @@ class TableWork:
             return NumberedTables(edges, num_nodes, original=ListedIds(listed, num_nodes, self._work))
         return NumberedTables(edges, num_nodes, names=listed)
 
-    def _open_duck(self, beside_bytes: int) -> AbstractContextManager[Duck]:
-        return open_duck(self._work, self._work.budget.available_bytes - beside_bytes, self._work.threads)
+    def _open_duck(self, other_bytes: int) -> AbstractContextManager[Duck]:
+        return open_duck(self._work, self._work.budget.available_bytes - other_bytes, self._work.threads)
 
     @property
     def _edge_key(self) -> str:
@@ -235,7 +235,7 @@ class TableWork:
         threads: int = 1,
         count: Callable[[int], None] | None = None,
     ) -> list[Path]:
-        """The outputs of all tasks, in order. One task at a time in a process where DuckDB has the threads."""
+        """Run the unfinished tasks and return all outputs in order. shown: name of the stage for users."""
         folder = self._work.folder.stage(stage, key)
 
         def report(done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with a text of edges: the rules of edge_text in plain Python, for the lines that DuckDB refused."""
+"""Finds the error in a text of edges: the rules of text/layout in plain Python, for slices that DuckDB refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN_CHARACTERS = 60
 
 
 def find_fault(content: bytes, layout: RowLayout, num_nodes: int | None, shown: Path, first_line: int) -> SourceError:
-    """The error for the first line that breaks a rule; first_line: the number of the content's first one."""
+    """Return the error of the first line that breaks a rule. first_line: line number where the content begins."""
     for number, line in enumerate(io.BytesIO(content), first_line):
         if is_blank(line):
             continue
@@ -26,7 +26,9 @@ def find_fault(content: bytes, layout: RowLayout, num_nodes: int | None, shown: 
         if rule is not None:
             return SourceError(f"{place}: {rule}")
     last_line = first_line + content.count(b"\n") - 1
-    return SourceError(f"{shown}, lines {first_line} to {last_line}: cannot be parsed; save them as plain columns")
+    return SourceError(
+        f"{shown}, lines {first_line} to {last_line}: cannot be parsed; save them as plain columns without quotes"
+    )
 
 
 def _broken_rule(text: str, layout: RowLayout, num_nodes: int | None) -> str | None:
@@ -37,7 +39,7 @@ def _broken_rule(text: str, layout: RowLayout, num_nodes: int | None) -> str | N
     if len(fields) != layout.num_columns:
         if layout.num_columns == 2:
             return columns_rule(len(fields))
-        return f"a row must have {layout.num_columns} columns, as the first has, got {len(fields)}; mend the line"
+        return f"a row must have {layout.num_columns} columns, as the first has, got {len(fields)}; fix the line"
     for end, column in zip(ENDS, layout.columns, strict=True):
         rule = _broken_id_rule(fields[column], layout, num_nodes)
         if rule is not None:
@@ -47,20 +49,23 @@ def _broken_rule(text: str, layout: RowLayout, num_nodes: int | None) -> str | N
 
 def _broken_id_rule(field: str, layout: RowLayout, num_nodes: int | None) -> str | None:
     if not field.strip() if layout.ids == "integer" else not field:
-        return "is missing; give both ids, or take the line out"
+        return "is missing; give both ids, or remove the line"
     if layout.ids == "string":
         return None
     shown = f"'{field}'" if len(field) <= _SHOWN_CHARACTERS else f"'{field[:_SHOWN_CHARACTERS]}...'"
     if not is_integer(field):
-        return f"must be a whole number, as in the first row, got {shown}; mend it, or take ids as names: --ids string"
+        return f"must be a whole number, as in the first row, got {shown}; fix it, or import ids as names: --ids string"
     if field.strip().startswith("-"):
-        return f"must be 0 or more, got {shown}; number the nodes from 0, or take ids as names: --ids string"
+        return f"must be 0 or more, got {shown}; number the nodes from 0, or import ids as names: --ids string"
     digits = field.strip().lstrip("+0") or "0"
-    # Python refuses to make a number of thousands of digits.
+    # Python refuses to convert thousands of digits.
     if len(digits) > len(str(MOST_ID)) or int(digits) > MOST_ID:
-        return f"must be less than 2^63, got {shown}; take ids as names: --ids string"
+        return f"must be less than 2^63, got {shown}; import ids as names: --ids string"
     if not field.strip(" \t").isdecimal():
-        return f"must be digits alone, got {shown}; mend it, or take ids as names: --ids string"
+        return f"must be digits alone, got {shown}; fix it, or import ids as names: --ids string"
     if num_nodes is not None and int(digits) >= num_nodes:
-        return f"must be less than {num_nodes}, the number of nodes, got {shown}; mend it, or give more (--nodes)"
+        return (
+            f"must be less than {num_nodes}, the number of nodes, got {shown}; "
+            f"fix it, or give --nodes {int(digits) + 1}"
+        )
     return None

@@ -1,7 +1,7 @@
-"""What a text of edges looks like: which files, how compressed, what separates the columns, whether a header leads.
+"""Layout of a text of edges: its files, compression, delimiter, header and columns.
 
-A *row* is a line with an edge; blank lines and *comments*, lines that start with #, are not rows. The layout is what
-the options say and the first two rows show; every later row must fit it, and one that does not is told with its line.
+A *row* is a line with an edge; blank lines and *comments*, lines that start with #, are not rows. The layout comes from
+the options and the first two rows. Every later row must fit it; an error names the line of the first that does not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".el")
 COMMENT = b"#"
 MOST_LINE_BYTES = 1 << 20
 _SAMPLE_BYTES = 1 << 18
-# Of zlib: what follows is gzip.
+# zlib's code for data in gzip format.
 _GZIP_BITS = 31
 BOM = b"\xef\xbb\xbf"
 INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -31,7 +31,7 @@ INTEGER = re.compile(r"[+-]?[0-9]+")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _DELIMITERS = ("\t", ",", ";", " ", "|")
 _SUFFIX_DELIMITER = {".csv": ",", ".tsv": "\t"}
-# What leads columns of names, which no number gives away.
+# Headers of columns of names, where no number in the second row gives the header away.
 HEADERS = (
     ("source", "target"),
     ("source", "destination"),
@@ -43,7 +43,12 @@ HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class TextFile(SourceFile):
-    """A file of edges. rows_begin: bytes (of what gzip unpacks) before the first row that is no header."""
+    """A file of edges.
+
+    is_gzip: whether it is compressed.
+    rows_begin: offset, in the unpacked text, of the first row after the header.
+    header: text of the header line, if there is one.
+    """
 
     is_gzip: bool
     rows_begin: int
@@ -52,7 +57,13 @@ class TextFile(SourceFile):
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """How a row is read. columns: positions, from 0, of source and destination among num_columns."""
+    """How a row is read.
+
+    delimiter: one character.
+    num_columns: columns of every row.
+    columns: positions, from 0, of source and destination.
+    ids: integer or string.
+    """
 
     delimiter: str
     num_columns: int
@@ -60,19 +71,19 @@ class RowLayout:
     ids: IdKind
 
     def split(self, text: str) -> list[str]:
-        """The fields of a row. Raises ValueError with the rule that it breaks."""
+        """Split a row into fields. Raises ValueError with the rule that it breaks."""
         if "\r" in text:
             raise ValueError("a line must end with LF or CR LF, got a CR within it; save the file with line feeds")
         if '"' not in text:
             return text.split(self.delimiter)
-        # The csv module takes no field of more than 131072 characters, unless everyone in the process shall.
+        # Not the csv module: its limit of 131072 characters per field can only be raised for the whole process.
         field = re.compile('"([^"]*(?:""[^"]*)*)"(?![^D])|(?!")[^D]*'.replace("D", re.escape(self.delimiter)))
         fields = []
         end = -1
         while end < len(text):
             found = field.match(text, end + 1)
             if found is None:
-                raise ValueError("a field that begins with a quote must end with one, on the same line; mend the line")
+                raise ValueError("a field that begins with a quote must end with one, on the same line; fix the line")
             quoted = found.group(1)
             fields.append(found.group() if quoted is None else quoted.replace('""', '"'))
             end = found.end()
@@ -80,20 +91,21 @@ class RowLayout:
 
 
 def is_edge_text(source: Path) -> bool:
-    """Whether a source is a text of edges, or a folder with some, by its name."""
+    """Check, by name, whether a source is a text of edges or a folder with some."""
     return bool(_list_parts(source)) if source.is_dir() else _has_suffix(source)
 
 
 def look_at(source: Path, options: ImportOptions) -> tuple[list[TextFile], RowLayout]:
-    """The files of a source that have rows, and the layout of their rows.
+    """Find the files of a source that have rows, and the layout of their rows.
 
-    Raises SourceError, with file and line where there is one, for a source that is no text of edges.
+    Raises SourceError, with file and line if known, for a source that is no text of edges.
     """
     with source_errors(str(source)):
         paths = _list_parts(source) if source.is_dir() else [source]
     if not paths:
         raise SourceError(
-            f"{source}: has no files named {', '.join(f'*{each}' for each in SUFFIXES)} (or .gz of these)"
+            f"{source}: has no files named {', '.join(f'*{each}' for each in SUFFIXES)} (or .gz of these); "
+            "give a text with one edge per line"
         )
     layout: RowLayout | None = None
     files: list[TextFile] = []
@@ -103,31 +115,31 @@ def look_at(source: Path, options: ImportOptions) -> tuple[list[TextFile], RowLa
                 raise SourceError(f"{path}: is not a regular file; give a file of edges")
             rows = _first_rows(path)
         has_header = bool(rows) and _has_header(rows, path, layout, options)
-        if len(rows) <= has_header:  # an empty part, as distributed jobs leave them
+        if len(rows) <= has_header:  # an empty part, which distributed jobs leave behind
             continue
         if layout is None:
             layout = _find_layout(rows, has_header, path, options)
         header = rows[0].text if has_header else None
         if files and options.columns and header != files[0].header:
             raise SourceError(
-                f"{rows[0].place(path)}: must have the header of {files[0].path}, as --columns counts on it; "
-                "import files of one kind at a time"
+                f"{rows[0].place(path)}: must have the same header as {files[0].path}, because --columns names "
+                "columns; import files with different headers separately"
             )
         status = path.stat()
         files.append(TextFile(path, status.st_size, status.st_mtime_ns, is_gzip(path), rows[has_header].offset, header))
     if layout is None:
-        raise SourceError(f"{source}: has no edges; give a file with a line for each")
+        raise SourceError(f"{source}: has no edges; give a text with one edge per line")
     return files, layout
 
 
 def text_bytes(file: SourceFile) -> int:
-    """About how long the text of a file is, unpacked."""
+    """Estimate the unpacked bytes of a file."""
     with source_errors(str(file.path)), gzip_errors(file.path):
         if not is_gzip(file.path):
             return file.num_bytes
         with file.path.open("rb") as raw:
             packed = raw.read(_SAMPLE_BYTES)
-        # Not by GzipFile, which takes a buffer of the file for a few bytes of it: what packs well would look short.
+        # Not GzipFile: it reads a whole buffer to unpack a few bytes, so that the ratio would look too small.
         unpacking = zlib.decompressobj(wbits=_GZIP_BITS)
         start = len(unpacking.decompress(packed, _SAMPLE_BYTES))
     taken = len(packed) - len(unpacking.unconsumed_tail) - len(unpacking.unused_data)
@@ -135,14 +147,14 @@ def text_bytes(file: SourceFile) -> int:
 
 
 def texts_bytes(files: Sequence[SourceFile]) -> tuple[int, int]:
-    """About how long the texts of all files are, unpacked, and how much of that is packed."""
+    """Estimate the unpacked bytes of all files, and how many of them are from gzip files."""
     num_bytes = [text_bytes(file) for file in files]
     packed = sum(each for each, file in zip(num_bytes, files, strict=True) if is_gzip(file.path))
     return sum(num_bytes), packed
 
 
 def row_bytes(path: Path, rows_begin: int = 0) -> float:
-    """About how long a row of a file is."""
+    """Estimate the bytes per row of a file."""
     with source_errors(str(path)), gzip_errors(path), open_text(path) as text:
         text.seek(rows_begin)
         start = text.read1(_SAMPLE_BYTES)
@@ -150,18 +162,18 @@ def row_bytes(path: Path, rows_begin: int = 0) -> float:
 
 
 def open_text(path: Path) -> gzip.GzipFile | BufferedReader:
-    """The text of a file, unpacked where it is gzip."""
+    """Open the text of a file, unpacking gzip."""
     return gzip.GzipFile(path) if is_gzip(path) else path.open("rb")
 
 
 def read_text(text: gzip.GzipFile | BufferedReader, num_bytes: int, path: Path, num_lines: int) -> bytes:
-    """The next bytes, at most num_bytes, of a text that open_text opened; num_lines: whole lines that were read of it.
+    """Read at most num_bytes of a text that open_text opened. num_lines: complete lines that were read before.
 
-    Raises SourceError, with the line that is not whole, for a damaged file.
+    Raises SourceError, with the first incomplete line, for a damaged file.
     """
     try:
         with gzip_errors(path, num_lines):
-            # What was unpacked before the damage comes first, so that its lines are counted.
+            # read1 returns what was unpacked before the damage first, so that its lines are counted.
             return text.read1(num_bytes)
     except OSError:
         with source_errors(str(path)):
@@ -170,20 +182,20 @@ def read_text(text: gzip.GzipFile | BufferedReader, num_bytes: int, path: Path, 
 
 @contextmanager
 def gzip_errors(path: Path, num_lines: int = 0) -> Iterator[None]:
-    """Tell that gzip is damaged or cut short, with the line that is not whole."""
+    """Turn errors of damaged or truncated gzip into SourceError with the first incomplete line."""
     try:
         yield
     except EOFError:
-        rule = "gzip must end with its checksum, this file ends before it: it is cut short, fetch it again"
+        rule = "gzip must end with its checksum, this file ends before it: it is truncated; download it again"
     except (gzip.BadGzipFile, zlib.error):
-        rule = "gzip must unpack to what its checksum says, this file does not: it is damaged, fetch it again"
+        rule = "gzip must match its checksum, this file does not: it is damaged; download it again"
     else:
         return
     raise SourceError(f"{at_line(path, num_lines + 1)}: {rule}")
 
 
 def require_unpacks(path: Path) -> None:
-    """Raise SourceError, with the line that is not whole, for gzip that is damaged or cut short."""
+    """Raise SourceError, with the first incomplete line, for damaged or truncated gzip."""
     num_lines = 0
     with source_errors(str(path)), open_text(path) as text:
         while block := read_text(text, _SAMPLE_BYTES, path, num_lines):
@@ -191,12 +203,12 @@ def require_unpacks(path: Path) -> None:
 
 
 def is_blank(line: bytes) -> bool:
-    """Whether a line is no row: blank, or a comment."""
+    """Check whether a line is blank or a comment."""
     return line.startswith(COMMENT) or not line.removesuffix(b"\n").removesuffix(b"\r").strip(b" \t")
 
 
 def at_line(path: Path, number: int) -> str:
-    """The place of an error, as an editor numbers lines."""
+    """Name the place of an error; lines are numbered from 1."""
     return f"{path}, line {number}"
 
 
@@ -211,7 +223,7 @@ class _Row:
 
 
 def _first_rows(path: Path) -> list[_Row]:
-    """Two rows, or as many as there are; what is wrong behind them is found when they are parsed."""
+    """Read the first two rows, fewer in a shorter file; damage after them is found by parsing."""
     rows: list[_Row] = []
     try:
         for row in _read_rows(path):
@@ -226,7 +238,7 @@ def _first_rows(path: Path) -> list[_Row]:
 
 
 def _read_rows(path: Path) -> Iterator[_Row]:
-    """The rows of a file, by line number from 1, the byte that they start at, and text."""
+    """Yield the rows of a file."""
     with open_text(path) as stream:
         offset = 0
         number = 0
@@ -241,9 +253,9 @@ def _read_rows(path: Path) -> Iterator[_Row]:
 
 
 def decode_line(line: bytes, place: str) -> str:
-    """A line as text, without its end. Raises SourceError for what is not UTF-8, or no line of anything."""
+    """Decode a line, without its line end. Raises SourceError if it is not UTF-8, or too long for a row."""
     if len(line) > MOST_LINE_BYTES:
-        raise SourceError(f"{place}: must be at most {MOST_LINE_BYTES} bytes long; give a text with a line an edge")
+        raise SourceError(f"{place}: must be at most {MOST_LINE_BYTES} bytes long; give a text with one edge per line")
     try:
         return line.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
@@ -285,29 +297,31 @@ def _find_columns(fields: list[str], has_header: bool, place: str, options: Impo
             found.append(numbers.index(column))
         else:
             known = f"1 to {len(fields)}" + (f" and {', '.join(names)}" if names else "")
-            raise SourceError(f"{place}: has no column '{column}' (--columns); there are {known}")
+            raise SourceError(f"{place}: has no column '{column}'; --columns can name {known}")
     if found[0] == found[1]:
-        raise ConfigError(f"--columns {','.join(options.columns)} must name two columns; give source and destination")
+        raise ConfigError(
+            f"--columns {','.join(options.columns)} must name two columns, source and destination, as --columns 1,2"
+        )
     return found[0], found[1]
 
 
 def columns_rule(num_columns: int) -> str:
-    """What is wrong with a row that has other columns than source and destination."""
+    """Explain the error of a row that has more or fewer columns than source and destination."""
     if num_columns < 2:
-        return "a row must have two columns, source and destination, got 1; give the right --delimiter"
+        return "a row must have two columns, source and destination, got 1; name the separator, as --delimiter space"
     return (
         f"a row must have two columns, source and destination, got {num_columns}; "
-        "name the two with ids, as --columns 1,2 (weights and the like are not taken)"
+        "name the two with ids, as --columns 1,2 (a text has no weights; tables do)"
     )
 
 
 def is_integer(field: str) -> bool:
-    """Whether a field is a whole number, though perhaps one that is no id."""
+    """Check whether a field is a whole number; it may still be too large or negative for an id."""
     return INTEGER.fullmatch(field.strip()) is not None
 
 
 def _has_header(rows: list[_Row], path: Path, layout: RowLayout | None, options: ImportOptions) -> bool:
-    """As the options say, or: numbers follow words, or the words are those that head columns of sources and targets."""
+    """Decide whether the first row is a header: by --header, known column names, or words followed by numbers."""
     if options.header is not None:
         return options.header
     delimiter = layout.delimiter if layout else options.delimiter or _find_delimiter(rows[0].text, path)
@@ -338,11 +352,11 @@ def _text_suffix(path: Path) -> str:
 
 
 def is_gzip(path: Path) -> bool:
-    """Whether a file is gzip, by its first bytes."""
+    """Check whether a file is gzip, by its first bytes."""
     with path.open("rb") as stream:
         return stream.read(2) == b"\x1f\x8b"
 
 
 def text_stem(path: Path) -> str:
-    """The name of a text or folder without what its suffix says."""
+    """Return the name of a text or folder without its suffixes."""
     return path.name if path.is_dir() else path.name.removesuffix(".gz").removesuffix(_text_suffix(path))

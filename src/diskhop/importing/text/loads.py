@@ -11,7 +11,7 @@ _PAIR_BYTES = 8
 
 
 def load_of_texts(files: Sequence[TextFile], layout: RowLayout) -> Load:
-    """Texts of edges: what is unpacked, rows of names and pairs are kept."""
+    """Estimate the load of texts of edges; unpacked text, rows of names and pairs stay in the work folder."""
     text, unpacked = texts_bytes(files)
     num_edges = int(text / row_bytes(files[0].path, files[0].rows_begin))
     load = Load(
@@ -23,5 +23,5 @@ def load_of_texts(files: Sequence[TextFile], layout: RowLayout) -> Load:
     )
     if layout.ids == "integer":
         return load + Load(pair_text_bytes=text)
-    # As Parquet, rows with the list of their names are from a third of the text to half as long again.
+    # As Parquet, rows and the list of names take from 0.3 to 1.5 times the bytes of the text.
     return load + Load(name_text_bytes=text, kept_bytes=text, name_bytes=text // (2 * EDGES_PER_NODE))

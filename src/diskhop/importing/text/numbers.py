@@ -1,7 +1,7 @@
-"""Numbers in text, plain or gzip: a row a line, commas between the columns, no header; read in slices of whole lines.
+"""Reads numbers in text, plain or gzip: one row per line, commas between columns, no header.
 
-NumPy reads the numbers of a slice at once. What it would take and is none (- for 0, say) is kept from it, and where it
-refuses a slice, its lines are read again in plain Python, to say which and why.
+NumPy parses a slice of whole lines at once. Text that it would misread (a lone - as 0) never reaches it. The lines of a
+slice that it refuses are read again in plain Python, to name the line and the rule.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from diskhop.importing.text.layout import BOM, MOST_LINE_BYTES, at_line, decode_
 from diskhop.importing.tools import ImportTools
 
 _READ_BYTES = 1 << 19
-# Who reads numbers reserves as much, under this name, whatever the number of columns it has open: they take turns.
-HELD_AS = "numbers in text"
-HELD_BYTES = 8 * (_READ_BYTES + MOST_LINE_BYTES)
-# NumPy gives 2^63 - 1 for what is above that.
+# Reserved while columns are read: they are read one after the other, so that one slice is enough.
+NUMBERS = "numbers in text"
+NUMBERS_BYTES = 8 * (_READ_BYTES + MOST_LINE_BYTES)
+# NumPy parses larger numbers as 2^63 - 1.
 _MOST_INTEGER = 10**18 - 1
 _INTEGER = re.compile("0*[0-9]{1,18}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -32,10 +32,13 @@ _SHOWN_CHARACTERS = 40
 
 
 class NumberText:
-    """See Column: (rows, columns) of int64, whole numbers from 0, or float64, finite, or NaN where it `has_gaps`.
+    """Column of numbers in a text file. Its blocks raise SourceError with file and line.
 
-    num_rows: how many there must be, as `told_by` says; None: nobody knows, and they are a list: shape (-1), one number
-    a line. Blocks raise SourceError with file and line.
+    path: the file.
+    dtype: int64 for whole numbers from 0, float64 for finite numbers.
+    num_rows: rows that the file must have; None: the file is a list with one number per line, and shape is (-1).
+    count_source: name of the file that states num_rows, for errors.
+    has_gaps: whether NaN is allowed.
     """
 
     def __init__(
@@ -44,14 +47,14 @@ class NumberText:
         dtype: type[np.int64 | np.float64],
         *,
         num_rows: int | None = None,
-        told_by: str = "",
+        count_source: str = "",
         has_gaps: bool = False,
     ) -> None:
         self.where = str(path)
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self._path = path
         self._num_rows = num_rows
-        self._told_by = told_by
+        self._count_source = count_source
         self._has_gaps = has_gaps
         self._is_integer = dtype is np.int64
         self._characters = b"0123456789,\n" + (b"" if self._is_integer else b"+-.eE") + (b"nNaA" if has_gaps else b"")
@@ -75,16 +78,16 @@ class NumberText:
                 raise self._fault(content, first_line)
             num_rows += len(rows)
             if self._num_rows is not None and num_rows > self._num_rows:
-                break  # there may be any number of them
+                break  # the file may be much longer
             yield rows.reshape(-1) if self._num_rows is None else rows
         if self._num_rows is not None and num_rows != self._num_rows:
             raise SourceError(
-                f"{self.where}: has {num_rows} rows, must have the {self._num_rows} that {self._told_by} tells; "
-                "fetch the folder again"
+                f"{self.where}: has {num_rows} rows, {self._count_source} says {self._num_rows}; "
+                "download the folder again"
             )
 
     def _parse(self, content: bytes) -> NDArray[Any] | None:
-        """The rows of some lines; None: there is one that breaks a rule."""
+        """Parse lines; None: one of them breaks a rule."""
         if content.translate(None, self._characters):
             return None
         characters = np.frombuffer(content, np.uint8)
@@ -115,13 +118,14 @@ class NumberText:
                 return error
             if len(fields) != self._columns:
                 wanted = "1 number" if self._columns == 1 else f"{self._columns} numbers, as the first has"
-                return SourceError(f"{place}: a row must have {wanted}, got {len(fields)}; mend the line")
+                return SourceError(f"{place}: a row must have {wanted}, got {len(fields)}; fix the line")
             for field in fields:
                 rule = self._broken_rule(field)
                 if rule:
-                    return SourceError(f"{place}: {rule}, got {field[:_SHOWN_CHARACTERS]!r}; mend the line")
+                    return SourceError(f"{place}: {rule}, got {field[:_SHOWN_CHARACTERS]!r}; fix the line")
         return SourceError(
-            f"{self.where}, lines {first_line} to {first_line + len(lines) - 1}: cannot be parsed; save them plainly"
+            f"{self.where}, lines {first_line} to {first_line + len(lines) - 1}: cannot be parsed; "
+            "save them as plain numbers with commas between"
         )
 
     def _broken_rule(self, field: str) -> str | None:
@@ -134,20 +138,20 @@ class NumberText:
         return "must be a finite number, or nan for none" if self._has_gaps else "must be a finite number"
 
 
-def hold_numbers(work: ImportTools) -> None:
-    """Reserve what reading columns takes, one at a time, until the dataset is finished."""
-    work.held.enter_context(work.budget.reserve(HELD_AS, HELD_BYTES))
+def reserve_numbers(work: ImportTools) -> None:
+    """Reserve the memory to read columns of numbers, one at a time, until the dataset is finished."""
+    work.held.enter_context(work.budget.reserve(NUMBERS, NUMBERS_BYTES))
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a text, without their ends, for those that are few or of which few are asked."""
+    """Yield the lines of a short text, without their line ends."""
     for first_line, content in _slices(path):
         for number, line in enumerate(content.split(b"\n")[:-1], first_line):
             yield decode_line(line, at_line(path, number))
 
 
 def _slices(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The number of the first line of a slice, and its lines, each with its end."""
+    """Yield slices of whole lines: the number of the first line, and the lines with their line ends."""
     with source_errors(str(path)):
         text = open_text(path)
     with text:
@@ -162,7 +166,7 @@ def _slices(path: Path) -> Iterator[tuple[int, bytes]]:
             if len(rest) > MOST_LINE_BYTES:
                 raise SourceError(
                     f"{at_line(path, num_lines + 1)}: must be at most {MOST_LINE_BYTES} bytes long; "
-                    "give a text with a line a row"
+                    "give a text with one row per line"
                 )
         if rest:
             yield num_lines + 1, rest + b"\n"

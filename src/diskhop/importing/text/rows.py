@@ -1,8 +1,8 @@
-"""Rows of edges out of text, a slice at a time, parsed by DuckDB.
+"""Parses rows of edges with DuckDB, one slice of a text at a time.
 
-A *slice* is the lines that begin in a range of bytes of a file: what is held in memory, parsed, written and, after a
-crash, not parsed again. DuckDB is given slices and not files, because it takes 1.5 for 2, does not compare gzip's
-checksums, and counts lines in its own way; what it refuses is read again by edge_faults, which says why.
+A *slice* is the lines that begin in a range of bytes of a file: the unit that is loaded, parsed, written and, after a
+crash, not parsed again. DuckDB gets slices and not files, because it accepts 1.5 as 2, ignores gzip's checksums and
+numbers lines differently. Slices that it refuses are read again by text/faults, which names the line and the rule.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from diskhop.importing.text.faults import find_fault
 from diskhop.importing.text.layout import COMMENT, MOST_LINE_BYTES, RowLayout
 from diskhop.runtime.duck import Duck, QueryError, as_file, quoted
 
-# Lines that are no rows, as is_blank has it: blank ones and comments.
+# Blank lines and comments, as in is_blank.
 _NO_ROWS = re.compile(rb"^(?:#[^\n]*|[ \t]*)\n", re.M)
-# With blanks around it, as people align columns; DuckDB's own cast takes 1.5, 1e3, 0x10 and 1_000 too.
+# Blanks around ids align columns. DuckDB's own cast would accept 1.5, 1e3, 0x10 and 1_000 too.
 _IS_ID = "regexp_full_match({0}, '[ \\t]*[0-9]+[ \\t]*')"
 _QUOTE = quoted('"')
 _READ_BYTES = 1 << 20
@@ -38,9 +38,11 @@ Ends = tuple[NDArray[Any], NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The lines that begin in bytes [begin, end) of a text whose rows begin at rows_begin.
+    """Lines of a text that begin in bytes [begin, end).
 
-    path: the text; shown: the file that the user gave, for errors.
+    path: the unpacked text.
+    shown: the user's file, for errors.
+    rows_begin: offset of the text's first row.
     """
 
     path: Path
@@ -50,7 +52,7 @@ class Slice:
     rows_begin: int
 
     def read(self) -> tuple[int, bytes]:
-        """Where the first of the lines begins, and all of them, each with its end."""
+        """Return the offset of the first line, and the lines, each with its line end."""
         with source_errors(str(self.shown)), self.path.open("rb") as text:
             text.seek(self.begin)
             if self.begin > self.rows_begin:
@@ -64,11 +66,11 @@ class Slice:
         return offset, content if content.endswith(b"\n") or not content else content + b"\n"
 
     def fault(self, offset: int, content: bytes, layout: RowLayout, num_nodes: int | None) -> SourceError:
-        """Why the content, which begins at the offset, cannot be taken."""
+        """Find the error in content that begins at an offset of the text."""
         return find_fault(content, layout, num_nodes, self.shown, self.line_at(offset))
 
     def line_at(self, offset: int) -> int:
-        """The number, from 1, of the line that begins at an offset of the text."""
+        """Count the number, from 1, of the line that begins at an offset of the text."""
         number = 1
         with source_errors(str(self.shown)), self.path.open("rb") as text:
             for start in range(0, offset, _READ_BYTES):
@@ -77,17 +79,16 @@ class Slice:
 
 
 def parse_integers(piece: Slice, layout: RowLayout, num_nodes: int | None, dtype: str, duck: Duck) -> Ends:
-    """Sources and destinations (rows) of a slice, as they stand: whole numbers below num_nodes (None: below 2^63).
+    """Parse the ids of a slice: sources (rows) and destinations (rows), below num_nodes (None: below 2^63).
 
-    As dtype (uint32 or int64) if all fit it, else as int64.
-
-    Raises SourceError, with file and line, for a row that breaks a rule.
+    The result has dtype (uint32 or int64) if all ids fit it, else int64. Raises SourceError, with file and line, for a
+    row that breaks a rule.
     """
 
     def take(rows: str) -> Ends | None:
         sources, destinations = duck.fetch(rows)
         ends = sources, destinations
-        if any(np.ma.isMaskedArray(end) for end in ends):  # whose max() takes no initial value
+        if any(np.ma.isMaskedArray(end) for end in ends):  # its max() has no parameter `initial`
             return None
         return ends if num_nodes is None or all(end.max(initial=0) < num_nodes for end in ends) else None
 
@@ -95,12 +96,12 @@ def parse_integers(piece: Slice, layout: RowLayout, num_nodes: int | None, dtype
 
 
 def write_rows(piece: Slice, layout: RowLayout, duck: Duck, path: Path) -> None:
-    """Write the rows of a slice as Parquet (source, destination), BIGINT or VARCHAR. Raises as parse_integers does."""
+    """Write the rows of a slice as Parquet (source, destination), BIGINT or VARCHAR. Raises like parse_integers."""
 
     def take(rows: str) -> bool | None:
         duck.run(f"COPY ({rows}) TO {quoted(path)} (FORMAT parquet)")
         is_bad = "{0} IS NULL"
-        if layout.ids == "string":  # a line break is part of a name where quotes are around it
+        if layout.ids == "string":  # a quoted name can contain a line break
             is_bad += " OR contains({0}, chr(10))"
         bad = " OR ".join(is_bad.format(end) for end in ENDS)
         (num_bad,) = duck.fetch(f"SELECT count(*) FROM read_parquet({quoted(path)}) WHERE {bad}")
@@ -112,7 +113,7 @@ def write_rows(piece: Slice, layout: RowLayout, duck: Duck, path: Path) -> None:
 def _parse(
     piece: Slice, layout: RowLayout, num_nodes: int | None, id_type: str, take: Callable[[str], Result | None]
 ) -> Result:
-    """What `take` makes of the query for a slice's rows; None: there is a row in it that breaks a rule."""
+    """Run `take` on the query for a slice's rows. `take` returns None if a row breaks a rule."""
     offset, lines = piece.read()
     content = lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines
     result = None
@@ -131,7 +132,7 @@ def _parse(
 
 
 def _is_plain(content: bytes, layout: RowLayout) -> bool:
-    """Whether DuckDB takes nothing in it for what it is not: a comment for a row, or 1.5 for an id."""
+    """Check that DuckDB cannot misread the content: no comments among rows, no 1.5 among ids."""
     if layout.ids == "integer":
         return not content.translate(None, b"0123456789\n" + layout.delimiter.encode())
     return b"\r" not in content and not content.startswith(COMMENT) and b"\n" + COMMENT not in content

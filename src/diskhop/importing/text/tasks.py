@@ -1,4 +1,4 @@
-"""The tasks of an import of edges: each makes a file of the work folder, the same however often it is done."""
+"""Tasks of an import of edges. Each writes a file of the work folder, with the same bytes when repeated."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _READ_BYTES = 1 << 20
 
 
 class IdsFarApartError(Exception):
-    """An id is too large for a set with a bit for each."""
+    """An id is too large for a bit set."""
 
 
 class ByteCounter:
-    """Adds up what several tasks have read, for a progress."""
+    """Adds up the bytes that several tasks have read, and reports progress."""
 
     def __init__(self, progress: Progress, stage: str, num_bytes: int) -> None:
         self._progress = progress
@@ -34,7 +34,7 @@ class ByteCounter:
         self._lock = Lock()
 
     def add(self, num_bytes: int) -> None:
-        """Report so many more."""
+        """Count and report more bytes."""
         with self._lock:
             self._done += num_bytes
             self._progress(self._stage, self._done, self._num_bytes)
@@ -42,13 +42,13 @@ class ByteCounter:
 
 @dataclass(frozen=True)
 class Unpack:
-    """The text of a gzip file, so that slices of it can be parsed at once, and again after a crash."""
+    """Unpack a gzip file, so that its slices can be parsed in parallel, and again after a crash."""
 
     name: str
     file: SourceFile
 
     def write(self, path: Path, tools: TaskTools) -> None:
-        """See Task; counts bytes as read. Raises SourceError, with the line that is not whole, for a damaged file."""
+        """See Task; counts compressed bytes. Raises SourceError, with the first incomplete line, for a damaged file."""
         num_lines = 0
         num_read = 0
         with source_errors(str(self.file.path)):
@@ -63,9 +63,10 @@ class Unpack:
 
 @dataclass(frozen=True)
 class ParsePairs:
-    """The pair file of a slice whose ids are whole numbers below 2^32, or below --nodes.
+    """Write the pair file of a slice of whole numbers.
 
-    num_nodes: ids must be below; limit: where there is no num_nodes, ids of this and more make IdsFarApartError.
+    num_nodes: ids must be less, if given.
+    limit: without num_nodes, an id of this or more raises IdsFarApartError.
     """
 
     name: str
@@ -86,7 +87,7 @@ class ParsePairs:
 
 @dataclass(frozen=True)
 class ParseRows:
-    """The rows of a slice as Parquet (source, destination), with the ids as they stand."""
+    """Write the rows of a slice as Parquet (source, destination), with the ids unchanged."""
 
     name: str
     piece: Slice

@@ -1,4 +1,4 @@
-"""Texts on their way into a dataset: unpacked where they are gzip, cut into slices, worked on in stages of tasks."""
+"""Work on texts in stages of tasks: gzip is unpacked, and texts are split into slices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from diskhop.runtime.tasks import Task, run_tasks
 
 
 class TextWork:
-    """The files of one import. key: what the outputs of a stage depend on, beside its tasks' names."""
+    """Stages of the texts of one import. key: maps a stage to text that changes when its outputs would."""
 
     def __init__(self, files: Sequence[TextFile], work: ImportTools, key: Callable[[str], str]) -> None:
         self._files = files
@@ -22,7 +22,7 @@ class TextWork:
         self._texts = [file.path for file in files]
 
     def unpack(self) -> None:
-        """Unpack what is gzip: slices are of text."""
+        """Unpack gzip files, since slices are ranges of plain text."""
         packed = {number: file for number, file in enumerate(self._files) if file.is_gzip}
         if not packed:
             return
@@ -37,12 +37,12 @@ class TextWork:
             self._texts[number] = text
 
     def slices(self, slice_bytes: int) -> Iterator[tuple[str, Slice]]:
-        """All slices of all texts, each with the name of its task, in order."""
+        """Yield all slices of all texts in order, each with the name of its task."""
         for number in range(len(self._files)):
             yield from self.slices_of(number, slice_bytes)
 
     def slices_of(self, number: int, slice_bytes: int) -> Iterator[tuple[str, Slice]]:
-        """Those of one text."""
+        """Yield the slices of one text."""
         file, text = self._files[number], self._texts[number]
         end = text.stat().st_size
         for begin in range(file.rows_begin, end, slice_bytes):
@@ -50,7 +50,7 @@ class TextWork:
             yield f"{number:05d}-{begin // slice_bytes:08d}", piece
 
     def slice_bytes(self, most: int) -> int:
-        """How long the longest slice is."""
+        """Return the length of the longest slice."""
         return min(most, max(text.stat().st_size for text in self._texts))
 
     def run(
@@ -61,7 +61,7 @@ class TextWork:
         shown: str = "",
         count: Callable[[int], None] | None = None,
     ) -> list[Path]:
-        """The outputs of all tasks, in order. shown: what people see of it. count: see run_tasks."""
+        """Run the unfinished tasks and return all outputs in order. shown: name for users. count: see run_tasks."""
         folder = self._work.stage(stage, self._key(stage))
 
         def report(done: int, total: int) -> None:
@@ -72,6 +72,6 @@ class TextWork:
         return [folder / task.name for task in tasks]
 
     def require_unchanged(self) -> None:
-        """Raise SourceError if a file is not as it was when it was looked at."""
+        """Raise SourceError if a file has changed since it was opened."""
         for file in self._files:
             file.require_unchanged()

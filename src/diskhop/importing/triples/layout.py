@@ -1,9 +1,9 @@
-"""What texts of a knowledge graph look like: which files, and what is in their rows.
+"""Layout of the texts of a knowledge graph: its files, and the columns of their rows.
 
-Triples are rows of three columns between tabs: head, relation, tail; a *part* (train, valid, test) is a file. In a
-*dictionary* a row is an id and a name. Triples are names, numbered here or by dictionaries (entities.dict and
-relations.dict, as DGL-KE has them), or, in files named *.del, ids of dictionaries (LibKGE's). Nothing is quoted and
-nothing is a comment: whatever is between tabs is a name. Empty lines are no rows.
+A row of triples has three columns between tabs: head, relation, tail. A *part* (train, valid, test) is a file. A row of
+a *dictionary* is an id and a name. Triples are names, numbered here or by dictionaries (DGL-KE's entities.dict and
+relations.dict). In files *.del (LibKGE's) they are ids of dictionaries. There are no quotes and no comments: any text
+between tabs is a name. Empty lines are skipped.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ NAME, NUMBER = "VARCHAR", "BIGINT"
 _PART_SUFFIXES = (".txt", ".tsv", ".del")
 _IDS_SUFFIX = ".del"
 _DICTIONARIES = {ENTITIES: "entities.dict", RELATIONS: "relations.dict"}
-# LibKGE's description, what in it names the dictionaries and how many names they have.
+# LibKGE's description, and its keys for the dictionaries and their numbers of names.
 _DESCRIPTION = "dataset.yaml"
 _DESCRIBED = {ENTITIES: ("entity_ids", "num_entities"), RELATIONS: ("relation_ids", "num_relations")}
 _MOST_DESCRIPTION_BYTES = 1 << 20
-# Three of them are less than the longest line, and so many digits are less than the largest id that a dataset has.
+# Three names fit on the longest line, and an id of this many digits is within a dataset's limit.
 _MOST_NAME_BYTES = 1 << 18
 _MOST_DIGITS = 14
 _FIELDS = {
@@ -56,12 +56,12 @@ _SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True)
 class RowKind:
-    """The columns of a row, each of names or numbers."""
+    """Kind of row. columns: NAME or NUMBER, by column."""
 
     columns: Mapping[str, str]
 
     def rows_of(self, piece: Slice) -> bytes:
-        """The rows of a slice, each with its LF. Raises SourceError, with file and line, for one that is none."""
+        """Return the rows of a slice, each with its LF. Raises SourceError, with file and line, for a malformed row."""
         offset, lines = piece.read()
         content = lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines
         rest = self._row.sub(b"", content)
@@ -70,7 +70,7 @@ class RowKind:
         return _EMPTY_LINES.sub(b"", content) if rest else content
 
     def find_row(self, piece: Slice, number: int) -> tuple[str, list[str]]:
-        """The place of a row of a slice, by its number from 0, and its fields."""
+        """Find a row of a slice by its number from 0: its place, and its fields."""
         offset, lines = piece.read()
         for line_number, line in enumerate(io.BytesIO(lines), piece.line_at(offset)):
             if line.strip(b"\r\n"):
@@ -103,19 +103,19 @@ class RowKind:
         if len(fields) != len(self.columns):
             return (
                 f"a row must have {len(self.columns)} columns between tabs, {', '.join(self.columns)}, "
-                f"got {len(fields)}; mend the line"
+                f"got {len(fields)}; fix the line"
             )
         for (name, kind), value in zip(self.columns.items(), fields, strict=True):
             if not value:
-                return f"the {name} is missing; give it, or take the line out"
+                return f"the {name} is missing; add it, or remove the line"
             if kind == NAME and len(value.encode()) > _MOST_NAME_BYTES:
                 return (
                     f"the {name} must be at most {_MOST_NAME_BYTES} bytes long, got {len(value.encode())}; shorten it"
                 )
             if kind == NUMBER and (not value.isascii() or not value.isdecimal()):
-                return f"the {name} must be a whole number, got '{shown(value)}'; mend it"
+                return f"the {name} must be a whole number, got '{shown(value)}'; correct it"
             if kind == NUMBER and len(value) > _MOST_DIGITS:
-                return f"the {name} must be an id of at most {_MOST_DIGITS} digits, got '{shown(value)}'; mend it"
+                return f"the {name} must be an id of at most {_MOST_DIGITS} digits, got '{shown(value)}'; correct it"
         return None
 
 
@@ -126,7 +126,14 @@ NUMBERED_ROWS = RowKind({"head": NUMBER, "relation": NUMBER, "tail": NUMBER})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TripleFiles:
-    """The files of a knowledge graph. counts: of names, where a description tells them."""
+    """Files of a knowledge graph.
+
+    name: default name of the dataset.
+    parts: texts of triples by part.
+    are_ids: whether triples are ids of the dictionaries.
+    dictionaries: texts of ids and names, of entities and relations.
+    counts: numbers of names, if a description states them.
+    """
 
     name: str
     parts: Mapping[str, TextFile]
@@ -136,12 +143,12 @@ class TripleFiles:
 
     @property
     def files(self) -> list[TextFile]:
-        """All of them: parts, then dictionaries."""
+        """All files: parts, then dictionaries."""
         return [*self.parts.values(), *self.dictionaries.values()]
 
 
 def is_triples(source: Path) -> bool:
-    """Whether a source looks like a folder of triples: parts whose rows have three columns, or dictionaries."""
+    """Check whether a source looks like a folder of triples: dictionaries, or parts with rows of three columns."""
     if not source.is_dir():
         return False
     found = {part: _candidates(source, part) for part in PARTS}
@@ -156,7 +163,7 @@ def is_triples(source: Path) -> bool:
 
 
 def look_at_triples(source: Path) -> TripleFiles:
-    """The files of a source. Raises SourceError for one that has no triples."""
+    """Find the files of a source. Raises SourceError if it has no triples."""
     with source_errors(str(source)):
         if not source.is_dir():
             _refuse_ids_alone(source)
@@ -167,7 +174,7 @@ def look_at_triples(source: Path) -> TripleFiles:
 
 
 def shown(value: str) -> str:
-    """A name in an error."""
+    """Shorten a name for errors."""
     return value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
 
 
@@ -176,22 +183,24 @@ def _folder_files(folder: Path) -> TripleFiles:
     for part in PARTS:
         found = _candidates(folder, part)
         if len(found) > 1:
-            raise SourceError(f"{found[0]}: there is {found[1].name} too; keep one")
+            raise SourceError(f"{found[0]}: there is also {found[1].name}; remove one")
         if found:
             parts[part] = found[0]
     if not parts:
-        raise SourceError(f"{folder}: has no train.txt, train.tsv or train.del (or .gz of these); give triples")
+        raise SourceError(f"{folder}: has no train.txt, train.tsv or train.del (or .gz of these); add one with triples")
     are_ids = {_plain_suffix(path) == _IDS_SUFFIX for path in parts.values()}
     if len(are_ids) > 1:
         given = " and ".join(path.name for path in parts.values())
-        raise SourceError(f"{folder}: has {given}, *.del of which are ids and others names; give files of one kind")
+        raise SourceError(f"{folder}: has {given}; *.del has ids and the others names: remove one kind")
     paths = {what: _file_named(folder, name) for what, name in _DICTIONARIES.items()}
     known = {what: path for what, path in paths.items() if path is not None}
     if True in are_ids and not known:
         _refuse_ids_alone(next(iter(parts.values())))
     missing = [_DICTIONARIES[what] for what in paths if what not in known]
     if known and missing:
-        raise SourceError(f"{next(iter(known.values()))}: needs {missing[0]} beside it; give both or neither")
+        raise SourceError(
+            f"{next(iter(known.values()))}: requires {missing[0]} in the same folder; add it, or remove both"
+        )
     return TripleFiles(
         name=folder.resolve().name,
         parts={part: _text_file(path) for part, path in parts.items()},
@@ -201,35 +210,35 @@ def _folder_files(folder: Path) -> TripleFiles:
 
 
 def _described_files(folder: Path) -> TripleFiles:
-    """LibKGE's folders: ids, with dictionaries, by the names in the description or those they mostly have."""
+    """Find the files of LibKGE's folders by the names in the description, else by the usual names."""
     facts = _read_description(folder / _DESCRIPTION)
 
     def path_of(key: str) -> Path | None:
         name = facts.get(f"files.{key}.filename", f"{key}{_IDS_SUFFIX}")
         if Path(name).name != name:
-            raise SourceError(f"{folder / _DESCRIPTION}: names the file '{shown(name)}'; give one beside it")
+            raise SourceError(f"{folder / _DESCRIPTION}: names the file '{shown(name)}'; name one in the same folder")
         return _file_named(folder, name)
 
     dictionaries, counts = {}, {}
     for what, (key, count_key) in _DESCRIBED.items():
         path = path_of(key)
         if path is None:
-            raise SourceError(f"{folder}: has {_DESCRIPTION} and no {key}{_IDS_SUFFIX}; give the names of its ids")
+            raise SourceError(f"{folder}: has {_DESCRIPTION} but no {key}{_IDS_SUFFIX}; add the names of its ids")
         dictionaries[what] = _text_file(path)
         if facts.get(count_key, "").isdecimal():
             counts[what] = int(facts[count_key][: _MOST_DIGITS + 1])
     parts = {part: _text_file(path) for part in PARTS if (path := path_of(part)) is not None}
     if not parts:
-        raise SourceError(f"{folder}: has {_DESCRIPTION} and no train{_IDS_SUFFIX}; give triples")
+        raise SourceError(f"{folder}: has {_DESCRIPTION} but no train{_IDS_SUFFIX}; add triples")
     name = facts.get("name", folder.resolve().name)
     return TripleFiles(name=name, parts=parts, are_ids=True, dictionaries=dictionaries, counts=counts)
 
 
 def _read_description(path: Path) -> dict[str, str]:
-    """Keys and plain values under `dataset` in LibKGE's YAML, which has one a line; what else there is is passed by."""
+    """Read keys and plain values under `dataset` in LibKGE's YAML, one per line; other content is ignored."""
     with source_errors(str(path)):
         if path.stat().st_size > _MOST_DESCRIPTION_BYTES:
-            raise SourceError(f"{path}: must be at most {_MOST_DESCRIPTION_BYTES} bytes long; give LibKGE's")
+            raise SourceError(f"{path}: must be at most {_MOST_DESCRIPTION_BYTES} bytes long; give LibKGE's file")
         text = path.read_text(encoding="utf-8-sig")
     pairs = re.findall(r"^  ([\w.]+):[ \t]*(?:'([^']+)'|\"([^\"]+)\"|([^\s#'\"]+))[ \t]*(?:#.*)?$", text, re.M)
     return {key: next(filter(None, values)) for key, *values in pairs}
@@ -238,7 +247,8 @@ def _read_description(path: Path) -> dict[str, str]:
 def _refuse_ids_alone(path: Path) -> None:
     if _plain_suffix(path) == _IDS_SUFFIX:
         raise SourceError(
-            f"{path}: has ids, whose names are missing; give a folder with {_DESCRIPTION} and entity_ids.del, or with "
+            f"{path}: has ids, and the names of the ids are missing; "
+            f"give a folder with {_DESCRIPTION} and entity_ids.del, or with "
             "entities.dict and relations.dict"
         )
 
@@ -249,10 +259,10 @@ def _candidates(folder: Path, part: str) -> list[Path]:
 
 
 def _file_named(folder: Path, name: str) -> Path | None:
-    """The file, or its .gz; None where there is neither."""
+    """Find a file or its .gz; None: there is neither."""
     found = [path for path in (folder / name, folder / f"{name}.gz") if path.exists()]
     if len(found) > 1:
-        raise SourceError(f"{found[0]}: there is {found[1].name} too; keep one")
+        raise SourceError(f"{found[0]}: there is also {found[1].name}; remove one")
     return found[0] if found else None
 
 

@@ -42,18 +42,18 @@ from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.duck import Duck, require_text_path
 
 PARSING = "parsing triples"
-# Work of another format is not gone on with.
+# Finished work of another format is discarded.
 _WORK_FORMAT = 1
-# What DuckDB sorts and joins with at least.
+# Memory that DuckDB needs to sort and join.
 _DUCK_BYTES = 64 << 20
-# What a byte of a slice becomes beside it: a row of 6 bytes is three ids, a place, and the ids again in their order.
+# Memory per byte of a slice, in addition to DuckDB's: a row of 6 bytes is three ids, its place, and the sorted ids.
 _BYTES_PER_BYTE = 12
 _TRIPLES_PER_BLOCK = (4 << 20) // TRIPLE_BYTES
 _LISTED_COLUMNS = {ENTITIES: ("head", "tail"), RELATIONS: ("relation",)}
 
 
 class Triples:
-    """See Source. Raises SourceError for what has no triples."""
+    """Source in texts of triples. Raises SourceError if there are none."""
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._files = look_at_triples(source)
@@ -97,7 +97,12 @@ class Triples:
 
 @dataclass(frozen=True, slots=True)
 class _Numbered:
-    """Triples by part, and for entities and relations the Parquet (id, name) of their names and how many they are."""
+    """Numbered triples.
+
+    parts: triples by part.
+    listed: Parquet files (id, name) of entities and relations.
+    counts: numbers of entities and relations.
+    """
 
     parts: Mapping[str, Column]
     listed: Mapping[str, Path]
@@ -105,7 +110,7 @@ class _Numbered:
 
 
 class _TripleWork:
-    """The stages of one import: unpack, parse, list the names, number the triples."""
+    """Stages of one import: unpack, parse, list the names, number the triples."""
 
     def __init__(self, files: TripleFiles, work: ImportTools) -> None:
         self._files = files
@@ -114,11 +119,11 @@ class _TripleWork:
         self._texts = TextWork(files.files, work, self._key)
 
     def run(self) -> _Numbered:
-        """Run what is missing. Raises SourceError, with file and line, for what breaks a rule of triple_text."""
+        """Run the unfinished stages. Raises SourceError, with file and line, for a row that breaks a rule."""
         self._texts.unpack()
         slice_bytes = self._texts.slice_bytes(self._slice_bytes)
         available_bytes = self._work.budget.available_bytes
-        # All names are looked through for each group of slices: the more memory, the fewer groups.
+        # Every group of slices is joined with all names: the more memory, the fewer groups.
         spare_bytes = (available_bytes - _DUCK_BYTES) // _BYTES_PER_BYTE
         group_bytes = min(spare_bytes, available_bytes // self._work.limits.triples_group_share)
         slices_at_once = max(1, group_bytes // max(1, slice_bytes))
@@ -159,7 +164,7 @@ class _TripleWork:
         for part, paths in by_part.items():
             column = StoredTriples(str(self._files.parts[part].path), paths, self._key("numbered"))
             if column.shape[0] == 0:
-                raise SourceError(f"{column.where}: has no triples; give some, or leave the file out")
+                raise SourceError(f"{column.where}: has no triples; add some, or remove the file")
             parts[part] = column
         return _Numbered(parts, listed, counts)
 
@@ -168,7 +173,7 @@ class _TripleWork:
     ) -> dict[str, Path]:
         for what, named in of_dictionaries.items():
             if not named:
-                raise SourceError(f"{self._files.dictionaries[what].path}: has no names; give one for each id")
+                raise SourceError(f"{self._files.dictionaries[what].path}: has no names; add one line per id")
         parse = [
             ParseTexts(name, piece, DICTIONARY_ROWS, duck)
             for named in of_dictionaries.values()
@@ -189,7 +194,7 @@ class _TripleWork:
         slices_at_once: int,
         duck: Duck,
     ) -> dict[str, list[Path]]:
-        # One at a time in a process, with all threads that it has.
+        # One task per process: DuckDB gives it all threads of the process.
         groups_at_once = min(duck.shares(self._work.tools.processes), slices_at_once)
         in_group = slices_at_once // groups_at_once
         tasks: dict[str, list[NumberNames]] = {}
@@ -206,19 +211,19 @@ class _TripleWork:
         for what, count in self._files.counts.items():
             if counts[what] != count:
                 raise SourceError(
-                    f"{self._files.dictionaries[what].path}: has {counts[what]} names, and the description beside it "
-                    f"says {count}; give one for each"
+                    f"{self._files.dictionaries[what].path}: has {counts[what]} names, the description in its folder "
+                    f"says {count}; correct one of them"
                 )
 
     def _key(self, stage: str) -> str:
-        """What the outputs of a stage depend on, beside its tasks' names."""
+        """Text that changes when the outputs of a stage would; names of tasks are not part of it."""
         facts = [f"format {_WORK_FORMAT}, stage {stage}, slices {self._slice_bytes}, ids {self._files.are_ids}"]
         facts += [file.identity for file in self._files.files]
         return "\n".join(facts)
 
 
 class StoredTriples:
-    """See Column. Numbered triples in files of the work folder, one after the other."""
+    """Column of numbered triples in files of the work folder."""
 
     dtype: np.dtype[Any] = np.dtype(np.int64)
 
@@ -234,12 +239,14 @@ class StoredTriples:
             for start, stop in row_ranges(count, _TRIPLES_PER_BLOCK):
                 ids = np.fromfile(path, "<i8", 3 * (stop - start), offset=TRIPLE_BYTES * start)
                 if len(ids) != 3 * (stop - start):
-                    raise ReadError(f"{path}: ends before byte {TRIPLE_BYTES * stop}; start the import anew")
+                    raise ReadError(
+                        f"{path}: ends before byte {TRIPLE_BYTES * stop}; remove {path.parent.parent} and import again"
+                    )
                 yield ids.reshape(-1, 3)
 
 
 def _split(paths: Sequence[Path], groups: Mapping[str, Sequence[Any]]) -> dict[str, list[Path]]:
-    """Outputs of the tasks of several groups, in order, by group."""
+    """Divide the outputs of the tasks of several groups by group, in order."""
     left = iter(paths)
     return {key: [next(left) for _ in group] for key, group in groups.items()}
 

@@ -1,7 +1,7 @@
-"""The tasks of an import of triples: each makes a file of the work folder, the same however often it is done.
+"""Tasks of an import of triples. Each writes a file of the work folder, with the same bytes when repeated.
 
-Rows keep their place: `row` is where their slice begins plus their number in it, so that it rises within a file and
-tells the line of a row that breaks a rule. Numbered triples are int64 (triples, 3), raw.
+Rows have a column `row`: the offset of their slice plus their number in it. It ascends within a file, and leads to the
+line of a row that breaks a rule. Numbered triples are raw int64 (triples, 3).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from diskhop.runtime.duck import Duck, as_file, quoted
 from diskhop.runtime.tasks import TaskTools
 
 TRIPLE_BYTES = 24
-# Which dictionary each column's names are in.
+# Dictionary of each column.
 _LISTED_IN = {"head": ENTITIES, "relation": RELATIONS, "tail": ENTITIES}
 
 
 @dataclass(frozen=True)
 class ParseTexts:
-    """The rows of a slice as Parquet: row, and their columns as they stand."""
+    """Convert the rows of a slice to Parquet: `row`, and the columns unchanged."""
 
     name: str
     piece: Slice
@@ -56,7 +56,7 @@ class ParseTexts:
 
 @dataclass(frozen=True)
 class SortDictionary:
-    """The rows of a dictionary as Parquet (id, name), by id: 0 to count - 1, each once, each name once."""
+    """Sort a dictionary into Parquet (id, name) by id. Ids must be 0 to count - 1, and ids and names unique."""
 
     name: str
     rows: tuple[Path, ...]
@@ -73,7 +73,7 @@ class SortDictionary:
                 again = f"SELECT row, row_number() OVER (PARTITION BY {column} ORDER BY row) AS time FROM {rows}"
                 place, fields = self._first(f"SELECT min(row) FROM ({again}) WHERE time = 2")
                 value = dict(zip(DICTIONARY_ROWS.columns, fields, strict=True))[column]
-                raise SourceError(f"{place}: the {column} '{shown(value)}' is there before; give each once")
+                raise SourceError(f"{place}: the {column} '{shown(value)}' occurs before; remove one of the lines")
         if highest >= count:
             place, fields = self._first(f"SELECT min(row) FROM {rows} WHERE id >= {count}")
             raise SourceError(
@@ -89,7 +89,7 @@ class SortDictionary:
 
 @dataclass(frozen=True)
 class NumberNames:
-    """The triples of some slices of a part, in their order. listed: what numbers entities and relations."""
+    """Number the triples of some slices, in order. listed: Parquet files (id, name) of entities and relations."""
 
     name: str
     rows: tuple[Path, ...]
@@ -98,7 +98,7 @@ class NumberNames:
     duck: Duck
 
     def write(self, path: Path, tools: TaskTools) -> None:
-        """See Task. Raises SourceError, with file and line, for a name that is in no dictionary."""
+        """See Task. Raises SourceError, with file and line, for a name that no dictionary has."""
         joins = " ".join(
             f"LEFT JOIN {read_parquet(self.listed[what])} {column}s ON {column}s.name = rows.{column}"
             for column, what in _LISTED_IN.items()
@@ -117,7 +117,7 @@ class NumberNames:
 
 @dataclass(frozen=True)
 class ParseIds:
-    """The triples of a slice of ids. counts: of entities and relations, which ids must be below."""
+    """Parse the triples of a slice of ids. counts: numbers of entities and relations; ids must be less."""
 
     name: str
     piece: Slice
@@ -141,12 +141,12 @@ class ParseIds:
             if int(value) >= self.counts[what]
         )
         raise SourceError(
-            f"{place}: the {column} {value} must be less than {self.counts[what]}, the number of {what}; mend it"
+            f"{place}: the {column} {value} must be less than {self.counts[what]}, the number of {what}; correct it"
         )
 
 
 def count_triples(path: Path) -> int:
-    """How many a file of numbered triples has."""
+    """Count the triples in a file of numbered triples."""
     return path.stat().st_size // TRIPLE_BYTES
 
 
@@ -156,7 +156,7 @@ def _write_triples(path: Path, columns: Sequence[NDArray[Any]]) -> None:
 
 
 def _text_rows(file: str, kind: RowKind) -> str:
-    """Rows that rows_of() has checked, as SQL has them."""
+    """Return SQL of rows that rows_of() has checked."""
     columns = ", ".join(f"{name}: {quoted(sql)}" for name, sql in kind.columns.items())
     return (
         f"read_csv({quoted(file)}, auto_detect=false, header=false, columns={{{columns}}}, delim='\t', quote='', "
