@@ -1,4 +1,4 @@
-"""Datasets as a folder of .npy files, which `diskhop import` takes: see convert/arrays for what each is."""
+"""Exports datasets as folders of .npy files, which `diskhop import` reads (importing/arrays/source lists them)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _PARTS = dict(zip(SPLIT_NAMES, ("train", "val", "test"), strict=True))
 
 
 def export_arrays(dataset: Dataset, files: DatasetFiles, work: WorkTools) -> None:
-    """See export_dataset. Splits are lists of ids, and masks where there are several."""
+    """See export_dataset. One split is written as lists of ids, several as masks."""
     nodes, edges = only_types(dataset, "numpy", work)
     write_number(files, "num_nodes.npy", nodes.count)
-    if nodes.called is not None:
-        write_npy(files, "original_ids.npy", np.int64, (nodes.count,), nodes.called_blocks())
+    if nodes.original is not None:
+        write_npy(files, "original_ids.npy", np.int64, (nodes.count,), nodes.original_blocks())
     if nodes.nodes.feature_dim:
         write_npy(files, "x.npy", nodes.feature_dtype, (nodes.count, nodes.nodes.feature_dim), nodes.features())
     _write_labels(nodes, files)
@@ -41,11 +41,11 @@ def export_arrays(dataset: Dataset, files: DatasetFiles, work: WorkTools) -> Non
 
 
 def only_types(dataset: Dataset, format_name: str, work: WorkTools) -> tuple[NodeColumns, EdgeColumns | None]:
-    """The nodes and, if there are some, the edges of a graph with one type of each. Raises ConfigError for others."""
+    """Open the nodes and the edges, if any, of a graph with one type of each. Raises ConfigError for other graphs."""
     if len(dataset.nodes) > 1 or len(dataset.edges) > 1:
         raise ConfigError(
             f"{dataset.path}: has {len(dataset.nodes)} types of nodes and {len(dataset.edges)} of edges, and format "
-            f"'{format_name}' is for one of each; choose --format graphbolt"
+            f"'{format_name}' stores one of each; use --format graphbolt"
         )
     (node_type,) = dataset.nodes
     nodes = NodeColumns(dataset, node_type, work)

@@ -1,7 +1,7 @@
-"""What nodes and edges of a dataset have, in blocks, by what users call them.
+"""Streams nodes and edges of a dataset in the order of the original ids.
 
-A node's *place* is its rank by original id, and its *row* where it lies in the dataset; both are its id where nodes
-were not renumbered.
+A node's *place* is its rank by original id, its *row* is its id in the dataset. They are equal unless the nodes were
+renumbered.
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ from diskhop.runtime.work_tools import WorkTools
 
 _BLOCK_BYTES = 4 << 20
 EDGES_PER_BLOCK = 1 << 18
-# Two ids of 8 bytes and more of each, several times over while they are looked up.
+# Two ids of 8 bytes per edge, several times while they are looked up, and values.
 EDGE_BLOCKS_BYTES = EDGES_PER_BLOCK * 128
-# Of a renumbered node: its original id, its place, the row at a place, and what sorting takes.
+# Bytes per renumbered node: original id, place, row by place, and memory for sorting.
 _BYTES_PER_NODE = 32
 
 Blocks = Callable[[], Iterator[NDArray[np.uint8]]]
 
 
 class NodeColumns:
-    """Nodes of one type, in the order of their places. What it holds is reserved until the work is left.
+    """Nodes of one type, in the order of their places. Its memory stays reserved until `work.held` closes.
 
-    called: the original id of each place, ascending, where these are not simply the places.
+    name: node type.
+    count: number of nodes.
+    original: original id of each place, ascending; None: places are the original ids.
     """
 
     def __init__(self, dataset: Dataset, node_type: str, work: WorkTools) -> None:
         self.name = node_type
         self.nodes = dataset.nodes[node_type]
         self.count = self.nodes.num_nodes
-        self.called: NDArray[np.int64] | None = None
+        self.original: NDArray[np.int64] | None = None
         self._dataset = dataset
         self._folder = dataset.path / "nodes" / node_type
         self._work = work
@@ -55,19 +57,19 @@ class NodeColumns:
 
     @property
     def feature_dtype(self) -> np.dtype[Any]:
-        """Of features()."""
+        """Dtype of features()."""
         return decoded_dtype(self.nodes.feature_dtype)
 
     def features(self) -> Iterator[NDArray[Any]]:
-        """Values (rows, dim) in blocks; bfloat16 and int8 as float32."""
+        """Yield features (rows, dim) in blocks; bfloat16 and int8 are converted to float32."""
         return tracked((block for (block,) in self.blocks(["features"])), self._work.progress, "features", self.count)
 
     def labels(self) -> Iterator[NDArray[Any]]:
-        """Classes int64 (rows), or tasks float32 (rows, tasks), in blocks."""
+        """Yield labels in blocks: classes int64 (rows), or tasks float32 (rows, tasks)."""
         return (block for (block,) in self.blocks(["labels"]))
 
     def blocks(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
-        """Features, labels or both, in blocks of as many rows of each."""
+        """Yield features, labels or both, in blocks with the same rows of each."""
         table = self.nodes.features()
         widths = {
             "features": 0 if table is None else table.row_stride,
@@ -85,7 +87,7 @@ class NodeColumns:
             yield [self._decode(name, column) for name, column in zip(names, columns, strict=True)]
 
     def split(self, part: str, number: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Places and rows of the nodes of a part of a split, in its order, in blocks."""
+        """Yield places and rows of the nodes in a part of a split, in its order, in blocks."""
         num_splits = self.nodes.num_splits
         path = self._dataset.path / split_file(self.name, part, number, num_splits)
         for block in read_rows(path, 8, self.split_length(part, number)):
@@ -93,25 +95,25 @@ class NodeColumns:
             yield self.places(rows, path), rows
 
     def split_length(self, part: str, number: int) -> int:
-        """How many nodes a part of a split has; 0 where there is none."""
+        """Return the number of nodes in a part of a split; 0: there is no such part."""
         return self._dataset.manifest.node_types[self.name].splits[number].get(part, 0)
 
     def places(self, rows: NDArray[Any], path: Path) -> NDArray[np.int64]:
-        """The places of nodes at some rows; path: where these are from, for errors."""
+        """Convert rows to places. path: file of the rows, for errors."""
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.count:
             raise damaged(path)
         places: NDArray[np.int64] = (rows if self._places is None else self._places[rows]).astype(np.int64)
         return places
 
-    def call(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The original ids of nodes at some places."""
-        called: NDArray[np.int64] = places if self.called is None else self.called[places]
-        return called
+    def original_ids(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the original ids of nodes by place."""
+        ids: NDArray[np.int64] = places if self.original is None else self.original[places]
+        return ids
 
-    def called_blocks(self) -> Iterator[NDArray[np.int64]]:
-        """The original id of each place."""
+    def original_blocks(self) -> Iterator[NDArray[np.int64]]:
+        """Yield the original ids of all places, in blocks."""
         for start, stop in row_ranges(self.count, EDGES_PER_BLOCK):
-            yield self.call(np.arange(start, stop))
+            yield self.original_ids(np.arange(start, stop))
 
     def _find_places(self) -> None:
         original = self.nodes.original_ids()
@@ -124,7 +126,7 @@ class NodeColumns:
             if not _rises(ascending):
                 raise damaged(self._folder / "original_ids.bin")
         if self.count and (int(ascending[0]), int(ascending[-1])) != (0, self.count - 1):
-            self.called = ascending
+            self.original = ascending
         if row_at is not None:
             self._places = np.empty(self.count, index_dtype(self.count))
             self._places[row_at] = np.arange(self.count)
@@ -143,7 +145,12 @@ class NodeColumns:
 
 
 class EdgeColumns:
-    """Edges of one type; in the order of the source where their numbers tell it, else in that of the lists."""
+    """Edges of one type, in the source's order if the dataset has edge numbers, else in the order of the lists.
+
+    name: edge type.
+    count: number of edges.
+    dtypes: of the columns source, destination, weight and time, those that exist.
+    """
 
     def __init__(
         self, dataset: Dataset, edge_type: str, sources: NodeColumns, destinations: NodeColumns, work: WorkTools
@@ -173,12 +180,12 @@ class EdgeColumns:
             self._find_order(numbers)
 
     def blocks(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
-        """Some of the columns, in blocks of as many edges of each; ends are places."""
-        with self._work.budget.reserve("edges in hand", EDGE_BLOCKS_BYTES):
+        """Yield columns by name, in blocks with the same edges of each; ends are places."""
+        with self._work.budget.reserve("edges being exported", EDGE_BLOCKS_BYTES):
             yield from self._in_list_order(names) if self._rows is None else self._in_source_order(names)
 
     def column(self, name: str) -> Iterator[NDArray[Any]]:
-        """One of the columns."""
+        """Yield one column in blocks."""
         return tracked((block for (block,) in self.blocks([name])), self._work.progress, f"edges: {name}", self.count)
 
     def _in_list_order(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
@@ -222,7 +229,7 @@ class EdgeColumns:
             yield [np.ascontiguousarray(moved[name]) for name in names]
 
     def _list_ends(self) -> Iterator[NDArray[np.int64]]:
-        """The destination of each edge: whose list it is in, in blocks of EDGES_PER_BLOCK."""
+        """Yield the destinations of edges, from the lists' bounds, in blocks of EDGES_PER_BLOCK."""
         path = self._topology.indptr_path
         waiting: list[NDArray[np.int64]] = []
         num_waiting = first_node = begin = 0
@@ -250,7 +257,7 @@ class EdgeColumns:
             yield np.concatenate(waiting)
 
     def _find_order(self, numbers: NDArray[np.int64]) -> None:
-        """Hold where each number lies; not where numbers repeat or are missing, as edges both ways have them."""
+        """Load the position of each edge number, unless numbers repeat or are missing, as for undirected edges."""
         held = self._work.held
         reservation = held.enter_context(self._work.budget.reserve("edge numbers", 8 * self.count))
         position_of = np.full(self.count, -1, np.int64)
@@ -266,9 +273,9 @@ class EdgeColumns:
 
 
 def read_rows(path: Path, row_bytes: int, num_rows: int, at_once: int | None = None) -> Iterator[NDArray[np.uint8]]:
-    """The bytes (rows, row_bytes) of a file, in blocks of a few MiB, or of at_once rows.
+    """Yield the bytes (rows, row_bytes) of a file in blocks of a few MiB, or of at_once rows.
 
-    Raises FormatError for another length, ReadError.
+    Raises FormatError if the file has another length, ReadError.
     """
     check_length(path, num_rows * row_bytes)
     try:
@@ -285,8 +292,10 @@ def read_rows(path: Path, row_bytes: int, num_rows: int, at_once: int | None = N
 
 
 def damaged(path: Path) -> FormatError:
-    """The error for a file that no builder writes."""
-    return FormatError(f"{path}: is damaged; 'diskhop verify' names the blocks: copy or import the dataset again")
+    """Return the error of a damaged file."""
+    return FormatError(
+        f"{path}: is damaged; run 'diskhop verify' to list the damaged blocks, and copy or import the dataset again"
+    )
 
 
 def _mover(places: NDArray[Any], row_at: NDArray[np.int64], work: WorkTools) -> RowMover:

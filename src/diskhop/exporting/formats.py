@@ -1,6 +1,6 @@
-"""Taking datasets out. One file per format; adding one is a file and a line in EXPORTS.
+"""Exports datasets. Each format is a file, and a line in EXPORTS.
 
-What comes out is what users see: nodes in the ascending order of their original ids, whatever order they lie in.
+Nodes come out in the ascending order of their original ids, whatever their order in the dataset.
 """
 
 from __future__ import annotations
@@ -34,7 +34,12 @@ EXPORTS: dict[str, Callable[[Dataset, DatasetFiles, WorkTools], None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written: the folder, and the bytes of each file in it."""
+    """Result of an export.
+
+    path: the folder.
+    format_name: a key of EXPORTS.
+    files: bytes of each file, by its path in the folder.
+    """
 
     path: Path
     format_name: str
@@ -52,25 +57,29 @@ def export_dataset(
     injector: Injector | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write a dataset as a folder that appears whole, or not at all. Numbers are original ids where these are 0 to
-    nodes - 1, else ranks among them, and the ids are written beside.
+    """Write a dataset as a folder that appears complete, or not at all.
 
-    budget: half of the free memory where there is none. Rows that were moved by --order hot go back within it, by way
-    of the destination's disk where need be.
+    Nodes are numbered by their original ids if these are 0 to nodes - 1, else by the ids' ranks; the ids are then
+    written too.
 
-    Raises ConfigError for what the format has no place for, BudgetError, DestinationError, FormatError for damage.
+    format_name: a key of EXPORTS.
+    budget: memory; default: half of the free memory. Rows in hot order are moved back within it, through files in the
+    destination if they do not fit.
+    threads: default: all cores.
+
+    Raises ConfigError for data that the format cannot store, BudgetError, DestinationError, FormatError for damage.
     """
     if format_name not in EXPORTS:
-        raise ConfigError(f"format '{format_name}' is unknown; choose one of {', '.join(EXPORTS)}")
+        raise ConfigError(f"--format '{format_name}' is unknown; use one of {', '.join(EXPORTS)}")
     budget = budget or Budget(default_memory_bytes())
     budget.require({WRITING: WRITER_BYTES})
     tools = TaskTools(engine, injector)
-    # Features of bfloat16 and int8 become longer, edges of 32 bits too.
+    # A lower bound: features of bfloat16 and int8 become larger, and so do edges of 32 bits.
     require_free_space(require_parent(destination), sum(entry.num_bytes for entry in dataset.manifest.files.values()))
     with ExitStack() as held:
         staged = held.enter_context(StagedDirectory(destination, injector))
         folder = WorkFolder(staged.path / "work", injector)
-        # It goes with the staged folder where anything fails: there is nothing to tell of work that is kept.
+        # After an error the work folder is removed with the staged folder, so that nothing is reported as kept.
         held.callback(folder.__exit__, None, None, None)
         held.enter_context(budget.reserve(WRITING, WRITER_BYTES))
         work = WorkTools(folder, tools, budget, threads or default_threads(), progress or silent, held)

@@ -1,7 +1,7 @@
-"""Datasets as folders of DGL GraphBolt: metadata.yaml, as its specification has it, and .npy files.
+"""Exports datasets as folders of DGL GraphBolt: metadata.yaml after its specification, and .npy files.
 
-Each split is a task. What the specification has no word for goes in as features, which convert/graphbolt knows: labels
-of nodes that are in no split, original ids, weights and times. Features have two dimensions there.
+Each split is a task. Data without a key in the specification becomes feature_data that importing/graphbolt reads:
+labels of nodes in no split, original ids, weights and times. Their arrays have two dimensions, as GraphBolt requires.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def export_graphbolt(dataset: Dataset, files: DatasetFiles, work: WorkTools) -> 
     """See export_dataset."""
     if dataset.manifest.triples is not None or not dataset.edges:
         raise ConfigError(
-            f"{dataset.path}: has triples or no edges, which format 'graphbolt' has no place for; choose --format numpy"
+            f"{dataset.path}: has triples or no edges, and format 'graphbolt' cannot store that; use --format numpy"
         )
     _Folder(dataset, files, work).write()
 
 
 class _Folder:
-    """A folder that is being written. Types are named unless there is one of each with diskhop's own name."""
+    """A folder that is being written. Types are omitted for a graph with diskhop's default types only."""
 
     def __init__(self, dataset: Dataset, files: DatasetFiles, work: WorkTools) -> None:
         self._dataset = dataset
@@ -94,9 +94,9 @@ class _Folder:
             shape = (nodes.count, info.feature_dim)
             write_npy(self._files, f"{folder}-{FEATURES}.npy", nodes.feature_dtype, shape, nodes.features())
             self._features.append(_feature("node", entry_type, FEATURES, f"{folder}-{FEATURES}.npy"))
-        if nodes.called is not None:
-            self._add_feature("node", entry_type, folder, ORIGINAL_IDS, np.int64, nodes.count, nodes.called_blocks())
-        # As they are, and those in no split once more.
+        if nodes.original is not None:
+            self._add_feature("node", entry_type, folder, ORIGINAL_IDS, np.int64, nodes.count, nodes.original_blocks())
+        # All labels, those of nodes in no split again, and a flag per node.
         num_bytes = nodes.count * (1 + 2 * (4 * info.num_tasks or 8) * info.has_labels)
         with self._work.budget.reserve("labels", num_bytes):
             labels = info.labels()
@@ -109,7 +109,7 @@ class _Folder:
                     if nodes.split_length(part, number):
                         data = self._write_set(nodes, part, number, labels, is_covered)
                         task.setdefault(key, []).append(entry_type | {"data": data})
-            # Where no set has any, it is known only so that there are labels.
+            # Also if no set has a label, because an importer could not tell otherwise that labels exist.
             if labels is not None and (not is_covered.any() or _are_labelled(labels[~is_covered])):
                 self._write_labels(nodes, entry_type, folder)
 
@@ -136,7 +136,7 @@ class _Folder:
         return data
 
     def _write_labels(self, nodes: NodeColumns, entry_type: Entry, folder: str) -> None:
-        """Labels of all nodes."""
+        """Write the labels of all nodes as feature_data."""
         info = nodes.nodes
         dtype, columns = (np.dtype("<f4"), info.num_tasks) if info.num_tasks else (np.dtype("<i8"), 1)
         path = f"{folder}-{LABELS}.npy"
@@ -147,7 +147,7 @@ class _Folder:
     def _add_feature(
         self, domain: str, entry_type: Entry, stem: str, name: str, dtype: Any, count: int, values: Any
     ) -> None:
-        """Write a column of one value a row."""
+        """Write one value per row as feature_data."""
         write_npy(self._files, f"{stem}-{name}.npy", dtype, (count, 1), values)
         self._features.append(_feature(domain, entry_type, name, f"{stem}-{name}.npy"))
 

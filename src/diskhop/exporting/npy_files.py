@@ -1,4 +1,4 @@
-"""Arrays and names on their way to files that NumPy, and `diskhop import`, read."""
+"""Writes arrays and names to files that NumPy and `diskhop import` read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from diskhop.dataset.files import read_blocks
 def write_npy(
     files: DatasetFiles, relative: str, dtype: Any, shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]
 ) -> None:
-    """Write a .npy file of blocks of consecutive elements."""
+    """Write a .npy file from blocks of consecutive elements."""
     stored = np.dtype(dtype).newbyteorder("<")
     header = BytesIO()
     np.lib.format.write_array_header_1_0(
@@ -40,7 +40,7 @@ def write_number(files: DatasetFiles, relative: str, value: int) -> None:
 
 
 def write_names(files: DatasetFiles, relative: str, path: Path) -> None:
-    """Write the names of a dataset's file as lines in gzip; the same bytes whenever it is done."""
+    """Write the names in a dataset's file as gzip lines, with the same bytes every time."""
     files.write(relative, _packed(path))
 
 

@@ -1,6 +1,6 @@
-"""Datasets as two tables: `nodes.parquet` and `edges.parquet`, written by DuckDB from blocks of arrays.
+"""Exports datasets as two tables, `nodes.parquet` and `edges.parquet`, which DuckDB writes from blocks of arrays.
 
-Blocks become files of their own first, which are then put together: DuckDB streams from files, not from arrays.
+Each block becomes a file first, and the files are then concatenated: DuckDB can stream from files, not from arrays.
 """
 
 from __future__ import annotations
@@ -25,25 +25,23 @@ from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.duck import Duck, quoted
 from diskhop.runtime.work_tools import WorkTools
 
-# DuckDB works on vectors of so many rows; a row group is several.
+# DuckDB processes vectors of this many rows; a row group is several vectors.
 _VECTOR_ROWS = 2048
 _MOST_GROUP_ROWS = 60 * _VECTOR_ROWS
 _GROUP_BYTES = 8 << 20
-# What DuckDB takes whatever it does, and for each byte of a row group: read, put together, encoded.
+# Memory of DuckDB: for any query, and per byte of a row group (read, assembled, encoded).
 _DUCK_BYTES = 64 << 20
 _DUCK_BYTES_PER_BYTE = 6
-# Blocks in hand: as read, decoded, by column.
+# Blocks in memory: as read, decoded, and by column.
 _BLOCKS_BYTES = 48 << 20
 
 
 def export_parquet(dataset: Dataset, files: DatasetFiles, work: WorkTools) -> None:
     """See export_dataset."""
     if dataset.manifest.triples is not None:
-        raise ConfigError(
-            f"{dataset.path}: has triples, which format 'parquet' has no table for; choose --format numpy"
-        )
+        raise ConfigError(f"{dataset.path}: has triples, and format 'parquet' cannot store them; use --format numpy")
     nodes, edges = only_types(dataset, "parquet", work)
-    # All in one: lists of values that DuckDB makes of columns.
+    # In one row group, features and labels are lists that DuckDB makes of columns.
     row_bytes = 4 * nodes.nodes.feature_dim + 4 * nodes.nodes.num_tasks + 32
     with work.budget.reserve("nodes of splits", nodes.nodes.num_splits * nodes.count):
         _write_table(files.folder / "nodes.parquet", _nodes(dataset, nodes), _node_columns(dataset), row_bytes, work)
@@ -52,7 +50,7 @@ def export_parquet(dataset: Dataset, files: DatasetFiles, work: WorkTools) -> No
 
 
 def _node_columns(dataset: Dataset) -> str:
-    """The columns of nodes.parquet, made of those of _nodes."""
+    """Return SQL of the columns of nodes.parquet, made from the columns of _nodes."""
     columns = ["id"]
     if "nodes" in dataset.manifest.names:
         columns.append("name")
@@ -80,7 +78,7 @@ def _nodes(dataset: Dataset, nodes: NodeColumns) -> Iterator[Mapping[str, NDArra
     for blocks in nodes.blocks(wanted) if wanted else _empty_blocks(nodes.count):
         values = dict(zip(wanted, blocks, strict=False))
         stop = start + len(blocks[0])
-        columns: dict[str, NDArray[Any]] = {"id": nodes.call(np.arange(start, stop))}
+        columns: dict[str, NDArray[Any]] = {"id": nodes.original_ids(np.arange(start, stop))}
         if names is not None:
             columns["name"] = np.array(list(islice(names, stop - start)), object)
             if len(columns["name"]) < stop - start:
@@ -100,7 +98,7 @@ def _edges(nodes: NodeColumns, edges: EdgeColumns) -> Iterator[Mapping[str, NDAr
         yield {name: np.zeros(0, dtype) for name, dtype in edges.dtypes.items()}
     for block in edges.blocks(names):
         columns = dict(zip(names, block, strict=True))
-        yield columns | {end: nodes.call(columns[end]) for end in ("source", "destination")}
+        yield columns | {end: nodes.original_ids(columns[end]) for end in ("source", "destination")}
 
 
 def _empty_blocks(num_rows: int) -> Iterator[list[NDArray[Any]]]:
@@ -109,7 +107,7 @@ def _empty_blocks(num_rows: int) -> Iterator[list[NDArray[Any]]]:
 
 
 def _split_codes(nodes: NodeColumns, number: int) -> NDArray[np.uint8]:
-    """A bit for each part that a node is in, by place."""
+    """Compute codes of nodes by place, with one bit per part of the split."""
     codes = np.zeros(nodes.count, np.uint8)
     for bit, part in enumerate(SPLIT_NAMES):
         if nodes.split_length(part, number):
@@ -129,11 +127,13 @@ def _list_of(name: str, count: int) -> str:
 def _write_table(
     path: Path, blocks: Iterator[Mapping[str, NDArray[Any]]], columns: str, row_bytes: int, work: WorkTools
 ) -> None:
-    """Write rows that are made of blocks of columns as Parquet. Raises BudgetError, DestinationError."""
+    """Write blocks of columns as the rows of a Parquet file. Raises BudgetError, DestinationError."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise DestinationError(f"{path}: must be a path in UTF-8, as DuckDB writes there; choose another") from None
+        raise DestinationError(
+            f"{path}: must be a path in UTF-8, because DuckDB writes there; choose another"
+        ) from None
     vectors = max(1, _GROUP_BYTES // (_VECTOR_ROWS * row_bytes))
     group_rows = min(_MOST_GROUP_ROWS, vectors * _VECTOR_ROWS)
     duck_bytes = _DUCK_BYTES + _DUCK_BYTES_PER_BYTE * group_rows * row_bytes

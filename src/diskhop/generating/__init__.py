@@ -1,8 +1,8 @@
-"""Made-up graphs of any size, streamed to disk, the same bytes at any number of threads and with any budget.
+"""Generates graphs of any size to disk, with the same bytes for any number of threads and any budget.
 
-A *kind* is how edges are drawn: `kronecker` (R-MAT: a power law, as web and citation graphs have), `uniform`, or `sbm`
-(a stochastic block model: planted classes). Features, labels and splits are made alike for all of them. Every edge,
-class and value is a pure function of the seed and of its own number; nothing is kept that grows with the graph.
+A *kind* is how edges are drawn: `kronecker` (R-MAT: a power law, as in web and citation graphs), `uniform`, or `sbm` (a
+stochastic block model: planted classes). All kinds share one way to make features, labels and splits. Every edge, class
+and value is a pure function of the seed and its number, so that no state grows with the graph.
 """
 
 from diskhop.generating.config import KINDS, GraphConfig

@@ -1,4 +1,4 @@
-"""Edges of each kind, drawn by number: see generate.hpp for what they are."""
+"""Edges of each kind, drawn by number (native/include/diskhop/generate/generate.hpp defines them)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from diskhop.dataset.edges import EdgeSource, UndirectedEdges
 from diskhop.dataset.manifest import index_dtype
 from diskhop.generating.config import GraphConfig
 
-# Fills sources and destinations of the edges from a number on.
+# Fills in sources and destinations of consecutive edges, given the first one's number.
 _Fill = Callable[[int, NDArray[Any], NDArray[Any]], None]
 
 
 class DrawnEdges:
-    """Edges that a function of their number fills in."""
+    """EdgeSource that draws edges by number.
+
+    num_nodes: ids are less.
+    num_edges: number of edges.
+    identity: text that changes when an edge does.
+    fill: draws consecutive edges.
+    """
 
     def __init__(self, num_nodes: int, num_edges: int, identity: str, fill: _Fill) -> None:
         self.num_edges = num_edges
@@ -34,7 +40,7 @@ class DrawnEdges:
 
 
 def generated_edges(config: GraphConfig) -> EdgeSource:
-    """The edges of a graph, in input order."""
+    """Return the edges of a graph, in input order."""
     nodes, seed = config.num_nodes, config.seed
     fills: dict[str, tuple[str, _Fill]] = {
         "kronecker": (

@@ -1,4 +1,4 @@
-"""From what a graph is to be to a dataset on disk: edges, then what the nodes have."""
+"""Writes a generated graph as a dataset: edges, then labels, splits and features."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from diskhop.system.memory import default_memory_bytes, default_threads
 NODE, EDGE = "node", "edge"
 _NODES_PER_BLOCK = 1 << 16
 _FEATURE_BLOCK_BYTES = 1 << 20
-# Of a block of nodes: ids, classes and places in the split.
+# Bytes per node of a block: id, class, and place in the split.
 _BYTES_PER_NODE = 40
 _LABEL_BYTES = _NODES_PER_BLOCK * _BYTES_PER_NODE
 
@@ -49,11 +49,13 @@ def generate_graph(
     injector: Injector | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Make the graph: it appears whole, or not at all. Threads and budget change nothing but the time.
+    """Generate a graph; it appears complete, or not at all. Threads and budget do not change its bytes.
 
-    budget: half of the free memory where there is none; threads: all cores where None.
+    budget: memory; default: half of the free memory.
+    threads: default: all cores.
+    name: the dataset's name; default: the kind.
 
-    Raises BudgetError with the smallest budget that would do, DestinationError for what does not fit on the disk.
+    Raises BudgetError, with the smallest budget that suffices, and DestinationError if the disk is too small.
     """
     budget = budget or Budget(default_memory_bytes())
     threads = threads or default_threads()
@@ -71,7 +73,7 @@ def generate_graph(
         progress=report,
     )
     builder.require_space(result_bytes(config))
-    budget.require({WRITING: WRITER_BYTES, **_most_held(config)})
+    budget.require({WRITING: WRITER_BYTES, **_most_reserved(config)})
     with builder, ExitStack() as held:
         builder.add_nodes(NODE, num_nodes)
         original_ids = None
@@ -91,7 +93,7 @@ def generate_graph(
 
 
 def result_bytes(config: GraphConfig) -> int:
-    """What the dataset takes on the disk, up to a few pages."""
+    """Compute the bytes of the dataset on disk, up to a few pages."""
     num_edges = config.num_edges * (1 if config.directed else 2)
     topology_bytes = 8 * (config.num_nodes + 1) + _id_bytes(config) * num_edges
     node_bytes = row_bytes(config.dtype, config.dim) if config.dim else 0
@@ -100,8 +102,8 @@ def result_bytes(config: GraphConfig) -> int:
     return topology_bytes + int((node_bytes + 8 * (ids_per_node + labels_per_node)) * config.num_nodes)
 
 
-def _most_held(config: GraphConfig) -> dict[str, int]:
-    """What one thread reserves when it is most, by name: known before any work."""
+def _most_reserved(config: GraphConfig) -> dict[str, int]:
+    """Predict the largest reservations with one thread, by name."""
     num_edges = generated_edges(config).num_edges
     shape = EdgeShape(
         num_sources=config.num_nodes,
@@ -136,7 +138,7 @@ def _mean_bytes(config: GraphConfig) -> int:
 
 
 def _feature_bytes(config: GraphConfig, threads: int) -> int:
-    # A block in each thread's hands, one waiting, and one on its way, each with what it is turned into.
+    # A block per thread, one waiting and one being written, each as drawn and as encoded.
     rows_at_once = min(config.num_nodes, (threads + 2) * _rows_per_block(config))
     return 2 * rows_at_once * (4 * config.dim + _BYTES_PER_NODE)
 

@@ -1,8 +1,8 @@
-"""What the nodes of a generated graph have: classes, features and a part of the split, each by its original id.
+"""Classes, features and splits of generated nodes, as functions of a node's original id.
 
-Features are signal * m[class] + noise, the noise standard normal and the class means m of length 1. The means are rows
-of a Hadamard matrix, so that they are orthogonal and no single column tells a class; where there are more classes than
-such rows, they come again with the signs of columns turned at random.
+Features are signal * m[class] + noise, with standard normal noise and class means m of length 1. The means are rows of
+a Hadamard matrix: they are orthogonal, and no single column identifies a class. With more classes than rows, the rows
+are reused with random signs per column.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from diskhop.generating.config import GraphConfig, hadamard_width
 
 
 class GeneratedNodes:
-    """Blocks of nodes, start .. stop - 1 in the order of the dataset; any number of threads at once.
+    """Data of nodes start to stop - 1, in the order of the dataset. Safe to call from several threads.
 
-    original_ids: of every node, where the dataset is renumbered.
+    original_ids: original id of every node; None: the dataset is not renumbered.
     """
 
     def __init__(self, config: GraphConfig, original_ids: NDArray[Any] | None = None) -> None:
         self._config = config
         self._original_ids = original_ids
         means = class_means(config.num_classes, config.dim)
-        means *= np.float32(config.signal)  # in place: they are reserved once
+        means *= np.float32(config.signal)  # in place, because only one copy is reserved
         self._means = means.reshape(-1)
         self._parts = _part_ranges(config)
 
     def original_ids(self, start: int, stop: int) -> NDArray[np.int64]:
-        """What the nodes are known by."""
+        """Return the original ids."""
         if self._original_ids is None:
             return np.arange(start, stop)
         return self._original_ids[start:stop].astype(np.int64, copy=False)
 
     def classes(self, start: int, stop: int) -> NDArray[np.int64]:
-        """A class each: v mod classes in a stochastic block model, else drawn uniformly."""
+        """Return the classes: id mod num_classes in a stochastic block model, else drawn uniformly."""
         ids = self.original_ids(start, stop)
         if self._config.kind == "sbm":
             return ids % self._config.num_classes
@@ -48,7 +48,7 @@ class GeneratedNodes:
         return classes
 
     def features(self, start: int, stop: int) -> NDArray[np.float32]:
-        """Rows (nodes, dim)."""
+        """Return features (nodes, dim)."""
         dim = self._config.dim
         classes = self.classes(start, stop) if self._config.num_classes else np.empty(0, np.int64)
         rows = np.empty((stop - start, dim), np.float32)
@@ -57,20 +57,20 @@ class GeneratedNodes:
         return rows
 
     def part(self, name: str, start: int, stop: int) -> NDArray[np.int64]:
-        """Those of the nodes that are in a part of the split, as the dataset numbers them."""
+        """Return the nodes that are in a part of the split, by their numbers in the dataset."""
         begin, end = self._parts[name]
         places = self.original_ids(start, stop).copy()
         permute_ids(self._config.num_nodes, self._config.seed, "splits", places)
         return np.flatnonzero((places >= begin) & (places < end)) + start
 
     def part_length(self, name: str) -> int:
-        """How many nodes are in a part of the split."""
+        """Return the number of nodes in a part of the split."""
         begin, end = self._parts[name]
         return end - begin
 
 
 def class_means(num_classes: int, dim: int) -> NDArray[np.float32]:
-    """Rows (classes, dim) of length 1, orthogonal within each group of `width` classes; columns from width on are 0."""
+    """Compute the class means (classes, dim), of length 1 and orthogonal within each group of hadamard_width(dim)."""
     width = hadamard_width(dim)
     means = np.zeros((num_classes if dim else 0, dim), np.float32)
     columns = np.arange(width)
@@ -85,7 +85,7 @@ def class_means(num_classes: int, dim: int) -> NDArray[np.float32]:
 
 
 def features_alone_accuracy(num_classes: int, signal: float) -> float:
-    """The best accuracy that any classifier of a node's own features can reach, classes being equally likely.
+    """Compute the best accuracy of any classifier of a node's own features, with equally likely classes.
 
     It is the chance that the projection on the node's own class mean, N(signal, 1), exceeds the num_classes - 1 others,
     N(0, 1): the integral of phi(z - signal) * Phi(z)^(num_classes - 1). The means must be orthogonal.
@@ -98,7 +98,7 @@ def features_alone_accuracy(num_classes: int, signal: float) -> float:
 
 
 def _part_ranges(config: GraphConfig) -> dict[str, tuple[int, int]]:
-    """Each part as a range of the places that nodes take in a random order: at least one node, where one is left."""
+    """Return each part as a range of places in a random order of the nodes: at least one node, if any is left."""
     begin = 0
     ranges = {}
     for name, fraction in zip(SPLIT_NAMES, (config.train_fraction, config.eval_share, config.eval_share), strict=True):
