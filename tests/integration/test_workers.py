@@ -308,7 +308,7 @@ def test_an_import_whose_worker_was_killed_goes_on(
                 self._process.kill()
 
         killing.setattr(Lane, "send", send)
-        killing.setattr("diskhop.cli.dataset.import_graph", partial(import_graph, limits=TINY))
+        killing.setattr("diskhop.importing.run.import_graph", partial(import_graph, limits=TINY))
         options = ["--label", "label", "--weight", "weight"] if name == "tables" else ["--duplicates", "drop"]
         arguments = ["import", str(source), str(graph), "--memory", "1GB", "--threads", "2", "--workers", "2", *options]
         assert run(arguments) == 1

@@ -48,7 +48,7 @@ def import_command(
 ) -> None:
     """Import a graph: DEST appears once it is complete, or not at all."""
     from diskhop.dataset.verify import describe
-    from diskhop.importing.sources import import_graph
+    from diskhop.importing.run import import_graph
     from diskhop.io.engine import open_engine
     from diskhop.ui.progress import stage_progress
     from diskhop.ui.summary import summarize_dataset
@@ -68,13 +68,13 @@ def import_command(
             format_name=format_name,
             name=name,
             options=ImportOptions(**given),
-            facts=facts,
             engine=open_engine("auto").engine,
             budget=budget,
             threads=threads,
             workers=workers,
             progress=progress,
-            on_plan=show,
+            on_estimate=show,
+            on_facts=facts.update,
         )
     if as_json:
         print_json({**describe(dataset), "import": {**facts, "estimate": asdict(estimates[0])}})
