@@ -278,7 +278,7 @@ def test_triples_with_names_go_out_as_arrays_and_come_back(tmp_path: Path) -> No
     dataset = imported(SHARED_DATA / "codex-s", tmp_path / "codex")
     assert imported(exported(dataset, tmp_path / "out", "numpy"), tmp_path / "again").hash == dataset.hash
     for format_name in ("parquet", "graphbolt"):
-        with pytest.raises(ConfigError, match=r"codex: has triples.* choose --format numpy"):
+        with pytest.raises(ConfigError, match=r"codex: has triples.* use --format numpy"):
             exported(dataset, tmp_path / format_name, format_name)
 
 
@@ -307,7 +307,7 @@ def test_a_typed_graph_goes_out_as_graphbolt_and_comes_back(tmp_path: Path) -> N
     out = exported(dataset, tmp_path / "out", "graphbolt")
     assert imported(out, tmp_path / "again", name="t").hash == dataset.hash
     for format_name in ("numpy", "parquet"):
-        with pytest.raises(ConfigError, match=r"typed: has 2 types of nodes and 3 of edges.*choose --format graphbolt"):
+        with pytest.raises(ConfigError, match=r"typed: has 2 types of nodes and 3 of edges.*use --format graphbolt"):
             exported(dataset, tmp_path / format_name, format_name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "out", "typed"]
 
@@ -387,7 +387,7 @@ def test_the_command_tells_what_it_wrote(tmp_path: Path, format_name: str, capsy
 
 def test_what_cannot_be_exported_is_one_line(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path / "graph")
-    with pytest.raises(ConfigError, match="format 'csv' is unknown; choose one of numpy, parquet, graphbolt"):
+    with pytest.raises(ConfigError, match="--format 'csv' is unknown; use one of numpy, parquet, graphbolt"):
         exported(dataset, tmp_path / "out", "csv")
     with pytest.raises(DestinationError, match="does not exist; create it first"):
         exported(dataset, tmp_path / "none" / "out", "numpy")

@@ -104,9 +104,9 @@ def test_an_estimate_is_one_line_with_its_figures() -> None:
         seconds=40,
         disk="measured",
     )
-    told = "3.2 GB: about 2.1 GB on the disk and 3.4 GB while it works, 512 MB of memory, 40 s"
+    told = "3.2 GB to import: about 2.1 GB on disk (3.4 GB at peak), 512 MB memory, 40 s"
     assert str(estimate) == told
-    assert str(replace(estimate, disk="assumed")) == f"{told} (the disk's speed is assumed)"
+    assert str(replace(estimate, disk="assumed")) == f"{told} (disk speed assumed)"
 
 
 def numpy_source(folder: Path, save: Any = np.savez) -> Path:

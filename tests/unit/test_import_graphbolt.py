@@ -342,7 +342,7 @@ def test_what_is_no_metadata_is_one_line(tmp_path: Path, content: bytes, words: 
 def test_a_preprocessed_folder_alone_is_refused(tmp_path: Path) -> None:
     (tmp_path / "source" / "preprocessed").mkdir(parents=True)
     (tmp_path / "source" / "preprocessed" / "metadata.yaml").write_text("graph_topology: {}")
-    with pytest.raises(SourceError, match=r"source: has only what DGL made of a graph .*a pickle"):
+    with pytest.raises(SourceError, match=r"source: has only DGL's preprocessed graph .*a pickle"):
         imported(tmp_path / "source")
 
 

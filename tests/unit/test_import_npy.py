@@ -64,7 +64,7 @@ def test_every_version_of_the_header_is_read(tmp_path: Path, version: tuple[int,
         (npy_bytes(ARRAY, descr="|O"), "holds objects, which only a pickle can hold"),
         (npy_bytes(ARRAY, descr=[("a", "<i4")]), "holds dtype"),
         (npy_bytes(ARRAY, descr="<U3"), "holds dtype '<U3'"),
-        (npy_bytes(ARRAY, fortran_order=True), "is stored column by column"),
+        (npy_bytes(ARRAY, fortran_order=True), "is stored in Fortran order"),
     ],
 )
 def test_a_wrong_file_says_what_is_wrong(tmp_path: Path, content: bytes, words: str) -> None:
@@ -97,7 +97,7 @@ def test_a_directory_that_promises_the_impossible_is_not_believed(tmp_path: Path
     entry = content.index(b"PK\x01\x02")
     content[entry + 24 : entry + 28] = struct.pack("<I", 2**32 - 2)
     (tmp_path / "data.npz").write_bytes(content)
-    with pytest.raises(SourceError, match=r"a: is said to hold 4294967294 bytes, which cannot be"):
+    with pytest.raises(SourceError, match=r"a: cannot hold 4294967294 bytes, as the archive says"):
         read_all(tmp_path)
 
 

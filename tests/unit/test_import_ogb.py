@@ -187,9 +187,9 @@ def test_one_of_several_splits_is_named(tmp_path: Path) -> None:
     graph = good_graph()
     source = save_csv(tmp_path / "source", graph)
     save_splits(source, graph | {"split": {"train": np.array([7])}}, "sales_ranking")
-    with pytest.raises(SourceError, match="has several splits, sales_ranking, time; name one, as --split sales_rank"):
+    with pytest.raises(SourceError, match="has several splits, sales_ranking, time; choose one, as --split sales_rank"):
         imported(source)
-    with pytest.raises(SourceError, match=r"has no split 'random' \(--split\); there are: sales_ranking, time"):
+    with pytest.raises(SourceError, match=r"has no split 'random'; --split can be: sales_ranking, time"):
         imported(source, options=ImportOptions(split="random"))
     dataset = imported(source, options=ImportOptions(split="sales_ranking"))
     assert values(dataset.split("train")) == [7]
@@ -204,9 +204,12 @@ GOOD = good_graph()
 @pytest.mark.parametrize(
     ("members", "words"),
     [
-        ({"num_nodes_list": None}, "data.npz: has no num_nodes_list, which OGB's have; fetch it again"),
-        ({"edge_index": None}, "data.npz: has no edge_index, which OGB's have"),
-        ({"num_nodes_list": np.array([10, 10])}, "num_nodes_list: tells of 2 graphs, a dataset is one; give a folder"),
+        ({"num_nodes_list": None}, "data.npz: has no num_nodes_list, which OGB's archives have; download it again"),
+        ({"edge_index": None}, "data.npz: has no edge_index, which OGB's archives have"),
+        (
+            {"num_nodes_list": np.array([10, 10])},
+            "num_nodes_list: has 2 graphs, and a dataset is one graph; give a folder",
+        ),
         ({"num_edges_list": np.array([30, 30])}, "num_edges_list: tells of 2 graphs"),
         ({"num_nodes_list": np.array([0])}, "num_nodes_list: is 0, must be from 1 to"),
         ({"num_nodes_list": np.array([21])}, "node_feat: has shape (20, 3), num_nodes_list says 21 nodes"),
@@ -241,16 +244,16 @@ def test_bad_labels_are_one_line_and_leave_nothing(tmp_path: Path, labels: Any, 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("num-node-list", b"10\n10\n", "num-node-list.csv.gz: tells of several graphs, a dataset is one"),
+        ("num-node-list", b"10\n10\n", "num-node-list.csv.gz: has several graphs, and a dataset is one graph"),
         ("num-node-list", b"", "num-node-list.csv.gz: must be one number from 1 to"),
         ("num-node-list", b"0\n", "num-node-list.csv.gz: must be one number from 1 to"),
         ("num-node-list", b"x\n", "num-node-list.csv.gz, line 1: must be a whole number from 0 to"),
         ("num-node-list", None, "num-node-list.csv.gz: cannot be read: No such file"),
-        ("num-edge-list", b"59\n", "edge.csv.gz: has 60 edges, must have the 59 that num-edge-list.csv.gz tells"),
+        ("num-edge-list", b"59\n", "edge.csv.gz: has 60 edges, num-edge-list.csv.gz says 59"),
         ("edge", b"1,2\n3,20\n", "edge.csv.gz, line 2: "),
         ("edge", b"1,2\n3,x\n", "edge.csv.gz, line 2: "),
-        ("node-feat", b"1,2\n" * 19, "node-feat.csv.gz: has 19 rows, must have the 20 that num-node-list.csv.gz tells"),
-        ("node-feat", b"1,2\n" * 21, "node-feat.csv.gz: has 21 rows, must have the 20 that"),
+        ("node-feat", b"1,2\n" * 19, "node-feat.csv.gz: has 19 rows, num-node-list.csv.gz says 20"),
+        ("node-feat", b"1,2\n" * 21, "node-feat.csv.gz: has 21 rows, num-node-list.csv.gz says 20"),
         ("node-feat", b"1,2\n" * 9 + b"1,nan\n", "node-feat.csv.gz, line 10: must be a finite number, got 'nan'"),
         ("node-label", b"1\n" * 19 + b"2.5\n", "node-label.csv.gz: label of node 19 is 2.5; a class must be"),
         ("node-label", b"1\n" * 19 + b"a\n", "node-label.csv.gz, line 20: must be a finite number, or nan for none"),
@@ -396,15 +399,19 @@ def typed_edges(dataset: Dataset) -> dict[str, list[tuple[int, int]]]:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("num-node-dict", b"author,field,paper\n12,5\n", "must be a line of types and a line of as many counts"),
-        ("num-node-dict", b"author,field,paper\n12,5,0\n", "as many counts, from 1 to"),
-        ("num-node-dict", b"author,author,paper\n12,5,20\n", "must be a line of types and a line of as many counts"),
+        ("num-node-dict", b"author,field,paper\n12,5\n", "must be a line of types and a line with one count per type"),
+        ("num-node-dict", b"author,field,paper\n12,5,0\n", "one count per type, from 1 to"),
+        (
+            "num-node-dict",
+            b"author,author,paper\n12,5,20\n",
+            "must be a line of types and a line with one count per type",
+        ),
         ("triplet-type-list", b"author,writes,book\n", "line 1: must be a type, a relation and a type of"),
         ("triplet-type-list", b"", "triplet-type-list.csv.gz: must name a relation, got nothing"),
         ("triplet-type-list", b"paper,reads,author\n", "num-edge-list.csv.gz: cannot be read: No such file"),
         ("relations/author___writes___paper/edge", b"12,3\n", "source 12"),
-        ("relations/author___writes___paper/num-edge-list", b"41\n", "has 40 edges, must have the 41 that num-edge"),
-        ("node-feat/paper/node-feat", b"1\n", "has 1 rows, must have the 20 that num-node-dict.csv.gz tells"),
+        ("relations/author___writes___paper/num-edge-list", b"41\n", "has 40 edges, num-edge-list.csv.gz says 41"),
+        ("node-feat/paper/node-feat", b"1\n", "has 1 rows, num-node-dict.csv.gz says 20"),
     ],
 )
 def test_bad_typed_folders_are_one_line(tmp_path: Path, name: str, content: bytes, words: str) -> None:
@@ -420,7 +427,7 @@ def test_what_was_parsed_of_each_relation_is_gone_on_with(tmp_path: Path) -> Non
     graph = save_typed(tmp_path / "source")
     told = tmp_path / "source" / "raw" / "relations" / "paper___has_topic___field" / "num-edge-list.csv.gz"
     save_text(told, [99])
-    with pytest.raises(SourceError, match="has 20 edges, must have the 99 that num-edge-list") as caught:
+    with pytest.raises(SourceError, match=r"has 20 edges, num-edge-list.csv.gz says 99") as caught:
         imported(tmp_path / "source")
     assert "run the same command again to resume" in caught.value.__notes__[0]
     parsed = sorted((tmp_path / ".graph.work").glob("pairs-*/[!.]*"))

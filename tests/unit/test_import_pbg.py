@@ -252,7 +252,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
         lambda source: h5py.File(source / "edges_0_0.h5", "r+").__delitem__("rel"),
         r"edges_0_0\.h5: rel is missing",
     ),
-    "lengths": (dataset_of("rel", [0]), r"its datasets must be of one length, got lhs 2, rel 1, rhs 2"),
+    "lengths": (dataset_of("rel", [0]), r"its datasets must have one length, got lhs 2, rel 1, rhs 2"),
     "floats": (dataset_of("rel", [0.0, 1.0]), r"rel must be whole numbers in one dimension, got .*float64"),
     "booleans": (dataset_of("rel", [True, False]), r"rel must be whole numbers"),
     "texts": (dataset_of("rel", ["a", "b"]), r"rel must be whole numbers"),
@@ -270,29 +270,38 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "large": (dataset_of("rhs", np.array([0, 2**64 - 1], np.uint64)), r"rhs of edge 1 is 18446744073709551615"),
     "rel": (dataset_of("rel", [0, 2]), r"rel of edge 1 is 2, and there are 2"),
     "missing bucket": (without("edges_1_1.h5"), r"edges_1_1\.h5: is missing, .* 2 x 2 buckets"),
-    "another bucket": (text("edges_0_2.h5", ""), r"edges_0_2\.h5: is no bucket of 2 x 2 partitions"),
-    "no bucket": (text("edges_0_x_.h5", ""), r"edges_0_x_\.h5: is no bucket"),
+    "another bucket": (text("edges_0_2.h5", ""), r"edges_0_2\.h5: is not among the 2 x 2 buckets"),
+    "no bucket": (text("edges_0_x_.h5", ""), r"edges_0_x_\.h5: is not among"),
     "two parts": (
         lambda source: shutil.copytree(source, source / "train"),
-        r"shop: has edges, as .*train has, and the parts .* call each after another part",
+        r"shop: has edges, like .*train, and the names .* give each folder the name of a different part",
     ),
     "missing count": (without("entity_count_user_0.txt"), r"entity_count_user_0\.txt: is missing"),
     "count": (text("entity_count_item_0.txt", "-4"), r"entity_count_item_0\.txt: must be one whole number"),
     "long count": (text("entity_count_item_0.txt", "4" * 101), r"must be at most 100 bytes"),
-    "no names": (text("entity_count_item_1.txt", "1"), r"entity_names_item_1\.json: is missing, and others have"),
+    "no names": (
+        text("entity_count_item_1.txt", "1"),
+        r"entity_names_item_1\.json: is missing, and other partitions have",
+    ),
     "more partitions": (
         lambda source: [text(f"entity_count_item_{number}.txt", "1")(source) for number in (1, 2)],
-        r"types must have as many partitions or one, 'item' has 3 and 'user' 2",
+        r"types must have equal numbers of partitions, or one; 'item' has 3 and 'user' 2",
     ),
-    "missing names": (without("entity_names_user_1.json"), r"entity_names_user_1\.json: is missing, and others have"),
+    "missing names": (
+        without("entity_names_user_1.json"),
+        r"entity_names_user_1\.json: is missing, and other partitions have",
+    ),
     "fewer names": (text("entity_names_item_0.json", '["a", "b"]'), r"item_0\.json: has 2 names for 4 ids"),
     "types without configuration": (without("config.json"), r"entities of 2 types \(item, user\), and only .*config"),
     "configuration": (text("config.json", "{"), r"config\.json: cannot be read: "),
     "nested": (text("config.json", "[" * 100_000), r"config\.json: cannot be read: maximum recursion"),
     "no relations": (text("config.json", "{}"), r"config\.json: must have a list of relations"),
     "relation": (relations({"name": "a", "lhs": "user"}), r"each relation must have name, lhs and rhs"),
-    "type": (relations({"name": "a", "lhs": "user", "rhs": "shop"}), r"relation 'a' is of entities 'shop', of which"),
-    "dynamic": (relations({}, {}, dynamic_relations=True), r"has 2 relations, and dynamic_relations is for one"),
+    "type": (
+        relations({"name": "a", "lhs": "user", "rhs": "shop"}),
+        r"relation 'a' has entities 'shop', and there is no entity_count_shop_0.txt",
+    ),
+    "dynamic": (relations({}, {}, dynamic_relations=True), r"has 2 relations, and dynamic_relations requires one"),
     "dynamic count": (
         relations({"name": "a", "lhs": "user", "rhs": "item"}, dynamic_relations=True),
         r"dynamic_rel_count\.txt: is missing",
@@ -331,7 +340,7 @@ def test_a_bucket_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> No
     def change(stage: str, done: int, total: int) -> None:
         write_edges(source / "edges_1_0.h5", [(0, 0, 0)])
 
-    with pytest.raises(SourceError, match=r"edges_1_0\.h5: must not change while it is read"):
+    with pytest.raises(SourceError, match=r"edges_1_0\.h5: changed while it was read"):
         imported(source, progress=change)
 
 
@@ -344,7 +353,7 @@ def test_options_of_edges_do_not_apply(tmp_path: Path) -> None:
 def test_without_h5py_a_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_folder(tmp_path)
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ConfigError, match=r"is not installed; pip install diskhop\[pbg\]"):
+    with pytest.raises(ConfigError, match=r"requires h5py; install it with: pip install diskhop\[pbg\]"):
         imported(source)
 
 

@@ -162,13 +162,13 @@ def test_labels_of_one_column_are_classes_and_floats_are_tasks(tmp_path: Path) -
 
 def test_what_is_left_out_is_told(tmp_path: Path) -> None:
     data = good_data(edge_attr=torch.ones(60, 2), pos=torch.zeros(20, 2), time=torch.arange(20), city="Rome")
-    with pytest.warns(UserWarning, match="left out: ") as caught:
+    with pytest.warns(UserWarning, match="not imported: ") as caught:
         dataset = diskhop.from_pyg(data, tmp_path / "graph")
     told = str(caught[0].message)
     for word in (
         "data.edge_attr of shape (60, 2) (edges have one",
         "data.pos",
-        "data.time (not one an edge",
+        "data.time (not one per edge",
         "data.city",
     ):
         assert word in told
@@ -249,12 +249,12 @@ NAN = torch.full((20, 3), float("nan"))
         (good_data(edge_index=torch.tensor([[0], [20]])), "data.edge_index: edge 0 has destination 20"),
         (good_data(edge_index=torch.tensor([[-1], [2]])), "data.edge_index: edge 0 has source -1"),
         (good_data(edge_index=[[0], [1]]), "data.edge_index: must be a tensor or a NumPy array, got list"),
-        (sparse_data(), "data.adj_t: is a sparse matrix, and edge_index is wanted"),
+        (sparse_data(), "data.adj_t: is a sparse matrix, and edge_index is required"),
         (good_data(x=torch.eye(20).to_sparse()), "data.x: is sparse; give data.x.to_dense()"),
         (good_data(x=torch.zeros(20)), "data.x: must be (nodes, dim)"),
         (good_data(x=torch.zeros(20, 3, dtype=torch.complex64)), "data.x: must be an array of plain"),
         (good_data(x=np.zeros((20, 3), object)), "data.x: must be an array of plain"),
-        (good_data(x=torch.zeros(20, 3, device="meta")), "data.x: must be in memory, is on meta; give data.cpu()"),
+        (good_data(x=torch.zeros(20, 3, device="meta")), "data.x: must be in main memory, is on meta; give data.cpu()"),
         (good_data(x=torch.zeros(19, 3)), "data: its attributes differ in the number of nodes (x 19, y 20"),
         (good_data(x=NAN), "feature 0 of node 0 is nan"),
         (good_data(y=torch.zeros(20)), "data.y: must be classes"),
@@ -297,7 +297,7 @@ def test_two_types_of_edges_with_one_name_are_refused(tmp_path: Path) -> None:
         warnings.simplefilter("ignore")  # PyG's own of names with two underscores
         data = hetero_with(("paper__cites", "paper", "x"))
         data["paper", "cites__paper", "x"].edge_index = torch.zeros(2, 1, dtype=torch.int64)
-        with pytest.raises(SourceError, match="there are edges called paper__cites__paper__x already"):
+        with pytest.raises(SourceError, match="has the same name paper__cites__paper__x as other edges"):
             diskhop.from_pyg(data, tmp_path / "graph")
 
 

@@ -377,7 +377,10 @@ def edges_with(place: int, column: int, value: Any) -> list[list[Any]]:
     ("changed", "told"),
     [
         ({"nodes": nodes_with(2, 0, None)}, r"nodes\.\w+, row 3: the id \(id\) must be text on one line, got nothing"),
-        ({"nodes": nodes_with(2, 0, "ana")}, r"nodes\.\w+, row 3: id 'ana' is that of .*nodes\.\w+, row 1 too"),
+        (
+            {"nodes": nodes_with(2, 0, "ana")},
+            r"nodes\.\w+, row 3: has the same id 'ana' as .*nodes\.\w+, row 1; give every node",
+        ),
         (
             {"nodes": nodes_with(1, 2, None)},
             r"nodes\.\w+, row 2: feature 'b' of node 'cem' must be a .* got nothing",
@@ -422,8 +425,8 @@ def refused(source: Path, told: str, **options: Any) -> None:
         ("edges", "", r"edges\.csv, line 1: must name the columns"),
         ("edges", 'src,"dst\nana,ben\n', r"edges\.csv, line 1: must name the columns, but: unexpected end of data"),
         ("edges", f"src,{'d' * 200000}\nana,ben\n", r"edges\.csv, line 1: must name the columns, but: field larger"),
-        ("edges", "src\nana\n", r"edges\.csv: must have two columns, source and destination; it has src"),
-        ("edges", "src,src\nana,ana\n", r"edges\.csv, line 1: column 'src' must have a name, one that no other"),
+        ("edges", "src\nana\n", r"edges\.csv: must have two columns, source and destination, got src"),
+        ("edges", "src,src\nana,ana\n", r"edges\.csv, line 1: column 'src' must have a name of its own"),
         ("edges", "src,dst\n1,2\n", r"ids must be of one kind, got 'dst' of the edges .* and 'id' of the nodes"),
         ("edges", 'src,dst\nana,"b\nen"\n', r"edges\.csv, row 1: the destination \(dst\) must be text on one line"),
         (
@@ -488,9 +491,9 @@ def test_a_fault_after_the_sampled_rows_names_its_row(tmp_path: Path) -> None:
             [["a", 1], ["b", 1e300]],
             r"row 2: feature 'x' of node 'b' .* got '1e\+?300'",
         ),
-        ("id DOUBLE, x DOUBLE", [[0, 1], [1, 2]], r"ids must be whole numbers or text, and column 'id' is DOUBLE"),
+        ("id DOUBLE, x DOUBLE", [[0, 1], [1, 2]], r"ids must be whole numbers or text, column 'id' is DOUBLE"),
         ("id BIGINT, x DOUBLE", [[0, 1], [1, 2]], r"got 'dst' of the edges VARCHAR and 'id' of the nodes BIGINT"),
-        ("id VARCHAR, filename DOUBLE", [["a", 1], ["b", 2]], r"has a column 'filename', a name that DuckDB needs"),
+        ("id VARCHAR, filename DOUBLE", [["a", 1], ["b", 2]], r"has a column 'filename', a name that DuckDB reserves"),
     ],
 )
 def test_malformed_parquet_is_one_line(tmp_path: Path, columns: str, rows: list[Row], told: str) -> None:
@@ -510,7 +513,7 @@ def test_files_that_are_no_parquet_or_cut_short_are_refused(tmp_path: Path) -> N
     whole = path.read_bytes()
     for content in (b"", b"src,dst\n1,2\n", whole[: len(whole) // 2], whole[:-1], whole[:-8] + b"\xff\xff\xff\x7fPAR1"):
         path.write_bytes(content)
-        refused(source, r"source/edges\.parquet: cannot be read: .*; it is damaged or no such table: write it again")
+        refused(source, r"source/edges\.parquet: cannot be read: .*; it is damaged or not Parquet: write it again")
     path.write_bytes(whole)
     damaged = bytearray((source / "nodes.parquet").read_bytes())
     damaged[4:120] = bytes(116)
@@ -522,9 +525,9 @@ def test_files_that_are_no_parquet_or_cut_short_are_refused(tmp_path: Path) -> N
     ("begin", "num_bytes", "told"),
     [
         (40, None, "gzip must end with its checksum"),
-        (500, 3, "gzip must unpack to what its checksum says"),
+        (500, 3, "gzip must match its checksum"),
         (20_000, None, "gzip must end with its checksum"),
-        (20_000, 4, "gzip must unpack to what its checksum says"),
+        (20_000, 4, "gzip must match its checksum"),
     ],
 )
 def test_gzip_that_is_damaged_where_columns_are_looked_at_has_file_and_line(
@@ -550,7 +553,7 @@ def test_a_table_without_a_header_is_refused(tmp_path: Path) -> None:
     source.mkdir()
     (source / "nodes.csv").write_text("id\n1\n2\n")
     (source / "edges.csv").write_text("1,2\n2,1\n")
-    refused(source, r"edges\.csv, line 1: must name the columns, got numbers alone; give the table a header")
+    refused(source, r"edges\.csv, line 1: must name the columns, got only numbers; add a header")
 
 
 def test_gzip_that_is_cut_short_is_refused(tmp_path: Path) -> None:
@@ -562,7 +565,7 @@ def test_gzip_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     path.write_bytes(whole[:-2000])
     refused(source, r"part-1\.csv\.gz")
     path.write_bytes(whole[:-8] + bytes(8))
-    refused(source, r"part-1\.csv\.gz, line \d+: gzip must unpack to what its checksum says")
+    refused(source, r"part-1\.csv\.gz, line \d+: gzip must match its checksum")
     path.write_bytes(whole[:5])
     refused(source, r"part-1\.csv\.gz")
 
@@ -580,7 +583,7 @@ def test_files_of_other_columns_are_refused(tmp_path: Path, style: str, told: st
     else:
         (folder / "x.csv").write_text("a,b\n1,2\n")
         (folder / "y.csv").write_text("a,c\n1,2\n")
-    refused(tmp_path / "source", rf"y\.{style}: has columns {told}.*; give all the same")
+    refused(tmp_path / "source", rf"y\.{style}: has columns {told}.*; give all files the same")
 
 
 @pytest.mark.parametrize(
@@ -590,11 +593,11 @@ def test_files_of_other_columns_are_refused(tmp_path: Path, style: str, told: st
             {"edge_columns": ("src", "to")},
             r"edges\.parquet: has no column 'to', which --edge-columns .* src, dst, w",
         ),
-        ({"id": "key"}, r"nodes\.parquet: has no column 'key', which --id names; it has id, a, b, y, split"),
-        ({"features": ("a", "c")}, r"has no column 'c', which --features names; it has id, a, b"),
+        ({"id": "key"}, r"nodes\.parquet: has no column 'key'; --id can name id, a, b, y, split"),
+        ({"features": ("a", "c")}, r"has no column 'c'; --features can name id, a, b"),
         ({"label": "class"}, r"has no column 'class', which --label names"),
         ({"split": "part"}, r"has no column 'part', which --split names"),
-        ({"weight": "q"}, r"has no column 'q', which --weight names; it has src, dst, w, t"),
+        ({"weight": "q"}, r"has no column 'q'; --weight can name src, dst, w, t"),
         ({"time": "q"}, r"has no column 'q', which --time names"),
         ({"label": "split"}, r"--label must name a column of whole numbers .*, and 'split' is VARCHAR"),
         ({"split": "a"}, r"--split must name a column of train, valid, test or none, and 'a' is INTEGER"),
@@ -614,7 +617,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: dict[str, 
 
 def test_options_of_nodes_need_a_table_of_nodes(tmp_path: Path) -> None:
     write_table(tmp_path / "source", "edges", EDGES, EDGE_ROWS, "parquet")
-    refused(tmp_path / "source", r"--label is for a table of nodes, and there is none", label="y")
+    refused(tmp_path / "source", r"--label has no effect without a table of nodes", label="y")
 
 
 def test_two_tables_of_one_name_are_refused(tmp_path: Path) -> None:

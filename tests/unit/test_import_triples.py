@@ -134,9 +134,9 @@ def test_folders_of_edges_stay_edges(tmp_path: Path) -> None:
 
 MALFORMED: list[tuple[Files, str, str]] = [
     ({"train.txt": "a\tis\tb\na\tis\n"}, "train.txt, line 2", "3 columns between tabs, head, relation, tail, got 2"),
-    ({"train.txt": "a\tis\tb\n\na\tis\tb\tc\n"}, "train.txt, line 3", "got 4; mend the line"),
-    ({"train.txt": "a\tis\tb\na is b\n"}, "train.txt, line 2", "got 1; mend"),
-    ({"train.txt": "a\tis\tb\r\n \r\n"}, "train.txt, line 2", "got 1; mend"),
+    ({"train.txt": "a\tis\tb\n\na\tis\tb\tc\n"}, "train.txt, line 3", "got 4; fix the line"),
+    ({"train.txt": "a\tis\tb\na is b\n"}, "train.txt, line 2", "got 1; fix"),
+    ({"train.txt": "a\tis\tb\r\n \r\n"}, "train.txt, line 2", "got 1; fix"),
     ({"train.txt": "a\tis\tb\n\tis\tb\n"}, "train.txt, line 2", "the head is missing"),
     ({"train.txt": "a\tis\tb\na\t\tb\n"}, "train.txt, line 2", "the relation is missing"),
     ({"train.txt": "a\tis\tb\na\tis\t\r\n"}, "train.txt, line 2", "the tail is missing"),
@@ -146,13 +146,17 @@ MALFORMED: list[tuple[Files, str, str]] = [
     ({"train.txt": "a\tis\tb\rc\tis\td\n"}, "train.txt, line 1", "CR"),
     ({"train.txt": "a\tis\t" + "b" * (1 << 19) + "\n"}, "train.txt, line 1", "the tail must be at most 262144 bytes"),
     ({"train.txt": "a\tis\tb\n" + "b" * (1 << 21) + "\n"}, "train.txt, line 2", "bytes long"),
-    ({"test.txt": ""}, "test.txt", "has no triples; give some, or leave the file out"),
+    ({"test.txt": ""}, "test.txt", "has no triples; add some, or remove the file"),
     ({"test.txt": "\n\n"}, "test.txt", "has no triples"),
     ({"test.txt": "\ufeff"}, "test.txt", "has no triples"),
 ]
 MALFORMED_DICTIONARIES: list[tuple[Files, str, str]] = [
-    ({"entities.dict": "0\ta\n1\tb\n1\tc\n"}, "entities.dict, line 3", "the id '1' is there before; give each once"),
-    ({"entities.dict": "0\ta\n1\tb\n2\ta\n3\tc\n"}, "entities.dict, line 3", "the name 'a' is there before"),
+    (
+        {"entities.dict": "0\ta\n1\tb\n1\tc\n"},
+        "entities.dict, line 3",
+        "the id '1' occurs before; remove one of the lines",
+    ),
+    ({"entities.dict": "0\ta\n1\tb\n2\ta\n3\tc\n"}, "entities.dict, line 3", "the name 'a' occurs before"),
     ({"entities.dict": "0\ta\n3\tb\n2\tc\n"}, "entities.dict, line 2", "the id 3 must be less than 3"),
     ({"entities.dict": "0\ta\n1\n2\tc\n"}, "entities.dict, line 2", "2 columns between tabs, id, name, got 1"),
     ({"entities.dict": "0\ta\n1\tb\n2\t\n"}, "entities.dict, line 3", "the name is missing"),
@@ -161,7 +165,7 @@ MALFORMED_DICTIONARIES: list[tuple[Files, str, str]] = [
     ({"entities.dict": "0\ta\n\u0662\tb\n2\tc\n"}, "entities.dict, line 2", "whole number, got '\u0662'"),
     ({"entities.dict": "0\ta\n" + "9" * 30 + "\tb\n"}, "entities.dict, line 2", "at most 14 digits, got '999"),
     ({"entities.dict": b"0\ta\n1\t\xff\n2\tc\n"}, "entities.dict, line 2", "UTF-8, got byte 0xff"),
-    ({"relations.dict": ""}, "relations.dict", "has no names; give one for each id"),
+    ({"relations.dict": ""}, "relations.dict", "has no names; add one line per id"),
 ]
 FOR_NAMES: list[tuple[Files, str, str]] = [
     ({"entities.dict": "0\ta\n1\tb\n"}, "train.txt, line 2", "the head 'c' is not among the entities; add it there"),
@@ -211,27 +215,27 @@ def test_malformed_text_is_one_line_with_file_and_line(
     ("files", "told"),
     [
         ({"notes.txt": "a\tis\tb\n"}, "kg: has no train.txt, train.tsv or train.del"),
-        ({**NAMES, "train.tsv": "a\tis\tb\n"}, "train.txt: there is train.tsv too; keep one"),
-        ({**NAMES, "train.txt.gz": b""}, "train.txt: there is train.txt.gz too; keep one"),
+        ({**NAMES, "train.tsv": "a\tis\tb\n"}, "train.txt: there is also train.tsv; remove one"),
+        ({**NAMES, "train.txt.gz": b""}, "train.txt: there is also train.txt.gz; remove one"),
         (
             {**NAMES, "train.txt": gzip.compress(b"a\tis\tb\n" * 99, mtime=0)[:-9]},
             "train.txt, line 100: gzip must end with its checksum",
         ),
-        ({**DICTIONARIES, **NAMES, "valid.txt": "", "valid.del": ""}, "valid.txt: there is valid.del too; keep one"),
+        ({**DICTIONARIES, **NAMES, "valid.txt": "", "valid.del": ""}, "valid.txt: there is also valid.del; remove one"),
         (
             {**DICTIONARIES, "train.txt": "a\tis\tb\n", "test.del": "0\t0\t0\n"},
-            "has train.txt and test.del, *.del of which are ids",
+            "has train.txt and test.del; *.del has ids",
         ),
-        (IDS, "train.del: has ids, whose names are missing; give a folder with dataset.yaml"),
-        ({**NAMES, "entities.dict": "0\ta\n"}, "entities.dict: needs relations.dict beside it"),
-        ({**IDS, "dataset.yaml": "dataset:\n"}, "has dataset.yaml and no entity_ids.del; give the names of its ids"),
+        (IDS, "train.del: has ids, and the names of the ids are missing; give a folder with dataset.yaml"),
+        ({**NAMES, "entities.dict": "0\ta\n"}, "entities.dict: requires relations.dict in the same folder"),
+        ({**IDS, "dataset.yaml": "dataset:\n"}, "has dataset.yaml but no entity_ids.del; add the names of its ids"),
         (
             {**DESCRIBED, "dataset.yaml": "dataset:\n  num_relations: 7\n"},
-            "relation_ids.del: has 2 names, and the description beside it says 7",
+            "relation_ids.del: has 2 names, the description in its folder says 7",
         ),
         (
             {**DESCRIBED, "dataset.yaml": "dataset:\n  files.train.filename: ../train.del\n"},
-            "dataset.yaml: names the file '../train.del'; give one beside it",
+            "dataset.yaml: names the file '../train.del'; name one in the same folder",
         ),
         (
             {**DESCRIBED, "dataset.yaml": "dataset:\n  files.train.filename: ..\n"},
@@ -251,7 +255,7 @@ def test_folders_that_are_not_whole_are_one_line(tmp_path: Path, files: Files, t
 
 def test_ids_alone_in_a_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "train.del").write_text("0\t0\t0\n")
-    with pytest.raises(SourceError, match="has ids, whose names are missing"):
+    with pytest.raises(SourceError, match="has ids, and the names of the ids are missing"):
         imported(tmp_path / "train.del", format_name="triples")
 
 
@@ -342,5 +346,5 @@ def test_gzip_that_is_damaged_where_the_format_is_detected_has_its_file(tmp_path
     packed = gzip.compress("".join(f"e{n}\tr\te{n * n}\n" for n in range(20_000)).encode())
     write(tmp_path, {**NAMES, "train.txt.gz": packed[:500] + b"\xff\x00\xff" + packed[503:]})
     (tmp_path / "kg" / "train.txt").unlink()
-    with pytest.raises(SourceError, match=r"train\.txt\.gz, line 1: gzip must unpack to what its checksum says"):
+    with pytest.raises(SourceError, match=r"train\.txt\.gz, line 1: gzip must match its checksum"):
         import_graph(tmp_path / "kg", tmp_path / "graph", engine=threads_engine())

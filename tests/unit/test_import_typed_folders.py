@@ -122,9 +122,9 @@ def test_edges_lie_as_the_kind_of_name_says(tmp_path: Path, pairs: list[list[int
 
 def test_one_of_several_labels_is_named(tmp_path: Path) -> None:
     igb(tmp_path / "source")
-    with pytest.raises(DiskhopError, match="several files of labels; name one, as --label node_label_19 or --label"):
+    with pytest.raises(DiskhopError, match="several files of labels; choose one: --label node_label_19 or --label"):
         imported(tmp_path / "source")
-    with pytest.raises(DiskhopError, match=r"no labels '2K' \(--label\); there are: node_label_19, node_label_2K"):
+    with pytest.raises(DiskhopError, match=r"no labels '2K'; --label can be: node_label_19, node_label_2K"):
         imported(tmp_path / "source", options=ImportOptions(label="2K"))
     dataset = imported(tmp_path / "source", options=ImportOptions(label="node_label_2K"))
     assert dataset.num_classes == 10
@@ -157,7 +157,7 @@ def test_progress_ends_at_its_total(tmp_path: Path) -> None:
             np.full((2, 5), 2**62),
             "id 4611686018427387904 of nodes 'author' is out of range",
         ),
-        ("a___b___c___d/edge_index", np.zeros((2, 5), int), "a___b___c___d: must be named as paper__cites__paper is"),
+        ("a___b___c___d/edge_index", np.zeros((2, 5), int), "a___b___c___d: must have a name like paper__cites__paper"),
         ("paper/node_feat", np.zeros((19, 3)), "paper: its arrays differ in the number of nodes ("),
         ("paper/node_feat", np.zeros(20), "node_feat.npy: must be (nodes, dim)"),
         ("paper/node_feat", np.array([None] * 20), "node_feat.npy: holds objects, which only a pickle can hold"),

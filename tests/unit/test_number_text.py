@@ -75,13 +75,13 @@ def test_lists_of_ids_are_flat(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "rows", "options", "words"),
     [
-        (b"1,2\n3\n", 2, {}, "numbers.csv, line 2: a row must have 2 numbers, as the first has, got 1; mend the line"),
+        (b"1,2\n3\n", 2, {}, "numbers.csv, line 2: a row must have 2 numbers, as the first has, got 1; fix the line"),
         (b"1,2\n3,4,5\n", 2, {}, "line 2: a row must have 2 numbers, as the first has, got 3"),
         # As many in all as there must be.
         (b"1,2\n3,4,5\n6\n", 3, {}, "line 2: a row must have 2 numbers, as the first has, got 3"),
         (b"1,2\n3,\n", 2, {}, "line 2: must be a finite number, got ''"),
         (b"1\n\n2\n", 3, {}, "line 2: must be a finite number, got ''"),
-        (b"1,2\n3,x\n", 2, {}, "line 2: must be a finite number, got 'x'; mend the line"),
+        (b"1,2\n3,x\n", 2, {}, "line 2: must be a finite number, got 'x'; fix the line"),
         (b"1,1_0\n", 1, {}, "line 1: must be a finite number, got '1_0'"),
         (b"1,0x10\n", 1, {}, "line 1: must be a finite number, got '0x10'"),
         (b"1, 2\n", 1, {}, "line 1: must be a finite number, got ' 2'"),
@@ -100,9 +100,9 @@ def test_lists_of_ids_are_flat(tmp_path: Path) -> None:
         (b"1\n9223372036854775808\n", None, {"dtype": np.int64}, "line 2: must be a whole number from 0 to"),
         (b"1\n" + b"9" * 5000, None, {"dtype": np.int64}, "line 2: must be a whole number from 0 to"),
         (b"1\n1,2\n", None, {"dtype": np.int64}, "line 2: a row must have 1 number, got 2"),
-        (b"1\n2\n", 3, {}, "has 2 rows, must have the 3 that num-node-list.csv.gz tells; fetch the folder again"),
-        (b"1\n2\n", 1, {}, "has 2 rows, must have the 1 that num-node-list.csv.gz tells; fetch the folder again"),
-        (b"", 1, {}, "has 0 rows, must have the 1 that"),
+        (b"1\n2\n", 3, {}, "has 2 rows, num-node-list.csv.gz says 3; download the folder again"),
+        (b"1\n2\n", 1, {}, "has 2 rows, num-node-list.csv.gz says 1; download the folder again"),
+        (b"", 1, {}, "has 0 rows, num-node-list.csv.gz says 1"),
         (b"1\n\xff\n", 2, {}, "line 2: text must be UTF-8, got byte 0xff"),
         (b"1\n" + b"1" * (2 << 20), 2, {}, "line 2: must be at most 1048576 bytes long"),
     ],
@@ -128,13 +128,13 @@ def test_damaged_gzip_names_the_line_that_is_not_whole(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"numbers.csv.gz, line \d{5,}: gzip must end with its checksum"):
         numbers(path, None, np.int64)
     path.write_bytes(whole[:-8] + b"\0\0\0\0" + whole[-4:])
-    with pytest.raises(SourceError, match=r"numbers.csv.gz, line \d+: gzip must unpack to what its checksum says"):
+    with pytest.raises(SourceError, match=r"numbers.csv.gz, line \d+: gzip must match its checksum"):
         numbers(path, None, np.int64)
 
 
 def test_a_text_that_unpacks_to_any_length_is_left_early(tmp_path: Path) -> None:
     path = text(tmp_path, b"1,2\n" * (5 << 20), packed=True)
-    with pytest.raises(SourceError, match=r"has \d+ rows, must have the 3") as caught:
+    with pytest.raises(SourceError, match=r"has \d+ rows, num-node-list.csv.gz says 3") as caught:
         numbers(path, 3)
     assert int(str(caught.value).split("has ")[1].split()[0]) < 1 << 20
 
