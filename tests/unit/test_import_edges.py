@@ -23,7 +23,8 @@ from diskhop.errors import BudgetError, ConfigError, DestinationError, SourceErr
 from diskhop.importing.numbering.tasks import ListIds, read_parquet
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.run import import_graph
-from diskhop.importing.text.layout import look_at, row_bytes
+from diskhop.importing.text.layout import look_at
+from diskhop.importing.text.streams import row_bytes
 from diskhop.importing.tools import ImportLimits
 from diskhop.runtime.duck import Duck, QueryError
 from diskhop.runtime.tasks import TaskTools

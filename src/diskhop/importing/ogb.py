@@ -26,9 +26,9 @@ from diskhop.importing.estimate import Load
 from diskhop.importing.options import OF_EDGES, OF_FEATURES, ImportOptions
 from diskhop.importing.source import Column, Source, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.source_file import SourceFile, source_errors
-from diskhop.importing.text.layout import text_bytes
 from diskhop.importing.text.numbers import NUMBERS, NUMBERS_BYTES, NumberText, read_lines, reserve_numbers
 from diskhop.importing.text.source import EdgeList
+from diskhop.importing.text.streams import text_bytes
 from diskhop.importing.tools import ImportLimits, ImportTools
 
 _ARCHIVE = "data.npz"
@@ -244,7 +244,7 @@ def _load_of_text(nodes: SourceNodes) -> Load:
     load = load_of_nodes(nodes.count, nodes.features, nodes.labels)
     if nodes.features is None:
         return load
-    file = SourceFile.look_at(Path(nodes.features.where))
+    file = SourceFile.of(Path(nodes.features.where))
     num_bytes = text_bytes(file)
     return load + Load(source_bytes=file.num_bytes, inflated_bytes=num_bytes, number_text_bytes=num_bytes)
 

@@ -28,7 +28,7 @@ class SourceFile:
     modified_ns: int
 
     @classmethod
-    def look_at(cls, path: Path) -> SourceFile:
+    def of(cls, path: Path) -> SourceFile:
         """Record the state of a file. Raises SourceError unless it is a regular file."""
         with source_errors(str(path)):
             if not path.is_file():
@@ -37,7 +37,7 @@ class SourceFile:
         return cls(path, status.st_size, status.st_mtime_ns)
 
     def require_unchanged(self) -> None:
-        """Raise SourceError if the file has changed since look_at."""
+        """Raise SourceError if the file has changed since this was made."""
         with source_errors(str(self.path)):
             status = self.path.stat()
         if (status.st_size, status.st_mtime_ns) != (self.num_bytes, self.modified_ns):

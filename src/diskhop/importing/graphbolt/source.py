@@ -7,17 +7,16 @@ nodes is imported, and later ones with the same name, classes and sets as furthe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from diskhop.dataset.edges import ArrayEdges, EdgeSource
-from diskhop.dataset.manifest import EDGE, MOST_CLASSES, NODE
+from diskhop.dataset.manifest import EDGE, NODE
 from diskhop.errors import SourceError
 from diskhop.importing.arrays.edges import open_edges
 from diskhop.importing.arrays.loads import load_of_array, load_of_edge_values, load_of_edges, load_of_nodes
@@ -25,6 +24,7 @@ from diskhop.importing.arrays.npy import StoredArray
 from diskhop.importing.arrays.stored_ids import StoredIds
 from diskhop.importing.columns import check_features, count_tasks
 from diskhop.importing.estimate import Load
+from diskhop.importing.graphbolt.labels import LabelledSeeds, ScatteredLabels
 from diskhop.importing.graphbolt.metadata import (
     METADATA_NAME,
     PREPROCESSED,
@@ -40,15 +40,13 @@ from diskhop.importing.options import OF_EDGES, OF_FEATURES, ImportOptions
 from diskhop.importing.source import Column, NameList, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.source_file import source_errors
 from diskhop.importing.text.edge_work import PARSING, EdgeWork, least_parsing_bytes
-from diskhop.importing.text.layout import RowLayout, TextFile, look_at
+from diskhop.importing.text.layout import RowLayout, TextFile, find_texts
 from diskhop.importing.text.loads import load_of_texts
 from diskhop.importing.tools import ImportLimits, ImportTools
-from diskhop.runtime.blocks import in_blocks, row_ranges
 
 # Names of feature_data that datasets store in other places.
 FEATURES, LABELS, ORIGINAL_IDS, WEIGHTS, TIMES = "feat", "label", "original_id", "weight", "time"
 NODE_NAMES = "nodes"
-_SEEDS_AT_ONCE = 1 << 18
 
 
 def is_graphbolt(source: Path) -> bool:
@@ -179,7 +177,7 @@ class _EdgeFiles:
             is_empty = self._path.stat().st_size == 0
         if not is_empty:
             options = ImportOptions(delimiter=",", header=False, ids="integer")
-            self.texts, self.layout = look_at(self._path, options)
+            self.texts, self.layout = find_texts(self._path, options)
 
     def take(self, feature: Feature) -> bool:
         """Take weights or times; return whether the feature was one of these."""
@@ -244,7 +242,7 @@ class _NodeFiles:
         self._labels: StoredArray | None = None
         self._num_classes: int | None = None
         self._splits: dict[str, list[Column]] = {}
-        self._labelled: list[_LabelledSeeds] = []
+        self._labelled: list[LabelledSeeds] = []
 
     def take(self, feature: Feature) -> bool:
         """Take features, labels or original ids; return whether the feature was one of these."""
@@ -275,7 +273,7 @@ class _NodeFiles:
             labels = entry.data["labels"].array()
             count_tasks(labels)
             _require_rows(labels, seeds.shape[0], "seeds")
-            self._labelled.append(_LabelledSeeds(seeds, labels))
+            self._labelled.append(LabelledSeeds(seeds, labels))
             self._num_classes = num_classes or self._num_classes
 
     def check_labels(self) -> None:
@@ -304,7 +302,7 @@ class _NodeFiles:
         labels: Column | None = self._labels
         if self._labelled:
             work.held.enter_context(work.budget.reserve(LABELS, self.scattered_bytes))
-            labels = _ScatteredLabels(self._labelled, self._labels, self.count)
+            labels = ScatteredLabels(self._labelled, self._labels, self.count)
         return SourceNodes(
             count=self.count,
             features=self.features,
@@ -313,86 +311,6 @@ class _NodeFiles:
             splits=self._splits,
             original=None if self._original_ids is None else StoredIds(self._original_ids, work.budget),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _LabelledSeeds:
-    """Seeds, and a label for each."""
-
-    seeds: StoredArray
-    labels: StoredArray
-
-    def blocks(self) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
-        """Yield blocks: the number of the first seed, the seeds, and their labels (rows, columns)."""
-        columns = self.labels.num_items // max(1, self.labels.shape[0])
-        at_once = max(1, _SEEDS_AT_ONCE // max(1, columns))
-        with self.seeds.open() as seeds, self.labels.open() as labels:
-            for start, stop in row_ranges(self.seeds.shape[0], at_once):
-                yield start, seeds.take(stop - start), labels.take((stop - start) * columns).reshape(-1, columns)
-
-
-class _ScatteredLabels:
-    """Column of the labels of sets by node, -1 or NaN for other nodes. The caller has reserved its memory.
-
-    labelled: seeds and labels of the sets.
-    everywhere: labels of all nodes, if given too.
-    num_nodes: number of nodes.
-    """
-
-    def __init__(self, labelled: Sequence[_LabelledSeeds], everywhere: StoredArray | None, num_nodes: int) -> None:
-        first = labelled[0].labels
-        num_tasks = count_tasks(first)
-        self.where = first.where
-        arrays = [array for each in labelled for array in (each.seeds, each.labels)]
-        self.identity = "\n".join(array.identity for array in arrays + ([] if everywhere is None else [everywhere]))
-        if num_tasks:
-            self._table: NDArray[Any] = np.full((num_nodes, num_tasks), np.nan, np.float32)
-        else:
-            self._table = np.full((num_nodes, 1), -1, np.int64)
-        self.shape: tuple[int, ...] = self._table.shape
-        self.dtype = self._table.dtype
-        if everywhere is not None:
-            first_node = 0
-            for block in everywhere.blocks():
-                nodes = np.arange(first_node, first_node + len(block))
-                self._put(nodes, block.reshape(len(block), -1), everywhere.where)
-                first_node += len(block)
-        for each in labelled:
-            for number, seeds, labels in each.blocks():
-                bad = np.flatnonzero((seeds < 0) | (seeds >= num_nodes))
-                if len(bad):
-                    raise SourceError(
-                        f"{each.seeds.where}: seed {number + int(bad[0])} is node {seeds[bad[0]]}, but nodes are "
-                        f"numbered 0 to {num_nodes - 1}; correct the list"
-                    )
-                self._put(seeds.astype(np.int64), labels, each.labels.where)
-
-    def blocks(self) -> Iterator[NDArray[Any]]:
-        """See Column."""
-        return in_blocks(self._table)
-
-    def _put(self, nodes: NDArray[np.int64], labels: NDArray[Any], where: str) -> None:
-        """Set the labels of nodes. Raises SourceError for a node that has another label already."""
-        if labels.dtype == np.bool_:
-            labels = labels.view(np.uint8)
-        if self.dtype.kind == "i":
-            # Labels out of range stay out of range, also those that int64 cannot represent.
-            labels = np.clip(labels, -MOST_CLASSES if labels.dtype.kind == "i" else 0, MOST_CLASSES)
-        values = labels.astype(self.dtype)
-        is_known = ~self._is_missing(values)
-        before = self._table[nodes]
-        bad = np.argwhere(is_known & ~self._is_missing(before) & (before != values))
-        if len(bad):
-            row, column = bad[0]
-            raise SourceError(
-                f"{where}: says that node {nodes[row]} has label {values[row, column]}, another set says "
-                f"{before[row, column]}; make them agree"
-            )
-        self._table[nodes] = np.where(is_known, values, before)
-
-    def _is_missing(self, values: NDArray[Any]) -> NDArray[np.bool_]:
-        missing: NDArray[np.bool_] = np.isnan(values) if self.dtype.kind == "f" else values == -1
-        return missing
 
 
 def _require_rows(array: StoredArray, num_rows: int, what: str) -> None:

@@ -105,7 +105,7 @@ def is_pbg(source: Path) -> bool:
     return source.is_dir() and any(_COUNT_FILE.fullmatch(path.name) for path in source.glob("entity_count_*"))
 
 
-def look_at_folder(source: Path) -> PbgFolder:
+def find_pbg_files(source: Path) -> PbgFolder:
     """Find the files of a folder. Raises SourceError for missing or broken files; edges are not opened."""
     with source_errors(str(source)):
         types = _find_types(source)

@@ -20,7 +20,7 @@ from diskhop.dataset.manifest import MOST_COUNT, NODE
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.estimate import Load
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.pbg.folder import EntityType, PbgFolder, is_pbg, look_at_folder
+from diskhop.importing.pbg.folder import EntityType, PbgFolder, find_pbg_files, is_pbg
 from diskhop.importing.source import SourceGraph, SourceKind, SourceNodes, SourceTriples
 from diskhop.importing.source_file import SourceFile, source_errors
 from diskhop.importing.tools import ImportLimits, ImportTools
@@ -38,7 +38,7 @@ class Pbg:
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         _require_h5py(source)
-        self._folder = look_at_folder(source)
+        self._folder = find_pbg_files(source)
         self._buckets = {
             part: [_Bucket(path, self._folder, *pair) for pair, path in buckets.items()]
             for part, buckets in self._folder.buckets.items()
@@ -96,7 +96,7 @@ class _Bucket:
         self.path = path
         self._folder = folder
         self._partitions = (left, right)
-        self._file = SourceFile.look_at(path)
+        self._file = SourceFile.of(path)
         with _OpenBucket(path) as opened:
             self.num_edges = opened.num_edges
             self._chunk_bytes = opened.chunk_bytes

@@ -83,7 +83,7 @@ class PygGraph:
         self._nodes: dict[str, NodeAttributes] = {}
         self._edges: dict[str, EdgeAttributes] = {}
         if hasattr(data, "node_items") and hasattr(data, "edge_items"):
-            stores = self._look_at_types(data)
+            stores = self._open_types(data)
         elif hasattr(data, "stores"):
             stores = [Attributes("data", data.stores[0])]
             self._nodes[NODE] = NodeAttributes(stores[0])
@@ -133,7 +133,7 @@ class PygGraph:
         }
         return SourceGraph(nodes=nodes, edges=edges)
 
-    def _look_at_types(self, data: Any) -> list[Attributes]:
+    def _open_types(self, data: Any) -> list[Attributes]:
         stores = [Attributes("data", data.stores[0])]
         for node_type, items in data.node_items():
             _check_type_name(node_type, f"data[{node_type!r}]")

@@ -37,7 +37,7 @@ class NodeAttributes:
             if each.dtype.kind != "b" or len(each.shape) > 2 or each.shape[1:] == (0,):
                 raise SourceError(
                     f"{each.where}: must be booleans of shape (nodes) or (nodes, splits), got shape {each.shape} of "
-                    f"{each.dtype}; make a mask of it"
+                    f"{each.dtype}; convert it to a mask"
                 )
             counts[key] = each.shape[0]
         if len(set(counts.values())) > 1:

@@ -16,7 +16,7 @@ from typing import Literal
 
 from diskhop.errors import DestinationError, DiskhopError, SourceError
 from diskhop.importing.source_file import SourceFile, source_errors
-from diskhop.importing.text.layout import gzip_errors, open_text, require_unpacks
+from diskhop.importing.text.streams import gzip_errors, open_text, require_unpacks
 from diskhop.runtime.duck import Duck, QueryError, quoted
 
 Kind = Literal["integer", "number", "boolean", "text", "time", "numbers", "nothing", "other"]
@@ -93,7 +93,7 @@ def find_files(source: Path, what: str) -> tuple[SourceFile, ...]:
     kinds = [path.name for path in whole] + [f"{what}/*{kind}" for kind in sorted({suffix_of(path) for path in parts})]
     if (len(kinds) > 1 and {suffix_of(path) for path in [*whole, *parts]} != {".csv", ".csv.gz"}) or (whole and parts):
         raise SourceError(f"{source}: has {' and '.join(kinds)}; keep one of them")
-    return tuple(SourceFile.look_at(path) for path in [*whole, *parts])
+    return tuple(SourceFile.of(path) for path in [*whole, *parts])
 
 
 def suffix_of(path: Path) -> str:
@@ -101,7 +101,7 @@ def suffix_of(path: Path) -> str:
     return next((suffix for suffix in SUFFIXES if path.name.endswith(suffix)), "")
 
 
-def look_at(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Duck) -> Table:
+def open_table(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Duck) -> Table:
     """Open a table. Raises SourceError for files that cannot be read, or have different columns."""
     for file in files:
         try:
@@ -109,11 +109,11 @@ def look_at(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Duck) -
         except UnicodeEncodeError:
             raise SourceError(f"{file.path}: must be a path in UTF-8, as DuckDB reads it; rename it") from None
     if suffix_of(files[0].path) == ".parquet":
-        return _look_at_parquet(shown, what, files, duck)
-    return _look_at_csv(shown, what, files, duck)
+        return _open_parquet(shown, what, files, duck)
+    return _open_csv(shown, what, files, duck)
 
 
-def _look_at_parquet(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Duck) -> Table:
+def _open_parquet(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Duck) -> Table:
     columns: dict[str, TableColumn] = {}
     counts = []
     for file in files:
@@ -137,7 +137,7 @@ def _look_at_parquet(shown: Path, what: str, files: tuple[SourceFile, ...], duck
     return Table(what, shown, files, columns, tuple(counts))
 
 
-def _look_at_csv(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Duck) -> Table:
+def _open_csv(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Duck) -> Table:
     delimiter, names = _read_header(files[0].path)
     looks = dict.fromkeys(("filled", *_LOOKS), [0] * len(names))
     for file in files:

@@ -21,7 +21,7 @@ from diskhop.importing.numbering.ids import listed_names
 from diskhop.importing.options import OF_EDGES, OF_FEATURES, OF_TABLES, ImportOptions, as_option
 from diskhop.importing.source import Column, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.source_file import SourceFile
-from diskhop.importing.tables.files import Table, find_files, look_at, suffix_of
+from diskhop.importing.tables.files import Table, find_files, open_table, suffix_of
 from diskhop.importing.tables.roles import (
     SPLIT_CODES,
     EdgeRoles,
@@ -59,7 +59,7 @@ class Tables:
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source
         files = (find_files(source, "edges"), find_files(source, "nodes")) if source.is_dir() else ()
-        edge_files, node_files = files or ((SourceFile.look_at(source),), ())
+        edge_files, node_files = files or ((SourceFile.of(source),), ())
         if not edge_files:
             raise SourceError(
                 f"{source}: has no edges.parquet, edges.csv, edges.csv.gz, or folder edges with parts; add one"
@@ -67,9 +67,9 @@ class Tables:
         self._nodes: Table | None = None
         self._node_roles: NodeRoles | None = None
         with Duck(_LOOKING_BYTES, 1, Path(tempfile.gettempdir())) as duck:
-            self._edges = look_at(_shown(source, "edges", edge_files), "edges", edge_files, duck)
+            self._edges = open_table(_shown(source, "edges", edge_files), "edges", edge_files, duck)
             if node_files:
-                self._nodes = look_at(_shown(source, "nodes", node_files), "nodes", node_files, duck)
+                self._nodes = open_table(_shown(source, "nodes", node_files), "nodes", node_files, duck)
         self._edge_roles = EdgeRoles.find(self._edges, options)
         keys = [(self._edges, self._edge_roles.source), (self._edges, self._edge_roles.destination)]
         if self._nodes is not None:

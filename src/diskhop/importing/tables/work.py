@@ -24,7 +24,7 @@ from diskhop.importing.tables.files import Table, TableColumn, suffix_of
 from diskhop.importing.tables.roles import EdgeRoles, NodeRoles, id_value
 from diskhop.importing.tables.rows import TableRows, open_duck
 from diskhop.importing.tables.tasks import KeepText, ListNodes, NumberEdges, are_in_order
-from diskhop.importing.text.layout import row_bytes, texts_bytes
+from diskhop.importing.text.streams import row_bytes, texts_bytes
 from diskhop.importing.text.tasks import ByteCounter, Unpack
 from diskhop.importing.tools import ImportTools
 from diskhop.runtime.blocks import row_ranges

@@ -15,7 +15,8 @@ from diskhop.dataset.manifest import index_dtype
 from diskhop.importing.numbering.ids import SetOfIds, are_ranks, collect_ids, count_listed
 from diskhop.importing.numbering.pairs import PairFile, PairFiles, RankedEdges
 from diskhop.importing.numbering.tasks import ListIds, NumberRows, read_parquet
-from diskhop.importing.text.layout import RowLayout, TextFile, text_bytes
+from diskhop.importing.text.layout import RowLayout, TextFile
+from diskhop.importing.text.streams import text_bytes
 from diskhop.importing.text.tasks import IdsFarApartError, ParsePairs, ParseRows
 from diskhop.importing.text.work import TextWork
 from diskhop.importing.tools import ImportLimits, ImportTools

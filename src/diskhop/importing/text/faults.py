@@ -7,7 +7,8 @@ from pathlib import Path
 
 from diskhop.errors import SourceError
 from diskhop.importing.numbering.pairs import ENDS
-from diskhop.importing.text.layout import RowLayout, at_line, columns_rule, decode_line, is_blank, is_integer
+from diskhop.importing.text.layout import RowLayout, columns_rule, is_blank, is_integer
+from diskhop.importing.text.streams import at_line, decode_line
 
 MOST_ID = 2**63 - 1
 _SHOWN_CHARACTERS = 60

@@ -9,23 +9,17 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.options import IdKind, ImportOptions
 from diskhop.importing.source_file import SourceFile, source_errors
+from diskhop.importing.text.streams import BOM, MOST_LINE_BYTES, at_line, decode_line, gzip_errors, is_gzip, open_text
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".el")
 COMMENT = b"#"
-MOST_LINE_BYTES = 1 << 20
-_SAMPLE_BYTES = 1 << 18
-# zlib's code for data in gzip format.
-_GZIP_BITS = 31
-BOM = b"\xef\xbb\xbf"
 INTEGER = re.compile(r"[+-]?[0-9]+")
 
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
@@ -95,7 +89,7 @@ def is_edge_text(source: Path) -> bool:
     return bool(_list_parts(source)) if source.is_dir() else _has_suffix(source)
 
 
-def look_at(source: Path, options: ImportOptions) -> tuple[list[TextFile], RowLayout]:
+def find_texts(source: Path, options: ImportOptions) -> tuple[list[TextFile], RowLayout]:
     """Find the files of a source that have rows, and the layout of their rows.
 
     Raises SourceError, with file and line if known, for a source that is no text of edges.
@@ -132,84 +126,9 @@ def look_at(source: Path, options: ImportOptions) -> tuple[list[TextFile], RowLa
     return files, layout
 
 
-def text_bytes(file: SourceFile) -> int:
-    """Estimate the unpacked bytes of a file."""
-    with source_errors(str(file.path)), gzip_errors(file.path):
-        if not is_gzip(file.path):
-            return file.num_bytes
-        with file.path.open("rb") as raw:
-            packed = raw.read(_SAMPLE_BYTES)
-        # Not GzipFile: it reads a whole buffer to unpack a few bytes, so that the ratio would look too small.
-        unpacking = zlib.decompressobj(wbits=_GZIP_BITS)
-        start = len(unpacking.decompress(packed, _SAMPLE_BYTES))
-    taken = len(packed) - len(unpacking.unconsumed_tail) - len(unpacking.unused_data)
-    return max(start, file.num_bytes * start // max(1, taken))
-
-
-def texts_bytes(files: Sequence[SourceFile]) -> tuple[int, int]:
-    """Estimate the unpacked bytes of all files, and how many of them are from gzip files."""
-    num_bytes = [text_bytes(file) for file in files]
-    packed = sum(each for each, file in zip(num_bytes, files, strict=True) if is_gzip(file.path))
-    return sum(num_bytes), packed
-
-
-def row_bytes(path: Path, rows_begin: int = 0) -> float:
-    """Estimate the bytes per row of a file."""
-    with source_errors(str(path)), gzip_errors(path), open_text(path) as text:
-        text.seek(rows_begin)
-        start = text.read1(_SAMPLE_BYTES)
-    return max(2.0, len(start) / max(1, start.count(b"\n")))
-
-
-def open_text(path: Path) -> gzip.GzipFile | BufferedReader:
-    """Open the text of a file, unpacking gzip."""
-    return gzip.GzipFile(path) if is_gzip(path) else path.open("rb")
-
-
-def read_text(text: gzip.GzipFile | BufferedReader, num_bytes: int, path: Path, num_lines: int) -> bytes:
-    """Read at most num_bytes of a text that open_text opened. num_lines: complete lines that were read before.
-
-    Raises SourceError, with the first incomplete line, for a damaged file.
-    """
-    try:
-        with gzip_errors(path, num_lines):
-            # read1 returns what was unpacked before the damage first, so that its lines are counted.
-            return text.read1(num_bytes)
-    except OSError:
-        with source_errors(str(path)):
-            raise
-
-
-@contextmanager
-def gzip_errors(path: Path, num_lines: int = 0) -> Iterator[None]:
-    """Turn errors of damaged or truncated gzip into SourceError with the first incomplete line."""
-    try:
-        yield
-    except EOFError:
-        rule = "gzip must end with its checksum, this file ends before it: it is truncated; download it again"
-    except (gzip.BadGzipFile, zlib.error):
-        rule = "gzip must match its checksum, this file does not: it is damaged; download it again"
-    else:
-        return
-    raise SourceError(f"{at_line(path, num_lines + 1)}: {rule}")
-
-
-def require_unpacks(path: Path) -> None:
-    """Raise SourceError, with the first incomplete line, for damaged or truncated gzip."""
-    num_lines = 0
-    with source_errors(str(path)), open_text(path) as text:
-        while block := read_text(text, _SAMPLE_BYTES, path, num_lines):
-            num_lines += block.count(b"\n")
-
-
 def is_blank(line: bytes) -> bool:
     """Check whether a line is blank or a comment."""
     return line.startswith(COMMENT) or not line.removesuffix(b"\n").removesuffix(b"\r").strip(b" \t")
-
-
-def at_line(path: Path, number: int) -> str:
-    """Name the place of an error; lines are numbered from 1."""
-    return f"{path}, line {number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,18 +169,6 @@ def _read_rows(path: Path) -> Iterator[_Row]:
             if not is_blank(row):
                 yield _Row(number, offset + len(line) - len(row), decode_line(line=row, place=at_line(path, number)))
             offset += len(line)
-
-
-def decode_line(line: bytes, place: str) -> str:
-    """Decode a line, without its line end. Raises SourceError if it is not UTF-8, or too long for a row."""
-    if len(line) > MOST_LINE_BYTES:
-        raise SourceError(f"{place}: must be at most {MOST_LINE_BYTES} bytes long; give a text with one edge per line")
-    try:
-        return line.removesuffix(b"\n").removesuffix(b"\r").decode()
-    except UnicodeDecodeError as error:
-        raise SourceError(
-            f"{place}: text must be UTF-8, got byte 0x{line[error.start]:02x}; save the file as UTF-8"
-        ) from None
 
 
 def _find_layout(rows: list[_Row], has_header: bool, path: Path, options: ImportOptions) -> RowLayout:
@@ -349,12 +256,6 @@ def _has_suffix(path: Path) -> bool:
 
 def _text_suffix(path: Path) -> str:
     return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-
-
-def is_gzip(path: Path) -> bool:
-    """Check whether a file is gzip, by its first bytes."""
-    with path.open("rb") as stream:
-        return stream.read(2) == b"\x1f\x8b"
 
 
 def text_stem(path: Path) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diskhop.importing.estimate import EDGES_PER_NODE, Load
-from diskhop.importing.text.layout import RowLayout, TextFile, row_bytes, texts_bytes
+from diskhop.importing.text.layout import RowLayout, TextFile
+from diskhop.importing.text.streams import row_bytes, texts_bytes
 
 _PAIR_BYTES = 8
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
 from diskhop.importing.source_file import file_identity, source_errors
-from diskhop.importing.text.layout import BOM, MOST_LINE_BYTES, at_line, decode_line, open_text, read_text
+from diskhop.importing.text.streams import BOM, MOST_LINE_BYTES, at_line, decode_line, open_text, read_text
 from diskhop.importing.tools import ImportTools
 
 _READ_BYTES = 1 << 19

@@ -21,7 +21,8 @@ from diskhop.errors import SourceError
 from diskhop.importing.numbering.pairs import ENDS
 from diskhop.importing.source_file import source_errors
 from diskhop.importing.text.faults import find_fault
-from diskhop.importing.text.layout import COMMENT, MOST_LINE_BYTES, RowLayout
+from diskhop.importing.text.layout import COMMENT, RowLayout
+from diskhop.importing.text.streams import MOST_LINE_BYTES
 from diskhop.runtime.duck import Duck, QueryError, as_file, quoted
 
 # Blank lines and comments, as in is_blank.

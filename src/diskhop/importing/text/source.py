@@ -14,7 +14,7 @@ from diskhop.importing.numbering.ids import ListedIds, listed_names
 from diskhop.importing.options import OF_EDGES, OF_TEXT, ImportOptions
 from diskhop.importing.source import OriginalNames, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.text.edge_work import PARSING, EdgeWork, least_parsing_bytes
-from diskhop.importing.text.layout import is_edge_text, look_at, text_stem
+from diskhop.importing.text.layout import find_texts, is_edge_text, text_stem
 from diskhop.importing.text.loads import load_of_texts
 from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.runtime.duck import require_text_path
@@ -27,7 +27,7 @@ class EdgeList:
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source
-        self._files, self._layout = look_at(source, options)
+        self._files, self._layout = find_texts(source, options)
         if options.nodes is not None and self._layout.ids == "string":
             raise ConfigError(
                 f"{self._files[0].path}: --nodes {options.nodes} requires ids that are whole numbers, these are "

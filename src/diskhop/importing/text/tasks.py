@@ -10,8 +10,9 @@ from threading import Lock
 from diskhop.dataset.manifest import index_dtype
 from diskhop.importing.numbering.pairs import write_pairs
 from diskhop.importing.source_file import SourceFile, source_errors
-from diskhop.importing.text.layout import RowLayout, read_text
+from diskhop.importing.text.layout import RowLayout
 from diskhop.importing.text.rows import Slice, parse_integers, write_rows
+from diskhop.importing.text.streams import read_text
 from diskhop.runtime.duck import Duck
 from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools

@@ -18,18 +18,9 @@ from pathlib import Path
 
 from diskhop.errors import SourceError
 from diskhop.importing.source_file import changed_error, source_errors
-from diskhop.importing.text.layout import (
-    BOM,
-    MOST_LINE_BYTES,
-    TextFile,
-    at_line,
-    decode_line,
-    gzip_errors,
-    is_gzip,
-    open_text,
-    text_stem,
-)
+from diskhop.importing.text.layout import TextFile, text_stem
 from diskhop.importing.text.rows import Slice
+from diskhop.importing.text.streams import BOM, MOST_LINE_BYTES, at_line, decode_line, gzip_errors, is_gzip, open_text
 
 PARTS = ("train", "valid", "test")
 ALL = "all"
@@ -162,7 +153,7 @@ def is_triples(source: Path) -> bool:
     return first.count(b"\t") == len(NAMED_ROWS.columns) - 1
 
 
-def look_at_triples(source: Path) -> TripleFiles:
+def find_triple_files(source: Path) -> TripleFiles:
     """Find the files of a source. Raises SourceError if it has no triples."""
     with source_errors(str(source)):
         if not source.is_dir():

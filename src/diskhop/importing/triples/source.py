@@ -17,8 +17,8 @@ from diskhop.importing.numbering.ids import count_listed, listed_names
 from diskhop.importing.numbering.tasks import ListIds, read_parquet
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.source import Column, SourceGraph, SourceKind, SourceNodes, SourceTriples
-from diskhop.importing.text.layout import row_bytes, text_bytes, texts_bytes
 from diskhop.importing.text.rows import Slice
+from diskhop.importing.text.streams import row_bytes, text_bytes, texts_bytes
 from diskhop.importing.text.work import TextWork
 from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.importing.triples.layout import (
@@ -27,8 +27,8 @@ from diskhop.importing.triples.layout import (
     NAMED_ROWS,
     RELATIONS,
     TripleFiles,
+    find_triple_files,
     is_triples,
-    look_at_triples,
 )
 from diskhop.importing.triples.tasks import (
     TRIPLE_BYTES,
@@ -56,7 +56,7 @@ class Triples:
     """Source in texts of triples. Raises SourceError if there are none."""
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
-        self._files = look_at_triples(source)
+        self._files = find_triple_files(source)
 
     @property
     def name(self) -> str:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
 from diskhop.importing.numbering.tasks import read_parquet
-from diskhop.importing.text.layout import MOST_LINE_BYTES
 from diskhop.importing.text.rows import Slice
+from diskhop.importing.text.streams import MOST_LINE_BYTES
 from diskhop.importing.triples.layout import (
     DICTIONARY_ROWS,
     ENTITIES,
