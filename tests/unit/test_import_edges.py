@@ -23,7 +23,7 @@ from diskhop.errors import BudgetError, ConfigError, DestinationError, SourceErr
 from diskhop.importing.numbering.tasks import ListIds, read_parquet
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.run import import_graph
-from diskhop.importing.text.layout import look_at
+from diskhop.importing.text.layout import find_texts
 from diskhop.importing.text.streams import row_bytes
 from diskhop.importing.tools import ImportLimits
 from diskhop.runtime.duck import Duck, QueryError
@@ -221,7 +221,7 @@ def test_a_resumed_import_of_gzip_ends_its_bar(tmp_path: Path) -> None:
 def test_comments_before_the_first_row_are_not_held(tmp_path: Path) -> None:
     source = tmp_path / "e.csv"
     source.write_bytes(b"# comment\n" * 2_000_000 + b"0,1\n")
-    (file,), _ = look_at(source, ImportOptions())
+    (file,), _ = find_texts(source, ImportOptions())
     tracemalloc.start()
     assert row_bytes(source, file.rows_begin) == 4
     _, peak_bytes = tracemalloc.get_traced_memory()
