@@ -74,7 +74,7 @@ def test_import_inspect_verify(source: Path, tmp_path: Path, capsys: pytest.Capt
     assert estimate["result_bytes"] <= estimate["work_bytes"]
     (told,) = captured.err.splitlines()
     assert told.startswith(f"{source}, ")
-    assert f"about {format_bytes(estimate['result_bytes'])} on the disk" in told
+    assert f"about {format_bytes(estimate['result_bytes'])} on disk (" in told
     assert run(["inspect", str(graph), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == described
     assert described["nodes"]["node"]["count"] == 60

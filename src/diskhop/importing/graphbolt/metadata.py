@@ -19,7 +19,7 @@ from diskhop.importing.arrays.npy import StoredArray, file_array
 from diskhop.importing.source_file import source_errors
 
 METADATA_NAME = "metadata.yaml"
-# Where DGL writes the graph that it makes of the raw files.
+# Path of the graph that DGL makes of the raw files.
 PREPROCESSED = f"preprocessed/{METADATA_NAME}"
 SETS = {"train": "train_set", "valid": "validation_set", "test": "test_set"}
 _MOST_BYTES = 1 << 20

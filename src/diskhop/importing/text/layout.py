@@ -51,7 +51,7 @@ class TextFile(SourceFile):
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """How a row is read.
+    """Layout of a row.
 
     delimiter: one character.
     num_columns: columns of every row.
