@@ -510,7 +510,7 @@ def test_rows_that_were_damaged_in_the_work_folder_are_one_line(tmp_path: Path) 
 def test_a_destination_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "e.csv"
     source.write_text("a,b\n")
-    with pytest.raises(DestinationError, match="must be a path in UTF-8"):
+    with pytest.raises(DestinationError, match="must be valid UTF-8"):
         import_graph(source, tmp_path / "\udcff", engine=threads_engine())
     assert list(tmp_path.iterdir()) == [source]
 

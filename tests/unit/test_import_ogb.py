@@ -210,7 +210,7 @@ GOOD = good_graph()
             {"num_nodes_list": np.array([10, 10])},
             "num_nodes_list: has 2 graphs, and a dataset is one graph; give a folder",
         ),
-        ({"num_edges_list": np.array([30, 30])}, "num_edges_list: tells of 2 graphs"),
+        ({"num_edges_list": np.array([30, 30])}, "num_edges_list: has 2 graphs"),
         ({"num_nodes_list": np.array([0])}, "num_nodes_list: is 0, must be from 1 to"),
         ({"num_nodes_list": np.array([21])}, "node_feat: has shape (20, 3), num_nodes_list says 21 nodes"),
         ({"num_edges_list": np.array([61])}, "edge_index: has 60 edges, num_edges_list says 61"),

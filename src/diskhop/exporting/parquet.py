@@ -17,12 +17,12 @@ from diskhop.dataset.build.files import DatasetFiles
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.manifest import SPLIT_NAMES
 from diskhop.dataset.names import read_names
-from diskhop.errors import ConfigError, DestinationError
+from diskhop.errors import ConfigError
 from diskhop.exporting.arrays import only_types
 from diskhop.exporting.columns import EDGES_PER_BLOCK, EdgeColumns, NodeColumns, damaged
 from diskhop.io.atomic import announce, destination_errors, sync_file
 from diskhop.runtime.blocks import row_ranges
-from diskhop.runtime.duck import Duck, quoted
+from diskhop.runtime.duck import Duck, quoted, require_text_path
 from diskhop.runtime.work_tools import WorkTools
 
 # DuckDB processes vectors of this many rows; a row group is several vectors.
@@ -128,12 +128,7 @@ def _write_table(
     path: Path, blocks: Iterator[Mapping[str, NDArray[Any]]], columns: str, row_bytes: int, work: WorkTools
 ) -> None:
     """Write blocks of columns as the rows of a Parquet file. Raises BudgetError, DestinationError."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise DestinationError(
-            f"{path}: must be a path in UTF-8, because DuckDB writes there; choose another"
-        ) from None
+    require_text_path(path)
     vectors = max(1, _GROUP_BYTES // (_VECTOR_ROWS * row_bytes))
     group_rows = min(_MOST_GROUP_ROWS, vectors * _VECTOR_ROWS)
     duck_bytes = _DUCK_BYTES + _DUCK_BYTES_PER_BYTE * group_rows * row_bytes

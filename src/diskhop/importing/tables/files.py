@@ -107,7 +107,7 @@ def open_table(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Duck
         try:
             str(file.path.resolve()).encode()
         except UnicodeEncodeError:
-            raise SourceError(f"{file.path}: must be a path in UTF-8, as DuckDB reads it; rename it") from None
+            raise SourceError(f"{file.path}: must be valid UTF-8, because DuckDB reads it; rename it") from None
     if suffix_of(files[0].path) == ".parquet":
         return _open_parquet(shown, what, files, duck)
     return _open_csv(shown, what, files, duck)

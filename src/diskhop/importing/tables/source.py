@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.dataset.manifest import EDGE, NODE
-from diskhop.errors import ConfigError, DestinationError, SourceError
+from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.arrays.loads import load_of_edge_values
 from diskhop.importing.columns import check_features
 from diskhop.importing.estimate import EDGES_PER_NODE, Load
@@ -35,7 +35,7 @@ from diskhop.importing.tables.roles import (
 from diskhop.importing.tables.rows import LEAST_DUCK_BYTES, READING, TableFeatures, TableRows, TableValues, open_duck
 from diskhop.importing.tables.work import EDGE_BYTES, NUMBERING, TableWork, count_rows, load_of_table
 from diskhop.importing.tools import ImportLimits, ImportTools
-from diskhop.runtime.duck import Duck
+from diskhop.runtime.duck import Duck, require_text_path
 
 NAMES = "nodes"
 _LOOKING_BYTES = 128 << 20
@@ -118,12 +118,7 @@ class Tables:
 
     def read(self, work: ImportTools) -> SourceGraph:
         """See Source."""
-        try:
-            str(work.folder.path).encode()
-        except UnicodeEncodeError:
-            raise DestinationError(
-                f"{work.folder.path}: must be a path in UTF-8, because DuckDB writes there; choose another destination"
-            ) from None
+        require_text_path(work.folder.path)
         tables = TableWork(self._edges, self._edge_roles, self._nodes, self._node_roles, self._ids, work)
         numbered = tables.run()
         roles, rows = self._edge_roles, tables.edges
