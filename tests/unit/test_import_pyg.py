@@ -330,7 +330,7 @@ def test_events_are_no_graph(tmp_path: Path) -> None:
 
 
 def test_bad_options_and_budgets_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="dtype must be one of .* got 'float8'"):
+    with pytest.raises(ConfigError, match=r"dtype must be one of .* got 'float8'"):
         diskhop.from_pyg(good_data(), tmp_path / "graph", dtype="float8")
     with pytest.raises(BudgetError, match="too small"):
         diskhop.from_pyg(good_data(), tmp_path / "graph", memory=1000)
