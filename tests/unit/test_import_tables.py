@@ -432,7 +432,7 @@ def refused(source: Path, told: str, **options: Any) -> None:
         (
             "nodes",
             "id,a\nana,x\nben,2\ncem,3\ndan,4\n",
-            r"--features must name a column of numbers, and 'a' is VARCHAR",
+            r"--features must name a column of numbers, 'a' is VARCHAR",
         ),
         ("nodes", "id,a\nana,nan\nben,1\ncem,2\n", r"nodes\.csv, row 1: feature 'a' of node 'ana' .* got 'nan'"),
         ("nodes", "id,a\nana,1\nben,-inf\ncem,2\n", r"nodes\.csv, row 2: feature 'a' of node 'ben' .* got '-inf'"),
@@ -591,21 +591,21 @@ def test_files_of_other_columns_are_refused(tmp_path: Path, style: str, told: st
     [
         (
             {"edge_columns": ("src", "to")},
-            r"edges\.parquet: has no column 'to', which --edge-columns .* src, dst, w",
+            r"edges\.parquet: has no column 'to'; --edge-columns can name src, dst, w",
         ),
         ({"id": "key"}, r"nodes\.parquet: has no column 'key'; --id can name id, a, b, y, split"),
         ({"features": ("a", "c")}, r"has no column 'c'; --features can name id, a, b"),
-        ({"label": "class"}, r"has no column 'class', which --label names"),
-        ({"split": "part"}, r"has no column 'part', which --split names"),
+        ({"label": "class"}, r"has no column 'class'; --label can name"),
+        ({"split": "part"}, r"has no column 'part'; --split can name"),
         ({"weight": "q"}, r"has no column 'q'; --weight can name src, dst, w, t"),
-        ({"time": "q"}, r"has no column 'q', which --time names"),
-        ({"label": "split"}, r"--label must name a column of whole numbers .*, and 'split' is VARCHAR"),
-        ({"split": "a"}, r"--split must name a column of train, valid, test or none, and 'a' is INTEGER"),
+        ({"time": "q"}, r"has no column 'q'; --time can name"),
+        ({"label": "split"}, r"--label must name a column of whole numbers .*, 'split' is VARCHAR"),
+        ({"split": "a"}, r"--split must name a column of train, valid, test or none, 'a' is INTEGER"),
         ({"edge_columns": ("src",)}, r"edge_columns must be two columns, source and destination, got \['src'\]"),
         ({"features": ("a", "a")}, r"features must be names of columns, each once, got \['a', 'a'\]"),
-        ({"time": "w"}, r"--time must name a column of whole numbers or timestamps, and 'w' is DOUBLE"),
-        ({"weight": "src"}, r"--weight must name a column of numbers, and 'src' is VARCHAR"),
-        ({"features": ("id",)}, r"--features must name a column of numbers, and 'id' is VARCHAR"),
+        ({"time": "w"}, r"--time must name a column of whole numbers or timestamps, 'w' is DOUBLE"),
+        ({"weight": "src"}, r"--weight must name a column of numbers, 'src' is VARCHAR"),
+        ({"features": ("id",)}, r"--features must name a column of numbers, 'id' is VARCHAR"),
         ({"label": "b", "features": ("a",)}, r"row \d: the label \(b\) must be a whole number .* got '-?\d\.\d+'"),
         ({"ids": "integer"}, r"row 1: the id \(id\) must be a whole number .* got 'ana'"),
         ({"columns": ("1", "2")}, r"--columns does not apply"),
@@ -623,7 +623,7 @@ def test_options_of_nodes_need_a_table_of_nodes(tmp_path: Path) -> None:
 def test_two_tables_of_one_name_are_refused(tmp_path: Path) -> None:
     source = small(tmp_path / "source")
     (source / "edges.csv").write_text("src,dst\nana,ben\n")
-    refused(source, r"source: has edges\.parquet and edges\.csv; keep the edges of one kind")
+    refused(source, r"source: has edges\.parquet and edges\.csv; keep one of them")
 
 
 def test_too_small_a_budget_is_refused_with_one_that_does(tmp_path: Path) -> None:
