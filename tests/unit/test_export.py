@@ -412,7 +412,7 @@ def test_damage_is_one_line_and_leaves_nothing(tmp_path: Path, format_name: str,
     dataset = make_dataset(tmp_path / "graph")
     dataset = open_dataset(dataset.path)
     value.tofile(dataset.path / name)
-    with pytest.raises(FormatError, match=rf"{name}: is damaged; 'diskhop verify' names"):
+    with pytest.raises(FormatError, match=rf"{name}: is damaged; run 'diskhop verify' to list"):
         exported(dataset, tmp_path / "out", format_name)
     assert [path.name for path in tmp_path.iterdir()] == ["graph"]
 
