@@ -1,6 +1,6 @@
-"""Charts of runs, as plotly.js draws them: plain data, of which nothing is drawn where runs have nothing to show.
+"""Charts of runs as data for plotly.js; a chart without values is left out.
 
-What is of different kinds, datasets, losses, metrics or protocols, is never on one axis: each is a chart of its own.
+Different datasets, losses, metrics or protocols never share an axis: each gets its own chart.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from diskhop.report.records import RunRecord
 
-# Okabe and Ito's colours, which most eyes tell apart.
+# Okabe and Ito's colours, which most people can distinguish.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _COMPUTE, _WAITING, _OTHER = "#009E73", "#D55E00", "#BBBBBB"
 _SAMPLE, _FETCH = "#56B4E9", "#0072B2"
@@ -20,7 +20,7 @@ _MOST_BARS = 60
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart with what it says; data, layout: plotly's."""
+    """A chart with title and note; data and layout are plotly's."""
 
     title: str
     note: str
@@ -30,7 +30,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Of a stacked bar: what it is called, its colour, and its height from an epoch's record."""
+    """A part of a stacked bar: its name, its colour, and its height from an epoch's record."""
 
     name: str
     color: str
@@ -38,7 +38,7 @@ class _Part:
 
 
 class _Group(NamedTuple):
-    """What runs must have alike to be compared: what was measured, and the dataset by its content; with its name."""
+    """Runs that can be compared: they share the metric and the dataset's content; with the dataset's name."""
 
     kind: str
     content: str
@@ -82,7 +82,7 @@ def time_figure(runs: Sequence[RunRecord], names: Sequence[str]) -> Figure | Non
 
 
 def run_figures(run: RunRecord) -> list[Figure]:
-    """Where an epoch's time went, what was read, and memory: of one run."""
+    """Return charts of one run: time by epoch, reads and memory."""
     figures = [_stack(run, "Time of an epoch", "what the training loop did", "seconds", _TIME)]
     figures += [] if run.is_embedding else [_background(run)]
     figures += [_partition_bytes(run)] if run.is_embedding else [_rows(run), _bytes(run), _read_sizes(run)]
@@ -103,7 +103,7 @@ def map_figure(title: str, axes: Sequence[Sequence[float]], names: Sequence[str]
 def _by_kind(
     runs: Sequence[RunRecord], names: Sequence[str], kind_of: Callable[[RunRecord], str | None], value: str
 ) -> dict[_Group, list[_Series]]:
-    """Of each kind the runs that have it."""
+    """Group the runs by what they measured."""
     found: dict[_Group, list[_Series]] = {}
     datasets: dict[str, str] = {}
     for number, (run, name) in enumerate(zip(runs, names, strict=True)):
@@ -130,7 +130,7 @@ def _lines(title: str, note: str, axis: str, series: Sequence[_Series]) -> Figur
 
 
 def _stack(run: RunRecord, title: str, note: str, axis: str, parts: Iterable[_Part]) -> Figure | None:
-    """Bars of the epochs, of long runs of as many spread over them; None where all of it is 0."""
+    """Return a bar per epoch, or per n-th epoch of a long run; None where all values are 0."""
     step = -(-len(run.epochs) // _MOST_BARS) or 1
     epochs = run.epochs[::step]
     data: list[dict[str, Any]] = []
@@ -147,7 +147,7 @@ def _stack(run: RunRecord, title: str, note: str, axis: str, parts: Iterable[_Pa
 
 
 def _compute_seconds(epoch: Mapping[str, Any]) -> float:
-    """Of embeddings all that is not waited."""
+    """Return seconds of computing; for embeddings, everything but waiting."""
     return float(epoch.get("compute_seconds", epoch["seconds"] - epoch["stall_seconds"]))
 
 
@@ -174,7 +174,7 @@ def _rows(run: RunRecord) -> Figure | None:
 
     parts = (
         _Part("from memory", _COMPUTE, lambda epoch: epoch.get("rows_hit", 0)),
-        _Part("shared with a batch on its way", _SAMPLE, lambda epoch: epoch.get("rows_shared", 0)),
+        _Part("shared with a batch in flight", _SAMPLE, lambda epoch: epoch.get("rows_shared", 0)),
         _Part("from disk", _WAITING, from_disk),
     )
     return _stack(run, "Rows of features", "that batches asked for, and where they came from", "rows", parts)
@@ -197,14 +197,16 @@ def _partition_bytes(run: RunRecord) -> Figure | None:
 
 
 def _grouped(figure: Figure | None) -> Figure | None:
-    """Bars beside each other: of values that do not add up."""
+    """Place bars next to each other, for values that do not add up."""
     if figure is not None:
         figure.layout["barmode"] = "group"
     return figure
 
 
 def _read_sizes(run: RunRecord) -> Figure | None:
-    parts = [_Part("bytes a read", _FETCH, lambda epoch: epoch["bytes_read"] / epoch["reads"] if epoch["reads"] else 0)]
+    parts = [
+        _Part("bytes per read", _FETCH, lambda epoch: epoch["bytes_read"] / epoch["reads"] if epoch["reads"] else 0)
+    ]
     if not all("reads" in epoch for epoch in run.epochs):
         return None
     return _stack(run, "Size of reads", "the mean of each epoch: few large ones are fast", "bytes", parts)
@@ -217,7 +219,7 @@ def _memory(run: RunRecord) -> Figure | None:
     before = 0.0
     for epoch in run.epochs:
         samples = epoch.get("memory", [])
-        if samples and seconds and before + samples[0][0] < seconds[-1]:  # gone on with, by another process
+        if samples and seconds and before + samples[0][0] < seconds[-1]:  # resumed by another process
             before = seconds[-1]
         seconds += [round(before + at, 3) for at, _ in samples]
         num_bytes += [resident for _, resident in samples]

@@ -1,4 +1,4 @@
-"""Runs as one page of HTML that needs nothing else: no network, no other file."""
+"""Runs as one self-contained HTML page: no network, no other file."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _MAP_NODES = 2000
 
 
 def write_report(runs: Sequence[Path | str], out: Path | str | None = None) -> Path:
-    """Write a page that shows runs, beside each other where they can be; return where it is.
+    """Write a page about runs, compared where possible; return its path.
 
-    runs: folders of runs, also of such as go on or were killed. out: by default report.html in the folder of the one
-    run, or here. Raises ConfigError for a folder without a run, DestinationError.
+    runs: RUN folders; runs may still be training, or killed. out: the page; default: report.html in the folder of a
+    single run, or in the working directory. Raises ConfigError for a folder without a run, DestinationError.
     """
     if not runs:
-        raise ConfigError("a report is of at least one run; name its folder")
+        raise ConfigError("a report needs at least one run: diskhop report RUN")
     records = [read_run(run) for run in runs]
     path = Path(out) if out is not None else (records[0].path if len(records) == 1 else Path()) / "report.html"
     if path.suffix != ".html":
-        raise ConfigError(f"{path}: a report is an .html file; name one")
+        raise ConfigError(f"{path}: a report is an .html file; use --out {path.with_suffix('.html')}")
     require_parent(path)
     write_file(path, render(records).encode())
     return path
 
 
 def render(records: Sequence[RunRecord]) -> str:
-    """The page of some runs."""
+    """Return the page about some runs."""
     names = _names(records)
     environment = Environment(
         loader=PackageLoader("diskhop.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -59,7 +59,7 @@ def render(records: Sequence[RunRecord]) -> str:
 
 
 def _names(records: Sequence[RunRecord]) -> list[str]:
-    """Folders' names, with as much of what is before them as tells them apart."""
+    """Return folder names, with as many parent folders as make them unique."""
     paths = [record.path.resolve() for record in records]
     depth = 1
     while depth < max(len(path.parts) for path in paths):
@@ -71,7 +71,7 @@ def _names(records: Sequence[RunRecord]) -> list[str]:
 
 
 def _overview(record: RunRecord, name: str) -> dict[str, str]:
-    """A run's line in the table at the top."""
+    """Return a run's line in the table at the top."""
     wanted, done = record.config["epochs"], len(record.epochs)
     state = f"{done} of {wanted} epochs" + ("" if record.result else ", not done")
     if record.result and record.result.get("stopped_early"):
@@ -85,7 +85,7 @@ def _overview(record: RunRecord, name: str) -> dict[str, str]:
         "dataset": record.dataset,
         "model": str(record.config["model"]),
         "epochs": state,
-        "time": f"{seconds:.1f} s" + (f", {seconds / done:.2f} s an epoch" if done else ""),
+        "time": f"{seconds:.1f} s" + (f", {seconds / done:.2f} s per epoch" if done else ""),
         "best validation": valid,
         "test": test,
         "peak memory": peak,
@@ -110,11 +110,11 @@ def _details(record: RunRecord, name: str) -> dict[str, Any]:
 
 
 def _options(record: RunRecord, plan: Mapping[str, Any]) -> list[list[str]]:
-    """Ways to run that were compared, the one that was taken first, with what its epochs took."""
+    """Return the ways to run that were compared, the chosen one first, with the seconds its epochs took."""
     predicted = plan.get("predicted")
     if predicted is None:
         return []
-    # The first epoch of several begins with nothing in memory.
+    # The first epoch of several starts with empty caches.
     seconds = [epoch["seconds"] for epoch in record.epochs[1:] or record.epochs]
     measured = f"{sum(seconds) / len(seconds):.3g} s" if seconds else ""
     name = plan.get("store") or plan.get("placement") or f"{plan.get('num_partitions')} partitions"
@@ -125,12 +125,12 @@ def _options(record: RunRecord, plan: Mapping[str, Any]) -> list[list[str]]:
 
 def _option(name: str, predicted: Mapping[str, Any] | None, measured: str, reason: str) -> list[str]:
     columns = ("epoch_seconds", "io_seconds", "cores_seconds")
-    told = ["", "", ""] if predicted is None else [f"{predicted[column]:.3g} s" for column in columns]
-    return [name, *told, measured, reason]
+    seconds = ["", "", ""] if predicted is None else [f"{predicted[column]:.3g} s" for column in columns]
+    return [name, *seconds, measured, reason]
 
 
 def _map(record: RunRecord) -> tuple[list[Figure], str]:
-    """A map of embeddings, where there are some and their dataset is still there; else why there is none."""
+    """Return a map of the embeddings, or the reason why there is none."""
     if not record.is_embedding:
         return [], ""
     from diskhop.runs.embedding.map import make_map  # brings PyTorch, which other reports do without
@@ -151,13 +151,13 @@ def _shown(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _script_json(figure: Figure) -> str:
-    """JSON that may stand in a script element, whatever names are in it."""
+    """Return JSON that is safe inside a script element, whatever names it contains."""
     text = json.dumps({"data": figure.data, "layout": figure.layout}, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 @cache
 def _plotly() -> str:
-    """plotly.js, which browsers unpack: a page then has 2 MB and not 5."""
+    """Return plotly.js, compressed for the browser to unpack: a page has 2 MB instead of 5."""
     source = files("plotly") / "package_data" / "plotly.min.js"
     return base64.b64encode(gzip.compress(source.read_bytes(), mtime=0)).decode()

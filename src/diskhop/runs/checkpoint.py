@@ -1,4 +1,4 @@
-"""Checkpoints: safetensors files that carry a checksum of their own and appear whole.
+"""Checkpoints: safetensors files with a checksum that appear whole.
 
 The checksum (xxh3 of the whole file, counted with 16 zeros in its place) is a string in the metadata that safetensors
 allows, so any reader of safetensors opens the file, and tensors and checksum are committed by one rename.
@@ -29,11 +29,15 @@ _NOWHERE = -1
 
 @dataclass(slots=True, eq=False)
 class TrainingState:
-    """All that training needs to go on after an epoch.
+    """Everything that training needs to resume after an epoch.
 
-    epoch: epochs done. model, best_model: parameters by name; best: by validation, or the last where there is none.
-    optimizer: Adam's tensors, 'parameter number.name'. best_valid, best_epoch: of the best model. history: a record for
-    each epoch.
+    epoch: epochs done.
+    model: parameters by name.
+    optimizer: Adam's tensors by 'parameter number.name'.
+    best_model: parameters of the best model by validation, or of the last one without validation.
+    best_valid: validation of the best model; None without validation.
+    best_epoch: epoch of the best model.
+    history: a record per epoch done.
     """
 
     epoch: int
@@ -85,7 +89,7 @@ def save_tensors(
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of a file that `save_tensors` wrote. Raises TrainingError if it is damaged."""
+    """Read tensors and metadata that save_tensors() wrote. Raises TrainingError for a damaged file."""
     try:
         content = bytearray(path.read_bytes())
     except OSError as error:
@@ -104,13 +108,13 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Adam's state as tensors by name, which safetensors can hold."""
+    """Return Adam's state as tensors by name, for safetensors."""
     state = optimizer.state_dict()["state"]
     return {f"{index}.{name}": tensor for index, values in state.items() for name, tensor in values.items()}
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` took; the options (learning rate and so on) stay."""
+    """Restore what optimizer_tensors() returned; options such as the learning rate stay."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         index, _, rest = name.partition(".")
@@ -119,7 +123,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
 
 
 def _require_facts(state: TrainingState) -> None:
-    """Refuse what JSON can hold in the place of a fact, but training cannot go on from."""
+    """Refuse values that JSON can represent but training cannot resume from."""
     are_counts = type(state.epoch) is int and type(state.best_epoch) is int
     if not (are_counts and 0 <= state.best_epoch <= state.epoch and isinstance(state.best_valid, float | None)):
         raise ValueError(f"epoch {state.epoch}, best {state.best_epoch} with {state.best_valid}")
@@ -128,7 +132,7 @@ def _require_facts(state: TrainingState) -> None:
 
 
 def _find_sum(content: bytearray) -> int:
-    """Where the checksum's 16 digits are in the header."""
+    """Return the offset of the checksum's 16 digits; -1 where there is none."""
     header_end = 8 + int.from_bytes(content[:8], "little")
     found = content.find(_SUM_KEY, 8, min(header_end, len(content)))
     return _NOWHERE if found == _NOWHERE else found + len(_SUM_KEY)

@@ -1,4 +1,4 @@
-"""The surroundings of a run: what it reads, where it writes, and who hears of it."""
+"""The context of a run: its dataset, folder and callback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from diskhop.runs.callbacks import Callback
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunContext:
-    """What every kind of run is given besides its configuration.
+    """The arguments of every kind of run, in addition to its configuration.
 
     dataset: the open dataset.
     out: the RUN folder; None leaves nothing on disk.

@@ -25,7 +25,7 @@ from diskhop.system.machine import describe_machine
 
 
 class RunState(Protocol):
-    """Where a run stands after a commit."""
+    """The progress of a run after a commit."""
 
     history: list[dict[str, Any]]
 
@@ -74,7 +74,7 @@ class RunFolder(ABC, Generic[StateT]):
         write_file(self.path / PLAN_FILE, (json.dumps(content, indent=1) + "\n").encode(), self._injector)
 
     def commit(self, state: StateT, *, is_epoch: bool = True) -> None:
-        """Keep a state, whatever happens next. is_epoch: it ends an epoch, whose record is the last of its history."""
+        """Keep a state, whatever happens next. is_epoch: it ends an epoch; its history ends with the record."""
         self._write_state(state)
         if is_epoch:
             metrics = self.path / METRICS_FILE

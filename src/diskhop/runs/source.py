@@ -1,4 +1,4 @@
-"""Where a run's dataset and options come from: the caller, a configuration file, or the run that is resumed."""
+"""Sources of a run's dataset and options: the caller, a configuration file, or the run that is resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run chose, as one table: option, value, why."""
+"""The table of options that diskhop chose: option, value, why."""
 
 from __future__ import annotations
 

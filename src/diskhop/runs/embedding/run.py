@@ -56,7 +56,7 @@ class Embedded:
 
 
 def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = None) -> Embedded:
-    """Train embeddings, test them, and leave all of it in the RUN folder.
+    """Train embeddings, test them, and write everything to the RUN folder.
 
     Raises ConfigError or BudgetError before anything is written, TrainingError if the loss is not finite.
     """

@@ -77,7 +77,7 @@ class Measure(Protocol):
 
 
 class Task(Protocol):
-    """What a model learns: the loss of a batch, and the metric of a pass."""
+    """A learning task: the loss of a batch, and the metric of a pass."""
 
     def loss(self, outputs: Tensor, batch: Any) -> Tensor:
         """Return the mean loss of a batch, a scalar."""

@@ -51,7 +51,7 @@ class Trained:
 def train_nodes(
     kind: str, prepare: Prepare, context: RunContext, config: TrainConfig, task: NodeTask | None = None
 ) -> Trained:
-    """Train a model, keep the best by validation, test it, and leave all of it in the RUN folder, if there is one.
+    """Train a model, keep the best by validation, test it, and write everything to the RUN folder, if there is one.
 
     kind: of the run, for its files. prepare: plans the run and makes what it needs. task: what read_task() returns for
     this configuration, if it was read already. Raises ConfigError or BudgetError before anything is written,
