@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.dataset.build.builder import WRITING, WRITING_LISTS, DatasetBuilder, lists_bytes
+from diskhop.dataset.build.builder import WRITING, DatasetBuilder
 from diskhop.dataset.build.checks import RESERVED_FOR_SPLIT, split_bytes
+from diskhop.dataset.build.edge_lists import WRITING_LISTS, lists_bytes
 from diskhop.dataset.build.files import WRITER_BYTES
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.encoding import encode_rows, row_bytes

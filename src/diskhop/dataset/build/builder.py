@@ -1,13 +1,12 @@
-"""Writes a dataset from streams of blocks: it appears whole at finish(), or nothing of it is left.
+"""Writing a dataset from streams of blocks: it appears complete at finish(), or not at all.
 
-Blocks are arrays of consecutive rows. What breaks a rule of the format is refused with its node, edge or column;
-`origin` names where the blocks come from in these errors. Builder methods are called once for each thing, in any
-order after add_nodes.
+Blocks are arrays of consecutive rows. Invalid values are refused with their node, edge or column; `origin` names the
+source of the blocks in errors. Each part of a dataset is added once, in any order after add_nodes().
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,8 +29,9 @@ from diskhop.dataset.build.checks import (
     require_count,
     split_bytes,
 )
+from diskhop.dataset.build.edge_lists import EdgeColumns, write_edge_lists
 from diskhop.dataset.build.feature_ranges import FEATURES, RANGE_BYTES, FeatureRanges, Table, Values
-from diskhop.dataset.build.files import SIDE_WRITER_BYTES, WRITER_BYTES, DatasetFiles
+from diskhop.dataset.build.files import WRITER_BYTES, DatasetFiles
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.encoding import check_feature_dtype, row_bytes
@@ -48,36 +48,26 @@ from diskhop.dataset.manifest import (
     parse_manifest,
     split_file,
 )
-from diskhop.dataset.sort.csc import highest_id_to_sort, sorted_lists
+from diskhop.dataset.sort.csc import highest_id_to_sort
 from diskhop.dataset.sort.external_sort import Sorting
 from diskhop.dataset.sort.keys import EdgeShape
-from diskhop.dataset.sort.lists import BLOCK_VALUES, ListBlock
 from diskhop.dataset.sort.plan import SortLimits
-from diskhop.dataset.sort.tidy import EdgeCounts, Tidying, TidyLists
+from diskhop.dataset.sort.tidy import EdgeCounts, Tidying
 from diskhop.errors import ConfigError, SourceError
 from diskhop.io.atomic import Injector, StagedDirectory, require_free_space, require_parent, write_file
 from diskhop.runtime.progress import Progress, silent, tracked
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.runtime.workers import Workers
 
-# Every build holds WRITER_BYTES by this name, and lists_bytes by the other while edges are sorted and written.
+# Name of the reservation of WRITER_BYTES during a build.
 WRITING = "writing files"
-WRITING_LISTS = "writing lists"
-# A value of each column as it comes, as it is written, and what is worked out to leave some out.
-_LIST_BYTES_PER_VALUE = 64
-
-
-def lists_bytes(shape: EdgeShape, num_columns: int) -> int:
-    """What writing lists takes beside sorting them, with so many columns of values of edges."""
-    num_values = min(BLOCK_VALUES, shape.num_edges + shape.num_destinations + 1)
-    return num_values * _LIST_BYTES_PER_VALUE + (1 + num_columns) * SIDE_WRITER_BYTES
 
 
 class DatasetBuilder:
-    """A dataset under construction; a context that removes what was not finished.
+    """A dataset under construction; its context removes an unfinished one.
 
-    work: where preparation that should survive an error is kept; it is removed when the dataset is finished.
-    range_bytes: a longer feature table is written in ranges of this length.
+    work: folder of stages that survive an error; it is removed once the dataset is finished.
+    range_bytes: longer feature tables are written in ranges of this length.
     """
 
     def __init__(
@@ -96,7 +86,9 @@ class DatasetBuilder:
         workers: Workers | None = None,
     ) -> None:
         if not name.isprintable() or not 1 <= len(name) <= 200:
-            raise ConfigError(f"dataset name {name!r} must be 1 to 200 printable characters; give another with --name")
+            raise ConfigError(
+                f"dataset name {name!r} must be 1 to 200 printable characters; choose another with --name"
+            )
         self._destination = destination
         self._name = name
         self._origin = origin or name
@@ -106,14 +98,14 @@ class DatasetBuilder:
         self._progress = progress or silent
         self._sort_limits = sort_limits or SortLimits()
         self._range_bytes = range_bytes
-        self._held = ExitStack()
+        self._contexts = ExitStack()
         self._tools = TaskTools(engine, injector, workers=workers)
         self.work = WorkFolder(destination, injector)
         self._staged = StagedDirectory(destination, injector)
         self._files = DatasetFiles(self._staged.path, engine, injector)
         self._nodes: dict[str, NodeType] = {}
         self._edges: dict[str, EdgeType] = {}
-        self._spilled: set[str] = set()  # types of edges that highest_id was asked of
+        self._spilled: set[str] = set()  # edge types that highest_id() spilled
         self._triples: Triples | None = None
         self._names: dict[str, int] = {}
 
@@ -122,21 +114,21 @@ class DatasetBuilder:
             entered.enter_context(self.work)
             entered.enter_context(self._budget.reserve(WRITING, WRITER_BYTES))
             entered.enter_context(self._staged)
-            self._held = entered.pop_all()
+            self._contexts = entered.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._held.__exit__(kind, error, trace)
+        self._contexts.__exit__(kind, error, trace)
 
     def require_space(self, num_bytes: int, what: str = "the result") -> None:
-        """Refuse now what would not fit on the disk later."""
+        """Raise DestinationError now if num_bytes would not fit on the disk."""
         require_free_space(require_parent(self._destination), num_bytes, what)
 
     @contextmanager
     def naming(self, origin: str) -> Iterator[None]:
-        """Errors raised within name this, as the file that what is added comes from."""
+        """Name `origin` as the source of blocks in errors, for the duration of a context."""
         outer, self._origin = self._origin, origin
         try:
             yield
@@ -147,7 +139,7 @@ class DatasetBuilder:
         """Declare a node type of at least one node."""
         self._check_type_name(node_type)
         if count < 1:
-            raise SourceError(f"{self._origin}: the graph has no nodes; give it at least one")
+            raise SourceError(f"{self._origin}: the graph has no nodes; a graph needs at least one")
         self._nodes[node_type] = NodeType(count=count)
 
     def add_features(
@@ -158,7 +150,7 @@ class DatasetBuilder:
         self._write_features(node_type, encoded_rows(blocks, dtype, stride, self._origin), dim, dtype, stride)
 
     def add_feature_column(self, node_type: str, values: Values, *, dtype: str, row_stride: int | None = None) -> None:
-        """Write a column of features as add_features does; a large one goes on after a crash where it was."""
+        """Write a column of features like add_features(); a large one resumes after a crash."""
         num_rows, dim = values.shape
         stride = self._row_stride(dtype, dim, row_stride)
         table = Table(num_rows=num_rows, dim=dim, dtype=dtype, row_stride=stride, origin=self._origin)
@@ -176,11 +168,11 @@ class DatasetBuilder:
     def add_encoded_features(
         self, node_type: str, blocks: Iterable[NDArray[np.uint8]], *, dim: int, dtype: str
     ) -> None:
-        """Write rows as encode_rows makes them (rows, row bytes) of finite values."""
+        """Write rows (rows, row bytes) that encode_rows() encoded from finite values."""
         self._write_features(node_type, blocks, dim, dtype, row_bytes(dtype, dim))
 
     def add_labels(self, node_type: str, blocks: Iterable[NDArray[Any]], num_classes: int | None = None) -> None:
-        """Write classes (rows), -1 for nodes without one. Without num_classes it is the highest label + 1."""
+        """Write classes (rows), -1 for none. num_classes defaults to the highest label + 1."""
         used = set[int]()
         relative = f"nodes/{node_type}/labels.bin"
         written = self._files.write(relative, checked_labels(blocks, num_classes, used, self._origin))
@@ -195,7 +187,7 @@ class DatasetBuilder:
         self._update(node_type, labels=LabelInfo(num_classes=num_classes, num_tasks=0))
 
     def add_tasks(self, node_type: str, blocks: Iterable[NDArray[Any]], num_tasks: int) -> None:
-        """Write labels (rows, num_tasks) of 0 and 1, NaN where there is none."""
+        """Write labels (rows, num_tasks) of 0 and 1, NaN for none."""
         if num_tasks < 1:
             raise SourceError(f"{self._origin}: labels have {num_tasks} columns; give at least one task")
         written = self._files.write(f"nodes/{node_type}/labels.bin", checked_tasks(blocks, self._origin))
@@ -212,18 +204,18 @@ class DatasetBuilder:
         *,
         new_ids: NDArray[Any] | None = None,
     ) -> None:
-        """Write the ids of a part (train, valid, test) of one of num_splits splits, in the order given.
+        """Write the ids of a part (train, valid, test) of one of num_splits splits, in the given order.
 
-        new_ids: what each id has become.
+        new_ids: new id of each node, if nodes were renumbered.
         """
         if part not in SPLIT_NAMES or not 0 <= number < num_splits:
             raise ConfigError(
-                f"{self._origin}: split '{part}' {number} of {num_splits} is not one that the format knows"
+                f"{self._origin}: split '{part}' {number} of {num_splits} is not supported; use train, valid or test"
             )
         known = self._nodes[node_type].splits or ({},) * num_splits
         if len(known) != num_splits:
             raise SourceError(
-                f"{self._origin}: has {num_splits} splits of '{part}' and {len(known)} of others; give as many"
+                f"{self._origin}: has {num_splits} splits of '{part}' but {len(known)} of other parts; give equal numbers"
             )
         shown = f"split '{part}'" + (f" {number}" if num_splits > 1 else "")
         num_nodes = self._nodes[node_type].count
@@ -233,22 +225,23 @@ class DatasetBuilder:
                 ids = (new_ids[block].astype("<i8") for block in ids)
             written = self._files.write(split_file(node_type, part, number, num_splits), ids)
         if written == 0:
-            raise SourceError(f"{self._origin}: {shown} is empty; give it nodes or leave it out")
+            raise SourceError(f"{self._origin}: {shown} is empty; add nodes or remove it")
         splits = [dict(split) for split in known]
         splits[number][part] = written // 8
         self._update(node_type, splits=tuple(splits))
 
     def add_original_ids(self, node_type: str, blocks: Iterable[NDArray[Any]], order: str = "original") -> None:
-        """Write the id that each node had before it was renumbered; order "hot" if that was by hot order."""
+        """Write the source id of each renumbered node. order: "hot" if nodes are in hot order."""
         ids = (np.ascontiguousarray(block, dtype="<i8") for block in blocks)
         written = self._files.write(f"nodes/{node_type}/original_ids.bin", ids)
         self._check_count(node_type, written // 8, "original ids")
         self._update(node_type, original_ids=True, order=order)
 
     def highest_id(self, edge_type: str, edges: EdgeSource, *, is_numbered: bool, origin: str) -> int:
-        """The highest id at either end of edges that will be added, between nodes of one type; -1 where there are none.
+        """Return the highest id at either end of edges to add, between nodes of one type; -1 without edges.
 
-        They are read once for both where they go by way of the disk. is_numbered: with edge ids, weights or times.
+        Edges that are sorted on disk are read only once for both calls. is_numbered: whether they will be added with
+        edge ids, weights or times.
         """
         self._spilled.add(edge_type)
         return highest_id_to_sort(edges, is_numbered, origin, self._sorting(edge_type))
@@ -266,49 +259,41 @@ class DatasetBuilder:
         tidying: Tidying | None = None,
         origin: str = "",
     ) -> EdgeCounts:
-        """Sort and write edges, within the budget, with finite weights and whole times (edges), by number, if given.
+        """Sort and write edges, with optional finite weights and whole times by edge number.
 
-        Parallel edges and loops are kept, unless tidying says otherwise; where it is given they are counted. With edges
-        both ways, 2 e and 2 e + 1 are edge e (UndirectedEdges), which is what its weight, time and number go by. Raises
-        SourceError, naming `origin` (default: the builder's), for the first id that is out of range.
+        tidying: edges to leave out; loops and duplicates are only counted with it. If it has edges in both directions
+        (UndirectedEdges), 2 e and 2 e + 1 have the number, weight and time of edge e. Raises SourceError, naming
+        `origin` (default: that of the builder), for the first id out of range.
         """
-        ways = 2 if tidying is not None and tidying.both_ways else 1
-        if weights is not None:
-            self._check_weights(weights, edges.num_edges // ways)
-        if times is not None:
-            self._check_times(times, edges.num_edges // ways)
+        columns = EdgeColumns(
+            keep_edge_ids=keep_edge_ids,
+            weights=weights,
+            times=times,
+            ways=2 if tidying is not None and tidying.both_ways else 1,
+        )
+        columns.check(edges.num_edges, self._origin)
         self._check_type_name(edge_type)
         shape = EdgeShape(
             num_sources=self._nodes[source].count,
             num_destinations=self._nodes[destination].count,
             num_edges=edges.num_edges,
-            is_numbered=keep_edge_ids or weights is not None or times is not None,
+            is_numbered=not columns.are_empty,
             counts_are_found=edge_type in self._spilled,
             origin=origin or self._origin,
         )
-        values: dict[str, Callable[[NDArray[np.int64]], NDArray[Any]]] = {}
-        if keep_edge_ids:
-            values["edge_ids"] = lambda numbers: numbers // ways
-        if weights is not None:
-            values["weights"] = lambda numbers: weights[numbers // ways].astype("<f4")
-        if times is not None:
-            values["times"] = lambda numbers: times[numbers // ways].astype("<i8")
-        with (
-            self._budget.reserve(WRITING_LISTS, lists_bytes(shape, len(values))),
-            sorted_lists(edges, shape, self._sorting(edge_type)) as blocks,
-        ):
-            tidy = None if tidying is None else TidyLists(blocks, tidying)
-            count = self._write_lists(edge_type, blocks if tidy is None else tidy.blocks(), shape, values)
+        count, counts = write_edge_lists(
+            self._files, f"edges/{edge_type}", edges, shape, columns.by_name(), tidying, self._sorting(edge_type)
+        )
         self._edges[edge_type] = EdgeType(
             source=source,
             destination=destination,
             count=count,
             index_dtype=shape.index_dtype.name,
-            edge_ids="edge_ids" in values,
-            weights="weights" in values,
-            times="times" in values,
+            edge_ids=keep_edge_ids,
+            weights=weights is not None,
+            times=times is not None,
         )
-        return EdgeCounts() if tidy is None else tidy.counts
+        return counts
 
     def _sorting(self, edge_type: str) -> Sorting:
         return Sorting(
@@ -321,31 +306,6 @@ class DatasetBuilder:
             limits=self._sort_limits,
         )
 
-    def _write_lists(
-        self,
-        edge_type: str,
-        blocks: Iterator[ListBlock],
-        shape: EdgeShape,
-        values: Mapping[str, Callable[[NDArray[np.int64]], NDArray[Any]]],
-    ) -> int:
-        """All files of the lists side by side; values: of edges, by number. Returns how many edges there are."""
-        folder = f"edges/{edge_type}"
-        with ExitStack() as files:
-            indices = files.enter_context(self._files.open(f"{folder}/indices.bin"))
-            indptr = files.enter_context(self._files.open(f"{folder}/indptr.bin", SIDE_WRITER_BYTES))
-            columns = [
-                (files.enter_context(self._files.open(f"{folder}/{name}.bin", SIDE_WRITER_BYTES)), values_of)
-                for name, values_of in values.items()
-            ]
-            for block in blocks:
-                indices.append(block.indices)
-                indptr.append(block.starts)
-                for file, values_of in columns:
-                    assert block.numbers is not None
-                    file.append(values_of(block.numbers))
-        assert indptr.num_bytes == 8 * (shape.num_destinations + 1), "one entry for each node and one more"
-        return indices.num_bytes // shape.index_dtype.itemsize
-
     def add_triples(
         self,
         node_type: str,
@@ -355,9 +315,9 @@ class DatasetBuilder:
         *,
         new_ids: NDArray[Any] | None = None,
     ) -> None:
-        """Write (source, relation, destination) rows of a part. Without num_relations it is the highest + 1.
+        """Write (source, relation, destination) rows of a part. num_relations defaults to the highest + 1.
 
-        new_ids: what each node's id has become.
+        new_ids: new id of each node, if nodes were renumbered.
         """
         most = [self._triples.num_relations if self._triples else 0]
         triples = checked_triples(blocks, part, self._nodes[node_type].count, num_relations, most, self._origin)
@@ -365,21 +325,21 @@ class DatasetBuilder:
             triples = (renumbered_triples(block, new_ids) for block in triples)
         written = self._files.write(f"triples/{part}.bin", triples)
         if written == 0:
-            raise SourceError(f"{self._origin}: triples '{part}' are empty; give some or leave them out")
+            raise SourceError(f"{self._origin}: triples '{part}' are empty; add triples or remove the part")
         parts = {**(self._triples.parts if self._triples else {}), part: written // 24}
         if num_relations is None:
             num_relations = most[0]
         self._triples = Triples(node_type=node_type, num_relations=num_relations, parts=parts)
 
     def add_names(self, what: str, blocks: Iterable[NDArray[np.uint8]], count: int) -> None:
-        """Write `count` names as UTF-8 lines, the name of id 0 first."""
+        """Write `count` names as UTF-8 lines in the order of ids."""
         self._files.write(f"names/{what}.txt", blocks)
         self._names[what] = count
 
     def finish(self) -> Dataset:
-        """Put everything on the disk, the manifest last, give the folder its name and open it.
+        """Write the manifest, publish the dataset and open it.
 
-        Raises FormatError, and leaves nothing, for a number that no reader of the format would take.
+        Raises FormatError, and leaves nothing, if the manifest would be invalid.
         """
         checksums = self._files.write_checksums()
         manifest = Manifest(
@@ -411,7 +371,8 @@ class DatasetBuilder:
         stride = num_bytes if row_stride is None else row_stride
         if dim < 1 or stride < num_bytes:
             raise ConfigError(
-                f"{self._origin}: row_stride {stride} is less than the {num_bytes} bytes of a row (dim {dim})"
+                f"{self._origin}: row_stride {stride} is less than the {num_bytes} bytes of a row (dim {dim}); "
+                f"use at least {num_bytes}"
             )
         return stride
 
@@ -424,19 +385,3 @@ class DatasetBuilder:
 
     def _check_count(self, node_type: str, count: int, what: str) -> None:
         require_count(count, self._nodes[node_type].count, what, self._origin)
-
-    def _check_weights(self, weights: NDArray[Any], num_edges: int) -> None:
-        if weights.shape != (num_edges,):
-            raise SourceError(
-                f"{self._origin}: has weights of shape {weights.shape} for {num_edges} edges; give one for each"
-            )
-        bad = np.flatnonzero(~np.isfinite(weights))
-        if len(bad):
-            raise SourceError(f"{self._origin}: weight of edge {bad[0]} is {weights[bad[0]]}; weights must be finite")
-
-    def _check_times(self, times: NDArray[Any], num_edges: int) -> None:
-        if times.shape != (num_edges,) or times.dtype.kind not in "iu":
-            raise SourceError(
-                f"{self._origin}: has times of shape {times.shape} and {times.dtype} for {num_edges} edges; give one "
-                "whole number for each"
-            )

@@ -1,17 +1,16 @@
-"""Large feature tables, written in ranges by tasks: what was on the disk before a crash is not converted again.
+"""Large feature tables, written in ranges by tasks: ranges that are on disk before a crash are not converted again.
 
-The table is one file in a stage of the work folder, with room for all rows from the start. A *range* is so many of its
-bytes. A task converts the rows that lie in its range, wholly or in part (a row on the border is converted twice), and
-its output is the checksums of the range's blocks, of which those of the file are made in the end.
+The table is one file in a stage of the work folder, fully allocated from the start. A *range* is a fixed number of its
+bytes. A task converts the rows that overlap its range (rows at a border are converted twice). Its output is the block
+checksums of the range, from which those of the file are assembled.
 
-Crash-safe by order: the table's name and length are on the disk before the first task, and what a task wrote into the
-table before its output has a name. So where there is an output, its range is there. The dataset gets the table under a
-second name: whatever happens until the dataset is complete, the stage still has it.
+The order makes this crash-safe: the table's name and length are durable before the first task, and a range before the
+output of its task gets a name. So if an output exists, its range does too. The dataset gets the table as a hard link,
+so that the stage keeps it until the dataset is complete.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -25,55 +24,62 @@ from numpy.typing import NDArray
 from diskhop.budget import Budget
 from diskhop.dataset.build.checks import encoded_rows, require_count
 from diskhop.dataset.build.files import WRITER_BYTES
-from diskhop.io.atomic import allocate, announce, destination_errors, remove_tree, sync_directory, sync_file, syncing
+from diskhop.io.atomic import create_allocated, remove_tree, syncing
 from diskhop.io.checksums import BlockHasher, FileSums, digest_bytes, num_blocks
 from diskhop.io.streams import SequentialWriter
 from diskhop.runtime.blocks import row_ranges, threads_that_fit
 from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 
-# Large beside what a task's fsyncs take, small beside what a crash should cost. A multiple of 1 MiB, as blocks are.
+# Large compared to the cost of a task's fsyncs, small compared to the loss in a crash. A multiple of the block, 1 MiB.
 RANGE_BYTES = 256 << 20
-# Stages are called so, and then as the type of the nodes.
+# Prefix of stage names, followed by the node type.
 STAGE = "features-"
 FEATURES = "features"
-_TABLE_NAME = ".table"  # no task made it alone
+_TABLE_NAME = ".table"  # not the output of a task
 _WORK_FORMAT = 1
-# What a column gives at once, at least a row; and what converting takes for each value, beside this block and the next.
+# Block of a column, at least a row; and the memory of converting a value, besides this block and the next.
 _READ_BYTES = 4 << 20
 _CONVERTING_BYTES_PER_VALUE = 16
 
 
 class Values(Protocol):
-    """Rows of values, read front to back."""
+    """Rows of values, read from front to back."""
 
     @property
     def identity(self) -> str:
-        """Text that differs wherever a value does, as far as files that change have another time or length."""
+        """Text that differs if any value differs; files are identified by time and length."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the blocks."""
+        """Dtype of the blocks."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows first."""
+        """Shape, rows first."""
 
     def blocks(self) -> Iterator[NDArray[Any]]:
-        """A few MiB of consecutive rows at a time."""
+        """Yield blocks of a few MiB of consecutive rows."""
 
 
 @runtime_checkable
 class Seekable(Protocol):
-    """What values have that can be read from any row on as easily as from the first, by several threads at once."""
+    """The additional interface of values with random access, by several threads at once."""
 
     def blocks_from(self, first_row: int) -> Iterator[NDArray[Any]]:
-        """Blocks of the rows from one on, to the last."""
+        """Yield blocks of the rows from first_row to the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """What the bytes of a table are. origin: for errors."""
+    """A table of encoded rows.
+
+    num_rows: number of rows.
+    dim: values per row.
+    dtype: dtype of the format.
+    row_stride: bytes from row to row.
+    origin: name of the source in errors.
+    """
 
     num_rows: int
     dim: int
@@ -83,13 +89,12 @@ class Table:
 
     @property
     def num_bytes(self) -> int:
-        """All of it."""
+        """Bytes of the table."""
         return self.num_rows * self.row_stride
 
 
-
 class FeatureRanges:
-    """The stage of one table."""
+    """The stage of one table, written in ranges of range_bytes."""
 
     def __init__(
         self,
@@ -110,17 +115,17 @@ class FeatureRanges:
         self._folder = work.stage(stage, key)
         self.path = self._folder / _TABLE_NAME
         if not self._has_table():
-            remove_tree(self._folder, tools.injector)  # outputs mean nothing without it
+            remove_tree(self._folder, tools.injector)  # outputs are invalid without the table
             work.stage(stage, key)
-            self._make_table()
+            create_allocated(self.path, table.num_bytes, tools.injector)
 
     def write(self, budget: Budget, threads: int, progress: Progress) -> FileSums:
-        """Write what is not written yet; then the table is on the disk. Returns its sums.
+        """Write the missing ranges; the table is then durable. Returns its checksums.
 
-        Raises SourceError for the first value that breaks a rule, and where there are more or fewer rows.
+        Raises SourceError for the first invalid value, and for a wrong number of rows.
         """
         seeks = isinstance(self._values, Seekable)
-        # One stream for all tasks, one after the other: each would have to read from the front.
+        # One stream for all tasks in sequence: otherwise each task would read from the front.
         stream = None if seeks else _Reader(self._values, self._table)
         tasks = [
             _RangeTask(f"range-{number:05}", self._table, self._values, stream, self.path, begin, end)
@@ -129,7 +134,7 @@ class FeatureRanges:
         missing = [task for task in tasks if self._read_output(task) is None]
         for task in missing:
             (self._folder / task.name).unlink(missing_ok=True)
-        # What the first thread holds is the builder's, who writes nothing else meanwhile.
+        # The first thread uses the memory of the builder, which writes nothing else at the same time.
         most = max(1, min(threads, len(missing))) if seeks else 1
         threads = threads_that_fit(most, budget.available_bytes, lambda fewer: (fewer - 1) * self._thread_bytes)
         with budget.reserve(FEATURES, (threads - 1) * self._thread_bytes):
@@ -149,26 +154,11 @@ class FeatureRanges:
             status = self.path.stat()
         except FileNotFoundError:
             return False
-        # One that a dataset has, too, was finished: it is nobody's to write to.
+        # A table that a dataset links to is finished and must not be written to.
         return status.st_size == self._table.num_bytes and status.st_nlink == 1
 
-    def _make_table(self) -> None:
-        injector = self._tools.injector
-        with destination_errors(self.path):
-            try:
-                announce(injector, "write", self.path)
-                self.path.touch()
-                allocate(self.path, 0, self._table.num_bytes)
-                sync_file(self.path, injector)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    announce(injector, "rename", self.path)
-                    self.path.unlink()
-                raise
-            sync_directory(self._folder, injector)
-
     def _read_output(self, task: _RangeTask) -> NDArray[np.uint64] | None:
-        """The checksums of a range's blocks; None where they are not there, or are damaged."""
+        """Read the block checksums of a range; None if they are missing or damaged."""
         try:
             content = np.fromfile(self._folder / task.name, np.uint8)
         except FileNotFoundError:
@@ -180,17 +170,17 @@ class FeatureRanges:
 
 
 class _Reader:
-    """Reads rows in ascending order. Asked for rows before those it stands at, it starts again."""
+    """Reads rows in ascending order; starts again for rows before the current block."""
 
     def __init__(self, values: Values, table: Table) -> None:
         self._values = values
         self._table = table
         self._blocks: Iterator[NDArray[Any]] | None = None
         self._block = np.empty(0)
-        self._first_row = 0  # of the block
+        self._first_row = 0  # of the current block
 
     def take(self, first: int, stop: int) -> Iterator[NDArray[Any]]:
-        """Rows first to stop - 1 in blocks; the last of all rows are followed by a look at whether there are more."""
+        """Yield rows first to stop - 1 in blocks; after the last row of the table, checks that there are no more."""
         if self._blocks is None or first < self._first_row:
             self._open(first)
         while first < stop:
@@ -214,7 +204,7 @@ class _Reader:
             self._first_row, self._blocks = 0, self._values.blocks()
 
     def _advance(self) -> bool:
-        """Go to the next block, or to the end of all."""
+        """Read the next block. Returns False at the end."""
         assert self._blocks is not None
         self._first_row += len(self._block)
         block = next(self._blocks, None)
@@ -224,7 +214,16 @@ class _Reader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RangeTask:
-    """Writes bytes begin to end - 1 of a table. stream: shared with tasks that come before and after."""
+    """Writes one range of a table.
+
+    name: name of the output.
+    table: the table.
+    values: values to encode.
+    stream: reader that all tasks share in sequence; None to read independently.
+    path: file of the table.
+    begin: first byte of the range.
+    end: last byte of the range + 1.
+    """
 
     name: str
     table: Table
@@ -236,11 +235,11 @@ class _RangeTask:
 
     @property
     def num_blocks(self) -> int:
-        """Of the range."""
+        """Blocks of the range."""
         return num_blocks(self.end - self.begin)
 
     def write(self, path: Path, tools: TaskTools) -> None:
-        """See Task."""
+        """Write the range, then its checksums (see Task)."""
         hasher = BlockHasher()
         with (
             syncing(self.path, tools.injector),

@@ -1,4 +1,4 @@
-"""Files of a dataset under construction: written through the engine, hashed on the way, synced at the end."""
+"""Files of a dataset under construction: written through the engine, hashed while written, synced at the end."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine
-from diskhop.io.checksums import BlockHasher, FileSums
 from diskhop.dataset.manifest import CHECKSUMS_NAME, FileEntry
 from diskhop.io.atomic import Injector, destination_errors, link, sync_file
+from diskhop.io.checksums import BlockHasher, FileSums
 from diskhop.io.streams import TRANSFER_BYTES, SequentialWriter
 
-# Held by DatasetFiles.
+# Memory of DatasetFiles.
 WRITER_BYTES = 2 * TRANSFER_BYTES
-# Held by a file that is written beside another.
+# Memory of each further file that is written at the same time.
 SIDE_WRITER_BYTES = 2 << 20
 
 
 class DatasetFiles:
-    """Writes files below a folder and remembers their sums."""
+    """Writes files below a folder and collects their checksums."""
 
     def __init__(self, folder: Path, engine: Engine, injector: Injector | None) -> None:
         self.folder = folder
@@ -33,7 +33,7 @@ class DatasetFiles:
         self._sums: dict[str, FileSums] = {}
 
     def write(self, relative: str, blocks: Iterable[NDArray[Any]]) -> int:
-        """Write the arrays' bytes to a new file and return their number; they are then on the disk."""
+        """Write arrays to a new file, which is then durable. Returns its length in bytes."""
         with self.open(relative) as file:
             for block in blocks:
                 file.append(block)
@@ -41,7 +41,7 @@ class DatasetFiles:
 
     @contextmanager
     def open(self, relative: str, memory_bytes: int = WRITER_BYTES) -> Iterator[DatasetFile]:
-        """A new file to append to: on the disk, and its sums known, when the context ends without an error."""
+        """Open a new file to append to; it is durable and hashed when the context ends without an error."""
         path = self._make_folder(relative)
         with SequentialWriter(path, self._engine, self.pool, buffer_bytes=memory_bytes // 2) as writer:
             file = DatasetFile(writer)
@@ -51,18 +51,18 @@ class DatasetFiles:
         self._sums[relative] = file.sums()
 
     def add(self, relative: str, path: Path, sums: FileSums) -> None:
-        """Take a file that is on the disk elsewhere; it keeps the name that it has, where the file system can do so."""
+        """Add a durable file by a hard link, or by renaming it where the file system has no links."""
         destination = self._make_folder(relative)
         link(path, destination, self._injector)
         self._sums[relative] = sums
 
     def write_checksums(self) -> FileEntry:
-        """Write the block sums of all files so far: uint64 each, files in the order of their paths."""
+        """Write the block checksums of all files: uint64 each, files in the order of their paths."""
         self.write(CHECKSUMS_NAME, [self._sums[path].blocks for path in sorted(self._sums)])
         return _entry(self._sums.pop(CHECKSUMS_NAME))
 
     def entries(self) -> dict[str, FileEntry]:
-        """What the manifest says of the files so far."""
+        """Return the manifest entries of all files."""
         return {path: _entry(self._sums[path]) for path in sorted(self._sums)}
 
     def _make_folder(self, relative: str) -> Path:
@@ -73,7 +73,7 @@ class DatasetFiles:
 
 
 class DatasetFile:
-    """A file that grows."""
+    """A file to append to."""
 
     def __init__(self, writer: SequentialWriter) -> None:
         self._writer = writer
@@ -81,14 +81,14 @@ class DatasetFile:
         self.num_bytes = 0
 
     def append(self, block: NDArray[Any]) -> None:
-        """Add an array's bytes."""
+        """Append the bytes of an array."""
         content = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
         self._hasher.update(content)
         self._writer.append(content)
         self.num_bytes += len(content)
 
     def sums(self) -> FileSums:
-        """Of all that was added; nothing is added after it."""
+        """Return the checksums; nothing may be appended afterwards."""
         return self._hasher.finish()
 
 
