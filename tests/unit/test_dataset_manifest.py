@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diskhop.dataset.manifest import parse_manifest
+from diskhop.dataset.manifest_file import parse_manifest
 from diskhop.errors import FormatError
 from diskhop.io.checksums import digest_bytes
 

@@ -12,14 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.manifest import (
-    CHECKSUMS_NAME,
-    MANIFEST_NAME,
-    MOST_MANIFEST_BYTES,
-    FileEntry,
-    Manifest,
-    parse_manifest,
-)
+from diskhop.dataset.manifest import CHECKSUMS_NAME, MANIFEST_NAME, MOST_MANIFEST_BYTES, FileEntry, Manifest
+from diskhop.dataset.manifest_file import parse_manifest
 from diskhop.errors import FormatError, ReadError
 from diskhop.io.checksums import BLOCK_BYTES, sum_file
 from diskhop.io.mapping import map_file

@@ -1,9 +1,9 @@
-"""Processes beside this one that share its work: started when first needed, fed over pipes, gone when it is.
+"""Worker processes that share the work of this one: started on first use, controlled over pipes, ended with it.
 
-A *job* is an object with numbered parts to run, of which every process that takes part gets a copy. A *lane* runs one
-part at a time; it is a thread of a worker, with a pipe of its own. What a copy is made of is pickled: by this process,
-for its own workers, and never anything that a user gave. What holds more than plain data has `for_workers`; what must
-stay, and every large array, is refused as pickle refuses, by TypeError.
+A *job* is an object with numbered parts to run; every worker gets a copy. A *lane* runs one part at a time: it is a
+thread of a worker, with its own pipe. Copies are pickled by this process for its own workers only, and never contain
+data that a user supplied. Objects with more than plain data define `for_workers`. Objects that must stay in this
+process, and large arrays, raise TypeError, as pickle does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SECONDS_TO_END = 5
 # Largest array that is copied to workers; a larger one goes through a file (SharedArray).
 COPIED_ARRAY_BYTES = 1 << 20
 _PR_SET_PDEATHSIG = 1
-# Not by multiprocessing, which would run the user's script once more in every worker.
+# Not multiprocessing, which would run the user's script again in every worker.
 _START = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); sys.path[:] = {path!r}; "
     "from diskhop.runtime.workers import serve; serve({parent}, {pipes}, {engine!r}, {depth})"
@@ -49,15 +49,15 @@ _START = (
 
 
 class Job(Protocol):
-    """See the module."""
+    """Work with numbered parts, see the module."""
 
     def run(self, number: int, count: Callable[[int], None]) -> None:
-        """Run a part; count hears how much of it is done, in a unit of its own."""
+        """Run a part; count receives how much is done, in a unit of the job."""
 
 
 @dataclass(slots=True)
 class Share:
-    """Describes what the copies of a job share; closing it removes its files.
+    """The files and limits that the copies of a job share; closing it removes its files.
 
     processes: number of copies.
     folder: where files that all copies map are written.
@@ -70,24 +70,24 @@ class Share:
     _files: list[Path] = field(default_factory=list)
 
     def new_file(self) -> Path:
-        """The path of another file to write; no task made it, so that its name starts with a dot."""
+        """Return the path of a new file to write; its name starts with a dot, unlike task outputs."""
         self._files.append(self.folder / f".shared-{len(self._files)}")
         return self._files[-1]
 
     def close(self) -> None:
-        """Remove the files. Who has one mapped keeps it."""
+        """Remove the files; existing mappings stay valid."""
         for path in self._files:
             path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedArray:
-    """An array that workers map from a file: memory holds it once for all of them."""
+    """An array that workers map from a file, so that all of them share one copy in memory."""
 
     array: NDArray[Any]
 
     def for_workers(self, share: Share) -> partial[SharedArray]:
-        """See Workers."""
+        """Write the array to a file for the workers (see Workers)."""
         path = share.new_file()
         with destination_errors(path), path.open("wb") as file:
             file.write(np.ascontiguousarray(self.array).data)
@@ -95,10 +95,11 @@ class SharedArray:
 
 
 class Workers:
-    """A context that ends the processes. count: most of them; threads: lanes of all together, at least one each.
+    """Up to `count` worker processes, which end with the context.
 
-    An object of a job that has `for_workers(share)` is copied by calling what that returns, in the worker. Raises
-    ConfigError for a count that cannot be.
+    threads: number of lanes in all workers, at least one per worker. copied_array_bytes: see Share. To copy an object
+    of a job with `for_workers(share)`, the worker calls the function that this returns. Raises ConfigError for an
+    invalid count.
     """
 
     def __init__(self, count: int, threads: int, engine: Engine, copied_array_bytes: int = COPIED_ARRAY_BYTES) -> None:
@@ -112,14 +113,14 @@ class Workers:
 
     @contextlib.contextmanager
     def open(self, job: Job, folder: Path, threads: int) -> Iterator[list[Lane]]:
-        """Lanes with a copy of the job, at most so many, as many in each process: none where the job must stay.
+        """Copy a job to workers and yield up to `threads` lanes, evenly distributed; none if the job must stay.
 
-        Of processes there are as many as it can be divided among. Raises WorkerError, DestinationError.
+        Uses the most processes that the job can be divided among. Raises WorkerError, DestinationError.
         """
-        with ExitStack() as held:
+        with ExitStack() as shares:
             for processes in range(min(self.count, threads), 1, -1):
                 share = Share(processes, folder, self._copied_array_bytes)
-                held.callback(share.close)
+                shares.callback(share.close)
                 with contextlib.suppress(TypeError, AttributeError, pickle.PicklingError):
                     content = _pickled(job, share)
                     break
@@ -139,7 +140,7 @@ class Workers:
                 first.wait()
 
     def kill(self) -> None:
-        """End the processes at once, with what they run."""
+        """Kill the processes immediately."""
         for worker in self._workers:
             worker.kill()
 
@@ -157,54 +158,54 @@ class Workers:
 
 
 class Lane:
-    """One end of a pipe to a worker; one thread at a time may ask."""
+    """This process's end of a pipe to a worker; used by one thread at a time."""
 
     def __init__(self, connection: Connection[Any, Any], process: subprocess.Popen[bytes]) -> None:
         self.connection = connection
         self._process = process
 
     def run(self, number: int, count: Callable[[int], None]) -> None:
-        """Run a part of the job. Raises what it raised there; WorkerError if the worker ended."""
+        """Run a part of the job. Raises the error of the worker, or WorkerError if the worker ended."""
         self.send("run", number)
         self.wait(count)
 
     def send(self, what: str, about: Any) -> None:
-        """Ask for something; wait() has the answer."""
-        with self._death_told():
+        """Send a request; wait() receives the answer."""
+        with self._worker_errors():
             self.connection.send((what, about))
 
     def wait(self, count: Callable[[int], None] = lambda _: None) -> None:
-        """Wait until it is done."""
+        """Wait until the request is done."""
         while True:
-            with self._death_told():
+            with self._worker_errors():
                 what, about = self.connection.recv()
             if what == "counted":
                 count(about)
             elif what == "done":
                 return
             else:
-                error, told = about
-                raise error from _InWorkerError(told)
+                error, trace = about
+                raise error from _InWorkerError(trace)
 
     @contextlib.contextmanager
-    def _death_told(self) -> Iterator[None]:
+    def _worker_errors(self) -> Iterator[None]:
         try:
             yield
         except (EOFError, OSError):
             code = _wait_for_end(self._process)
             how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             raise WorkerError(
-                f"worker process {self._process.pid} must last as long as there is work, and {how}, as happens where "
-                "memory runs out; take fewer --workers or give this machine more memory"
+                f"worker process {self._process.pid} {how} before its work was done, probably because memory ran out; "
+                "use fewer --workers or free some memory"
             ) from None
 
 
 class _InWorkerError(Exception):
-    """The cause of an error that comes from a worker: its traceback there, as text."""
+    """The cause of an error in a worker: its traceback there, as text."""
 
 
 class _Worker:
-    """A process, as the one that started it sees it."""
+    """A worker process, as seen by its parent."""
 
     def __init__(self, num_lanes: int, engine: Engine) -> None:
         pipes = [Pipe() for _ in range(num_lanes)]
@@ -221,31 +222,31 @@ class _Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno() for _, theirs in pipes],
-                process_group=0,  # Ctrl-C is for this process, which finishes what runs
+                process_group=0,  # Ctrl-C goes to this process only, which finishes running tasks
             )
         except OSError as error:
-            raise WorkerError(f"a worker process cannot be started: {error.strerror}; take fewer --workers") from error
+            raise WorkerError(f"a worker process cannot be started: {error.strerror}; use fewer --workers") from error
         finally:
             for _, theirs in pipes:
                 theirs.close()
         self.lanes = [Lane(ours, self._process) for ours, _ in pipes]
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill the process."""
         self._process.kill()
 
     def hang_up(self) -> None:
-        """Close the pipes, upon which an idle worker ends."""
+        """Close the pipes, which ends an idle worker."""
         for lane in self.lanes:
             lane.connection.close()
 
     def end(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the process has ended."""
         _wait_for_end(self._process)
 
 
 class _Pickler(pickle.Pickler):
-    """Asks objects that have for_workers, and leaves the engine to the worker, which has its own."""
+    """Pickles objects by their for_workers, and the engine as a reference to that of the worker."""
 
     def __init__(self, file: io.BytesIO, share: Share) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -273,7 +274,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _wait_for_end(process: subprocess.Popen[bytes]) -> int:
-    """The exit code of a process that is about to end; it is killed if it does not."""
+    """Return the exit code of a process that should end soon; kill it if it does not."""
     try:
         return process.wait(_SECONDS_TO_END)
     except subprocess.TimeoutExpired:
@@ -295,10 +296,10 @@ def _map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Shar
 
 
 def serve(parent: int, pipes: list[int], engine: str, depth: int) -> None:
-    """Be a worker, until the pipes are closed or the parent ends, however that is."""
-    # The kernel means the thread that started this process, which waits for it to end.
+    """Run a worker until the pipes are closed or the parent ends."""
+    # The parent is the thread that started this process, which waits for it to end.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before that was said
+    if os.getppid() != parent:  # the parent ended before prctl
         return
     service = _Service(open_engine(engine, depth).engine)
     lanes = [Thread(target=service.serve_lane, args=(Connection(pipe),)) for pipe in pipes]
@@ -309,14 +310,14 @@ def serve(parent: int, pipes: list[int], engine: str, depth: int) -> None:
 
 
 class _Service:
-    """What the lanes of a worker have in common: an engine, and the job while there is one."""
+    """The shared state of the lanes of a worker: the engine, and the current job."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._job: Job | None = None
 
     def serve_lane(self, connection: Connection[Any, Any]) -> None:
-        """Answer until the other end is closed."""
+        """Answer requests until the other end is closed."""
         with contextlib.suppress(EOFError, OSError):
             while True:
                 what, about = connection.recv()
@@ -338,7 +339,7 @@ class _Service:
 
 
 def _portable(error: BaseException) -> BaseException:
-    """The error, if a copy of it can be made."""
+    """Return the error if it can be pickled, else its text as a RuntimeError."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

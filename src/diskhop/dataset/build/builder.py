@@ -20,10 +20,14 @@ from diskhop._native import Engine
 from diskhop.budget import Budget
 from diskhop.dataset.build.checks import (
     RESERVED_FOR_SPLIT,
+    check_split,
+    check_type_name,
     checked_ids,
     checked_labels,
+    checked_row_stride,
     checked_tasks,
     checked_triples,
+    count_classes,
     encoded_rows,
     renumbered_triples,
     require_count,
@@ -34,20 +38,18 @@ from diskhop.dataset.build.feature_ranges import FEATURES, RANGE_BYTES, FeatureR
 from diskhop.dataset.build.files import WRITER_BYTES, DatasetFiles
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.edges import EdgeSource
-from diskhop.dataset.encoding import check_feature_dtype, row_bytes
-from diskhop.dataset.fields import TYPE_NAME
+from diskhop.dataset.encoding import row_bytes
 from diskhop.dataset.manifest import (
     MANIFEST_NAME,
-    SPLIT_NAMES,
     EdgeType,
     FeatureInfo,
     LabelInfo,
     Manifest,
     NodeType,
     Triples,
-    parse_manifest,
     split_file,
 )
+from diskhop.dataset.manifest_file import parse_manifest
 from diskhop.dataset.sort.csc import highest_id_to_sort
 from diskhop.dataset.sort.external_sort import Sorting
 from diskhop.dataset.sort.keys import EdgeShape
@@ -137,7 +139,7 @@ class DatasetBuilder:
 
     def add_nodes(self, node_type: str, count: int) -> None:
         """Declare a node type of at least one node."""
-        self._check_type_name(node_type)
+        check_type_name(node_type)
         if count < 1:
             raise SourceError(f"{self._origin}: the graph has no nodes; a graph needs at least one")
         self._nodes[node_type] = NodeType(count=count)
@@ -146,13 +148,13 @@ class DatasetBuilder:
         self, node_type: str, blocks: Iterable[NDArray[Any]], *, dim: int, dtype: str, row_stride: int | None = None
     ) -> None:
         """Write finite values (rows, dim) as float32, float16, bfloat16 or int8; row_stride pads rows with zeros."""
-        stride = self._row_stride(dtype, dim, row_stride)
+        stride = checked_row_stride(dtype, dim, row_stride, self._origin)
         self._write_features(node_type, encoded_rows(blocks, dtype, stride, self._origin), dim, dtype, stride)
 
     def add_feature_column(self, node_type: str, values: Values, *, dtype: str, row_stride: int | None = None) -> None:
         """Write a column of features like add_features(); a large one resumes after a crash."""
         num_rows, dim = values.shape
-        stride = self._row_stride(dtype, dim, row_stride)
+        stride = checked_row_stride(dtype, dim, row_stride, self._origin)
         table = Table(num_rows=num_rows, dim=dim, dtype=dtype, row_stride=stride, origin=self._origin)
         if table.num_bytes <= self._range_bytes:
             blocks = tracked(values.blocks(), self._progress, FEATURES, num_rows)
@@ -178,12 +180,7 @@ class DatasetBuilder:
         written = self._files.write(relative, checked_labels(blocks, num_classes, used, self._origin))
         self._check_count(node_type, written // 8, "labels")
         if num_classes is None:
-            num_classes = max(used, default=-1) + 1
-            if num_classes > 2 * len(used):
-                raise SourceError(
-                    f"{self._origin}: label {num_classes - 1} is out of range: only {len(used)} classes have nodes; "
-                    "number classes from 0 without gaps, or give num_classes"
-                )
+            num_classes = count_classes(used, self._origin)
         self._update(node_type, labels=LabelInfo(num_classes=num_classes, num_tasks=0))
 
     def add_tasks(self, node_type: str, blocks: Iterable[NDArray[Any]], num_tasks: int) -> None:
@@ -208,15 +205,8 @@ class DatasetBuilder:
 
         new_ids: new id of each node, if nodes were renumbered.
         """
-        if part not in SPLIT_NAMES or not 0 <= number < num_splits:
-            raise ConfigError(
-                f"{self._origin}: split '{part}' {number} of {num_splits} is not supported; use train, valid or test"
-            )
         known = self._nodes[node_type].splits or ({},) * num_splits
-        if len(known) != num_splits:
-            raise SourceError(
-                f"{self._origin}: has {num_splits} splits of '{part}' but {len(known)} of other parts; give equal numbers"
-            )
+        check_split(part, number, num_splits, len(known), self._origin)
         shown = f"split '{part}'" + (f" {number}" if num_splits > 1 else "")
         num_nodes = self._nodes[node_type].count
         with self._budget.reserve(RESERVED_FOR_SPLIT, split_bytes(num_nodes)):
@@ -272,7 +262,7 @@ class DatasetBuilder:
             ways=2 if tidying is not None and tidying.both_ways else 1,
         )
         columns.check(edges.num_edges, self._origin)
-        self._check_type_name(edge_type)
+        check_type_name(edge_type)
         shape = EdgeShape(
             num_sources=self._nodes[source].count,
             num_destinations=self._nodes[destination].count,
@@ -365,23 +355,8 @@ class DatasetBuilder:
         self._check_count(node_type, written // row_stride, "feature rows")
         self._update(node_type, features=FeatureInfo(dtype=dtype, dim=dim, row_stride=row_stride))
 
-    def _row_stride(self, dtype: str, dim: int, row_stride: int | None) -> int:
-        check_feature_dtype(dtype)
-        num_bytes = row_bytes(dtype, dim)
-        stride = num_bytes if row_stride is None else row_stride
-        if dim < 1 or stride < num_bytes:
-            raise ConfigError(
-                f"{self._origin}: row_stride {stride} is less than the {num_bytes} bytes of a row (dim {dim}); "
-                f"use at least {num_bytes}"
-            )
-        return stride
-
     def _update(self, node_type: str, **changes: Any) -> None:
         self._nodes[node_type] = replace(self._nodes[node_type], **changes)
-
-    def _check_type_name(self, name: str) -> None:
-        if not TYPE_NAME.fullmatch(name):
-            raise ConfigError(f"type name {name!r} must be letters, digits and _ . + = -, at most 100; rename the type")
 
     def _check_count(self, node_type: str, count: int, what: str) -> None:
         require_count(count, self._nodes[node_type].count, what, self._origin)

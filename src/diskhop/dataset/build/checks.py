@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.encoding import encode_rows, too_large
-from diskhop.dataset.manifest import MOST_CLASSES, MOST_COUNT
-from diskhop.errors import SourceError
+from diskhop.dataset.encoding import check_feature_dtype, encode_rows, row_bytes, too_large
+from diskhop.dataset.fields import TYPE_NAME
+from diskhop.dataset.manifest import MOST_CLASSES, MOST_COUNT, SPLIT_NAMES
+from diskhop.errors import ConfigError, SourceError
 
 RESERVED_FOR_SPLIT = "nodes of a split"
 
@@ -30,6 +31,22 @@ def encoded_rows(
         padding = row_stride - encoded.shape[1]
         yield np.pad(encoded, ((0, 0), (0, padding))) if padding else encoded
         first_node += len(block)
+
+
+def check_type_name(name: str) -> None:
+    """Raise ConfigError unless a type name can be the name of a folder."""
+    if not TYPE_NAME.fullmatch(name):
+        raise ConfigError(f"type name {name!r} must be letters, digits and _ . + = -, at most 100; rename the type")
+
+
+def checked_row_stride(dtype: str, dim: int, row_stride: int | None, origin: str) -> int:
+    """Return the row stride to use; None stands for rows without padding. Raises ConfigError."""
+    check_feature_dtype(dtype)
+    num_bytes = row_bytes(dtype, dim)
+    stride = num_bytes if row_stride is None else row_stride
+    if dim < 1 or stride < num_bytes:
+        raise ConfigError(f"{origin}: row_stride {stride} is less than the {num_bytes} bytes of a row (dim {dim})")
+    return stride
 
 
 def require_count(found: int, wanted: int, what: str, origin: str) -> None:
@@ -56,6 +73,17 @@ def checked_labels(
         first_node += len(block)
 
 
+def count_classes(used: set[int], origin: str) -> int:
+    """Return the number of classes from the labels that occur. Raises SourceError if most labels do not."""
+    num_classes = max(used, default=-1) + 1
+    if num_classes > 2 * len(used):
+        raise SourceError(
+            f"{origin}: label {num_classes - 1} is out of range: only {len(used)} classes have nodes; "
+            "number classes from 0 without gaps, or give num_classes"
+        )
+    return num_classes
+
+
 def checked_tasks(blocks: Iterable[NDArray[Any]], origin: str) -> Iterator[NDArray[np.float32]]:
     """Check labels (rows, tasks) of 0 and 1, NaN for none."""
     first_node = 0
@@ -64,6 +92,18 @@ def checked_tasks(blocks: Iterable[NDArray[Any]], origin: str) -> Iterator[NDArr
         _refuse_first(is_bad, block, first_node, "task", "tasks must be 0, 1, or NaN for none", origin)
         yield block.astype("<f4")
         first_node += len(block)
+
+
+def check_split(part: str, number: int, num_splits: int, num_known: int, origin: str) -> None:
+    """Raise unless a part of a split can be added to a node type that has num_known splits."""
+    if part not in SPLIT_NAMES or not 0 <= number < num_splits:
+        raise ConfigError(
+            f"{origin}: split '{part}' {number} of {num_splits} is not supported; use train, valid or test"
+        )
+    if num_known != num_splits:
+        raise SourceError(
+            f"{origin}: has {num_splits} splits of '{part}' but {num_known} of other parts; give equal numbers"
+        )
 
 
 def split_bytes(num_nodes: int) -> int:
