@@ -1,4 +1,4 @@
-"""Imports that crash before a change, and are gone on with: what every one of them must come to."""
+"""Imports that crash before a change and are resumed: all must end with the same bytes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from diskhop.dataset.verify import verify
 from diskhop.io.faults import CrashInjector, Lost
 from tests.graphs import folder_bytes
 
-# Not at each change where time is short: the stages are made of the same tasks.
+# Every seventh change in the quick profile: all stages consist of the same tasks.
 EVERY = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 
 
 class Crashes:
-    """Crashes of one import, which `run` does to a path; `expected`: the bytes of it whole."""
+    """Crashes of one import. run(path, injector) imports to a path; `expected` has the bytes of a complete import."""
 
     def __init__(self, folder: Path, run: Callable[[Path, CrashInjector | None], None]) -> None:
         self._folder = folder
@@ -31,8 +31,9 @@ class Crashes:
         self.expected = folder_bytes(whole / "graph")
 
     def each(self, every: int, lost: Lost) -> Iterator[Path]:
-        """The destination as a disk holds it after a crash, before every so many changes. Whoever takes it looks at it
-        and, where it is not there, does the import again; then it must be what it would have been, and alone.
+        """Yield the destination as found on disk after a crash, before every `every`-th change.
+
+        The caller imports again if the destination is missing. It must then be complete, with nothing next to it.
         """
         for nth in range(1, self.num_changes + 1, every):
             root, after = self._folder / f"{nth}", self._folder / f"after-{nth}"

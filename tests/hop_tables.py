@@ -1,4 +1,4 @@
-"""Hop tables written in the plainest way, for tests and benchmarks that read them."""
+"""Hop tables written in the simplest way, for tests that read them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from diskhop.hops.tables import (
 
 
 def table_bytes(values: NDArray[Any], shape: TableShape) -> NDArray[np.uint8]:
-    """The content of a table's file, from float values (rows, dim)."""
+    """Return the content of a table's file from float values (rows, dim)."""
     if shape.is_row_major:
         content = np.zeros(shape.num_bytes, np.uint8)
         content[: shape.num_rows * shape.row_bytes] = encode_rows(values, shape.dtype).reshape(-1)
@@ -47,7 +47,7 @@ def write_hop_tables(
     operators: tuple[TableOperator, ...] = (TableOperator(name="sign", parameters={"direction": "in"}),),
     dataset_hash: str = "0123456789abcdef",
 ) -> HopTables:
-    """Write tables of equal shape (rows, dim), K * R + 1 of them; tile_columns None: rows lie whole."""
+    """Write K * R + 1 tables of equal shape (rows, dim). tile_columns: None for contiguous rows."""
     num_rows, dim = arrays[0].shape
     shape = TableShape(num_rows=num_rows, dim=dim, dtype=dtype, tile_columns=tile_columns or dim)
     hops = (len(arrays) - 1) // len(operators)

@@ -1,4 +1,4 @@
-"""Small graphs propagated, and what a dense float64 product says of them."""
+"""Propagation of small graphs, and the same by dense float64 products."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from diskhop.io.engine import open_engine
 
 
 def build(path: Path, pairs: NDArray[np.int64], features: NDArray[Any], dtype: str = "float32") -> Dataset:
-    """A dataset of edges (2, edges) and feature rows; every third node is for training."""
+    """Build a dataset of edges (2, edges) and feature rows; every third node is a training node."""
     num_nodes, dim = features.shape
     engine = open_engine("threads").engine
     with DatasetBuilder(path, name="small", engine=engine, budget=Budget(1 << 30), threads=1) as builder:
@@ -45,7 +45,7 @@ def propagate_small(
     injector: Injector | None = None,
     **options: Any,
 ) -> Propagated:
-    """Propagate; options of PropagationSpec."""
+    """Propagate with options of PropagationSpec."""
     return propagate(
         dataset,
         PropagationSpec(**options),
@@ -58,7 +58,7 @@ def propagate_small(
 
 
 def table_values(tables: HopTables, number: int) -> NDArray[Any]:
-    """A table's values (rows, dim)."""
+    """Read the values (rows, dim) of a table."""
     shape = tables.shape
     content = np.fromfile(tables.table_path(number), np.uint8)
     if shape.is_row_major:
@@ -76,7 +76,7 @@ def table_values(tables: HopTables, number: int) -> NDArray[Any]:
 def dense_tables(
     pairs: NDArray[np.int64], features: NDArray[Any], operator: str, hops: int, direction: str
 ) -> list[NDArray[np.float64]]:
-    """Hops 1 to R by float64 matrices, each from its definition."""
+    """Compute hops 1 to R by float64 matrices, each from its definition."""
     num_nodes = len(features)
     counts = np.zeros((num_nodes, num_nodes))
     np.add.at(counts, (pairs[1], pairs[0]), 1.0)

@@ -27,10 +27,13 @@ DEFAULT_HOPS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropagationSpec:
-    """Options of hop tables: `hops` hops by each operator. Raises ConfigError.
+    """Options of hop tables. Raises ConfigError.
 
-    direction: neighbours that are summed: in, as the dataset's lists have them; out, along reversed edges; both, every
-    connected pair once. rows: all, labelled (nodes of any split), or a .npy file of node ids, as the source has them.
+    operators: operators, written as sign or ppr:alpha=0.1.
+    hops: number of hops by each operator.
+    direction: neighbours to sum: in (lists of the dataset), out (reversed edges), or both (each connected pair once).
+    dtype: float32, float16 or bfloat16.
+    rows: rows to store: all, labelled (nodes of any split), or a .npy file of source ids.
     """
 
     operators: tuple[str, ...] = like(HopConfig, "operators", ("sign",))
@@ -51,7 +54,7 @@ class PropagationSpec:
         names = [operator.name for operator in self.parsed()]
         for name in names:
             if names.count(name) > 1:
-                raise ConfigError(f"--operator {name} is given more than once; leave one out")
+                raise ConfigError(f"--operator {name} is given more than once; give it once")
 
     def parsed(self) -> tuple[Operator, ...]:
         """Parse the operators."""
