@@ -16,7 +16,7 @@ from torch_geometric.nn import GAT, GCN, GATConv, GraphSAGE
 from diskhop._native import BufferPool, make_neighbor_sampler
 from diskhop.config.train import SampledConfig
 from diskhop.errors import ConfigError
-from diskhop.nn.layers.aggregate import LayerBlock, mean_beside_self, weighted_sum
+from diskhop.nn.layers.aggregate import LayerBlock, mean_and_self, weighted_sum
 from diskhop.nn.layers.gcn import GcnLayer
 from diskhop.nn.matmul.backends import BACKENDS
 from diskhop.nn.models import LAYERS, Block, Network, build_model
@@ -240,7 +240,7 @@ def test_aggregation_is_the_mean_beside_the_row_and_the_weighted_sum() -> None:
     x = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
     indptr, sources = torch.tensor([0, 2, 2], dtype=torch.int32), torch.tensor([0, 2], dtype=torch.int32)
     layer = LayerBlock(indptr, sources, 3)
-    assert mean_beside_self(x, layer).tolist() == [[2.5, 25.0, 1.0, 10.0], [0.0, 0.0, 2.0, 20.0]]
+    assert mean_and_self(x, layer).tolist() == [[2.5, 25.0, 1.0, 10.0], [0.0, 0.0, 2.0, 20.0]]
     weights = torch.tensor([2.0, 0.5]), torch.tensor([1.0, 3.0])
     assert weighted_sum(x, layer, *weights).tolist() == [[5.0, 50.0], [6.0, 60.0]]
 
@@ -255,7 +255,7 @@ def test_aggregation_adds_in_the_order_of_edges_whatever_the_threads() -> None:
         for num_threads in (1, 2, 5):
             torch.set_num_threads(num_threads)
             rows = x[: layer.num_sources].clone().requires_grad_()
-            out = mean_beside_self(rows, layer)
+            out = mean_and_self(rows, layer)
             (gradient,) = torch.autograd.grad(out.square().sum(), rows)
             results.append((out, gradient))
     finally:

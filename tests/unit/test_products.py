@@ -362,12 +362,20 @@ class Unsteady(Blas):
         out[0, 0] *= 1 + Unsteady.calls % 3 * 2**-22
 
 
+class Uneven(Blas):
+    """Divides a sum among threads: other bits with one than with several."""
+
+    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+        super().multiply(x, weight, bias, out)
+        out[0, 0] *= 1 + (torch.get_num_threads() > 1) * 2**-22
+
+
 class Missing(Blas):
     def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
         raise RuntimeError("no such operator\nand a trace")
 
 
-@pytest.mark.parametrize("backend", [Shortened(), Unsteady(), Missing()])
+@pytest.mark.parametrize("backend", [Shortened(), Unsteady(), Uneven(), Missing()])
 def test_a_backend_that_is_not_sound_is_no_choice(backend: Blas, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BACKENDS, "onednn", backend)
     assert "onednn" not in choose_matmul("float32").seconds

@@ -1,4 +1,4 @@
-"""What stands between two layers: an activation, then dropout."""
+"""Activations between layers, followed by dropout."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Activation = Callable[[Tensor, float, Products], Tensor]
 
 
 def relu(x: Tensor, dropout: float, products: Products) -> Tensor:
-    """dropout(relu(x)) in the place of x, float32 or bfloat16 (rows, columns)."""
+    """Compute dropout(relu(x)) in place; x: float32 or bfloat16 (rows, columns)."""
     out: Tensor = _Relu.apply(x.contiguous(), Rectifier.draw(dropout), products)  # type: ignore[no-untyped-call]
     return out
 
 
 def elu(x: Tensor, dropout: float, _products: Products) -> Tensor:
-    """dropout(elu(x))."""
+    """Compute dropout(elu(x)) in place."""
     return functional.dropout(functional.elu_(x), dropout)
 
 

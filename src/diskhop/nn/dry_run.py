@@ -1,4 +1,4 @@
-"""What a step of training takes, measured before any: memory (PP-GNN, section 5) and time."""
+"""Memory and time of a training step, measured before training (PP-GNN, section 5)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# Adam keeps two values for each parameter, and one is the gradient.
+# A parameter, its gradient, and two values of Adam.
 _TENSORS_PER_PARAMETER, _PARAMETER_BYTES = 4, 4
-# The first step makes memory and code ready; then enough to tell, of large batches few. What else the machine does only
-# adds.
+# The first step allocates memory and compiles code. Other programs can only add time: the minimum counts.
 _MOST_STEPS, _ENOUGH_SECONDS = 8, 1.5
 
 
 def measure_step(make_model: Callable[[], nn.Module], x: Tensor) -> int:
-    """The most bytes of tensors that a step on one batch has at once: parameters, their gradients and Adam's state too.
+    """Measure the peak bytes of tensors during a step on one batch, with parameters, gradients and Adam's state.
 
-    x: (tables, batch, dim), not counted. The same for the same shapes: it is tensors that are counted, not what the
-    process has resident. Torch's generator is left as it was.
+    x: (tables, batch, dim), not counted. Tensors are counted, not resident memory, so equal shapes give equal results.
+    Torch's generator keeps its state.
     """
     with torch.random.fork_rng(devices=[]):
         model = make_model().train()
@@ -38,10 +37,10 @@ def measure_step(make_model: Callable[[], nn.Module], x: Tensor) -> int:
 
 
 def measure_step_seconds(make_model: Callable[[], nn.Module], lr: float, inputs: Sequence[Any]) -> float:
-    """Seconds of a step of Adam on one batch, the fastest of some: forward, backward and update.
+    """Measure the seconds of a step of Adam on one batch, the fastest of some: forward, backward and update.
 
-    inputs: of the model, which gives scores, float32 (nodes, outputs). By as many threads as torch has now; its
-    generator is left as it was.
+    inputs: arguments of the model, which returns scores, float32 (nodes, outputs). Uses torch's current number of
+    threads. Torch's generator keeps its state.
     """
     with torch.random.fork_rng(devices=[]):
         model = make_model().train()
@@ -60,7 +59,7 @@ def measure_step_seconds(make_model: Callable[[], nn.Module], lr: float, inputs:
 
 
 class _LiveTensors(TorchDispatchMode):
-    """Counts the memory of tensors from when an operation returns them until nothing refers to it any more."""
+    """Counts the memory of tensors from their creation until nothing refers to it."""
 
     def __init__(self, known: list[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -71,7 +70,7 @@ class _LiveTensors(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Let the operation run, then count what is new of what it returns."""
+        """Run the operation, then count the new tensors among its results."""
         results = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(results):
             if isinstance(tensor, Tensor):

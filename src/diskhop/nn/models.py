@@ -1,6 +1,6 @@
-"""The models, of two kinds: PyG's layers, each on what it needs of a sampled batch; and those of rows of hop tables.
+"""The registry of models: LAYERS on sampled batches, HOP_MODELS on rows of hop tables.
 
-A new one is a file and a line here.
+A new model is one file and one line here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 def _gat(config: SampledConfig, products: Products) -> MakeLayer:
     def make(in_dim: int, out_dim: int, is_last: bool) -> GatLayer:
-        # One head gives the classes, as published for Cora: 8 averaged heads, PyG's choice, cost 1.5 points there.
+        # The last layer has one head, as published for Cora: 8 averaged heads, PyG's choice, cost 1.5 points there.
         heads = 1 if is_last else config.heads
         return GatLayer(in_dim, out_dim, heads=heads, dropout=config.dropout, products=products)
 
@@ -101,25 +101,25 @@ HOP_MODELS: dict[str, Callable[[HopConfig, Products, int, int, int], nn.Module]]
 
 
 def hops_read(model: str, num_tables: int) -> range:
-    """Which tables a hop model reads, by place: of the one linear layer of sgc the last alone."""
+    """Return the numbers of the tables that a hop model reads: the last for sgc, all for the others."""
     return range(num_tables - 1 if model == "sgc" else 0, num_tables)
 
 
 def config_kind(model: str) -> type[TrainConfig]:
-    """The kind of configuration that a model takes. Raises ConfigError for a name that no model has."""
+    """Return the configuration class of a model. Raises ConfigError for an unknown model."""
     require_known("model", model, (*LAYERS, *HOP_MODELS))
     return HopConfig if model in HOP_MODELS else SampledConfig
 
 
 def build_hop_model(config: HopConfig, in_dim: int, num_tables: int, num_outputs: int) -> HopNetwork:
-    """Make the hop model that a configuration names, its parameters drawn from torch's generator."""
+    """Make the hop model that a configuration names, with random parameters from torch's generator."""
     require_known("model", config.model, HOP_MODELS)
     model = HOP_MODELS[config.model](config, _products(config), in_dim, num_tables, num_outputs)
     return HopNetwork(model, input_dropout=config.input_dropout, normalize_input=config.normalize_input)
 
 
 def build_model(config: SampledConfig, in_dim: int, out_dim: int) -> Network:
-    """Make the model that a configuration names, its parameters drawn from torch's generator."""
+    """Make the model that a configuration names, with random parameters from torch's generator."""
     require_known("model", config.model, LAYERS)
     products = _products(config)
     return Network(

@@ -16,7 +16,7 @@ from diskhop.nn.matmul.rectifier import Rectifier
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """PyTorch's, and for a single row, which has no variance, by the statistics so far."""
+    """PyTorch's BatchNorm1d. A single row, which has no variance, uses the running statistics."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(rows, dim) -> (rows, dim)."""
@@ -26,14 +26,14 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 class LayerNorm(nn.LayerNorm):
-    """PyTorch's, into memory that is used again; it can rectify rows while they are in the caches."""
+    """PyTorch's LayerNorm, into reused memory. It can apply ReLU and dropout while rows are in the caches."""
 
     def __init__(self, dim: int, products: Products) -> None:
         super().__init__(dim)
         self._products = products
 
     def forward(self, x: Tensor, rectifier: Rectifier | None = None) -> Tensor:
-        """(rows, dim) -> (rows, dim), float32 or bfloat16."""
+        """Normalise x, float32 or bfloat16 (rows, dim)."""
         out: Tensor = _LayerNorm.apply(  # type: ignore[no-untyped-call]
             x.contiguous(), self.weight, self.bias, self.eps, rectifier, self._products
         )
@@ -79,7 +79,7 @@ class _LayerNorm(torch.autograd.Function):
         for rows in row_blocks(len(x)):
             grads = grad[rows]
             if ctx.rectifier is not None:
-                # Where the gradient of x goes at once.
+                # The result's own memory serves as scratch.
                 ctx.rectifier.gradient(left[rows], grads, of_x[rows])
                 grads = of_x[rows]
             layer_norm_backward(values[rows], moments[rows], weights, grads, of_x[rows], of_weight, of_bias, threads)

@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def reproducible(threads: int) -> Iterator[None]:
-    """Torch with this many threads, deterministic kernels, and a generator of our own; all put back on leaving."""
+    """Run torch with this many threads, deterministic kernels and a separate generator; restore all of it on exit."""
     num_threads = torch.get_num_threads()
     was_deterministic = torch.are_deterministic_algorithms_enabled()
     fills_memory = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]

@@ -4,8 +4,8 @@ With Q, K, V, U linear maps of the embedded hops X: H = dropout(relu(norm(U * (s
 hops of one node, and y = perceptron(H_0 + sum_k c_k H_k), c = softmax over k >= 1 of a . H_k. (The paper's score is
 a . [H_0, H_k]; what H_0 adds is the same for all k, and softmax leaves it out.)
 
-Each hop is embedded by a hidden layer of its own, as SIGN's: by one linear map for all, a token does not tell how far
-it came, and oewn loses 8 points.
+Each hop has its own hidden layer, as in SIGN: with one linear map for all hops a token does not identify its hop, and
+oewn loses 8 points.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from diskhop.nn.norms import LayerNorm
 
 
 class Hoga(nn.Module):
-    """num_layers: of the perceptron. heads: of attention, each hidden_dim / heads wide.
+    """HOGA on rows of hop tables.
 
-    norm: of hidden layers; that of the gated hops is LayerNorm, as in the paper. dropout: of all of them.
+    num_layers: layers of the perceptron.
+    heads: attention heads, each hidden_dim / heads wide.
+    norm: norm of hidden layers; gated hops use LayerNorm, as in the paper.
+    dropout: rate in all hidden layers.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class Hoga(nn.Module):
         embedded = torch.cat([hop(rows) for hop, rows in zip(self.hops, x, strict=True)])
         *projected, gates = self.projections(embedded).view(num_tables, num_rows, 4, -1).unbind(2)
         queries, keys, values = map(self._tokens, projected)
-        # By products of small matrices: torch's fused kernels take longer for so few tokens.
+        # Products of small matrices: torch's fused kernels are slower for this few tokens.
         attention = (queries @ keys.mT * queries.shape[-1] ** -0.5).softmax(dim=-1)
         gated = gates * (attention @ values).permute(2, 0, 1, 3).flatten(2)
         rectifier = Rectifier.draw(self._dropout if self.training else 0.0)

@@ -1,6 +1,6 @@
-"""What hop models are made of: linear layers of rows, with norm, ReLU and dropout, and what is done to the rows first.
+"""Building blocks of hop models: linear layers with norm, ReLU and dropout, and the preparation of input rows.
 
-A *hop model* has no edges: its input is *hop tables'* rows, (tables, batch, dim), hop 0 first, then every operator's
+A *hop model* has no edges: its input is rows of *hop tables*, (tables, batch, dim), hop 0 first, then every operator's
 hops in order (PP-GNN, section 2.2).
 """
 
@@ -38,7 +38,7 @@ class HiddenLayer(nn.Module):
 
 
 class Mlp(nn.Sequential):
-    """Hidden layers of one width, and a linear one: num_layers in all."""
+    """Perceptron: hidden layers of one width and a linear one, num_layers in total."""
 
     def __init__(
         self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int, norm: str, dropout: float, products: Products
@@ -51,7 +51,11 @@ class Mlp(nn.Sequential):
 
 
 class HopNetwork(nn.Module):
-    """A hop model and what comes before it: normalize_input divides rows by their sums, input_dropout drops values."""
+    """Hop model with prepared input.
+
+    input_dropout: dropout rate of features.
+    normalize_input: divide each row by its sum.
+    """
 
     def __init__(self, model: nn.Module, *, input_dropout: float = 0.0, normalize_input: bool = False) -> None:
         super().__init__()
@@ -60,7 +64,7 @@ class HopNetwork(nn.Module):
         self._normalize_input = normalize_input
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows of the tables (tables, batch, in_dim), of any dtype -> float32 (batch, out_dim)."""
+        """Map rows of the tables (tables, batch, in_dim), of any dtype, to float32 (batch, out_dim)."""
         if self._normalize_input:
             x = x.float()
             x = x / x.sum(dim=2, keepdim=True).clamp(min=1.0)

@@ -9,7 +9,7 @@ from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Linear, Products
 
 
 class Sgc(nn.Module):
-    """One linear map of the last table, values of which are dropped before; the other tables only led to it."""
+    """Linear map of the last table, after dropout. The other tables are not used."""
 
     def __init__(
         self, in_dim: int, out_dim: int, *, dropout: float = 0.0, products: Products = DEFAULT_PRODUCTS

@@ -1,4 +1,4 @@
-"""SIGN (Frasca et al., 2020): a linear layer for each hop, then a perceptron over all of them side by side."""
+"""SIGN (Frasca et al., 2020): a hidden layer per hop, then a perceptron over their concatenation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
 
 
 class Sign(nn.Module):
-    """num_layers: of the perceptron; with one it is a linear map. norm, dropout: of every hidden layer."""
+    """SIGN on rows of hop tables.
+
+    num_layers: layers of the perceptron; 1 is a linear map.
+    norm, dropout: of every hidden layer.
+    """
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Neighbour aggregation: the one place where a model touches edges; the core does the sums.
+"""Neighbour aggregation: the one place where a model uses edges. The core computes the sums.
 
-A *block* is the sampled edges of a whole mini-batch; a *layer block* is what one layer needs of it. Because every
+A *block* is the sampled edges of a whole mini-batch; a *layer block* is the part that one layer needs. Because every
 node is expanded once, hop by hop, layer i of L needs the edges of the first L - i hops and nothing else: its
 *targets* (rows it computes) are a prefix of its *sources* (rows it reads), which are a prefix of the batch.
 """
@@ -23,9 +23,10 @@ from diskhop.protocols import SampledBatch
 class LayerBlock:
     """The edges of one layer, grouped by target: target i's neighbours are sources[indptr[i] : indptr[i + 1]].
 
-    indptr: int32 (targets + 1). sources: int32 (edges), below num_sources. degrees: int64 (num_sources), how many
-    in-neighbours each node has in the whole graph; None: count those of the block. rows: int32 (num_sources), which
-    rows of x the sources are; None: 0, 1, 2 ...
+    indptr: int32 (targets + 1).
+    sources: int32 (edges), below num_sources.
+    degrees: int64 (num_sources), in-degrees in the whole graph; None: count the edges of the block.
+    rows: int32 (num_sources), rows of x of the sources; None: 0, 1, 2 ...
     """
 
     indptr: Tensor
@@ -36,15 +37,15 @@ class LayerBlock:
 
     @property
     def num_targets(self) -> int:
-        """Rows that the layer computes: the first of its sources."""
+        """Number of rows that the layer computes: a prefix of its sources."""
         return len(self.indptr) - 1
 
     def target_of_edge(self) -> Tensor:
-        """int64 (edges): the target of each edge."""
+        """Return the target of each edge, int64 (edges)."""
         return torch.from_numpy(np.repeat(np.arange(self.num_targets), np.diff(self.indptr.numpy())))
 
     def edge_index(self) -> Tensor:
-        """int64 (2, edges), source then target, as PyG's layers take them."""
+        """Return the edges as PyG's layers take them: int64 (2, edges), source then target."""
         return torch.from_numpy(np.stack([self.sources.numpy(), self.target_of_edge().numpy()]))
 
 
@@ -52,8 +53,8 @@ class LayerBlock:
 class Block:
     """The edges of a mini-batch; see SampledBatch.
 
-    degrees: int64 (nodes), in the whole graph, or None. rows: int32 (nodes), which rows of the features they are, where
-    those lie among others'; None: 0, 1, 2 ...
+    degrees: int64 (nodes), in-degrees in the whole graph, or None.
+    rows: int32 (nodes), rows of x that hold the nodes' features; None: 0, 1, 2 ...
     """
 
     indptr: Tensor
@@ -77,11 +78,11 @@ class Block:
 
     @property
     def num_layers(self) -> int:
-        """How many layers the sampled hops feed."""
+        """Number of layers that the sampled hops serve."""
         return len(self.num_sampled_edges)
 
     def layer(self, index: int) -> LayerBlock:
-        """What layer `index` needs (0: the first, which reads features)."""
+        """Return the part that layer `index` needs (0: the first, which reads features)."""
         num_hops = self.num_layers - index
         num_targets = sum(self.num_sampled_nodes[:num_hops])
         num_sources = sum(self.num_sampled_nodes[: num_hops + 1])
@@ -94,12 +95,12 @@ class Block:
         )
 
 
-def mean_beside_self(x: Tensor, layer: LayerBlock, products: Products = DEFAULT_PRODUCTS) -> Tensor:
-    """(targets, 2 * columns): the mean of each target's neighbours, 0 where there is none; beside it its own row.
+def mean_and_self(x: Tensor, layer: LayerBlock, products: Products = DEFAULT_PRODUCTS) -> Tensor:
+    """Return (targets, 2 * columns): the mean of each target's neighbours (0 without any), then its own row.
 
-    x: (sources, columns) of float32, bfloat16 or float16, or more rows, where the layer says which. products: for the
-    dtype and the memory of the result. Sums are of float32 in the order of the edges, whatever the number of threads;
-    an x that needs no gradient gets none, and one with more rows may not need any.
+    x: float32, bfloat16 or float16 (sources, columns), or more rows if the layer block has `rows`.
+    products: dtype and memory of the result.
+    Sums are float32, in the order of the edges, for any number of threads. An x with more rows gets no gradient.
     """
     out: Tensor = _Aggregate.apply(x, layer, _Sums(is_mean=True), 2 * x.shape[1], products)  # type: ignore[no-untyped-call]
     return out
@@ -108,9 +109,10 @@ def mean_beside_self(x: Tensor, layer: LayerBlock, products: Products = DEFAULT_
 def weighted_sum(
     x: Tensor, layer: LayerBlock, edge_weights: Tensor, self_weights: Tensor, products: Products = DEFAULT_PRODUCTS
 ) -> Tensor:
-    """(targets, columns): each target's neighbours times the weights of their edges, and itself times its own.
+    """Return (targets, columns): the weighted sum of each target's neighbours and of its own row.
 
-    edge_weights: float32 (edges); self_weights: float32 (targets); neither gets a gradient. The rest as above.
+    edge_weights: float32 (edges); self_weights: float32 (targets); neither gets a gradient.
+    x, products: as for mean_and_self().
     """
     sums = _Sums(edge_weights, self_weights)
     out: Tensor = _Aggregate.apply(x, layer, sums, x.shape[1], products)  # type: ignore[no-untyped-call]
@@ -118,7 +120,7 @@ def weighted_sum(
 
 
 class _Sums(NamedTuple):
-    """How rows are added up; see the core's NeighborSums."""
+    """Kind of sum; see the core's NeighborSums."""
 
     edge_weights: Tensor | None = None
     self_weights: Tensor | None = None
@@ -148,5 +150,5 @@ class _Aggregate(torch.autograd.Function):
 
 
 def _whole_rows(x: Tensor) -> Tensor:
-    """The core reads rows of any distance, but each in one piece."""
+    """Make the columns contiguous: the core reads rows with any stride between them."""
     return x if x.stride(1) == 1 else x.contiguous()

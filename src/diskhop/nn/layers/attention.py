@@ -1,7 +1,7 @@
-"""Attention over a layer block in the core: softmax over each target's in-edges, and sums of rows by it.
+"""Attention over a layer block in the core: softmax over each target's in-edges, and weighted sums of rows.
 
-A *slot* is an edge or the self-loop that every target gets; a target's slots are its edges in their order, then the
-loop. Nothing of the size (edges, columns) is made: attention is (slots, heads), sums are (targets, heads * dim).
+A *slot* is an edge or the self-loop that every target gets; a target's slots are its edges in order, then the loop. No
+array of size (edges, columns) is built: attention is (slots, heads), sums are (targets, heads * dim).
 """
 
 from __future__ import annotations
@@ -17,49 +17,53 @@ from diskhop._native import attend_backward_attention, attend_backward_rows, att
 from diskhop._native import attention as native_attention
 from diskhop.nn.layers.aggregate import LayerBlock
 
-# Targets whose sums are kept until they are multiplied: few enough to stay in the cache.
+# Targets per chunk whose sums wait for the product: few enough to stay in the cache.
 _CHUNK_TARGETS = 2048
-# What a multiplication in a sum over edges costs, in those of a matrix product: measured, between 4 and 8.
+# Cost of a multiplication in a sum over edges, relative to a matrix product: measured, between 4 and 8.
 _EDGE_COST = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Dropout:
-    """Dropout of attention. probability: from 0 to 1. seed: which slots it drops follows from it alone."""
+    """Dropout of attention.
+
+    probability: from 0 to 1.
+    seed: determines which slots are dropped.
+    """
 
     probability: float = 0.0
     seed: int = 0
 
     @classmethod
     def draw(cls, probability: float) -> Dropout:
-        """With a seed from torch's generator, unless nothing is dropped."""
+        """Take a seed from torch's generator, unless nothing is dropped."""
         return cls(probability, int(torch.randint(2**62, ()))) if probability > 0 else cls()
 
     @property
     def scale(self) -> float:
-        """What the attention that is kept is multiplied with."""
+        """Factor of the attention that is not dropped."""
         return 1 / (1 - self.probability) if self.probability < 1 else 0.0
 
 
 def attention(scores: Tensor, layer: LayerBlock, negative_slope: float, dropout: Dropout) -> Tensor:
-    """softmax(leaky_relu(source's score + target's score)) over each target's slots, float32 (slots, heads).
+    """Return softmax(leaky_relu(source's score + target's score)) over each target's slots, float32 (slots, heads).
 
-    scores: float32 (sources, 2 * heads), each row's as a source, then as a target. Where dropout drops a slot the sign
-    bit is set, for `attend` and `attend_then_map` to see.
+    scores: float32 (sources, 2 * heads), each row's as a source, then as a target. Dropped slots have the sign bit set,
+    which `attend` and `attend_then_map` read.
     """
     out: Tensor = _Attention.apply(scores, layer, negative_slope, dropout)  # type: ignore[no-untyped-call]
     return out
 
 
 def saves_to_attend_first(layer: LayerBlock, num_heads: int, out_dim: int) -> bool:
-    """Whether to sum before mapping: the map is then of targets, not sources, but each head sums the whole input."""
+    """Return whether summing before the linear map is cheaper: it maps targets only, but each head sums all inputs."""
     saved = (layer.num_sources - layer.num_targets) * out_dim
     num_slots = len(layer.sources) + layer.num_targets
     return saved > _EDGE_COST * num_slots * num_heads
 
 
 def attend(weights: Tensor, rows: Tensor, layer: LayerBlock, scale: float) -> Tensor:
-    """Sums of rows by attention times scale, each head of its own columns: float32 (targets, columns).
+    """Return sums of rows weighted by attention times scale, each head in its columns: float32 (targets, columns).
 
     rows: float32 or bfloat16 (sources, columns); columns are a multiple of the heads.
     """
@@ -68,9 +72,9 @@ def attend(weights: Tensor, rows: Tensor, layer: LayerBlock, scale: float) -> Te
 
 
 def attend_then_map(weights: Tensor, x: Tensor, weight: Tensor, layer: LayerBlock, scale: float) -> Tensor:
-    """`attend(weights, x @ weight.T)`, with the product after the sum: of the targets' rows instead of the sources'.
+    """Compute `attend(weights, x @ weight.T)` with the product after the sum: on targets instead of sources.
 
-    x: float32 (sources, in_dim). weight: float32 (out_dim, in_dim), the heads one after the other.
+    x: float32 (sources, in_dim). weight: float32 (out_dim, in_dim), one head after the other.
     """
     out: Tensor = _AttendThenMap.apply(weights, x, weight, layer, scale)  # type: ignore[no-untyped-call]
     return out
@@ -112,7 +116,7 @@ class _Attention(torch.autograd.Function):
 
 
 def _by_role(scores: Tensor, layer: LayerBlock) -> tuple[Tensor, Tensor]:
-    """Views: (sources, heads), and (targets, heads)."""
+    """Return views: (sources, heads) and (targets, heads)."""
     of_sources, of_targets = scores.detach().chunk(2, dim=1)
     return of_sources, of_targets[: layer.num_targets]
 
@@ -174,7 +178,7 @@ class _AttendThenMap(torch.autograd.Function):
             chunk = _by_head(grad[begin : begin + _CHUNK_TARGETS], num_heads)
             end = begin + chunk.shape[1]
             summed, grad_summed = buffer[:, : chunk.shape[1]]
-            # Summed again rather than kept: they are heads times as large as x.
+            # Sums are recomputed, not stored: they are `heads` times as large as x.
             sums.attend(begin, end, x, summed)
             grad_weight.baddbmm_(chunk.mT, _by_head(summed, num_heads))
             torch.bmm(chunk, head_weights, out=_by_head(grad_summed, num_heads))
@@ -185,12 +189,12 @@ class _AttendThenMap(torch.autograd.Function):
 
 
 def _by_head(rows: Tensor, num_heads: int) -> Tensor:
-    """A view of (rows, heads * dim) as (heads, rows, dim)."""
+    """View (rows, heads * dim) as (heads, rows, dim)."""
     return rows.view(len(rows), num_heads, -1).transpose(0, 1)
 
 
 class _Sums:
-    """The core's sums over a block, for ranges of targets."""
+    """Sums of the core over a block, for ranges of targets."""
 
     def __init__(self, layer: LayerBlock, weights: Tensor, scale: float) -> None:
         self._lists = _lists(layer)

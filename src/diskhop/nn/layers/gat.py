@@ -13,9 +13,10 @@ from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
 
 
 class GatLayer(GATConv):  # type: ignore[misc]  # PyG has no types
-    """PyG's GATConv, with its parameters and values, on a layer block; heads side by side: out_dim is all of them.
+    """PyG's GATConv on a layer block, with its parameters and values. Heads are concatenated: out_dim is all of them.
 
-    dropout: of the attention. products: of the linear map where it comes before the sum; after it, it is of float32.
+    dropout: rate of the attention.
+    products: of the linear map, if it comes before the sum; after the sum it is float32.
     """
 
     def __init__(
@@ -25,7 +26,7 @@ class GatLayer(GATConv):  # type: ignore[misc]  # PyG has no types
         self._products = products
 
     def forward(self, x: Tensor, layer: LayerBlock) -> Tensor:
-        """(sources, in_dim) -> float32 (targets, out_dim)."""
+        """Map (sources, in_dim) to float32 (targets, out_dim)."""
         x = x.float()
         dropout = Dropout.draw(self.dropout if self.training else 0.0)
         # A row's scores are linear in it, before the map as after.

@@ -2,8 +2,8 @@
 
 Normalised by sampled degrees (`LayerBlock.degrees` is None), values are PyG's GCNConv's on the same sampled edges: a
 node that was not expanded counts as degree 1. Normalised by the whole graph's degrees, a batch with all neighbours
-gives exactly what the whole graph would; where only k of d neighbours were drawn, each stands for d / k, so that the
-sum is right in expectation. Training uses the first unless it draws all neighbours, inference the second.
+gives exactly what the whole graph would; where only k of d neighbours were sampled, each is weighted by d / k, so that
+the sum is unbiased. Training uses sampled degrees unless it samples all neighbours, inference the whole graph's.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class GcnLayer(GCNConv):  # type: ignore[misc]  # PyG has no types
         self._products = products
 
     def forward(self, x: Tensor, layer: LayerBlock, rectifier: Rectifier | None = None) -> Tensor:
-        """(sources, in_dim) -> (targets, out_dim), rectified if need be."""
-        # Summed first and multiplied then: there are fewer targets than sources.
+        """Map (sources, in_dim) to (targets, out_dim), followed by the rectifier if there is one."""
+        # Sum first, then multiply: there are fewer targets than sources.
         rows = weighted_sum(x, layer, *gcn_weights(layer), self._products)
         return self._products.linear(rows, self.lin.weight, self.bias, rectifier)
 
 
 def gcn_weights(layer: LayerBlock) -> tuple[Tensor, Tensor]:
-    """float32 weights of the edges, and of the self-loop that every target gets.
+    """Return float32 weights of the edges, and of the self-loop that every target gets.
 
-    As in PyG, a self-loop of the graph gives way to that one: its edge weighs 0. (Whole-graph degrees do count it.)
+    As in PyG, that loop replaces a self-loop of the graph, whose edge gets weight 0. (Whole-graph degrees count it.)
     """
     targets = layer.target_of_edge()
     is_proper = targets != layer.sources

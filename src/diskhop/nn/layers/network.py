@@ -1,7 +1,7 @@
-"""Layers in a stack: convolution, norm, activation, dropout, and the shortcuts around them.
+"""A stack of layers: convolution, norm, activation, dropout, and residual connections.
 
 Without `residual` the parameters have the names of PyG's GraphSAGE, GCN and GAT: a state dict fits either (GAT's last
-layer has one head, in PyG as many as the others).
+layer has one head; PyG's has as many as the others).
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ MakeLayer = Callable[[int, int, bool], nn.Module]
 class Network(nn.Module):
     """A graph neural network over a block.
 
-    input_dropout: of the features; dropout: after each layer but the last. residual: each layer but the last adds its
-    own input (through a linear map where the widths differ). normalize_input: features are divided by their sum.
-    products: how the shortcuts multiply; between layers values are of its dtype. uses_degrees: whether blocks with the
-    whole graph's degrees would make a difference.
+    input_dropout: dropout rate of features.
+    dropout: rate after each layer but the last.
+    residual: each layer but the last adds its input (through a linear map where widths differ).
+    normalize_input: divide each row of features by its sum.
+    products: matrix products of the residual maps; its dtype is that of values between layers.
+    uses_degrees: whether the whole graph's degrees change the result.
     """
 
     def __init__(
@@ -64,9 +66,9 @@ class Network(nn.Module):
         self._normalize_input = normalize_input
 
     def forward(self, x: Tensor, block: Block) -> Tensor:
-        """Features of the batch's nodes (nodes, in_dim), of any dtype -> float32 (seeds, out_dim).
+        """Map features of the batch's nodes (nodes, in_dim), of any dtype, to float32 (seeds, out_dim).
 
-        Where the block says which rows of x they are, x may have others besides.
+        x may have other rows too if the block has `rows`.
         """
         if block.rows is not None and not self._reads_rows_once():
             x, block = x.index_select(0, block.rows), replace(block, rows=None)
@@ -84,18 +86,18 @@ class Network(nn.Module):
         return h.float()
 
     def _reads_rows_once(self) -> bool:
-        """Whether nothing but the first layer's sums reads features: those take them from wherever they are."""
+        """Return whether only the first layer's sums read features, which they can do in place."""
         drops_inputs = self._input_dropout > 0 and self.training
         return self._takes_stored_rows and not (self._normalize_input or drops_inputs or len(self.shortcuts) > 0)
 
     def _hidden(self, i: int, h: Tensor, layer: LayerBlock) -> Tensor:
-        """What layer i gives, normalised and activated."""
+        """Compute layer i with norm, activation and dropout."""
         conv, norm = self.convs[i], self.norms[i]
         dropout = self._dropout if self.training else 0.0
         rectifies = isinstance(norm, LayerNorm) or (isinstance(norm, nn.Identity) and getattr(conv, "rectifies", False))
         out: Tensor
         if self._activation is relu and rectifies:
-            # Done to each block of rows at once, while it is in the caches.
+            # Applied to each block of rows while it is in the caches.
             rectifier = Rectifier.draw(dropout)
             out = norm(conv(h, layer), rectifier) if isinstance(norm, LayerNorm) else conv(h, layer, rectifier)
         else:

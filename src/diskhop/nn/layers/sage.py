@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import SAGEConv
 
-from diskhop.nn.layers.aggregate import LayerBlock, mean_beside_self
+from diskhop.nn.layers.aggregate import LayerBlock, mean_and_self
 from diskhop.nn.matmul.products import DEFAULT_PRODUCTS, Products
 from diskhop.nn.matmul.rectifier import Rectifier
 
 
 class SageLayer(SAGEConv):  # type: ignore[misc]  # PyG has no types
-    """PyG's SAGEConv, with its parameters and values, on a layer block, in one product instead of two."""
+    """PyG's SAGEConv on a layer block, with its parameters and values, as one matrix product instead of two."""
 
     takes_stored_rows = True
     rectifies = True
@@ -22,7 +22,7 @@ class SageLayer(SAGEConv):  # type: ignore[misc]  # PyG has no types
         self._products = products
 
     def forward(self, x: Tensor, layer: LayerBlock, rectifier: Rectifier | None = None) -> Tensor:
-        """(sources, in_dim) -> (targets, out_dim), rectified if need be."""
-        rows = mean_beside_self(x, layer, self._products)
+        """Map (sources, in_dim) to (targets, out_dim), followed by the rectifier if there is one."""
+        rows = mean_and_self(x, layer, self._products)
         weight = torch.cat([self.lin_l.weight, self.lin_r.weight], dim=1)
         return self._products.linear(rows, weight, self.lin_l.bias, rectifier)

@@ -1,9 +1,9 @@
-"""What multiplies matrices: libraries that come with torch.
+"""Backends of matrix products: the libraries that come with torch.
 
-A *backend* computes a linear layer and its gradients. `blas` is what torch uses by itself (MKL where it has that),
-`onednn` the library beside it, on some processors twice as fast, `mixed` takes from both: these share each product out
-among threads, and wait for the slowest. `mkl` is MKL called for a few rows at a time by whichever thread is free: where
-sampling and reading ahead want the processor too, nothing waits for them.
+A *backend* computes a linear layer and its gradients. `blas` is torch's default (MKL where it has that), `onednn` its
+other library, on some processors twice as fast; `mixed` uses both. These divide each product among the threads and wait
+for the slowest. `mkl` calls MKL for a few rows at a time on whichever thread is free, so that nothing waits for a core
+that samples or prefetches.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Backend(Protocol):
         out: Tensor,
         scratch: BufferPool,
     ) -> None:
-        """out, (rows, out_dim), = x times the weight's transpose, plus the bias, rectified if need be."""
+        """Write x times the weight's transpose, plus the bias, to out (rows, out_dim); rectify it if asked to."""
 
     def gradients(
         self,
@@ -50,26 +50,26 @@ class Backend(Protocol):
         empty: Empty,
         scratch: BufferPool,
     ) -> tuple[Tensor, Tensor]:
-        """Float32, of weight and bias, given that of out; fills of_x where a weight is given.
+        """Return float32 gradients of weight and bias from that of out; fill of_x if a weight is given.
 
-        left: what linear() left, which only a rectifier needs. empty: for memory.
+        left: the result of linear(), which only a rectifier needs. empty: allocates scratch memory.
         """
 
 
 class InBlocks(ABC):
-    """By operators of torch on blocks of a few sizes.
+    """Products by torch operators on blocks of rows of a few sizes.
 
-    Libraries that make code for each shape would make it anew for every batch, and what a block left in the caches is
-    rectified there.
+    Libraries that compile code per shape would compile it again for every batch. Blocks are rectified while they are in
+    the caches.
     """
 
     @abstractmethod
     def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
-        """out = x times the weight's transpose, plus the bias."""
+        """Write x times the weight's transpose, plus the bias, to out."""
 
     @abstractmethod
     def parameter_gradients(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(out_dim, in_dim) and, of the bias, (out_dim)."""
+        """Return the gradients of weight (out_dim, in_dim) and bias (out_dim)."""
 
     def linear(
         self,
@@ -80,7 +80,7 @@ class InBlocks(ABC):
         out: Tensor,
         scratch: BufferPool,
     ) -> None:
-        """Block by block."""
+        """See Backend. Works block by block."""
         for rows in row_blocks(len(x)):
             self._multiply_block(x[rows], weight, bias, out[rows])
             if rectifier is not None:
@@ -97,7 +97,7 @@ class InBlocks(ABC):
         empty: Empty,
         scratch: BufferPool,
     ) -> tuple[Tensor, Tensor]:
-        """Block by block."""
+        """See Backend. Works block by block."""
         of_weight, of_bias = torch.zeros(grad.shape[1], x.shape[1]), torch.zeros(grad.shape[1])
         rectified = None if rectifier is None else empty(min(len(grad), _MOST_ROWS), grad.shape[1], grad.dtype)
         for rows in row_blocks(len(x)):
@@ -123,7 +123,7 @@ class InBlocks(ABC):
 
 
 def row_blocks(num_rows: int) -> Iterator[slice]:
-    """As large as may be, each of a size that _whole_block() leaves alone; only the last is smaller."""
+    """Cut rows into blocks of a power of two, largest first; only the last may be smaller than the smallest."""
     start, size = 0, _MOST_ROWS
     while start < num_rows:
         while size > max(num_rows - start, _LEAST_ROWS):
@@ -133,31 +133,31 @@ def row_blocks(num_rows: int) -> Iterator[slice]:
 
 
 def _whole_block(rows: Tensor) -> Tensor:
-    """With rows of zeros up to the smallest block."""
+    """Pad with rows of zeros up to the smallest block."""
     missing = _LEAST_ROWS - len(rows)
     return rows if missing <= 0 else torch.cat([rows, rows.new_zeros(missing, rows.shape[1])])
 
 
 class Blas(InBlocks):
-    """torch's own choice."""
+    """torch's default library."""
 
     def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
-        """By addmm."""
+        """See InBlocks. Uses addmm."""
         if bias is None:
             torch.mm(x, weight.t(), out=out)
         else:
             torch.addmm(bias, x, weight.t(), out=out)
 
     def parameter_gradients(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """By a product and a sum."""
+        """See InBlocks. One product and one sum."""
         return grad.t() @ x, grad.sum(dim=0)
 
 
 class Onednn(InBlocks):
-    """oneDNN, by convolutions of one pixel: of its operators that torch offers they alone neither copy nor allocate."""
+    """oneDNN through 1x1 convolutions: of its operators in torch, only these neither copy nor allocate."""
 
     def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
-        """Added to the bias, which lies in `out` before."""
+        """See InBlocks. Adds to the bias, copied to `out` first."""
         if bias is None:
             out.zero_()
         else:
@@ -169,7 +169,7 @@ class Onednn(InBlocks):
         )
 
     def parameter_gradients(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Both in one pass over the rows."""
+        """See InBlocks. One pass over the rows."""
         weight = x.new_empty(grad.shape[1], x.shape[1], 1, 1)
         _, of_weight, of_bias = torch.ops.aten.convolution_backward(
             _pixels(grad), _pixels(x), weight, [grad.shape[1]], [1, 1], [0, 0], [1, 1], False, [0, 0], 1,
@@ -179,15 +179,15 @@ class Onednn(InBlocks):
 
 
 def _pixels(rows: Tensor) -> Tensor:
-    """Rows as the pixels of one image, whose channels lie together."""
+    """View rows as the pixels of one image with contiguous channels."""
     return rows.view(1, 1, *rows.shape).permute(0, 3, 1, 2)
 
 
 class Mixed(Blas):
-    """Each where it passes over the rows once: output by the one, gradients of the parameters by the other."""
+    """torch's default for outputs, oneDNN for gradients of parameters: each passes over the rows once."""
 
     def parameter_gradients(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """In one pass over the rows."""
+        """See InBlocks. One pass over the rows."""
         return Onednn().parameter_gradients(grad, x)
 
 

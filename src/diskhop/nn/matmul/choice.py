@@ -1,8 +1,9 @@
 """Choose which library multiplies matrices: measured once per processor and precision, then remembered.
 
 A backend is sound if it has the precision that it is asked for (a library may quietly use a shorter format), compared
-with float64, and if it repeats itself to the last bit. Backends differ from each other in the last bits, so the choice
-must not depend on chance. Sound backends have a fixed order of preference, and small differences in time do not count.
+with float64, and if it repeats itself to the last bit, with one thread as with several. Backends differ from each other
+in the last bits, so the choice must not depend on chance. Sound backends have a fixed order of preference, and small
+differences in time do not count.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _LEAST_GAIN = 1.15
 _ROWS, _DIM = 32768, 256
 _FEW_ROWS = 4097
 _NUM_PASSES = 5
-# Of the largest value: rounding gives float32 1e-6, formats that are shortened on the way 1e-4 and more.
+# Relative to the largest value: rounding in float32 gives 1e-6, shorter formats inside a product 1e-4 and more.
 _MOST_ERROR = {"float32": 1e-5, "bfloat16": 2e-2}
 
 
@@ -55,7 +56,7 @@ class MatmulChoice(NamedTuple):
 
     @property
     def gflops(self) -> dict[str, float]:
-        """10^9 floating-point operations a second."""
+        """Rates in 10^9 floating-point operations per second."""
         return {name: 6e-9 * _ROWS * _DIM**2 / seconds for name, seconds in self.seconds.items()}
 
 
@@ -93,12 +94,12 @@ def prefer(first: Mapping[str, float], second: Mapping[str, float]) -> str:
 
 
 def fastest_products(precision: str = "float32") -> Products:
-    """Make what diskhop's layers need in a loop of one's own: products by the backend that choose_matmul() chooses."""
+    """Make products for diskhop's layers outside of a run, by the backend that choose_matmul() chooses."""
     return Products(choose_matmul(precision).backend, precision)
 
 
 def bfloat16_ratio() -> float:
-    """Seconds of the chosen products in bfloat16, in those of float32: above 1 on processors without bfloat16."""
+    """Return seconds in bfloat16 divided by seconds in float32: above 1 on processors without bfloat16."""
     short, full = (choose_matmul(precision) for precision in ("bfloat16", "float32"))
     return short.seconds[short.backend] / full.seconds[full.backend]
 
@@ -107,7 +108,7 @@ def _measure(precision: str) -> MatmulChoice:
     before = torch.get_num_threads()
     torch.set_num_threads(default_threads())
     try:
-        # They share one pool: each its own, and a run's first peak would be theirs.
+        # One shared pool: separate pools would raise the peak memory of a run.
         one = Products(precision=precision)
         every = {name: replace(one, backend=name) for name in BACKENDS}
         sound = _sound_ones(every) or ["blas"]
@@ -120,7 +121,7 @@ def _measure(precision: str) -> MatmulChoice:
 
 
 def _time(candidates: Mapping[str, Products], operands: tuple[Tensor, Tensor, Tensor]) -> dict[str, float]:
-    """Seconds of the fastest pass of each, in turns: what else the machine does only adds."""
+    """Measure the fastest pass of each, alternating: other programs can only add time."""
     passes: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(_NUM_PASSES):
         for name, products in candidates.items():
@@ -131,7 +132,7 @@ def _time(candidates: Mapping[str, Products], operands: tuple[Tensor, Tensor, Te
 
 
 def _sound_ones(every: Mapping[str, Products]) -> list[str]:
-    """Told by a few rows: in float64 all would take more memory than a run."""
+    """Compare backends on few rows: in float64, all rows would need more memory than a run."""
     precision = next(iter(every.values())).precision
     operands = sample_operands(_FEW_ROWS, _DIM, PRECISIONS[precision])
     x, weight, grad = (operand.double() for operand in operands)
@@ -140,10 +141,16 @@ def _sound_ones(every: Mapping[str, Products]) -> list[str]:
 
 
 def _is_sound(products: Products, operands: tuple[Tensor, Tensor, Tensor], exact: list[Tensor]) -> bool:
+    threads = torch.get_num_threads()
     try:
-        found, again = run_products(products, *operands), run_products(products, *operands)
+        torch.set_num_threads(max(2, threads))
+        found = run_products(products, *operands)
+        torch.set_num_threads(1)
+        again = run_products(products, *operands)
     except (RuntimeError, AttributeError):  # not in this build of torch, or not for this processor
         return False
+    finally:
+        torch.set_num_threads(threads)
     most_error = _MOST_ERROR[products.precision]
     return all(
         torch.equal(first, second) and float((first - truth).abs().max() / truth.abs().max()) <= most_error
@@ -152,7 +159,7 @@ def _is_sound(products: Products, operands: tuple[Tensor, Tensor, Tensor], exact
 
 
 def _processor() -> str:
-    """The model's name, as /proc/cpuinfo tells it."""
+    """Return the processor's model name from /proc/cpuinfo."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What an epoch of embeddings costs: the step, measured, and partitions that move."""
+"""Predicted cost of an epoch of embeddings: the measured training step, and partitions read and written."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _MOST_ROWS, _LEAST_SECONDS, _MOST_STEPS = 200_000, 0.5, 20
 
 
 def predict_embedding(
-    plan: EmbedPlan, config: EmbedConfig, num_edges: int, edges_per_second: float, device: DiskModel
+    plan: EmbedPlan, config: EmbedConfig, num_edges: int, edges_per_second: float, disk: DiskModel
 ) -> Prediction:
-    """An epoch in the middle of a run: partitions that the order moves, beside training where it can be."""
+    """Predict an epoch in the middle of a run. Partitions that the order can prefetch move during training."""
     moved_bytes = config.passes * plan.loads * plan.partition_bytes
     read_bytes, written_bytes = moved_bytes, moved_bytes
     if plan.edges_on_disk:
         read_bytes += edges_bytes(num_edges, SCORES[config.model].uses_relations)
-    io_seconds = read_bytes / device.sequential_read_bytes_per_second
-    io_seconds += written_bytes / device.sequential_write_bytes_per_second
+    io_seconds = read_bytes / disk.sequential_read_bytes_per_second
+    io_seconds += written_bytes / disk.sequential_write_bytes_per_second
     compute_seconds = num_edges / edges_per_second
     hidden = plan.prefetchable if plan.overlap and plan.num_slots > plan.buffer else 0.0
     return Prediction(
@@ -38,8 +38,8 @@ def predict_embedding(
         io_seconds=io_seconds,
         cores_seconds=compute_seconds,
         compute_seconds=compute_seconds,
-        # Embeddings are drawn and written once.
-        open_seconds=plan.num_partitions * plan.partition_bytes / device.sequential_write_bytes_per_second,
+        # Embeddings are initialised and written once.
+        open_seconds=plan.num_partitions * plan.partition_bytes / disk.sequential_write_bytes_per_second,
         reads=config.passes * plan.loads,
         bytes_read=read_bytes,
         bytes_written=written_bytes,
@@ -48,9 +48,9 @@ def predict_embedding(
 
 
 def measure_edges_per_second(dataset: Dataset, config: EmbedConfig, room_bytes: int) -> float:
-    """Edges that the step trains, by the configuration's threads: measured on some rows with any values.
+    """Measure how many edges per second the training step processes, on rows with random values.
 
-    room_bytes: for those rows, their sums of squares included.
+    room_bytes: memory for those rows, their sums of squares included.
     """
     score = SCORES[config.model]
     num_rows = max(2, min(_MOST_ROWS, dataset.num_nodes, room_bytes // (8 * config.dim)))
@@ -74,7 +74,7 @@ def measure_edges_per_second(dataset: Dataset, config: EmbedConfig, room_bytes: 
             negatives = draws.integers(num_rows, size=(2, num_chunks, config.negatives))
             started = time.perf_counter()
             step.run(edges, negatives, lambda number: generator(config.seed, Draw.DROPOUT, number))
-            # The first one makes memory and code ready.
+            # The first step allocates memory and compiles code.
             seconds += time.perf_counter() - started if num_steps else 0.0
             num_steps += 1
     return config.batch_size * (num_steps - 1) / seconds

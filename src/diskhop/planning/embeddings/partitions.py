@@ -1,4 +1,4 @@
-"""Partitions, buffer and order of a run of embeddings, from the budget: arithmetic, no I/O."""
+"""Partitions, buffer and order of an embedding run, computed from the budget without I/O."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from diskhop.planning.embeddings.size import EmbedSize
 from diskhop.plans import EmbedPlan
 from diskhop.policies.orderings import ORDERS, State, buckets_by_state, prefetchable_share
 
-# While a run begins with another's: the place that a node had; two words of its name's hash in either run, their order.
+# Warm start: the previous place of each node, and two words of its name's hash in either run with their order.
 _WARM_START_BYTES_PER_NODE = 56
-# Few partitions are few swaps; of so many there is an order that is known to be short.
+# Fewer partitions need fewer swaps; for these numbers short orders are known.
 NUMBERS_OF_PARTITIONS = (1, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 
 
 def layout_of(config: EmbedConfig, num_nodes: int) -> PartitionLayout:
-    """Of a configuration's partitions. Raises ConfigError for more partitions than nodes."""
+    """Return the layout of a configuration's partitions. Raises ConfigError for more partitions than nodes."""
     return PartitionLayout(num_nodes, config.partitions, config.dim, 1 if config.adagrad == "row" else config.dim)
 
 
 def dealing_of(config: EmbedConfig, num_nodes: int, number: int = 0) -> NodePermutation:
-    """Of a configuration's nodes to their places, after they have been dealt anew so often."""
+    """Return the permutation of nodes to places after `number` repartitions."""
     return NodePermutation(num_nodes, config.assignment, config.seed, number)
 
 
 def choose_partitions(config: EmbedConfig, size: EmbedSize) -> EmbedConfig:
-    """The configuration with the fewest partitions that fit the budget, the next one on its way among them."""
+    """Choose the fewest partitions that fit the budget, one prefetched partition included."""
     for number in NUMBERS_OF_PARTITIONS:
         if number <= size.num_nodes:
             tried = replace(config, partitions=number, buffer=min(config.buffer, max(2, number)))
@@ -57,7 +57,12 @@ class _Room(NamedTuple):
 
 
 class ChosenOrder(NamedTuple):
-    """An order's name, its states, and the most buckets of any that are trained together."""
+    """Order of partitions.
+
+    name: of the order.
+    states: partitions in memory, one tuple per state.
+    most_buckets: maximum number of buckets trained together.
+    """
 
     name: str
     states: list[State]
@@ -65,11 +70,11 @@ class ChosenOrder(NamedTuple):
 
 
 def choose_order(config: EmbedConfig) -> ChosenOrder:
-    """Raises ConfigError for an order that is not for this buffer."""
+    """Choose the order with the fewest swaps. Raises ConfigError for an order that does not support the buffer."""
     return _choose_order(config.partition_order, config.partitions, config.buffer)
 
 
-@cache  # some are searched for
+@cache  # some orders are searched, which takes seconds
 def _choose_order(name: str, num_partitions: int, capacity: int) -> ChosenOrder:
     if num_partitions <= capacity:
         return ChosenOrder("all at once", [tuple(range(num_partitions))], num_partitions**2)
@@ -78,18 +83,18 @@ def _choose_order(name: str, num_partitions: int, capacity: int) -> ChosenOrder:
     if name == AUTO:
         names = ["searched", "legend", "beta"] if capacity == 3 else ["searched", "beta"]
     orders = {each: ORDERS[each](num_partitions, capacity) for each in names}
-    # Fewer states are fewer partitions to move; of as many, the ones that move beside training.
+    # Fewer states move fewer partitions; among equals, more of the moves overlap with training.
     best = min(orders, key=lambda each: (len(orders[each]), -prefetchable_share(orders[each])))
     phases = [phase for buckets in buckets_by_state(orders[best]) for phase in (buckets.leaving, buckets.staying)]
     return ChosenOrder(best, orders[best], max(map(len, phases)))
 
 
 def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget) -> EmbedPlan:
-    """The plan of a whole configuration. Raises BudgetError, which says how many partitions would do."""
+    """Plan a complete configuration. Raises BudgetError with the number of partitions that would fit."""
     layout = layout_of(config, size.num_nodes)
     order, states, _ = choose_order(config)
     most, fewest = _most_slots(config), min(config.partitions, config.buffer)
-    # Edges are read once an epoch, in order: that costs less than to wait for partitions.
+    # Edges are read once per epoch, sequentially: that costs less than waiting for partitions.
     rooms = [_Room(slots, on_disk) for slots in dict.fromkeys((most, fewest)) for on_disk in (False, True)]
     room = next((room for room in rooms if _fits(config, size, room)), rooms[-1])
     wanted = _wanted(config, size, room)
@@ -100,25 +105,22 @@ def plan_embedding(config: EmbedConfig, size: EmbedSize, budget: Budget) -> Embe
     ]
     if room.edges_on_disk:
         all_bytes = edges_bytes(size.num_edges, size.num_relations > 0)
-        reasons.append(f"edges do not fit beside them: {format_bytes(all_bytes)} are read from disk in every epoch")
+        reasons.append(f"edges do not fit in memory: {format_bytes(all_bytes)} read from disk in every epoch")
     if config.partitions > config.buffer:
         share = prefetchable_share(states)
         reasons.append(
-            f"order {order}: {len(states)} states, {share:.0%} of the swaps beside training"
+            f"order {order}: {len(states)} states, {share:.0%} of the swaps overlap with training"
             if config.overlap
-            else f"order {order}: {len(states)} states; nothing is trained while partitions move, as asked"
+            else f"order {order}: {len(states)} states; partitions move between states (--no-overlap)"
         )
         if config.is_repartitioned:
             times = "once" if config.repartitions == 1 else f"{config.repartitions} times"
-            reasons.append(
-                f"nodes are dealt to partitions anew {times} an epoch, each time for a pass over all of them with "
-                "a share of the edges, as asked: what is read and written is as much more"
-            )
+            reasons.append(f"re-partitioning {times} per epoch (disk traffic x{config.passes})")
         if room.slots == fewest and config.overlap:
             enough = sum(_wanted(config, size, _Room(most, True)).values())
             reasons.append(
-                f"no room for a partition ahead: training waits while the next is read; with --memory "
-                f"{-(-enough // 1_000_000)}MB it would be read beside training"
+                f"no memory for a prefetched partition: training waits for each read; --memory "
+                f"{-(-enough // 1_000_000)}MB would overlap them"
             )
     return EmbedPlan(
         num_partitions=config.partitions,
@@ -166,7 +168,7 @@ def _wanted(config: EmbedConfig, size: EmbedSize, room: _Room) -> Mapping[str, i
 
 
 def _most_in_phase(config: EmbedConfig, num_edges: int) -> int:
-    """Edges of the buckets that are trained at once, where they are as even as draws make them."""
+    """Estimate the most edges trained in one phase, with a quarter of headroom for uneven buckets."""
     if config.partitions <= config.buffer:
         return num_edges
     return -(-num_edges * choose_order(config).most_buckets * 5 // (4 * config.partitions**2))
@@ -178,5 +180,5 @@ def _require(budget: Budget, wanted: Mapping[str, int], config: EmbedConfig, siz
     except BudgetError as error:
         better = choose_partitions(config, size)
         fits = _fits(better, size, _Room(_most_slots(better), True))
-        hint = f"; or take --partitions {better.partitions}, which fit" if fits else ""
+        hint = f"; or use --partitions {better.partitions}, which fits" if fits else ""
         raise BudgetError(f"{error}{hint}", error.smallest_bytes) from None

@@ -1,4 +1,4 @@
-"""Ways to train embeddings side by side: numbers of partitions, and how many of them are in memory at once."""
+"""Ranking of numbers of partitions, and of how many are in memory at once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from diskhop.planning.embeddings.size import embed_size
 from diskhop.planning.options import Option, Ranking, rank
 from diskhop.plans import EmbedPlan
 
-# More partitions in memory than three are fewer to move, and take more of it.
+# A larger buffer moves fewer partitions and needs more memory.
 _BUFFERS = (3, 4, 6)
 
 
-def rank_partitions(dataset: Dataset, config: EmbedConfig, device: DiskModel) -> Ranking[EmbedPlan]:
-    """The configuration with other numbers of partitions. Raises BudgetError where none fits."""
+def rank_partitions(dataset: Dataset, config: EmbedConfig, disk: DiskModel) -> Ranking[EmbedPlan]:
+    """Rank the configuration with several numbers of partitions. Raises BudgetError where none fits."""
     edges_per_second = measure_edges_per_second(dataset, config, config.memory_bytes // 4)
     size = embed_size(dataset, config)
     refused: dict[str, str] = {}
@@ -39,12 +39,12 @@ def rank_partitions(dataset: Dataset, config: EmbedConfig, device: DiskModel) ->
                 refused[name] = str(error)
                 smallest = error
                 break
-            predicted = predict_embedding(plan, tried, size.num_edges, edges_per_second, device)
+            predicted = predict_embedding(plan, tried, size.num_edges, edges_per_second, disk)
             named = f"{name}, buffer {buffer}" if number > buffer else name
             options.append(Option(name=named, plan=plan, predicted=predicted, simplicity=number * 100 + buffer))
         if options:
             refused.pop(name, None)
-            # Of as many seconds the one that takes the least memory.
+            # Among equals the one with the least memory.
             found.append(min(options, key=lambda option: option.seconds(config.epochs)))
     if not found:
         assert smallest is not None, "a graph has nodes"

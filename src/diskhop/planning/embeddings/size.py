@@ -11,7 +11,7 @@ from diskhop.embedding.ranking.evaluate import evaluation_bytes, group_bytes
 
 
 def embed_size(dataset: Dataset, config: EmbedConfig) -> EmbedSize:
-    """What a budget must hold of a dataset."""
+    """Return the sizes of a dataset's embeddings for a configuration."""
     triples, num_edges = dataset.manifest.triples, _count_edges(dataset)
     parts = {} if triples is None else triples.parts
     most = max(parts.get("valid", 0), parts.get("test", 0))
@@ -40,7 +40,12 @@ def _count_edges(dataset: Dataset) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EmbedSize:
-    """What is embedded; block_bytes: held while edges are read, measure_bytes: while some are measured."""
+    """Sizes of a graph for embeddings.
+
+    num_nodes, num_edges, num_relations: counts; edges are those of training.
+    block_bytes: memory while edges are read.
+    measure_bytes: memory while edges are ranked.
+    """
 
     num_nodes: int
     num_edges: int

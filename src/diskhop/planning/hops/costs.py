@@ -1,4 +1,4 @@
-"""What an epoch on hop tables costs: the model, and rows copied in memory or read in chunks."""
+"""Predicted cost of an epoch on hop tables: the model, and rows copied in memory or read in chunks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from diskhop.plans import Prediction
 
 
 def hop_step_seconds(dataset: Dataset, config: HopConfig, shape: TableShape, num_tables: int) -> float:
-    """Of the model on a batch of rows of so many tables, measured."""
+    """Measure the seconds of a training step on one batch of rows of num_tables tables."""
     x = torch.full((num_tables, min(config.batch_size, shape.num_rows), shape.dim), 0.01)
     num_outputs = dataset.num_tasks or dataset.num_classes
     with reproducible(config.threads):
@@ -35,10 +35,10 @@ def predict_hops(
     placement: Placement,
     num_train: int,
     step_seconds: float,
-    device: DiskModel,
+    disk: DiskModel,
     budget: Budget,
 ) -> Prediction:
-    """An epoch over num_train rows of each of so many tables, where they are placed."""
+    """Predict an epoch over num_train rows of each of num_tables tables, read from where they are placed."""
     num_batches = -(-num_train // config.batch_size)
     num_batches = min(num_batches, config.max_batches or num_batches)
     num_rows = min(num_batches * config.batch_size, num_train)
@@ -46,7 +46,7 @@ def predict_hops(
     copy_seconds = measure_copy_seconds(shape.row_bytes, num_rows, budget) * num_rows * num_tables
     compute_seconds = num_batches * step_seconds
     cores_seconds = compute_seconds + copy_seconds / config.threads
-    rate = device.sequential_read_bytes_per_second
+    rate = disk.sequential_read_bytes_per_second
     if placement.place == "memory":
         return Prediction(
             epoch_seconds=cores_seconds,
@@ -57,7 +57,7 @@ def predict_hops(
             hit_rate=1.0,
         )
     io_seconds = num_bytes / rate
-    # The first batch is waited for, then one is read while the model has another (double buffering).
+    # The model waits for the first batch; later reads overlap with it (double buffering).
     first_seconds = io_seconds / max(1, num_batches)
     return Prediction(
         epoch_seconds=first_seconds + max(io_seconds, cores_seconds),

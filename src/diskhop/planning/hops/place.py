@@ -1,4 +1,4 @@
-"""Where hop tables lie while a model trains on them, and the plan that says so."""
+"""Placement of hop tables during training, in memory or on disk, and the plan that records it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _MEASURED_ROWS = "rows of validation and test"
 
 
 def propagation_spec(dataset: Dataset, config: HopConfig) -> PropagationSpec:
-    """The tables that a run takes: of the nodes of splits alone, where there are splits, unless those of all are there.
+    """Return the spec of the tables that a run reads.
 
-    Raises ConfigError.
+    With splits, tables of the nodes in splits, unless only tables of all nodes exist already. Raises ConfigError.
     """
     of_all = PropagationSpec(
         operators=config.operators, hops=config.hops, direction=config.direction, dtype=config.dtype, rows=ALL_ROWS
@@ -46,7 +46,7 @@ def hop_plan(
     reserved: dict[str, int],
     engine: OpenedEngine,
 ) -> HopPlan:
-    """The plan of a run on tables of this shape, in the folder `path`."""
+    """Return the plan of a run on tables of this shape in the folder `path`."""
     chunks = f", {config.chunk_rows} rows each" if placement.shuffle == "chunks" else ""
     return HopPlan(
         tables=path,
@@ -67,12 +67,15 @@ def hop_plan(
 def place_hops(
     config: HopConfig, seeds: SplitSeeds, shape: TableShape, num_tables: int, model_bytes: int, budget: Budget
 ) -> tuple[dict[str, int], Placement]:
-    """Where the tables will be, and what of the budget that will take, by name. model_bytes: of a step, measured."""
+    """Place the tables, and return the bytes to reserve by name.
+
+    model_bytes: measured memory of a training step. Raises BudgetError.
+    """
     num_train = len(seeds.train)
     measured = {_MEASURED_ROWS: sum(ids.nbytes for ids in (seeds.valid, seeds.test) if ids is not None)}
     shuffle = None if config.shuffle == AUTO else cast(Shuffle, config.shuffle)
 
-    def held(place: Place, shuffle: Shuffle) -> dict[str, int]:
+    def needed(place: Place, shuffle: Shuffle) -> dict[str, int]:
         return {
             **loader_bytes(shape, num_tables, config.batch_size, place),
             "hop rows": 8 * num_train,
@@ -81,12 +84,12 @@ def place_hops(
         }
 
     placement = place_tables(
-        num_bytes=sum(held("memory", shuffle or "rows").values()),
+        num_bytes=sum(needed("memory", shuffle or "rows").values()),
         memory_bytes=budget.available_bytes,
         model_bytes=model_bytes,
         place=None if config.placement == AUTO else cast(Place, config.placement),
         shuffle=shuffle,
     )
-    reserved = held(placement.place, placement.shuffle)
+    reserved = needed(placement.place, placement.shuffle)
     budget.require(reserved)
     return reserved, placement

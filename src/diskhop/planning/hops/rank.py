@@ -1,4 +1,4 @@
-"""Ways to train on hop tables side by side: from memory or from the disk, propagated before if they are not there."""
+"""Ranking of the placements of hop tables, in memory or on disk, with the propagation of missing tables."""
 
 from __future__ import annotations
 
@@ -34,15 +34,19 @@ def rank_placements(
     seeds: SplitSeeds,
     also_held: Mapping[str, int],
     budget: Budget,
-    device: DiskModel,
+    disk: DiskModel,
 ) -> Ranking[HopPlan]:
-    """The configuration with tables in memory or on the disk. Raises ConfigError; BudgetError where neither fits."""
+    """Rank the configuration with tables in memory and on disk.
+
+    also_held: bytes of the budget that a run reserves besides, by name.
+    Raises ConfigError, and BudgetError where neither placement fits.
+    """
     scratch = Path(config.scratch) if config.scratch else None
     spec = propagation_spec(dataset, config)
     tables = find_hop_tables(dataset, spec, scratch, budget)
     preparation_seconds, work_bytes = 0.0, 0
     if tables is None:
-        made, plan = plan_tables(dataset, spec, budget, threads=config.threads, disk=device)
+        made, plan = plan_tables(dataset, spec, budget, threads=config.threads, disk=disk)
         shape, num_tables = made.kept_shape, made.num_tables
         path, preparation_seconds, work_bytes = scratch_path(dataset.path, scratch), plan.seconds, plan.work_bytes
     else:
@@ -55,7 +59,7 @@ def rank_placements(
     smallest: BudgetError | None = None
     for place in _PLACES:
         if config.placement not in (AUTO, place):
-            refused[place] = f"--placement {config.placement} was asked for"
+            refused[place] = f"excluded by --placement {config.placement}"
             continue
         try:
             reserved, placement = place_hops(replace(config, placement=place), seeds, shape, num_read, 0, budget)
@@ -63,11 +67,11 @@ def rank_placements(
             refused[place], smallest = str(error), error
             continue
         held = {**also_held, **reserved}
-        predicted = predict_hops(config, shape, num_read, placement, len(seeds.train), step_seconds, device, budget)
+        predicted = predict_hops(config, shape, num_read, placement, len(seeds.train), step_seconds, disk, budget)
         predicted = replace(predicted, preparation_seconds=preparation_seconds, disk_bytes=work_bytes)
         hops = hop_plan(config, str(path), shape, num_read, placement, held, engine)
         found.append(Option(name=place, plan=hops, predicted=predicted, simplicity=_PLACES.index(place)))
     if not found:
-        assert smallest is not None, "only a budget keeps tables from both places"
+        assert smallest is not None, "only a budget rules out both placements"
         raise smallest
     return rank(found, refused, config.epochs, "hop tables in")
