@@ -192,9 +192,9 @@ class Mixed(Blas):
 
 
 class Mkl:
-    """MKL out of torch's library, a few rows at a time. The same bits by any number of threads. See linear.hpp.
+    """MKL inside torch's library, called for a few rows at a time (see linear.hpp).
 
-    Raises RuntimeError where that library has none.
+    Gives the same bits for any number of threads. Raises RuntimeError where torch has no MKL.
     """
 
     def linear(
@@ -206,7 +206,7 @@ class Mkl:
         out: Tensor,
         scratch: BufferPool,
     ) -> None:
-        """In turns."""
+        """See Backend."""
         dropout, seed = (None, 0) if rectifier is None else rectifier
         biases = None if bias is None else bias.detach()[None]
         linear(x.detach(), weight.detach(), biases, dropout, seed, out, torch.get_num_threads(), scratch)
@@ -222,7 +222,7 @@ class Mkl:
         empty: Empty,
         scratch: BufferPool,
     ) -> tuple[Tensor, Tensor]:
-        """In turns; sums of parameters in parts, whose number depends on the rows alone."""
+        """See Backend. Parameters are summed in parts, whose number depends on the rows alone."""
         of_weight, of_bias = torch.empty(grad.shape[1], x.shape[1]), torch.empty(grad.shape[1])
         weights = None if weight is None else weight.detach()
         dropout, results = (None, None) if rectifier is None or left is None else (rectifier.dropout, left.detach())

@@ -30,7 +30,11 @@ _SMALLEST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Products:
-    """backend: a name in BACKENDS. precision: a name in PRECISIONS. The layers of a network share one of these."""
+    """Matrix products of a network's linear layers, which share one instance.
+
+    backend: a name in BACKENDS.
+    precision: a name in PRECISIONS.
+    """
 
     backend: str = "blas"
     precision: str = "float32"
@@ -38,7 +42,7 @@ class Products:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of operands and results."""
+        """Type of operands and results."""
         return PRECISIONS[self.precision]
 
     @property
@@ -47,7 +51,7 @@ class Products:
         return self._pool
 
     def empty(self, num_rows: int, num_columns: int, dtype: torch.dtype) -> Tensor:
-        """A tensor for what a layer computes, uninitialised; once it is freed its memory is used again."""
+        """Take an uninitialised tensor from the pool. Its memory is reused once the tensor is freed."""
         num_bytes = num_rows * num_columns * dtype.itemsize
         if num_bytes < _SMALLEST_BYTES:
             return torch.empty(num_rows, num_columns, dtype=dtype)
@@ -73,7 +77,7 @@ class Products:
         return out
 
     def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None, rectifier: Rectifier | None = None) -> Tensor:
-        """The same without gradients, for operands that are of `dtype` already."""
+        """Compute linear() without gradients, for operands that have `dtype` already."""
         out = self.empty(len(x), len(weight), self.dtype)
         BACKENDS[self.backend].linear(x, weight, bias, rectifier, out, self._pool)
         return out
@@ -81,9 +85,10 @@ class Products:
     def gradients(
         self, grad: Tensor, x: Tensor, weight: Tensor | None, left: Tensor | None, rectifier: Rectifier | None
     ) -> tuple[Tensor | None, Tensor, Tensor]:
-        """Of x, where a weight is given, and float32 of weight and bias, from that of linear()'s result.
+        """Return the gradients of x (None without a weight), weight and bias, from that of linear()'s result.
 
-        left: that result, which only a rectifier needs. Arguments and the first are of `dtype`.
+        left: that result, which only a rectifier needs.
+        Arguments and the first gradient have `dtype`, the others are float32.
         """
         of_x = None if weight is None else self.empty(len(x), x.shape[1], self.dtype)
         of_weight, of_bias = BACKENDS[self.backend].gradients(
@@ -96,7 +101,7 @@ DEFAULT_PRODUCTS = Products()
 
 
 class Linear(nn.Linear):
-    """torch's, by the products given."""
+    """torch's Linear, computed by the given products."""
 
     def __init__(self, in_dim: int, out_dim: int, products: Products) -> None:
         super().__init__(in_dim, out_dim)
@@ -145,14 +150,14 @@ def require_products(products: Products) -> None:
 
 
 def sample_operands(num_rows: int, dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Made-up x, weight and gradient of a layer from dim to dim; torch's own generator is left alone."""
+    """Return random x, weight and gradient of a layer from dim to dim. Torch's generator keeps its state."""
     generator = torch.Generator().manual_seed(0)
     x, weight, grad = (torch.randn(rows, dim, generator=generator).to(dtype) for rows in (num_rows, dim, num_rows))
     return x, weight, grad
 
 
 def run_products(products: Products, x: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The three products of a layer as wide as its input: its output, and the gradients of its input and its weight."""
+    """Compute a layer's output and the gradients of its input and weight; the layer is as wide as its input."""
     of_x, of_weight, _ = products.gradients(grad, x, weight, None, None)
     assert of_x is not None
     return products.multiply(x, weight, weight[0].clone()), of_x, of_weight
