@@ -8,10 +8,10 @@ A trace is appended to and can be read at the same time, also by other processes
         4088      uint64 xxh3 of all bytes before it
         4096      the record of the first batch (record.py), zeros up to a multiple of 4096, the next record ...
 
-Batches are stored in the order in which they are requested. Writer and reader get this order as batch numbers, and each record repeats its
-number, so that a misplaced record is detected. Records are written one after another, each from first byte to last: a
-record is complete as soon as the file is long enough. Memory is taken from the pool; writer_bytes() and reader_bytes()
-return how much.
+Batches are stored in the order in which they are requested. Writer and reader get this order as batch numbers, and each
+record repeats its number, so that a misplaced record is detected. Records are written one after another, each from
+first byte to last: a record is complete as soon as the file is long enough. Memory is taken from the pool;
+writer_bytes() and reader_bytes() return how much.
 """
 
 from __future__ import annotations
