@@ -159,7 +159,7 @@ def test_the_run_says_so_once_and_keeps_it(dataset: Dataset, tmp_path: Path) -> 
     trained = train(dataset, out=tmp_path / "run", **{**REUSED, "epochs": 1})
     reasons = [reason for reason in trained.result["plan"]["reasons"] if "reused" in reason]
     assert len(reasons) == 1
-    assert "samples are drawn once" in reasons[0]
+    assert reasons[0].startswith("Samples: drawn once and reused")
     assert "changes what is drawn" in reasons[0]
     assert trained.result["reuse"] is True
     assert load_config(tmp_path / "run" / "config.toml", KINDS).options["reuse"] is True

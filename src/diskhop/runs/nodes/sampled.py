@@ -33,7 +33,10 @@ from diskhop.stores.stores import STORES
 
 # Features of a graph that has none, as the pipeline makes them: a constant and log(1 + in-degree).
 STRUCTURE_DIM = 2
-_REUSE_REASON = "Samples: drawn once and reused (every epoch has the first epoch's batches in another order)"
+_REUSE_REASON = (
+    "Samples: drawn once and reused (every epoch has the first epoch's batches in another order, "
+    "which changes what is drawn)"
+)
 
 
 def prepare_sampled(
