@@ -1,0 +1,1 @@
+"""Building datasets: what is added is checked, sorted and written to files."""
