@@ -1,1 +1,1 @@
-"""Building datasets: what is added is checked, sorted and written to files."""
+"""Dataset building: checks, sorts and writes nodes and edges."""

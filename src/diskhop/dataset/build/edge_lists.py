@@ -1,4 +1,4 @@
-"""Writing the edges of one type: sorted into lists, with edge numbers, weights and times in *columns* of their order."""
+"""Writing the edges of one type: sorted into lists, with edge numbers, weights and times in *columns* of that order."""
 
 from __future__ import annotations
 
