@@ -1,1 +1,1 @@
-"""What a user of PyTorch Geometric imports: loaders of mini-batches."""
+"""Loaders of mini-batches with the interface of PyTorch Geometric."""
