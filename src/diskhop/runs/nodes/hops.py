@@ -91,7 +91,7 @@ def _propagate(dataset: Dataset, config: HopConfig, budget: Budget, engine: Engi
         threads=config.threads,
         engine=engine,
         progress=callback.prepared,
-        on_plan=lambda plan: callback.announced(str(plan)),
+        on_plan=lambda plan: callback.announced(f"Propagating before training: {plan}"),
         log=callback.announced,
     )
 
