@@ -65,7 +65,7 @@ def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def vectors(run: Path) -> NDArray[np.float32]:
     """By the ids that users see."""
     opened = open_run(run)
-    places = Places(opened.dataset, opened.dealing).of(np.arange(opened.reader.layout.num_nodes))
+    places = Places(opened.dataset, opened.permutation).of(np.arange(opened.reader.layout.num_nodes))
     return opened.reader.gather(places).numpy()
 
 
@@ -92,7 +92,7 @@ def test_every_format_has_the_same_values(of: str, request: pytest.FixtureReques
 def test_ids_and_places_belong_together(numbered: Path) -> None:
     opened = open_run(numbered)
     ids = np.random.default_rng(0).permutation(NUM_NODES)[:50]
-    places = Places(opened.dataset, opened.dealing)
+    places = Places(opened.dataset, opened.permutation)
     np.testing.assert_array_equal(places.ids(places.of(ids)), ids)
 
 

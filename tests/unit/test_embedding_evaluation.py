@@ -87,11 +87,11 @@ def by_a_loop(
     ranks, below, total = [], 0.0, 0
     assert edges.relations is not None
     for side in {"both": (0, 1), "tail": (0,), "head": (1,)}[protocol.sides]:
-        queries = reader.queries(side, nodes[edges.asked(side)], edges.relations)
+        queries = reader.queries(side, nodes[edges.given(side)], edges.relations)
         scores = torch.empty(len(edges), NUM_NODES)
         reader.kind.matrix(queries, nodes, scores)
         for number in range(len(edges)):
-            own, given = int(edges.asked(1 - side)[number]), int(edges.asked(side)[number])
+            own, given = int(edges.given(1 - side)[number]), int(edges.given(side)[number])
             relation = int(edges.relations[number])
             candidates = drawn[side].tolist() if protocol.candidates else list(range(NUM_NODES))
             if protocol.filtered:
@@ -142,7 +142,7 @@ def test_ranks_are_pykeens(ties: str, filtered: bool, tmp_path: Path, monkeypatc
     nodes = torch.from_numpy(values)
     for side, target, column in ((0, "tail", 2), (1, "head", 0)):
         scores = torch.empty(len(edges), NUM_NODES)
-        reader.kind.matrix(reader.queries(side, nodes[edges.asked(side)], edges.relations), nodes, scores)
+        reader.kind.matrix(reader.queries(side, nodes[edges.given(side)], edges.relations), nodes, scores)
         own = scores.gather(1, batch[:, column : column + 1])
         if filtered:
             others, _ = create_sparse_positive_filter_(batch, torch.from_numpy(triples_of(known)), filter_col=column)
@@ -226,7 +226,7 @@ def test_nodes_that_no_edge_trained_are_ranked_like_any_other(tmp_path: Path) ->
     assert found["protocol"]["edges"] == "20 of 20"
 
     opened = open_run(tmp_path / "run")
-    places = Places(opened.dataset, opened.dealing)
+    places = Places(opened.dataset, opened.permutation)
     all_edges = np.concatenate([trained, test])
     known = KnownEdgeBlocks(lambda: iter([placed(all_edges, places)]), NUM_RELATIONS)
     protocol = Protocol(filtered=True, candidates=0, sides="both", ties="realistic")

@@ -32,7 +32,7 @@ def some_left_out(
 
 def is_left_out(left_out: LeftOut, negatives: torch.Tensor) -> torch.Tensor:
     """negatives: of each row."""
-    is_none = left_out.wanted[:, None] == negatives
+    is_none = left_out.answers[:, None] == negatives
     for row, (begin, end) in enumerate(zip(left_out.begins.tolist(), left_out.ends.tolist(), strict=True)):
         is_none[row] |= torch.isin(negatives[row], left_out.known[begin:end])
     return is_none

@@ -1,1 +1,1 @@
-"""Embeddings of nodes in partitions, a few of them in memory at a time (Legend)."""
+"""Node embeddings in partitions on disk, a few of them in memory at a time (Legend)."""

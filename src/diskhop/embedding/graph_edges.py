@@ -1,4 +1,4 @@
-"""Edges to train embeddings on, and those to measure them by: a dataset's triples, or the edges of its lists."""
+"""Training, validation and test edges of embeddings: a dataset's triples, or the edges of its in-neighbour lists."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ Block = tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EdgeParts:
-    """Edges by the places that a dealing gives; num_train to train. num_relations: 0 without relations.
+    """A dataset's edges, split into training, validation and test; ends are places of nodes.
 
-    valid, test: a sample of those parts, None where they are empty.
+    permutation: assigns nodes to places.
+    num_train: number of training edges.
+    num_relations: number of relations, 0 without relations.
+    valid: sample of the validation edges, None if there are none.
+    test: sample of the test edges, None if there are none.
     """
 
-    dealing: NodePermutation
+    permutation: NodePermutation
     num_train: int
     num_relations: int
     valid: MeasuredEdges | None
@@ -40,20 +44,23 @@ class EdgeParts:
 
     @property
     def known(self) -> KnownEdgeBlocks:
-        """Blocks of all parts."""
+        """Edges of all parts, which filtered ranks leave out as candidates."""
         parts = (_TRAIN, _VALID, _TEST)
 
         def blocks() -> Iterator[Block]:
-            return chain.from_iterable(self._edges.blocks(part, self.dealing) for part in parts)
+            return chain.from_iterable(self._edges.blocks(part, self.permutation) for part in parts)
 
         return KnownEdgeBlocks(blocks, self.num_relations)
 
     def train(self) -> Iterator[Block]:
-        """Blocks of those to train."""
-        return self._edges.blocks(_TRAIN, self.dealing)
+        """Yield the training edges, a block at a time."""
+        return self._edges.blocks(_TRAIN, self.permutation)
 
     def train_share(self, epoch: int, number: int, num_shares: int) -> tuple[EdgeBlocks, int]:
-        """Blocks of share `number` of those to train, by an epoch's own draws, and how many these are."""
+        """Return the blocks and the number of edges of share `number` of the training edges.
+
+        Each epoch splits the edges into shares at random.
+        """
         if num_shares == 1:
             return self.train, self.num_train
         bounds = self.num_train * number // num_shares, self.num_train * (number + 1) // num_shares
@@ -63,41 +70,42 @@ class EdgeParts:
             for block in self.train():
                 numbers = np.arange(start, start + len(block[0]))
                 start += len(numbers)
-                permute_ids(self.num_train, step_seed(self.dealing.seed, epoch), "splits", numbers)
+                permute_ids(self.num_train, step_seed(self.permutation.seed, epoch), "splits", numbers)
                 yield _take(block, (numbers >= bounds[0]) & (numbers < bounds[1]))
 
         return blocks, bounds[1] - bounds[0]
 
-    def dealt(self, dealing: NodePermutation) -> EdgeParts:
-        """The same edges, by the places of another dealing of the same nodes."""
+    def repartitioned(self, permutation: NodePermutation) -> EdgeParts:
+        """Return the same edges with places by another permutation of the same nodes."""
         valid, test = (
-            None if edges is None else edges.moved(lambda places: dealing.places(self.dealing.nodes(places)))
+            None if edges is None else edges.moved(lambda places: permutation.places(self.permutation.nodes(places)))
             for edges in (self.valid, self.test)
         )
-        return replace(self, dealing=dealing, valid=valid, test=test)
+        return replace(self, permutation=permutation, valid=valid, test=test)
 
 
 def embedded_nodes(dataset: Dataset) -> NodeSet:
-    """Those that get embeddings. Raises ConfigError for a dataset of several types without triples."""
+    """Return the nodes that get embeddings. Raises ConfigError for several node types without triples."""
     if dataset.manifest.triples is not None:
         return dataset.nodes[dataset.manifest.triples.node_type]
     if len(dataset.nodes) != 1:
         raise ConfigError(
-            f"{dataset.path}: has node types {', '.join(dataset.nodes)} and no triples; embeddings are of one type"
+            f"{dataset.path}: has node types {', '.join(dataset.nodes)} and no triples; embeddings need one node type "
+            "or triples: import a folder of triples with 'diskhop import'"
         )
     return next(iter(dataset.nodes.values()))
 
 
 def block_bytes(num_edges: int) -> int:
-    """Memory while edges are read: sources, relations, destinations and their places, and what locating them takes."""
+    """Return the memory in bytes for reading edges: a block's ends and relations, their places and temporaries."""
     return min(num_edges, _BLOCK_EDGES) * 12 * 8
 
 
-def read_edge_parts(dataset: Dataset, config: EmbedConfig, dealing: NodePermutation) -> EdgeParts:
-    """Triples as they are split; else edges split by draws, of which none depends on another.
+def read_edge_parts(dataset: Dataset, config: EmbedConfig, permutation: NodePermutation) -> EdgeParts:
+    """Read a dataset's edges by their split; edges without a split are split at random.
 
-    dealing: of the dataset's embedded nodes. Raises ConfigError for a dataset without edges, FormatError for ids out of
-    range.
+    permutation: assigns the dataset's embedded nodes to places.
+    Raises ConfigError for a dataset without edges, FormatError for ids out of range.
     """
     reader = _TripleReader(dataset) if dataset.manifest.triples is not None else _ListReader(dataset)
     edges = _Edges(reader, dataset, config)
@@ -105,31 +113,31 @@ def read_edge_parts(dataset: Dataset, config: EmbedConfig, dealing: NodePermutat
     if num_edges[_TRAIN] == 0:
         raise ConfigError(f"{dataset.path}: has no edges to train on; import a graph with edges")
     return EdgeParts(
-        dealing,
+        permutation,
         num_edges[_TRAIN],
         dataset.num_relations,
-        edges.sample(_VALID, num_edges[_VALID], dealing),
-        edges.sample(_TEST, num_edges[_TEST], dealing),
+        edges.sample(_VALID, num_edges[_VALID], permutation),
+        edges.sample(_TEST, num_edges[_TEST], permutation),
         edges,
     )
 
 
 class _TripleReader:
-    """Blocks of a part of the triples; all of them are its train part where they are not split."""
+    """Reads triples in blocks. Without a split, all of them are the training part."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         triples = dataset.manifest.triples
-        assert triples is not None, "it is read by _ListReader"
+        assert triples is not None, "_ListReader reads datasets without triples"
         self._parts = triples.parts
         self.is_split = "train" in self._parts
 
     def count(self, part: int) -> int:
-        """Triples of a part."""
+        """Return the number of triples in a part."""
         return self._parts.get(self._name(part), 0)
 
     def blocks(self, part: int) -> Iterator[Block]:
-        """Of ids."""
+        """Yield the triples of a part by node ids, a block at a time."""
         path = self._dataset.path / "triples" / f"{self._name(part)}.bin"
         for start in range(0, self.count(part), _BLOCK_EDGES):
             count = min(_BLOCK_EDGES, self.count(part) - start)
@@ -145,7 +153,7 @@ class _TripleReader:
 
 
 class _ListReader:
-    """Blocks of the edges of in-neighbour lists."""
+    """Reads the edges of in-neighbour lists in blocks."""
 
     is_split = False
 
@@ -153,11 +161,11 @@ class _ListReader:
         self._files = dataset.topology
 
     def count(self, part: int) -> int:
-        """All are in the one part."""
+        """Return the number of edges in a part; all are in the training part."""
         return self._files.num_edges if part == _TRAIN else 0
 
     def blocks(self, part: int) -> Iterator[Block]:
-        """Of ids."""
+        """Yield the edges of a part by node ids, a block at a time."""
         indptr = np.memmap(self._files.indptr_path, "<i8", "r")
         for start in range(0, self.count(part), _BLOCK_EDGES):
             stop = min(start + _BLOCK_EDGES, self._files.num_edges)
@@ -173,7 +181,7 @@ class _ListReader:
 
 
 class _Edges:
-    """A reader's edges in parts, by the places that a dealing gives."""
+    """A reader's edges, split into parts; ends are places by a given permutation."""
 
     def __init__(self, reader: _TripleReader | _ListReader, dataset: Dataset, config: EmbedConfig) -> None:
         self._reader = reader
@@ -186,54 +194,54 @@ class _Edges:
         self._draws_parts = self._num_valid + self._num_test > 0
 
     def count(self, part: int) -> int:
-        """Edges of a part."""
+        """Return the number of edges in a part."""
         if self._draws_parts:
             num_train = self._reader.count(_TRAIN) - self._num_valid - self._num_test
             return (num_train, self._num_valid, self._num_test)[part]
         return self._reader.count(part) if part == _TRAIN or self._config.evaluate else 0
 
-    def blocks(self, part: int, dealing: NodePermutation) -> Iterator[Block]:
-        """Of a part."""
+    def blocks(self, part: int, permutation: NodePermutation) -> Iterator[Block]:
+        """Yield the edges of a part by places, a block at a time."""
         start = 0
         for block in self._reader.blocks(_TRAIN if self._draws_parts else part):
             count = len(block[0])
             for ids in (block[0], block[2]):
-                _require_ids(self._path, ids, dealing.num_nodes, "node")
+                _require_ids(self._path, ids, permutation.num_nodes, "node")
             if self._draws_parts:
                 block = _take(block, self._parts(start, count) == part)
             start += count
-            yield dealing.places(block[0]), block[1], dealing.places(block[2])
+            yield permutation.places(block[0]), block[1], permutation.places(block[2])
 
-    def sample(self, part: int, num_edges: int, dealing: NodePermutation) -> MeasuredEdges | None:
-        """At most config.eval_edges of a part, spread over it."""
+    def sample(self, part: int, num_edges: int, permutation: NodePermutation) -> MeasuredEdges | None:
+        """Return up to config.eval_edges edges of a part, evenly spaced; None for an empty part."""
         if num_edges == 0:
             return None
         num_wanted = min(num_edges, self._config.eval_edges or num_edges)
         wanted = np.arange(num_wanted) * num_edges // num_wanted
         taken: list[Block] = []
         start = 0
-        for block in self.blocks(part, dealing):
+        for block in self.blocks(part, permutation):
             stop = start + len(block[0])
             taken.append(_take(block, wanted[(wanted >= start) & (wanted < stop)] - start))
             start = stop
-        of_relations = [each for _, each, _ in taken if each is not None]
+        relations = [each for _, each, _ in taken if each is not None]
         return MeasuredEdges(
             np.concatenate([each for each, _, _ in taken]),
-            np.concatenate(of_relations) if of_relations else None,
+            np.concatenate(relations) if relations else None,
             np.concatenate([each for _, _, each in taken]),
             num_edges,
         )
 
     def _parts(self, start: int, count: int) -> NDArray[np.uint8]:
-        """The part of each of so many edges, by the place that its number has in an order that is drawn."""
-        places = np.arange(start, start + count)
-        permute_ids(self._reader.count(_TRAIN), self._config.seed, "splits", places)
-        is_valid, is_held = places < self._num_valid, places < self._num_valid + self._num_test
-        return np.where(is_valid, _VALID, np.where(is_held, _TEST, _TRAIN)).astype(np.uint8)
+        """Return the part of `count` edges from `start` on, by their positions in a random order."""
+        positions = np.arange(start, start + count)
+        permute_ids(self._reader.count(_TRAIN), self._config.seed, "splits", positions)
+        is_valid, is_held_out = positions < self._num_valid, positions < self._num_valid + self._num_test
+        return np.where(is_valid, _VALID, np.where(is_held_out, _TEST, _TRAIN)).astype(np.uint8)
 
 
 def _take(block: Block, chosen: NDArray[Any]) -> Block:
-    """Some edges of a block, by a mask or their numbers."""
+    """Return the edges of a block at a mask or positions."""
     sources, relations, destinations = block
     return sources[chosen], None if relations is None else relations[chosen], destinations[chosen]
 

@@ -1,1 +1,1 @@
-"""Partitions of nodes: their layout, files, the buffer that holds some of them, the edges between them."""
+"""Partitions of nodes: layout, files, the in-memory buffer, and edges bucketed by partition."""

@@ -1,10 +1,10 @@
-"""A few partitions in memory, and the next on its way while edges of the others are trained (Legend, section 4).
+"""Buffer of partitions in memory, which prefetches the next one during training (Legend, section 4).
 
-With one slot more than a state has partitions, the next one is read from the start of a state; without it, when the
-state is done. One that leaves is written as soon as its buckets are trained, and read until the state is done: for
-negatives, which are not changed then. A thread of its own moves one partition after the other, in the order of the
-states: so a slot is free, and a partition written, before it is read into or from. What is in memory when never changes
-what is trained.
+A *state* is the set of partitions that are trained together. With one slot more than a state has partitions, the next
+partition is prefetched from the start of a state; otherwise it is read at the end. A partition that is evicted is
+written as soon as its buckets are trained. Until the state ends it still provides negatives, which are not updated.
+One background thread reads and writes partitions in the order of the states, so a slot is free before a read and a
+partition is written before it is read again. Timing never changes what is trained.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _ROWS_AT_ONCE = 1 << 14
 
 
 class PartitionBuffer:
-    """num_slots partitions of a store; a context, whose end waits for what is on its way.
+    """Up to num_slots partitions of a store in memory. Leaving the context waits for reads and writes in flight.
 
-    values: float32 (num_slots * stride_rows, dim), squares: (the same, state_dim); base() says where a partition's rows
-    begin. stall_seconds: waited for the disk so far.
+    values: embeddings, float32 (num_slots * stride_rows, dim); see base().
+    squares: Adagrad's sums of squares, float32 (num_slots * stride_rows, state_dim).
+    stall_seconds: seconds waited for the disk so far.
     """
 
     def __init__(self, store: PartitionStore, layout: PartitionLayout, num_slots: int) -> None:
@@ -41,9 +42,9 @@ class PartitionBuffer:
         self.values: NDArray[np.float32] = self._values.view(np.float32).reshape(-1, layout.dim)
         self.squares: NDArray[np.float32] = self._squares.view(np.float32).reshape(-1, layout.state_dim)
         self._slots: dict[int, int] = {}
-        self._leaving: dict[int, int] = {}  # written, or on their way
+        self._leaving: dict[int, int] = {}  # written, or the write is in flight
         self._free = list(range(num_slots))[::-1]
-        self._mover = ThreadPoolExecutor(1, thread_name_prefix="partitions")
+        self._io_thread = ThreadPoolExecutor(1, thread_name_prefix="partitions")
         self._reads: list[Future[None]] = []
         self._writes: list[Future[None]] = []
         self._to_load: list[int] = []
@@ -55,15 +56,15 @@ class PartitionBuffer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._mover.shutdown(wait=True, cancel_futures=True)
+        self._io_thread.shutdown(wait=True, cancel_futures=True)
 
     def base(self, partition: int) -> int:
-        """The row of `values` that a partition begins at, one that leaves included."""
+        """Return the first row of a partition in `values`; includes partitions that are being evicted."""
         slot = self._leaving[partition] if partition in self._leaving else self._slots[partition]
         return slot * self._layout.stride_rows
 
     def places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The places of nodes by their rows of `values`."""
+        """Return the places of the nodes at rows of `values`."""
         stride = self._layout.stride_rows
         offsets = np.zeros(len(self.values) // stride, np.int64)
         for partition, slot in (*self._slots.items(), *self._leaving.items()):
@@ -71,15 +72,15 @@ class PartitionBuffer:
         return rows + offsets[rows // stride]
 
     def fill(self, partition: int, values: NDArray[np.float32]) -> None:
-        """Write a partition that is new: these values (rows, dim), and no squares. Before anything is loaded."""
-        held = self._held(0)
-        held.squares[:] = 0
-        held.values[:] = 0
-        held.values.view(np.float32)[: values.size] = values.reshape(-1)
-        self._store.write(partition, held)
+        """Write a new partition: values (rows, dim) and sums of squares of 0. Call this before load()."""
+        loaded = self._loaded(0)
+        loaded.squares[:] = 0
+        loaded.values[:] = 0
+        loaded.values.view(np.float32)[: values.size] = values.reshape(-1)
+        self._store.write(partition, loaded)
 
     def load(self, state: Sequence[int]) -> None:
-        """Have these partitions and no others, read now; what else was held has been written by flush()."""
+        """Read the partitions of a state and drop all others, which flush() must have written."""
         for partition in [each for each in self._slots if each not in state]:
             self._free.append(self._slots.pop(partition))
         for partition in state:
@@ -88,82 +89,87 @@ class PartitionBuffer:
         self.finish()
 
     def begin(self, next_state: Sequence[int]) -> None:
-        """A state's training begins: read what the next one has besides, as far as there are free slots."""
+        """Begin training a state: prefetch the next state's other partitions into free slots."""
         self._to_load = [each for each in next_state if each not in self._slots]
-        self._read_ahead()
+        self._prefetch()
 
     def release(self, leaving: Sequence[int]) -> None:
-        """Buckets of these partitions are trained, and they are not changed any more: write them."""
+        """Write partitions that are not updated any more in this state, and evict them when it ends."""
         for partition in leaving:
             slot = self._leaving[partition] = self._slots.pop(partition)
-            self._writes.append(self._mover.submit(self._store.write, partition, self._held(slot)))
+            self._writes.append(self._io_thread.submit(self._store.write, partition, self._loaded(slot)))
 
     def finish(self) -> None:
-        """The state's training is done: wait until the next one is in memory. Raises what moving raised."""
+        """End training a state: wait until the next state is in memory. Raises errors of reads and writes."""
         self._free += self._leaving.values()
         self._leaving.clear()
-        self._read_ahead()
+        self._prefetch()
         self._wait(self._reads)
-        while self._writes and self._writes[0].done():  # in order: one thread does them
+        while self._writes and self._writes[0].done():  # completed in order by one thread
             self._writes.pop(0).result()
 
     def flush(self) -> None:
-        """Write all that is held, which stays, and wait until it is written."""
+        """Write all partitions in memory, which stay there, and wait for the writes."""
         for partition, slot in self._slots.items():
-            self._writes.append(self._mover.submit(self._store.write, partition, self._held(slot)))
+            self._writes.append(self._io_thread.submit(self._store.write, partition, self._loaded(slot)))
         self._wait(self._writes)
 
-    def deal(self, moved: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> None:
-        """Move every node to another place; moved: the new places of old ones. What is held has been written before.
+    def repartition(self, moved: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> None:
+        """Move every node to a new place. Call flush() before, and commit the newest version of all partitions.
 
-        New partitions are put together in all slots but one, through which the old ones pass, over and over. Of all
-        partitions the newest version must be committed: the old ones are read while new ones are written.
+        moved: maps old places to new places.
+        New partitions are assembled in all slots but one. For each set of new partitions, all committed partitions are
+        read through the remaining slot.
         """
         started = time.perf_counter()
         versions = self._store.record()
         self._free += self._slots.values()
         self._slots.clear()
-        *slots, passing = range(len(self.values) // self._layout.stride_rows)
+        *slots, reading = range(len(self.values) // self._layout.stride_rows)
         num_partitions = self._layout.num_partitions
         for first in range(0, num_partitions, len(slots)):
-            made = dict(zip(range(first, num_partitions), slots, strict=False))
-            for slot in made.values():
-                for part in self._held(slot):
+            assembled = dict(zip(range(first, num_partitions), slots, strict=False))
+            for slot in assembled.values():
+                for part in self._loaded(slot):
                     part[:] = 0
             for partition in range(num_partitions):
-                self._store.read(partition, self._held(passing), versions[partition])
-                self._move_rows(partition, passing, made, moved)
-            for partition, slot in made.items():
-                self._store.write(partition, self._held(slot))
+                self._store.read(partition, self._loaded(reading), versions[partition])
+                self._move_rows(partition, reading, assembled, moved)
+            for partition, slot in assembled.items():
+                self._store.write(partition, self._loaded(slot))
         self.stall_seconds += time.perf_counter() - started
 
     def _move_rows(
         self,
         partition: int,
-        passing: int,
-        made: Mapping[int, int],
+        reading: int,
+        assembled: Mapping[int, int],
         moved: Callable[[NDArray[np.int64]], NDArray[np.int64]],
     ) -> None:
-        """Copy those of a partition's rows, which pass through a slot, that go to partitions made in other slots."""
+        """Copy rows of an old partition to the new partitions that are being assembled.
+
+        reading: slot of the old partition.
+        assembled: slot of each new partition.
+        """
         layout = self._layout
         first, num_rows, stride = layout.start(partition), layout.num_rows(partition), layout.stride_rows
         for start in range(0, num_rows, _ROWS_AT_ONCE):
             old = np.arange(start, min(start + _ROWS_AT_ONCE, num_rows))
             partitions, rows = layout.locate(moved(first + old))
-            for target, slot in made.items():
+            for target, slot in assembled.items():
                 chosen = partitions == target
-                to, origin = slot * stride + rows[chosen], passing * stride + old[chosen]
+                to, origin = slot * stride + rows[chosen], reading * stride + old[chosen]
                 self.values[to] = self.values[origin]
                 self.squares[to] = self.squares[origin]
 
-    def _read_ahead(self) -> None:
+    def _prefetch(self) -> None:
         while self._to_load and self._free:
             self._submit_read(self._to_load.pop(0))
 
     def _submit_read(self, partition: int) -> None:
         slot = self._free.pop()
         self._slots[partition] = slot
-        self._reads.append(self._mover.submit(self._store.read, partition, self._held(slot)))
+        self._reads.append(self._io_thread.submit(self._store.read, partition, self._loaded(slot)))
 
     def _wait(self, moves: list[Future[None]]) -> None:
         started = time.perf_counter()
@@ -172,7 +178,7 @@ class PartitionBuffer:
         moves.clear()
         self.stall_seconds += time.perf_counter() - started
 
-    def _held(self, slot: int) -> LoadedPartition:
+    def _loaded(self, slot: int) -> LoadedPartition:
         values_bytes = self._layout.values_bytes
         squares_bytes = self._layout.partition_bytes - values_bytes
         return LoadedPartition(
@@ -182,6 +188,6 @@ class PartitionBuffer:
 
 
 def slots_bytes(layout: PartitionLayout, num_slots: int) -> int:
-    """Memory of a buffer."""
+    """Return the memory of a buffer in bytes."""
     squares_bytes = layout.partition_bytes - layout.values_bytes
     return buffer_bytes(num_slots * layout.values_bytes) + buffer_bytes(num_slots * squares_bytes)

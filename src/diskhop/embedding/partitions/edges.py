@@ -1,8 +1,7 @@
-"""Edges by the partitions of their ends: a *bucket* (i, j) has those from partition i to partition j.
+"""Edges sorted into buckets: *bucket* (i, j) has the edges from partition i to partition j.
 
-An edge is its source's row in partition i, its destination's in j and, where there are relations, its relation's
-number, each int32 in a *column* of its own, in memory or in a file; edges of a bucket lie together, in the order they
-came.
+An edge is stored as its source's row in partition i, its destination's row in partition j and its relation, if any.
+Each of these is an int32 *column*, in memory or in a file. Edges of a bucket are contiguous, in input order.
 """
 
 from __future__ import annotations
@@ -22,17 +21,22 @@ from diskhop.io.atomic import allocate, destination_errors
 from diskhop.policies.orderings import Bucket
 from diskhop.protocols import Purpose
 
-# Blocks of (places of sources, relations or None, places of destinations), in an order that is always the same.
+# Yields blocks (places of sources, relations or None, places of destinations), in the same order at every call.
 EdgeBlocks = Callable[[], Iterator[tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64]]]]
 
 _ITEM_BYTES = 4
-# Of a phase: rows of both ends and relations, and the order they are taken in.
+# Rows of both ends, relation and position in the shuffled order.
 _PHASE_BYTES_PER_EDGE = 8 + 8 + _ITEM_BYTES + 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EdgeRows:
-    """Edges by the rows that their ends have in memory: int64 (edges); relations: int32, None where there are none."""
+    """Edges by the rows of their ends in the partition buffer.
+
+    sources: int64 (edges).
+    relations: int32 (edges), or None without relations.
+    destinations: int64 (edges).
+    """
 
     sources: NDArray[np.int64]
     relations: NDArray[np.int32] | None
@@ -42,23 +46,23 @@ class EdgeRows:
         return len(self.sources)
 
     def take(self, order: NDArray[np.int64]) -> EdgeRows:
-        """Those at these positions."""
+        """Return the edges at positions."""
         relations = None if self.relations is None else self.relations[order]
         return EdgeRows(self.sources[order], relations, self.destinations[order])
 
 
 class Column(Protocol):
-    """int32 values of all edges."""
+    """One int32 value per edge."""
 
     def put(self, start: int, values: NDArray[np.int64]) -> None:
-        """Set those from `start` on."""
+        """Set the values from `start` on."""
 
     def get(self, start: int, stop: int) -> NDArray[np.int32]:
-        """Those from `start` on, before `stop`."""
+        """Return the values from `start` to `stop` (exclusive)."""
 
 
 class MemoryColumn:
-    """In memory."""
+    """Column in memory."""
 
     def __init__(self, num_edges: int) -> None:
         self._values = np.empty(num_edges, np.int32)
@@ -73,7 +77,7 @@ class MemoryColumn:
 
 
 class FileColumn:
-    """In a file, which is made anew: what is in it comes from the dataset. Raises DestinationError, ReadError."""
+    """Column in a file, which is overwritten: it is derived from the dataset. Raises DestinationError, ReadError."""
 
     def __init__(self, path: Path, num_edges: int) -> None:
         self._path = path
@@ -91,14 +95,15 @@ class FileColumn:
         """See Column."""
         values = np.fromfile(self._path, np.int32, stop - start, offset=start * _ITEM_BYTES)
         if len(values) != stop - start:
-            raise ReadError(f"{self._path}: ended before edge {stop}; go on with --resume, which writes it anew")
+            raise ReadError(f"{self._path}: ended before edge {stop}; resume with --resume to write the file again")
         return values
 
 
 class EdgeBuckets:
-    """All edges, bucket by bucket. folder: of columns that are files, which are made anew; None: they are in memory.
+    """Edges in buckets. Reads all blocks twice: to count the edges of each bucket, then to place them.
 
-    progress: is told how many of twice the edges have been read, since it reads them twice.
+    folder: folder of the columns' files, or None to keep the columns in memory.
+    progress: called with the number of edges read, and the total over both passes.
     """
 
     def __init__(
@@ -120,7 +125,7 @@ class EdgeBuckets:
             num_read += len(sources)
             progress(num_read, 2 * num_edges)
         self._starts = np.concatenate([[0], np.cumsum(counts)])
-        assert self._starts[-1] == num_edges, "the blocks are all edges"
+        assert self._starts[-1] == num_edges, "the blocks have num_edges edges"
 
         def column(name: str) -> Column:
             return MemoryColumn(num_edges) if folder is None else FileColumn(folder / f"{name}.bin", num_edges)
@@ -134,11 +139,14 @@ class EdgeBuckets:
             progress(num_read, 2 * num_edges)
 
     def count(self, buckets: Sequence[Bucket]) -> int:
-        """Edges of these buckets."""
+        """Return the number of edges in buckets."""
         return sum(self._range(bucket)[1] - self._range(bucket)[0] for bucket in buckets)
 
     def rows(self, buckets: Sequence[Bucket], base: Callable[[int], int]) -> EdgeRows:
-        """Edges of these buckets, one after the other; base: the row in memory that a partition begins at."""
+        """Return the edges of buckets, concatenated.
+
+        base: returns the first row of a partition in the buffer.
+        """
         num_edges = self.count(buckets)
         sources, destinations = np.empty(num_edges, np.int64), np.empty(num_edges, np.int64)
         relations = None if self._relations is None else np.empty(num_edges, np.int32)
@@ -160,10 +168,10 @@ class EdgeBuckets:
         destinations: NDArray[np.int64],
         filled: NDArray[np.int64],
     ) -> None:
-        """Put a block's edges where their buckets are filled up to."""
+        """Append a block's edges to their buckets. filled: the next free position of each bucket, updated."""
         source_partitions, source_rows = layout.locate(sources)
         destination_partitions, destination_rows = layout.locate(destinations)
-        # Numbers of up to 16 bits are sorted by counting.
+        # NumPy sorts 16-bit integers by radix sort.
         buckets = (source_partitions * self._num_partitions + destination_partitions).astype(np.uint16)
         order = np.argsort(buckets, kind="stable")
         found, firsts, counts = np.unique(buckets[order], return_index=True, return_counts=True)
@@ -182,15 +190,15 @@ class EdgeBuckets:
 
 
 def edges_bytes(num_edges: int, has_relations: bool) -> int:
-    """Memory of EdgeBuckets."""
+    """Return the memory or disk space of EdgeBuckets in bytes."""
     return num_edges * _ITEM_BYTES * (3 if has_relations else 2)
 
 
 def phase_bytes(num_edges: int) -> int:
-    """Memory of EdgeRows and of their order, twice while they are shuffled."""
+    """Return the memory of a phase's EdgeRows and their order in bytes: two copies while they are shuffled."""
     return 2 * num_edges * _PHASE_BYTES_PER_EDGE
 
 
 def shuffled(num_edges: int, seed: int, epoch: int, phase: int) -> NDArray[np.int64]:
-    """The order in which a phase of an epoch takes its edges."""
+    """Return the shuffled order of the edges of an epoch's phase."""
     return keyed_permutation(num_edges, seed, Purpose.BATCH_ORDER, epoch << 32 | phase)

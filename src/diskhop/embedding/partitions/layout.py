@@ -1,8 +1,8 @@
-"""Which partition a node's embedding lies in, and where in it.
+"""Layout of partitions, and the permutation that assigns nodes to them.
 
-A node's *place* is its number after it is dealt: partitions are ranges of places, as equal as can be. In memory and on
-disk a partition is all its embeddings, float32 (rows, dim), then Adagrad's sums of squares, float32 (rows, state_dim),
-with rows up to a whole number of pages at the end of each.
+A node's *place* is its number after a permutation of the nodes. Partitions are ranges of places; their sizes differ by
+at most one. In memory and on disk, a partition is its embeddings, float32 (rows, dim), followed by Adagrad's sums of
+squares, float32 (rows, state_dim). Both are padded to a whole number of pages.
 """
 
 from __future__ import annotations
@@ -16,15 +16,21 @@ from diskhop._native import permute_ids
 from diskhop.errors import ConfigError
 
 _ITEM_BYTES = 4
-# So many rows of any width are whole pages of 4 KiB.
+# This number of rows of any width is a whole number of 4 KiB pages.
 ROWS_STEP = 1024
-# An odd number without a pattern: what is dealt next has a seed unlike all that are near.
+# An odd number without a pattern (2^64 / golden ratio): consecutive permutations get seeds far from each other.
 _SEED_STEP = 0x9E37_79B9_7F4A_7C15
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLayout:
-    """num_nodes embeddings of dim values in num_partitions. state_dim: 1 for a sum a row, dim for one a value."""
+    """Sizes of partitions.
+
+    num_nodes: number of embeddings.
+    num_partitions: number of partitions, from 1 to num_nodes.
+    dim: values per embedding.
+    state_dim: Adagrad's sums of squares per embedding: 1 (one per row) or dim (one per value).
+    """
 
     num_nodes: int
     num_partitions: int
@@ -35,44 +41,47 @@ class PartitionLayout:
         if not 1 <= self.num_partitions <= self.num_nodes:
             raise ConfigError(
                 f"partitions must be from 1 to the {self.num_nodes:,} nodes, got {self.num_partitions}; "
-                "take --partitions less"
+                f"use --partitions {self.num_nodes} or less"
             )
 
     @property
     def stride_rows(self) -> int:
-        """Rows that each partition has room for."""
+        """Capacity of each partition in rows."""
         most = -(-self.num_nodes // self.num_partitions)
         return -(-most // ROWS_STEP) * ROWS_STEP
 
     @property
     def values_bytes(self) -> int:
-        """Of a partition's embeddings."""
+        """Bytes of one partition's embeddings."""
         return self.stride_rows * self.dim * _ITEM_BYTES
 
     @property
     def partition_bytes(self) -> int:
-        """Of a partition, in memory and on disk."""
+        """Bytes of one partition, in memory and on disk."""
         return self.values_bytes + self.stride_rows * self.state_dim * _ITEM_BYTES
 
     def start(self, partition: int) -> int:
-        """The first place of a partition; of num_partitions, one after the last place."""
+        """Return the first place of a partition; num_nodes for num_partitions."""
         return partition * self.num_nodes // self.num_partitions
 
     def num_rows(self, partition: int) -> int:
-        """Nodes in a partition."""
+        """Return the number of nodes in a partition."""
         return self.start(partition + 1) - self.start(partition)
 
     def locate(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The partition of each place, and the row in it."""
+        """Return the partition of each place and the row within the partition."""
         partitions = ((places + 1) * self.num_partitions - 1) // self.num_nodes
         return partitions, places - partitions * self.num_nodes // self.num_partitions
 
 
 @dataclass(frozen=True, slots=True)
 class NodePermutation:
-    """Which place each of num_nodes nodes has: 'input' keeps ids, 'random' spreads them, without a table.
+    """A permutation of nodes to places, computed without a table.
 
-    number: how often they have been dealt anew, each time all of them, wherever they were.
+    num_nodes: number of nodes.
+    assignment: 'input' keeps the nodes' order, 'random' permutes them.
+    seed: random seed.
+    number: number of the permutation, 0 for the first; each is independent of the others.
     """
 
     num_nodes: int
@@ -81,15 +90,15 @@ class NodePermutation:
     number: int = 0
 
     def places(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of nodes, an array of any shape."""
+        """Return the places of nodes, in their shape."""
         return self._permuted(nodes, is_inverse=False)
 
     def nodes(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """That have these places."""
+        """Return the nodes at places, in their shape."""
         return self._permuted(places, is_inverse=True)
 
-    def anew(self, number: int) -> NodePermutation:
-        """The same nodes, dealt so often."""
+    def after(self, number: int) -> NodePermutation:
+        """Return the permutation of the same nodes after `number` repartitions."""
         return replace(self, number=number)
 
     def _permuted(self, ids: NDArray[np.int64], *, is_inverse: bool) -> NDArray[np.int64]:
@@ -100,5 +109,5 @@ class NodePermutation:
 
 
 def step_seed(seed: int, number: int) -> int:
-    """A seed for each number; that of 0 is the seed itself."""
+    """Return the seed of permutation `number`; number 0 has the seed itself."""
     return (seed + number * _SEED_STEP) % (1 << 64)

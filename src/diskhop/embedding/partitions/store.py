@@ -1,7 +1,7 @@
-"""Partitions on disk: of each the committed version and a newer one, in two files that take turns.
+"""Partitions on disk, each in two files that alternate between the committed version and the newest one.
 
-A version that a commit names is never written over before another commit: whatever ends the process, all committed
-partitions are there, and their content sums tell so. Who commits writes down record() (runs/embedding/run.py).
+A committed version is not overwritten before the next commit. All committed partitions therefore survive a crash, and
+checksums verify their content. A commit saves record() (see runs/embedding/loop.py).
 """
 
 from __future__ import annotations
@@ -31,12 +31,17 @@ from diskhop.io.streams import in_pieces
 _PAGE_BYTES = 4096
 _NUM_VERSIONS = 2
 _WORD = 1 << 64
-# Of rows that are looked for: much less than a partition may be.
+# Bytes read at a time when a partition is streamed: much less than a partition.
 PIECE_BYTES = 4 << 20
 
 
 class Version(NamedTuple):
-    """Which of a partition's files has it, and the content sums of its embeddings and of its sums of squares."""
+    """One version of a partition.
+
+    file: number of its file, 0 or 1.
+    values_sum: checksum of the embeddings.
+    squares_sum: checksum of Adagrad's sums of squares.
+    """
 
     file: int
     values_sum: int
@@ -44,14 +49,22 @@ class Version(NamedTuple):
 
 
 class LoadedPartition(NamedTuple):
-    """A partition's memory: bytes of the embeddings and of the sums of squares, each aligned for direct reads."""
+    """A partition's bytes in memory, aligned for direct I/O.
+
+    values: bytes of the embeddings.
+    squares: bytes of Adagrad's sums of squares.
+    """
 
     values: NDArray[np.uint8]
     squares: NDArray[np.uint8]
 
 
 class PartitionStore:
-    """Partitions in a folder. For one thread at a time. partitions_read, partitions_written: so far, whole."""
+    """Partitions in a folder, for one thread at a time.
+
+    partitions_read: whole partitions read so far.
+    partitions_written: whole partitions written so far.
+    """
 
     def __init__(
         self,
@@ -72,7 +85,7 @@ class PartitionStore:
         self.partitions_written = 0
 
     def require_room(self, other_bytes: int) -> None:
-        """Refuse up front a disk that does not hold all versions of all partitions and so much besides.
+        """Check that the disk has space for two versions of all partitions plus other_bytes.
 
         Raises DestinationError.
         """
@@ -84,7 +97,7 @@ class PartitionStore:
         require_free_space(existing, num_bytes - kept_bytes + other_bytes, what)
 
     def create(self) -> None:
-        """Make the folder with all its room. Raises DestinationError where the disk has less."""
+        """Create the folder and allocate all files. Raises DestinationError if the disk has too little space."""
         layout = self._layout
         make_directories(self._folder, self._injector)
         for partition in range(layout.num_partitions):
@@ -99,27 +112,28 @@ class PartitionStore:
         self._committed = [Version(1, 0, 0)] * layout.num_partitions
         self._current = list(self._committed)
 
-    def read(self, partition: int, held: LoadedPartition, version: Version | None = None) -> None:
-        """Read a version, the newest by default. Raises ReadError, also for what is not as it was written."""
+    def read(self, partition: int, loaded: LoadedPartition, version: Version | None = None) -> None:
+        """Read a version of a partition, by default the newest. Raises ReadError, also for a wrong checksum."""
         version = version or self._current[partition]
-        self._transfer(self._engine.submit_read, self._open(partition, version), held)
+        self._transfer(self._engine.submit_read, self._open(partition, version), loaded)
         self.partitions_read += 1
-        self._require_sums(partition, version, _content_sums(held))
+        self._require_sums(partition, version, _content_sums(loaded))
 
-    def write(self, partition: int, held: LoadedPartition) -> None:
-        """Write a new version where the committed one is not. Raises DestinationError, WriteError."""
+    def write(self, partition: int, loaded: LoadedPartition) -> None:
+        """Write a new version to the file that is not committed. Raises DestinationError, WriteError."""
         number = 1 - self._committed[partition].file
         path = self._path(partition, number)
-        self._current[partition] = Version(number, *_content_sums(held))
+        self._current[partition] = Version(number, *_content_sums(loaded))
         with destination_errors(path):
-            self._transfer(self._engine.submit_write, File(str(path), "write"), held)
+            self._transfer(self._engine.submit_write, File(str(path), "write"), loaded)
         self._unsynced.add(path)
         self.partitions_written += 1
 
     def read_pieces(self, partition: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """The newest version's embeddings, (rows, dim) from a row on, a piece at a time; good until the next.
+        """Stream the newest version's embeddings: yield the first row and the embeddings (rows, dim) of each piece.
 
-        Raises ReadError, also, after the last piece, for what is not as it was written.
+        A piece is valid until the next one is requested.
+        Raises ReadError, also for a wrong checksum after the last piece.
         """
         layout = self._layout
         step_rows = min(layout.stride_rows, max(1, PIECE_BYTES // (4 * layout.dim * ROWS_STEP)) * ROWS_STEP)
@@ -136,7 +150,7 @@ class PartitionStore:
         self._require_sums(partition, version, (values_sum, version.squares_sum))
 
     def read_rows(self, partition: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Embeddings of some rows, (rows, dim), of the newest version, which is read once. See read_pieces()."""
+        """Return the newest version's embeddings at rows, (rows, dim). Streams the partition; see read_pieces()."""
         found = np.empty((len(rows), self._layout.dim), np.float32)
         for start, piece in self.read_pieces(partition):
             chosen = (rows >= start) & (rows < start + len(piece))
@@ -144,17 +158,17 @@ class PartitionStore:
         return found
 
     def sync(self) -> None:
-        """Return once all newest versions are on the disk."""
+        """Flush all newest versions to the disk."""
         for path in sorted(self._unsynced):
             sync_file(path, self._injector)
         self._unsynced.clear()
 
     def record(self) -> list[Version]:
-        """The newest version of each partition."""
+        """Return the newest version of each partition."""
         return list(self._current)
 
     def committed(self) -> None:
-        """What record() said is written down: from now on it is what is kept."""
+        """Mark the newest versions as committed. Call this after a commit has saved record()."""
         self._committed = list(self._current)
 
     def _path(self, partition: int, file: int) -> Path:
@@ -174,9 +188,9 @@ class PartitionStore:
     def _transfer(
         self, submit: Callable[..., int], file: File, parts: Iterable[NDArray[np.uint8]], offset: int = 0
     ) -> None:
-        """Read or write parts that lie one after the other in a file, from an offset on.
+        """Read or write parts that are contiguous in a file, from an offset on.
 
-        Waits for all of them, whichever fails: the memory is somebody's again.
+        Waits for all parts even if one fails: afterwards no I/O in flight uses their memory.
         """
         tickets = []
         for part in parts:
@@ -195,10 +209,10 @@ class PartitionStore:
 
 def _damage(path: Path) -> ReadError:
     return ReadError(
-        f"{path}: is not what was written: check the disk, then go on with --resume from the last commit, or train "
-        "again in a new folder"
+        f"{path}: is damaged (its checksum or size is wrong): check the disk, then resume from the last commit with "
+        "--resume, or train again in a new folder"
     )
 
 
-def _content_sums(held: LoadedPartition) -> tuple[int, int]:
-    return page_sums(held.values, 0), page_sums(held.squares, held.values.nbytes // _PAGE_BYTES)
+def _content_sums(loaded: LoadedPartition) -> tuple[int, int]:
+    return page_sums(loaded.values, 0), page_sums(loaded.squares, loaded.values.nbytes // _PAGE_BYTES)

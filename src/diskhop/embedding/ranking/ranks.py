@@ -1,4 +1,4 @@
-"""Where edges' own scores stand among those of their candidates, and what of it is reported."""
+"""Ranks of edges among their candidates, and the metrics computed from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 HITS_AT = (1, 3, 10)
-# A rank from the candidates above and those that tie: the last of all that tie, halfway, the first.
+# Rank from the number of candidates above and the number of ties. Among ties, the edge is in the middle (realistic),
+# first (optimistic) or last (pessimistic).
 TIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "realistic": lambda above, ties: 1 + above.double() + ties.double() / 2,
     "optimistic": lambda above, ties: 1 + above.double(),
@@ -19,9 +20,11 @@ TIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranks:
-    """Of edges: how many candidates score above them, how many tie, how many there are; int64 (edges).
+    """Counts of candidates per edge, without the edge's own answer and without filtered known answers.
 
-    An edge's own node is no candidate, nor is one that makes a known edge, where these are filtered.
+    above: number of candidates with a higher score, int64 (edges).
+    ties: number of candidates with the same score, int64 (edges).
+    candidates: number of candidates, int64 (edges).
     """
 
     above: Tensor
@@ -29,14 +32,18 @@ class Ranks:
     candidates: Tensor
 
     @staticmethod
-    def of_none(num_edges: int) -> Ranks:
-        """Before any candidate."""
+    def zeros(num_edges: int) -> Ranks:
+        """Return ranks before any candidate is added."""
         return Ranks(*(torch.zeros(num_edges, dtype=torch.int64) for _ in range(3)))
 
     def add(self, rows: slice, scores: Tensor, own: Tensor, num_left_out: Tensor, scratch: Tensor) -> None:
-        """Count more candidates of some edges: scores (edges, candidates), own (edges); num_left_out: that are -inf.
+        """Add candidates of some edges.
 
-        scratch: float32, as large as scores at least; sums of ones in it are exact, and sums of booleans copy them.
+        rows: the edges.
+        scores: scores of the candidates, (edges, candidates); -inf excludes a candidate.
+        own: scores of the edges themselves, (edges).
+        num_left_out: number of excluded candidates, (edges).
+        scratch: float32, at least the size of scores. Float sums of ones are exact; sums of booleans allocate copies.
         """
         ones = scratch[: scores.numel()].view(scores.shape)
         self.above[rows] += torch.gt(scores, own[:, None], out=ones).sum(1).long()
@@ -44,17 +51,18 @@ class Ranks:
         self.candidates[rows] += scores.shape[1] - num_left_out
 
 
-def summarize_ranks(standings: list[Ranks], ties: str) -> Mapping[str, float]:
-    """By the names of result.json: means over all edges. ties: see TIES.
+def summarize_ranks(ranks: list[Ranks], ties: str) -> Mapping[str, float]:
+    """Return the metrics of result.json: mrr, mean_rank, hits_at_k and auc, over all edges.
 
-    auc: of pairs of an edge and a candidate the share in which the edge scores higher, ties half.
+    auc is the share of pairs of an edge and a candidate in which the edge scores higher; ties count half.
+    ties: key in TIES.
     """
-    above, tied, candidates = (torch.cat([getattr(each, name) for each in standings]) for name in Ranks.__slots__)
-    ranks = TIES[ties](above, tied)
+    above, tied, candidates = (torch.cat([getattr(each, name) for each in ranks]) for name in Ranks.__slots__)
+    positions = TIES[ties](above, tied)
     below = candidates - above - tied.double() / 2
     return {
-        "mrr": float(ranks.reciprocal().mean()),
-        "mean_rank": float(ranks.mean()),
-        **{f"hits_at_{k}": float((ranks <= k).double().mean()) for k in HITS_AT},
+        "mrr": float(positions.reciprocal().mean()),
+        "mean_rank": float(positions.mean()),
+        **{f"hits_at_{k}": float((positions <= k).double().mean()) for k in HITS_AT},
         "auc": float((below.sum() / candidates.sum()) if candidates.sum() else 1.0),
     }

@@ -1,4 +1,4 @@
-"""Trained embeddings as they lie on the disk: some of them, all of them piece by piece, and what asks for others."""
+"""Reading trained embeddings from disk: some nodes, all nodes in pieces, and queries for ranking."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from diskhop.embedding.scoring.scores import Score
 
 
 class NodePiece(NamedTuple):
-    """Some nodes: their places, int64 ascending, and embeddings, float32 (nodes, dim)."""
+    """Embeddings of some nodes.
+
+    places: int64 (nodes), ascending.
+    values: embeddings, float32 (nodes, dim).
+    """
 
     places: NDArray[np.int64]
     values: Tensor
@@ -26,7 +30,14 @@ class NodePiece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmbeddingReader:
-    """relations: float32 (relations, dim), or twice as many, those for the other direction last; empty without any."""
+    """Reads the embeddings of a run.
+
+    store: partitions on disk.
+    layout: layout of the partitions.
+    score: score function of the run.
+    relations: float32 (relations, relation_dim); if reciprocal, inverse relations follow; empty without relations.
+    is_reciprocal: whether relations have one embedding per direction.
+    """
 
     store: PartitionStore
     layout: PartitionLayout
@@ -36,11 +47,11 @@ class EmbeddingReader:
 
     @property
     def kind(self) -> Kind:
-        """How queries meet nodes."""
+        """Similarity between queries and nodes."""
         return KINDS[self.score.against]
 
     def gather(self, places: NDArray[np.int64]) -> Tensor:
-        """(places, dim); every partition that is needed is read once. Raises ReadError."""
+        """Return the embeddings at places, (places, dim). Reads each partition they are in once. Raises ReadError."""
         partitions, rows = self.layout.locate(places)
         found = np.empty((len(places), self.layout.dim), np.float32)
         for partition in range(self.layout.num_partitions):
@@ -50,7 +61,7 @@ class EmbeddingReader:
         return torch.from_numpy(found)
 
     def pieces(self) -> Iterator[NodePiece]:
-        """All nodes, a few MB at a time, which are good until the next. Raises ReadError."""
+        """Yield all nodes, a few MB at a time. A piece is valid until the next one. Raises ReadError."""
         for partition in range(self.layout.num_partitions):
             first, num_rows = self.layout.start(partition), self.layout.num_rows(partition)
             for start, values in self.store.read_pieces(partition):
@@ -58,12 +69,16 @@ class EmbeddingReader:
                 if len(kept):
                     yield NodePiece(first + start + np.arange(len(kept)), torch.from_numpy(kept))
 
-    def queries(self, side: int, asked: Tensor, relations: NDArray[np.int64] | None) -> Tensor:
-        """(edges, dim): what destinations (side 0) or sources (1) are scored against. asked: the other end's."""
+    def queries(self, side: int, given: Tensor, relations: NDArray[np.int64] | None) -> Tensor:
+        """Return queries (edges, dim) for destinations (side 0) or sources (side 1).
+
+        given: embeddings of the edges' other ends, (edges, dim).
+        relations: relations of the edges, or None.
+        """
         values = self.relations
         if relations is not None and len(values):
             numbers = torch.from_numpy(relations)
             values = values[numbers + len(values) // 2 if side == 1 and self.is_reciprocal else numbers]
         if side == 0 or self.is_reciprocal:
-            return self.score.tail_query(asked, values)
-        return self.score.head_query(asked, values)
+            return self.score.tail_query(given, values)
+        return self.score.head_query(given, values)

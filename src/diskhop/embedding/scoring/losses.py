@@ -1,7 +1,7 @@
-"""Losses of an edge's score against those of its negatives, with their gradients.
+"""Losses of an edge's score against the scores of its negatives, with their gradients.
 
-A loss turns a matrix of negatives' scores, (edges, negatives), into its own gradient, in place; a negative that is
-masked has the score -inf, counts nothing and gets none.
+A loss replaces the negatives' scores, (edges, negatives), by their gradients in place. A score of -inf excludes a
+negative: it adds nothing to the loss and gets a gradient of 0.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from diskhop._native import contrastive_softmax
 
 
 class EdgeLosses(NamedTuple):
-    """losses: of each edge. of_positives: their gradients by the edges' own scores."""
+    """Losses of edges.
+
+    losses: one per edge.
+    positive_grads: gradients of the edges' own scores.
+    """
 
     losses: Tensor
-    of_positives: Tensor
+    positive_grads: Tensor
 
 
 # (negatives' scores, positives' scores, margin)
@@ -33,12 +37,12 @@ def contrastive(scores: Tensor, positives: Tensor, margin: float) -> EdgeLosses:
 
 
 def softmax(scores: Tensor, positives: Tensor, margin: float) -> EdgeLosses:
-    """Cross-entropy of the edge among itself and its negatives: where they are far below it, nothing is left to do."""
+    """Cross-entropy of the edge among itself and its negatives; near 0 once the edge scores far above them."""
     return _softmax(scores, positives, with_positive=True)
 
 
 def logistic(scores: Tensor, positives: Tensor, margin: float) -> EdgeLosses:
-    """softplus(-(positive + margin)), and the mean of softplus(negative + margin) over the negatives."""
+    """softplus(-(positive + margin)) + mean over negatives of softplus(negative + margin)."""
     positives = positives + margin
     share = 1 / scores.shape[1]
     losses = functional.softplus(-positives) + functional.softplus(scores + margin).sum(1) * share
@@ -47,7 +51,7 @@ def logistic(scores: Tensor, positives: Tensor, margin: float) -> EdgeLosses:
 
 
 def margin_ranking(scores: Tensor, positives: Tensor, margin: float) -> EdgeLosses:
-    """The mean of what negatives exceed positive - margin by."""
+    """Mean over negatives of max(0, margin - positive + negative)."""
     share = 1 / scores.shape[1]
     scores.add_((margin - positives)[:, None]).clamp_(min=0)
     losses = scores.sum(1) * share
@@ -64,6 +68,6 @@ LOSSES: dict[str, Loss] = {
 
 
 def _softmax(scores: Tensor, positives: Tensor, *, with_positive: bool) -> EdgeLosses:
-    losses, of_positives = torch.empty_like(positives), torch.empty_like(positives)
-    contrastive_softmax(scores, positives, of_positives, losses, with_positive, torch.get_num_threads())
-    return EdgeLosses(losses, of_positives)
+    losses, positive_grads = torch.empty_like(positives), torch.empty_like(positives)
+    contrastive_softmax(scores, positives, positive_grads, losses, with_positive, torch.get_num_threads())
+    return EdgeLosses(losses, positive_grads)

@@ -1,6 +1,7 @@
-"""How queries meet nodes: one matrix for a chunk's negatives, and its gradients.
+"""Similarities between queries and nodes (dot product, distances), with their gradients.
 
-A *kind* scores (queries, dim) against (nodes, dim) each with each, and pairs of rows of both.
+A *kind* of similarity scores all pairs of queries (queries, dim) and nodes (nodes, dim) as a matrix, for negatives. It
+also scores the pairs of equal rows, for positives.
 """
 
 from __future__ import annotations
@@ -13,28 +14,31 @@ from torch import Tensor
 from diskhop._native import distance_scores, distance_scores_backward
 from diskhop.embedding.scoring.scores import Against
 
-# Squares of distances come from differences of rounded sums, and below this are none.
+# Squared distances are differences of rounded sums, which may be negative or 0: they are clamped to this.
 _LEAST_SQUARE = 1e-12
 
 
 class Kind(Protocol):
-    """See above; matrices are float32, results go where they are told."""
+    """A similarity of queries and nodes; all tensors are float32.
 
-    keeps_scores: bool  # gradients need a copy of the scores
+    keeps_scores: whether matrix_backward() needs the scores of the forward pass.
+    """
+
+    keeps_scores: bool
 
     def matrix(self, queries: Tensor, nodes: Tensor, out: Tensor) -> None:
-        """out (queries, nodes) = the scores."""
+        """Write the scores of all pairs to out (queries, nodes)."""
 
     def matrix_backward(
-        self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor, of_queries: Tensor, of_nodes: Tensor
+        self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor, query_grads: Tensor, node_grads: Tensor
     ) -> None:
-        """Fill the gradients of queries and nodes, given those of the scores; grads may be written over."""
+        """Fill query_grads and node_grads from the gradients of the scores. grads may be overwritten."""
 
     def pairs(self, queries: Tensor, nodes: Tensor) -> Tensor:
-        """(rows): the score of each row's pair."""
+        """Return the score of each row's pair, (rows)."""
 
     def pairs_backward(self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of queries and nodes, given those of their pairs' scores."""
+        """Return the gradients of queries and nodes from those of their pairs' scores."""
 
 
 class Product:
@@ -47,11 +51,11 @@ class Product:
         torch.mm(queries, nodes.t(), out=out)
 
     def matrix_backward(
-        self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor, of_queries: Tensor, of_nodes: Tensor
+        self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor, query_grads: Tensor, node_grads: Tensor
     ) -> None:
         """See Kind."""
-        torch.mm(grads, nodes, out=of_queries)
-        torch.mm(grads.t(), queries, out=of_nodes)
+        torch.mm(grads, nodes, out=query_grads)
+        torch.mm(grads.t(), queries, out=node_grads)
 
     def pairs(self, queries: Tensor, nodes: Tensor) -> Tensor:
         """See Kind."""
@@ -63,7 +67,7 @@ class Product:
 
 
 class Euclidean:
-    """-|q - n|, by way of a matrix product."""
+    """-|q - n|, computed with a matrix product: |q|^2 - 2 q . n + |n|^2."""
 
     keeps_scores = True
 
@@ -74,14 +78,14 @@ class Euclidean:
         out.add_(nodes.square().sum(1)).clamp_(min=_LEAST_SQUARE).sqrt_().neg_()
 
     def matrix_backward(
-        self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor, of_queries: Tensor, of_nodes: Tensor
+        self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor, query_grads: Tensor, node_grads: Tensor
     ) -> None:
         """See Kind."""
-        grads.div_(scores)  # of a distance, by the distance
-        torch.mm(grads, nodes, out=of_queries)
-        torch.mm(grads.t(), queries, out=of_nodes)
-        of_queries.neg_().addcmul_(grads.sum(1, keepdim=True), queries)
-        of_nodes.neg_().addcmul_(grads.sum(0)[:, None], nodes)
+        grads.div_(scores)  # d(distance) = d(squared distance) / (2 distance)
+        torch.mm(grads, nodes, out=query_grads)
+        torch.mm(grads.t(), queries, out=node_grads)
+        query_grads.neg_().addcmul_(grads.sum(1, keepdim=True), queries)
+        node_grads.neg_().addcmul_(grads.sum(0)[:, None], nodes)
 
     def pairs(self, queries: Tensor, nodes: Tensor) -> Tensor:
         """See Kind."""
@@ -89,12 +93,15 @@ class Euclidean:
 
     def pairs_backward(self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """See Kind."""
-        of_queries = (queries - nodes) * (grads / scores)[:, None]
-        return of_queries, -of_queries
+        query_grads = (queries - nodes) * (grads / scores)[:, None]
+        return query_grads, -query_grads
 
 
 class Distances:
-    """Minus sums of distances of values, which are no matrix products: the core's."""
+    """Negative distances that are no matrix products, computed by the native core.
+
+    name: 'l1' sums absolute differences; 'modulus' sums moduli of complex differences.
+    """
 
     keeps_scores = False
 
@@ -106,10 +113,10 @@ class Distances:
         distance_scores(queries, nodes, self._name, out, torch.get_num_threads())
 
     def matrix_backward(
-        self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor, of_queries: Tensor, of_nodes: Tensor
+        self, grads: Tensor, scores: Tensor, queries: Tensor, nodes: Tensor, query_grads: Tensor, node_grads: Tensor
     ) -> None:
         """See Kind."""
-        distance_scores_backward(queries, nodes, self._name, grads, of_queries, of_nodes, torch.get_num_threads())
+        distance_scores_backward(queries, nodes, self._name, grads, query_grads, node_grads, torch.get_num_threads())
 
     def pairs(self, queries: Tensor, nodes: Tensor) -> Tensor:
         """See Kind."""
@@ -125,8 +132,8 @@ class Distances:
         else:
             moduli = _moduli(differences)
             directions = differences / torch.cat([moduli, moduli], 1).clamp(min=_LEAST_SQUARE)
-        of_nodes = directions * grads[:, None]
-        return -of_nodes, of_nodes
+        node_grads = directions * grads[:, None]
+        return -node_grads, node_grads
 
 
 KINDS: dict[Against, Kind] = {

@@ -1,8 +1,8 @@
 """Score functions: how likely an edge is, from embeddings of its source s, relation r and destination t.
 
-Each is `against`(query, t) of a *query* made of s and r, and as well of s and a query made of t and r: so one matrix
-product, or matrix of distances, scores many negatives at a side. Gradients are written out: what the forward pass left
-is used again (Legend, section 6).
+Each combines s and r to a *query* and compares it with t by a dot product or distance (`against`). Equally, it combines
+t and r and compares with s. One matrix product, or matrix of distances, thus scores a query against many negatives.
+Gradients are written out and reuse results of the forward pass (Legend, section 6).
 """
 
 from __future__ import annotations
@@ -17,46 +17,51 @@ from torch import Tensor
 from diskhop.errors import ConfigError
 
 Against = Literal["dot", "l1", "l2", "modulus"]
-# Those that the core has; see product_gradients().
+# Scores with gradients in the native core; see product_gradients().
 ProductScore = Literal["dot", "distmult", "complex"]
 
 
 class Score(Protocol):
-    """A score function. asked: embeddings of the end that is not corrupted."""
+    """A score function. Its queries combine the given end of an edge, which is not corrupted, with the relation.
+
+    given: embeddings of the given end, float32 (edges, dim).
+    relation: embeddings of the relation, float32 (edges, relation_dim); empty for scores without relations.
+    grad: gradients of the query, float32 (edges, dim).
+    """
 
     @property
     def against(self) -> Against:
-        """How queries meet nodes."""
+        """Similarity between queries and nodes: a key of pairwise.KINDS."""
 
     @property
     def product(self) -> ProductScore | None:
-        """The core's name of it, where it has it."""
+        """Name of the score in the native core, or None if the core lacks it."""
 
     @property
     def uses_relations(self) -> bool:
         """Whether relations have parameters."""
 
     def relation_dim(self, dim: int) -> int:
-        """Values of a relation's embedding; raises ConfigError for a dim that nodes cannot have."""
+        """Return the values of a relation's embedding. Raises ConfigError for a dim that the score does not support."""
 
     def draw_relations(self, values: Tensor, scale: float, generator: torch.Generator) -> None:
-        """Fill in what relations begin with; scale: of embeddings' standard deviation."""
+        """Initialise relations at random. scale: standard deviation of the embeddings."""
 
-    def tail_query(self, asked: Tensor, relation: Tensor) -> Tensor:
-        """(edges, dim) that destinations are scored against."""
+    def tail_query(self, given: Tensor, relation: Tensor) -> Tensor:
+        """Return queries (edges, dim) for destinations, from sources."""
 
-    def tail_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of source and relation, given the query's."""
+    def tail_query_backward(self, grad: Tensor, given: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of sources and relations from those of the queries."""
 
-    def head_query(self, asked: Tensor, relation: Tensor) -> Tensor:
-        """(edges, dim) that sources are scored against."""
+    def head_query(self, given: Tensor, relation: Tensor) -> Tensor:
+        """Return queries (edges, dim) for sources, from destinations."""
 
-    def head_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of destination and relation, given the query's."""
+    def head_query_backward(self, grad: Tensor, given: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of destinations and relations from those of the queries."""
 
 
 class _NormalRelations:
-    """Relations that begin as nodes do."""
+    """Relations that are initialised like nodes: by a normal distribution."""
 
     def draw_relations(self, values: Tensor, scale: float, generator: torch.Generator) -> None:
         """See Score."""
@@ -71,15 +76,15 @@ class Dot(_NormalRelations):
     uses_relations = False
 
     def relation_dim(self, dim: int) -> int:
-        """None are used."""
+        """Return 0: there are no relations."""
         return 0
 
-    def tail_query(self, asked: Tensor, relation: Tensor) -> Tensor:
+    def tail_query(self, given: Tensor, relation: Tensor) -> Tensor:
         """s, or t"""
-        return asked
+        return given
 
-    def tail_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """As it comes."""
+    def tail_query_backward(self, grad: Tensor, given: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients unchanged."""
         return grad, relation
 
     head_query, head_query_backward = tail_query, tail_query_backward
@@ -93,46 +98,46 @@ class DistMult(_NormalRelations):
     uses_relations = True
 
     def relation_dim(self, dim: int) -> int:
-        """As nodes."""
+        """Return dim: relations have the size of nodes."""
         return dim
 
-    def tail_query(self, asked: Tensor, relation: Tensor) -> Tensor:
+    def tail_query(self, given: Tensor, relation: Tensor) -> Tensor:
         """s r, or t r"""
-        return asked * relation
+        return given * relation
 
-    def tail_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """Of a product."""
-        return grad * relation, grad * asked
+    def tail_query_backward(self, grad: Tensor, given: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        """grad r, grad s"""
+        return grad * relation, grad * given
 
     head_query, head_query_backward = tail_query, tail_query_backward
 
 
 class ComplEx(_NormalRelations):
-    """The real part of the sum of s r conj(t) (Trouillon et al., 2016); real parts lie before imaginary ones."""
+    """The real part of the sum of s r conj(t) (Trouillon et al., 2016). Real parts come before imaginary ones."""
 
     against: Against = "dot"
     product: ProductScore = "complex"
     uses_relations = True
 
     def relation_dim(self, dim: int) -> int:
-        """As nodes."""
+        """Return dim: relations have the size of nodes. Raises ConfigError for an odd dim."""
         return _even("complex", dim)
 
-    def tail_query(self, asked: Tensor, relation: Tensor) -> Tensor:
+    def tail_query(self, given: Tensor, relation: Tensor) -> Tensor:
         """s r"""
-        return _times(asked, relation)
+        return _times(given, relation)
 
-    def tail_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    def tail_query_backward(self, grad: Tensor, given: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """grad conj(r), grad conj(s)"""
-        return _times_conjugate(grad, relation), _times_conjugate(grad, asked)
+        return _times_conjugate(grad, relation), _times_conjugate(grad, given)
 
-    def head_query(self, asked: Tensor, relation: Tensor) -> Tensor:
+    def head_query(self, given: Tensor, relation: Tensor) -> Tensor:
         """t conj(r)"""
-        return _times_conjugate(asked, relation)
+        return _times_conjugate(given, relation)
 
-    def head_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    def head_query_backward(self, grad: Tensor, given: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """grad r, conj(grad) t"""
-        return _times(grad, relation), _times_conjugate(asked, grad)
+        return _times(grad, relation), _times_conjugate(given, grad)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,58 +149,58 @@ class TransE(_NormalRelations):
     uses_relations: bool = True
 
     def relation_dim(self, dim: int) -> int:
-        """As nodes."""
+        """Return dim: relations have the size of nodes."""
         return dim
 
-    def tail_query(self, asked: Tensor, relation: Tensor) -> Tensor:
+    def tail_query(self, given: Tensor, relation: Tensor) -> Tensor:
         """s + r"""
-        return asked + relation
+        return given + relation
 
-    def tail_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """As it comes."""
+    def tail_query_backward(self, grad: Tensor, given: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        """grad, grad"""
         return grad, grad
 
-    def head_query(self, asked: Tensor, relation: Tensor) -> Tensor:
+    def head_query(self, given: Tensor, relation: Tensor) -> Tensor:
         """t - r"""
-        return asked - relation
+        return given - relation
 
-    def head_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """As it comes, and less it."""
+    def head_query_backward(self, grad: Tensor, given: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        """grad, -grad"""
         return grad, -grad
 
 
 class RotatE:
-    """-|s r - t|, the sum of moduli, r of modulus 1 (Sun et al., 2019); a relation's embedding is its phases."""
+    """-|s r - t|, a sum of moduli, with |r| = 1 (Sun et al., 2019). A relation's embedding is its phases."""
 
     against: Against = "modulus"
     product = None
     uses_relations = True
 
     def relation_dim(self, dim: int) -> int:
-        """A phase for each complex number."""
+        """Return dim / 2: one phase per complex number. Raises ConfigError for an odd dim."""
         return _even("rotate", dim) // 2
 
     def draw_relations(self, values: Tensor, scale: float, generator: torch.Generator) -> None:
-        """Any phase alike: near 0 all relations would stay close to none, and every node its own best answer."""
+        """Draw phases uniformly: near 0, relations would stay close to the identity and rank each node first itself."""
         values.uniform_(-math.pi, math.pi, generator=generator)
 
-    def tail_query(self, asked: Tensor, relation: Tensor) -> Tensor:
+    def tail_query(self, given: Tensor, relation: Tensor) -> Tensor:
         """s r"""
-        return _times(asked, _on_circle(relation))
+        return _times(given, _on_circle(relation))
 
-    def tail_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """grad conj(r); of a phase what turns the query further: grad . (i s r)"""
-        turn = _on_circle(relation)
-        return _times_conjugate(grad, turn), _turning(grad, _times(asked, turn))
+    def tail_query_backward(self, grad: Tensor, given: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        """grad conj(r); for phases, grad . (i s r), along the rotation of the query"""
+        rotation = _on_circle(relation)
+        return _times_conjugate(grad, rotation), _phase_grad(grad, _times(given, rotation))
 
-    def head_query(self, asked: Tensor, relation: Tensor) -> Tensor:
-        """t conj(r): as far from s as s r from t"""
-        return _times_conjugate(asked, _on_circle(relation))
+    def head_query(self, given: Tensor, relation: Tensor) -> Tensor:
+        """t conj(r), since |s r - t| = |s - t conj(r)|"""
+        return _times_conjugate(given, _on_circle(relation))
 
-    def head_query_backward(self, grad: Tensor, asked: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """grad r; of a phase what turns the query back"""
-        turn = _on_circle(relation)
-        return _times(grad, turn), -_turning(grad, _times_conjugate(asked, turn))
+    def head_query_backward(self, grad: Tensor, given: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        """grad r; for phases, -grad . (i t conj(r)), against the rotation of the query"""
+        rotation = _on_circle(relation)
+        return _times(grad, rotation), -_phase_grad(grad, _times_conjugate(given, rotation))
 
 
 SCORES: dict[str, Score] = {
@@ -210,12 +215,12 @@ SCORES: dict[str, Score] = {
 
 def _even(model: str, dim: int) -> int:
     if dim % 2:
-        raise ConfigError(f"dim must be even for model '{model}', whose values are complex numbers, got {dim}")
+        raise ConfigError(f"dim must be even for model '{model}' (complex numbers), got {dim}; use --dim {dim + 1}")
     return dim
 
 
 def _times(x: Tensor, y: Tensor) -> Tensor:
-    """Products of complex numbers."""
+    """x y, for complex numbers"""
     real, imaginary = x.chunk(2, dim=1)
     other_real, other_imaginary = y.chunk(2, dim=1)
     out = torch.empty_like(x)
@@ -226,7 +231,7 @@ def _times(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _times_conjugate(x: Tensor, y: Tensor) -> Tensor:
-    """x conj(y)"""
+    """x conj(y), for complex numbers"""
     real, imaginary = x.chunk(2, dim=1)
     other_real, other_imaginary = y.chunk(2, dim=1)
     out = torch.empty_like(x)
@@ -240,8 +245,8 @@ def _on_circle(phases: Tensor) -> Tensor:
     return torch.cat([phases.cos(), phases.sin()], dim=1)
 
 
-def _turning(grad: Tensor, query: Tensor) -> Tensor:
-    """grad . (i query), for each complex number."""
+def _phase_grad(grad: Tensor, query: Tensor) -> Tensor:
+    """grad . (i query), for each complex number"""
     real, imaginary = query.chunk(2, dim=1)
-    of_real, of_imaginary = grad.chunk(2, dim=1)
-    return of_imaginary * real - of_real * imaginary
+    real_grad, imaginary_grad = grad.chunk(2, dim=1)
+    return imaginary_grad * real - real_grad * imaginary

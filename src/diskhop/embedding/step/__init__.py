@@ -1,1 +1,1 @@
-"""One step of training embeddings: negatives, scores, gradients, Adagrad."""
+"""A training step of embeddings: negatives, scores, gradients and Adagrad."""

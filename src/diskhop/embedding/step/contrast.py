@@ -1,4 +1,4 @@
-"""A chunk's edges against its negatives at one of their sides: losses, and gradients of all that was scored."""
+"""Losses and gradients of a chunk of edges against its negatives, for one corrupted side."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ NO_NODES = torch.empty(0, dtype=torch.int64)
 
 
 class LeftOut(NamedTuple):
-    """Negatives that do not count for an edge, int64: the node it wants, and others that are known to be right.
+    """Negatives that are excluded for an edge: its answer and other known answers; all int64.
 
-    wanted (C), negatives (K): nodes, by any numbers. known: of edge i, ascending, from begins[i] to ends[i].
+    answers: the other end of each edge, (C); nodes may have any numbers.
+    negatives: the chunk's negatives, (K), by the same numbers.
+    known: other known answers; for edge i ascending, from begins[i] to ends[i].
+    begins: first known answer of each edge, (C), or empty.
+    ends: end of the known answers of each edge, (C), or empty.
     """
 
-    wanted: Tensor
+    answers: Tensor
     negatives: Tensor
     known: Tensor = NO_NODES
     begins: Tensor = NO_NODES
@@ -30,21 +34,33 @@ class LeftOut(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """queries (C, dim); wanted (C, dim): the nodes that go with them; negatives (K, dim), and which are left out.
+    """A chunk of C edges with K negatives.
 
-    of_wanted (C, dim): gradients, added to. of_negatives (K, dim): filled.
+    queries: (C, dim).
+    answers: embeddings of the other end of each edge, (C, dim).
+    negatives: embeddings of the negatives, (K, dim).
+    left_out: negatives that are excluded.
+    answer_grads: gradients of answers, (C, dim); added to.
+    negative_grads: gradients of negatives, (K, dim); filled.
     """
 
     queries: Tensor
-    wanted: Tensor
+    answers: Tensor
     negatives: Tensor
     left_out: LeftOut
-    of_wanted: Tensor
-    of_negatives: Tensor
+    answer_grads: Tensor
+    negative_grads: Tensor
 
 
 class Contrast:
-    """Of scores against nodes, by a loss; by any number of threads at once. chunk_size, num_negatives: the most."""
+    """Scores queries against answers and negatives, and computes a loss. Thread-safe: each thread has its own memory.
+
+    against: similarity between queries and nodes.
+    loss: name in LOSSES.
+    margin: margin of the loss, if it has one.
+    chunk_size: maximum number of edges per chunk.
+    num_negatives: number of negatives per chunk.
+    """
 
     def __init__(self, against: Against, loss: str, margin: float, chunk_size: int, num_negatives: int) -> None:
         self._kind, self._loss, self._margin = KINDS[against], LOSSES[loss], margin
@@ -52,24 +68,24 @@ class Contrast:
         self._scratch = threading.local()
 
     def run(self, chunk: Chunk) -> tuple[float, Tensor]:
-        """The sum of the losses, and the queries' gradients."""
+        """Return the sum of the losses and the gradients of the queries; fill the chunk's gradients."""
         kind, queries = self._kind, chunk.queries
         scores, kept_scores = self._memory(len(queries))
-        positives = kind.pairs(queries, chunk.wanted)
+        positives = kind.pairs(queries, chunk.answers)
         kind.matrix(queries, chunk.negatives, scores)
         if kind.keeps_scores:
             kept_scores.copy_(scores)
         mask_scores(chunk.left_out, scores)
-        found = self._loss(scores, positives, self._margin)
-        of_queries = torch.empty_like(queries)
-        kind.matrix_backward(scores, kept_scores, queries, chunk.negatives, of_queries, chunk.of_negatives)
-        by_pairs, of_wanted = kind.pairs_backward(found.of_positives, positives, queries, chunk.wanted)
-        of_queries += by_pairs
-        chunk.of_wanted.add_(of_wanted)
-        return float(found.losses.sum()), of_queries
+        losses, positive_grads = self._loss(scores, positives, self._margin)
+        query_grads = torch.empty_like(queries)
+        kind.matrix_backward(scores, kept_scores, queries, chunk.negatives, query_grads, chunk.negative_grads)
+        pair_query_grads, answer_grads = kind.pairs_backward(positive_grads, positives, queries, chunk.answers)
+        query_grads += pair_query_grads
+        chunk.answer_grads.add_(answer_grads)
+        return float(losses.sum()), query_grads
 
     def _memory(self, num_queries: int) -> tuple[Tensor, Tensor]:
-        """For scores and a copy of them: the thread's own, made once."""
+        """Return memory for the scores and a copy of them, allocated once per thread."""
         if not hasattr(self._scratch, "scores"):
             self._scratch.scores = torch.empty(self._shape)
             self._scratch.kept = torch.empty(self._shape) if self._kind.keeps_scores else self._scratch.scores

@@ -1,4 +1,4 @@
-"""What a run of embeddings draws, besides negatives: by a generator for each purpose, which depends on nothing else."""
+"""Random generators of an embedding run, one per purpose. Negatives have their own; see NegativeSampler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 class Draw(IntEnum):
-    """What a generator is for."""
+    """Purpose of a generator."""
 
     PARTITION = 0
     RELATION = 1
@@ -19,11 +19,11 @@ class Draw(IntEnum):
 
 
 def generator(seed: int, draw: Draw, *numbers: int) -> torch.Generator:
-    """A generator whose draws depend on nothing but these."""
+    """Return a generator seeded by the seed, the purpose and numbers (epoch, batch, partition ...) only."""
     words = np.random.SeedSequence([seed, draw, *numbers]).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
 
 
 def draw_candidates(num_nodes: int, candidates: int, seed: int) -> NDArray[np.int64]:
-    """Places that edges are ranked among, (2, candidates): of destinations and of sources."""
+    """Draw the places of candidates, (2, candidates): first for destinations, then for sources."""
     return torch.randint(num_nodes, (2, candidates), generator=generator(seed, Draw.CANDIDATES)).numpy()

@@ -1,4 +1,4 @@
-"""The loss of a batch of edges and its gradients, by rows of embeddings: chunk by chunk, each of them one thread's."""
+"""Loss of a batch of edges and gradients of the embeddings, computed in chunks: one thread per chunk."""
 
 from __future__ import annotations
 
@@ -16,24 +16,33 @@ from diskhop.embedding.scoring.scores import SCORES, ProductScore
 from diskhop.embedding.step.contrast import NO_NODES, Chunk, Contrast, LeftOut
 from diskhop.embedding.step.known_edges import KnownBatch
 
-# Whether the edge's own score is in the softmax.
+# Whether the softmax includes the edge's own score.
 _SOFTMAXES = {"contrastive": False, "softmax": True}
 _NO_RELATIONS = torch.empty(0, 0)
 
-# Of the core (product_gradients.cpp, left_out.hpp): edges of a block, at most, and a negative's share of a table.
+# Constants of the native core: maximum edges per block (product_gradients.cpp), hash table bytes per negative
+# (left_out.hpp).
 _BLOCK_ROWS, _PLACES_BYTES = 256, 16
 
-# Of dropout, by a chunk's number: threads take chunks in any order.
+# Returns the dropout generator of a chunk, by its number: threads process chunks in any order.
 Draws = Callable[[int], torch.Generator]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOptions:
-    """model: a name in SCORES; loss: in LOSSES; margin: of the losses that have one. lr: Adagrad's.
+    """Options of a training step.
 
-    chunk_size: edges that share negatives, of which there are num_negatives at each side. reciprocal: relations have
-    an embedding for each direction. n3, l2: weights of the sums of |x|^3 / 3 and x^2 / 2 of a batch's embeddings.
-    dropout: of queries' values.
+    model: name in SCORES.
+    loss: name in LOSSES.
+    margin: margin of the losses that have one.
+    lr: learning rate of Adagrad.
+    batch_size: maximum number of edges per batch.
+    chunk_size: number of edges that share negatives.
+    num_negatives: number of negatives per chunk and side.
+    reciprocal: whether relations have one embedding per direction.
+    n3: weight of the sum of |x|^3 / 3 over the embeddings of a batch's sources, destinations and relations.
+    l2: weight of the sum of x^2 / 2 over the embeddings of a batch's sources and destinations.
+    dropout: dropout rate of the queries.
     """
 
     model: str
@@ -50,20 +59,24 @@ class StepOptions:
 
     @property
     def most_chunks(self) -> int:
-        """Of a batch."""
+        """Maximum number of chunks per batch."""
         return -(-self.batch_size // self.chunk_size)
 
     @property
     def most_rows(self) -> int:
-        """Rows of embeddings that a batch has gradients of, with repeats."""
+        """Maximum number of embedding rows per batch, including repeated ones."""
         return 2 * self.batch_size + 2 * self.most_chunks * self.num_negatives
 
 
 class Batch(NamedTuple):
-    """rows: int64, of sources, of destinations, of negatives for destinations by chunks, of those for sources.
+    """A batch of edges.
 
-    grads (rows, dim), relation_grads (2 num_edges, relation's dim): filled. relation_rows: int64 (2 num_edges), for
-    destinations and for sources. known: what is right besides the nodes wanted, if anything is.
+    num_edges: number of edges.
+    rows: int64 rows of sources, destinations, negatives for destinations by chunk, negatives for sources by chunk.
+    relation_rows: int64 rows of relations for destinations and for sources, (2 num_edges); None without relations.
+    known: known answers besides those of the batch's own edges, or None.
+    grads: gradients of rows, (rows, dim); filled.
+    relation_grads: gradients of relation_rows, (2 num_edges, relation_dim); filled.
     """
 
     num_edges: int
@@ -75,19 +88,19 @@ class Batch(NamedTuple):
 
     @property
     def numbers(self) -> Tensor:
-        """Which node each row is, by the numbers that known has."""
+        """Node of each row, by the same numbers as known answers."""
         return self.rows if self.known is None else torch.from_numpy(self.known.nodes)
 
 
 class Gradients(Protocol):
-    """Of the loss and of what keeps embeddings small; tables are those of nodes and relations."""
+    """Computes the gradients of the loss and of the regularisation for a batch."""
 
     def __call__(self, batch: Batch, draws: Draws) -> float:
-        """Fill in a batch's gradients; the sum of its losses, without what keeps embeddings small."""
+        """Fill a batch's gradients and return the sum of its losses, without the regularisation."""
 
 
 class ProductGradients:
-    """Of softmax losses of scores that are products, without dropout: by the core, a block of scores at a time."""
+    """Gradients of softmax losses of product scores without dropout: the native core, in blocks of scores."""
 
     def __init__(self, options: StepOptions, score: ProductScore, nodes: Tensor, relations: Tensor | None) -> None:
         self._options = options
@@ -116,7 +129,7 @@ class ProductGradients:
 
 
 class AnyGradients:
-    """Of any scores and losses: functions of tensors."""
+    """Gradients of any score and loss, by tensor operations."""
 
     def __init__(self, options: StepOptions, nodes: Tensor, relations: Tensor | None) -> None:
         self._options = options
@@ -126,7 +139,7 @@ class AnyGradients:
         )
         self._nodes = nodes
         self._relations = relations
-        # A thread's own products are not shared out again.
+        # Each worker uses one thread for its matrix products.
         self._workers = ThreadPoolExecutor(torch.get_num_threads(), "chunks", torch.set_num_threads, (1,))
 
     def __call__(self, batch: Batch, draws: Draws) -> float:
@@ -142,44 +155,44 @@ class AnyGradients:
         negatives = [slice(first, first + options.num_negatives) for first in firsts]
         generator = draws(number) if options.dropout else None
         embeddings = [self._nodes.index_select(0, rows[end]) for end in ends]
-        of_ends = [grads[end] for end in ends]
-        for of_end, embedding in zip(of_ends, embeddings, strict=True):
-            torch.mul(embedding, options.l2, out=of_end)
+        end_grads = [grads[end] for end in ends]
+        for end_grad, embedding in zip(end_grads, embeddings, strict=True):
+            torch.mul(embedding, options.l2, out=end_grad)
             if options.n3:
-                of_end.addcmul_(embedding, embedding.abs(), value=options.n3)
+                end_grad.addcmul_(embedding, embedding.abs(), value=options.n3)
         loss = 0.0
-        # Destinations are corrupted, then sources: what is asked from is the other end.
+        # First destinations are corrupted (sources are given), then sources (destinations are given).
         for side in (0, 1):
-            asked, wanted = embeddings[side], embeddings[1 - side]
+            given, answers = embeddings[side], embeddings[1 - side]
             relation = self._relation_embeddings(batch, ends[side])
             is_tail = side == 0 or options.reciprocal
             make = self._score.tail_query if is_tail else self._score.head_query
             make_backward = self._score.tail_query_backward if is_tail else self._score.head_query_backward
-            queries = make(asked, relation)
+            queries = make(given, relation)
             kept = None
             if options.dropout:
                 kept = torch.empty_like(queries).bernoulli_(1 - options.dropout, generator=generator)
                 kept /= 1 - options.dropout
                 queries = queries * kept
-            of_side, of_queries = self._contrast.run(
+            side_loss, query_grads = self._contrast.run(
                 Chunk(
                     queries,
-                    wanted,
+                    answers,
                     self._nodes.index_select(0, rows[negatives[side]]),
                     _left_out(batch, side, ends[1 - side], negatives[side], slice(start, stop)),
-                    of_ends[1 - side],
+                    end_grads[1 - side],
                     grads[negatives[side]],
                 )
             )
-            loss += of_side
+            loss += side_loss
             if kept is not None:
-                of_queries *= kept
-            of_asked, of_relation = make_backward(of_queries, asked, relation)
-            of_ends[side] += of_asked
+                query_grads *= kept
+            given_grads, relation_grads = make_backward(query_grads, given, relation)
+            end_grads[side] += given_grads
             if batch.relation_rows is not None:
                 if options.n3:
-                    of_relation = of_relation + options.n3 * relation * relation.abs()
-                batch.relation_grads[ends[side]] = of_relation
+                    relation_grads = relation_grads + options.n3 * relation * relation.abs()
+                batch.relation_grads[ends[side]] = relation_grads
         return loss
 
     def _relation_embeddings(self, batch: Batch, end: slice) -> Tensor:
@@ -189,7 +202,7 @@ class AnyGradients:
 
 
 def choose_gradients(options: StepOptions, nodes: Tensor, relations: Tensor | None) -> Gradients:
-    """The fastest that there are; by as many threads as torch has."""
+    """Return the fastest implementation that supports the options, with torch's number of threads."""
     score = SCORES[options.model].product
     if score is not None and options.loss in _SOFTMAXES and not options.dropout and has_product_gradients():
         return ProductGradients(options, score, nodes, relations)
@@ -197,7 +210,7 @@ def choose_gradients(options: StepOptions, nodes: Tensor, relations: Tensor | No
 
 
 def gradients_bytes(options: StepOptions, dim: int, threads: int) -> int:
-    """Memory besides the gradients: a chunk's scores and what goes with them, for each thread; negatives' places."""
+    """Return the memory in bytes in addition to the gradients: scores and embeddings per thread, hash tables."""
     num_negatives = options.num_negatives
     chunk = max(options.chunk_size, _BLOCK_ROWS) * (2 * num_negatives + 12 * dim) + 2 * num_negatives * dim
     places = 2 * options.most_chunks * num_negatives * _PLACES_BYTES
@@ -205,9 +218,9 @@ def gradients_bytes(options: StepOptions, dim: int, threads: int) -> int:
     return max(4 * threads * chunk, product_scratch_bytes(dim, num_negatives, threads)) + places
 
 
-def _left_out(batch: Batch, side: int, wanted: slice, negatives: slice, edges: slice) -> LeftOut:
+def _left_out(batch: Batch, side: int, answers: slice, negatives: slice, edges: slice) -> LeftOut:
     numbers, known = batch.numbers, batch.known
     if known is None:
-        return LeftOut(numbers[wanted], numbers[negatives])
+        return LeftOut(numbers[answers], numbers[negatives])
     ranges = torch.from_numpy(known.begins[side, edges]), torch.from_numpy(known.ends[side, edges])
-    return LeftOut(numbers[wanted], numbers[negatives], torch.from_numpy(known.answers[side]), *ranges)
+    return LeftOut(numbers[answers], numbers[negatives], torch.from_numpy(known.answers[side]), *ranges)

@@ -1,6 +1,6 @@
-"""Which nodes are known to be right: those that edges of the training set lead to from a node by a relation.
+"""Known answers: the nodes that training edges connect to a given node by a given relation.
 
-Drawn as negatives, they would be taught to be wrong.
+They are excluded as negatives, since training would otherwise lower the scores of true edges.
 """
 
 from __future__ import annotations
@@ -12,21 +12,28 @@ from numpy.typing import NDArray
 
 from diskhop.embedding.partitions.edges import EdgeBlocks
 
-# An edge is kept from both of its ends, as a key and a node; one side's are sorted by an order of their own and copied.
+# Each edge is stored for both sides as a key and a node. Sorting one side takes an order and a copy.
 _BYTES_PER_EDGE = 2 * (8 + 8) + 8 + 16
 
 
 class _Answers(NamedTuple):
-    """keys: int64, ascending, of a node and a relation; nodes: int64, ascending where keys are the same."""
+    """Known answers for one side.
+
+    keys: the given node and relation of each edge, int64, ascending.
+    nodes: the other end of each edge, int64, ascending within a key.
+    """
 
     keys: NDArray[np.int64]
     nodes: NDArray[np.int64]
 
 
 class KnownBatch(NamedTuple):
-    """nodes: int64, places of a batch's sources, destinations and negatives. What follows is for either side.
+    """Known answers of a batch.
 
-    answers: int64, of all queries; begins, ends: int64 (2, edges), where among them those of an edge are.
+    nodes: places of the batch's sources, destinations and negatives, int64.
+    answers: known answers of all queries, for destinations and for sources, int64.
+    begins: first known answer of each side and edge in `answers`, int64 (2, edges).
+    ends: end of the known answers of each side and edge, int64 (2, edges).
     """
 
     nodes: NDArray[np.int64]
@@ -36,14 +43,17 @@ class KnownBatch(NamedTuple):
 
 
 class KnownEdges:
-    """All edges of the training set, by places. num_relations: 0 without relations."""
+    """Known answers of all training edges, by places. num_relations: 0 without relations."""
 
     def __init__(self, num_edges: int, num_relations: int, blocks: EdgeBlocks) -> None:
         self._num_relations = max(1, num_relations)
         self._sides = tuple(self._read(num_edges, blocks, side) for side in (0, 1))
 
     def of_batch(self, nodes: NDArray[np.int64], relations: NDArray[np.int32] | None, num_edges: int) -> KnownBatch:
-        """nodes: places of sources, of destinations, of num_edges each, and of negatives."""
+        """Return the known answers of a batch.
+
+        nodes: places of num_edges sources, num_edges destinations, then negatives.
+        """
         begins, ends = np.empty((2, num_edges), np.int64), np.empty((2, num_edges), np.int64)
         for side, answers in enumerate(self._sides):
             keys = self._keys(nodes[side * num_edges : (side + 1) * num_edges], relations)
@@ -56,8 +66,8 @@ class KnownEdges:
         end = 0
         for sources, relations, destinations in blocks():
             start, end = end, end + len(sources)
-            asked, nodes[start:end] = (sources, destinations) if side == 0 else (destinations, sources)
-            keys[start:end] = self._keys(asked, relations)
+            given, nodes[start:end] = (sources, destinations) if side == 0 else (destinations, sources)
+            keys[start:end] = self._keys(given, relations)
         order = np.lexsort((nodes, keys))
         return _Answers(keys[order], nodes[order])
 
@@ -69,5 +79,5 @@ class KnownEdges:
 
 
 def known_bytes(num_edges: int) -> int:
-    """Memory of KnownEdges, while they are sorted."""
+    """Return the memory of KnownEdges in bytes, including sorting."""
     return num_edges * _BYTES_PER_EDGE

@@ -1,4 +1,4 @@
-"""Negatives: nodes drawn for chunks of edges, each chunk's shared by its edges (PBG; Legend, equation 1)."""
+"""Negative sampling: each chunk of edges shares its negatives (PBG; Legend, equation 1)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from diskhop.protocols import Purpose
 
 
 class NegativeSampler:
-    """Draws rows of nodes of some partitions that are in memory: each as likely, and a share of them by degree.
+    """Draws negatives from partitions in memory: uniformly, except for a share by degree.
 
-    By degree: an end of one of the batch's edges, on the side that is corrupted.
+    Negatives by degree are ends of the batch's edges on the corrupted side.
+
+    partitions: partitions to draw from.
+    degree_share: share of the negatives drawn by degree, from 0 to 1.
+    seed: random seed.
     """
 
     def __init__(self, layout: PartitionLayout, partitions: Sequence[int], degree_share: float, seed: int) -> None:
@@ -28,16 +32,19 @@ class NegativeSampler:
     def draw(
         self, shape: tuple[int, int, int], edges: EdgeRows, key: tuple[int, int], base: Callable[[int], int]
     ) -> NDArray[np.int64]:
-        """int64 `shape`: (2, chunks, negatives), for destinations and for sources.
+        """Return rows of negatives, int64 (2, chunks, negatives): for destinations, then for sources.
 
-        key: of the batch, as epoch and number in it. base: the row in memory that a partition begins at.
+        shape: (2, chunks, negatives).
+        edges: edges of the batch.
+        key: epoch and number of the batch.
+        base: returns the first row of a partition in the buffer.
         """
         draws = np.random.Generator(np.random.Philox(key=[self._seed, Purpose.NEGATIVES], counter=[0, 0, *key]))
-        places = draws.integers(self._ends[-1], size=shape)
-        numbers = np.searchsorted(self._ends, places, side="right")
-        # Rows begin at the partition's base; places at what the partitions before it have.
+        positions = draws.integers(self._ends[-1], size=shape)
+        numbers = np.searchsorted(self._ends, positions, side="right")
+        # Rows start at the partition's base, positions at the total size of the partitions before it.
         offsets = np.array([base(partition) for partition in self._partitions]) - np.concatenate([[0], self._ends[:-1]])
-        rows: NDArray[np.int64] = places + offsets[numbers]
+        rows: NDArray[np.int64] = positions + offsets[numbers]
         num_by_degree = round(self._degree_share * shape[2])
         if num_by_degree:
             chosen = draws.integers(len(edges), size=(*shape[:2], num_by_degree))

@@ -1,8 +1,7 @@
-"""One step of training: scores, loss, gradients and Adagrad of a batch of edges, synchronously.
+"""Training step of a batch of edges: scores, loss, gradients and a synchronous Adagrad update.
 
-All that a batch reads is read before anything is changed, and rows that it has several times are changed once. Each
-chunk of edges is one thread's from beginning to end: no thread waits for another's share of a product, and the same
-batch gives the same bits, however many threads there are.
+All embeddings are read before any is updated. Gradients of repeated rows are added up, so each row is updated once.
+One thread processes a chunk of edges from beginning to end, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -25,14 +24,18 @@ _EPSILON = 1e-10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Rows of embeddings and Adagrad's sums of squares, float32 (rows, dim) and (rows, dim or 1); of this memory."""
+    """Embeddings with their Adagrad state, updated in place.
+
+    values: embeddings, float32 (rows, dim).
+    squares: sums of squares, float32 (rows, dim) or (rows, 1).
+    """
 
     values: NDArray[np.float32]
     squares: NDArray[np.float32]
 
 
 class Step:
-    """Steps with the same options, by as many threads as torch has; holds memory for a batch's gradients."""
+    """Trains batches with the same options, with torch's number of threads. Owns memory for a batch's gradients."""
 
     def __init__(self, options: StepOptions, nodes: Table, relations: Table | None) -> None:
         self._options = options
@@ -56,11 +59,17 @@ class Step:
         known: KnownBatch | None = None,
         lr_share: float = 1.0,
     ) -> float:
-        """Train a batch of at most batch_size edges. Returns the sum of its losses before.
+        """Train a batch of up to batch_size edges. Returns the sum of its losses before the update.
 
-        negatives: (2, chunks, num_negatives), rows for destinations and for sources; those that are the node wanted, or
-        known to be as right, do not count. fixed: rows that negatives may have and that are not changed. lr_share: of
-        the learning rate.
+        Negatives that are the answer or a known answer of an edge are excluded for it.
+        If the loss is not finite, nothing is updated.
+
+        edges: edges of the batch.
+        negatives: rows of negatives for destinations and for sources, (2, chunks, num_negatives).
+        draws: returns the dropout generator of a chunk.
+        fixed: ranges of rows that are not updated; only negatives may be in them.
+        known: known answers of the batch, or None.
+        lr_share: factor of the learning rate.
         """
         num_edges = len(edges)
         num_rows = 2 * num_edges + negatives.size
@@ -72,7 +81,7 @@ class Step:
         if not np.isfinite(loss):
             return loss
         for each in fixed:
-            # Rows whose gradients are 0 stay as they are.
+            # Gradients of 0 leave a row unchanged.
             drawn = rows[2 * num_edges :]
             grads[2 * num_edges :][(drawn >= each.start) & (drawn < each.stop)] = 0
         self._update(self._nodes, rows, grads, lr_share)
@@ -84,7 +93,7 @@ class Step:
         self._updater.update(table.values, table.squares, rows, grads, self._options.lr * lr_share, _EPSILON)
 
     def _relation_rows(self, edges: EdgeRows) -> Tensor | None:
-        """The relation's row of each edge, for its tail query and then for its head query."""
+        """Return each edge's relation row for tail queries, then for head queries."""
         if self._relations is None or edges.relations is None:
             return None
         numbers = torch.from_numpy(edges.relations).long()
@@ -93,6 +102,6 @@ class Step:
 
 
 def step_bytes(options: StepOptions, dim: int, relation_dim: int, threads: int) -> int:
-    """Memory of a Step: gradients and rows of a batch, and what finding them takes."""
+    """Return the memory of a Step in bytes: rows and gradients of a batch, and temporaries of computing them."""
     gradients = options.most_rows * (4 * dim + 3 * 8) + 2 * options.batch_size * (4 * relation_dim + 8)
     return gradients + gradients_bytes(options, dim, threads)

@@ -34,7 +34,7 @@ def layout_of(config: EmbedConfig, num_nodes: int) -> PartitionLayout:
     return PartitionLayout(num_nodes, config.partitions, config.dim, 1 if config.adagrad == "row" else config.dim)
 
 
-def dealing_of(config: EmbedConfig, num_nodes: int, number: int = 0) -> NodePermutation:
+def permutation_of(config: EmbedConfig, num_nodes: int, number: int = 0) -> NodePermutation:
     """Return the permutation of nodes to places after `number` repartitions."""
     return NodePermutation(num_nodes, config.assignment, config.seed, number)
 

@@ -42,7 +42,7 @@ def evaluate_by(
     )
     drawn = draw_candidates(reader.layout.num_nodes, config.eval_candidates, config.seed)
     # Drawn by the nodes' first places, so that candidates stay the same nodes when partitions change.
-    at = parts.dealing.places(parts.dealing.anew(0).nodes(drawn))
+    at = parts.permutation.places(parts.permutation.after(0).nodes(drawn))
     return evaluate(reader, edges, protocol, parts.known, at, group_bytes(config.memory_bytes), progress)
 
 
@@ -75,7 +75,7 @@ def evaluate_run(
             held.enter_context(budget.reserve(name, num_bytes))
         held.enter_context(reproducible(config.threads))
         before_bytes = resident_bytes("VmRSS")
-        parts = read_edge_parts(opened.dataset, config, opened.dealing)
+        parts = read_edge_parts(opened.dataset, config, opened.permutation)
         edges = parts.test if part == "test" else parts.valid
         if edges is None:
             raise ConfigError(f"{opened.dataset.path}: has no {part} edges, and the run left none out of training")

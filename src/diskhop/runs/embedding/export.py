@@ -71,7 +71,7 @@ def export_embeddings(
 
 
 def _blocks(run: OpenRun) -> Iterator[Block]:
-    layout, places = run.reader.layout, Places(run.dataset, run.dealing)
+    layout, places = run.reader.layout, Places(run.dataset, run.permutation)
     step = max(1024, run.config.memory_bytes // (_ROOM * 4 * layout.dim))
     for start in range(0, layout.num_nodes, step):
         ids = np.arange(start, min(start + step, layout.num_nodes))

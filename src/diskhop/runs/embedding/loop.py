@@ -101,7 +101,7 @@ class EmbeddingRun:
                 ) from error
         self._epoch, self._passes_done, self._states_done = commit.epoch, commit.passes, commit.states
         self._relations_file = commit.relations
-        self._edges = self._edges.dealt(self._edges.dealing.anew(commit.dealt))
+        self._edges = self._edges.repartitioned(self._edges.permutation.after(commit.dealt))
         self._first_epoch = commit.epoch
         self._sums = _Sums(**commit.sums)
         self.history = commit.history
@@ -140,16 +140,16 @@ class EmbeddingRun:
 
     def _begin_pass(self) -> None:
         """Assign nodes to partitions again, if that is due, and sort the edges of the pass into buckets."""
-        parts, config, dealing = self._parts, self._config, self._edges.dealing
+        parts, config, permutation = self._parts, self._config, self._edges.permutation
         if self._buckets is not None and not config.is_repartitioned:
             return
         self._buckets = self._known = None
-        if config.is_repartitioned and dealing.number != self._pass:
+        if config.is_repartitioned and permutation.number != self._pass:
             self._since = self._counters()
-            dealt = dealing.anew(self._pass)
-            parts.buffer.deal(lambda places: dealt.places(dealing.nodes(places)))
+            new = permutation.after(self._pass)
+            parts.buffer.repartition(lambda places: new.places(permutation.nodes(places)))
             self._count()
-            self._edges = self._edges.dealt(dealt)
+            self._edges = self._edges.repartitioned(new)
             self._commit(is_epoch=False)
         edges, has_relations = self._edges, self._edges.num_relations > 0
         blocks, num_edges = edges.train_share(self._epoch, self._passes_done, config.passes)
@@ -282,7 +282,7 @@ class EmbeddingRun:
             self._epoch,
             self._passes_done,
             self._states_done,
-            self._edges.dealing.number,
+            self._edges.permutation.number,
             sums,
             versions,
             self._relations_file,

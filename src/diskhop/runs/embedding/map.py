@@ -80,7 +80,7 @@ def make_map(run: Path | str | OpenRun, *, by: str = "degree", nodes: int = 2000
     if nodes < 1:
         raise ConfigError(f"nodes must be at least 1, got {nodes}")
     opened = run if isinstance(run, OpenRun) else open_run(run)
-    places = Places(opened.dataset, opened.dealing)
+    places = Places(opened.dataset, opened.permutation)
     count = min(nodes, places.num_nodes)
     ids = np.sort(np.random.default_rng(seed).choice(places.num_nodes, count, replace=False))
     at = places.of(ids)
@@ -103,7 +103,7 @@ def principal_axes(values: torch.Tensor) -> tuple[NDArray[np.float64], float]:
 
 def _by_degree(run: OpenRun, at: NDArray[np.int64]) -> Colors:
     degrees = np.zeros(run.reader.layout.num_nodes, np.int64)
-    for sources, _, destinations in read_edge_parts(run.dataset, run.config, run.dealing).known.blocks():
+    for sources, _, destinations in read_edge_parts(run.dataset, run.config, run.permutation).known.blocks():
         for ends in (sources, destinations):
             degrees += np.bincount(ends, minlength=len(degrees))
     found = degrees[at]

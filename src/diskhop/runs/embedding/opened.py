@@ -17,7 +17,7 @@ from diskhop.embedding.ranking.reader import EmbeddingReader
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError, TrainingError
 from diskhop.io.engine import open_engine
-from diskhop.planning.embeddings.partitions import dealing_of, layout_of
+from diskhop.planning.embeddings.partitions import layout_of, permutation_of
 from diskhop.run_files import CONFIG_FILE, EMBEDDING, resume_command
 from diskhop.runs.embedding.folder import EmbeddingFolder
 from diskhop.runs.folder import require_kind, require_same_dataset
@@ -31,14 +31,14 @@ class OpenRun:
     dataset: the graph.
     config: all options.
     reader: the embeddings of the last commit.
-    dealing: the places of nodes in partitions.
+    permutation: the places of nodes in partitions.
     """
 
     path: Path
     dataset: Dataset
     config: EmbedConfig
     reader: EmbeddingReader
-    dealing: NodePermutation
+    permutation: NodePermutation
 
 
 def open_run(run: Path | str, dataset: Dataset | None = None) -> OpenRun:
@@ -66,4 +66,4 @@ def open_run(run: Path | str, dataset: Dataset | None = None) -> OpenRun:
     store = PartitionStore(folder.partitions, layout, open_engine(config.engine).engine, commit.partitions)
     relations = folder.load_relations(commit.relations)["values"] if score.uses_relations else torch.empty(0)
     reader = EmbeddingReader(store, layout, score, relations, config.reciprocal)
-    return OpenRun(path, opened, config, reader, dealing_of(config, num_nodes, commit.dealt))
+    return OpenRun(path, opened, config, reader, permutation_of(config, num_nodes, commit.dealt))

@@ -13,12 +13,12 @@ from diskhop.embedding.partitions.layout import NodePermutation
 
 
 class Places:
-    """Places of a dataset's nodes. dealing: the assignment of nodes to places."""
+    """Places of a dataset's nodes. permutation: the assignment of nodes to places."""
 
-    def __init__(self, dataset: Dataset, dealing: NodePermutation) -> None:
+    def __init__(self, dataset: Dataset, permutation: NodePermutation) -> None:
         nodes = embedded_nodes(dataset)
         self.num_nodes = nodes.num_nodes
-        self._dealing = dealing
+        self._permutation = permutation
         self._original_ids = nodes.original_ids()
         self._internal = None if self._original_ids is None else invert_order(self._original_ids)
 
@@ -28,11 +28,11 @@ class Places:
 
     def of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the places of nodes. ids: as in the source."""
-        return self._dealing.places(self.rows(ids))
+        return self._permutation.places(self.rows(ids))
 
     def ids(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return ids, as in the source, of the nodes at some places."""
-        nodes = self._dealing.nodes(places)
+        nodes = self._permutation.nodes(places)
         return nodes if self._original_ids is None else self._original_ids[nodes]
 
 

@@ -26,9 +26,9 @@ ANY = "?"
 # Returns a score per node of a piece (nodes, dim), compared with one node (1, dim).
 Nearness = Callable[[Tensor, Tensor], Tensor]
 NEARNESS: dict[str, Nearness] = {
-    "cosine": lambda nodes, asked: torch.nn.functional.cosine_similarity(nodes, asked),
-    "dot": lambda nodes, asked: (nodes @ asked.t())[:, 0],
-    "l2": lambda nodes, asked: -torch.cdist(nodes, asked)[:, 0],
+    "cosine": lambda nodes, query: torch.nn.functional.cosine_similarity(nodes, query),
+    "dot": lambda nodes, query: (nodes @ query.t())[:, 0],
+    "l2": lambda nodes, query: -torch.cdist(nodes, query)[:, 0],
 }
 
 
@@ -70,10 +70,10 @@ def neighbors(run: Path | str | OpenRun, node: str, *, top: int = 10, by: str = 
     """
     if by not in NEARNESS:
         raise ConfigError(f"unknown nearness '{by}'; use --by {' or --by '.join(NEARNESS)}")
-    asked = Query(run, top)
-    place = asked.place(node)
-    values = asked.reader.gather(np.array([place]))
-    return asked.answers(lambda piece: NEARNESS[by](piece.values, values), {place})
+    query = Query(run, top)
+    place = query.place(node)
+    values = query.reader.gather(np.array([place]))
+    return query.answers(lambda piece: NEARNESS[by](piece.values, values), {place})
 
 
 def complete(run: Path | str | OpenRun, head: str, relation: str | None, tail: str, *, top: int = 10) -> list[Answer]:
@@ -83,30 +83,30 @@ def complete(run: Path | str | OpenRun, head: str, relation: str | None, tail: s
     """
     if (head == ANY) == (tail == ANY):
         raise ConfigError(f"one end must be given: write '{ANY}' for the other one only")
-    asked = Query(run, top)
+    query = Query(run, top)
     side = 0 if tail == ANY else 1
-    given, numbers = asked.place(tail if side else head), asked.relations(relation)
-    queries = asked.reader.queries(side, asked.reader.gather(np.array([given])), numbers)
-    answers = asked.known_answers(side, given, numbers)
-    return asked.answers(lambda piece: asked.scores(queries, piece.values), set(), answers)
+    given, numbers = query.place(tail if side else head), query.relations(relation)
+    queries = query.reader.queries(side, query.reader.gather(np.array([given])), numbers)
+    answers = query.known_answers(side, given, numbers)
+    return query.answers(lambda piece: query.scores(queries, piece.values), set(), answers)
 
 
 def score(run: Path | str | OpenRun, head: str, relation: str | None, tail: str) -> EdgeScore:
     """Return an edge's score, and its rank among all edges that share one of its ends. See complete()."""
-    asked = Query(run, 1)
-    places, numbers = np.array([asked.place(head), asked.place(tail)]), asked.relations(relation)
-    ends = asked.reader.gather(places)
-    own = float(asked.scores(asked.reader.queries(0, ends[:1], numbers), ends[1:])[0])
+    query = Query(run, 1)
+    places, numbers = np.array([query.place(head), query.place(tail)]), query.relations(relation)
+    ends = query.reader.gather(places)
+    own = float(query.scores(query.reader.queries(0, ends[:1], numbers), ends[1:])[0])
     edge = MeasuredEdges(places[:1], numbers, places[1:], 1)
     none_drawn = np.empty((2, 0), np.int64)
 
     def rank(sides: str) -> float:
         protocol = Protocol(filtered=True, candidates=0, sides=sides, ties="realistic")
-        found = evaluate(asked.reader, edge, protocol, asked.known, none_drawn, asked.group_bytes)
+        found = evaluate(query.reader, edge, protocol, query.known, none_drawn, query.group_bytes)
         return float(found["mean_rank"])
 
-    is_known = int(places[1]) in asked.known_answers(0, int(places[0]), numbers)
-    return EdgeScore(own, rank("tail"), rank("head"), asked.reader.layout.num_nodes, is_known)
+    is_known = int(places[1]) in query.known_answers(0, int(places[0]), numbers)
+    return EdgeScore(own, rank("tail"), rank("head"), query.reader.layout.num_nodes, is_known)
 
 
 class Query:
@@ -119,7 +119,7 @@ class Query:
         self._top = top
         self.reader: EmbeddingReader = self._run.reader
         self._names = node_names(self._run.dataset)
-        self._places = Places(self._run.dataset, self._run.dealing)
+        self._places = Places(self._run.dataset, self._run.permutation)
         self.group_bytes = group_bytes(self._run.config.memory_bytes)
 
     def place(self, node: str) -> int:
@@ -146,7 +146,7 @@ class Query:
     @cached_property
     def known(self) -> KnownEdgeBlocks:
         """The edges of the dataset."""
-        return read_edge_parts(self._run.dataset, self._run.config, self._run.dealing).known
+        return read_edge_parts(self._run.dataset, self._run.config, self._run.permutation).known
 
     def known_answers(self, side: int, given: int, relation: NDArray[np.int64] | None) -> set[int]:
         """Return the places that form a known edge with the given end."""

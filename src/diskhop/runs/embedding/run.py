@@ -18,7 +18,7 @@ from diskhop.embedding.partitions.store import PartitionStore
 from diskhop.io.engine import choose_engine, open_engine
 from diskhop.nn.reproducible import reproducible
 from diskhop.planning.embeddings.costs import measure_edges_per_second, predict_embedding
-from diskhop.planning.embeddings.partitions import choose_order, dealing_of, layout_of, plan_embedding
+from diskhop.planning.embeddings.partitions import choose_order, layout_of, permutation_of, plan_embedding
 from diskhop.planning.embeddings.size import embed_size
 from diskhop.plans import EmbedPlan
 from diskhop.run_files import EMBEDDING
@@ -72,7 +72,7 @@ def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = Non
             held.enter_context(budget.reserve(name, num_bytes))
         held.enter_context(reproducible(config.threads))
         before_bytes = resident_bytes("VmRSS")
-        edges = read_edge_parts(dataset, config, dealing_of(config, layout.num_nodes))
+        edges = read_edge_parts(dataset, config, permutation_of(config, layout.num_nodes))
         commit = folder.resume(EMBEDDING, config, dataset) if context.resume else None
         moves = context.engine or open_engine(config.engine).engine
         versions = commit.partitions if commit else ()

@@ -14,7 +14,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.names import Names
 from diskhop.embedding.graph_edges import embedded_nodes
 from diskhop.errors import ConfigError
-from diskhop.planning.embeddings.partitions import dealing_of
+from diskhop.planning.embeddings.partitions import permutation_of
 from diskhop.runs.embedding.opened import OpenRun, open_run
 from diskhop.runs.embedding.places import Places, node_names, relation_names
 
@@ -38,8 +38,8 @@ class WarmStart:
         self.num_kept = int((old_ids >= 0).sum())
         # Indexed by place in the new run.
         self._old_places = np.full(num_nodes, -1, np.int64)
-        new = Places(dataset, dealing_of(config, num_nodes))
-        old = Places(self._run.dataset, self._run.dealing)
+        new = Places(dataset, permutation_of(config, num_nodes))
+        old = Places(self._run.dataset, self._run.permutation)
         for start in range(0, num_nodes, _BLOCK_NODES):
             ids = np.arange(start, min(start + _BLOCK_NODES, num_nodes))
             ids = ids[old_ids[ids] >= 0]

@@ -1,4 +1,4 @@
-"""Claims about dealing nodes to partitions anew: all are moved, with what they have learnt, and edges go with them."""
+"""Repartitioning moves all nodes with their embeddings and Adagrad state; edges follow their nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from diskhop.embedding.partitions.buffer import PartitionBuffer
 from diskhop.embedding.partitions.layout import NodePermutation, PartitionLayout
 from diskhop.embedding.partitions.store import LoadedPartition, PartitionStore
 from diskhop.errors import ConfigError
-from diskhop.planning.embeddings.partitions import dealing_of
+from diskhop.planning.embeddings.partitions import permutation_of
 from tests.embedding import NUM_NODES, embed_config, small_triples
 
 numbers = st.integers(0, 2**64 - 1)
@@ -25,26 +25,26 @@ numbers = st.integers(0, 2**64 - 1)
 
 @given(num_nodes=st.integers(1, 3000), seed=numbers, number=st.integers(0, 1000))
 def test_every_node_has_a_place_and_every_place_a_node(num_nodes: int, seed: int, number: int) -> None:
-    dealing = NodePermutation(num_nodes, "random", seed, number)
+    permutation = NodePermutation(num_nodes, "random", seed, number)
     nodes = np.arange(num_nodes)
-    places = dealing.places(nodes)
+    places = permutation.places(nodes)
     np.testing.assert_array_equal(np.sort(places), nodes)
-    np.testing.assert_array_equal(dealing.nodes(places), nodes)
+    np.testing.assert_array_equal(permutation.nodes(places), nodes)
     np.testing.assert_array_equal(NodePermutation(num_nodes, "input", seed, number).places(nodes), nodes)
 
 
 def test_nodes_dealt_anew_meet_others() -> None:
     """Of 1000 nodes in 8 partitions about an eighth stay, whichever of many dealings they come from."""
-    dealing = NodePermutation(1000, "random", 0)
-    found = [dealing.anew(number).places(np.arange(1000)) * 8 // 1000 for number in range(20)]
+    permutation = NodePermutation(1000, "random", 0)
+    found = [permutation.after(number).places(np.arange(1000)) * 8 // 1000 for number in range(20)]
     for one in range(20):
         for other in range(one):
             assert 80 < np.count_nonzero(found[one] == found[other]) < 175
 
 
-def _rows(held: LoadedPartition, layout: PartitionLayout) -> tuple[np.ndarray, np.ndarray]:
-    values = held.values.view(np.float32).reshape(-1, layout.dim)
-    return values, held.squares.view(np.float32).reshape(-1, layout.state_dim)
+def _rows(loaded: LoadedPartition, layout: PartitionLayout) -> tuple[np.ndarray, np.ndarray]:
+    values = loaded.values.view(np.float32).reshape(-1, layout.dim)
+    return values, loaded.squares.view(np.float32).reshape(-1, layout.state_dim)
 
 
 @pytest.mark.parametrize("num_slots", [2, 3, 4])
@@ -57,17 +57,17 @@ def test_rows_and_their_sums_of_squares_move_together(
     store.create()
     before, after = NodePermutation(num_nodes, "random", 3, 1), NodePermutation(num_nodes, "random", 3, 2)
     squares_bytes = layout.partition_bytes - layout.values_bytes
-    held = LoadedPartition(BufferPool(0).take(layout.values_bytes), BufferPool(0).take(squares_bytes))
-    values, squares = _rows(held, layout)
+    loaded = LoadedPartition(BufferPool(0).take(layout.values_bytes), BufferPool(0).take(squares_bytes))
+    values, squares = _rows(loaded, layout)
 
-    def nodes_of(dealing: NodePermutation, partition: int) -> np.ndarray:
-        return dealing.nodes(np.arange(layout.start(partition), layout.start(partition + 1)))
+    def nodes_of(permutation: NodePermutation, partition: int) -> np.ndarray:
+        return permutation.nodes(np.arange(layout.start(partition), layout.start(partition + 1)))
 
     for partition in range(num_partitions):
         nodes = nodes_of(before, partition)
         values[:], squares[:] = 0, 0
         values[: len(nodes)], squares[: len(nodes)] = 1 + nodes[:, None], -1 - nodes[:, None]
-        store.write(partition, held)
+        store.write(partition, loaded)
     store.committed()
     kept = store.record()
     with PartitionBuffer(store, layout, num_slots) as buffer:
@@ -75,15 +75,15 @@ def test_rows_and_their_sums_of_squares_move_together(
         buffer.flush()
         store.committed()
         kept = store.record()
-        buffer.deal(lambda places: after.places(before.nodes(places)))
+        buffer.repartition(lambda places: after.places(before.nodes(places)))
     for partition in range(num_partitions):
         nodes = nodes_of(after, partition)
-        store.read(partition, held)
+        store.read(partition, loaded)
         expected = np.zeros(layout.stride_rows)
         expected[: len(nodes)] = 1 + nodes
         np.testing.assert_array_equal(values, np.tile(expected[:, None], (1, layout.dim)))
         np.testing.assert_array_equal(squares, np.tile(-expected[:, None], (1, state_dim)))
-        store.read(partition, held, kept[partition])  # what is committed is still there
+        store.read(partition, loaded, kept[partition])  # what is committed is still there
         np.testing.assert_array_equal(np.sort(values[: len(nodes_of(before, partition)), 0]),
                                       np.sort(1 + nodes_of(before, partition)))  # fmt: skip
 
@@ -91,7 +91,7 @@ def test_rows_and_their_sums_of_squares_move_together(
 @pytest.mark.parametrize("num_shares", [1, 2, 5])
 def test_shares_of_an_epoch_have_every_edge_once(tmp_path: Path, num_shares: int) -> None:
     dataset, config = small_triples(tmp_path), embed_config()
-    parts = read_edge_parts(dataset, config, dealing_of(config, NUM_NODES, 4))
+    parts = read_edge_parts(dataset, config, permutation_of(config, NUM_NODES, 4))
     triples = dataset.triples("train")
     assert triples is not None
     expected = sorted(tuple(row) for row in triples.tolist())
@@ -101,7 +101,8 @@ def test_shares_of_an_epoch_have_every_edge_once(tmp_path: Path, num_shares: int
         found: list[tuple[Any, ...]] = []
         for sources, relations, destinations in blocks():
             assert relations is not None
-            found += list(zip(parts.dealing.nodes(sources), relations, parts.dealing.nodes(destinations), strict=True))
+            ends = parts.permutation.nodes(sources), parts.permutation.nodes(destinations)
+            found += list(zip(ends[0], relations, ends[1], strict=True))
         assert len(found) == num_edges
         return found
 
@@ -113,16 +114,17 @@ def test_shares_of_an_epoch_have_every_edge_once(tmp_path: Path, num_shares: int
 
 def test_measured_edges_are_the_same_wherever_nodes_are(tmp_path: Path) -> None:
     dataset, config = small_triples(tmp_path), embed_config()
-    first = dealing_of(config, NUM_NODES)
+    first = permutation_of(config, NUM_NODES)
     parts = read_edge_parts(dataset, config, first)
-    moved = parts.dealt(first.anew(7))
+    moved = parts.repartitioned(first.after(7))
     assert parts.test is not None
     assert moved.test is not None
-    np.testing.assert_array_equal(moved.dealing.nodes(moved.test.sources), first.nodes(parts.test.sources))
-    np.testing.assert_array_equal(moved.dealing.nodes(moved.test.destinations), first.nodes(parts.test.destinations))
+    nodes_of = moved.permutation.nodes
+    np.testing.assert_array_equal(nodes_of(moved.test.sources), first.nodes(parts.test.sources))
+    np.testing.assert_array_equal(nodes_of(moved.test.destinations), first.nodes(parts.test.destinations))
     assert moved.test.total == parts.test.total
 
 
-def test_what_is_assigned_by_input_is_not_dealt() -> None:
+def test_nodes_assigned_by_input_are_not_repartitioned() -> None:
     with pytest.raises(ConfigError, match="--repartitions deals nodes at random: leave it out"):
         embed_config(repartitions=1, assignment="input")
