@@ -33,7 +33,7 @@ def test_every_node_has_a_place_and_every_place_a_node(num_nodes: int, seed: int
     np.testing.assert_array_equal(NodePermutation(num_nodes, "input", seed, number).places(nodes), nodes)
 
 
-def test_nodes_dealt_anew_meet_others() -> None:
+def test_repartitioned_nodes_meet_others() -> None:
     """Of 1000 nodes in 8 partitions about an eighth stay, whichever of many dealings they come from."""
     permutation = NodePermutation(1000, "random", 0)
     found = [permutation.after(number).places(np.arange(1000)) * 8 // 1000 for number in range(20)]
@@ -126,5 +126,5 @@ def test_measured_edges_are_the_same_wherever_nodes_are(tmp_path: Path) -> None:
 
 
 def test_nodes_assigned_by_input_are_not_repartitioned() -> None:
-    with pytest.raises(ConfigError, match="--repartitions deals nodes at random: leave it out"):
+    with pytest.raises(ConfigError, match="--repartitions assigns nodes at random, which --assignment input excludes"):
         embed_config(repartitions=1, assignment="input")
