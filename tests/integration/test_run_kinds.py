@@ -56,14 +56,15 @@ def test_a_run_has_its_kind_and_a_table_of_test_values(runs: dict[str, Path], ki
 def test_a_run_of_another_kind_is_refused_with_the_command_to_use(
     runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments, command in (
-        (["train", "--resume", "--out", str(runs["embedding"])], "embed"),
-        (["embed", "--resume", "--out", str(runs["hop"])], "train"),
-        (["export", str(runs["node"]), str(tmp_path / "x.npy")], "train"),
+    for arguments, made_by, wanted in (
+        (["train", "--resume", "--out", str(runs["embedding"])], "embed", "train"),
+        (["embed", "--resume", "--out", str(runs["hop"])], "train", "embed"),
+        (["export", str(runs["node"]), str(tmp_path / "x.npy")], "train", "embed"),
     ):
         assert run_command(arguments) == 2
-        assert f"use 'diskhop {command}'" in " ".join(capsys.readouterr().err.split())
-    with pytest.raises(ConfigError, match="kind 'node', not embedding"):
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"made by 'diskhop {made_by}'; name a run of 'diskhop {wanted}'" in said
+    with pytest.raises(ConfigError, match="of kind 'node', made by 'diskhop train'"):
         open_run(runs["node"])
 
 

@@ -18,7 +18,7 @@ def test_a_plans_reasons_are_split_as_far_as_they_have_parts() -> None:
     reasons = ("In-flight batches: 229 MB (up to 36.9 MB each)", "store static: 1.2 s per epoch", "no parts at all")
     assert plan_choices(reasons) == [
         Choice("In-flight batches", "229 MB", "up to 36.9 MB each"),
-        Choice("store static", "", "1.2 s per epoch"),
+        Choice("store", "static", "1.2 s per epoch"),
         Choice("plan", "", "no parts at all"),
     ]
 

@@ -119,8 +119,9 @@ def require_kind(config_path: Path, kinds: Collection[str]) -> None:
     """Refuse the configuration file of another kind of run; a file written by hand may name none."""
     kind = read_kind(config_path)
     if kind and kind not in kinds:
-        command = f"; use 'diskhop {COMMANDS[kind]}'" if kind in COMMANDS else ""
-        raise ConfigError(f"{config_path}: belongs to a run of kind '{kind}', not {' or '.join(kinds)}{command}")
+        wanted = " or ".join(f"'diskhop {command}'" for command in dict.fromkeys(COMMANDS[each] for each in kinds))
+        made_by = f", made by 'diskhop {COMMANDS[kind]}'" if kind in COMMANDS else ""
+        raise ConfigError(f"{config_path}: belongs to a run of kind '{kind}'{made_by}; name a run of {wanted}")
 
 
 def require_same_dataset(config_path: Path, dataset_hash: str, dataset: Dataset) -> None:

@@ -14,6 +14,8 @@ _WIDEST_VALUE = 24
 _NARROWEST_WHY = 30
 # A reason of a plan such as 'In-flight batches: 229 MB (up to 36.9 MB each)'.
 _TOPIC = re.compile(r"(?P<topic>[^:;()]{1,40}): (?P<rest>.+)", re.DOTALL)
+# A topic that names what was chosen, such as 'store direct'.
+_NAMED = re.compile(r"(?P<option>store|engine|order|placement) (?P<value>\w+)")
 _VALUE = re.compile(rf"(?P<value>[^()]{{1,{_WIDEST_VALUE}}}) \((?P<why>.+)\)", re.DOTALL)
 
 
@@ -23,8 +25,11 @@ def plan_choices(reasons: Iterable[str]) -> list[Choice]:
     for reason in reasons:
         topic = _TOPIC.fullmatch(reason)
         option, rest = (topic["topic"], topic["rest"]) if topic else ("plan", reason)
-        value = _VALUE.fullmatch(rest)
-        found.append(Choice(option, value["value"], value["why"]) if value else Choice(option, "", rest))
+        named, value = _NAMED.fullmatch(option), _VALUE.fullmatch(rest)
+        if named:
+            found.append(Choice(named["option"], named["value"], rest))
+        else:
+            found.append(Choice(option, value["value"], value["why"]) if value else Choice(option, "", rest))
     return found
 
 
