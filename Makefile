@@ -38,7 +38,7 @@ format: $(STAMP) ## write all files in the house's format
 	$(BIN)/clang-format -i $$(find native -name '*.?pp')
 
 test: $(STAMP) ## the tests; under 10 minutes on 2 cores
-	$(PYTEST) -m "not slow" -n 2
+	$(PYTEST) -m "not slow" -n 2 --dist worksteal --durations 15
 
 test-all: $(STAMP) ## every test, the slow ones and the thread sanitizer included
 	sh tools/native_tests.sh thread
