@@ -314,7 +314,7 @@ def test_transposed_pairs_give_the_same_graph(tmp_path: Path) -> None:
         (bad(val_idx=np.array([-1])), "split 'valid' lists node -1"),
         (bad(val_idx=np.array([3, 3])), "split 'valid' lists node 3 twice"),
         (bad(val_masks=np.ones((2, 20), bool)), "val_masks too; keep one"),
-        (bad(val_idx=None, val_masks=np.ones((2, 20), bool)), "has 2 splits of 'valid' and 1 of others"),
+        (bad(val_idx=None, val_masks=np.ones((2, 20), bool)), "has 2 splits of 'valid' but 1 of other parts"),
         (bad(val_idx=None, val_masks=np.ones((1, 19), bool)), "differ in the number of nodes"),
         (bad(val_idx=None, val_masks=np.zeros((1, 20), bool)), "split 'valid' is empty"),
         (bad(x_indptr=np.zeros(21, int)), "has both x and"),

@@ -537,7 +537,7 @@ def test_the_command_line_tells_what_was_found(tmp_path: Path, capsys: pytest.Ca
     options = ["--undirected", "--duplicates", "drop", "--memory", "200MB"]
     assert run(["import", str(source), str(tmp_path / "graph"), *options]) == 0
     told = capsys.readouterr().out
-    assert "3 of string ids, tab between columns, no header" in told
+    assert "3 with string ids, tab between columns, no header" in told
     assert "1, kept" in told
     assert "1, dropped" in told
     assert run(["import", str(source), str(tmp_path / "other"), "--json", *options]) == 0

@@ -266,7 +266,7 @@ NAN = torch.full((20, 3), float("nan"))
         (good_data(train_mask=torch.zeros(20, dtype=torch.bool)), "split 'train' is empty"),
         (
             good_data(train_mask=torch.ones(20, 2).bool(), val_mask=torch.ones(20, 3).bool()),
-            "has 3 splits of 'valid' and 2 of others",
+            "has 3 splits of 'valid' but 2 of other parts",
         ),
         (good_data(num_nodes=21), "(num_nodes 21, x 20"),
         (good_data(num_nodes=-1), "data.num_nodes: must be a whole number"),
