@@ -76,7 +76,7 @@ def test_partitions_are_moved_as_often_as_the_order_says(dataset: Dataset, folde
     assert [epoch["partitions_written"] for epoch in epochs] == [plan["loads"] + 3] * 3
 
 
-def test_nodes_that_are_dealt_anew_are_trained_and_ranked_as_before(dataset: Dataset, folder: Path) -> None:
+def test_repartitioned_nodes_are_trained_and_ranked_as_before(dataset: Dataset, folder: Path) -> None:
     """A ring is learnt by nodes that change partitions as it is by nodes that stay, and a run is read as it ended."""
     found = {}
     for repartitions in (0, 3):
@@ -86,7 +86,7 @@ def test_nodes_that_are_dealt_anew_are_trained_and_ranked_as_before(dataset: Dat
         assert evaluate_run(folder / f"{repartitions}")["mrr"] == done.result["test"]["mrr"]
         assert done.result["epochs"][0]["partitions_read"] > 14 * max(1, repartitions) - 8
         assert done.result["epochs"][-1]["loss"] < 0.7 * done.result["epochs"][0]["loss"]
-    assert ["nodes are dealt" in " ".join(each["plan"]["reasons"]) for each in found.values()] == [False, True]
+    assert ["re-partitioning" in " ".join(each["plan"]["reasons"]) for each in found.values()] == [False, True]
 
 
 def test_a_buffer_of_four_takes_cover(dataset: Dataset, folder: Path) -> None:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.partitions.layout import PartitionLayout
 from diskhop.embedding.partitions.store import PartitionStore
-from diskhop.embedding.ranking.evaluate import KnownEdgeBlocks, MeasuredEdges, Protocol, evaluate
+from diskhop.embedding.ranking.evaluate import evaluate
+from diskhop.embedding.ranking.protocol import KnownEdgeBlocks, MeasuredEdges, Protocol
 from diskhop.embedding.ranking.ranks import TIES
 from diskhop.embedding.ranking.reader import EmbeddingReader
 from diskhop.embedding.scoring.scores import SCORES

@@ -34,7 +34,7 @@ def test_every_node_has_a_place_and_every_place_a_node(num_nodes: int, seed: int
 
 
 def test_repartitioned_nodes_meet_others() -> None:
-    """Of 1000 nodes in 8 partitions about an eighth stay, whichever of many dealings they come from."""
+    """About an eighth of 1000 nodes in 8 partitions stay between any two of 20 permutations."""
     permutation = NodePermutation(1000, "random", 0)
     found = [permutation.after(number).places(np.arange(1000)) * 8 // 1000 for number in range(20)]
     for one in range(20):

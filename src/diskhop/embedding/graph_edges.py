@@ -15,7 +15,7 @@ from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset, NodeSet
 from diskhop.embedding.partitions.edges import EdgeBlocks
 from diskhop.embedding.partitions.layout import NodePermutation, step_seed
-from diskhop.embedding.ranking.evaluate import KnownEdgeBlocks, MeasuredEdges
+from diskhop.embedding.ranking.protocol import KnownEdgeBlocks, MeasuredEdges
 from diskhop.errors import ConfigError, FormatError, ReadError
 
 _BLOCK_EDGES = 1 << 16

@@ -36,19 +36,19 @@ class Ranks:
         """Return ranks before any candidate is added."""
         return Ranks(*(torch.zeros(num_edges, dtype=torch.int64) for _ in range(3)))
 
-    def add(self, rows: slice, scores: Tensor, own: Tensor, num_left_out: Tensor, scratch: Tensor) -> None:
+    def add(self, rows: slice, scores: Tensor, own: Tensor, num_excluded: Tensor, scratch: Tensor) -> None:
         """Add candidates of some edges.
 
         rows: the edges.
         scores: scores of the candidates, (edges, candidates); -inf excludes a candidate.
         own: scores of the edges themselves, (edges).
-        num_left_out: number of excluded candidates, (edges).
+        num_excluded: number of excluded candidates, (edges).
         scratch: float32, at least the size of scores. Float sums of ones are exact; sums of booleans allocate copies.
         """
         ones = scratch[: scores.numel()].view(scores.shape)
         self.above[rows] += torch.gt(scores, own[:, None], out=ones).sum(1).long()
         self.ties[rows] += torch.eq(scores, own[:, None], out=ones).sum(1).long()
-        self.candidates[rows] += scores.shape[1] - num_left_out
+        self.candidates[rows] += scores.shape[1] - num_excluded
 
 
 def summarize_ranks(ranks: list[Ranks], ties: str) -> Mapping[str, float]:

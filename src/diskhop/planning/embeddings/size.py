@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from diskhop.config.embed import EmbedConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.graph_edges import block_bytes, embedded_nodes
-from diskhop.embedding.ranking.evaluate import evaluation_bytes, group_bytes
+from diskhop.embedding.ranking.evaluate import evaluation_bytes
+from diskhop.embedding.ranking.groups import group_bytes
 
 
 def embed_size(dataset: Dataset, config: EmbedConfig) -> EmbedSize:

@@ -12,7 +12,9 @@ from diskhop.budget import Budget, parse_sizes
 from diskhop.config.embed import EmbedConfig
 from diskhop.config.options import check_options, require_known
 from diskhop.embedding.graph_edges import EdgeParts, read_edge_parts
-from diskhop.embedding.ranking.evaluate import MeasuredEdges, Protocol, evaluate, group_bytes
+from diskhop.embedding.ranking.evaluate import evaluate
+from diskhop.embedding.ranking.groups import group_bytes
+from diskhop.embedding.ranking.protocol import MeasuredEdges, Protocol
 from diskhop.embedding.ranking.reader import EmbeddingReader
 from diskhop.embedding.step.draws import draw_candidates
 from diskhop.errors import ConfigError

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from diskhop.embedding.partitions.edges import EdgeBuckets, EdgeRows, shuffled
-from diskhop.embedding.ranking.evaluate import MeasuredEdges
+from diskhop.embedding.ranking.protocol import MeasuredEdges
 from diskhop.embedding.ranking.reader import EmbeddingReader
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.embedding.step.draws import Draw, generator

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from diskhop.embedding.graph_edges import read_edge_parts
-from diskhop.embedding.ranking.evaluate import KnownEdgeBlocks, MeasuredEdges, Protocol, evaluate, group_bytes
+from diskhop.embedding.ranking.evaluate import evaluate
+from diskhop.embedding.ranking.groups import group_bytes
+from diskhop.embedding.ranking.protocol import KnownEdgeBlocks, MeasuredEdges, Protocol
 from diskhop.embedding.ranking.reader import EmbeddingReader, NodePiece
 from diskhop.errors import ConfigError
 from diskhop.runs.embedding.opened import OpenRun, open_run
