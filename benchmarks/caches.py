@@ -2,8 +2,8 @@
 
 Claims (issue 4): on workload W (kronecker, hot order, 4 M nodes, 60 M edges; batches of 1000, fan-out 10,10,10; a cache
 of 10 % of the rows) a full epoch's misses by Belady's rule, its fills counted, are at most .85 times those of the rows
-with the most out-edges; changesets take one core at most 1/40 microsecond an access. Beside it the paper's procedure
-(Ginex, Figure 13) in NumPy, on the span's last batches.
+with the most out-edges; changesets take one core at most 1/40 microsecond per access. The paper's procedure (Ginex,
+Figure 13) in NumPy runs next to it, on the last batches of the span.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _MEMORY_BYTES = 4_000_000_000
 
 
 def static_rows_read(trace: list[NodeIds], pinned: NodeIds, num_rows: int) -> int:
-    """Rows read by a cache of fixed rows: the cached rows once, then every miss."""
+    """Count the rows read by a cache of fixed rows: the cached rows once, then every miss."""
     is_pinned = np.zeros(num_rows, np.bool_)
     is_pinned[pinned] = True
     return len(pinned) + sum(int(np.count_nonzero(~is_pinned[ids])) for ids in trace)
 
 
 def make_graph(folder: Path) -> Dataset:
-    """Workload W without its features."""
+    """Generate workload W without its features."""
     config = GraphConfig(
         kind="kronecker",
         num_nodes=4_000_000,
@@ -72,7 +72,7 @@ def record_trace(dataset: Dataset, num_batches: int) -> list[NodeIds]:
 
 
 def run_belady(trace: list[NodeIds], num_rows: int, capacity: int) -> dict[str, Any]:
-    """Seconds of looking back and of stepping, and what it reads."""
+    """Measure the seconds of looking back and of stepping, and the rows read."""
     started = time.perf_counter()
     uses = NextUses(num_rows, len(trace))
     next_uses = [uses.look_back(ids) for ids in reversed(trace)]
@@ -89,20 +89,20 @@ def run_belady(trace: list[NodeIds], num_rows: int, capacity: int) -> dict[str, 
 
 
 def run_numpy(trace: list[NodeIds], num_rows: int, capacity: int) -> float:
-    """Accesses a second of Figure 13's main loop, next uses given: union, then the smallest next uses."""
+    """Measure accesses per second of Figure 13's main loop, next uses given: union, then the smallest next uses."""
     uses = NextUses(num_rows, len(trace))
     next_uses = [uses.look_back(ids) for ids in reversed(trace)]
     next_use_of = np.full(num_rows, NEVER_USED, np.uint32)
-    held = np.empty(0, np.int64)
+    cached = np.empty(0, np.int64)
     started = time.perf_counter()
     for ids in trace:
         next_use_of[ids] = next_uses.pop()
-        candidates = np.union1d(held, ids)
+        candidates = np.union1d(cached, ids)
         order = np.argpartition(next_use_of[candidates], min(capacity, len(candidates) - 1))
         kept = candidates[order[:capacity]]
-        np.setdiff1d(kept, held, assume_unique=True)
-        np.setdiff1d(held, kept, assume_unique=True)
-        held = kept
+        np.setdiff1d(kept, cached, assume_unique=True)
+        np.setdiff1d(cached, kept, assume_unique=True)
+        cached = kept
     return sum(map(len, trace)) / (time.perf_counter() - started)
 
 
@@ -126,7 +126,7 @@ def main() -> int:
     num_accesses = sum(map(len, trace))
     out(f"{len(trace)} batches, {num_accesses / 1e6:.1f} M accesses to {num_rows:,} rows, {capacity:,} cached")
     runs = [run_belady(trace, num_rows, capacity) for _ in range(arguments.repeats)]
-    # Of hot order: the rows with the most out-edges are the first.
+    # In hot order the rows with the most out-edges come first.
     by_degree = static_rows_read(trace, np.arange(capacity), num_rows)
     counts = np.zeros(num_rows, np.int64)
     for ids in trace:
@@ -140,7 +140,7 @@ def main() -> int:
         ("belady", runs[0]["rows_read"]),
     ):
         share = rows_read / by_degree
-        out(f"{name:26}{rows_read / len(trace):12,.0f} rows read a batch{share:8.3f} of static's")
+        out(f"{name:26}{rows_read / len(trace):12,.0f} rows read per batch{share:8.3f} of static's")
     rate = statistics.median(rates)
     look_back = statistics.median(num_accesses / run["look_back_seconds"] for run in runs)
     out(

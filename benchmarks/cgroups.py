@@ -1,4 +1,4 @@
-"""A memory control group for a command, page cache included, so that a mapped file really comes from the disk.
+"""A memory control group for a command, page cache included, so that a mapped file is read from the disk.
 
 Cgroup v1 and v2. Making one needs root and a writable /sys/fs/cgroup, which containers often do not have.
 """
@@ -20,7 +20,7 @@ _SECONDS_TO_END = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """A command that ended. returncode: -9 if the limit killed it. peak_bytes: of its group; None: not known."""
+    """A command that ended. returncode: -9 if the limit killed it. peak_bytes: peak of its group; None: unknown."""
 
     returncode: int
     output: str
@@ -29,7 +29,7 @@ class Limited:
 
 
 def why_no_limit() -> str:
-    """In one line why no group can be made here; empty where it can."""
+    """Return in one line why no group can be made here; empty if it can."""
     try:
         with _group(1 << 30):
             return ""
@@ -49,14 +49,14 @@ def run_limited(command: list[str], limit_bytes: int | None, timeout_seconds: fl
         # In the group before the program starts, so that its imports count too.
         join = ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(group)]
         done = subprocess.run([*join, *command], capture_output=True, text=True, check=False, timeout=timeout_seconds)
-        # Kernels before 5.19 do not tell a group's peak (v2).
+        # Kernels before 5.19 do not report the peak of a group (v2).
         peak_bytes = int(peak.read_text()) if peak.exists() else None
     return Limited(done.returncode, done.stdout, done.stderr, peak_bytes)
 
 
 @contextlib.contextmanager
 def _group(limit_bytes: int) -> Iterator[tuple[Path, Path]]:
-    """A new group, and the file of its peak."""
+    """Make a group, and yield it with the file of its peak."""
     is_v2 = (_ROOT / "cgroup.controllers").exists()
     group = (_ROOT if is_v2 else _ROOT / "memory") / f"diskhop-bench-{os.getpid()}"
     group.mkdir()
@@ -68,7 +68,7 @@ def _group(limit_bytes: int) -> Iterator[tuple[Path, Path]]:
 
 
 def _remove(group: Path) -> None:
-    """A group is busy until the kernel has done with the last process in it, some time after that has ended."""
+    """Remove a group; it is busy until some time after its last process has ended."""
     deadline = time.monotonic() + _SECONDS_TO_END
     while True:
         try:

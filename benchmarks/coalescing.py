@@ -1,10 +1,10 @@
-"""Rows of sampled batches read with gaps of several lengths read over: fixed ones, and the device model's break-even.
+"""Reads of sampled rows merged across gaps of several lengths: fixed ones, and the break-even of the disk model.
 
 Claim (issue 4): on W and U the model's choice takes at most 10 % longer than the best of the fixed gaps, 0 to 256 KiB.
-Reads are those of the store `direct`, one batch after the other. Every batch is read with all gaps in turns, forwards
-and backwards, so that what else the disk does falls on all; direct I/O bypasses the page cache, and where it cannot be,
-files are evicted before every turn. That no other way of merging costs less by the model is a property in
-tests/property/test_coalesce.py.
+Reads are those of the store `direct`, one batch after the other. Every batch is read with all gaps alternately,
+forwards and backwards, so that other load on the disk affects all. Direct I/O bypasses the page cache; where it is not
+available, files are evicted before every turn. A property in tests/property/test_coalesce.py shows that no other way of
+merging costs less by the model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_OF_BEST = 1.10
 
 @dataclass(kw_only=True)
 class Gap:
-    """Turns with one gap; lists are by turn."""
+    """Turns with one gap; each list has one value per turn."""
 
     num_bytes: int
     is_models: bool
@@ -52,7 +52,7 @@ class Gap:
         return statistics.median(self.seconds)
 
     def predict_seconds(self, device: DiskModel) -> float:
-        """Of a turn, by the device model."""
+        """Predict the seconds of a turn by the disk model."""
         return (
             statistics.fmean(self.reads) * device.overhead_seconds
             + statistics.fmean(self.bytes_read) / device.bytes_per_second
@@ -60,7 +60,7 @@ class Gap:
 
 
 def sample_batches(dataset: Dataset, seed_set: SeedSet, num_batches: int) -> list[NodeIds]:
-    """Node ids of the first batches of an epoch."""
+    """Sample the first batches of an epoch and return their node ids."""
     with open_topology(dataset.topology, "mapped", open_engine("threads", 1).engine, Budget(1)) as topology:
         sampler = open_sampler(topology, seed_set.sampler, SEED)
         batches = []
@@ -77,7 +77,7 @@ def measure(dataset: Dataset, name: str, device: DiskModel, num_batches: int, re
     assert table is not None
     workload = WORKLOADS[name]
     seed_set = workload.seed_set(dataset)
-    # Staging, depth and the longest read are those that a run would have.
+    # Staging, depth and the longest read are those of a run.
     wanted = Workload(seed_sets=(seed_set,), seed=SEED, store="direct")
     plan = choose_plan(dataset, wanted, Budget(workload.memory_bytes("direct", dataset)), device)
     resources = StoreResources(
@@ -110,7 +110,7 @@ def measure(dataset: Dataset, name: str, device: DiskModel, num_batches: int, re
 
 
 def print_gaps(name: str, gaps: list[Gap], device: DiskModel, out: Callable[[str], None]) -> None:
-    out(f"\n{name}, a batch:\n{'gap':>12}{'seconds (min..max)':>26}{'predicted':>11}{'reads':>10}{'MB':>9}")
+    out(f"\n{name}, per batch:\n{'gap':>12}{'seconds (min..max)':>26}{'predicted':>11}{'reads':>10}{'MB':>9}")
     for gap in sorted(gaps, key=lambda gap: gap.num_bytes):
         seconds = f"{gap.median_seconds:.3f} ({min(gap.seconds):.3f}..{max(gap.seconds):.3f})"
         out(

@@ -1,9 +1,9 @@
 """Seconds of a training step, everything in memory: forward, backward and Adam on batches that are already sampled.
 
 Claims (issue 3): SAGE 3 x 256 with 128 float32 features, batch 1000, fan-out 10,10,10 on R-MAT .45/.22/.22/.11 with 2 M
-nodes and 30 M edges takes at most .10 s a batch in float32 and .07 s with bfloat16 linear layers. Beside it: its matrix
-products alone, PyG's own layers trimmed to what each needs, and the same network over torch's embedding bag. GCN for
-the record; GAT is compute_gat.py's. Each side is a process of its own, over the same batches.
+nodes and 30 M edges takes at most .10 s per batch in float32 and .07 s with bfloat16 linear layers. For comparison: its
+matrix products alone, PyG's layers trimmed to the nodes each needs, and the same network over torch's embedding bag.
+GCN for the record; compute_gat.py measures GAT. Each side runs in its own process, over the same batches.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from steps import CLASSES, DIM, Step, run_steps
 FANOUT = (10, 10, 10)
 HIDDEN = 256
 WARM_UP_BATCHES = 3
-# Baselines of a second and more a batch: enough of them to see the spread.
+# For baselines that take a second or more per batch: enough batches to see the spread.
 MOST_SLOW_BATCHES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One way to do the step. wanted_seconds: that a batch may take at most, by the median; None: nothing is asked."""
+    """One way to do the step. wanted_seconds: largest median per batch that meets the claim; None: no claim."""
 
     name: str
     model: str
@@ -57,7 +57,7 @@ SIDES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Seconds of each batch; grown_bytes: the most that the process had resident beyond features and batches."""
+    """Seconds of each batch. grown_bytes: peak resident memory of the process beyond features and batches."""
 
     name: str
     matmul: str
@@ -75,7 +75,7 @@ class Measured:
 
 
 def make_step(side: Side) -> tuple[Step, str]:
-    """What a side does with features, sampled batch and labels; and which library multiplies."""
+    """Return the step of a side, and the library that multiplies."""
     import torch
     from torch.nn import functional
 
@@ -129,7 +129,7 @@ def make_step(side: Side) -> tuple[Step, str]:
 
 
 def multiply_only(products: Any) -> Step:
-    """The products of the step on made-up rows, each layer's in one piece, nothing between them."""
+    """Return a step of only the matrix products, on random rows, one per layer."""
     import torch
 
     dims = [DIM, HIDDEN, HIDDEN, CLASSES]
@@ -153,7 +153,7 @@ def multiply_only(products: Any) -> Step:
 
 
 def bag_layer() -> Any:
-    """SAGE over torch's embedding bag, mean and root multiplied apart: what diskhop did before its kernels."""
+    """Return SAGE over torch's embedding bag, mean and root multiplied separately: the baseline without kernels."""
     import torch
     from torch.nn import functional
     from torch_geometric.nn import SAGEConv
@@ -172,7 +172,7 @@ def bag_layer() -> Any:
 
 
 def run_side(side: Side, folder: Path, num_batches: int, threads: int) -> Measured:
-    """In a process of this side's own."""
+    """Run a side in this process."""
     import torch
 
     torch.set_num_threads(threads)
@@ -223,7 +223,7 @@ def print_table(rows: list[Measured], out: Callable[[str], None]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", choices=("sage", "gcn", "gat", "all"), default="all")
-    parser.add_argument("--batches", type=int, default=24, help="timed, of each of ours")
+    parser.add_argument("--batches", type=int, default=24, help="timed batches of each of our sides")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--graph-dir", type=Path, default=graphs.DEFAULT_FOLDER, help="where the graph is, or is made")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the table on stderr")

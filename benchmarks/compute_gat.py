@@ -3,11 +3,11 @@
 Claims (issue 3): GAT of 3 layers, 4 heads of 32, on 128 float32 features, batch 1000, fan-out 10,10,5 on R-MAT
 .45/.22/.22/.11 with 2 M nodes and 30 M edges takes at most half of the time of PyG's and a quarter of its memory. PyG's
 is trimmed to what each layer needs (num_sampled_nodes_per_hop); both start from the same parameters, go through the
-same batches and must report the same losses. Beside it: our matrix products alone.
+same batches and must report the same losses. For comparison: our matrix products alone.
 
-Each side is a process of its own. A step is forward, backward and Adam. Memory is the most that the process had
-resident during all steps, less what it had before the first: activations, gradients, optimiser, and what the allocator
-keeps; batches and features are there before. Losses are compared after the first step too, so that gradients count.
+Each side runs in its own process. A step is forward, backward and Adam. Memory is the peak resident memory of the
+process during all steps, less its memory before the first: activations, gradients, optimiser, and what the allocator
+keeps; batches and features are loaded before. Losses are compared after the first step too, so that gradients count.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ HIDDEN, HEADS = 128, 4
 WARM_UP_BATCHES = 3
 SIDES = ("ours", "products", "pyg")
 MOST_OF_TIME, MOST_OF_MEMORY = 0.5, 0.25
-# Of losses, relative: sums in another order, and parameters that move by them.
+# Relative difference of losses: sums are in another order, and parameters differ by them.
 MOST_DIFFERENCE = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Seconds and loss of each batch; grown_bytes: the most resident during all steps, less that before them."""
+    """Seconds and loss of each batch. grown_bytes: peak resident memory during all steps, less that before them."""
 
     side: str
     seconds: list[float]
@@ -52,7 +52,7 @@ class Measured:
 
 
 def make_step(side: str) -> Step:
-    """What a side does with features, sampled batch and labels; it returns the loss."""
+    """Return the step of a side, which returns the loss."""
     import torch
     from torch.nn import functional
 
@@ -95,7 +95,7 @@ def make_step(side: str) -> Step:
 
 
 def multiply_only() -> Step:
-    """The products of our step on made-up rows: of scores, and of the targets' sums as many at a time as in a step."""
+    """Return a step of only the matrix products, on random rows: of scores, and of sums of targets in chunks."""
     import torch
     from torch.nn import functional
 
@@ -128,7 +128,7 @@ def multiply_only() -> Step:
 
 
 def run_side(side: str, folder: Path, num_batches: int, threads: int) -> Measured:
-    """In a process of this side's own."""
+    """Run a side in this process."""
     import torch
 
     torch.set_num_threads(threads)
@@ -149,7 +149,7 @@ def measure(side: str, arguments: argparse.Namespace) -> Measured:
 
 
 def run(arguments: argparse.Namespace, out: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
-    """Measure and print all sides; arguments: batches, threads, graph_dir. Returns what is known, and if it is met."""
+    """Measure and print all sides. arguments: batches, threads, graph_dir. Returns results, and if claims are met."""
     graphs.make_rmat(arguments.graph_dir)
     ours, products, pyg = (measure(side, arguments) for side in SIDES)
     out(f"\nGAT {HEADS} x {HIDDEN // HEADS}, {arguments.threads} threads, {arguments.batches} batches")
@@ -183,7 +183,7 @@ def run(arguments: argparse.Namespace, out: Callable[[str], None]) -> tuple[dict
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--batches", type=int, default=24, help="timed, of each side")
+    parser.add_argument("--batches", type=int, default=24, help="timed batches of each side")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--graph-dir", type=Path, default=graphs.DEFAULT_FOLDER, help="where the graph is, or is made")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the table on stderr")

@@ -1,9 +1,9 @@
-"""Random edges from .npy to sorted lists on the disk, beside SciPy in memory and beside the disk alone, in one run.
+"""Random edges from .npy to sorted lists on disk, compared with SciPy in memory and with the disk alone, in one run.
 
-Claims (issue 3): 200 M edges at --memory 512MB take at most 10 s, with at most the budget + 150 MB resident; seconds an
-edge at 800 M edges are at most 1.15 times those at 100 M. Imports take turns with SciPy, which reads the same file,
-sorts it in memory and saves both arrays; each turn is a process of its own, on a source that is not in the page cache.
-The disk alone: the time of as many bytes as the import moved, at the rates of sequential reads and writes.
+Claims (issue 3): 200 M edges at --memory 512MB take at most 10 s, with at most the budget + 150 MB resident; seconds
+per edge at 800 M edges are at most 1.15 times those at 100 M. Imports alternate with SciPy, which reads the same file,
+sorts it in memory and saves both arrays. Each turn runs in its own process, on a source that is not in the page cache.
+The disk alone: the time for the bytes that the import moved, at the rates of sequential reads and writes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EDGES_PER_BLOCK = 1 << 22
 
 
 def write_edges(folder: Path, num_edges: int) -> Path:
-    """edge_index.npy (2, edges) int64: uniform over the nodes."""
+    """Write edge_index.npy (2, edges) int64, uniform over the nodes."""
     folder.mkdir()
     generator = np.random.default_rng(num_edges)
     with (folder / "edge_index.npy").open("wb") as file:
@@ -60,7 +60,7 @@ def import_edges(source: Path, dest: Path, threads: int, memory_bytes: int, stag
 
 
 def convert_in_memory(source: Path, dest: Path, stages: dict[str, float]) -> None:
-    """What one would write with SciPy."""
+    """Sort the edges with SciPy, as one would without diskhop."""
     edge_index = np.load(source / "edge_index.npy")
     num_nodes = int(edge_index.max()) + 1
     ones = np.ones(edge_index.shape[1], np.int8)
@@ -95,10 +95,10 @@ def show(name: str, num_edges: int, turns: list[Turn]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--dir", type=Path, default=Path(), help="a folder on the disk to use; 33 bytes an edge")
+    parser.add_argument("--dir", type=Path, default=Path(), help="a folder on the disk to use; 33 bytes per edge")
     parser.add_argument("--edges", type=int, default=200_000_000)
-    parser.add_argument("--small", type=int, default=100_000_000, help="edges, for the growth of time an edge")
-    parser.add_argument("--large", type=int, default=800_000_000, help="edges, for the same; 0: not measured")
+    parser.add_argument("--small", type=int, default=100_000_000, help="edges, to measure how the time per edge grows")
+    parser.add_argument("--large", type=int, default=800_000_000, help="edges, to measure the same; 0: not measured")
     parser.add_argument("--memory", default="512MB")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeats", type=int, default=3, help="turns of each")
@@ -111,7 +111,7 @@ def main() -> int:
     def out(line: str) -> None:
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
-    out(f"--memory {arguments.memory}, {arguments.threads} threads, {EDGES_PER_NODE} edges a node, int64")
+    out(f"--memory {arguments.memory}, {arguments.threads} threads, {EDGES_PER_NODE} edges per node, int64")
     imports: dict[int, list[Turn]] = {}
     with tempfile.TemporaryDirectory(dir=arguments.dir, prefix="diskhop-bench-") as name:
         folder = Path(name)
@@ -149,7 +149,7 @@ def main() -> int:
     }
     if arguments.large:
         growth = (seconds[arguments.large] / arguments.large) / (seconds[arguments.small] / arguments.small)
-        met[f"time an edge grows by {growth:.2f}, at most {MOST_GROWTH}"] = growth <= MOST_GROWTH
+        met[f"time per edge grows by {growth:.2f}, at most {MOST_GROWTH}"] = growth <= MOST_GROWTH
     for claim, is_met in met.items():
         out(f"{claim}: {'met' if is_met else 'MISSED'}")
     if arguments.json:

@@ -1,8 +1,8 @@
 """An import of edges in text against DuckDB's parsing alone, and against NumPy's loadtxt on a slice, in one run.
 
-Claims: the whole import (parsed, checked, numbered, sorted, on the disk) of whole numbers takes at most 4 times as long
-as DuckDB's parsing of the same file, and peak resident memory is at most the budget + 150 MB. Import and parsing take
-turns, each in a process of its own.
+Claims: the whole import (parsed, checked, numbered, sorted, on disk) of whole numbers takes at most 4 times as long as
+DuckDB's parsing of the same file, and peak resident memory is at most the budget + 150 MB. They alternate, each in its
+own process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_TIMES_PARSING = 4
 ALLOWED_OVERHEAD_BYTES = 150_000_000
 LOADTXT_ROWS = 3_000_000
 _NO_BAR = "SET enable_progress_bar = false"
-# Ids as they are published: with gaps (integers); as people name things (names).
+# Integers have gaps, as published ids do; names are text.
 KINDS = {"integers": "(hash({0}) % {1}) * 3", "names": "'user' || hash({0}) % {1}"}
 
 
@@ -44,7 +44,7 @@ def write_text(path: Path, num_rows: int, num_nodes: int, kind: str) -> None:
 
 
 def parse_only(text: Path, threads: int, memory_bytes: int, kind: str, stages: dict[str, float]) -> None:
-    """The parsing alone, its result reduced to two numbers."""
+    """Parse the file only, and reduce the result to two numbers."""
     id_type = {"integers": "BIGINT", "names": "VARCHAR"}[kind]
     with duckdb.connect(config={"threads": threads, "memory_limit": f"{memory_bytes}B"}) as connection:
         connection.execute(_NO_BAR)

@@ -1,9 +1,9 @@
-"""The engine against fio on one file in one run, and the device model against reads it never saw.
+"""The engine compared with fio on one file in one run, and the disk model with reads outside its grid.
 
 Claims (issue 2): random reads of 512 bytes and 4 KiB at 95 % of fio's rate or more; sequential 1-MiB reads at 1.5
 times fio's (ours go into huge pages, fio's into its default memory); writes at 90 %; the device model predicts
-held-out sizes and depths within 20 %. Ours and fio's take turns, so that what else the disk does falls on both; a
-ratio is of one pair of turns.
+held-out sizes and depths within 20 %. Ours and fio's alternate, so that other load on the disk affects both; a ratio
+compares one pair of turns.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BUFFER_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Ours and fio's in turns: transfers a second, the ratio of each pair, and the ratio that is asked for."""
+    """Transfers per second of alternating turns of ours and fio's, the ratio of each pair, and the ratio claimed."""
 
     what: str
     num_bytes: int
@@ -128,12 +128,12 @@ class Bench:
         fio: list[float] = []
         bytes_from_disk = 0
         for repeat in range(repeats):
-            # Who goes first alternates, so that neither always finds the disk as the other left it.
+            # The first side alternates, so that neither always finds the disk as the other left it.
             for is_ours in (True, False) if repeat % 2 == 0 else (False, True):
                 if not is_ours:
                     fio.append(self.fio_rate(kind, num_bytes, depth))
                     continue
-                # Read at our turns only: what a child process read is counted here once it has ended.
+                # Counted in our turns only: bytes of a child process are added here once it ends.
                 before = read_bytes_of_process()
                 in_order = kind == "read"
                 ours.append(
@@ -152,7 +152,7 @@ class Bench:
         )
 
     def predict(self, model: DiskModel) -> list[Prediction]:
-        """Held-out sizes and depths, each the fastest of five short streams some seconds apart, as in the probe."""
+        """Predict held-out sizes and depths, and measure each as the probe does: the fastest of five short streams."""
         cells = [(num_bytes, depth) for num_bytes in HELD_OUT_BYTES for depth in HELD_OUT_DEPTHS]
         assert not {size for size, _ in cells} & set(GRID_BYTES)
         assert not {depth for _, depth in cells} & set(GRID_DEPTHS)
@@ -164,7 +164,7 @@ class Bench:
 
 
 def read_bytes_of_process() -> int:
-    """What the kernel has read from disks for this process and its ended children."""
+    """Return the bytes that the kernel read from disks for this process and its ended children."""
     fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(fields["read_bytes"])
 
@@ -196,7 +196,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dir", type=Path, default=Path(), help="a folder on the disk to test")
     parser.add_argument("--size-gb", type=float, default=2.0, help="length of the file that is read")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of one turn of random or sequential reads")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds of one turn of random or sequential reads")
     parser.add_argument("--repeats", type=int, default=5, help="pairs of turns")
     parser.add_argument("--engine", default="auto", help="auto, uring or threads")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")

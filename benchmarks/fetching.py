@@ -1,7 +1,7 @@
-"""A pass over a workload's batches without a model, through one store: what each batch took, as JSON.
+"""A pass over the batches of a workload without a model, through one store; prints the costs of each batch as JSON.
 
-A process of its own, which benchmarks/stores.py starts: `fetching.py WORKLOAD DATASET STORE BATCHES CACHE [WITHOUT]`,
-where WITHOUT is one of the IDEAS in switches.py.
+benchmarks/stores.py runs it in its own process: `fetching.py WORKLOAD DATASET STORE BATCHES CACHE [WITHOUT]`, where
+WITHOUT is one of the IDEAS in switches.py.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def run_fetching(
     *,
     ordered: bool = False,
 ) -> dict[str, Any]:
-    """The first batches of the first epoch, and what the kernel says of this process."""
+    """Fetch the first batches of the first epoch, and return their costs and those of this process."""
     workload, dataset = WORKLOADS[name], open_dataset(path)
     seed_set = workload.seed_set(dataset)
-    held = {"seeds": 2 * seed_set.seeds.nbytes}
+    own_bytes = {"seeds": 2 * seed_set.seeds.nbytes}
     wanted = Workload(
         seed_sets=(seed_set,),
         seed=SEED,
@@ -60,7 +60,7 @@ def run_fetching(
         ordered=ordered,
         # As in training.
         reads_lent_rows=True,
-        also_held=held,
+        also_held=own_bytes,
     )
     budget = Budget(workload.memory_bytes(store, dataset))
     resident_before_bytes = resident_bytes()
@@ -68,7 +68,7 @@ def run_fetching(
     batches = []
     opened = time.perf_counter()
     with (
-        budget.reserve("seeds", held["seeds"]),
+        budget.reserve("seeds", own_bytes["seeds"]),
         open_pipeline(dataset, plan, budget, expected=seed_set) as pipeline,
     ):
         clock = pipeline.store = SubmissionClock(pipeline.store)
@@ -84,9 +84,9 @@ def run_fetching(
             epoch=0,
         )
         with pipeline.run(first_batches) as stream:
-            # Not by zip, which would keep a batch while the next comes.
+            # Not by zip, which would keep a batch while the next is fetched.
             for batch in stream:
-                # From the moment that the store had this batch and no longer the one before.
+                # From when the store had this batch and no longer the one before.
                 since, arrived = max(arrived, clock.submitted[batch.sampled.number]), time.perf_counter()
                 batches.append(
                     {
@@ -96,7 +96,7 @@ def run_fetching(
                         **asdict(batch.counts),
                     }
                 )
-                del batch  # As in training: one batch that is held is one more than reserved.
+                del batch  # As in training: a batch kept is one more than reserved.
                 after_batch()
         wall_seconds = time.perf_counter() - began
         rows_twice = count_rows_twice(clock) if "ordered" in STORES[store].uses else None
@@ -116,35 +116,35 @@ def run_fetching(
 
 
 def count_rows_twice(store: Any) -> int:
-    """Rows that were read although they were there, or on their way; of a buffer that tells what became of all."""
-    read, dropped, held = store.totals
-    return int(read - dropped - held)
+    """Count rows that were read although they were resident or in flight, for a shared buffer with totals."""
+    read, dropped, resident = store.totals
+    return int(read - dropped - resident)
 
 
 class SubmissionClock:
-    """A store that notes when each batch was let in, by its number, and how many were brought at the same time."""
+    """A store that records when each batch was admitted, by its number, and the most batches fetched concurrently."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._num_on_their_way = 0
+        self._num_in_flight = 0
         self.submitted: dict[int, float] = {}
         self.most_at_once = 0
 
     def submit(self, batch: SampledBatch, make_room: MakeRoom) -> Any:
-        def let_in(num_bytes: int) -> None:
+        def admit(num_bytes: int) -> None:
             make_room(num_bytes)
             self.submitted[batch.number] = time.perf_counter()
             with self._lock:
-                self._num_on_their_way += 1
-                self.most_at_once = max(self.most_at_once, self._num_on_their_way)
+                self._num_in_flight += 1
+                self.most_at_once = max(self.most_at_once, self._num_in_flight)
 
-        return self._store.submit(batch, let_in)
+        return self._store.submit(batch, admit)
 
     def collect(self, ticket: Any) -> Any:
         rows = self._store.collect(ticket)
         with self._lock:
-            self._num_on_their_way -= 1
+            self._num_in_flight -= 1
         return rows
 
     def __getattr__(self, name: str) -> Any:
@@ -152,7 +152,7 @@ class SubmissionClock:
 
 
 def open_plain_map(table: Table, resources: StoreResources) -> GatheringStore:
-    """`mapped` without its advice: the kernel reads ahead for every touch."""
+    """Open `mapped` without its advice: the kernel reads ahead for every touch."""
     rows = np.memmap(table.path, np.uint8, "r", shape=(table.num_rows, table.row_stride))[:, : table.row_bytes]
 
     def read_into(ids: NodeIds, out: Bytes) -> FetchCounts:

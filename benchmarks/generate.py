@@ -1,8 +1,8 @@
 """Generated graphs: how fast edges and features are drawn, and whole datasets within a budget.
 
 Claims (issue 3): `kronecker` with 400 M edges in at most 60 s at --memory 512MB; R-MAT edges drawn at four times the
-rate of NumPy's vectors. Drawing takes turns with NumPy, so that what else the machine does falls on both; a ratio is of
-one pair of turns. Each whole dataset is made by a process of its own, whose peak memory and writes the kernel tells.
+rate of NumPy's vectors. Drawing alternates with NumPy, so that other load on the machine affects both; a ratio compares
+one pair of turns. Each whole dataset is made in its own process; the kernel reports its peak memory and writes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DIM = 128
 
 
 def rate_of(count: int, act: Callable[[int], object], num_blocks: int = 1, threads: int = 1) -> float:
-    """How many a second, in so many blocks."""
+    """Measure items per second, drawn in num_blocks blocks."""
     with ThreadPoolExecutor(threads) as executor:
         started = time.perf_counter()
         list(executor.map(act, range(num_blocks)))
@@ -49,7 +49,7 @@ def rate_of(count: int, act: Callable[[int], object], num_blocks: int = 1, threa
 
 
 def numpy_rmat(num_edges: int, levels: int, generator: np.random.Generator) -> None:
-    """The same distribution with NumPy's vectors, without permuting ids."""
+    """Draw from the same distribution with NumPy's vectors, without permuting ids."""
     low, middle, high = np.cumsum(DEFAULT_RMAT)[:3].astype(np.float32)
     sources, destinations = np.zeros(num_edges, np.uint32), np.zeros(num_edges, np.uint32)
     for _ in range(levels):
@@ -59,7 +59,7 @@ def numpy_rmat(num_edges: int, levels: int, generator: np.random.Generator) -> N
 
 
 def measure_streams(num_nodes: int, repeats: int) -> dict[str, Any]:
-    """Edges and feature values a second, on one core and on two, and NumPy's R-MAT edges."""
+    """Measure edges and feature values per second, on one core and on two, and NumPy's R-MAT edges."""
     common: dict[str, Any] = {"num_nodes": num_nodes, "num_edges": 1 << 40, "dim": DIM, "num_classes": 47}
     sources = {kind: generated_edges(GraphConfig(kind=kind, **common)) for kind in ("kronecker", "uniform", "sbm")}
     nodes = GeneratedNodes(GraphConfig(kind="uniform", **common))
@@ -102,7 +102,7 @@ def make_dataset(folder: Path, config: GraphConfig, memory_bytes: int, threads: 
 
 
 def measure_dataset(folder: Path, wanted: dict[str, Any], memory: str, threads: int) -> dict[str, Any]:
-    """make_dataset in a process of its own."""
+    """Run make_dataset in its own process."""
     config = GraphConfig(**wanted)
     turn = take_turn(make_dataset, folder, config, parse_bytes(memory), threads)
     dataset = open_dataset(folder / "graph")

@@ -1,7 +1,8 @@
-"""The graph that benchmarks share: R-MAT with NumPy alone, made once and kept as raw files in a folder.
+"""The graph that benchmarks share: R-MAT with NumPy alone, generated once and kept as raw files in a folder.
 
 `indptr.bin` int64 and `indices.bin` uint32 are CSC, lists sorted; `train_ids.bin` int64 are a tenth of the nodes in
-random order. The maker is no part of the package, so that what is measured does not make its own test.
+random order. The generator is not part of the package, so that the package does not
+generate its own test.
 """
 
 from __future__ import annotations
@@ -36,11 +37,10 @@ class GraphFiles:
 def make_rmat(
     folder: Path = DEFAULT_FOLDER, *, num_nodes: int = 2_000_000, num_edges: int = 30_000_000, seed: int = 1
 ) -> GraphFiles:
-    """Find the graph in the folder, or make it there.
+    """Find the graph in the folder, or generate it there.
 
-    Quadrants .45 .22 .22 .11 over 2^ceil(log2 num_nodes) ids, pairs with an id that is no node drawn again, duplicates
-    and self-loops kept, ids permuted. Making takes 16 bytes an edge of memory and little
-    more.
+    Quadrants .45 .22 .22 .11 over 2^ceil(log2 num_nodes) ids, pairs with an id that is not a node drawn again,
+    duplicates and self-loops kept, ids permuted. Takes little more than 16 bytes of memory per edge.
     """
     graph_folder = folder / f"rmat-{num_nodes}-{num_edges}-{seed}"
     if not graph_folder.exists():
@@ -66,14 +66,14 @@ def make_rmat(
 
 @contextmanager
 def open_in_memory(files: TopologyFiles) -> Iterator[Topology]:
-    """The lists in huge pages, as a run holds them that has the memory."""
+    """Open the lists in huge pages, as a run with enough memory does."""
     engine = open_engine("auto").engine
     with open_topology(files, "memory", engine, Budget(topology_bytes(files, "memory"))) as topology:
         yield topology
 
 
 def _sorted_edges(num_nodes: int, num_edges: int, rng: np.random.Generator) -> NDArray[np.uint64]:
-    """Edges by destination, then source: destination << 32 | source."""
+    """Generate edges sorted by destination, then source: destination << 32 | source."""
     new_ids = rng.permutation(num_nodes).astype(np.uint64)
     keys = np.empty(num_edges, np.uint64)
     num_made = 0

@@ -1,9 +1,10 @@
-"""Accuracy of models on hop tables over seeds, every row shuffled by itself (SGD-RR) beside chunks (SGD-CR).
+"""Accuracy of models on hop tables over seeds, rows shuffled one by one (SGD-RR) compared with chunks (SGD-CR).
 
     python benchmarks/hop_accuracy.py [--seeds 5] [--source ../shared/data] [GRAPH:MODEL ...]
 
-By the presets, on Cora's public split and oewn's; chunks are as long as training chooses. Bars: what the papers and a
-plain SIGN reach, and chunks within half a point of full reshuffling (PP-GNN, section 6.3). Tables are made once.
+By the presets, on Cora's public split and oewn's; chunks have the length that training chooses. Bars: the accuracy of
+the papers and of a plain SIGN, and chunks within half a point of full reshuffling (PP-GNN, section 6.3). Tables are made
+once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MOST_APART = 0.5
 
 
 class Bar(NamedTuple):
-    """Test accuracy in per cent, at least and at most."""
+    """Range of test accuracy, in per cent."""
 
     least: float
     most: float
@@ -42,7 +43,7 @@ BARS = {
 
 
 def accuracies(dataset: Dataset, model: str, shuffle: str, num_seeds: int) -> NDArray[np.float64]:
-    """Test accuracy of each seed, in per cent."""
+    """Train with each seed and return the test accuracies, in per cent."""
     options: dict[str, Any] = {"preset": dataset.name, "model": model, "shuffle": shuffle}
     results = [train(dataset, seed=seed, **options).result for seed in range(num_seeds)]
     return np.array([100 * result["test"][result["metric"]] for result in results])
@@ -69,9 +70,9 @@ def main() -> int:
             bar = BARS[graph, model]
             is_met = apart <= MOST_APART and all(bar.least <= mean <= bar.most for mean in means.values())
             num_missed += not is_met
-            told = "   ".join(f"{name} {means[name]:.2f} +- {each.std():.2f}" for name, each in found.items())
+            shown = "   ".join(f"{name} {means[name]:.2f} +- {each.std():.2f}" for name, each in found.items())
             verdict = f"{bar.least:g} to {bar.most:g}, {MOST_APART:g} apart at most: {'met' if is_met else 'MISSED'}"
-            print(f"{case:12} {told}   apart {apart:.2f}   wanted {verdict}", flush=True)
+            print(f"{case:12} {shown}   apart {apart:.2f}   wanted {verdict}", flush=True)
     return 1 if num_missed else 0
 
 

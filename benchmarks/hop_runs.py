@@ -1,6 +1,6 @@
-"""What benchmarks/prepropagation.py measures, each in a process of its own: see turns.take_turn.
+"""Runs that benchmarks/prepropagation.py measures, each in its own process (see turns.take_turn).
 
-Tables are of random values: what reads and products take does not depend on them.
+Tables have random values: the costs of reads and products do not depend on them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A loader, and what is trained with it ('' for none). which: tables, None for all. threads: the model's."""
+    """A loader, and the model trained with it ('' for none). which: tables, None for all. threads: of the model."""
 
     place: Place
     shuffle: Shuffle
@@ -55,7 +55,7 @@ class Way:
 
 
 def make_tables(folder: Path, num_rows: int) -> HopTables:
-    """Write tables of labelled rows, or open those that are there."""
+    """Write tables of labelled rows, or open existing ones."""
     operators = (TableOperator(name="sign", parameters={}),)
     shape = TableShape(num_rows=num_rows, dim=DIM, dtype="float32", tile_columns=DIM)
     if (folder / TABLES_FILE).exists():
@@ -85,13 +85,13 @@ def make_tables(folder: Path, num_rows: int) -> HopTables:
 
 
 def bytes_read_so_far() -> int:
-    """From the disk, by this process."""
+    """Return the bytes that this process has read from the disk."""
     counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(counts["read_bytes"])
 
 
 def read_files(paths: list[Path], depth: int, stages: dict[str, float]) -> None:
-    """The disk alone: files from front to back, in the loader's requests, depth of them in flight."""
+    """Read files from front to back with requests like the loader's, `depth` of them in flight: the disk alone."""
     engine, pool = open_engine("auto").engine, BufferPool(0)
     buffer = pool.take(depth * REQUEST_BYTES)
     buffer[:] = 0
@@ -114,7 +114,7 @@ def read_files(paths: list[Path], depth: int, stages: dict[str, float]) -> None:
 
 
 def run_loader(folder: Path, way: Way, stages: dict[str, float]) -> None:
-    """Epochs over all rows; with a model, trained on them. The median epoch's seconds."""
+    """Run epochs over all rows, with a model to train if there is one, and measure the median seconds per epoch."""
     tables = open_hop_tables(folder)
     torch.set_num_threads(way.threads)
     loader = HopLoader(
@@ -152,7 +152,7 @@ def run_loader(folder: Path, way: Way, stages: dict[str, float]) -> None:
 
 
 class _Items(torch.utils.data.Dataset[tuple[Tensor, int]]):
-    """Rows of tables one by one, as one writes it first."""
+    """Rows of tables one by one, in the simplest way."""
 
     def __init__(self, paths: list[Path], num_rows: int) -> None:
         self._tables = [np.memmap(path, np.float32, "r", shape=(num_rows, DIM)) for path in paths]
@@ -167,7 +167,7 @@ class _Items(torch.utils.data.Dataset[tuple[Tensor, int]]):
 def run_items(
     paths: list[Path], num_rows: int, workers: int, num_batches: int, way: Way, stages: dict[str, float]
 ) -> None:
-    """A few batches of PyTorch's DataLoader, which reads item by item, in random order; the way's model on them."""
+    """Run a few batches of PyTorch's DataLoader, which reads item by item in random order, with a model."""
     torch.set_num_threads(way.threads)
     items = _Items(paths, num_rows)
     loader = torch.utils.data.DataLoader(items, batch_size=BATCH_SIZE, shuffle=True, num_workers=workers)
@@ -183,7 +183,7 @@ def run_items(
 
 
 def _make_step(model_name: str, num_tables: int, num_rows: int) -> Any:
-    """One step of training: (x, rows) -> None."""
+    """Return one step of training: (x, rows) -> None."""
     torch.manual_seed(0)
     products = fastest_products()
     model = _make_model(model_name, num_tables, products)
@@ -207,7 +207,7 @@ def _make_model(name: str, num_tables: int, products: Products) -> nn.Module:
 
 
 def _warm_up(loader: HopLoader, step: Any) -> None:
-    """Memory and code of the libraries are made in the first steps."""
+    """Run the first steps untimed: they load code and allocate memory of the libraries."""
     with loader.run(loader.rows[: 3 * BATCH_SIZE]) as batches:
         for batch in batches:
             step(batch.x, batch.rows)

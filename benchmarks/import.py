@@ -1,10 +1,10 @@
-"""Edges of a .npy to sorted lists on the disk beside DuckDB's ORDER BY, and more edges than 31 bits count, in one run.
+"""Edges from .npy to sorted lists on disk, compared with DuckDB's ORDER BY; and more than 2^31 edges, in one run.
 
 Claims (issue 7): 200 M edges import at least 5 times as fast as DuckDB sorts the same pairs, each in a memory control
 group of 1 GB, page cache included; the import's peak resident memory is at most the budget + 150 MB. More than 2.2
-billion edges, drawn as they are read (no file), become a dataset within the same cap. Turns alternate; each is a
-process of its own on a source that is not in the page cache. DuckDB reads the pairs from a Parquet file, which is made
-before, untimed, and writes the sorted pairs as Parquet.
+billion edges, drawn as they are read (no file), become a dataset within the same cap. Turns alternate; each
+runs in its own process on a source that is not in the page cache. DuckDB reads the pairs from a Parquet file, which is
+made before, untimed, and writes the sorted pairs as Parquet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from turns import peak_rss_bytes, stage_clock
 LEAST_RATIO = 5.0
 ALLOWED_OVERHEAD_BYTES = 150_000_000
 CAP_BYTES = 1_000_000_000
-# Of the cap: what DuckDB itself takes beside the memory that it is told to use.
+# Share of the cap that DuckDB may use: it takes more memory than its limit.
 DUCKDB_SHARE = 0.8
 EDGES_PER_NODE = 20
 MANY_EDGES = 2_250_000_000
@@ -42,7 +42,7 @@ _EDGES_PER_BLOCK = 1 << 22
 
 
 class Turn(NamedTuple):
-    """Of one process; bytes are those that went from and to the disk."""
+    """Costs of one process; bytes are those read from and written to the disk."""
 
     seconds: float
     peak_rss_bytes: int
@@ -99,7 +99,7 @@ WORK = {"import": import_edges, "duckdb": order_by, "generate": generate_edges}
 
 
 def write_edges(folder: Path, num_edges: int) -> None:
-    """edges/edge_index.npy (2, edges) int64, uniform over the nodes, and the same pairs in pairs.parquet."""
+    """Write edges/edge_index.npy (2, edges) int64, uniform over the nodes, and the same pairs to pairs.parquet."""
     (folder / "edges").mkdir()
     path = folder / "edges" / "edge_index.npy"
     generator = np.random.default_rng(num_edges)
@@ -125,7 +125,7 @@ def write_edges(folder: Path, num_edges: int) -> None:
 
 
 def take_turn(kind: str, folder: Path, memory_bytes: int, cap_bytes: int | None) -> Turn:
-    """In a process of its own; what it made is removed."""
+    """Run one turn in its own process, and remove its result."""
     for path in (folder / "edges" / "edge_index.npy", folder / "pairs.parquet"):
         if path.exists():
             with path.open("rb") as file:
@@ -164,7 +164,7 @@ def show(name: str, turns: list[Turn]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--dir", type=Path, default=Path(), help="a folder on the disk to use: 60 bytes an edge")
+    parser.add_argument("--dir", type=Path, default=Path(), help="a folder on the disk to use: 60 bytes per edge")
     parser.add_argument("--edges", type=int, default=200_000_000)
     parser.add_argument("--many", type=int, default=MANY_EDGES, help="edges that are generated; 0: not measured")
     parser.add_argument("--memory", default="800MB")

@@ -1,9 +1,9 @@
-"""Packing each mini-batch by itself (DiskGNN, section 5.2, the baseline of Figure 14), or all of them by one pass.
+"""Packing each mini-batch separately (DiskGNN, section 5.2, the baseline of Figure 14), or all of them in one pass.
 
-'individual': a batch's rows are read one by one, a read a row, as many at once as the engine takes; then its chunk is
-written while the next one's rows are read. 'batched': what diskhop.pack() does. Both make the same file of the same
-batches, with the same checksums. A process of its own, which benchmarks/paper_diskgnn.py starts:
-`individual_packing.py DATASET RUN`, with the case as JSON; it prints what packing took, sampling left out, as JSON.
+'individual': the rows of a batch are read one by one, one read per row, at the engine's full depth; then its chunk is
+written while the rows of the next are read. 'batched': diskhop.pack(). Both write the same file with the same checksums
+for the same batches. benchmarks/paper_diskgnn.py runs it in its own process: `individual_packing.py DATASET RUN`, with
+the case as JSON; it prints the costs of packing, without sampling, as JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NO_LIMIT = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingCase:
-    """held_rows: of the table, those asked for most, which are not packed."""
+    """Batches to pack, and how. held_rows: number of the most requested rows, which are not packed."""
 
     kind: Literal["individual", "batched"]
     fanouts: tuple[int, ...]
@@ -59,7 +59,7 @@ class PackingCase:
 
 
 class _TimedPacker(Packer):
-    """Batched packing that notes how long it waits for partitions of the table."""
+    """Batched packing that records how long it waits for partitions of the table."""
 
     read_seconds = 0.0
 
@@ -107,7 +107,7 @@ class _IndividualPacker(Packer):
             _, bytes_read, _ = reader.read(packed_ids.astype(np.int64), rows.reshape(-1, table.row_bytes))
             self.read_seconds += time.perf_counter() - began
             content[chunk.head_bytes + chunk.rows_bytes :] = 0
-            # As the other packer leaves it in a file that does not stay: without a sum of the rows.
+            # The other packer also leaves out the checksum of rows in a temporary file.
             content[:BLOCK_BYTES] = encode_head(chunk, digest_bytes(body), 0)
             places, lengths = in_pieces(len(content))
             if ticket is not None:
@@ -124,7 +124,7 @@ class _IndividualPacker(Packer):
 def run_packing(path: Path, case: PackingCase, scratch: Path) -> dict[str, Any]:
     """Pack the first batches of the first epoch into a file in `scratch`, which is removed again.
 
-    read_seconds: of reading rows; where that goes on beside other work, of waiting for it.
+    read_seconds: seconds of reading rows, or of waiting for reads that overlap with other work.
     """
     dataset = open_dataset(path)
     table = dataset.features()
@@ -167,7 +167,7 @@ def run_packing(path: Path, case: PackingCase, scratch: Path) -> dict[str, Any]:
 def sampled_trace(
     dataset: Dataset, case: PackingCase, engine: Any, pool: BufferPool, scratch: Path
 ) -> Iterator[TraceReader]:
-    """The batches, sampled to a file in `scratch` that goes with the context."""
+    """Sample the batches to a file in `scratch`, which is removed with the context."""
     train_ids = dataset.split("train")
     assert train_ids is not None
     seeds = train_ids[keyed_permutation(len(train_ids), SEED, int(Purpose.TRAIN), 0)]

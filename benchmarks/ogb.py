@@ -1,9 +1,9 @@
 """Importing a folder of OGB's binary layout in ogbn-papers100M's proportions, at a scale and at a quarter of it.
 
-Claims (issue 7): peak resident memory is at most the budget + 150 MB, and seconds a byte of the source are at most 1.15
-times as many at the whole scale. At scale 1 there are 111,059,956 nodes with 128 float32 features, 1,615,685,872
-edges, and classes for 1.4 %: 57 GB, and 26 GB more, before deflate. Each import is a process of its own, on a source
-that is not in the page cache. The disk alone: the time of as many bytes as the import moved, at the rates of sequential
+Claims (issue 7): peak resident memory is at most the budget + 150 MB, and seconds per byte of the source are at most
+1.15 times larger at the whole scale. At scale 1 there are 111,059,956 nodes with 128 float32 features, 1,615,685,872
+edges, and classes for 1.4 %: 57 GB, and 26 GB more, before deflate. Each import runs in its own process, on a source
+that is not in the page cache. The disk alone: the time for the bytes that the import moved, at the rates of sequential
 reads and writes.
 """
 
@@ -43,7 +43,7 @@ Draw = Callable[[int, int], NDArray[Any]]
 
 
 def write_source(folder: Path, scale: float, level: int) -> Path:
-    """What scale 1 has, scaled: members deflated as numpy.savez_compressed does it, in blocks."""
+    """Write the source at a scale, with members deflated in blocks as numpy.savez_compressed does."""
     num_nodes, num_edges = int(NUM_NODES * scale), int(NUM_EDGES * scale)
     generator = np.random.default_rng(0)
     counts = {part: max(1, int(count * scale)) for part, count in SPLITS.items()}
@@ -114,7 +114,7 @@ def import_turns(source: Path, repeats: int, threads: int, memory_bytes: int) ->
 
 
 def stage_seconds(stages: dict[str, float]) -> dict[str, float]:
-    """Of each stage, from the end of the one before."""
+    """Return the seconds of each stage, from the end of the one before."""
     ends = sorted(stages.items(), key=lambda item: item[1])
     begins = [0.0, *(end for _, end in ends)]
     return {name: end - begin for (name, end), begin in zip(ends, begins, strict=False)}

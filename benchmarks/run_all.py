@@ -1,4 +1,4 @@
-"""Run every benchmark, one after the other, and keep what each prints in benchmarks/results/."""
+"""Run every benchmark, one after the other, and keep their output in benchmarks/results/."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_BENCHMARKS = {
     ),
 }
 
-# What is shown elsewhere, too.
+# Options of benchmarks with results that appear in the documentation.
 OPTIONS = {"planner": ["--docs"]}
 
 
