@@ -1,9 +1,9 @@
 """Cache policies on a recorded trace, without any disk: misses by Belady's rule and by static rows, and how fast.
 
-Claims (issue 4): on workload W (kronecker, hot order, 4 M nodes, 60 M edges; batches of 1000, fan-out 10,10,10; a cache
-of 10 % of the rows) a full epoch's misses by Belady's rule, its fills counted, are at most .85 times those of the rows
-with the most out-edges; changesets take one core at most 1/40 microsecond per access. The paper's procedure (Ginex,
-Figure 13) in NumPy runs next to it, on the last batches of the span.
+Claims (issue 4): on workload W (kronecker, hot order, 4 M nodes, 60 M edges; batches of 1000, fan-out 10,10,10; a
+cache of 10 % of the rows) a full epoch's misses by Belady's rule, its fills counted, are at most .85 times those of the
+rows with the most out-edges; changesets take one core at most 1/40 microsecond per access. The paper's procedure
+(Ginex, Figure 13) in NumPy runs next to it, on the last batches of the span.
 """
 
 from __future__ import annotations

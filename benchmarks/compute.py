@@ -1,9 +1,9 @@
 """Seconds of a training step, everything in memory: forward, backward and Adam on batches that are already sampled.
 
-Claims (issue 3): SAGE 3 x 256 with 128 float32 features, batch 1000, fan-out 10,10,10 on R-MAT .45/.22/.22/.11 with 2 M
-nodes and 30 M edges takes at most .10 s per batch in float32 and .07 s with bfloat16 linear layers. For comparison: its
-matrix products alone, PyG's layers trimmed to the nodes each needs, and the same network over torch's embedding bag.
-GCN for the record; compute_gat.py measures GAT. Each side runs in its own process, over the same batches.
+Claims (issue 3): SAGE 3 x 256 with 128 float32 features, batch 1000, fan-out 10,10,10 on R-MAT .45/.22/.22/.11 with 2
+M nodes and 30 M edges takes at most .10 s per batch in float32 and .07 s with bfloat16 linear layers. For comparison:
+its matrix products alone, PyG's layers trimmed to the nodes each needs, and the same network over torch's embedding
+bag. GCN for the record; compute_gat.py measures GAT. Each side runs in its own process, over the same batches.
 """
 
 from __future__ import annotations

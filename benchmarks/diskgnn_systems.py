@@ -1,8 +1,8 @@
-"""The systems that the DiskGNN paper compares (section 7), as runs of diskhop's: its public pack() and train().
+"""The systems that the DiskGNN paper compares (section 7), as runs of diskhop's public pack() and train().
 
-A *case* is a system with what its run depends on, and its *work*: 'pack' makes a layout of one epoch's batches, 'train'
-trains on them. A run is a process of its own, which benchmarks/paper_diskgnn.py starts: `diskgnn_systems.py DATASET
-CASE`, with the case as JSON; it prints what it took, as JSON.
+A *case* is a system with the options of its run, and its *work*: 'pack' makes a layout of one epoch's batches, 'train'
+trains on them. benchmarks/paper_diskgnn.py runs each in its own process: `diskgnn_systems.py DATASET CASE`, with the
+case as JSON; it prints the costs as JSON.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ FANOUTS = (10, 10, 10)
 class Case:
     """One system at one point of a figure.
 
-    cache_bytes: for rows that stay in memory or are kept between batches, where the system has such. disk_bytes: that
-    what is packed ahead may take; 0: half of what is free. without: one of the IDEAS in switches.py.
+    cache_bytes: for rows that stay in memory or are kept between batches, for systems with a cache.
+    disk_bytes: largest size of what is packed ahead; 0: half of the free space.
+    without: one of the IDEAS in switches.py.
     """
 
     system: str
@@ -62,14 +63,14 @@ class Case:
 
     @property
     def is_packed_ahead(self) -> bool:
-        """Whether its epochs are the first one's batches, as the paper's are."""
+        """True if every epoch has the first one's batches, as in the paper."""
         return self.system == "DiskGNN"
 
 
 def run_case(path: Path, case: Case, scratch: str) -> dict[str, Any]:
-    """What the run took. Of 'train', each epoch's own record, of which the first warms up, with what the kernel read.
+    """Run a case and return its costs; for 'train' also the record of each epoch, with the bytes that the kernel read.
 
-    Seconds of an epoch, its reads and bytes are means of the others.
+    The first epoch is the warm-up: seconds, reads and bytes are means over the others.
     """
     store = STORE_OF[case.system]
     kind = STORES[store]
@@ -129,7 +130,7 @@ def _pack(path: Path, options: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Epochs(Callback):
-    """Keeps what each epoch took, and calls something after each batch's work, before the next one is asked for."""
+    """Records the costs of each epoch, and calls a function after each batch, before the next is requested."""
 
     def __init__(self, after_batch: Callable[[], object]) -> None:
         self.records: list[dict[str, Any]] = []

@@ -1,15 +1,15 @@
-"""Embeddings from partitions on disk beside all in memory, beside no overlap, and beside a plain autograd loop.
+"""Embeddings from partitions on disk, compared with all in memory, with no overlap, and with a plain autograd loop.
 
     python benchmarks/embeddings.py [--parts compute,io,autograd] [--dir DIR] [--repeats 3]
 
 Claims (issue 9). compute: 2 M nodes, 40 M edges, dim 100, 8 partitions of which 3 are trained at once, 1000 negatives,
-batches of 50,000: edges/s from disk at least 97 % of all in memory, 70 % of what the step's matrix products alone
-would take, and 200,000 for Dot; 180,000 for ComplEx, the edges with a relation each. io: 10 M nodes, 20 M edges, 50
-negatives, 24 partitions, which take about as long to move as to train (8 a fifth of that): at least 1.5 times as fast
-as without overlap; stalls at most what I/O takes longer than computing, and 5 %; bytes as the order has them.
-autograd: the same model, dimension and negatives as PyTorch-BigGraph's in a loop of torch's own, at least 4 times its
-edges/s (PyTorch-BigGraph itself needs versions of torch that are gone). Each run is a process of its own, under a
-memory cap.
+batches of 50,000: edges/s from disk at least 97 % of all in memory, 70 % of what the step's matrix products alone would
+take, and 200,000 for Dot; 180,000 for ComplEx, with a relation per edge. io: 10 M nodes, 20 M edges, 50 negatives, 24
+partitions, which take about as long to move as to train (8 take a fifth of that): at least 1.5 times as fast as without
+overlap; stalls at most the time by which I/O exceeds computing, plus 5 %; bytes as the order predicts. autograd: the
+same model, dimension and negatives as PyTorch-BigGraph's in a loop of torch's own, at least 4 times its edges/s
+(PyTorch-BigGraph itself needs versions of torch that no longer exist). Each run has its own process, under a memory
+cap.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from workloads import DEFAULT_FOLDER, evict
 
 LEAST_OF_MEMORY, LEAST_OF_ROOFLINE, LEAST_GAIN, MOST_STALL, LEAST_OF_AUTOGRAD = 0.97, 0.7, 1.5, 0.05, 4.0
 LEAST_EDGES_PER_SECOND = {"dot": 200_000, "complex": 180_000}
-OVERHEAD_BYTES = 600_000_000  # PyTorch and what it computes with
+OVERHEAD_BYTES = 600_000_000  # PyTorch and its working memory.
 NUM_PARTITIONS, NUM_IO_PARTITIONS, DIM, NUM_RELATIONS = 8, 24, 100, 200
 
 
 class Workload(NamedTuple):
-    """What is embedded, and by how many negatives."""
+    """Graph to embed, and its number of negatives."""
 
     num_nodes: int
     num_edges: int
@@ -68,14 +68,14 @@ RUNS: dict[str, tuple[Workload, dict[str, Any]]] = {
     "disk": (COMPUTE, {"partitions": NUM_PARTITIONS}),
     "memory": (COMPUTE, {"partitions": 1}),
     "relations": (COMPUTE._replace(has_relations=True), {"partitions": NUM_PARTITIONS}),
-    # The second epoch is measured, as all that follow are: it begins with what is in memory.
+    # The second epoch is measured: like all later ones, it begins with partitions in memory.
     "overlap": (IO, {"partitions": NUM_IO_PARTITIONS, "epochs": 2}),
     "no overlap": (IO, {"partitions": NUM_IO_PARTITIONS, "epochs": 2, "overlap": False}),
 }
 
 
 class Run(NamedTuple):
-    """Of one process, in its last epoch. bytes: of partitions; moved: from and to the disk by the kernel's count."""
+    """Costs of one process in its last epoch. bytes: of partitions. moved: disk I/O that the kernel counted."""
 
     seconds: float
     edges_per_second: float
@@ -103,7 +103,7 @@ def find_graph(folder: Path, workload: Workload) -> Dataset:
 
 
 def add_relations(plain: Dataset, path: Path) -> Dataset:
-    """Its edges with a relation each, any as likely as another."""
+    """Write a copy of the graph with a relation per edge, drawn uniformly."""
     print(f"making {path}", file=sys.stderr, flush=True)
     files = plain.topology
     indptr = np.fromfile(files.indptr_path, np.int64)
@@ -163,7 +163,7 @@ def take_turn(name: str, model: str, folder: Path, memory: int, is_capped: bool)
 
 
 def roofline(workload: Workload, threads: int) -> float:
-    """Edges a second that the six products of a chunk alone would take."""
+    """Measure edges per second of the six matrix products of a chunk alone."""
     torch.set_num_threads(threads)
     queries, nodes = torch.randn(workload.chunk_size, DIM), torch.randn(workload.num_negatives, DIM)
     scores = torch.empty(workload.chunk_size, workload.num_negatives)
@@ -179,7 +179,7 @@ def roofline(workload: Workload, threads: int) -> float:
 
 
 def steps_per_second(model: str, repeats: int) -> tuple[list[float], list[float]]:
-    """Edges a second of our step and of autograd's, in turns, on rows of the partitions that are in memory."""
+    """Measure edges per second of our step and autograd's, alternately, on the rows of the partitions in memory."""
     draws = np.random.default_rng(0)
     batch_size, chunk_size, num_negatives = 50_000, COMPUTE.chunk_size, COMPUTE.num_negatives
     num_rows = 3 * COMPUTE.num_nodes // NUM_PARTITIONS
@@ -210,7 +210,7 @@ def steps_per_second(model: str, repeats: int) -> tuple[list[float], list[float]
 
 
 class Autograd:
-    """The step as anybody would write it: sparse gradients of nn.Embedding, torch's own Adagrad."""
+    """The plain step: sparse gradients of nn.Embedding, torch's own Adagrad."""
 
     def __init__(self, values: np.ndarray, of_relations: np.ndarray) -> None:
         torch.sparse.check_sparse_tensor_invariants.disable()  # type: ignore[no-untyped-call]  # else it warns
@@ -222,7 +222,7 @@ class Autograd:
         self._optimizer = torch.optim.Adagrad(parameters, lr=0.1)
 
     def run(self, edges: EdgeRows, negatives: np.ndarray, chunk_size: int, model: str) -> float:
-        """One batch; the sum of its losses."""
+        """Train on one batch and return the sum of its losses."""
         self._optimizer.zero_grad()
         total = torch.zeros(())
         for number in range(negatives.shape[1]):
@@ -254,7 +254,7 @@ class Autograd:
         ]
 
 
-def tell(claims: dict[str, bool]) -> int:
+def report(claims: dict[str, bool]) -> int:
     for claim, is_met in claims.items():
         print(f"{claim}: {'met' if is_met else 'MISSED'}", flush=True)
     return sum(not is_met for is_met in claims.values())
@@ -282,7 +282,7 @@ def compute_part(folder: Path, repeats: int, is_capped: bool, threads: int) -> i
     for model, least in LEAST_EDGES_PER_SECOND.items():
         rate = statistics.median(found[model])
         claims[f"{model} {rate:,.0f} edges/s from disk, at least {least:,}"] = rate >= least
-    return tell(claims)
+    return report(claims)
 
 
 def io_part(folder: Path, repeats: int, is_capped: bool) -> int:
@@ -290,17 +290,17 @@ def io_part(folder: Path, repeats: int, is_capped: bool) -> int:
     gains, stalls, moved_right = [], [], []
     for _ in range(repeats):
         alone = take_turn("no overlap", "dot", folder, memory, is_capped)
-        beside = take_turn("overlap", "dot", folder, memory, is_capped)
-        gains.append(alone.seconds / beside.seconds)
-        # Without overlap all I/O is stalled on.
+        overlapped = take_turn("overlap", "dot", folder, memory, is_capped)
+        gains.append(alone.seconds / overlapped.seconds)
+        # Without overlap all I/O stalls.
         computing = alone.seconds - alone.stall_seconds
         unavoidable = max(0.0, alone.stall_seconds - computing)
-        stalls.append((beside.stall_seconds - unavoidable) / beside.seconds)
-        # At the end of an epoch all that is in memory is written.
-        read, written = (number * beside.partition_bytes for number in (beside.loads, beside.loads + 3))
-        moved_right += [(run.bytes_read, run.bytes_written) == (read, written) for run in (alone, beside)]
+        stalls.append((overlapped.stall_seconds - unavoidable) / overlapped.seconds)
+        # At the end of an epoch all partitions in memory are written.
+        read, written = (number * overlapped.partition_bytes for number in (overlapped.loads, overlapped.loads + 3))
+        moved_right += [(run.bytes_read, run.bytes_written) == (read, written) for run in (alone, overlapped)]
     gain, stall = statistics.median(gains), statistics.median(stalls)
-    return tell(
+    return report(
         {
             f"{gain:.2f} times as fast as without overlap, at least {LEAST_GAIN:g}": gain >= LEAST_GAIN,
             f"stalled {stall:+.1%} of the time beyond what I/O takes longer, at most {MOST_STALL:.0%}": stall
@@ -319,7 +319,7 @@ def autograd_part(repeats: int, threads: int) -> int:
         ratio = statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
         print(f"{model:8} ours {statistics.median(ours):,.0f} edges/s, autograd {statistics.median(theirs):,.0f}")
         print(f"{statistics.median(ours) / most:.2f} of the products alone, {most:,.0f} edges/s")
-        missed += tell(
+        missed += report(
             {f"{model}: {ratio:.1f} times autograd, at least {LEAST_OF_AUTOGRAD:g}": ratio >= LEAST_OF_AUTOGRAD}
         )
     return missed

@@ -1,9 +1,9 @@
 """The engine compared with fio on one file in one run, and the disk model with reads outside its grid.
 
 Claims (issue 2): random reads of 512 bytes and 4 KiB at 95 % of fio's rate or more; sequential 1-MiB reads at 1.5
-times fio's (ours go into huge pages, fio's into its default memory); writes at 90 %; the device model predicts
-held-out sizes and depths within 20 %. Ours and fio's alternate, so that other load on the disk affects both; a ratio
-compares one pair of turns.
+times fio's (ours go into huge pages, fio's into its default memory); writes at 90 %; the device model predicts held-out
+sizes and depths within 20 %. Ours and fio's alternate, so that other load on the disk affects both; a ratio compares
+one pair of turns.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The systems that the Ginex paper compares (sections 5.1 and 5.3), as plans of diskhop's, and a training run by one.
+"""The systems that the Ginex paper compares (sections 5.1 and 5.3), as plans of diskhop, and a training run by one.
 
-A *case* is a system with the numbers that its plan depends on. Its caches have what its memory leaves, a *share* of
-that for rows and the rest for lists of neighbours. A run is a process of its own, which benchmarks/paper_ginex.py
-starts: `ginex_systems.py DATASET RUN`, with case and plan as JSON; it prints what the pass took, as JSON.
+A *case* is a system with the numbers that its plan depends on. Its caches get the memory that is left, a *share* of
+that for rows and the rest for lists of neighbours. benchmarks/paper_ginex.py runs each in its own process:
+`ginex_systems.py DATASET RUN`, with case and plan as JSON; it prints the costs of the pass as JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
-from diskhop.protocols import AccessTrace, NodeIds, Purpose, Table, neighbor_spec
+from diskhop.protocols import AccessTrace, NodeIds, Purpose, SampledBatch, Table, neighbor_spec
 from diskhop.sampling.cached_topology import cached_topology_bytes
 from diskhop.sampling.seeds import SeedSet, count_batches
 from diskhop.stores.belady import belady_reserves
@@ -43,7 +43,7 @@ from papers import narrow, read_plan
 from turns import peak_rss_bytes
 from workloads import SEED
 
-# Edges a node as Friendster and Twitter have them (Table 2: 59 and 67): caches hold about half of the lists, as the
+# Edges per node of Friendster and Twitter (Table 2: 59 and 67): caches hold about half of the lists, as the
 # paper's do. The widest table of Figure 17, of which narrower ones are a part.
 NUM_NODES, EDGES_PER_NODE, WIDEST_DIM = 1_600_000, 64, 768
 GRAPH = GraphConfig(
@@ -60,9 +60,9 @@ FANOUTS = (10, 10, 10)
 # Batches before the measured ones: the first superbatch, which fills the cache, and what fills PyG+'s page cache.
 WARM_UP = 16
 # The paper's threads for I/O are more than twice its cores (section 5.1). A fault waits for the disk: four sampling
-# threads a core and 32 gathering ones keep it busier than fewer.
+# threads per core and 32 gathering ones keep it busier than fewer.
 _MAPPED_THREADS_PER_CORE = 8
-# Left of what caches could take besides: whole huge pages.
+# Not used by caches: room for rounding up to whole huge pages.
 _ROUNDING_BYTES = 4 << 20
 
 # Ginex-PG's store, which the process that runs it adds to the registry.
@@ -80,8 +80,9 @@ STORE_OF = {
 class Case:
     """One system at one point of a figure.
 
-    share: of the caches' bytes, for rows. superbatch: in batches, at most; 0: as the disk goes. reads_rows_alone: as
-    the paper's systems read; else what lies near each other is read together.
+    share: share of the caches' bytes for rows.
+    superbatch: largest number of batches sampled ahead; 0: limited by the disk only.
+    reads_rows_alone: True to read each row separately, as the paper's systems do; else close rows are read together.
     """
 
     system: str
@@ -95,7 +96,7 @@ class Case:
 
 
 def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
-    """What the case will run. Raises BudgetError for memory that has no room for its caches."""
+    """Plan a case. Raises BudgetError if its memory has no room for its caches."""
     kind = STORES[STORE_OF[case.system]]
     wanted = workload_of(dataset, case, STORE_OF[case.system])
     if "cache" in kind.uses:
@@ -105,7 +106,7 @@ def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
         reserved = {name: num_bytes for name, num_bytes in plan.reserved.items() if name != "topology"}
         plan = replace(plan, topology="mapped", topology_cache_bytes=0, reserved=reserved)
     if case.system == "Ginex-PG":
-        # Ginex's own plan, memory and all: only what is held differs.
+        # The plan and memory of Ginex: only the choice of cached rows differs.
         plan = replace(plan, store=_STATIC_AHEAD)
     if case.superbatch:
         plan = replace(plan, share=replace(plan.share, superbatch=min(case.superbatch, plan.share.superbatch)))
@@ -113,7 +114,7 @@ def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
 
 
 def caches_bytes(dataset: Dataset, case: Case) -> int:
-    """What the case's memory leaves for both caches: the smallest budget goes off, and what reading lists takes."""
+    """Compute the bytes left for both caches: memory less the smallest budget, and less that for reading lists."""
     wanted = workload_of(dataset, case, STORE_OF[case.system])
     if "cache" in STORES[STORE_OF[case.system]].uses:
         wanted = replace(wanted, cache_bytes=dataset.feature_dim * 4)
@@ -129,7 +130,7 @@ def caches_bytes(dataset: Dataset, case: Case) -> int:
 
 
 def _feature_cache_bytes(dataset: Dataset, case: Case, wanted: Workload) -> int:
-    """The share's rows, what says where they lie taken from it too. One row at least, so that the cache has a size."""
+    """Compute the bytes of cached rows: the share, less that of its id map; at least one row."""
     table = dataset.features()
     assert table is not None
     one, all_rows = (sum(belady_reserves(table, rows, 1).values()) for rows in (1, table.num_rows))
@@ -139,7 +140,7 @@ def _feature_cache_bytes(dataset: Dataset, case: Case, wanted: Workload) -> int:
 
 
 def workload_of(dataset: Dataset, case: Case, store: str) -> Workload:
-    """The case's first epoch, through a store."""
+    """Return the workload of the case's first epoch, through a store."""
     train_ids = dataset.split("train")
     assert train_ids is not None
     seed_set = SeedSet(
@@ -160,7 +161,7 @@ def workload_of(dataset: Dataset, case: Case, store: str) -> Workload:
 
 
 def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
-    """Take the case's batches by its plan, without a model: means of a batch after the warm-up, and peaks."""
+    """Run the case's batches by its plan, without a model: means per batch after the warm-up, and peaks."""
     dataset = narrow(open_dataset(path), case.dim)
     if case.system == "Ginex-PG":
         STORES[_STATIC_AHEAD] = replace(STORES["static"], name=_STATIC_AHEAD, open=SampledAhead, looks_ahead=True)
@@ -186,14 +187,14 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
             epoch=0,
         )
         with pipeline.run(wanted) as batches:
-            # Not by enumerate, which would keep a batch while the next comes.
+            # Not by enumerate, which would keep a batch while the next is fetched.
             for batch in batches:
                 if batch.sampled.number < WARM_UP:
                     began, read_before_bytes = time.perf_counter(), kernel_bytes_read()
                 else:
                     counts.add(batch.counts)
                     sample_seconds += batch.sample_seconds
-                del batch  # As in training: one batch that is held is one more than reserved.
+                del batch  # As in training: a batch kept is one more than reserved.
             seconds = time.perf_counter() - began
             read_bytes = kernel_bytes_read() - read_before_bytes
     sums = {
@@ -222,7 +223,7 @@ def _shuffled(train_ids: NodeIds) -> NodeIds:
 
 
 class SampledAhead:
-    """`static` behind Ginex's superbatches (Ginex-PG): it is told what comes and holds what it held before."""
+    """`static` behind Ginex's superbatches (Ginex-PG): it ignores batches sampled ahead, and keeps its cached rows."""
 
     def __init__(self, table: Table, resources: StoreResources) -> None:
         self.table = table
@@ -231,7 +232,7 @@ class SampledAhead:
     def start_pass(self) -> None:
         pass
 
-    def make_room(self, num_rows: int) -> None:
+    def make_room(self, batch: SampledBatch) -> None:
         pass
 
     def look_ahead(self, trace: AccessTrace, keep_on: Callable[[], None]) -> None:
@@ -242,10 +243,10 @@ class SampledAhead:
 
 
 class StageClock:
-    """A store that notes what cannot be seen of a batch alone.
+    """A store that records the costs of superbatches.
 
-    lengths: of the superbatches looked over, in batches. switch_seconds: of collecting the first batch of each, before
-    which the cache is filled; the warm-up's left out.
+    lengths: number of batches in each superbatch.
+    switch_seconds: seconds of collecting the first batch of each, before which the cache is filled; without warm-up.
     """
 
     def __init__(self, store: Any) -> None:

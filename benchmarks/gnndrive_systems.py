@@ -1,9 +1,9 @@
-"""The systems that the GNNDrive paper compares (section 5), as plans of diskhop's, and a run by one.
+"""The systems that the GNNDrive paper compares (section 5), as plans of diskhop, and a run by one.
 
 A *case* is a system with the numbers that its plan depends on, and its *work*: 'sample' takes batches without rows,
 'extract' with their rows, 'train' trains a model on them; 'converge' trains whole epochs from the start and validates
-each. A run is a process of its own, which benchmarks/paper_gnndrive.py starts: `gnndrive_systems.py DATASET RUN`, with
-case and plan as JSON; it prints what its epochs took, as JSON. Appendix B's reads need no system.
+each. benchmarks/paper_gnndrive.py runs each in its own process: `gnndrive_systems.py DATASET RUN`, with case and plan
+as JSON; it prints the costs of its epochs as JSON. Appendix B's reads need no system.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ _NO_LIMIT = 1 << 62
 class Case:
     """One system at one point of a figure.
 
-    num_batches: of an epoch; 'converge' has whole ones. buffer: of GNNDrive, in times of the smallest, for the fewest
-    extractors; 0: as the planner likes.
+    num_batches: batches per epoch; 'converge' has whole epochs.
+    buffer: size of GNNDrive's buffer, as a multiple of the smallest, for the fewest extractors; 0: the planner chooses.
     """
 
     system: str
@@ -81,7 +81,7 @@ class Case:
 
 
 def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
-    """What the case will run. Raises BudgetError for memory that has no room for it."""
+    """Plan a case. Raises BudgetError if its memory has no room for it."""
     ginex_case = ginex_systems.Case(
         system=case.system,
         dim=case.dim,
@@ -102,7 +102,7 @@ def plan_case(dataset: Dataset, case: Case, device: DiskModel) -> SampledPlan:
 
 
 def _with_buffer(dataset: Dataset, plan: SampledPlan, times: int) -> SampledPlan:
-    """The plan with so many of the smallest buffers that the planner takes: the model's batch and two extractors'."""
+    """Return the plan with a buffer of `times` the smallest: one batch for the model and two for extractors."""
     table = dataset.features()
     assert table is not None
     rows = min(times * (LEAST_EXTRACTORS + 1) * plan.batch_rows, table.num_rows)
@@ -121,15 +121,15 @@ def _with_buffer(dataset: Dataset, plan: SampledPlan, times: int) -> SampledPlan
 
 
 def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
-    """The case's epochs after a warm-up: means of a batch, each epoch's own record, and peaks.
+    """Run the case's epochs after a warm-up: means per batch, the record of each epoch, and peaks.
 
-    began, ended: of the measured epochs, by the clock that all processes share.
+    began, ended: start and end of the measured epochs, by the clock that all processes share.
     """
     converges = case.work == "converge"
     dataset = narrow(open_dataset(path), case.dim)
     if case.work == "sample":
         dataset = _without_features(dataset)
-    # The labels are not of the case's memory but, like the model, of the overhead, which every system has besides.
+    # The labels are not in the case's memory: like the model, they are overhead, which every system has.
     task = read_task(dataset, split=0, evaluate=converges, memory_bytes=_NO_LIMIT)
     assert task.labels is not None
     train_ids = task.seeds.train
@@ -142,7 +142,7 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
         lambda: build_model(config, dataset.feature_dim or STRUCTURE_DIM, num_outputs), task, config, Callback()
     )
     if plan.topology == "mapped":
-        # As earlier epochs leave the page cache: what of it stays is part of what is measured.
+        # As earlier epochs leave the page cache: pages that stay are part of the measurement.
         cache_lists(dataset)
     with budget.reserve("seeds", 2 * train_ids.nbytes), open_pipeline(dataset, plan, budget) as pipeline:
 
@@ -179,25 +179,25 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
 
 
 class _Idle(Trainer):
-    """Takes batches as training does, and does nothing with them."""
+    """Takes batches as training does, without computing."""
 
     def _step(self, _feed: Feed, _batch: Batch, _epoch: int) -> float:
         return 0.0
 
 
 def _some(ids: NodeIds, num_seeds: int, epoch: int) -> NodeIds:
-    """Of the training nodes those that come first in an epoch."""
+    """Return the training nodes that come first in an epoch."""
     return ids[keyed_permutation(len(ids), SEED, int(Purpose.TRAIN), epoch)[:num_seeds]]
 
 
 def _without_features(dataset: Dataset) -> Dataset:
-    """For the pipeline a graph that has none: batches are sampled, and nothing is read for them."""
+    """Return the dataset without features, so that the pipeline samples batches and reads no rows."""
     ((name, nodes),) = dataset.manifest.node_types.items()
     return Dataset(dataset.path, replace(dataset.manifest, node_types={name: replace(nodes, features=None)}))
 
 
 def _train_config(case: Case, plan: SampledPlan) -> SampledConfig:
-    """The paper's SAGE: three layers, 256 wide."""
+    """Return the options of the paper's SAGE: three layers, 256 wide."""
     return SampledConfig(
         model="sage",
         layers=len(FANOUTS),
@@ -221,14 +221,14 @@ def _train_config(case: Case, plan: SampledPlan) -> SampledConfig:
 
 @dataclass(frozen=True, slots=True)
 class ReadTimes:
-    """Of a read in a stream: of the clock, many reads being on their way, and of all threads' CPU."""
+    """Seconds per read in a stream with many reads in flight: by the clock, and of all threads' CPU."""
 
     seconds: float
     cpu_seconds: float
 
 
 def make_file(path: Path, num_bytes: int) -> None:
-    """A file of about so many random bytes, on the disk."""
+    """Write a file of about num_bytes random bytes to the disk."""
     buffer = BufferPool(0).take(64 << 20)
     buffer[:] = np.random.default_rng(0).integers(0, 256, len(buffer), np.uint8)
     group_bytes = SEQUENTIAL_DEPTH * SEQUENTIAL_BYTES
@@ -237,7 +237,7 @@ def make_file(path: Path, num_bytes: int) -> None:
 
 
 def time_reads(path: Path, engine: str, depth: int, num_bytes: int, direct: bool, seconds: float) -> ReadTimes | None:
-    """Random reads of a file that is not cached, `depth` of them at the disk (appendix B); None: it cannot be done."""
+    """Time random reads of a file that is not cached, `depth` in flight (appendix B); None if that is not possible."""
     file = File(str(path), "read", direct)
     descriptor = os.open(path, os.O_RDONLY)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,8 +1,7 @@
 """The graph that benchmarks share: R-MAT with NumPy alone, generated once and kept as raw files in a folder.
 
 `indptr.bin` int64 and `indices.bin` uint32 are CSC, lists sorted; `train_ids.bin` int64 are a tenth of the nodes in
-random order. The generator is not part of the package, so that the package does not
-generate its own test.
+random order. The generator is not part of the package, so that the package does not generate its own test.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python benchmarks/hop_accuracy.py [--seeds 5] [--source ../shared/data] [GRAPH:MODEL ...]
 
 By the presets, on Cora's public split and oewn's; chunks have the length that training chooses. Bars: the accuracy of
-the papers and of a plain SIGN, and chunks within half a point of full reshuffling (PP-GNN, section 6.3). Tables are made
-once.
+the papers and of a plain SIGN, and chunks within half a point of full reshuffling (PP-GNN, section 6.3). Tables are
+made once.
 """
 
 from __future__ import annotations

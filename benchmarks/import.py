@@ -2,9 +2,9 @@
 
 Claims (issue 7): 200 M edges import at least 5 times as fast as DuckDB sorts the same pairs, each in a memory control
 group of 1 GB, page cache included; the import's peak resident memory is at most the budget + 150 MB. More than 2.2
-billion edges, drawn as they are read (no file), become a dataset within the same cap. Turns alternate; each
-runs in its own process on a source that is not in the page cache. DuckDB reads the pairs from a Parquet file, which is
-made before, untimed, and writes the sorted pairs as Parquet.
+billion edges, drawn as they are read (no file), become a dataset within the same cap. Turns alternate; each runs in its
+own process on a source that is not in the page cache. DuckDB reads the pairs from a Parquet file, which is made before,
+untimed, and writes the sorted pairs as Parquet.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Link prediction by the presets, with one partition and with eight, beside published figures; and how long ranks take.
+"""Link prediction by the presets, with one partition and with eight, next to published figures; and seconds of ranking.
 
     python benchmarks/link_prediction.py [--source ../shared/data] [--partitions 1,8] [GRAPH:MODEL ...]
 
 Filtered MRR over all entities, all test edges, both sides, ties realistic. Claims (issue 10): at least the bars, each
-within 30 minutes; eight partitions within .01 of one; fb15k-237's test edges ranked within 60 s. A run is a process of
-its own. Exit code 1 if something is missed.
+within 30 minutes; eight partitions within .01 of one; fb15k-237's test edges ranked within 60 s. Each run has its
+own process. The exit code is 1 if a claim is missed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
 
-# Of filtered MRR. The issue has RotatE reported; this is what it has reached.
+# Filtered MRR. The issue only asks to report RotatE; this bar is what it has reached.
 BARS = {
     ("fb15k-237", "complex"): 0.33,
     ("fb15k-237", "distmult"): 0.33,
@@ -45,7 +45,7 @@ print(json.dumps({"test": done.result["test"], "minutes": minutes, "ranking_seco
 
 
 def run_case(dataset: Path, graph: str, model: str, partitions: int, out: Path) -> dict[str, Any]:
-    """What a process of its own finds."""
+    """Result of one process."""
     arguments = [str(dataset), model, str(partitions), graph, str(out)]
     done = subprocess.run([sys.executable, "-c", TRAIN, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:

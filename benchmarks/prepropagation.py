@@ -1,8 +1,8 @@
-"""HopLoader from the disk: beside the disk alone, PyTorch's DataLoader, and the same tables in memory.
+"""HopLoader from disk, compared with the disk alone, PyTorch's DataLoader, and the same tables in memory.
 
-1 M labelled rows of 128 float32 features, 3 hops (4 tables of 512 MB), batches and chunks of 8000 rows; --memory of the
-loader is 10 % of the tables, of the one in memory what they take. Both sides of a claim take turns in one run; each
-turn is a process of its own, and reads past the page cache, or from a cold one. Bytes are those of /proc/self/io.
+1 M labelled rows of 128 float32 features, 3 hops (4 tables of 512 MB), batches and chunks of 8000 rows; --memory of
+the loader is 10 % of the tables; in memory it is their size. Both sides of a claim alternate in one run; each turn has
+its own process, and reads past the page cache, or from a cold one. Bytes are those of /proc/self/io.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from turns import Turn, drop_from_page_cache, take_turn
 from workloads import DEFAULT_FOLDER
 
 LEAST_OF_DISK, LEAST_OF_ITEMS, LEAST_OF_MEMORY = 0.8, 15.0, 0.9
-# As many requests as a batch of all tables is.
+# The number of requests of one batch of all tables.
 DISK_DEPTH = 16
 ITEM_BATCHES = 1
 SGC_EPOCHS = 3
@@ -46,13 +46,13 @@ class Bench:
             drop_from_page_cache(path)
 
     def read(self) -> float:
-        """The disk alone: rows a second of all tables."""
+        """Measure the disk alone: rows per second of all tables."""
         turn = take_turn(read_files, self.paths, DISK_DEPTH)
         self._show("disk alone", turn)
         return self.tables.num_rows / turn.stages["seconds"]
 
     def load(self, model: str = "", *, in_memory: bool = False, num_buffers: int = 2, epochs: int = 1) -> Turn:
-        """Epochs of a loader, and of a model on it."""
+        """Measure epochs of a loader, with a model if there is one."""
         which = (self.tables.num_tables - 1,) if model == "sgc" else tuple(range(self.tables.num_tables))
         order_bytes = 16 * self.tables.num_rows
         in_memory_bytes = sum(loader_bytes(self.tables.shape, len(which), BATCH_SIZE, "memory").values()) + order_bytes
@@ -72,7 +72,7 @@ class Bench:
         return turn
 
     def load_items(self, workers: int) -> float:
-        """PyTorch's DataLoader: rows a second."""
+        """Measure rows per second of PyTorch's DataLoader."""
         for path in self.paths:
             drop_from_page_cache(path)
         way = Way(place="disk", shuffle="rows", memory_bytes=0)
@@ -88,18 +88,20 @@ class Bench:
         stages = turn.stages
         parts = [f"{self.rows_per_second(turn):,.0f} rows/s"]
         if "bytes_read" in stages:
-            parts.append(f"{stages['bytes_read'] / 1e6:.0f} MB read an epoch, {stages['held_bytes'] / 1e6:.0f} MB held")
+            parts.append(
+                f"{stages['bytes_read'] / 1e6:.0f} MB read per epoch, {stages['held_bytes'] / 1e6:.0f} MB reserved"
+            )
             parts.append(f"{stages['computing']:.0%} computing, {stages['stalled']:.0%} waiting")
         print(f"  {name}: {', '.join(parts)}; peak {turn.peak_rss_bytes / 1e6:.0f} MB", flush=True)
 
 
 def spread(ratios: list[float]) -> str:
-    """A median, and from where to where."""
+    """Format a median and its range."""
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def measure_loading(bench: Bench, turns: int) -> Iterator[Claim]:
-    """Without a model."""
+    """Compare loading without a model."""
     of_disk, rates = [], []
     for _ in range(turns):
         # On both sides: the disk's rate changes while others use it.
@@ -120,7 +122,7 @@ def measure_loading(bench: Bench, turns: int) -> Iterator[Claim]:
 
 
 def measure_training(bench: Bench, turns: int) -> Iterator[Claim]:
-    """SGC from the disk and from memory, and with nothing read ahead; all on the same chunks, the same training."""
+    """Compare SGC from disk, from memory, and without prefetching; all train the same on the same chunks."""
     found: dict[int, list[float]] = {2: [], 1: []}
     for _ in range(turns):
         resident = bench.rows_per_second(bench.load("sgc", in_memory=True, epochs=SGC_EPOCHS))

@@ -1,9 +1,9 @@
-"""Features propagated within a tenth of their table's memory, beside SciPy in RAM and the disk's own speed, in one run.
+"""Features propagated within a tenth of their table's size, compared with SciPy in RAM and with the disk, in one run.
 
 Claims (issue 8), for 3 hops of `sign` over 4 M nodes, 60 M edges and 128 float32 features, under a memory cap: at most
 half the time of SciPy's `A @ X` with everything in RAM; at most 1.5 times the larger of the plan's bytes at the disk's
 measured rate and our own product in RAM; seconds per edge and feature at most 1.15 times those of a graph of a quarter
-the size. A run is a process of its own whose files are not in the page cache.
+the size. Each run has its own process; its files are not in the page cache.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from turns import Disk, back_memory, measure_disk, peak_rss_bytes
 from workloads import DEFAULT_FOLDER, evict
 
 MOST_OF_SCIPY, MOST_OF_BOUND, MOST_GROWTH = 0.5, 1.5, 1.15
-# GiB each way that the disk's rates are measured on, before a run and after it: together about the plan's.
+# GiB read and written to measure the disk before and after a run: together about the planned bytes.
 DISK_ROUNDS = 6
 # Python, NumPy and the core, which are not in the budget.
 OVERHEAD_BYTES = 150_000_000
 
 
 class Run(NamedTuple):
-    """Of one process. seconds: of the work alone. bytes: as the plan says, 0 in RAM; moved: from and to the disk."""
+    """Costs of one process. seconds: without reading input. bytes: as planned, 0 in RAM. moved: bytes of disk I/O."""
 
     seconds: float
     peak_rss_bytes: int
@@ -52,7 +52,7 @@ class Run(NamedTuple):
 
 
 class Size(NamedTuple):
-    """What is propagated; memory_bytes: of our run."""
+    """Features to propagate. memory_bytes: budget of our run."""
 
     num_nodes: int
     num_edges: int
@@ -62,7 +62,7 @@ class Size(NamedTuple):
 
     @property
     def products(self) -> int:
-        """Edges times features."""
+        """Number of edges times features."""
         return self.num_edges * self.dim * self.hops
 
 
@@ -85,7 +85,7 @@ def find_graph(folder: Path, size: Size) -> Dataset:
 
 
 def from_disk(dataset: Dataset, size: Size, keep: bool) -> Run:
-    """Our run; the tables are removed unless they are to be kept."""
+    """Run diskhop; the tables are removed unless they are to be kept."""
     plans: list[PropagationPlan] = []
     back_memory(size.memory_bytes)
     scratch = dataset.path.with_name(f"{dataset.path.name}-tables")
@@ -104,7 +104,7 @@ def from_disk(dataset: Dataset, size: Size, keep: bool) -> Run:
 
 
 def in_memory(dataset: Dataset, size: Size, is_ours: bool) -> Run:
-    """SciPy's product, or the core's over lists in memory, of all columns; reading is not timed."""
+    """Run SciPy's product, or the core's over lists in memory, of all columns; reading is not timed."""
     import scipy.sparse
 
     topology, table = dataset.topology, dataset.features()
@@ -115,7 +115,7 @@ def in_memory(dataset: Dataset, size: Size, is_ours: bool) -> Run:
     degrees = np.diff(indptr)
     scales = np.divide(1, np.sqrt(degrees), where=degrees > 0, out=np.zeros(len(degrees))).astype(np.float32)
     weights = np.repeat(scales, degrees) * scales[indices]
-    # Neither side is to pay for memory that the machine gave back to its host.
+    # Neither side should pay for memory that the machine returned to its host.
     out = x.copy() if is_ours else x
     back_memory(x.nbytes)
     indptr32 = indptr.astype(np.int32)
@@ -145,7 +145,7 @@ def take_turn(kind: str, folder: Path, size: Size, is_capped: bool) -> Run:
 
 
 def bound_seconds(run: Run, disk: Disk) -> float:
-    """The plan's bytes at the disk's rate."""
+    """Return the seconds for the planned bytes at the disk's rate."""
     return run.planned_read / disk.read_rate + run.planned_written / disk.write_rate
 
 
@@ -153,7 +153,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where graphs are kept: 6 times the features")
     parser.add_argument("--nodes", type=int, default=4_000_000)
-    parser.add_argument("--degree", type=int, default=15, help="edges a node")
+    parser.add_argument("--degree", type=int, default=15, help="edges per node")
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--hops", type=int, default=3)
     parser.add_argument("--share", type=float, default=0.1, help="of the table's bytes, for --memory")
@@ -190,9 +190,9 @@ def main() -> int:
             turns[kind].append(take_turn("disk" if kind == "quarter" else kind, arguments.dir, size, not obstacle))
             out(show(kind, turns[kind][-1], size))
             if kind == "disk":
-                # A rented disk's rate is another from one second to the next, and its first GiB the fastest.
+                # The rate of a rented disk varies within seconds, and its first GiB is the fastest.
                 disks.append(before.mean(measure_disk(arguments.dir, table.path, rounds=DISK_ROUNDS)))
-    # Each beside the others of its own round: the machine is not the same from minute to minute.
+    # Compared within each round, because the machine varies from minute to minute.
     rounds = list(zip(turns["disk"], turns["core"], turns["scipy"], turns["quarter"], disks, strict=True))
     of_scipy = statistics.median(disk.seconds / scipy.seconds for disk, _, scipy, _, _ in rounds)
     of_bound = statistics.median(

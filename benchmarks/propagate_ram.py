@@ -1,8 +1,8 @@
 """Seconds of A @ X with everything in memory: SciPy's product and our own, on the same arrays, in one run.
 
-The denominators of benchmarks/propagate.py (issue 8): SciPy's product over all columns, on one thread because it has no
-more, and the core's sums over neighbour lists on one thread and on two. All take X (nodes, 128) float32 whole; nothing
-is read from disk while the clock runs. Needs memory for the lists twice and for X three times.
+The denominators of benchmarks/propagate.py (issue 8): SciPy's product over all columns, on the only thread it
+supports, and the core's sums over neighbour lists on one thread and on two. All take X (nodes, 128) float32 whole;
+nothing is read from disk while the clock runs. Needs memory for the lists twice and for X three times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from diskhop._native import BufferPool, aggregate
 
 @dataclass(frozen=True, kw_only=True)
 class RamSeconds:
-    """Seconds of one hop; ours: by number of threads. largest_difference: relative to the largest value."""
+    """Seconds of one hop. ours: by number of threads. largest_difference: relative to the largest value."""
 
     scipy: float
     ours: dict[int, float]
@@ -38,7 +38,7 @@ def measure_in_ram(
     threads: tuple[int, ...] = (1, 2),
     repeats: int = 3,
 ) -> RamSeconds:
-    """The least of `repeats` runs of ours, and one of SciPy's. Lists of fewer than 2^31 edges."""
+    """Time the fastest of `repeats` runs of ours, and one of SciPy's, on lists of fewer than 2^31 edges."""
     starts, sources = indptr.astype(np.int32), indices.astype(np.int32)
     matrix = scipy.sparse.csr_matrix((np.ones(len(sources), np.float32), sources, starts), shape=(len(features),) * 2)
     begin = time.perf_counter()
@@ -71,7 +71,7 @@ def _seconds(run: Callable[[], None]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dataset", type=Path, help="a dataset's folder, of one type, with float32 features")
-    parser.add_argument("--columns", type=int, default=0, help="only the first so many; 0: all")
+    parser.add_argument("--columns", type=int, default=0, help="number of columns, from the first; 0: all")
     options = parser.parse_args()
     edges = options.dataset / "edges" / "edge"
     indptr = np.fromfile(edges / "indptr.bin", np.int64)

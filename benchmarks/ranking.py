@@ -1,10 +1,10 @@
-"""Ranks of a large graph within a budget of an eighth of its embeddings, beside a budget that holds them all.
+"""Ranks of a large graph within a budget of an eighth of its embeddings, and within one for all of them.
 
     python benchmarks/ranking.py [--dir DIR]
 
 2 M nodes, 40 M edges, dim 100 in 8 partitions: a table of 800 MB. Claims (issue 10): 2000 test edges ranked among all
 nodes, filtered, both sides, with a budget of 100 MB: the process grows by no more, and finds the same ranks as with
-4 GB. Each is a process of its own, under a memory cap; bytes are those that came from the disk.
+4 GB. Each has its own process, under a memory cap; bytes are those read from the disk.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ print(json.dumps({**found, "seconds": seconds, "bytes_read": int(counts["read_by
 
 
 def train(folder: Path) -> Path:
-    """A run of one short epoch, to be ranked by."""
+    """Find or train a run of one short epoch, to rank with."""
     run = folder / "ranking-run"
     shutil.rmtree(run, ignore_errors=True)
     print(f"training {run}", file=sys.stderr, flush=True)
@@ -51,7 +51,7 @@ def train(folder: Path) -> Path:
 
 
 def rank(run: Path, memory_bytes: int, is_capped: bool) -> dict[str, Any]:
-    """What a process of its own finds."""
+    """Result of one process."""
     command = [sys.executable, "-c", RANK, str(run), str(memory_bytes), str(NUM_TEST_EDGES)]
     done = run_limited(command, memory_bytes + OVERHEAD_BYTES if is_capped else None)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""Training steps that benchmarks time: the batches they share, sampled ahead, and what a step takes."""
+"""Training steps that benchmarks time: shared batches, sampled before, and the costs of each step."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from diskhop.sampling.samplers import open_sampler
 
 BATCH_SIZE, DIM, CLASSES = 1000, 128, 47
 
-# (features of the batch's nodes, batch, labels of its seeds) -> the loss, or what stands for it.
+# (features of the batch's nodes, batch, labels of its seeds) -> the loss, or 0.
 Step = Callable[[Any, SampledBatch, Any], float]
 
 
 class Steps(NamedTuple):
-    """Of every batch: seconds and loss; grown_bytes: the most resident during all of them, less that before."""
+    """Seconds and loss of every batch. grown_bytes: peak resident memory during all of them, less that before."""
 
     seconds: list[float]
     losses: list[float]
@@ -29,12 +29,12 @@ class Steps(NamedTuple):
 
 
 def run_steps(make_step: Callable[[], Step], folder: Path, fanout: tuple[int, ...], num_batches: int) -> Steps:
-    """Sample all batches, then make the step and take it on one after the other, everything in memory."""
+    """Sample all batches, then make the step and run it on each batch, everything in memory."""
     import torch
 
     batches = _sample_batches(folder, fanout, num_batches)
     most_nodes = max(batch.num_nodes for batch in batches)
-    # As a run holds its features: in huge pages, in one buffer for one batch after the other.
+    # As in a run: in huge pages, in one buffer for all batches.
     memory = BufferPool(0).take(most_nodes * DIM * 4)
     x = torch.from_numpy(memory.view(np.float32).reshape(most_nodes, DIM)).normal_()
     labels = torch.randint(0, CLASSES, (BATCH_SIZE,))

@@ -1,7 +1,7 @@
-"""The training loop on a workload's batches, through one store: what result.json says of it.
+"""The training loop on the batches of a workload, through one store; prints the content of result.json.
 
-A process of its own, which benchmarks/stores.py starts: `training.py WORKLOAD DATASET STORE BATCHES CACHE [WITHOUT]`,
-where WITHOUT is one of the IDEAS in switches.py.
+benchmarks/stores.py runs it in its own process: `training.py WORKLOAD DATASET STORE BATCHES CACHE [WITHOUT]`, where
+WITHOUT is one of the IDEAS in switches.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workloads import BATCH_SIZE, HIDDEN, SEED, WORKLOADS
 
 
 def run_training(name: str, path: Path, store: str, num_batches: int, cache: str, callback: Callback) -> dict[str, Any]:
-    """One epoch, as `diskhop train` runs it."""
+    """Train one epoch, as `diskhop train` does."""
     workload, dataset = WORKLOADS[name], open_dataset(path)
     return train(
         dataset,
@@ -43,7 +43,7 @@ def run_training(name: str, path: Path, store: str, num_batches: int, cache: str
 
 
 class AfterBatches(Callback):
-    """Calls something after each batch's work, before the next one is asked for."""
+    """Calls a function after each batch, before the next one is requested."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._call = call

@@ -1,4 +1,4 @@
-"""What benchmarks share: turns, pieces of work in a process whose memory and I/O are its own, and the disk alone."""
+"""Tools of benchmarks: turns (work in its own process, so that its memory and I/O can be counted), and disk rates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DISK_BLOCK_BYTES, _DISK_DEPTH = 1 << 20, 16
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One turn; bytes are those that went from and to the disk. stages: see stage_clock."""
+    """Costs of one turn; bytes are those read from and written to the disk. stages: see stage_clock."""
 
     seconds: float
     peak_rss_bytes: int
@@ -35,24 +35,24 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True)
 class Disk:
-    """Sequential bytes a second, alone."""
+    """Sequential rates of the disk alone, bytes per second."""
 
     read_rate: float
     write_rate: float
 
     def mean(self, other: Disk) -> Disk:
-        """The rates at which as many bytes take the mean of both times."""
+        """Return the rates at which the same bytes take the mean of both times."""
         rates = ((self.read_rate, other.read_rate), (self.write_rate, other.write_rate))
         read_rate, write_rate = (2 / (1 / one + 1 / another) for one, another in rates)
         return Disk(read_rate=read_rate, write_rate=write_rate)
 
     def seconds(self, turn: Turn) -> float:
-        """Reading and writing what the turn did, one after the other."""
+        """Return the seconds to read and then write the bytes of a turn."""
         return turn.bytes_read / self.read_rate + turn.bytes_written / self.write_rate
 
 
 def stage_clock(stages: dict[str, float]) -> Progress:
-    """Progress that notes how many seconds from now each stage was heard of last."""
+    """Return a progress function that records the seconds from now to each stage's last report."""
     begin = time.perf_counter()
 
     def progress(stage: str, done: int, total: int) -> None:
@@ -62,16 +62,16 @@ def stage_clock(stages: dict[str, float]) -> Progress:
 
 
 def drop_from_page_cache(path: Path) -> None:
-    """Of a file, once it is on the disk."""
+    """Evict a file from the page cache, after writing it to the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def measure_disk(folder: Path, source: Path, *, rounds: int = 1) -> Disk:
-    """Read 1 GiB of the source and write as much to the folder, in blocks of 1 MiB, past the page cache; so many times.
+    """Read up to 1 GiB of the source, and write the same number of bytes to the folder, past the page cache.
 
-    Of a smaller source all of it. A rented disk gives the first GiB or two faster than what it can keep up.
+    rounds: repetitions. Requests are of 1 MiB. A rented disk is faster for the first GiB or two than it can sustain.
     """
     num_blocks = max(1, min(1 << 30, source.stat().st_size) // _DISK_BLOCK_BYTES)
     engine, pool = open_engine("auto").engine, BufferPool(0)
@@ -100,10 +100,10 @@ def measure_disk(folder: Path, source: Path, *, rounds: int = 1) -> Disk:
 
 
 def back_memory(num_bytes: int) -> None:
-    """Touch so much memory and let it go, so that the machine has it when it is asked for again at once.
+    """Touch and release memory, so that the machine still has it when it is requested right after.
 
-    A virtual machine may give what is free back to its host within seconds, and then pays 2 s for a GB that is touched
-    anew: as much as some stores differ by, and nothing of theirs.
+    A virtual machine may return free memory to its host within seconds, and then takes 2 s per GB to get it back: as
+    much as some stores differ by, but not caused by them.
     """
     with mmap.mmap(-1, max(1, num_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory.madvise(mmap.MADV_HUGEPAGE)
@@ -112,7 +112,7 @@ def back_memory(num_bytes: int) -> None:
 
 
 def take_turn(work: Callable[..., None], *arguments: Any) -> Turn:
-    """Run work(*arguments, stages), where it may note stages, in a process of its own."""
+    """Run work(*arguments, stages) in its own process; it may record stages."""
     context = get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_run_turn, args=(work, arguments, sender))
@@ -121,7 +121,7 @@ def take_turn(work: Callable[..., None], *arguments: Any) -> Turn:
     try:
         turn: Turn = receiver.recv()
     except EOFError:
-        sys.exit("a turn failed; what it said is above")
+        sys.exit("a turn failed; its output is above")
     child.join()
     return turn
 
@@ -144,6 +144,6 @@ def _run_turn(work: Callable[..., None], arguments: tuple[Any, ...], sender: Con
 
 
 def peak_rss_bytes() -> int:
-    """The most that was resident, of this program alone: getrusage would count what its parent was before exec."""
+    """Return the peak resident memory of this program; getrusage would include its parent's before exec."""
     lines = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines["VmHWM"].split()[0]) * 1024

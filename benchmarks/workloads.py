@@ -1,6 +1,6 @@
 """The workloads that claims about stores are made of: W (skewed), X (larger than memory, sparser), U (uniform).
 
-Each dataset is made once and kept in a folder, as w, x and u.
+Each dataset is generated once and kept in a folder, as w, x and u.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ PLAIN_MAP = "plain map"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedWorkload:
-    """A graph of 128 float32 features, the model that is trained on it (HIDDEN wide), and the memory for both.
+    """A graph of 128 float32 features, the model to train on it (HIDDEN wide), and the memory for both.
 
-    cache: of the memory, for rows kept between batches: 10 % of the table.
+    cache: part of the memory for rows kept between batches: 10 % of the table.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class NamedWorkload:
     cache: str
 
     def memory_bytes(self, store: str, dataset: Dataset) -> int:
-        """The workload's; for `memory` the table's besides."""
+        """Return the memory of the workload; for the store `memory` plus the table."""
         table = dataset.features()
         assert table is not None
         return parse_bytes(self.memory) + (table.num_rows * table.row_bytes if store == "memory" else 0)
@@ -53,7 +53,7 @@ class NamedWorkload:
         return parse_bytes(self.cache)
 
     def seed_set(self, dataset: Dataset) -> SeedSet:
-        """The training nodes, in the order of the first epoch."""
+        """Return the training nodes, in the order of the first epoch."""
         train_ids = dataset.split("train")
         assert train_ids is not None
         shuffled = train_ids[keyed_permutation(len(train_ids), SEED, int(Purpose.TRAIN), 0)]
@@ -101,7 +101,7 @@ WORKLOADS = {
 
 
 def find_dataset(name: str, folder: Path) -> Dataset:
-    """Open the workload's dataset in the folder, or make it there."""
+    """Open the workload's dataset in the folder, or generate it there."""
     workload, path = WORKLOADS[name], folder / name.lower()
     if not path.exists():
         print(f"making {path}", file=sys.stderr, flush=True)
@@ -121,7 +121,7 @@ def find_dataset(name: str, folder: Path) -> Dataset:
 
 
 def require_workload(name: str, dataset: Dataset) -> Dataset:
-    """Refuse a dataset that is another's."""
+    """Refuse the dataset of another workload."""
     workload = WORKLOADS[name]
     if (dataset.num_nodes, dataset.topology.num_edges) != (workload.num_nodes, workload.num_edges):
         sys.exit(f"{dataset.path} is not workload {name}: {workload.num_nodes} nodes and {workload.num_edges} edges")
@@ -129,14 +129,14 @@ def require_workload(name: str, dataset: Dataset) -> Dataset:
 
 
 def measure_device(dataset: Dataset) -> DiskModel:
-    """What the disk does now, where the table lies: others may share it."""
+    """Measure the disk of the table now, because others may share it."""
     table = dataset.features()
     assert table is not None
     return probe(dataset.path, existing_file=table.path, measure_again=True)
 
 
 def evict(dataset: Dataset) -> None:
-    """Let no file of the dataset be in the page cache; what is not on the disk yet is written first."""
+    """Evict all files of the dataset from the page cache, after writing them to the disk."""
     for name in dataset.manifest.files:
         descriptor = os.open(dataset.path / name, os.O_RDONLY)
         try:
