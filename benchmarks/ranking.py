@@ -19,7 +19,7 @@ from typing import Any
 from cgroups import run_limited, why_no_limit
 from diskhop.budget import format_bytes
 from diskhop.runs.start import embed
-from embeddings import COMPUTE, DIM, NUM_PARTITIONS, OVERHEAD_BYTES, find_graph, tell
+from embeddings import COMPUTE, DIM, NUM_PARTITIONS, OVERHEAD_BYTES, find_graph, report
 from workloads import DEFAULT_FOLDER
 
 NUM_TEST_EDGES = 2000
@@ -75,7 +75,7 @@ def main() -> int:
     print(f"cap {f'none ({obstacle})' if obstacle else 'memory + ' + format_bytes(OVERHEAD_BYTES)}")
     within, large = (rank(run, memory_bytes, not obstacle) for memory_bytes in (MEMORY_BYTES, LARGE_MEMORY_BYTES))
     shutil.rmtree(run)
-    num_missed = tell(
+    num_missed = report(
         {
             f"grew by at most the {MEMORY_BYTES / 1e6:.0f} MB": within["growth_bytes"] <= MEMORY_BYTES,
             "the same ranks": all(within[figure] == large[figure] for figure in FIGURES),
