@@ -94,6 +94,14 @@ def test_our_layers_on_a_block_give_what_pygs_give_on_all_edges(dataset: Dataset
             )
 
 
+def test_a_printed_batch_fits_a_few_lines(dataset: Dataset) -> None:
+    with NeighborLoader(dataset, [3, 2], "train", batch_size=8, memory="50MB") as loader:
+        shown = repr(next(iter(loader)))
+    assert "block=Block(hops=2, edges=" in shown
+    assert "tensor(" not in shown
+    assert len(shown) < 300
+
+
 def test_batches_may_be_kept(dataset: Dataset) -> None:
     with loader_for(dataset) as loader:
         kept = list(loader)

@@ -49,7 +49,7 @@ class LayerBlock:
         return torch.from_numpy(np.stack([self.sources.numpy(), self.target_of_edge().numpy()]))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Block:
     """The edges of a mini-batch; see SampledBatch.
 
@@ -75,6 +75,9 @@ class Block:
             degrees,
             rows,
         )
+
+    def __repr__(self) -> str:
+        return f"Block(hops={self.num_layers}, edges={len(self.sources)})"
 
     @property
     def num_layers(self) -> int:
