@@ -1,15 +1,15 @@
-"""Packed batches on workloads W, X and U: epochs, bytes, packing and the disk it takes, beside the other stores.
+"""Packed batches on workloads W, X and U: epochs, bytes, packing and its disk space, next to the other stores.
 
 Claims (issue 6), cache of 10 %, files evicted before each run, in a memory control group of budget and overhead. W: an
 epoch from packed chunks takes at most 1.10 times the epoch of `memory`, waits at most 3 % of it, and reads at most 1.02
-times what it needs from the disk; streaming, the first epoch takes at most 1.25 times `memory`'s, sampling and packing
-included, is faster than `belady`'s and `static`'s, and has at most two superbatches on the disk. X: at most 1.15 times
-`memory`, and an eighth of `mapped`'s seconds of fetching. U with disks of 2 and 1.2 times the table: at most 2.6 and 4
-bytes read for one that is needed, faster than `belady`; without reordering more. Batched packing is 5 times as fast as
+times the bytes it needs from the disk; streaming, the first epoch takes at most 1.25 times `memory`'s, sampling and
+packing included, is faster than `belady`'s and `static`'s, and has at most two superbatches on disk. X: at most 1.15
+times `memory`, and an eighth of `mapped`'s seconds of fetching. U with disks of 2 and 1.2 times the table: at most 2.6
+and 4 bytes read per byte needed, faster than `belady`; without reordering more. Batched packing is 5 times as fast as
 individual packing, and takes at most twice (bytes read + bytes written) / the rate of the disk.
 
-Turns of `memory` lie around the others', and each ratio is to the mean of the two beside it: others share this machine.
-`--without pipeline` adds a turn that does one thing after the other, which is to miss the first claim.
+Turns of `memory` surround the others', and each ratio is to the mean of the two next to it, because others share this
+machine. `--without pipeline` adds a turn without overlap, which should miss the first claim.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ MOST_STALLED, MOST_READ, MOST_STREAMING, MOST_OF_MAPPED, MOST_OF_DISK, LEAST_OF_
     2,
     5,
 )
-# Of the table, and bytes read for one needed.
+# Disk as a multiple of the table, and bytes read per byte needed.
 DISKS = ((2.0, 2.6), (1.2, 4.0))
-# Of `mapped`, which takes seconds a batch.
+# Batches for `mapped`, which takes seconds per batch.
 MAPPED_BATCHES = 8
 INDIVIDUAL_BATCHES = 8
 HERE = Path(__file__).parent
@@ -61,7 +61,7 @@ class Claim(NamedTuple):
 
 
 class Bench:
-    """Runs on one workload. capped: in memory control groups, once the overhead is known from `memory`."""
+    """Runs on one workload. capped: True for memory control groups, once `memory` has measured the overhead."""
 
     def __init__(self, name: str, dataset: Dataset, num_batches: int, scratch: Path, *, capped: bool) -> None:
         self.name = name
@@ -79,7 +79,7 @@ class Bench:
         return table.num_rows * table.row_bytes
 
     def pack(self, disk_bytes: int = 0, *, by_id: bool = False) -> Result:
-        """Pack the epoch anew; what packing_runs.py says, and the share of the disk's rate."""
+        """Pack the epoch again; returns the output of packing_runs.py, and the seconds relative to the disk's rate."""
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.scratch.mkdir(parents=True)
         rates = disk_rates(self.scratch)
@@ -90,7 +90,7 @@ class Bench:
         return packed | {"rates": rates, "packing_seconds": step["seconds"], "of_rate": step["seconds"] / at_rate}
 
     def train(self, store: str, *, num_batches: int = 0, disk_bytes: int = 0, without: str = "") -> Result:
-        """Train the epoch; its record in result.json, by batch, with what the disk held at most."""
+        """Train the epoch; returns its record in result.json per batch, with the peak size on disk."""
         evict(self.dataset)
         for path in self.scratch.glob("packed-*/*"):
             evict_file(path)
@@ -114,7 +114,7 @@ class Bench:
         }
 
     def of_memory(self, row: Result) -> float:
-        """Beside the turns of `memory` before and after it."""
+        """Return the ratio to the turns of `memory` before and after it."""
         ratio: float = row["seconds"] / statistics.fmean(self.memory[-2:])
         return ratio
 
@@ -133,7 +133,7 @@ class Bench:
 
 
 class DiskPeak:
-    """The most that a folder takes on the disk while the context lasts; layouts that were there are left out."""
+    """Measures the peak size of a folder on disk during the context, without layouts that existed before."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -169,7 +169,7 @@ def evict_file(path: Path) -> None:
 
 
 def disk_rates(folder: Path) -> dict[str, float]:
-    """Bytes a second that a plain stream of large requests has now, each way."""
+    """Measure the bytes per second of a plain stream of large requests, for reads and writes."""
     path = folder / "rate.bin"
     engine, buffer = open_engine().engine, BufferPool(0).take(_PIECE_BYTES)
     buffer[:] = 1
@@ -214,7 +214,7 @@ def show_packing(packed: Result) -> None:
 
 
 def measure_ahead(bench: Bench, turns: int, without: list[str]) -> Iterator[Claim]:
-    """From a layout with all the disk it wants, beside `memory`."""
+    """Compare a layout without a bound on the disk with `memory`."""
     packed = bench.pack()
     show_packing(packed)
     yield Claim(
@@ -239,12 +239,12 @@ def measure_ahead(bench: Bench, turns: int, without: list[str]) -> Iterator[Clai
     stalled = statistics.median(row["stall_seconds"] / row["seconds"] for row in rows)
     if bench.name == "W":
         yield Claim(f"it waits {stalled:.1%} of the epoch, at most {MOST_STALLED:.0%}", stalled <= MOST_STALLED)
-    else:  # a fortieth of an epoch: most of it is the wait for the rows held and the first batch
+    else:  # a fortieth of an epoch: mostly the wait for resident rows and the first batch
         print(f"  it waits {stalled:.1%} of these batches")
     read = rows[0]["bytes_read"] / needed_bytes
     yield Claim(f"it reads {read:.4f} of what it needs, at most {MOST_READ}", read <= MOST_READ)
     amortised = sum(step["seconds"] for step in packed["steps"]) / bench.num_batches
-    print(f"  sampled and packed for one epoch: {amortised:.3f} s a batch more")
+    print(f"  sampled and packed for one epoch: {amortised:.3f} s more per batch")
     for idea in without:
         row = bench.train("packed", without=idea)
         show("memory", bench.train("memory"), bench)
@@ -259,7 +259,7 @@ def measure_ahead(bench: Bench, turns: int, without: list[str]) -> Iterator[Clai
 
 
 def measure_packing(bench: Bench) -> Iterator[Claim]:
-    """A few batches, each by itself, beside all of them together."""
+    """Compare packing a few batches one by one with packing all of them together."""
     workload = WORKLOADS[bench.name]
     seconds = {}
     for kind, num_batches in (("individual", INDIVIDUAL_BATCHES), ("batched", bench.num_batches)):
@@ -280,7 +280,7 @@ def measure_packing(bench: Bench) -> Iterator[Claim]:
         took = json.loads(done.output)
         seconds[kind] = took["seconds"] / num_batches
         print(
-            f"  {kind} packing, {num_batches} batches: {seconds[kind]:.3f} s a batch, of which reading "
+            f"  {kind} packing, {num_batches} batches: {seconds[kind]:.3f} s per batch, of which reading "
             f"{took['read_seconds'] / num_batches:.3f}; {took['bytes_read'] / num_batches / 1e6:.1f} MB read",
             flush=True,
         )
@@ -290,7 +290,7 @@ def measure_packing(bench: Bench) -> Iterator[Claim]:
 
 
 def measure_streaming(bench: Bench) -> Iterator[Claim]:
-    """The first epoch, packed as it trains."""
+    """Measure the first epoch, packed during training."""
     shutil.rmtree(bench.scratch, ignore_errors=True)
     show("memory", bench.train("memory"), bench)
     row = bench.train("packed")
@@ -306,7 +306,7 @@ def measure_streaming(bench: Bench) -> Iterator[Claim]:
 
 
 def measure_disks(bench: Bench) -> Iterator[Claim]:
-    """With a part of the disk that it would take."""
+    """Measure layouts with bounds on the disk."""
     show("memory", bench.train("memory"), bench)
     show("memory", bench.train("memory"), bench)
     belady = bench.train("belady")
@@ -356,7 +356,7 @@ def main() -> int:
         elif arguments.streaming:
             claims = list(measure_streaming(bench))
         else:
-            # Of X so few batches are a fortieth of an epoch, and none of them pays for a pass over the table.
+            # On X these few batches are a fortieth of an epoch, too few to pay for a pass over the table.
             claims = list(measure_packing(bench)) if name == "W" else []
             claims += measure_ahead(bench, arguments.turns, arguments.without)
     finally:

@@ -1,8 +1,7 @@
-"""What benchmarks/packing.py measures, in a process of its own: `packing_runs.py pack|train OPTIONS`, as JSON.
+"""Runs that benchmarks/packing.py measures, each in its own process: `packing_runs.py pack|train OPTIONS`, as JSON.
 
-OPTIONS, a JSON object: workload, dataset, batches (of one epoch), scratch, disk and cache in bytes (0: what is chosen),
-and of `train` the store and without, which is one of the IDEAS in switches.py; of `pack` by_id: shared rows lie in the
-order of their ids.
+OPTIONS, a JSON object: workload, dataset, batches (per epoch), scratch, disk and cache in bytes (0: chosen); for
+`train` the store, and without, one of the IDEAS in switches.py; for `pack` by_id: True to store shared rows by id.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from workloads import BATCH_SIZE, HIDDEN, SEED, WORKLOADS
 
 
 def run_options(given: dict[str, Any], store: str) -> dict[str, Any]:
-    """Of a run on a workload, one epoch of so many batches."""
+    """Return the options of a run on a workload, with one epoch."""
     workload = WORKLOADS[given["workload"]]
     dataset = open_dataset(given["dataset"])
     kind = STORES[store]
@@ -50,7 +49,7 @@ def run_options(given: dict[str, Any], store: str) -> dict[str, Any]:
 def run_packing(given: dict[str, Any]) -> dict[str, Any]:
     """Pack an epoch."""
     if given["by_id"]:
-        # Where the package looks it up: there is no such option.
+        # Replaced where the package looks it up, because there is no option for it.
         vars(segments)["minhash_order"] = lambda _batches, num_rows: np.arange(num_rows)
     packed = pack(**run_options(given, "packed"))
     files = {path.name: path.stat().st_size for path in packed.layout.path.iterdir()}
@@ -58,7 +57,7 @@ def run_packing(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_training(given: dict[str, Any]) -> dict[str, Any]:
-    """Train an epoch: result.json."""
+    """Train an epoch and return the content of result.json."""
     store = given["store"]
     callback = Callback()
     if given["without"]:

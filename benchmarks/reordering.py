@@ -1,9 +1,9 @@
-"""Delivery as batches are finished against delivery in their order, where one batch in eight is slow on purpose.
+"""Delivery of batches as they finish against delivery in order, where one batch in eight is deliberately slow.
 
-Claim (issue 5): on W, the store `shared` with a cache of 10 % delivers batches at least 1.1 times as fast in any order
-as in theirs. A slow batch is held up for SLOW_SECONDS when its rows are there, as a device or a sampler would that
-stumbles now and then. Passes of either kind take turns, each a process of its own in a memory control group, all files
-evicted before. Nothing is computed: what is delivered is let go.
+Claim (issue 5): on W, the store `shared` with a cache of 10 % delivers batches at least 1.1 times faster in any order
+than in theirs. A slow batch is delayed for SLOW_SECONDS when its rows have arrived, as a disk or a sampler that stalls
+now and then would. Passes of both kinds alternate, each in its own process in a memory control group, all files evicted
+before. Nothing is computed: batches are released on delivery.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from workloads import DEFAULT_FOLDER, WORKLOADS, evict, find_dataset
 
 LEAST_GAIN = 1.1
 ONE_IN, SLOW_SECONDS = 8, 2.0
-# Of a process without a graph: interpreter, libraries, torch.
+# A process without a graph: interpreter, libraries, torch.
 OVERHEAD_BYTES = 400_000_000
 
 
 class _Stumbling(SharedStore):
-    """Brings one batch in ONE_IN so many seconds later."""
+    """Delivers one batch in ONE_IN SLOW_SECONDS later."""
 
     def submit(self, batch: Any, make_room: Any) -> Any:
         return super().submit(batch, make_room), batch.number
@@ -52,7 +52,7 @@ class _Stumbling(SharedStore):
 
 
 def run_pass(path: Path, num_batches: int, *, ordered: bool) -> dict[str, Any]:
-    """What one pass took."""
+    """Run one pass and return its costs."""
 
     def open_store(table: Table, resources: StoreResources) -> SharedStore:
         return _Stumbling(table, resources)
@@ -96,7 +96,7 @@ def main() -> int:
         megabytes = statistics.median(result["bytes_read"] for result in results) / 1e6
         peak = max(result["peak_rss_bytes"] for result in results) / 1e6
         print(
-            f"{how:12} {statistics.median(seconds):.3f} s a batch ({min(seconds):.3f} to {max(seconds):.3f}), "
+            f"{how:12} {statistics.median(seconds):.3f} s per batch ({min(seconds):.3f} to {max(seconds):.3f}), "
             f"{megabytes:.0f} MB read, peak {peak:.0f} MB, up to {results[0]['most_extracting']} at once",
             file=out,
         )

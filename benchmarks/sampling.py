@@ -1,12 +1,12 @@
-"""Sampled edges per second on one and two cores, beside PyG's own sampler on the same batches in the same run.
+"""Sampled edges per second on one and two cores, and those of PyG's own sampler on the same batches in the same run.
 
 Claims (issue 3): on R-MAT with 2 M nodes and 30 M edges, batch 1000, fan-out 10,10,10, at least 40 M edges/s on one
-core and 80 M on two (two threads, each with batches of its own, as the pipeline samples); nodes and edges a batch
-within 1 % of PyG's in the mean over 100 batches, and the very same nodes and numbers of edges with fan-out -1.
+core and 80 M on two (two threads, each with its own batches, as the pipeline samples); nodes and edges per
+batch within 1 % of PyG's in the mean over 100 batches, and the very same nodes and numbers of edges with fan-out -1.
 
 PyG's sampler is the operator of torch-sparse or pyg-lib that its NeighborLoader calls. Where neither is installed a
-brute-force sampler in Python takes its place: for the sizes of batches, not for speed, for which PyG's recorded figure
-is printed.
+brute-force sampler in Python replaces it: for the sizes of batches, not for speed, for which PyG's recorded figure is
+printed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WHOLE_FANOUTS, WHOLE_BATCH_SIZE, NUM_WHOLE_BATCHES = (-1, -1), 100, 3
 WANTED_RATES = {1: 40e6, 2: 80e6}
 MOST_DIFFERENCE = 0.01
 POOL_BYTES = 256 << 20
-# Of a graph of the same kind, on two other cores (Zen 5), in issue 3: not measured in this run.
+# Recorded in issue 3 on a graph of the same kind and two other cores (Zen 5), not in this run.
 RECORDED_RATES = {"DGL GraphBolt": 10e6, "PyG": 432e3 / 0.36}
 
 # Seeds and fan-outs -> the batch's node ids and number of edges.
@@ -48,7 +48,7 @@ TheirSample = Callable[[NodeIds, tuple[int, ...]], tuple[NodeIds, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One pass over batches: how long, and what they hold together."""
+    """One pass over batches: its seconds, and the total of nodes and edges."""
 
     seconds: float
     num_nodes: int
@@ -74,7 +74,7 @@ class Rate:
 
 
 def our_turn(sampler: Sampler, seed_batches: list[NodeIds], num_threads: int) -> Turn:
-    """Thread t samples batches t, t + num_threads ...; each is dropped at once, so that its memory is used again."""
+    """Sample batches t, t + num_threads ... on thread t; each is released at once, so that its memory is reused."""
     num_nodes, num_edges = [0] * num_threads, [0] * num_threads
 
     def sample(thread: int) -> None:
@@ -103,7 +103,7 @@ def their_turn(sample: TheirSample, seed_batches: list[NodeIds]) -> Turn:
 
 
 def open_pyg(topology: Topology) -> tuple[str, TheirSample] | None:
-    """The operator behind PyG's NeighborLoader, or None where it is not installed."""
+    """Return the operator behind PyG's NeighborLoader, or None if it is not installed."""
     indptr = torch.from_numpy(topology.indptr.copy())
     indices = torch.from_numpy(topology.indices.astype(np.int64))
     torch.set_num_threads(1)
@@ -128,7 +128,7 @@ def open_pyg(topology: Topology) -> tuple[str, TheirSample] | None:
 
 
 def open_brute_force(topology: Topology) -> tuple[str, TheirSample]:
-    """Sets and Python's own draws: slow, and nothing in common with the core."""
+    """Sample with sets and Python's own draws: slow, and independent of the core."""
     rng = random.Random(0)
 
     def sample(seeds: NodeIds, fanouts: tuple[int, ...]) -> tuple[NodeIds, int]:
@@ -154,7 +154,7 @@ def open_brute_force(topology: Topology) -> tuple[str, TheirSample]:
 
 
 def count_unequal(topology: Topology, sample: TheirSample, train_ids: NodeIds) -> int:
-    """Batches of whole neighbourhoods whose nodes, as sets, or numbers of edges differ from theirs."""
+    """Count batches of whole neighbourhoods with other nodes, as sets, or numbers of edges than theirs."""
     sampler = open_sampler(topology, neighbor_spec(WHOLE_FANOUTS), 0)
     unequal = 0
     for number in range(NUM_WHOLE_BATCHES):
@@ -186,7 +186,7 @@ def main() -> int:
             f"R-MAT, {topology.num_nodes:,} nodes, {topology.num_edges:,} edges; batch {BATCH_SIZE}, fan-out "
             f"{','.join(map(str, FANOUTS))}, {NUM_BATCHES} batches; {os.cpu_count()} cores\n"
         )
-        # As the pipeline does: batches in memory that batches before them have given back.
+        # As in the pipeline: batches reuse the memory of earlier batches.
         sampler = open_sampler(topology, neighbor_spec(FANOUTS), 0, BufferPool(POOL_BYTES))
         pyg = open_pyg(topology)
         their_name, their_sample = pyg or open_brute_force(topology)
@@ -197,7 +197,7 @@ def main() -> int:
         for turn in range(arguments.turns):
             for num_threads, turns in ours.items():
                 turns.append(our_turn(sampler, seed_batches, num_threads))
-            # All their turns together are the same batches once.
+            # Their turns together cover the same batches once.
             end = NUM_BATCHES if turn == arguments.turns - 1 else (turn + 1) * share
             theirs.append(their_turn(their_sample, seed_batches[turn * share : end]))
         unequal = count_unequal(topology, their_sample, files.train_ids)
@@ -214,7 +214,7 @@ def main() -> int:
     rates.append(
         Rate(side=their_name, num_threads=1, edges_per_second=[turn.edges_per_second for turn in theirs], wanted=None)
     )
-    out(f"{'':24}{'threads':>8}{'M edges/s (min..max)':>26}{'ms a batch':>12}{'wanted':>8}")
+    out(f"{'':24}{'threads':>8}{'M edges/s (min..max)':>26}{'ms per batch':>12}{'wanted':>8}")
     edges_a_batch = ours[1][0].num_edges / NUM_BATCHES
     for rate in rates:
         values = [value / 1e6 for value in rate.edges_per_second]
@@ -236,14 +236,14 @@ def main() -> int:
         their_mean = sum(getattr(turn, what) for turn in theirs) / NUM_BATCHES
         differences[what] = our_mean / their_mean - 1
         out(
-            f"{what[4:]} a batch: {our_mean:,.0f} and {their_mean:,.0f}: {differences[what]:+.3%}, "
+            f"{what[4:]} per batch: {our_mean:,.0f} and {their_mean:,.0f}: {differences[what]:+.3%}, "
             f"{MOST_DIFFERENCE:.0%} allowed: {verdict(abs(differences[what]) <= MOST_DIFFERENCE)}"
         )
     out(f"fan-out -1, {NUM_WHOLE_BATCHES} batches: {unequal} with other nodes or edges: {verdict(unequal == 0)}")
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     out(f"workspace of a thread {sampler.workspace_bytes / 1e6:.1f} MB; peak memory {peak_bytes / 1e6:,.0f} MB")
     if pyg is None:
-        out("neither torch-sparse nor pyg-lib is installed: sizes are compared with brute force, speed with nobody's")
+        out("neither torch-sparse nor pyg-lib is installed: sizes are compared with brute force, speed is not compared")
     met = all(rate.met for rate in rates) and unequal == 0
     met = met and all(abs(difference) <= MOST_DIFFERENCE for difference in differences.values())
     if arguments.json:

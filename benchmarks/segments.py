@@ -1,13 +1,13 @@
-"""How packed layouts are divided, on sampled traces, without any disk: the search against a grid, and what order does.
+"""Division of packed layouts, on sampled traces without any disk: the search against a grid, and the effect of order.
 
 Claims (issue 6): for 2 and 1.2 times the table of disk, the layout that choose_segment_size finds reads at most 1.1
 times the bytes of the best of a grid of 12 segment sizes by 12 disk cache sizes, in at most a fiftieth of the time
-(DiskGNN, Table 4). Beside it what reordering does to segments and to one disk cache for all batches (Figures 5 and
-13), and the hashes of Algorithm 1 as printed, which folds them into one, against ours.
+(DiskGNN, Table 4). Also printed: the effect of reordering on segments and on one disk cache for all batches (Figures 5
+and 13), and the hashes of Algorithm 1 as printed, which folds them into one, against ours.
 
-The traces are those of U, and of a skewed graph as large, at a tenth of the nodes and of the batch size, so that as
-large a part of the table is asked for by a batch: 200 batches of 100, fan-out 10,10, the tenth of the rows held that
-they ask for most. Bytes are those of rows of 512 bytes in pages of 4 KiB.
+The traces are those of U, and of a skewed graph of the same size, at a tenth of the nodes and of the batch size, so
+that a batch requests the same share of the table: 200 batches of 100, fan-out 10,10, with the most requested tenth of
+the rows resident. Bytes are those of rows of 512 bytes in pages of 4 KiB.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Out = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EpochTrace:
-    """The batches of one epoch, and which rows of the table are held."""
+    """The batches of one epoch, and which rows of the table are resident."""
 
     batches: list[NodeIds]
     is_held: NDArray[np.bool_]
@@ -115,12 +115,12 @@ def in_id_order(_: Sequence[NodeIds], num_rows: int) -> NodeIds:
 
 
 def in_folded_order(batches: Sequence[NodeIds], num_rows: int) -> NodeIds:
-    """By the least of two hashes, as Algorithm 1 is printed."""
+    """Order rows by the smaller of two hashes, as Algorithm 1 is printed."""
     return np.argsort(min_hashes(batches, num_rows).min(axis=0), kind="stable")
 
 
 def choose_as_printed(trace: EpochTrace, most_rows: float) -> int:
-    """Algorithm 2 as printed: a segment's rows times batches of the trace over batches of the segment."""
+    """Choose a size by Algorithm 2: a segment's rows times batches of the trace over batches of the segment."""
     is_stored = trace.is_held.copy()
     num_distinct = 0
     for number, ids in enumerate(trace.batches, start=1):
@@ -148,7 +148,7 @@ class GridPoint:
 
 
 def run_grid(trace: EpochTrace) -> list[GridPoint]:
-    """Everything from nothing for each point, as the paper's brute force does."""
+    """Simulate each point from scratch, as the paper's brute force does."""
     points = []
     for num_batches in np.linspace(len(trace) / GRID_STEPS, len(trace), GRID_STEPS).astype(int).tolist():
         for most_shared_rows in np.linspace(0, np.count_nonzero(~trace.is_held), GRID_STEPS).astype(int).tolist():
@@ -159,7 +159,7 @@ def run_grid(trace: EpochTrace) -> list[GridPoint]:
 
 
 def search(trace: EpochTrace, most_rows: int, repeats: int) -> tuple[SegmentSize, float]:
-    """What is found, and the median of its seconds."""
+    """Return the size found, and the median of the seconds."""
     seconds = []
     for _ in range(repeats):
         started = time.perf_counter()
@@ -208,13 +208,13 @@ def compare_with_grid(name: str, trace: EpochTrace, repeats: int, out: Out) -> t
                 "as_printed": plain(of_printed),
             }
         )
-    out(f"\n{name}: search against {len(grid)} layouts, all simulated, since that tells what they take on the disk")
-    print_table(out, ["batches", "shared a segment", "disk / table", "amplification", "seconds"], rows)
+    out(f"\n{name}: search against {len(grid)} layouts, all simulated to find their size on disk")
+    print_table(out, ["batches", "shared per segment", "disk / table", "amplification", "seconds"], rows)
     return runs, met
 
 
 def compare_orders(trace: EpochTrace, out: Out) -> list[Any]:
-    """Figures 5 and 13, over the rows of a disk cache, and the orders by one hash and by two."""
+    """Compare orders (Figures 5 and 13) over the rows of a disk cache, and the orders by one hash and by two."""
     runs = []
     orders = {"by id": in_id_order, "by folded hash": in_folded_order, "by two hashes": minhash_order}
     rows: dict[str, list[str]] = {}
@@ -240,7 +240,7 @@ def compare_orders(trace: EpochTrace, out: Out) -> list[Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dir", type=Path, default=Path(), help="a folder to make the graphs' lists in")
-    parser.add_argument("--repeats", type=int, default=5, help="of each search")
+    parser.add_argument("--repeats", type=int, default=5, help="repetitions of each search")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
     arguments = parser.parse_args()
 
@@ -253,7 +253,7 @@ def main() -> int:
     met: dict[str, bool] = {}
     for name, trace in traces.items():
         num_accesses = sum(int(np.count_nonzero(~trace.is_held[ids])) for ids in trace.batches)
-        out(f"{name}: {len(trace)} batches ask for {num_accesses / NUM_NODES:.2f} times the table, held rows left out")
+        out(f"{name}: {len(trace)} batches request {num_accesses / NUM_NODES:.2f} times the table, less resident")
         of_trace, met_by_trace = compare_with_grid(name, trace, arguments.repeats, out)
         searches += of_trace
         met |= met_by_trace

@@ -1,22 +1,22 @@
-"""Every store on workloads W, X and U: seconds of fetching a batch, reads, bytes and memory; and whole training loops.
+"""Every store on workloads W, X and U: seconds per fetched batch, reads, bytes and memory; and whole training loops.
 
-Claims (issue 4): on W, with a cache of 10 % of the rows, `static` and `belady` fetch a batch in at most a fifth of
-the time of `mapped`, and in at most .40 s; on X neither is ever slower than `mapped`; stores read at 90 % or more of
-what the device model says for their reads; an epoch of either takes at most 1.1 times as long as its I/O alone, or as
-the CPU's work alone, whichever is longer. Claims (issue 5): on W, with a cache of 10 % and of 25 % (`--cache 512MB`),
-`shared` has at least two extractors, fetches a batch in at most a quarter of the time of `mapped`, and reads no row
-that is there or on its way. `--without` adds these without one of the ideas in switches.py, which is to miss: their
-loops, and those of stores that are far from any claim, are of as many batches as are fetched. Each store is a process
-of its own, all files evicted before, in a memory control group of budget and overhead (but for `memory`: a budget with
-room for the table, and no limit).
+Claims (issue 4): on W, with a cache of 10 % of the rows, `static` and `belady` fetch a batch in at most a fifth of the
+time of `mapped`, and in at most .40 s; on X neither is ever slower than `mapped`; stores read at 90 % or more of the
+disk model's rate for their reads; an epoch of either takes at most 1.1 times the longer of its I/O alone and the CPU's
+work alone. Claims (issue 5): on W, with a cache of 10 % and of 25 % (`--cache 512MB`), `shared` has at least two
+extractors, fetches a batch in at most a quarter of the time of `mapped`, and reads no row that is resident or in
+flight. `--without` adds these without one of the ideas in switches.py, which should miss the claims: their loops, and
+those of stores far from any claim, have the number of fetched batches. Each store runs in its own process, all files
+evicted before, in a memory control group of budget and overhead (except `memory`: a budget with room for the table, and
+no limit).
 
-The columns are means of a batch. wall: of the whole pass. fetch: seconds in which the store had batches to
-bring, from their submission to their arrival; the claims are about these. each, min..max: the seconds that a batch
-was worked at: two of them at once may take twice as long. reads, MB: as the store counts them, or, where it does not
-read itself, what the kernel read for the process. amp.: bytes read for one needed. rate: seconds by the device model,
-measured just before the store runs and just after it (others may share the disk), over fetch. The model is of the
-fastest of a few short passes; stream: seconds that a plain stream of such reads takes, just after the store and for as
-long (STREAM_SECONDS at most), over fetch.
+The columns are means per batch. wall: of the whole pass. fetch: seconds in which the store had batches to fetch, from
+their submission to their arrival; the claims are about these. each, min..max: seconds of work on the batch: two
+concurrent ones may take twice as long. reads, MB: as the store counts them, or, where it does not read itself, the
+bytes that the kernel read for the process. amp.: bytes read per byte needed. rate: seconds by the disk model, measured
+just before the store runs and just after it (others may share the disk), over fetch. The model is of the fastest of a
+few short passes. stream: seconds that a plain stream of such reads takes, just after the store and for the same
+duration (STREAM_SECONDS at most), over fetch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MOST_OF_MAPPED = {"static": 1 / 5, "belady": 1 / 5, "shared": 1 / 4}
 MOST_SECONDS, LEAST_RATE, MOST_OF_ALONE, LEAST_EXTRACTORS = 0.40, 0.90, 1.1, 2
 PLAIN_MAP_SECONDS, STREAM_SECONDS = 300, 12.0
 CLAIMED = ("static", "belady")
-# Baselines, a whole epoch of which takes a quarter of an hour or more.
+# Baselines that take a quarter of an hour or more per epoch.
 SLOW = ("mapped", "pread")
 HERE = Path(__file__).parent
 
@@ -58,7 +58,7 @@ Result = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """What a line of the tables is about: a store, whole or without one of the IDEAS."""
+    """Subject of a line of the tables: a store, whole or without one of the IDEAS."""
 
     store: str
     without: str = ""
@@ -68,7 +68,7 @@ class Case(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """case: whom it is about."""
+    """A claim about a case, and whether it is met."""
 
     case: Case
     text: str
@@ -90,12 +90,12 @@ class Bench:
         self._capped = capped
 
     def fetch_each(self, cases: list[Case]) -> dict[Case, Result]:
-        """What fetching.py prints for each; `devices`: the model of the disk before and after it."""
-        # The plain map takes minutes a batch.
+        """Run fetching.py for each case and return its output. `devices`: the disk model before and after it."""
+        # The plain map takes minutes per batch.
         return self._run_each("fetching.py", cases, lambda case: 1 if case.store == PLAIN_MAP else self.num_batches)
 
     def stream_seconds(self, num_bytes: int, seconds: float) -> float:
-        """A read, in a stream of reads of so many bytes anywhere in the table, as deep as the stores', for so long."""
+        """Measure seconds per read in a stream of random reads of the table, at the depth of the stores."""
         table = self.dataset.features()
         assert table is not None
         engine, file = open_engine().engine, File(str(table.path), "read")
@@ -107,7 +107,7 @@ class Bench:
         return measure_read_seconds(engine, file, buffer, num_bytes, seconds, offsets)
 
     def train_each(self, cases: list[Case], epoch_batches: int) -> dict[Case, Result]:
-        """What training.py prints for each. epoch_batches: of the loops that claims are about, 0 for a whole epoch."""
+        """Run training.py for each case and return its output. epoch_batches: for loops with claims; 0: whole epoch."""
 
         def count(case: Case) -> int:
             return self.num_batches if case.without or case.store in SLOW else epoch_batches
@@ -115,10 +115,10 @@ class Bench:
         return self._run_each("training.py", cases, count)
 
     def _run_each(self, script: str, cases: list[Case], count: Callable[[Case], int]) -> dict[Case, Result]:
-        # `memory` comes first: it has no limit, and tells the overhead by which the others have theirs.
+        # `memory` comes first: it has no limit, and its overhead determines the limits of the others.
         results = {MEMORY: self._run(script, MEMORY, count(MEMORY), 0)}
         if "failed" in results[MEMORY]:
-            sys.exit(f"the store 'memory', which all are compared with, failed: {results[MEMORY]['failed']}")
+            sys.exit(f"the store 'memory', the baseline, failed: {results[MEMORY]['failed']}")
         for case in cases:
             if case != MEMORY:
                 results[case] = self._run(script, case, count(case), results[MEMORY]["overhead_bytes"])
@@ -157,7 +157,7 @@ class Bench:
 
 
 def summarize_fetching(result: Result) -> Result:
-    """Means of a batch."""
+    """Compute means per batch."""
     batches = result["batches"]
 
     def mean(column: str) -> float:
@@ -165,7 +165,7 @@ def summarize_fetching(result: Result) -> Result:
 
     reads, fetching = mean("reads"), mean("fetching_seconds")
     bytes_read = mean("bytes_read") if reads else result["bytes_from_disk"] / len(batches)
-    # By the grid, at the size that they have on the mean: between its sizes it is linear, so that this loses little.
+    # Predicted at the mean size: the model is linear between its sizes, so that this loses little accuracy.
     mean_bytes = round(mean("bytes_read") / reads) if reads else 0
     devices = [DiskModel.from_dict(device) for device in result["devices"]]
     seconds_per_read = statistics.fmean(device.predict_seconds(mean_bytes, DEFAULT_DEPTH) for device in devices)
@@ -189,7 +189,7 @@ def summarize_fetching(result: Result) -> Result:
 
 
 def print_fetching(results: dict[Case, Result], out: Callable[[str], None]) -> None:
-    out("\nfetching alone, a batch:")
+    out("\nfetching alone, per batch:")
     heads = ["wall", "sample", "fetch", "each", "min..max", "stall", "hits", "reads", "MB", "amp.", "copied MB"]
     heads += ["rate", "stream"]
     rows = {}
@@ -213,7 +213,7 @@ def print_fetching(results: dict[Case, Result], out: Callable[[str], None]) -> N
             f"{row['amplification']:.2f}",
             f"{row['bytes_copied'] / 1e6:.1f}",
             *("-" if row[name] is None else f"{row[name]:.0%}" for name in ("rate", "stream")),
-            # `memory` lends its rows: where nothing is fetched nothing can be compared.
+            # `memory` lends its rows: without fetching there is nothing to compare.
             *("-" if not other or other < 1e-3 else f"{row['fetching_seconds'] / other:.3f}" for other in against),
             *shown_memory(result),
         ]
@@ -221,9 +221,9 @@ def print_fetching(results: dict[Case, Result], out: Callable[[str], None]) -> N
 
 
 def summarize_training(trained: dict[Case, Result], fetched: dict[Case, Result]) -> None:
-    """Means of a batch; beside each loop, what nothing could hide: its store's I/O alone, or the CPU's work alone.
+    """Compute means per batch, and the lower bounds of each loop: its store's I/O alone, or the CPU's work alone.
 
-    The first is the pass that only fetches, the second what `memory` computes, samples and gathers.
+    The first is the pass that only fetches, the second is computing, sampling and gathering with `memory`.
     """
     for result in trained.values():
         if "failed" not in result:
@@ -234,7 +234,7 @@ def summarize_training(trained: dict[Case, Result], fetched: dict[Case, Result])
     cpu_seconds = memory["compute_seconds"] + memory["sample_seconds"] + memory["fetch_seconds"]
     for case, result in trained.items():
         if "failed" not in result:
-            # Of the whole store: what an idea is worth must not make the measure for doing without it.
+            # I/O of the whole store, also for a case without an idea, so that the bound stays the same.
             io_seconds = fetched[Case(case.store)].get("summary", {}).get("wall_seconds", math.nan)
             row = result["summary"]
             row["io_alone_seconds"], row["cpu_alone_seconds"] = io_seconds, cpu_seconds
@@ -242,7 +242,7 @@ def summarize_training(trained: dict[Case, Result], fetched: dict[Case, Result])
 
 
 def print_training(results: dict[Case, Result], out: Callable[[str], None]) -> None:
-    out("\nthe whole training loop, a batch:")
+    out("\nthe whole training loop, per batch:")
     seconds_heads = ["whole", "compute", "sample", "each", "stall", "I/O alone", "CPU alone"]
     heads = ["batches", *seconds_heads, "whole/max", *MEMORY_HEADS]
     rows = {}
@@ -265,7 +265,7 @@ def shown_memory(result: Result) -> list[str]:
 
 
 def print_table(heads: list[str], rows: dict[Case, list[str]], out: Callable[[str], None]) -> None:
-    """A row that is shorter than the heads is a remark."""
+    """Print a table; a row shorter than the heads is a remark."""
     whole = [heads, *(row for row in rows.values() if len(row) == len(heads))]
     widths = [2 + max(len(row[column]) for row in whole) for column in range(len(heads))]
     lines = {"": heads, **{str(case): row for case, row in rows.items()}}
@@ -277,7 +277,7 @@ def print_table(heads: list[str], rows: dict[Case, list[str]], out: Callable[[st
 
 
 def judge_fetching(name: str, results: dict[Case, Result]) -> Iterator[Claim]:
-    """The claims about fetching on this workload, as far as its stores were run."""
+    """Yield the claims about fetching on this workload, for stores that were run."""
     mapped = results[MAPPED].get("summary")
     for case, result in results.items():
         if "failed" in result:
@@ -296,13 +296,11 @@ def judge_fetching(name: str, results: dict[Case, Result]) -> Iterator[Claim]:
         if "ordered" in STORES[case.store].uses:
             extractors, rows_twice = result["plan"]["extractors"], result["rows_twice"]
             most_at_once = result["most_at_once"]
-            text = (
-                f"has {extractors} extractors, {most_at_once} batches were brought at once, at least {LEAST_EXTRACTORS}"
-            )
+            text = f"has {extractors} extractors, {most_at_once} batches in flight, at least {LEAST_EXTRACTORS}"
             yield Claim(case, text, min(extractors, most_at_once) >= LEAST_EXTRACTORS)
-            text = f"read {rows_twice:,} rows that were there or on their way, at most 0"
+            text = f"read {rows_twice:,} rows that were resident or in flight, at most 0"
             yield Claim(case, text, rows_twice == 0)
-        # A row at a time is the naive baseline: nothing is claimed of it.
+        # One row at a time is the naive baseline, without claims.
         if rate is not None and case.store in ("direct", *CLAIMED):
             of_stream = f"{row['stream']:.0%} of a stream's"
             text = f"reads at {rate:.0%} of the device's rate ({of_stream}), at least {LEAST_RATE:.0%}"
@@ -310,7 +308,7 @@ def judge_fetching(name: str, results: dict[Case, Result]) -> Iterator[Claim]:
 
 
 def judge_training(results: dict[Case, Result]) -> Iterator[Claim]:
-    """The claim about the whole loop."""
+    """Yield the claims about the whole loop."""
     for case, result in results.items():
         if "failed" in result:
             yield Claim(case, f"trains ({result['failed']})", False)
@@ -323,13 +321,13 @@ def judge_training(results: dict[Case, Result]) -> Iterator[Claim]:
 def run_workload(
     bench: Bench, cases: list[Case], plain_map: bool, epoch_batches: int | None, out: Callable[[str], None]
 ) -> Result:
-    """Run, print and judge; what the JSON says of a workload. epoch_batches: see train_each(); None: no training."""
+    """Run, print and judge a workload; returns its JSON. epoch_batches: see train_each(); None: no training."""
     device = measure_device(bench.dataset)
     workload = bench.workload
     out(
         f"\n{bench.name}: {bench.num_batches} batches, memory {workload.memory}, cache {bench.cache}; `memory` has "
         f"{format_bytes(workload.memory_bytes('memory', bench.dataset))} and no limit; device ({device.source}): "
-        f"{device.overhead_seconds * 1e6:.1f} us + bytes at {device.bytes_per_second / 1e9:.2f} GB/s a read"
+        f"{device.overhead_seconds * 1e6:.1f} us + bytes at {device.bytes_per_second / 1e9:.2f} GB/s per read"
     )
     fetched = bench.fetch_each([*cases, Case(PLAIN_MAP)] if plain_map else cases)
     for result in fetched.values():
@@ -356,45 +354,53 @@ def run_workload(
 
 
 def main() -> int:
-    # So that a store that runs, and its group, do not outlive this.
+    # Ends a running store and its group with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--workload", choices=[*WORKLOADS, "all"], default="W")
-    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where w, x and u are, or are made and kept")
-    parser.add_argument("--dataset", type=Path, help="of one workload, made before; default: the one in --dir")
-    parser.add_argument("--batches", type=int, help="of a pass; default: the workload's")
-    parser.add_argument("--cache", help="for rows kept between batches; default: the workload's, 10 %% of the table")
-    parser.add_argument("--stores", help="besides memory and mapped, as static,belady; default: all")
-    parser.add_argument("--plain-map", action="store_true", help="also a map without advice, for the record: one batch")
+    parser.add_argument(
+        "--dir", type=Path, default=DEFAULT_FOLDER, help="folder of w, x and u, which are generated if missing"
+    )
+    parser.add_argument("--dataset", type=Path, help="dataset of one workload; default: the one in --dir")
+    parser.add_argument("--batches", type=int, help="batches per pass; default: the workload's")
+    parser.add_argument(
+        "--cache", help="memory for rows kept between batches; default: the workload's, 10 %% of the table"
+    )
+    parser.add_argument(
+        "--stores", help="stores in addition to memory and mapped, for example static,belady; default: all"
+    )
+    parser.add_argument(
+        "--plain-map", action="store_true", help="also run a map without advice, for the record: one batch"
+    )
     parser.add_argument(
         "--train",
         type=int,
         nargs="?",
         const=0,
         metavar="BATCHES",
-        help="also the training loop: a whole epoch, or so many batches",
+        help="also the training loop: a whole epoch, or this number of batches",
     )
     parser.add_argument(
         "--without",
         action="append",
         choices=IDEAS,
         default=[],
-        help=f"of {', '.join(IDEAS_OF)} those that rest on this idea also without it",
+        help=f"also run the stores among {', '.join(IDEAS_OF)} that use this idea without it",
     )
-    parser.add_argument("--no-cap", action="store_true", help="without memory control groups")
+    parser.add_argument("--no-cap", action="store_true", help="run without memory control groups")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
     arguments = parser.parse_args()
     names = list(WORKLOADS) if arguments.workload == "all" else [arguments.workload]
     if arguments.dataset and len(names) > 1:
-        parser.error("--dataset is of one workload: name it by --workload, or all of them by --dir")
-    asked = arguments.stores.split(",") if arguments.stores else list(STORES)
-    if unknown := set(asked) - set(STORES):
-        parser.error(f"no store is called {', '.join(sorted(unknown))}; there are {', '.join(STORES)}")
-    cases = list(dict.fromkeys([MAPPED, *map(Case, asked)]))
+        parser.error("--dataset is for one workload: name it with --workload, or use --dir for all")
+    wanted = arguments.stores.split(",") if arguments.stores else list(STORES)
+    if unknown := set(wanted) - set(STORES):
+        parser.error(f"unknown store {', '.join(sorted(unknown))}; choose from {', '.join(STORES)}")
+    cases = list(dict.fromkeys([MAPPED, *map(Case, wanted)]))
     cases += [
         Case(store, idea)
         for store, ideas in IDEAS_OF.items()
-        if store in asked
+        if store in wanted
         for idea in dict.fromkeys(arguments.without)
         if idea in ideas
     ]
@@ -402,9 +408,9 @@ def main() -> int:
     def out(line: str) -> None:
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
-    obstacle = "as asked" if arguments.no_cap else why_no_limit()
+    obstacle = "--no-cap" if arguments.no_cap else why_no_limit()
     if obstacle:
-        out(f"NO memory limit ({obstacle}): the page cache is free to hold what is mapped")
+        out(f"NO memory limit ({obstacle}): the page cache may hold mapped files")
     documents, met = {}, True
     for name in names:
         found = open_dataset(arguments.dataset) if arguments.dataset else find_dataset(name, arguments.dir)

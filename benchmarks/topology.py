@@ -1,10 +1,11 @@
-"""Sampling from lists that do not fit in memory: what the neighbour cache leaves to the disk, and what that costs.
+"""Sampling from lists that do not fit in memory: the reads left with a neighbour cache, and their cost.
 
 Claim (issue 4): on workload W (kronecker, hot order, 4 M nodes, 60 M edges; batches of 1000, fan-out 10,10,10) with a
-third of the topology's bytes for it, and the file evicted first, a batch takes at most 1.5 times what it takes in
-memory plus the time of its reads at the device's rate: reads * overhead + bytes / bandwidth, measured in the same turn.
-Every side samples with as many threads, those from the disk sharing what they read; a batch's seconds are the turn's by
-its batches. Batches are the same, bit for bit. Beside it the same with nothing held, and the file mapped.
+third of the topology's bytes for the cache, and the file evicted first, a batch takes at most 1.5 times its seconds in
+memory plus the time of its reads at the disk's rate: reads * overhead + bytes / bandwidth, measured in the same turn.
+Every side samples with the same number of threads, those from the disk sharing their reads; the seconds of a batch are
+those of the turn by its batches. Batches are the same, bit for bit. For comparison: the same with an empty cache, and
+with the file mapped.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _BATCH_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """Of a batch, in the mean. kernel_bytes: what the kernel says was read from the disk. device_seconds: predicted."""
+    """Means per batch. kernel_bytes: bytes that the kernel read from the disk. device_seconds: predicted."""
 
     side: str
     open_seconds: float
@@ -72,7 +73,7 @@ def kernel_bytes_read() -> int:
 
 
 class Bench:
-    """The graph, its seeds, and what the batches in memory were."""
+    """The graph, its seeds, and hashes of the batches from memory."""
 
     def __init__(self, files: TopologyFiles, train_ids: NodeIds, num_batches: int, num_threads: int) -> None:
         self.files = files
@@ -91,7 +92,7 @@ class Bench:
             open_seconds = time.perf_counter() - started
             sampler = open_sampler(topology, neighbor_spec(FANOUT), 0, self.pool)
             parts = self.parts[:MAPPED_BATCHES] if side == "mapped" else self.parts
-            if side != "mapped":  # whose page cache would know these batches then
+            if side != "mapped":  # the page cache would then contain these batches
                 self.sample(sampler, 0)
             before_bytes = kernel_bytes_read()
             with ThreadPoolExecutor(self.num_threads) as threads:
@@ -100,7 +101,7 @@ class Bench:
                 seconds = time.perf_counter() - started
             kernel_bytes = kernel_bytes_read() - before_bytes
             reads, bytes_read = (sum(each) for each in zip(*counts, strict=True))
-            # Again, as many at a time, but untimed: all are held until they are compared.
+            # Again with the same threads, but untimed: all are kept until they are compared.
             with ThreadPoolExecutor(self.num_threads) as threads:
                 for batch in threads.map(lambda number: self.sample(sampler, number), range(len(parts))):
                     self.compare(batch)
@@ -133,12 +134,12 @@ class Bench:
         return sampler.sample(self.parts[number], purpose=Purpose.TRAIN, epoch=0, number=number)
 
     def count(self, sampler: Sampler, number: int) -> tuple[int, int]:
-        """Reads and bytes read; the batch leaves its memory to the next one."""
+        """Sample a batch and return its reads and bytes read; the next batch reuses its memory."""
         batch = self.sample(sampler, number)
         return batch.topology_reads, batch.topology_bytes_read
 
     def compare(self, batch: SampledBatch) -> None:
-        """With the first batch of this number, by a hash of its arrays."""
+        """Compare a batch with the first batch of this number, by a hash of its arrays."""
         arrays = (batch.node_ids, batch.indptr, batch.sources, batch.edge_positions)
         found = hash(tuple(array.tobytes() for array in arrays))
         self.num_unequal += self.sums.setdefault(batch.number, found) != found
@@ -169,24 +170,24 @@ def main() -> int:
         devices: list[DiskModel] = []
         for _ in range(arguments.turns):
             devices.append(probe(dataset.path, existing_file=files.indices_path, measure_again=True))
-            sides = ("memory", "cached", "nothing held") + (("mapped",) if not turns else ())
+            sides = ("memory", "cached", "empty cache") + (("mapped",) if not turns else ())
             turns.append(
                 {side: bench.turn(side, cache_bytes if side == "cached" else 0, devices[-1]) for side in sides}
             )
 
     out(
-        f"{files.num_nodes:,} nodes, {files.num_edges:,} edges, topology {whole_bytes / 1e6:.0f} MB; of a third of it "
-        f"{cache_bytes / 1e6:.0f} MB hold lists; batch {BATCH_SIZE}, fan-out {','.join(map(str, FANOUT))}, "
-        f"{arguments.batches} batches a turn, {arguments.turns} turns, "
+        f"{files.num_nodes:,} nodes, {files.num_edges:,} edges, topology {whole_bytes / 1e6:.0f} MB; a third of that, "
+        f"{cache_bytes / 1e6:.0f} MB, caches lists; batch {BATCH_SIZE}, fan-out {','.join(map(str, FANOUT))}, "
+        f"{arguments.batches} batches per turn, {arguments.turns} turns, "
         f"{arguments.threads} threads sample on {os.cpu_count()} cores"
     )
     rates = sorted(device.bytes_per_second / 1e9 for device in devices)
     overheads = sorted(device.overhead_seconds * 1e6 for device in devices)
     out(
-        f"device, by turn: {overheads[0]:.1f}..{overheads[-1]:.1f} us a read, {rates[0]:.2f}..{rates[-1]:.2f} GB/s\n\n"
-        f"{'':14}{'open s':>8}{'ms a batch (min..max)':>26}{'reads':>9}{'MB':>8}{'MB, kernel':>12}{'device ms':>11}"
+        f"device, by turn: {overheads[0]:.1f}..{overheads[-1]:.1f} us per read, {rates[0]:.2f}..{rates[-1]:.2f} GB/s\n\n"
+        f"{'':14}{'open s':>8}{'ms/batch (min..max)':>26}{'reads':>9}{'MB':>8}{'MB, kernel':>12}{'device ms':>11}"
     )
-    for side in ("memory", "cached", "nothing held", "mapped"):
+    for side in ("memory", "cached", "empty cache", "mapped"):
         of_side = [turn[side] for turn in turns if side in turn]
         milliseconds = [turn.seconds * 1e3 for turn in of_side]
         spread = f"{statistics.median(milliseconds):.1f} ({min(milliseconds):.1f}..{max(milliseconds):.1f})"
