@@ -34,7 +34,7 @@ STORE_OF = {
     "DiskGNN": "packed",
     "DiskGNN, streaming": "packed",
     "Ginex": "belady",
-    "Ginex, a row a read": "belady",
+    "Ginex, a row per read": "belady",
     "DGL-OnDisk": "pread",
     "static": "static",
     "shared": "shared",

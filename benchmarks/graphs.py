@@ -6,6 +6,7 @@ random order. The generator is not part of the package, so that the package does
 
 from __future__ import annotations
 
+import argparse
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,6 +100,7 @@ def _rmat_block(num_nodes: int, rng: np.random.Generator) -> tuple[NDArray[np.in
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
     files = make_rmat()
     print(
         f"{files.topology.indices_path.parent}: {files.topology.num_nodes:,} nodes, {files.topology.num_edges:,} edges"

@@ -1,23 +1,24 @@
-"""The comparisons of the DiskGNN paper at a laptop's scale, its figures beside ours.
+"""The comparisons of the DiskGNN paper at a laptop's scale: its figures next to ours.
 
-Nothing is claimed; what the paper only plots is said to be plotted only. Every run is a process of its own, all files
-evicted before, in a memory control group of its memory and overhead: what the process takes besides, model included.
-Memory is a part of the table for rows, all lists of neighbours, and OTHER_BYTES for what every system needs besides.
+Nothing is claimed; results that the paper only plots are marked as plotted only. Every run has its own process, all
+files evicted before, in a memory control group of its memory and overhead (the rest of the process, model included).
+Memory is a part of the table for rows, all lists of neighbours, and OTHER_BYTES for what every system needs.
 
-The graphs are uniform, as popular nodes matter little in Friendster (FS), and R-MAT in input order, as they do in
-IGB260M (IG); rows of 512 bytes; a batch asks for about 1 % of the uniform table (--quick: 2 %), and there are as many
-that a layout of them without a bound takes about 5 times the table, as FS does with a tenth of the rows in memory.
+The graphs are uniform, because popular nodes matter little in Friendster (FS), and R-MAT in input order, because they
+do in IGB260M (IG). Rows have 512 bytes; a batch requests about 1 % of the uniform table (--quick: 2 %), and the number
+of batches makes an unbounded layout about 5 times the table, as for FS with a tenth of the rows in memory.
 
-DiskGNN: `packed` from a layout packed ahead, of the first epoch's batches, which every epoch takes, as the paper's do.
-DiskGNN, streaming: `packed` with nothing packed ahead and new samples in every epoch. Ginex: `belady`; a row a read: as
-the paper's reads. DGL-OnDisk: `pread`. For the record: `static` and `shared`. MariusGNN, which trains on partitions
+DiskGNN: `packed` from a layout packed ahead, of the first epoch's batches, which every epoch repeats, as in the paper.
+DiskGNN, streaming: `packed` with nothing packed ahead and new samples in every epoch. Ginex: `belady`; one row per
+read, as in the paper. DGL-OnDisk: `pread`. For the record: `static` and `shared`. MariusGNN, which trains on partitions
 that it swaps, has no counterpart here and is quoted. All train the same 3-layer SAGE, 256 wide, on the CPU; the paper's
-on a GPU beside the rest.
+on a GPU that overlaps with the rest.
 
-The columns are of an epoch, means of those after the first. s: of the whole. +preprocess: with packing, sampling
-included, spread over EPOCHS_PACKED_FOR epochs. fetch: seconds in which the store brought rows; wait: of the model for
-data; compute: of the model. hit: of rows, in memory. asked: bytes of rows that the batches have; read: as the store
-counts them; kernel: as the kernel does, with lists and traces; disk: that a layout takes; all in times of the table.
+The columns are per epoch, means of those after the first. s: seconds of the whole. +preprocess: with packing, sampling
+included, spread over EPOCHS_PACKED_FOR epochs. fetch: seconds in which the store fetched rows; wait: of the model for
+data; compute: of the model. hit: share of rows in memory. asked: bytes of the rows of all batches; read: bytes counted
+by the store; kernel: bytes counted by the kernel, with lists and traces; disk: size of a layout; all as multiples of
+the table.
 """
 
 from __future__ import annotations
@@ -53,19 +54,19 @@ DIM, EDGES_PER_NODE = 128, 16
 OTHER_BYTES = 400_000_000
 # As the paper trains IG; the others take 50.
 EPOCHS_PACKED_FOR = 20
-# Of what a layout takes without a bound: 7, 5 and 3 of the 10.19 times the table that IG takes.
+# Shares of an unbounded layout: 7, 5 and 3 of the 10.19 times the table that IG takes.
 DISK_PARTS = {"7 of 10.19": 7 / 10.19, "5 of 10.19": 5 / 10.19, "3 of 10.19": 3 / 10.19}
-SYSTEMS = ("DiskGNN", "DiskGNN, streaming", "Ginex", "Ginex, a row a read", "DGL-OnDisk", "static", "shared")
+SYSTEMS = ("DiskGNN", "DiskGNN, streaming", "Ginex", "Ginex, a row per read", "DGL-OnDisk", "static", "shared")
 KINDS = {"uniform": "uniform, for FS", "kronecker": "R-MAT, for IG"}
-# Ideas in switches.py that a system goes without.
-WITHOUT = {"Ginex, a row a read": "coalescing"}
-# Table 1, Papers100M, SAGE, memory a tenth: seconds of an epoch, of them at the disk, GB read, test accuracy.
+# Ideas in switches.py that a system does without.
+WITHOUT = {"Ginex, a row per read": "coalescing"}
+# Table 1, Papers100M, SAGE, memory a tenth: seconds per epoch, of these reading, GB read, test accuracy.
 TABLE_1 = {
     "Ginex": ("580", "412", "484", "65.9 %"),
     "MariusGNN": ("165", "27.1", "6.46", "64.0 %"),
     "DiskGNN": ("76.3", "51.2", "73.9", "65.9 %"),
 }
-# Table 5, seconds of an epoch: sequential, pipelined.
+# Table 5, seconds per epoch: sequential, pipelined.
 TABLE_5 = {
     "FS": {0.1: (165.3, 96.67), 0.3: (88.98, 36.51), 0.5: (54.24, 28.12)},
     "IG": {0.1: (1901.82, 960.73), 0.3: (652.35, 312.71), 0.5: (641.26, 324.61)},
@@ -78,7 +79,7 @@ Result = dict[str, Any]
 
 
 class Scale(NamedTuple):
-    """How large all is; fractions: of the rows, in memory."""
+    """Sizes of graphs and runs. fractions: shares of the rows in memory."""
 
     num_nodes: int
     nodes_a_seed: int
@@ -90,12 +91,12 @@ class Scale(NamedTuple):
 
 
 WHOLE = Scale(1_000_000, 100_000, 640, 5, (0.1, 0.3, 0.5), tuple(KINDS), tuple(DISK_PARTS))
-# So few batches take at least half of the disk that they would without a bound.
+# With few batches a layout takes at least half of its unbounded size.
 QUICK = Scale(200_000, 50_000, 150, 2, (0.1, 0.5), ("uniform",), tuple(DISK_PARTS)[:2])
 
 
 class Point(NamedTuple):
-    """Where systems are compared. disk_bytes: that a layout may take, 0 for no bound."""
+    """Point of comparison. disk_bytes: largest layout; 0: no bound."""
 
     kind: str
     fraction: float
@@ -103,7 +104,7 @@ class Point(NamedTuple):
 
 
 class Bench:
-    """Runs cases, each once, and keeps what they took."""
+    """Runs cases, each once, and keeps their results."""
 
     def __init__(self, arguments: argparse.Namespace, out: Callable[[str], None], *, capped: bool) -> None:
         self.out = out
@@ -119,7 +120,7 @@ class Bench:
         self._capped = capped
 
     def graph(self, kind: str) -> Dataset:
-        """Opened, or made once."""
+        """Open the graph, or generate it once."""
         if kind not in self._graphs:
             config = GraphConfig(
                 kind=kind,
@@ -136,18 +137,18 @@ class Bench:
 
     @cached_property
     def traces(self) -> dict[str, EpochTrace]:
-        """What segments.py is about."""
+        """Traces of segments.py, by kind of graph."""
         with tempfile.TemporaryDirectory(dir=self.folder, prefix="diskhop-bench-") as folder:
             return {kind: record_trace(kind, Path(folder)) for kind in KINDS}
 
     def table_bytes(self, kind: str) -> int:
-        """Of the feature table."""
+        """Return the bytes of the feature table."""
         table = self.graph(kind).features()
         assert table is not None
         return table.num_rows * table.row_bytes
 
     def case(self, system: str, point: Point) -> Case:
-        """A system at a point."""
+        """Return the case of a system at a point."""
         cache_bytes = int(self.table_bytes(point.kind) * point.fraction)
         lists_bytes = topology_bytes(self.graph(point.kind).topology, "memory")
         return Case(
@@ -161,7 +162,7 @@ class Bench:
         )
 
     def run(self, system: str, point: Point, without: str = "") -> Result:
-        """What training took, measured once."""
+        """Train once and return the result."""
         case = replace(self.case(system, point), without=without or WITHOUT.get(system, ""))
         if (point.kind, case) not in self.results:
             if case.is_packed_ahead:
@@ -172,12 +173,12 @@ class Bench:
         return self.results[point.kind, case]
 
     def packing(self, point: Point) -> Result:
-        """What packing DiskGNN's layout took."""
+        """Return the costs of packing DiskGNN's layout."""
         self.run("DiskGNN", point)
         return self.results[point.kind, replace(self.case("DiskGNN", point), work="pack")]
 
     def run_packing(self, point: Point, kind: str) -> Result:
-        """Packing alone, 'batched' or 'individual', of the point's batches."""
+        """Measure packing alone, 'batched' or 'individual', of the point's batches."""
         table = self.graph(point.kind).features()
         assert table is not None
         case = PackingCase(
@@ -192,7 +193,7 @@ class Bench:
             return run_script("individual_packing.py", self.graph(point.kind), run, None)
 
     def _run_packed(self, point: Point) -> None:
-        """Pack, and train on that both ways, while it is there: layouts are large."""
+        """Pack, and train on the layout both ways before it is removed, because layouts are large."""
         case = self.case("DiskGNN", point)
         sequential = replace(case, without="pipeline")
         with self._scratch() as scratch:
@@ -213,21 +214,21 @@ class Bench:
         return result
 
     def _overhead_bytes(self, kind: str) -> int:
-        """What a group holds besides its memory, by a run that has all in memory and no limit."""
+        """Measure the overhead of a group beyond its memory, with a run in memory without a limit."""
         case = self.case("in memory", Point(kind, 0.0))
         case = replace(case, memory_bytes=_AMPLE_BYTES + self.table_bytes(kind), num_batches=32, num_epochs=1)
         if (kind, case) not in self.results:
             self._run(kind, case, "")
         result = self.results[kind, case]
         if "failed" in result:
-            sys.exit(f"the run in memory, which tells the overhead, failed: {result['failed']}")
+            sys.exit(f"the run in memory, which measures the overhead, failed: {result['failed']}")
         return int(result["overhead_bytes"]) + _KERNEL_BYTES
 
     def _scratch(self) -> tempfile.TemporaryDirectory[str]:
         return tempfile.TemporaryDirectory(dir=self.folder, prefix="diskhop-bench-")
 
     def table(self, cases: dict[str, tuple[str, Point]]) -> None:
-        """A line for each system at a point; the first one is what times are divided by."""
+        """Print a line for each system at a point; times are divided by those of the first."""
         heads = [
             *("s", "min..max", "/first", "+preprocess", "fetch", "wait", "compute", "hit", "asked", "reads"),
             *("read", "kernel", "disk", "rss MB", "group MB", "limit MB"),
@@ -236,7 +237,7 @@ class Bench:
         print_table(self.out, heads, {name: self._row(*case, first_seconds) for name, case in cases.items()})
 
     def seconds(self, system: str, point: Point, without: str = "") -> float:
-        """Of an epoch; NaN for a run that failed."""
+        """Return the seconds per epoch; NaN for a failed run."""
         return float(self.run(system, point, without).get("seconds", np.nan))
 
     def _row(self, system: str, point: Point, first_seconds: float) -> list[str]:
@@ -283,14 +284,13 @@ def figures_8_to_10(bench: Bench) -> None:
         "       disk traffic is never more than a fifth of Ginex's; at 50 % both read next to nothing (IG); the rest "
         "is plotted only; Table 1 (Papers100M, SAGE, 10 %):"
     )
-    heads = ["s", "of them at the disk", "GB read", "test accuracy"]
+    heads = ["s", "of these reading", "GB read", "test accuracy"]
     print_table(bench.out, heads, {name: list(row) for name, row in TABLE_1.items()})
     bench.out(
-        "what differs here: the model is on the cores that do all else, and its time is in every epoch's: see "
-        "'compute'; `belady` reads many rows at once, and near ones\n  together unless told otherwise, `pread` too as "
-        "many as the engine takes; where Ginex reads a page of 4 KiB for a row of 512 bytes, a row a read is\n  one of "
-        "512 bytes here; static's rows and those of DiskGNN, streaming, are chosen by degree, DiskGNN's by what is "
-        "asked for"
+        "what differs here: the model shares the cores with all other work, and its time is part of every epoch: see "
+        "'compute'; `belady` reads many rows at once, and near ones\n  together by default; `pread` also keeps the "
+        "engine's depth in flight; where Ginex reads a page of 4 KiB for a row of 512 bytes, a row per read takes\n"
+        "  512 bytes here; static's rows and those of DiskGNN, streaming, are chosen by degree, DiskGNN's by requests"
     )
 
 
@@ -371,18 +371,18 @@ def figure_14(bench: Bench) -> None:
                 f"{individual['seconds'] / result['seconds']:.2f}",
                 f"{individual['read_seconds'] / result['read_seconds']:.1f}",
             ]
-    heads = ["s", "ms a batch", "s reading", "of all", "read/table", "written/table", "times as fast", "reading"]
+    heads = ["s", "ms per batch", "s reading", "of all", "read/table", "written/table", "times as fast", "reading"]
     print_table(bench.out, heads, rows)
     bench.out(
         "paper: 7.34 times as fast on average, reading 61 times; individually 81 to 90 % is reading; more where access "
-        "is more uniform (FS, IG)\nwhat differs here: individual packing has as many reads on their way as the engine "
-        "takes, and writes a chunk while it reads for the next; batched,\n  reading is what is waited for it; sampling "
+        "is more uniform (FS, IG)\nwhat differs here: individual packing has as many reads in flight as the engine "
+        "takes, and writes a chunk while it reads for the next; batched,\n  reading is the wait for it; sampling "
         "is not counted, and the files are the same, byte by byte"
     )
 
 
 def table_5(bench: Bench) -> None:
-    bench.out("\nTable 5: pipelined training against sequential, seconds of an epoch")
+    bench.out("\nTable 5: pipelined training against sequential, seconds per epoch")
     rows = {}
     for kind in bench.scale.kinds:
         for fraction in bench.scale.fractions:
@@ -404,7 +404,7 @@ def table_5(bench: Bench) -> None:
     heads = ["sequential", "wait", "pipelined", "wait", "fetch", "ratio", "paper's: sequential", "pipelined", "ratio"]
     print_table(bench.out, heads, rows)
     bench.out(
-        "paper: sequential is one thread for all; with 10 % reading takes longest, with 50 % what else is done\n"
+        "paper: sequential is one thread for all; with 10 % reading takes longest, with 50 % all other work\n"
         "what differs here: sequential, a batch is read once the one before has been trained on, by as many threads; "
         "the model is on the CPU, takes longest\n  throughout, and has the cores to itself meanwhile"
     )
@@ -421,7 +421,7 @@ EXPERIMENTS = {
 
 
 def main() -> int:
-    # So that what runs, and its group, do not outlive this.
+    # Ends a running case and its group with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
@@ -445,7 +445,7 @@ def main() -> int:
 
     obstacle = why_no_limit()
     if obstacle:
-        out(f"NO memory limit ({obstacle}): the page cache is free to hold what is mapped")
+        out(f"NO memory limit ({obstacle}): the page cache may hold mapped files")
     arguments.dir.mkdir(parents=True, exist_ok=True)
     bench = Bench(arguments, out, capped=not obstacle)
     device = measure_device(bench.graph("uniform"))
@@ -454,7 +454,7 @@ def main() -> int:
         f"{format_bytes(bench.table_bytes('uniform'))}; SAGE's fan-out {','.join(map(str, FANOUTS))}, "
         f"{bench.scale.num_batches} batches of {bench.batch_size}, {bench.scale.num_epochs} epochs, {os.cpu_count()} "
         f"cores; device ({device.source}): {device.overhead_seconds * 1e6:.1f} us + bytes at "
-        f"{device.bytes_per_second / 1e9:.2f} GB/s a read"
+        f"{device.bytes_per_second / 1e9:.2f} GB/s per read"
     )
     for name in only:
         EXPERIMENTS[name](bench)

@@ -1,19 +1,19 @@
-"""The comparisons of the Ginex paper (PVLDB 15(11), 2022) at a laptop's scale, its figures beside ours.
+"""The comparisons of the Ginex paper (PVLDB 15(11), 2022) at a laptop's scale: its figures next to ours.
 
-Nothing is claimed; what the paper only plots is said to be plotted only. Every run is a process of its own, all files
-evicted before, in a memory control group of its memory and overhead. The graph is R-MAT in input order, the memory a
-fifth of the dataset (the paper's 64 GB are .11 to .20 of its four). Batches are small, so that one needs about 1 % of
-the rows: 25 seeds stand for the paper's 1000.
+Nothing is claimed; results that the paper only plots are marked as plotted only. Every run has its own process, all
+files evicted before, in a memory control group of its memory and overhead. The graph is R-MAT in input order, the
+memory a fifth of the dataset (the paper's 64 GB are .11 to .20 of its four). Batches are small, so that one needs about
+1 % of the rows: 25 seeds stand for the paper's 1000.
 
-PyG+: features and lists of neighbours mapped, no cache of its own. Ali+PG: lists picked by Aligraph's measure, the rest
+PyG+: features and lists of neighbours mapped, no cache of its own. Ali+PG: lists chosen by Aligraph's measure, the rest
 of the memory rows by out-degree (PaGraph); the best of five splits. Ginex: the same lists, rows by Belady's rule, a
 superbatch sampled ahead, the best of five splits again (--quick: Ali+PG's). Ginex-PG: Ginex with PaGraph's rows.
 
-The columns are means of a batch, after a warm-up of 16, by section 5.2's names. switch: bringing the first batch of
-each superbatch, the cache's fill at this seam included. data prep.: all other waiting; the cache's update is part of
-it. inspect: sampling and looking over, which goes on beside that. There is no transfer and no compute: the paper's are
-a GPU's, beside the rest, and more than .9 of PyG+'s time waits for data. miss: of rows, fills not counted. store MB: as
-the store counts them, fills included; MB: what the kernel read, lists and superbatches included.
+The columns are means per batch, after a warm-up of 16, by section 5.2's names. switch: fetching the first batch of each
+superbatch, with the cache's fill at this seam. data prep.: all other waiting, with the cache's update. inspect:
+sampling and looking ahead, which overlaps with that. There is no transfer and no compute: the paper's are a GPU's and
+overlap, and more than .9 of PyG+'s time waits for data. miss: share of rows, without fills. store MB: counted by the
+store, with fills; MB: read by the kernel, with lists and superbatches.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from workloads import DEFAULT_FOLDER, measure_device
 
 DIM, BATCH_SIZE, MEMORY_FRACTION = 256, 25, 1 / 5
 DIMS, MEMORIES, BATCH_SIZES = (128, 256, 512, 768), (0.5, 1.0, 2.0), (6, 12, 25, 50)
-# Of the caches' memory, for rows: the paper's five splits.
+# Shares of the caches' memory for rows: the paper's five splits.
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 SYSTEMS = ("PyG+", "Ali+PG", "Ginex")
-# With the warm-up, in quick runs and others. PyG+ is slow and soon steady, Ginex has seams.
+# With the warm-up, in quick runs and others. PyG+ is slow and soon steady; Ginex varies at seams.
 NUM_BATCHES = {
     "in memory": (24, 64),
     "PyG+": (32, 64),
@@ -50,7 +50,7 @@ NUM_BATCHES = {
     "Ginex": (80, 256),
     "Ginex-PG": (80, 256),
 }
-# Tables 3 and 4, Friendster and Twitter: dollars an hour, Ginex's performance with DistDGL's 1, and that for a dollar.
+# Tables 3 and 4, Friendster and Twitter: dollars per hour, Ginex's performance over DistDGL's, and that per dollar.
 GINEX_DOLLARS = 1.36
 DISTDGL = {"Friendster": (18.83, 0.20, 2.76), "Twitter": (17.94, 0.43, 5.71)}
 
@@ -58,7 +58,7 @@ Result = dict[str, Any]
 
 
 class Bench:
-    """Runs cases, each once a turn, and keeps what they took."""
+    """Runs cases, each once per turn, and keeps their results."""
 
     def __init__(self, arguments: argparse.Namespace, out: Callable[[str], None], *, capped: bool) -> None:
         self.out = out
@@ -79,11 +79,11 @@ class Bench:
         self._overhead_bytes = 0
         in_memory = self.run(self.case("in memory", memory_bytes=4 * default_bytes))
         if "failed" in in_memory:
-            sys.exit(f"the run in memory, which tells the overhead, failed: {in_memory['failed']}")
+            sys.exit(f"the run in memory, which measures the overhead, failed: {in_memory['failed']}")
         self._overhead_bytes = in_memory["overhead_bytes"]
 
     def case(self, system: str, **changes: Any) -> Case:
-        """A system at a point, with the best split of its caches there; Ginex-PG has Ginex's."""
+        """Return a system at a point, with its best split of caches there; Ginex-PG has Ginex's."""
         case = self._case(system, changes)
         if system in ("in memory", "PyG+"):
             return case
@@ -94,31 +94,31 @@ class Bench:
         return replace(case, share=min(splits, key=lambda split: self.seconds(splits[split])))
 
     def splits(self, system: str, changes: dict[str, Any]) -> dict[float, Case]:
-        """A system at a point, by the share of rows."""
+        """Return a system at a point with each share of rows."""
         case = self._case(system, changes)
         return {share: replace(case, share=share) for share in SHARES}
 
     def _case(self, system: str, changes: dict[str, Any]) -> Case:
-        """With as many seeds a run, whatever the batch."""
+        """Return the case with the same number of seeds per run for any batch size."""
         case = replace(self.base, **changes, system=system)
         num_measured = (NUM_BATCHES[system][0 if self.is_quick else 1] - WARM_UP) * BATCH_SIZE // case.batch_size
         return replace(case, num_batches=WARM_UP + num_measured)
 
     def seconds(self, case: Case) -> float:
-        """Of a batch: the median of the turns so far, one at least."""
+        """Return the seconds per batch: the median of the turns so far, at least one."""
         if case not in self.results:
             self.run(case)
         return float(statistics.median(result.get("seconds", math.inf) for result in self.results[case]))
 
     def take_turns(self, cases: list[Case]) -> None:
-        """Run them all in turn, until each has run as often as was asked for."""
+        """Run the cases round-robin, until each has run the requested number of times."""
         for turn in range(self.turns):
             for case in cases:
                 if len(self.results.get(case, [])) <= turn:
                     self.run(case)
 
     def run(self, case: Case) -> Result:
-        """Once more."""
+        """Run a case once more."""
         result = self._run(case)
         self.results.setdefault(case, []).append(result)
         return result
@@ -141,10 +141,10 @@ class Bench:
         return result | {"lists_bytes": lists_bytes, "cache_rows": plan.share.cache_rows}
 
     def table(self, cases: dict[str, Case], normal: Case, norm_head: str) -> None:
-        """A line a case, its time divided by that of `normal`."""
+        """Print a line per case, its time divided by that of `normal`."""
         heads = [
             *("ms", "min..max", norm_head, "data prep.", "switch", "inspect", "miss", "reads", "store MB"),
-            *("MB", "needed", "lists MB", "rows held", "rss MB", "group MB", "limit MB"),
+            *("MB", "needed", "lists MB", "cached rows", "rss MB", "group MB", "limit MB"),
         ]
         rows = {name: self._row(case, self.seconds(normal)) for name, case in cases.items()}
         print_table(self.out, heads, rows)
@@ -183,7 +183,8 @@ def figure_14(bench: Bench) -> None:
     splits = {f"Ali+PG, rows {share:.0%}": case for share, case in bench.splits("Ali+PG", {}).items()}
     cases = {system: bench.case(system) for system in SYSTEMS}
     alone = {
-        f"{system}, a row a read": replace(bench.case(system), reads_rows_alone=True) for system in ("Ali+PG", "Ginex")
+        f"{system}, a row per read": replace(bench.case(system), reads_rows_alone=True)
+        for system in ("Ali+PG", "Ginex")
     }
     bench.take_turns([*cases.values(), *alone.values()])
     bench.table({"PyG+": cases["PyG+"], **splits, "Ginex": cases["Ginex"], **alone}, cases["PyG+"], "/PyG+")
@@ -191,13 +192,13 @@ def figure_14(bench: Bench) -> None:
     ali_alone, ginex_alone = (bench.seconds(case) for case in alone.values())
     bench.out(
         f"Ginex's speed-up   ours: {pyg / ginex:.2f} over PyG+, {ali / ginex:.2f} over Ali+PG (rows "
-        f"{cases['Ali+PG'].share:.0%}); a row a read: {pyg / ginex_alone:.2f} and {ali_alone / ginex_alone:.2f}\n"
+        f"{cases['Ali+PG'].share:.0%}); a row per read: {pyg / ginex_alone:.2f} and {ali_alone / ginex_alone:.2f}\n"
         "paper, GraphSAGE:  1.86 to 2.50 over PyG+, 1.23 to 1.47 over Ali+PG; over PyG+ 2.11 in the mean of all models "
         "and datasets; switch and cache\n"
         "                   update less than .10 of the time; the bars are plotted only\n"
-        "what differs here: misses come by direct reads, many at once and, but for 'a row a read', what lies near each "
-        "other in one; the paper's Ali+PG\n"
-        "                   faults pages of a map. Ginex splits its memory too, since it samples beside the main loop, "
+        "what differs here: misses come by direct reads, many at once, and close rows in one read except for "
+        "'a row per read'; the paper's Ali+PG\n"
+        "                   faults pages of a map. Ginex splits its memory too, since it samples during the main loop, "
         "at the disk's cost to both; the\n"
         "                   paper's has all of it for lists first and for rows then."
     )
@@ -206,7 +207,7 @@ def figure_14(bench: Bench) -> None:
 def figure_15(bench: Bench) -> None:
     bench.out("\nFigure 15: the optimal feature cache in isolation, Ginex-PG = 1")
     cases = {}
-    for ending, alone in (("", False), (", a row a read", True)):
+    for ending, alone in (("", False), (", a row per read", True)):
         for system in ("Ginex-PG", "Ginex"):
             cases[system + ending] = replace(bench.case(system), reads_rows_alone=alone)
     bench.take_turns(list(cases.values()))
@@ -214,22 +215,22 @@ def figure_15(bench: Bench) -> None:
     rows = {name: bench.results[case][-1] for name, case in cases.items()}
     if not any("failed" in row for row in rows.values()):
         missed = {name: 1 - row["hits"] / row["rows"] for name, row in rows.items()}
-        alone_ratio = bench.seconds(cases["Ginex, a row a read"]) / bench.seconds(cases["Ginex-PG, a row a read"])
+        alone_ratio = bench.seconds(cases["Ginex, a row per read"]) / bench.seconds(cases["Ginex-PG, a row per read"])
         bench.out(
             f"misses             ours: {missed['Ginex'] / missed['Ginex-PG']:.2f} of Ginex-PG's, fills at seams not "
-            f"counted; time a row a read: {alone_ratio:.2f}; superbatches of {rows['Ginex']['superbatches']} batches\n"
+            f"counted; time, row per read: {alone_ratio:.2f}; superbatches of {rows['Ginex']['superbatches']} batches\n"
             "paper:             consistently fewer misses (Twitter: less than .08), data preparation less in "
             "proportion, inspect at most .20 longer; plotted only\n"
-            "what differs here: seconds follow reads, not rows: where near rows are read together, a row held saves a "
-            "read only if no other of that read\n"
-            "                   is missing. Changesets are made on the CPU, beside the main loop."
+            "what differs here: seconds follow reads, not rows: where near rows are read together, a cached row saves "
+            "a read only if no other row of that read\n"
+            "                   is missing. Changesets are made on the CPU, during the main loop."
         )
 
 
 def figure_16(bench: Bench) -> None:
     num_batches = 2 * bench.base.num_batches
     default = num_batches // 4
-    bench.out(f"\nFigure 16: superbatch size, {default} batches = 1; {num_batches} batches a run")
+    bench.out(f"\nFigure 16: superbatch size, {default} batches = 1; {num_batches} batches per run")
     share = bench.case("Ginex").share
     cases = {
         f"x{factor:g}: {int(default * factor)}": replace(
@@ -241,18 +242,18 @@ def figure_16(bench: Bench) -> None:
     bench.out(
         "paper: larger is better; twice the default takes .072, .032, .048 and .032 less time (papers, products, "
         "Friendster, Twitter); the rest is plotted only\n"
-        "what differs here: superbatches grow fourfold from 16, the next is made beside the main loop, and rows are "
+        "what differs here: superbatches grow fourfold from 16, the next is made during the main loop, and rows are "
         "carried over a seam, so that only what is missing is\n"
         "  filled in; a superbatch whose rows nearly fit in the cache is read at its seam and misses next to nothing"
     )
 
 
 def sweep(bench: Bench, points: dict[str, dict[str, Any]], said: str) -> None:
-    """Speed-ups over PyG+ at each point, and what every run took."""
+    """Print the speed-ups over PyG+ at each point, and the results of every run."""
     cases = {(point, system): bench.case(system, **changes) for point, changes in points.items() for system in SYSTEMS}
     rows = {}
     for case in cases.values():
-        # Once more at the default, which the figures share: what is compared is measured together.
+        # Again at the default, which the figures share, so that compared runs are measured together.
         bench.run(case)
     for point in points:
         pyg, ali, ginex = (bench.seconds(cases[point, system]) for system in SYSTEMS)
@@ -338,7 +339,7 @@ FIGURES = {
 
 
 def main() -> int:
-    # So that what runs, and its group, do not outlive this.
+    # Ends a running case and its group with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--figures", default=",".join(FIGURES), help="default: all, %(default)s")
@@ -356,16 +357,16 @@ def main() -> int:
 
     obstacle = why_no_limit()
     if obstacle:
-        out(f"NO memory limit ({obstacle}): the page cache is free to hold what is mapped")
+        out(f"NO memory limit ({obstacle}): the page cache may hold mapped files")
     bench = Bench(arguments, out, capped=not obstacle)
     base, device = bench.base, bench.device
     files = bench.dataset.topology
     out(
         f"{files.num_nodes:,} nodes, {files.num_edges:,} edges, {base.dim} float32 features: "
         f"{format_bytes(dataset_bytes(narrow(bench.dataset, base.dim)))}; memory {format_bytes(base.memory_bytes)}; "
-        f"SAGE's fan-out {','.join(map(str, FANOUTS))}, {base.batch_size} seeds a batch, "
+        f"SAGE's fan-out {','.join(map(str, FANOUTS))}, {base.batch_size} seeds per batch, "
         f"{bench.turns} turns of Figures 14 and 15, {os.cpu_count()} cores; device ({device.source}): "
-        f"{device.overhead_seconds * 1e6:.1f} us + bytes at {device.bytes_per_second / 1e9:.2f} GB/s a read"
+        f"{device.overhead_seconds * 1e6:.1f} us + bytes at {device.bytes_per_second / 1e9:.2f} GB/s per read"
     )
     for figure in figures:
         FIGURES[figure](bench)

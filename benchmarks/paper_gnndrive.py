@@ -1,19 +1,19 @@
-"""The experiments of the GNNDrive paper (ICPP 2024) at a laptop's scale, its figures beside ours.
+"""The experiments of the GNNDrive paper (ICPP 2024) at a laptop's scale: its figures next to ours.
 
-Nothing is claimed; what the paper only plots is said to be plotted only. Every run is a process of its own, all files
-evicted before, in a memory control group of its memory and overhead: what the process takes besides, as it is without
-a limit, model and labels included. The graph is R-MAT with Papers100M's proportions: lists a fifth of the whole at 128
-values a row, memory .48 of it. 25 seeds stand for the paper's 1000: a batch needs about 1 % of the rows.
+Nothing is claimed; results that the paper only plots are marked as plotted only. Every run has its own process, all
+files evicted before, in a memory control group of its memory and overhead (the rest of the process without a limit,
+model and labels included). The graph is R-MAT with Papers100M's proportions: lists are a fifth of the whole at 128
+values per row, memory .48 of it. 25 seeds stand for the paper's 1000: a batch needs about 1 % of the rows.
 
-PyG+: lists and features mapped. Ginex: four fifths of its caches' memory for rows, as the paper sets it, batches
-sampled ahead. GNNDrive: its CPU variant, one feature buffer that batches share while they are extracted; lists in
-memory or cached where the paper maps them; samplers and extractors as the planner likes, two cores having less use for
-the paper's four and four and its queues of six and four. All train the same 3-layer SAGE, 256 wide, on the CPU; the
-paper's train on a GPU, which is quoted, as MariusGNN is. What all compute is in every time: see 'compute'.
+PyG+: lists and features mapped. Ginex: four fifths of its caches' memory for rows, as in the paper, batches sampled
+ahead. GNNDrive: its CPU variant, one feature buffer that batches share while they are extracted; lists in memory or
+cached where the paper maps them; the planner chooses samplers and extractors, because two cores have less use for the
+paper's four and four and its queues of six and four. All train the same 3-layer SAGE, 256 wide, on the CPU; the paper's
+train on a GPU, which is quoted, as MariusGNN is. Computing is part of every time: see 'compute'.
 
-The columns are means of a batch after a warm-up of 16. ms: of the whole; min..max: of the epochs. sample: in a sampling
-thread. wait: of the model for data. hit: of rows, in a cache or the buffer; shared: another batch was reading them. MB:
-what the kernel read.
+The columns are means per batch after a warm-up of 16. ms: of the whole; min..max: of the epochs. sample: in a sampling
+thread. wait: of the model for data. hit: share of rows in a cache or the buffer; shared: being read for another batch.
+MB: read by the kernel.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ from workloads import DEFAULT_FOLDER, measure_device
 
 DIM, MEMORY_FRACTION, NODES_PER_SEED, BLOCK_MODEL_BATCH_SIZE = 128, 0.48, 80_000, 10
 SYSTEMS = ("PyG+", "Ginex", "GNNDrive")
-# Of an epoch, in quick runs and others; PyG+ is slow and soon steady.
+# Batches per epoch, in quick and full runs; PyG+ is slow and soon steady.
 NUM_BATCHES = {"PyG+": (12, 16), "Ginex": (32, 48), "GNNDrive": (24, 32), "in memory": (6, 6)}
-# The sweeps' times are of as many seeds, whatever the batch.
+# The sweeps report times of the same number of seeds for any batch size.
 EPOCH_BATCHES = 100
-# Table 2: seconds of an epoch with SAGE, Papers100M (128 values) and MAG240M (768); MariusGNN's with preparation.
+# Table 2: seconds per epoch with SAGE, Papers100M (128 values) and MAG240M (768); MariusGNN's with preparation.
 TABLE_2 = {
     "GNNDrive-GPU": ("241", "167"),
     "GNNDrive-CPU": ("372", "717"),
     "PyG+": ("4116", "5038"),
     "Ginex": ("637", "1272"),
-    "MariusGNN, 32 GB": ("643, 296 of it preparation", "out of memory"),
-    "MariusGNN, 128 GB": ("292, 115 of it preparation", "out of memory"),
+    "MariusGNN, 32 GB": ("643, 296 of them preparation", "out of memory"),
+    "MariusGNN, 128 GB": ("292, 115 of them preparation", "out of memory"),
 }
 
-# Of a group's: more or less of page tables, stacks and rings. What a run in memory cannot need besides.
+# Page tables, stacks and rings of a group; and more memory than a run in memory needs beyond the dataset.
 _KERNEL_BYTES, _AMPLE_BYTES = 16 << 20, 4 << 30
 
 Result = dict[str, Any]
 
 
 class Bench:
-    """Runs cases, each once, and keeps what they took."""
+    """Runs cases, each once, and keeps their results."""
 
     def __init__(self, arguments: argparse.Namespace, out: Callable[[str], None], *, capped: bool) -> None:
         self.out = out
@@ -99,7 +99,7 @@ class Bench:
 
     @cached_property
     def block_model(self) -> Dataset:
-        """Figure 14's: neighbours tell more of a node than its own features do."""
+        """Graph of Figure 14: neighbours say more about a node's class than its own features."""
         config = GraphConfig(
             kind="sbm",
             num_nodes=300_000,
@@ -114,13 +114,13 @@ class Bench:
         return find_graph(self.folder / "gnndrive-sbm", config)
 
     def case(self, system: str, **changes: Any) -> Case:
-        """A system at a point, with as many seeds an epoch whatever the batch."""
+        """Return a system at a point, with the same number of seeds per epoch for any batch size."""
         case = replace(self.base, **changes, system=system)
         num_batches = NUM_BATCHES[system][0 if self.is_quick else 1] * self.base.batch_size // case.batch_size
         return replace(case, num_batches=max(1, num_batches))
 
     def run(self, case: Case) -> Result:
-        """What it took, measured once."""
+        """Run a case once and return its result."""
         if case not in self.results:
             self.results[case] = self._run(case)
         return self.results[case]
@@ -141,7 +141,7 @@ class Bench:
         return {**result, "plan": plan.to_dict(), "cpu": clock.between(result["began"], result["ended"])}
 
     def _overhead_bytes(self, case: Case) -> int:
-        """What a group holds besides its memory; what the model takes depends on batches and their width."""
+        """Measure the overhead of a group beyond its memory; that of the model depends on batches and their width."""
         if case.system == "in memory":
             return _AMPLE_BYTES
         trains = case.work in ("train", "converge")
@@ -155,20 +155,20 @@ class Bench:
         )
         result = self.run(in_memory)
         if "failed" in result:
-            sys.exit(f"the run in memory, which tells the overhead, failed: {result['failed']}")
-        # Kernels that do not tell a group's peak count programs and libraries with it, in the page cache or not.
+            sys.exit(f"the run in memory, which measures the overhead, failed: {result['failed']}")
+        # Kernels that do not report the peak of a group count programs and libraries with it, in the page cache or not.
         peak_bytes: int = result["group_peak_bytes"] or result["peak_rss_bytes"]
         return peak_bytes - int(result["reserved_peak_bytes"]) + _KERNEL_BYTES
 
     def seconds(self, case: Case) -> float:
-        """Of a batch; NaN for a run that failed."""
+        """Return the seconds per batch; NaN for a failed run."""
         return float(self.run(case).get("seconds", np.nan))
 
     def table(self, cases: dict[str, Case]) -> None:
-        """A line a case."""
+        """Print a line per case."""
         heads = [
             *("ms", "min..max", "sample", "wait", "compute", "hit", "shared", "reads", "MB", "needed", "lists"),
-            *("samplers", "extractors", "rows held", "rss MB", "group MB", "limit MB"),
+            *("samplers", "extractors", "cached rows", "rss MB", "group MB", "limit MB"),
         ]
         print_table(self.out, heads, {name: self._row(case) for name, case in cases.items()})
 
@@ -205,8 +205,8 @@ def figure_2(bench: Bench) -> None:
     for dim in dims:
         for system in SYSTEMS:
             pair = [bench.case(system, dim=dim, work=work) for work in works]
-            alone, beside = (bench.run(case).get("sample_seconds", np.nan) for case in pair)
-            rows[f"{system}, {dim}"] = [f"{alone * 1e3:.2f}", f"{beside * 1e3:.2f}", f"{beside / alone:.2f}"]
+            alone, overlapped = (bench.run(case).get("sample_seconds", np.nan) for case in pair)
+            rows[f"{system}, {dim}"] = [f"{alone * 1e3:.2f}", f"{overlapped * 1e3:.2f}", f"{overlapped / alone:.2f}"]
             cases.update({f"{system}-{name}, {dim}": case for name, case in zip(("only", "all"), pair, strict=True)})
     print_table(bench.out, ["only", "all", "all/only"], rows)
     bench.table(cases)
@@ -244,7 +244,7 @@ def figures_3_and_11(bench: Bench) -> None:
 
 
 def sweep(bench: Bench, points: dict[str, dict[str, Any]], said: str) -> None:
-    """Every system at each point, and how much longer the others take than GNNDrive."""
+    """Print every system at each point, and the times of the others over GNNDrive's."""
     cases = {(point, system): bench.case(system, **changes) for point, changes in points.items() for system in SYSTEMS}
     bench.table({f"{system}, {point}": case for (point, system), case in cases.items()})
     rows = {}
@@ -267,7 +267,7 @@ def figure_8(bench: Bench) -> None:
         {f"{dim}": {"dim": dim} for dim in dims},
         "PyG+ takes 16.9 and Ginex 2.6 times as long as GNNDrive-GPU (Papers100M, SAGE, 128 values); by Table 2 "
         "11.1 and 1.7 times as long\n       as GNNDrive-CPU; the GPU is 1.5 times as fast as the CPU with SAGE; from "
-        "64 to 512 values (MAG240M) GNNDrive-GPU takes 1.1 times\n       as long, PyG+ 7.0 times; Table 2, seconds an "
+        "64 to 512 values (MAG240M) GNNDrive-GPU takes 1.1 times\n       as long, PyG+ 7.0 times; Table 2, seconds per "
         "epoch:",
     )
     print_table(bench.out, ["Papers100M", "MAG240M"], {name: list(row) for name, row in TABLE_2.items()})
@@ -319,11 +319,13 @@ def figure_12(bench: Bench) -> None:
 
 
 def figure_14(bench: Bench) -> None:
-    bench.out("\nFigure 14: time to accuracy on a stochastic block model, the same seeds; validation's time left out")
+    bench.out(
+        "\nFigure 14: time to accuracy on a stochastic block model, the same seeds; without the time of validation"
+    )
     in_order, out_of_order = "GNNDrive, in order", "GNNDrive"
     num_epochs = dict.fromkeys((in_order, out_of_order), 3 if bench.is_quick else 5)
     if not bench.is_quick:
-        # Their batches come in order too, so that one epoch tells the time of all.
+        # Their batches also arrive in order, so that one epoch gives the time of all.
         num_epochs = {"PyG+": 1, "Ginex": 1, **num_epochs}
     cases = {
         name: replace(
@@ -341,7 +343,7 @@ def figure_14(bench: Bench) -> None:
     if not {in_order, out_of_order} <= set(done):
         return
     best = {name: np.maximum.accumulate([epoch["valid"] for epoch in done[name]]) for name in (in_order, out_of_order)}
-    # What both reach.
+    # Accuracy that both reach.
     target = min(accuracies[-1] for accuracies in best.values())
     rows = {}
     for name, epochs in done.items():
@@ -353,7 +355,7 @@ def figure_14(bench: Bench) -> None:
             f"{needed}",
             f"{np.mean(seconds) * needed:.1f}",
         ]
-    print_table(bench.out, ["accuracy by epoch", "s an epoch", "epochs", f"s to {target:.1%}"], rows)
+    print_table(bench.out, ["accuracy by epoch", "s per epoch", "epochs", f"s to {target:.1%}"], rows)
     bench.out(
         "paper: PyG+, Ginex and GNNDrive-CPU take 18.4, 2.9 and 1.6 times as long as GNNDrive-GPU to about 56 % "
         "(Papers100M), in as many epochs as PyG+ or fewer;\n"
@@ -362,16 +364,14 @@ def figure_14(bench: Bench) -> None:
 
 
 def appendix_b(bench: Bench) -> None:
-    bench.out(
-        "\nFigure B.1: random reads, n threads that read each for itself, or one with n of io_uring's on their way"
-    )
+    bench.out("\nFigure B.1: random reads, n threads with one read each, or one thread with n io_uring reads in flight")
     depths = (1, 8, 32, 128) if bench.is_quick else (1, 2, 4, 8, 16, 32, 64, 128)
     seconds = 0.2 if bench.is_quick else 0.5
     engines = {"threads": "threads", **({} if why_no_uring() else {"uring": "at once"})}
     rows = {}
     with tempfile.TemporaryDirectory(dir=bench.folder, prefix="diskhop-bench-") as folder:
         path = Path(folder) / "file"
-        # Much more than is read of it: the page cache has next to nothing of what is asked for.
+        # Much larger than the bytes read from it, so that the page cache hardly helps.
         make_file(path, bench.num_nodes * 1024)
         for num_bytes in (512, 4096):
             for engine, what in engines.items():
@@ -385,9 +385,9 @@ def appendix_b(bench: Bench) -> None:
     print_table(bench.out, ["direct MB/s", "us", "CPU us", "buffered MB/s", "us", "CPU us"], rows)
     bench.out(
         "paper: plotted only: threads gain up to about 32, and wait the longer for each read the more they are; one "
-        "thread with as many reads on their way is as fast;\n"
+        "thread with n reads in flight is as fast;\n"
         "       buffered and direct differ by 41.8 %, at large depth by 5.6 %; reads aligned to 512 bytes of 30 GB\n"
-        "us: of a read, n of them being on their way all the time; CPU us: of all threads, for a read; -: more than "
+        "us: per read, with n of them in flight all the time; CPU us: of all threads, per read; -: more than "
         "the engine's threads"
     )
 
@@ -415,7 +415,7 @@ EXPERIMENTS = {
 
 
 def main() -> None:
-    # So that what runs, and its group, do not outlive this.
+    # Ends a running case and its group with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", default=",".join(EXPERIMENTS), help="default: all, %(default)s; figure3 has 11's too")
@@ -433,15 +433,15 @@ def main() -> None:
 
     obstacle = why_no_limit()
     if obstacle:
-        out(f"NO memory limit ({obstacle}): the page cache is free to hold what is mapped")
+        out(f"NO memory limit ({obstacle}): the page cache may hold mapped files")
     bench = Bench(arguments, out, capped=not obstacle)
     base, device, files = bench.base, bench.device, bench.graph.topology
     out(
         f"{files.num_nodes:,} nodes, {files.num_edges:,} edges, {base.dim} float32 features: "
         f"{format_bytes(bench.default_bytes)}; memory {format_bytes(base.memory_bytes)}; SAGE's fan-out "
-        f"{','.join(map(str, FANOUTS))}, {base.batch_size} seeds a batch, {os.cpu_count()} cores; "
+        f"{','.join(map(str, FANOUTS))}, {base.batch_size} seeds per batch, {os.cpu_count()} cores; "
         f"device ({device.source}): {device.overhead_seconds * 1e6:.1f} us + bytes at "
-        f"{device.bytes_per_second / 1e9:.2f} GB/s a read"
+        f"{device.bytes_per_second / 1e9:.2f} GB/s per read"
     )
     for name in only:
         EXPERIMENTS[name](bench)

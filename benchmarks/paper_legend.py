@@ -1,8 +1,8 @@
-"""The comparisons of the Legend paper at a laptop's scale, its figures beside ours.
+"""The comparisons of the Legend paper at a laptop's scale: its figures next to ours.
 
     python benchmarks/paper_legend.py [--quick] [--dir FOLDER]
 
-Nothing is claimed. The paper trains on a GPU, from an NVMe disk that it drives itself: what can be compared is ratios.
+Nothing is claimed. The paper trains on a GPU, from an NVMe disk with its own driver: only ratios can be compared.
 Its graphs are two kinds: TW has many edges for its nodes (|E| / |V|^2 = 8e-7), FM few (4e-8), so that moving partitions
 takes longer than training. Ours are Kronecker graphs of two densities with Dot, and random rows for the parts of a
 batch. Marius and GE2 are not run: BETA and COVER are their orders in our system, as in the paper's table 7, and a loop
@@ -40,7 +40,7 @@ from papers import CpuClock, find_graph, print_table, sparkline
 from workloads import DEFAULT_FOLDER, evict
 
 DIM = 100
-# Table 8: I/O times, by partitions. COVER has them for powers of 4 alone.
+# Table 8: I/O times, by partitions. COVER has them only for powers of 4.
 TABLE_8 = {
     6: (8, None, 8),
     8: (15, None, 16),
@@ -56,7 +56,7 @@ TABLE_7 = {
     "TW": {"beta": 233.6, "cover": 276.6, "legend, no overlap": 235.0, "legend": 181.0},
     "FM": {"beta": 273.8, "cover": 314.2, "legend, no overlap": 271.2, "legend": 243.8},
 }
-# Tables 5 and 10, TW: milliseconds of a batch, and of its gradients.
+# Tables 5 and 10, TW: milliseconds per batch, and of its gradients.
 TABLE_5 = {"Marius": 315.6, "GE2": 18.5, "Legend": 12.0}
 TABLE_10 = {"Marius": 16.0, "GE2": 16.3, "Legend": 10.5}
 # Figure 8, TW: mean utilisation of the GPU.
@@ -64,7 +64,7 @@ FIGURE_8 = {"Marius": 57.63, "GE2": 59.85, "Legend": 96.79}
 
 
 class Scale(NamedTuple):
-    """How large all is: nodes, edges by the paper's graph that they stand for, negatives, batches that are timed."""
+    """Sizes: nodes, edges by the paper's graph that they stand for, negatives, and timed batches."""
 
     num_nodes: int
     num_edges: dict[str, int]
@@ -77,7 +77,7 @@ QUICK = Scale(100_000, {"TW": 600_000, "FM": 150_000}, 50, 2)
 
 
 class Run(NamedTuple):
-    """An epoch. busy: shares of the cores' time, over the epoch."""
+    """Costs of an epoch. busy: share of the cores' time, by interval."""
 
     seconds: float
     stall_seconds: float
@@ -86,7 +86,7 @@ class Run(NamedTuple):
 
 
 class Bench:
-    """Trains an epoch, and keeps what came out."""
+    """Trains epochs, and keeps their results."""
 
     def __init__(self, folder: Path, scale: Scale, out: Callable[[str], None]) -> None:
         self.scale = scale
@@ -95,13 +95,13 @@ class Bench:
         self._runs: dict[tuple[str, str], Run] = {}
 
     def graph(self, stands_for: str) -> Dataset:
-        """A graph of this density."""
+        """Open or generate the graph of this density."""
         num_nodes, num_edges = self.scale.num_nodes, self.scale.num_edges[stands_for]
         config = GraphConfig(kind="kronecker", num_nodes=num_nodes, num_edges=num_edges, dim=0, num_classes=0, seed=3)
         return find_graph(self._folder / f"embedded-{num_nodes}-{num_edges}", config)
 
     def run(self, stands_for: str, name: str) -> Run:
-        """One epoch with an order; of the same one the same run."""
+        """Train one epoch with an order, once per order."""
         if (stands_for, name) not in self._runs:
             self._runs[stands_for, name] = self._run(stands_for, name)
         return self._runs[stands_for, name]
@@ -128,7 +128,7 @@ class Bench:
 
 
 def table_8(out: Callable[[str], None]) -> None:
-    out("\nTable 8: partitions loaded in an epoch, the paper's / ours; the share of them that can be loaded ahead")
+    out("\nTable 8: partitions loaded per epoch, the paper's / ours; the share of them that can be prefetched")
     rows = {}
     for num_partitions, of_paper in TABLE_8.items():
         cells = []
@@ -139,7 +139,7 @@ def table_8(out: Callable[[str], None]) -> None:
                 continue
             states = ORDERS[name](num_partitions, capacity)
             loads = capacity + sum(len(set(after) - set(before)) for before, after in pairwise(states))
-            # The paper counts the loads of its orders of 3 after the first state, of COVER all.
+            # The paper counts the loads of its orders of 3 after the first state, and all loads of COVER.
             counted = loads if name == "cover" else loads - capacity
             cells.append(f"{'-' if paper is None else paper} / {counted} ({prefetchable_share(states):.0%})")
         rows[f"{num_partitions} partitions"] = cells
@@ -147,7 +147,7 @@ def table_8(out: Callable[[str], None]) -> None:
 
 
 def table_6(bench: Bench) -> None:
-    bench.out("\nTable 6: seconds of an epoch without and with partitions that move beside training")
+    bench.out("\nTable 6: seconds per epoch without and with partitions that move during training")
     rows = {}
     for graph, (without, with_it) in TABLE_6.items():
         off, on = bench.run(graph, "legend, no overlap"), bench.run(graph, "legend")
@@ -161,7 +161,7 @@ def cells_of(without: float, with_it: float) -> list[str]:
 
 
 def table_7(bench: Bench) -> None:
-    bench.out("\nTable 7: seconds of an epoch by order, and of the fastest of the paper's, the paper's / ours")
+    bench.out("\nTable 7: seconds per epoch by order, and of the fastest of the paper's, the paper's / ours")
     names = ("beta", "cover", "legend, no overlap", "legend", "searched")
     rows = {}
     for graph, paper in TABLE_7.items():
@@ -210,7 +210,7 @@ def tables_5_and_10(bench: Bench) -> None:
         negatives = clock("negatives", partial(sampler.draw, shape, batch, (0, number), layout.start))
         clock("step", partial(step.run, batch, negatives, torch.Generator().manual_seed))
         rows = np.concatenate([batch.sources, batch.destinations, negatives.reshape(-1)])
-        # Gradients of 0: as many rows are sorted, summed up and looked at, and none is another afterwards.
+        # Gradients of 0: the same rows are sorted, summed and read, and none changes.
         clock("update", partial(updater.update, nodes.values, nodes.squares, rows, grads, 0.1, 1e-10))
         with_relations = EdgeRows(batch.sources, np.zeros(batch_size, np.int32), batch.destinations)
         clock("autograd", partial(plain.run, with_relations, negatives, chunk_size, "dot"))
@@ -229,7 +229,7 @@ def tables_5_and_10(bench: Bench) -> None:
             "autograd": ["-", "-", "-", "-", f"{found['autograd']:.1f}"],
         },
     )  # fmt: skip
-    out("the paper, TW, a batch: " + ", ".join(f"{name} {each} ms" for name, each in TABLE_5.items()))
+    out("the paper, TW, per batch: " + ", ".join(f"{name} {each} ms" for name, each in TABLE_5.items()))
     out("the paper, TW, its gradients: " + ", ".join(f"{name} {each} ms" for name, each in TABLE_10.items()))
 
 

@@ -1,14 +1,15 @@
-"""The comparisons of the PP-GNN paper at a laptop's scale, its figures beside ours.
+"""The comparisons of the PP-GNN paper at a laptop's scale: its figures next to ours.
 
     python benchmarks/paper_prepropagation.py [--quick] [--source ../shared/data] [--dir FOLDER]
 
-Nothing is claimed; what the paper only plots is said to be plotted only. Accuracy is that of Open English WordNet
-(107,525 nodes, 45 classes, 256 features) where the paper has ogbn-products, pokec and wiki: one seed of the presets,
-with as many epochs for every model. SAGE and GAT sample neighbours with the paper's counts (appendix A), PP models take
-`sign` tables of edges both ways; each is of as many hops or layers. All train on the CPU, the paper's on a GPU.
+Nothing is claimed; results that the paper only plots are marked as plotted only. Accuracy is measured on Open English
+WordNet (107,525 nodes, 45 classes, 256 features), where the paper has ogbn-products, pokec and wiki: one seed of the
+presets, with the same number of epochs for every model. SAGE and GAT sample neighbours with the paper's counts
+(appendix A), PP models take `sign` tables of edges both ways; all have the same number of hops or layers. All train on
+the CPU, the paper's on a GPU.
 
-Loading is that of tables of random values in batches of 8000: the ladder of figure 9, with the tables in memory, and
-the places of appendix H, without the device's memory. A DataLoader reads its items from the page cache.
+Loading is measured on tables of random values in batches of 8000: the ladder of figure 9, with the tables in memory,
+and the places of appendix H, without the device's memory. A DataLoader reads its items from the page cache.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from workloads import DEFAULT_FOLDER
 
 GRAPH, WHOLE_PRESET_EPOCHS = "oewn", 20
 PP_MODELS, MP_MODELS = ("sgc", "sign", "hoga"), ("sage", "gat")
-# Appendix A: neighbours that are drawn by each layer.
+# Appendix A: neighbours drawn per layer.
 FANOUTS = {"sage": (15, 10, 5, 3, 3, 3), "gat": (10, 10, 10, 5, 5, 5)}
-# Of the peak validation accuracy, where a model counts as converged (section 3.3).
+# Share of the peak validation accuracy at which a model counts as converged (section 3.3).
 CONVERGED = 0.99
 ITEM_WORKERS, ITEM_BATCHES = 2, 3
-# Table 3, papers100M, one GPU: test accuracy and epochs a second, by layers or hops.
+# Table 3, papers100M, one GPU: test accuracy and epochs per second, by layers or hops.
 TABLE_3 = {
     "SAGE (DGL)": {2: (64.43, 0.12), 3: (65.79, 0.04), 4: (66.44, 0.02)},
     "SIGN": {2: (65.70, 2.94), 3: (66.29, 2.92), 4: (66.36, 2.86)},
     "HOGA": {2: (66.19, 0.53), 3: (66.65, 0.41), 4: (66.86, 0.36)},
 }
-# Table 6, pokec, 4 hops: test accuracy by rows of a chunk.
+# Table 6, pokec, 4 hops: test accuracy by rows per chunk.
 TABLE_6 = {
     "hoga": {1: 81.79, 1000: 81.35, 2000: 81.85, 4000: 81.67, 8000: 81.43},
     "sign": {1: 80.80, 1000: 80.88, 2000: 80.90, 4000: 80.83, 8000: 80.82},
@@ -61,15 +62,15 @@ TABLE_7 = {
     "ogbn-papers100M": (507.8, "90 %"),
     "igb-large": (4521.5, "28 %"),
 }
-# Section 6.3: what each step of figure 9 brings, over the three graphs and models.
+# Section 6.3: gain of each step of figure 9, over the three graphs and models.
 FIGURE_9 = {"one index operation": 3.3, "and a second buffer": 1.9, "and chunks": 2.4}
 FIGURE_9_TOTAL = 15
-# Appendix H: storage's rate beside the host's memory, by chunks and by rows.
+# Appendix H: rate of storage over that of the host's memory, by chunks and by rows.
 STORAGE_OF_CHUNKS, STORAGE_OF_ROWS = 0.41, 1.02
 
 
 class Scale(NamedTuple):
-    """How large all is. chunks: rows of one; 1 for every row by itself."""
+    """Sizes of runs. chunks: rows per chunk; 1 shuffles single rows."""
 
     hops: tuple[int, ...]
     epochs: int
@@ -83,7 +84,7 @@ QUICK = Scale((2, 4), 4, (1, 64, 8000), 100_000, 1)
 
 
 class Trained(NamedTuple):
-    """A run. epoch_bytes: of rows that an epoch's batches had. prepared_seconds: before the first run on its tables."""
+    """Result of a run. epoch_bytes: of an epoch's batches. prepared_seconds: before the first run on its tables."""
 
     test: float
     epoch_seconds: float
@@ -94,7 +95,7 @@ class Trained(NamedTuple):
 
 
 class Bench:
-    """Trains on one graph, and keeps what came out."""
+    """Trains on one graph, and keeps the results."""
 
     def __init__(self, dataset: Dataset, scale: Scale, out: Callable[[str], None]) -> None:
         self.scale = scale
@@ -103,7 +104,7 @@ class Bench:
         self._prepared_seconds: dict[int, float] = {}
 
     def train(self, model: str, hops: int, **options: Any) -> Trained:
-        """One run; tables of so many hops are made by the first that takes them."""
+        """Train once; the first run with a number of hops makes its tables."""
         if model in PP_MODELS:
             options |= {"hops": hops, "direction": "both"}
         else:
@@ -127,9 +128,9 @@ class Bench:
 
 
 def compare_models(bench: Bench) -> None:
-    """Figures 2, 3 and 7, table 7 and appendix I: the same runs, seen from four sides."""
+    """Print figures 2, 3 and 7, table 7 and appendix I: four views of the same runs."""
     bench.out(f"\nFigures 2, 3, 7, table 7, appendix I: {GRAPH}, {bench.scale.epochs} epochs, one seed")
-    heads = ["test %", "epochs/s", "99 % of peak", "MB an epoch", "s before", "of the run"]
+    heads = ["test %", "epochs/s", "99 % of peak", "MB per epoch", "s before", "of the run"]
     rows: dict[str, list[str]] = {}
     for model in (*PP_MODELS, *MP_MODELS):
         for hops in bench.scale.hops:
@@ -144,7 +145,7 @@ def compare_models(bench: Bench) -> None:
             ]
             print(f"  {model}, {hops}: {run}", file=sys.stderr, flush=True)
     print_table(bench.out, heads, rows)
-    bench.out("The paper, table 3 (papers100M, one GPU): test accuracy, epochs a second")
+    bench.out("The paper, table 3 (papers100M, one GPU): test accuracy, epochs per second")
     paper = {name: [f"{test:.2f}, {rate:.2f}" for test, rate in of.values()] for name, of in TABLE_3.items()}
     print_table(bench.out, [f"{hops} hops" for hops in (2, 3, 4)], paper)
     bench.out("The paper: on wiki SIGN is 9 times as fast as SAGE with 2 layers, 28 times with 6; 1 to 2 orders of")
@@ -154,7 +155,7 @@ def compare_models(bench: Bench) -> None:
 
 
 def compare_chunks(bench: Bench) -> None:
-    """Table 6: accuracy by the rows of a chunk."""
+    """Print table 6: accuracy by rows per chunk."""
     hops = max(hops for hops in bench.scale.hops if hops <= 4)
     bench.out(f"\nTable 6: test accuracy of {hops} hops by rows of a chunk ({GRAPH} lies in the order of its classes)")
     rows = {}
@@ -172,21 +173,21 @@ def compare_chunks(bench: Bench) -> None:
 
 
 class Loading:
-    """Epochs of models on tables in some place."""
+    """Measures epochs of models on tables in memory or on disk."""
 
     def __init__(self, tables: HopTables, scale: Scale) -> None:
         self.tables = tables
         self._scale = scale
 
     def seconds(self, model: str, place: Any, shuffle: Any, num_buffers: int = 2) -> float:
-        """Of an epoch."""
+        """Return the seconds per epoch."""
         which = (self.tables.num_tables - 1,) if model == "sgc" else None
         num_tables = len(which) if which else self.tables.num_tables
-        held = loader_bytes(self.tables.shape, num_tables, BATCH_SIZE, place)
+        reserved = loader_bytes(self.tables.shape, num_tables, BATCH_SIZE, place)
         way = Way(
             place=place,
             shuffle=shuffle,
-            memory_bytes=sum(held.values()) + 32 * self.tables.num_rows,
+            memory_bytes=sum(reserved.values()) + 32 * self.tables.num_rows,
             which=which,
             num_buffers=num_buffers,
             model=model,
@@ -196,7 +197,7 @@ class Loading:
         return take_turn(run_loader, self.tables.path, way).stages["seconds"]
 
     def item_seconds(self, model: str) -> float:
-        """Of an epoch of PyTorch's DataLoader, by a few batches."""
+        """Return the seconds per epoch of PyTorch's DataLoader, estimated from a few batches."""
         last = self.tables.num_tables - 1
         paths = [self.tables.table_path(table) for table in ([last] if model == "sgc" else range(last + 1))]
         way = Way(place="memory", shuffle="rows", memory_bytes=0, model=model, threads=default_threads())
@@ -207,9 +208,9 @@ class Loading:
 
 
 def climb(loading: Loading, out: Callable[[str], None]) -> None:
-    """Figure 9 and appendix H."""
+    """Print figure 9 and appendix H."""
     num_rows = loading.tables.num_rows
-    out(f"\nFigure 9: seconds of an epoch of {num_rows:,} rows, {loading.tables.num_tables} tables in memory")
+    out(f"\nFigure 9: seconds per epoch of {num_rows:,} rows, {loading.tables.num_tables} tables in memory")
     heads = ["item by item", *FIGURE_9, "all in all"]
     rows, steps, from_disk = {}, [], {}
     for model in PP_MODELS:
@@ -228,7 +229,7 @@ def climb(loading: Loading, out: Callable[[str], None]) -> None:
     rows["the paper's"] = ["", *(f"{each:.1f} times" for each in FIGURE_9.values()), f"{FIGURE_9_TOTAL} times"]
     print_table(out, heads, rows)
 
-    out("\nAppendix H: rate of an epoch from the disk in chunks, of that from memory")
+    out("\nAppendix H: rate of an epoch from disk in chunks, over that from memory")
     rows = {
         model: [f"{chunks / disk:.2f}", f"{by_rows / disk:.2f}"] for model, (by_rows, chunks, disk) in from_disk.items()
     }

@@ -1,4 +1,4 @@
-"""What comparisons with papers share: graphs, runs in processes of their own, what cores did meanwhile, tables."""
+"""Tools of comparisons with papers: graphs, runs in their own processes, load of the cores, and tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _READ_BYTES = 1 << 22
 
 
 def find_graph(path: Path, config: GraphConfig) -> Dataset:
-    """Open the dataset, or make it there."""
+    """Open the dataset, or generate it there."""
     if not path.exists():
         print(f"making {path}", file=sys.stderr, flush=True)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def find_graph(path: Path, config: GraphConfig) -> Dataset:
 
 
 def narrow(dataset: Dataset, dim: int) -> Dataset:
-    """The dataset with rows of `dim` values: the first bytes of the table's file, read as a narrower table."""
+    """Return the dataset with rows of `dim` values: the first bytes of the table's file, read as a narrower table."""
     ((name, nodes),) = dataset.manifest.node_types.items()
     assert nodes.features is not None
     features = replace(nodes.features, dim=dim, row_stride=replace(nodes.features, dim=dim).row_bytes)
@@ -47,7 +47,7 @@ def narrow(dataset: Dataset, dim: int) -> Dataset:
 
 
 def dataset_bytes(dataset: Dataset) -> int:
-    """What the papers call a dataset's size: features and lists of neighbours."""
+    """Return the size of a dataset as the papers define it: features and lists of neighbours."""
     table, files = dataset.features(), dataset.topology
     assert table is not None
     lists_bytes = 8 * (files.num_nodes + 1) + files.index_dtype.itemsize * files.num_edges
@@ -55,26 +55,26 @@ def dataset_bytes(dataset: Dataset) -> int:
 
 
 def cache_lists(dataset: Dataset) -> None:
-    """Planning samples batches by the page cache: read in order, the lists take a tenth of the time."""
+    """Read the lists into the page cache, in order: a tenth of the time that planning takes to do it by sampling."""
     with dataset.topology.indices_path.open("rb") as lists:
         while lists.read(_READ_BYTES):
             pass
 
 
 def run_planned(script: str, dataset: Dataset, case: Any, plan: SampledPlan, limit_bytes: int | None) -> dict[str, Any]:
-    """What `script DATASET RUN` prints for a case and its plan; see run_script()."""
+    """Run `script DATASET RUN` for a case and its plan; see run_script()."""
     return run_script(script, dataset, {"case": asdict(case), "plan": asdict(plan)}, limit_bytes)
 
 
 def read_plan(document: dict[str, Any]) -> SampledPlan:
-    """The plan that run_planned() has passed on."""
+    """Return the plan that run_planned() has passed on."""
     return SampledPlan(**{**document, "share": StoreShare(**document["share"])})
 
 
 def run_script(script: str, dataset: Dataset, run: dict[str, Any], limit_bytes: int | None) -> dict[str, Any]:
-    """What `script DATASET RUN` prints, RUN as JSON, all files evicted before; 'failed' says why it did not.
+    """Run `script DATASET RUN`, RUN as JSON, all files evicted before, and return its output; 'failed' has the reason.
 
-    limit_bytes: of its memory control group; None: none.
+    limit_bytes: limit of its memory control group; None: no group.
     """
     evict(dataset)
     done = run_limited([sys.executable, str(HERE / script), str(dataset.path), json.dumps(run)], limit_bytes)
@@ -86,7 +86,7 @@ def run_script(script: str, dataset: Dataset, run: dict[str, Any], limit_bytes: 
 
 
 def print_table(out: Callable[[str], None], heads: list[str], rows: dict[str, list[str]]) -> None:
-    """A row that is shorter than the heads is a remark."""
+    """Print a table; a row shorter than the heads is a remark."""
     whole = [heads, *(row for row in rows.values() if len(row) == len(heads))]
     widths = [2 + max(len(row[column]) for row in whole) for column in range(len(heads))]
     name_width = max(map(len, rows))
@@ -97,7 +97,7 @@ def print_table(out: Callable[[str], None], heads: list[str], rows: dict[str, li
 
 
 class CpuClock:
-    """Notes /proc/stat ten times a second while the context is open."""
+    """Records /proc/stat ten times per second while the context is open."""
 
     _INTERVAL_SECONDS = 0.1
 
@@ -119,7 +119,7 @@ class CpuClock:
             self._samples.append((time.monotonic(), ticks))
 
     def between(self, began: float, ended: float) -> dict[str, list[float]]:
-        """Shares of the cores' time, interval by interval: busy, and idle while a thread waits for a disk."""
+        """Return shares of the cores' time by interval: busy, and idle while a thread waits for a disk."""
         inside = [ticks for at, ticks in self._samples if began <= at <= ended]
         spent = [np.subtract(after, before) for before, after in pairwise(inside)]
         # user nice system idle iowait irq softirq steal
@@ -131,6 +131,6 @@ class CpuClock:
 
 
 def sparkline(shares: list[float], width: int = 40) -> str:
-    """Shares from 0 to 1 as bars, neighbouring ones together."""
+    """Draw shares from 0 to 1 as bars, and average neighbouring ones."""
     spans = np.array_split(np.array(shares), min(width, len(shares)))
     return "".join(" ▁▂▃▄▅▆▇█"[round(min(1.0, float(span.mean())) * 8)] for span in spans)

@@ -1,14 +1,14 @@
-"""The planner's choice beside every other option, and its predictions beside what was measured.
+"""The planner's choice next to every other option, and its predictions next to the measurements.
 
 Claims (issue 11), on graphs that are skewed or uniform, with small and large rows, caches of 2 % to 60 % of the rows,
 runs of 1 and of 20 epochs: the time of the planner's choice is at most 1.10 times that of the best option in every
-case, at most 1.05 in the median; the predicted seconds of an epoch are within 20 % of the measured ones for at least
-90 % of all pairs of case and store. Options within 5 % of the best are as good as it.
+case, at most 1.05 in the median; the predicted seconds per epoch are within 20 % of the measured ones for at least 90 %
+of all pairs of case and store. Options within 5 % of the best count as equal.
 
-In three turns a case is predicted, then every option is run in a process of its own, in a memory control group of
-budget and overhead, its files evicted before. The fastest turn counts, of predictions that in which the machine was
-found the fastest. A run of 20 epochs is extrapolated from two: what is done before the first one, the first, and 19
-times the second. `mapped` and `pread` run over 5 batches, which are predicted as such.
+In each of three turns a case is predicted, then every option is run in its own process, in a memory control group of
+budget and overhead, its files evicted before. The fastest turn counts; of the predictions, the one in which the machine
+was measured fastest. A run of 20 epochs is extrapolated from two: the time before the first, the first, and 19 times
+the second. `mapped` and `pread` run over 5 batches, and are predicted for these.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ MEASURED_EPOCHS, SLOW_BATCHES = 2, 5
 SLOW = ("mapped", "pread")
 # The option of the store `packed` with all epochs packed before the first.
 _AHEAD = "packed ahead"
-# Of a step's tensors, which the budget does not count.
+# Tensors of a step, which are outside the budget.
 _STEP_BYTES = 128 << 20
-# Beside the table's part in the cache: lists, batches on their way, and room to spare.
-BESIDE_BYTES = 700_000_000
+# Memory in addition to the cached part of the table: lists, batches in flight, and spare room.
+OTHER_BYTES = 700_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class BenchCase:
         return f"{self.graph}, cache {self.cache_share:.0%}, {self.epochs} epoch{'s' * (self.epochs > 1)}{reuse}"
 
     def options(self, *, max_batches: int) -> dict[str, Any]:
-        """As train() takes them."""
+        """Return the options for train()."""
         table_bytes = GRAPHS[self.graph].table_bytes
         is_large = GRAPHS[self.graph].dim > 64
         cache_bytes = int(table_bytes * self.cache_share)
@@ -113,7 +113,7 @@ class BenchCase:
             "max_batches": max_batches,
             "reuse": self.reuse,
             "evaluate": False,
-            "memory_bytes": cache_bytes + BESIDE_BYTES + (250_000_000 if is_large else 0),
+            "memory_bytes": cache_bytes + OTHER_BYTES + (250_000_000 if is_large else 0),
             "cache_bytes": cache_bytes,
             "seed": 0,
         }
@@ -147,11 +147,11 @@ def find_graph(folder: Path, name: str) -> Dataset:
     return open_dataset(path)
 
 
-# -- in processes of their own --
+# -- in their own processes --
 
 
 def predict(case: BenchCase, dataset: Dataset, measures_disk: bool) -> dict[str, Any]:
-    """By store, what the planner says of whole epochs, and of the slow stores' few batches; and its choice."""
+    """Return the planner's choice, and its predictions by store: of whole epochs, or few batches of slow stores."""
     device = measure_device(dataset) if measures_disk else disk_model(dataset, choose_engine(AUTO)[0])
     found: dict[str, Any] = {}
     began = time.perf_counter()
@@ -175,7 +175,7 @@ def predict(case: BenchCase, dataset: Dataset, measures_disk: bool) -> dict[str,
 
 
 class OpeningClock(Callback):
-    """When the plan was made, and when the first epoch was done. Before it there is memory for all of the budget."""
+    """Records when the plan was made and the first epoch done; makes memory for the whole budget available before."""
 
     planned_at = first_done_at = 0.0
 
@@ -193,7 +193,7 @@ class OpeningClock(Callback):
 
 
 def run_option(case: BenchCase, dataset: Dataset, store: str) -> dict[str, Any]:
-    """One run with a store that is named: seconds before the first epoch, and of epochs."""
+    """Run once with a store, and return the seconds before the first epoch, and of epochs."""
     options = case.options(max_batches=SLOW_BATCHES if store in SLOW else NUM_BATCHES)
     if "cache" not in STORES[store].uses:
         del options["cache_bytes"]
@@ -227,7 +227,7 @@ def run_option(case: BenchCase, dataset: Dataset, store: str) -> dict[str, Any]:
 
 
 def turn(case: int, folder: Path, what: str, limit_bytes: int | None) -> dict[str, Any] | None:
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line has it
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as on the command line
     command = [sys.executable, __file__, "--dir", str(folder), "--turn", what, "--case", str(case)]
     done = run_limited(command, limit_bytes)
     if done.returncode != 0:
@@ -238,7 +238,7 @@ def turn(case: int, folder: Path, what: str, limit_bytes: int | None) -> dict[st
 
 
 def run_seconds(case: BenchCase, repeats: list[dict[str, Any]], store: str) -> float:
-    """Of a whole run, by the fastest repeat of each part."""
+    """Return the seconds of a whole run, by the fastest repeat of each part."""
     before = min(each["preparation"] + each["opening"] for each in repeats)
     first = min(each["epochs"][0] for each in repeats)
     later = min(each["epochs"][-1] for each in repeats)
@@ -248,7 +248,7 @@ def run_seconds(case: BenchCase, repeats: list[dict[str, Any]], store: str) -> f
 
 
 def epoch_seconds(repeats: list[dict[str, Any]]) -> float:
-    """Of an epoch in the middle of a run."""
+    """Return the seconds of an epoch in the middle of a run."""
     seconds: float = min(each["epochs"][-1] for each in repeats)
     return seconds
 
@@ -264,7 +264,7 @@ def bench_case(
     direct = turn(number, folder, "direct", None)
     assert direct is not None, "`direct` runs in any budget"
     limit = memory_bytes + direct["overhead_bytes"] if is_capped else None
-    # What is measured of the machine is a minimum, too: the planner sees it in its fastest state of several.
+    # Runs are measured by their minimum, so the planner also predicts for the fastest of several states.
     predictions = [turn(number, folder, "predict", limit)]
     predicted = predictions[0]
     assert predicted is not None, "a case can be predicted in its budget"
@@ -273,7 +273,7 @@ def bench_case(
         known = _AHEAD if store == "packed" and _AHEAD in predicted["predicted"] else store
         if known in predicted["predicted"]:
             measured.setdefault(store, [])
-    # Options in turn, each repeat anew: what the machine gives changes from one five minutes to the next.
+    # Options round-robin in each repeat, because the machine's speed changes within five minutes.
     for count in range(num_repeats):
         if count > 0:
             predictions.append(turn(number, folder, "predict again", limit))
@@ -294,19 +294,20 @@ def bench_case(
     rows = []
     for store in sorted(runs, key=lambda store: runs[store]):
         name = _AHEAD if store == "packed" and _AHEAD in predicted["predicted"] else store
-        told, took = predicted["predicted"][name], epoch_seconds(measured[store])
-        error = told["epoch_seconds"] / took - 1
+        expected, took = predicted["predicted"][name], epoch_seconds(measured[store])
+        error = expected["epoch_seconds"] / took - 1
         last = measured[store][-1]
-        # Of a whole epoch, also where a few batches were run.
+        # Scaled to a whole epoch where few batches were run.
         scale = NUM_BATCHES / SLOW_BATCHES if store in SLOW else 1.0
-        seconds = {"epoch": scale * took, "predicted_epoch": scale * told["epoch_seconds"], "run": runs[store]}
-        rows.append({"store": name, "predicted": told, "measured": took, "error": error, **seconds})
+        seconds = {"epoch": scale * took, "predicted_epoch": scale * expected["epoch_seconds"], "run": runs[store]}
+        rows.append({"store": name, "predicted": expected, "measured": took, "error": error, **seconds})
         out(
             f"  {'>' if store == choice else ' '} {name:13} run {runs[store]:8.2f} s  epoch {took:7.3f} s, "
-            f"predicted {told['epoch_seconds']:7.3f} ({error:+.0%})  disk {told['io_seconds']:.2f} cores "
-            f"{told['cores_seconds']:.2f} s  reads {told['reads']:,} / {last['reads']:,}  bytes "
-            f"{format_bytes(told['bytes_read'])} / {format_bytes(last['bytes_read'])}  hits {told['hit_rate']:.0%} / "
-            f"{last['hit_rate']:.0%}  compute {last['compute_seconds']:.2f} s, told {told['compute_seconds']:.2f}"
+            f"predicted {expected['epoch_seconds']:7.3f} ({error:+.0%})  disk {expected['io_seconds']:.2f} cores "
+            f"{expected['cores_seconds']:.2f} s  reads {expected['reads']:,} / {last['reads']:,}  bytes "
+            f"{format_bytes(expected['bytes_read'])} / {format_bytes(last['bytes_read'])}  hits "
+            f"{expected['hit_rate']:.0%} / {last['hit_rate']:.0%}  compute {last['compute_seconds']:.2f} s, "
+            f"predicted {expected['compute_seconds']:.2f}"
         )
     out(f"  regret {regret:.2f}: {choice} took {runs.get(choice, math.nan):.2f} s, {best} {runs[best]:.2f}")
     return {"case": str(case), "choice": choice, "best": best, "regret": regret, "options": rows, **predicted}

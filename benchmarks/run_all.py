@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
+# Modules that benchmarks import, or run in processes of theirs.
 NO_BENCHMARKS = {
-    *("run_all", "cgroups", "diskgnn_systems", "fetching", "ginex_systems", "gnndrive_systems", "graphs"),
-    *(
-        "hop_runs",
-        "individual_packing",
-        "papers",
-        "planner_docs",
-        "steps",
-        "switches",
-        "training",
-        "turns",
-        "workloads",
-    ),
+    "cgroups",
+    "diskgnn_systems",
+    "fetching",
+    "ginex_systems",
+    "gnndrive_systems",
+    "graphs",
+    "hop_runs",
+    "individual_packing",
+    "packing_runs",
+    "papers",
+    "planner_docs",
+    "run_all",
+    "steps",
+    "switches",
+    "training",
+    "turns",
+    "workloads",
 }
 
 # Options of benchmarks with results that appear in the documentation.
@@ -27,6 +34,7 @@ OPTIONS = {"planner": ["--docs"]}
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     results = HERE / "results"
     results.mkdir(exist_ok=True)
     failed = []

@@ -184,8 +184,8 @@ def main() -> int:
     rates = sorted(device.bytes_per_second / 1e9 for device in devices)
     overheads = sorted(device.overhead_seconds * 1e6 for device in devices)
     out(
-        f"device, by turn: {overheads[0]:.1f}..{overheads[-1]:.1f} us per read, {rates[0]:.2f}..{rates[-1]:.2f} GB/s\n\n"
-        f"{'':14}{'open s':>8}{'ms/batch (min..max)':>26}{'reads':>9}{'MB':>8}{'MB, kernel':>12}{'device ms':>11}"
+        f"device, by turn: {overheads[0]:.1f}..{overheads[-1]:.1f} us/read, {rates[0]:.2f}..{rates[-1]:.2f} GB/s\n\n"
+        f"{'':14}{'open s':>8}{'ms (min..max)':>26}{'reads':>9}{'MB':>8}{'MB, kernel':>12}{'device ms':>11}"
     )
     for side in ("memory", "cached", "empty cache", "mapped"):
         of_side = [turn[side] for turn in turns if side in turn]

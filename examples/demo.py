@@ -2,9 +2,9 @@
 
     make demo     (or: python examples/demo.py [--folder FOLDER] [--nodes N])
 
-The graph is a stochastic block model: planted classes, and features so noisy that on their own they tell little. How
-much they tell at best is known exactly, so that the margin of a graph neural network over them can be seen. SAGE draws
-neighbours for every batch; SIGN has its hops aggregated once, and then reads rows.
+The graph is a stochastic block model: planted classes, and features so noisy that they alone hardly identify a class.
+Their best possible accuracy is known exactly, which shows the margin of a graph neural network over them. SAGE samples
+neighbours for every batch; SIGN aggregates its hops once, and then reads rows.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ NUM_NODES = 2_200_000
 DIM = 128
 NUM_CLASSES = 16
 SIGNAL = 1.2
-# Beyond topology and batches in flight: at most a quarter of the features.
+# Memory beyond topology and batches in flight: at most a quarter of the features.
 CACHE_FRACTION = 0.25
 SAMPLING = {"model": "sage", "store": "direct", "fanout": (10, 5), "eval_fanout": (10, 5)}
 HOPS = {"model": "sign", "hops": 2, "layers": 1, "placement": "disk", "dtype": "float16"}
 
 
 class Run(NamedTuple):
-    """result: as in result.json. read_bytes: from the disk, by the kernel's count, and seconds, of all of it."""
+    """A run. result: as in result.json. seconds: of the whole run. read_bytes: read from the disk (kernel)."""
 
     result: dict[str, Any]
     seconds: float
@@ -49,31 +49,31 @@ class Run(NamedTuple):
 
     @property
     def epoch_seconds(self) -> float:
-        """Of training, the mean."""
+        """Mean seconds per epoch of training."""
         epochs = self.result["epochs"]
         return float(sum(epoch["seconds"] for epoch in epochs) / len(epochs))
 
     def totals(self) -> dict[str, int]:
-        """Counts of all passes."""
+        """Sum counts over all passes."""
         epochs = self.result["epochs"]
         passes = [*epochs, *(epoch["validation"] for epoch in epochs), self.result["testing"]]
         names = ("rows_requested", "rows_hit", "bytes_needed", "bytes_read")
         return {name: sum(each[name] for each in passes) for name in names}
 
     def prepared(self, name: str) -> float:
-        """Of making hops, seconds or bytes."""
+        """Sum seconds or bytes of making hops."""
         return float(sum(step[name] for step in self.result.get("preparation", [])))
 
 
 COMPARED: dict[str, Callable[[Run], str]] = {
     "test accuracy": lambda run: f"{run.result['test']['accuracy']:.3f}",
-    "seconds an epoch": lambda run: f"{run.epoch_seconds:.2f}",
-    "bytes read an epoch": lambda run: format_bytes(run.result["epochs"][-1]["bytes_read"]),
+    "seconds per epoch": lambda run: f"{run.epoch_seconds:.2f}",
+    "bytes read per epoch": lambda run: format_bytes(run.result["epochs"][-1]["bytes_read"]),
     "seconds before training": lambda run: f"{run.prepared('seconds'):.1f}",
     "bytes read before": lambda run: format_bytes(int(run.prepared("bytes_read"))),
     "bytes written before": lambda run: format_bytes(int(run.prepared("bytes_written"))),
-    "bytes from disk in all": lambda run: format_bytes(run.read_bytes),
-    "seconds in all": lambda run: f"{run.seconds:.0f}",
+    "total bytes from disk": lambda run: format_bytes(run.read_bytes),
+    "total seconds": lambda run: f"{run.seconds:.0f}",
 }
 
 console = Console(soft_wrap=True, highlight=False)
@@ -88,7 +88,7 @@ def device_bytes_read() -> int:
 
 
 def evict(folder: Path) -> None:
-    """Drop the dataset's pages from the page cache, so that what is read comes from the disk."""
+    """Drop the dataset's pages from the page cache, so that reads come from the disk."""
     for path in folder.rglob("*.bin"):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -99,7 +99,7 @@ def evict(folder: Path) -> None:
 
 
 def make_graph(path: Path, num_nodes: int, progress: Progress) -> float:
-    """Generate the graph if it is not there; returns the seconds it took."""
+    """Generate the graph if it does not exist, and return the seconds it took."""
     started = time.perf_counter()
     if not path.exists():
         config = GraphConfig(
@@ -152,14 +152,14 @@ def main() -> None:
     with stage_progress(console) as progress:
         generating_seconds = make_graph(graph, arguments.nodes, progress)
     dataset = diskhop.open_dataset(graph)
-    # Tables of an earlier demo: what making them takes is to be seen.
+    # Removes tables of an earlier demo, so that the demo shows the cost of making them.
     shutil.rmtree(graph / "derived", ignore_errors=True)
     topology_bytes = (dataset.num_nodes + 1) * 8 + dataset.num_edges * 4
     # Batches in flight are measured by the planner; four of this workload take about a tenth of the features.
     memory_bytes = topology_bytes + int(feature_bytes * CACHE_FRACTION)
     sampled, hops = (train_from_disk(dataset, arguments.folder, memory_bytes, options) for options in (SAMPLING, HOPS))
     show_sampled(sampled, feature_bytes, generating_seconds)
-    show_beside(sampled, hops)
+    show_comparison(sampled, hops)
     console.print(
         f"Next: diskhop inspect {dataset.path}; diskhop train {dataset.path} --store mapped --epochs 1; "
         f"diskhop train {dataset.path} --model hoga --epochs 1; look at {arguments.folder}/run-sage/result.json"
@@ -167,7 +167,7 @@ def main() -> None:
 
 
 def show_sampled(run: Run, feature_bytes: int, generating_seconds: float) -> None:
-    """Print what SAGE reached, and what it took."""
+    """Print the accuracy of SAGE, and its costs."""
     result, plan = run.result, run.result["plan"]
     totals = run.totals()
     rows = [
@@ -176,7 +176,7 @@ def show_sampled(run: Run, feature_bytes: int, generating_seconds: float) -> Non
         ("budget (--memory)", f"{format_bytes(plan['memory_bytes'])} for {format_bytes(feature_bytes)} of features"),
         *((f"  {name}", format_bytes(num_bytes)) for name, num_bytes in plan["reserved"].items()),
         ("peak resident memory", format_bytes(result["peak_rss_bytes"])),
-        ("  of it overhead", format_bytes(result["overhead_bytes"])),
+        ("  outside the budget", format_bytes(result["overhead_bytes"])),
         ("rows requested", f"{totals['rows_requested']:,}"),
         ("  from disk", f"{1 - totals['rows_hit'] / totals['rows_requested']:.0%}"),
         ("bytes of these rows", format_bytes(totals["bytes_needed"])),
@@ -189,13 +189,13 @@ def show_sampled(run: Run, feature_bytes: int, generating_seconds: float) -> Non
     console.print(table)
 
 
-def show_beside(sampled: Run, hops: Run) -> None:
+def show_comparison(sampled: Run, hops: Run) -> None:
     """Print SAGE and SIGN side by side."""
     table = TextTable(box=None)
     for title in ("", "SAGE, sampled", "SIGN, hops made before"):
         table.add_column(title)
-    for name, tell in COMPARED.items():
-        table.add_row(*map(Text, (name, tell(sampled), tell(hops))))
+    for name, describe in COMPARED.items():
+        table.add_row(*map(Text, (name, describe(sampled), describe(hops))))
     console.print(table)
 
 
