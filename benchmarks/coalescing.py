@@ -123,7 +123,7 @@ def print_gaps(name: str, gaps: list[Gap], device: DiskModel, out: Callable[[str
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--workload", choices=[*WORKLOADS, "all"], default="all", help="all: W and U")
-    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where w and u are, or are made and kept")
+    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="folder of w and u, generated if missing")
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=3, help="turns of every batch with every gap")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")

@@ -225,7 +225,12 @@ def main() -> int:
     parser.add_argument("--model", choices=("sage", "gcn", "gat", "all"), default="all")
     parser.add_argument("--batches", type=int, default=24, help="timed batches of each of our sides")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--graph-dir", type=Path, default=graphs.DEFAULT_FOLDER, help="where the graph is, or is made")
+    parser.add_argument(
+        "--graph-dir",
+        type=Path,
+        default=graphs.DEFAULT_FOLDER,
+        help="folder of the graph, which is generated if missing",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the table on stderr")
     parser.add_argument("--side", choices=[side.name for side in SIDES], help=argparse.SUPPRESS)
     arguments = parser.parse_args()

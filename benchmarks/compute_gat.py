@@ -185,7 +185,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--batches", type=int, default=24, help="timed batches of each side")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--graph-dir", type=Path, default=graphs.DEFAULT_FOLDER, help="where the graph is, or is made")
+    parser.add_argument(
+        "--graph-dir",
+        type=Path,
+        default=graphs.DEFAULT_FOLDER,
+        help="folder of the graph, which is generated if missing",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the table on stderr")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -138,11 +138,11 @@ def show(scale: float, source_bytes: int, turns: list[Turn], disk: Disk) -> list
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dir", type=Path, default=Path(), help="a folder on the disk to use; 200 GB times the scale")
-    parser.add_argument("--scale", type=float, default=1 / 64, help="of papers100M")
+    parser.add_argument("--scale", type=float, default=1 / 64, help="size relative to papers100M")
     parser.add_argument("--memory", default="512MB")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeats", type=int, default=1, help="turns at each scale")
-    parser.add_argument("--level", type=int, default=1, help="of deflate, 1 to 9; numpy's is 6")
+    parser.add_argument("--level", type=int, default=1, help="level of deflate, 1 to 9; numpy uses 6")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the table on stderr")
     arguments = parser.parse_args()
     memory_bytes = parse_bytes(arguments.memory)

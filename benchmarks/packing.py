@@ -334,8 +334,8 @@ def measure_disks(bench: Bench) -> Iterator[Claim]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--workload", choices=list(WORKLOADS), default="W")
-    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where w, x and u are, or are made and kept")
-    parser.add_argument("--batches", type=int, help="of the epoch; default: the workload's, of W streaming all")
+    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="folder of w, x and u, generated if missing")
+    parser.add_argument("--batches", type=int, help="batches per epoch; default: the workload's, all for streaming W")
     parser.add_argument("--streaming", action="store_true", help="the first epoch, packed as it trains")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--without", action="append", choices=["pipeline"], default=[])

@@ -429,7 +429,7 @@ def main() -> int:
         default=",".join(EXPERIMENTS),
         help="default: all, %(default)s; figure8 has Table 1 and Figures 9, 10 too, segments Table 4 and Figures 5, 13",
     )
-    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where the graphs are, or are made and kept")
+    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="folder of the graphs, generated if missing")
     parser.add_argument(
         "--nodes", type=int, help=f"of the graphs; default: {WHOLE.num_nodes:,}, quick {QUICK.num_nodes:,}"
     )

@@ -343,8 +343,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--figures", default=",".join(FIGURES), help="default: all, %(default)s")
-    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where the graph is, or is made and kept")
-    parser.add_argument("--turns", type=int, default=3, help="of Figures 14 and 15; the sweeps have one")
+    parser.add_argument(
+        "--dir", type=Path, default=DEFAULT_FOLDER, help="folder of the graph, which is generated if missing"
+    )
+    parser.add_argument("--turns", type=int, default=3, help="turns of Figures 14 and 15; sweeps have one")
     parser.add_argument("--quick", action="store_true", help="fewer batches and points, one turn, one split")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
     arguments = parser.parse_args()

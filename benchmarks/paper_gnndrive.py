@@ -419,8 +419,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", default=",".join(EXPERIMENTS), help="default: all, %(default)s; figure3 has 11's too")
-    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where the graphs are, or are made and kept")
-    parser.add_argument("--nodes", type=int, default=2_000_000, help="of the graph; batch and memory go with it")
+    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="folder of the graphs, generated if missing")
+    parser.add_argument(
+        "--nodes", type=int, default=2_000_000, help="nodes of the graph; batch and memory scale with it"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer batches, points and epochs")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
     arguments = parser.parse_args()

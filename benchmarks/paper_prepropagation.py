@@ -243,7 +243,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="two depths, few epochs, small tables: minutes")
     parser.add_argument("--source", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
-    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where tables are, or are made and kept")
+    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="folder of tables, generated if missing")
     parser.add_argument("--parts", nargs="*", default=["loading", "models", "chunks"])
     arguments = parser.parse_args()
     scale = QUICK if arguments.quick else WHOLE

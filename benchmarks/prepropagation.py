@@ -142,9 +142,9 @@ def measure_training(bench: Bench, turns: int) -> Iterator[Claim]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where tables are, or are made and kept")
+    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="folder of tables, generated if missing")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=default_threads(), help="of the models")
+    parser.add_argument("--threads", type=int, default=default_threads(), help="threads of the models")
     parser.add_argument("--models", nargs="*", default=["sgc", "sign", "hoga"])
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

@@ -156,7 +156,7 @@ def main() -> int:
     parser.add_argument("--degree", type=int, default=15, help="edges per node")
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--hops", type=int, default=3)
-    parser.add_argument("--share", type=float, default=0.1, help="of the table's bytes, for --memory")
+    parser.add_argument("--share", type=float, default=0.1, help="--memory as a share of the table's bytes")
     parser.add_argument("--repeats", type=int, default=3, help="turns of each")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the table on stderr")
     parser.add_argument("--turn", choices=["disk", "scipy", "core"], help=argparse.SUPPRESS)

@@ -73,8 +73,8 @@ def main() -> int:
         print(json.dumps(run_pass(Path(sys.argv[2]), int(sys.argv[3]), ordered=sys.argv[4] == "ordered")))
         return 0
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where w is, or is made and kept")
-    parser.add_argument("--batches", type=int, default=40, help="of a pass")
+    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="folder of w, generated if missing")
+    parser.add_argument("--batches", type=int, default=40, help="batches per pass")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the table on stderr")
     arguments = parser.parse_args()

@@ -172,7 +172,7 @@ def verdict(met: bool) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where the graph is kept")
-    parser.add_argument("--turns", type=int, default=5, help="of each side, in alternation")
+    parser.add_argument("--turns", type=int, default=5, help="alternating turns of each side")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the tables on stderr")
     arguments = parser.parse_args()
 

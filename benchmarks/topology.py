@@ -151,7 +151,7 @@ def main() -> int:
     parser.add_argument("--dataset", type=Path, help="workload W; default: made now, without features")
     parser.add_argument("--batches", type=int, default=40)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=12, help="that sample")
+    parser.add_argument("--threads", type=int, default=12, help="sampling threads")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, the table on stderr")
     arguments = parser.parse_args()
 
