@@ -73,9 +73,9 @@ def picture(cases: Sequence[dict[str, Any]]) -> str:
             color = _TAKEN if row["store"] == case["choice"] else _OTHER
             parts.append(_text(0, y + 11, row["store"]))
             parts.append(f"<rect x='{_NAME_WIDTH}' y='{y}' width='{width:.1f}' height='{_BAR_HEIGHT}' fill='{color}'/>")
-            told = row["predicted_epoch"]
-            if told <= longest:
-                x = _NAME_WIDTH + told * scale
+            predicted = row["predicted_epoch"]
+            if predicted <= longest:
+                x = _NAME_WIDTH + predicted * scale
                 parts.append(
                     f"<line x1='{x:.1f}' y1='{y - 1}' x2='{x:.1f}' y2='{y + _BAR_HEIGHT + 1}' stroke='{_PREDICTED}' "
                     "stroke-width='2'/>"

@@ -1,11 +1,11 @@
-"""The ideas that the stores rest on, each of which a run can do without, so that it shows what the idea is worth.
+"""Switches for the ideas that the stores rest on: each can be turned off, to show what it is worth.
 
-read-ahead: otherwise a batch's rows are read while the consumer waits for them, and the disk rests while it works.
-coalescing: otherwise no gap is read over, and rows share a read only where their blocks touch.
-asynchrony: otherwise the disk has one request at a time, as a thread that waits for each would have it.
-sharing: otherwise a batch of `shared` reads for itself what another one is reading.
-pipeline: otherwise `packed` begins to read a batch, head and rows, once the one before has been worked at. What packs
-the next batches as it trains is not part of it.
+read-ahead: without it, a batch is read only while the consumer waits for it, and the disk idles while the model works.
+coalescing: without it, no gap is read, and rows share a read only where their blocks touch.
+asynchrony: without it, the disk has one request at a time, as with a thread that waits for each.
+sharing: without it, a batch of `shared` reads rows again that another batch is reading.
+pipeline: without it, `packed` starts to read a batch, head and rows, only after the one before has been used. Packing
+while training is not switched.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from diskhop.stores.packed.pack_file import PackFile
 from diskhop.stores.resources import StoreResources
 from diskhop.stores.stores import STORES
 
-# A consumer that was broken off asks no more, and its pipeline waits for the batch on its way in.
+# A consumer that stopped requests no more batches, and its pipeline waits for the batch in flight.
 _LONGEST_WAIT_SECONDS = 60
 _OF_ALL = ("read-ahead", "coalescing", "asynchrony")
 IDEAS_OF = {
