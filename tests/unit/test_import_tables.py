@@ -643,4 +643,4 @@ def test_the_command_line_tells_what_was_taken(tmp_path: Path, capsys: pytest.Ca
     assert "source src; destination dst; weight w; time t" in told
     assert "id id; label y; split split; features a, b" in told
     assert run(["import", str(source), str(tmp_path / "two")]) == 0
-    assert "source src; destination dst; not taken: w, t" in capsys.readouterr().out
+    assert "source src; destination dst; unused: w, t" in capsys.readouterr().out
