@@ -37,7 +37,12 @@ ConfigFile = Annotated[
     ),
 ]
 Out = Annotated[
-    Path | None, typer.Option(metavar="RUN", help="New folder for everything the run writes.", rich_help_panel=COMMON)
+    Path | None,
+    typer.Option(
+        metavar="RUN",
+        help="New folder for model, checkpoints and results. Without it `train` keeps nothing; `embed` needs it.",
+        rich_help_panel=COMMON,
+    ),
 ]
 Resume = Annotated[
     bool,

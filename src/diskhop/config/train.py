@@ -144,7 +144,7 @@ class SampledConfig(TrainConfig):
 
     residual: bool = option(False, help="Add each layer's input to its output.", panel="Model")
     fanout: tuple[int, ...] = option(
-        help="Neighbours sampled per hop, as 10,10; -1 for all.",
+        help="Neighbours sampled per hop, as 10,10 (one count per layer) or 10 (all layers); -1 for all.",
         rule=FANOUT,
         parse=parse_counts,
         panel="Sampling",
