@@ -80,6 +80,16 @@ def import_file(
         "0 1\n1 2\n",
         "0;1\n1;2\n",
         "0|1\n1|2\n",
+        "% sym\n% 2 3\n0 1\n1 2\n",
+        "\n% sym\n0\t1\n# and\n1\t2\n",
+        "0  1\n1   2\n",
+        "  0 1\n  1 2  \n",
+        '  "0"   1\n  1  "2" \n',
+        "0 1\n1 \t2\n",
+        "0\t1\t\n1\t2\n",
+        "0\t1\n1\t2\t\n",
+        "0,1,,\n1,2,\n",
+        '"0",1,\n1,"2"\n',
     ],
 )
 def test_harmless_differences_in_the_text_make_none_in_the_graph(tmp_path: Path, text: str) -> None:
@@ -158,6 +168,24 @@ def test_the_line_is_right_in_any_part_and_slice(tmp_path: Path, ends: str, thre
     (folder / "b.csv").write_text(ends.join(["# by b", *rows]), newline="")
     with pytest.raises(SourceError, match=r"b\.csv, line 219: the destination must be a whole number.*'x'"):
         import_graph(folder, tmp_path / "graph", engine=threads_engine(), threads=threads, limits=limits)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "names", "edges"),
+    [
+        ('"a  b"   c\nc  d\n', {}, ["a  b", "c", "d"], [(0, 1), (1, 2)]),
+        ('  c "a "" b" \n d   c\n', {}, ['a " b', "c", "d"], [(1, 0), (2, 1)]),
+        ("% comment\na,%b\n#no,row\n", {}, ["%b", "a"], [(1, 0)]),
+        ("a,%b\n%b,c\n", {}, ["%b", "a", "c"], [(1, 0), (0, 2)]),
+        ('a,b,.5\nb,"c,",\na,b,1,,\n', {"columns": ("1", "2")}, ["a", "b", "c,"], [(0, 1), (0, 1), (1, 2)]),
+    ],
+)
+def test_names_are_whole_between_spaces_comments_and_delimiters(
+    tmp_path: Path, text: str, options: dict[str, Any], names: list[str], edges: list[tuple[int, int]]
+) -> None:
+    dataset = import_text(tmp_path, text, **options)
+    assert dataset.names("nodes") == names
+    assert sorted(edges_of(dataset)) == edges
 
 
 def test_gzip_that_ends_early_or_is_damaged_tells_its_line(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ _SHOWN_CHARACTERS = 60
 def find_fault(content: bytes, layout: RowLayout, num_nodes: int | None, shown: Path, first_line: int) -> SourceError:
     """Return the error of the first line that breaks a rule. first_line: line number where the content begins."""
     for number, line in enumerate(io.BytesIO(content), first_line):
-        if is_blank(line):
+        if is_blank(line, layout.comments):
             continue
         place = at_line(shown, number)
         try:
@@ -34,7 +34,7 @@ def find_fault(content: bytes, layout: RowLayout, num_nodes: int | None, shown: 
 
 def _broken_rule(text: str, layout: RowLayout, num_nodes: int | None) -> str | None:
     try:
-        fields = layout.split(text)
+        fields = layout.fit(layout.split(text))
     except ValueError as broken:
         return str(broken)
     if len(fields) != layout.num_columns:

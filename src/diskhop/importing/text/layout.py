@@ -1,7 +1,8 @@
 """Layout of a text of edges: its files, compression, delimiter, header and columns.
 
-A *row* is a line with an edge; blank lines and *comments*, lines that start with #, are not rows. The layout comes from
-the options and the first two rows. Every later row must fit it; an error names the line of the first that does not.
+A *row* is a line with an edge; blank lines and *comments*, lines that begin with a mark such as #, are not rows. The
+layout comes from the options and the first two rows. Every later row must fit it; an error names the line of the first
+that does not. Between columns several spaces are one, and delimiters after the last column are nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from diskhop.importing.source_file import SourceFile, source_errors
 from diskhop.importing.text.streams import BOM, MOST_LINE_BYTES, at_line, decode_line, gzip_errors, is_gzip, open_text
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".el")
-COMMENT = b"#"
+# Marks of comments. A text has those of the first kind if it begins with one.
+PERCENT_COMMENTS = b"%#"
+COMMENTS = b"#"
 INTEGER = re.compile(r"[+-]?[0-9]+")
 
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
@@ -57,19 +60,23 @@ class RowLayout:
     num_columns: columns of every row.
     columns: positions, from 0, of source and destination.
     ids: integer or string.
+    comments: bytes that make a line a comment when it begins with one.
     """
 
     delimiter: str
     num_columns: int
     columns: tuple[int, int]
     ids: IdKind
+    comments: bytes = COMMENTS
 
     def split(self, text: str) -> list[str]:
         """Split a row into fields. Raises ValueError with the rule that it breaks."""
         if "\r" in text:
             raise ValueError("a line must end with LF or CR LF, got a CR within it; save the file with line feeds")
+        if self.delimiter == " ":
+            text = (text.replace("\t", " ") if self.ids == "integer" else text).strip(" ")
         if '"' not in text:
-            return text.split(self.delimiter)
+            return re.split(" +", text) if self.delimiter == " " else text.split(self.delimiter)
         # Not the csv module: its limit of 131072 characters per field can only be raised for the whole process.
         field = re.compile('"([^"]*(?:""[^"]*)*)"(?![^D])|(?!")[^D]*'.replace("D", re.escape(self.delimiter)))
         fields = []
@@ -81,7 +88,13 @@ class RowLayout:
             quoted = found.group(1)
             fields.append(found.group() if quoted is None else quoted.replace('""', '"'))
             end = found.end()
+            while self.delimiter == " " and text[end + 1 : end + 2] == " ":
+                end += 1
         return fields
+
+    def fit(self, fields: list[str]) -> list[str]:
+        """Leave out empty fields after the last column, which delimiters at the end of a line make."""
+        return fields[: max(self.num_columns, _num_filled(fields))]
 
 
 def is_edge_text(source: Path) -> bool:
@@ -101,18 +114,21 @@ def find_texts(source: Path, options: ImportOptions) -> tuple[list[TextFile], Ro
             f"{source}: has no files named {', '.join(f'*{each}' for each in SUFFIXES)} (or .gz of these); "
             "give a text with one edge per line"
         )
-    layout: RowLayout | None = None
-    files: list[TextFile] = []
     for path in paths:
         with source_errors(str(path)):
             if not path.is_file():
                 raise SourceError(f"{path}: is not a regular file; give a file of edges")
-            rows = _first_rows(path)
+    layout: RowLayout | None = None
+    files: list[TextFile] = []
+    comments = max(map(find_comments, paths), key=len)
+    for path in paths:
+        with source_errors(str(path)):
+            rows = _first_rows(path, comments)
         has_header = bool(rows) and _has_header(rows, path, layout, options)
         if len(rows) <= has_header:  # an empty part, which distributed jobs leave behind
             continue
         if layout is None:
-            layout = _find_layout(rows, has_header, path, options)
+            layout = _find_layout(rows, has_header, path, options, comments)
         header = rows[0].text if has_header else None
         if files and options.columns and header != files[0].header:
             raise SourceError(
@@ -126,9 +142,22 @@ def find_texts(source: Path, options: ImportOptions) -> tuple[list[TextFile], Ro
     return files, layout
 
 
-def is_blank(line: bytes) -> bool:
-    """Check whether a line is blank or a comment."""
-    return line.startswith(COMMENT) or not line.removesuffix(b"\n").removesuffix(b"\r").strip(b" \t")
+def is_blank(line: bytes, comments: bytes) -> bool:
+    """Check whether a line is blank, or a comment with one of these marks."""
+    return line[:1] in comments or not line.removesuffix(b"\n").removesuffix(b"\r").strip(b" \t")
+
+
+def find_comments(path: Path) -> bytes:
+    """Find the marks of comments: % too, if the first line that is not blank begins with it."""
+    with source_errors(str(path)), gzip_errors(path), open_text(path) as stream:
+        first = stream.readline(MOST_LINE_BYTES).removeprefix(BOM)
+        while first and not first.strip():
+            first = stream.readline(MOST_LINE_BYTES)
+    return PERCENT_COMMENTS if first.startswith(b"%") else COMMENTS
+
+
+def _num_filled(fields: list[str]) -> int:
+    return max((number for number, field in enumerate(fields, 1) if field.strip()), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +170,11 @@ class _Row:
         return at_line(path, self.number)
 
 
-def _first_rows(path: Path) -> list[_Row]:
+def _first_rows(path: Path, comments: bytes) -> list[_Row]:
     """Read the first two rows, fewer in a shorter file; damage after them is found by parsing."""
     rows: list[_Row] = []
     try:
-        for row in _read_rows(path):
+        for row in _read_rows(path, comments):
             rows.append(row)
             if len(rows) == 2:
                 break
@@ -156,7 +185,7 @@ def _first_rows(path: Path) -> list[_Row]:
     return rows
 
 
-def _read_rows(path: Path) -> Iterator[_Row]:
+def _read_rows(path: Path, comments: bytes) -> Iterator[_Row]:
     """Yield the rows of a file."""
     with open_text(path) as stream:
         offset = 0
@@ -166,25 +195,26 @@ def _read_rows(path: Path) -> Iterator[_Row]:
             if number == 1 and line.startswith(_UTF_16):
                 raise SourceError(f"{at_line(path, 1)}: text must be UTF-8, got UTF-16; save the file as UTF-8")
             row = line.removeprefix(BOM) if number == 1 else line
-            if not is_blank(row):
+            if not is_blank(row, comments):
                 yield _Row(number, offset + len(line) - len(row), decode_line(line=row, place=at_line(path, number)))
             offset += len(line)
 
 
-def _find_layout(rows: list[_Row], has_header: bool, path: Path, options: ImportOptions) -> RowLayout:
+def _find_layout(rows: list[_Row], has_header: bool, path: Path, options: ImportOptions, comments: bytes) -> RowLayout:
     first = rows[0]
     delimiter = options.delimiter or _find_delimiter(first.text, path)
-    fields = _fields(first, delimiter, path)
+    num_columns = max(_num_filled(_fields(row, delimiter, path)) for row in rows)
+    fields = _fields(first, delimiter, path)[:num_columns]
     columns = _find_columns(fields, has_header, first.place(path), options)
     ids = options.ids
     if ids is None:
         row = _fields(rows[has_header], delimiter, path)
         ids = "integer" if all(is_integer(row[column]) for column in columns if column < len(row)) else "string"
-    return RowLayout(delimiter, len(fields), columns, ids)
+    return RowLayout(delimiter, len(fields), columns, ids, comments)
 
 
 def _find_delimiter(text: str, path: Path) -> str:
-    unquoted = re.sub(r'"[^"]*"', "", text).rstrip()
+    unquoted = re.sub(r'"[^"]*"', "q", text).strip()
     suffix = _SUFFIX_DELIMITER.get(_text_suffix(path), "")
     return next((each for each in (suffix, *_DELIMITERS) if each and each in unquoted), suffix or ",")
 

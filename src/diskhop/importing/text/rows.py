@@ -21,12 +21,12 @@ from diskhop.errors import SourceError
 from diskhop.importing.numbering.pairs import ENDS
 from diskhop.importing.source_file import source_errors
 from diskhop.importing.text.faults import find_fault
-from diskhop.importing.text.layout import COMMENT, RowLayout
+from diskhop.importing.text.layout import RowLayout
 from diskhop.importing.text.streams import MOST_LINE_BYTES
 from diskhop.runtime.duck import Duck, QueryError, as_file, quoted
 
-# Blank lines and comments, as in is_blank.
-_NO_ROWS = re.compile(rb"^(?:#[^\n]*|[ \t]*)\n", re.M)
+# Quoted fields, which stay as they are, and runs of spaces.
+_SPACES = re.compile(rb'((?:^|(?<= ))"[^"\n]*(?:""[^"\n]*)*")|(?:^ +| +$)|  +', re.M)
 # Blanks around ids align columns. DuckDB's own cast would accept 1.5, 1e3, 0x10 and 1_000 too.
 _IS_ID = "regexp_full_match({0}, '[ \\t]*[0-9]+[ \\t]*')"
 _QUOTE = quoted('"')
@@ -116,13 +116,13 @@ def _parse(
 ) -> Result:
     """Run `take` on the query for a slice's rows. `take` returns None if a row breaks a rule."""
     offset, lines = piece.read()
-    content = lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines
+    content = _tidied(lines, layout)
     result = None
     if _is_plain(content, layout):
         with contextlib.suppress(QueryError), as_file(content) as file:
             result = take(_row_query(file, layout, id_type, "{}"))
     if result is None:
-        content = _NO_ROWS.sub(b"", content)
+        content = _rows_alone(content, layout)
     if result is None and b"\r" not in content:
         value = "{}" if layout.ids == "string" else f"CASE WHEN {_IS_ID} THEN TRY_CAST({{0}} AS BIGINT) END"
         with contextlib.suppress(QueryError), as_file(content) as file:
@@ -132,11 +132,52 @@ def _parse(
     return result
 
 
+def _tidied(lines: bytes, layout: RowLayout) -> bytes:
+    """Return lines with plain line feeds, one space between columns and no delimiters after the last."""
+    content = lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines
+    if layout.delimiter == " ":
+        if layout.ids == "integer" and b"\t" in content:
+            content = content.replace(b"\t", b" ")
+        if b"  " in content or b" \n" in content or b"\n " in content or content.startswith(b" "):
+            content = _one_space(content)
+    elif layout.num_columns == 1 + max(layout.columns):
+        # A line that loses more than empty fields lacks an id, and is refused either way.
+        surplus = layout.delimiter.encode() + b"\n"
+        while surplus in content:
+            content = content.replace(surplus, b"\n")
+    return content
+
+
+def _one_space(content: bytes) -> bytes:
+    if b'"' in content:
+        return _SPACES.sub(lambda found: found[1] or (b"" if _ends_line(found) else b" "), content)
+    while b"  " in content:
+        content = content.replace(b"  ", b" ")
+    return content.replace(b"\n ", b"\n").replace(b" \n", b"\n").removeprefix(b" ")
+
+
+def _ends_line(found: re.Match[bytes]) -> bool:
+    begin, end = found.span()
+    return begin == 0 or found.string[begin - 1 : begin] == b"\n" or found.string[end : end + 1] in b"\n"
+
+
+def _rows_alone(content: bytes, layout: RowLayout) -> bytes:
+    """Leave out blank lines and comments, as is_blank does, and empty fields after the last column."""
+    content = re.sub(rb"^(?:[%s][^\n]*|[ \t]*)\n" % re.escape(layout.comments), b"", content, flags=re.M)
+    delimiter = re.escape(layout.delimiter.encode())
+    if layout.delimiter == " " or not re.search(delimiter + rb"$", content, re.M):
+        return content
+    field = rb'(?:"[^"\n]*(?:""[^"\n]*)*"|[^"D\n][^D\n]*|)'.replace(b"D", delimiter)
+    columns = field + b"".join([delimiter + field] * (layout.num_columns - 1))
+    return re.sub(rb"^(" + columns + rb")(?:" + delimiter + rb")+$", rb"\1", content, flags=re.M)
+
+
 def _is_plain(content: bytes, layout: RowLayout) -> bool:
     """Check that DuckDB cannot misread the content: no comments among rows, no 1.5 among ids."""
     if layout.ids == "integer":
         return not content.translate(None, b"0123456789\n" + layout.delimiter.encode())
-    return b"\r" not in content and not content.startswith(COMMENT) and b"\n" + COMMENT not in content
+    marks = [layout.comments[place : place + 1] for place in range(len(layout.comments))]
+    return b"\r" not in content and not any(content.startswith(mark) or b"\n" + mark in content for mark in marks)
 
 
 def _row_query(file: str, layout: RowLayout, id_type: str, value: str) -> str:
