@@ -176,7 +176,7 @@ def test_the_line_is_right_in_any_part_and_slice(tmp_path: Path, ends: str, thre
         ('"a  b"   c\nc  d\n', {}, ["a  b", "c", "d"], [(0, 1), (1, 2)]),
         ('  c "a "" b" \n d   c\n', {}, ['a " b', "c", "d"], [(1, 0), (2, 1)]),
         ("% comment\na,%b\n#no,row\n", {}, ["%b", "a"], [(1, 0)]),
-        ("a,%b\n%b,c\n", {}, ["%b", "a", "c"], [(1, 0), (0, 2)]),
+        ("a,%b\n%b,c\n", {}, ["%b", "a", "c"], [(0, 2), (1, 0)]),
         ('a,b,.5\nb,"c,",\na,b,1,,\n', {"columns": ("1", "2")}, ["a", "b", "c,"], [(0, 1), (0, 1), (1, 2)]),
     ],
 )
