@@ -16,7 +16,7 @@ from typing import Literal
 
 from diskhop.errors import DestinationError, DiskhopError, SourceError
 from diskhop.importing.source_file import SourceFile, source_errors
-from diskhop.importing.text.streams import gzip_errors, open_text, require_unpacks
+from diskhop.importing.text.streams import damage_errors, open_text, require_unpacks
 from diskhop.runtime.duck import Duck, QueryError, quoted
 
 Kind = Literal["integer", "number", "boolean", "text", "time", "numbers", "nothing", "other"]
@@ -176,7 +176,7 @@ def _gzip_faults(path: Path) -> Iterator[None]:
 
 
 def _read_header(path: Path) -> tuple[str, list[str]]:
-    with source_errors(str(path)), gzip_errors(path), open_text(path) as text:
+    with source_errors(str(path)), damage_errors(path), open_text(path) as text:
         line = text.readline(_MOST_LINE_BYTES)
     try:
         header = line.decode("utf-8-sig").rstrip("\r\n")

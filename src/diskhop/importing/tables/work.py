@@ -20,10 +20,11 @@ from diskhop.importing.numbering.pairs import PairFile, PairFiles, RankedEdges
 from diskhop.importing.numbering.tasks import ListIds
 from diskhop.importing.options import IdKind
 from diskhop.importing.source import OriginalNames
-from diskhop.importing.tables.files import Table, TableColumn, suffix_of
+from diskhop.importing.tables.files import Table, TableColumn
 from diskhop.importing.tables.roles import EdgeRoles, NodeRoles, id_value
 from diskhop.importing.tables.rows import TableRows, open_duck
 from diskhop.importing.tables.tasks import KeepText, ListNodes, NumberEdges, are_in_order
+from diskhop.importing.text.packing import packing_of
 from diskhop.importing.text.streams import row_bytes, texts_bytes
 from diskhop.importing.text.tasks import ByteCounter, Unpack
 from diskhop.importing.tools import ImportTools
@@ -141,11 +142,12 @@ class TableWork:
         return TableRows(table, tuple(paths), counts)
 
     def _unpack(self, table: Table) -> list[Path]:
-        packed = {number: file for number, file in enumerate(table.files) if suffix_of(file.path) == ".csv.gz"}
+        packings = [packing_of(file.path) for file in table.files]
+        packed = {number: table.files[number] for number, packing in enumerate(packings) if packing is not None}
         texts = [file.path for file in table.files]
         if packed:
             counter = ByteCounter(self._work.progress, "unpacking", sum(file.num_bytes for file in packed.values()))
-            tasks = [Unpack(f"{number:05d}.csv", file) for number, file in packed.items()]
+            tasks = [Unpack(f"{number:05d}.csv", file, str(packings[number])) for number, file in packed.items()]
             outputs = self._run(f"{table.what}-text", self._key(table), tasks, "", self._work.threads, counter.add)
             for number, text in zip(packed, outputs, strict=True):
                 texts[number] = text

@@ -7,9 +7,7 @@ that does not. Between columns several spaces are one, and delimiters after the 
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +15,10 @@ from pathlib import Path
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.options import IdKind, ImportOptions
 from diskhop.importing.source_file import SourceFile, source_errors
-from diskhop.importing.text.streams import BOM, MOST_LINE_BYTES, at_line, decode_line, gzip_errors, is_gzip, open_text
+from diskhop.importing.text.packing import DamageError, packing_of, plain_name
+from diskhop.importing.text.streams import BOM, MOST_LINE_BYTES, at_line, damage_errors, decode_line, open_text
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".el")
+SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".el")
 # Marks of comments. A text has those of the first kind if it begins with one.
 PERCENT_COMMENTS = b"%#"
 COMMENTS = b"#"
@@ -42,12 +41,12 @@ HEADERS = (
 class TextFile(SourceFile):
     """A file of edges.
 
-    is_gzip: whether it is compressed.
+    packing: how it is compressed, if it is.
     rows_begin: offset, in the unpacked text, of the first row after the header.
     header: text of the header line, if there is one.
     """
 
-    is_gzip: bool
+    packing: str | None
     rows_begin: int
     header: str | None
 
@@ -111,7 +110,7 @@ def find_texts(source: Path, options: ImportOptions) -> tuple[list[TextFile], Ro
         paths = _list_parts(source) if source.is_dir() else [source]
     if not paths:
         raise SourceError(
-            f"{source}: has no files named {', '.join(f'*{each}' for each in SUFFIXES)} (or .gz of these); "
+            f"{source}: has no files named {', '.join(f'*{each}' for each in SUFFIXES)} (plain or compressed); "
             "give a text with one edge per line"
         )
     for path in paths:
@@ -136,7 +135,8 @@ def find_texts(source: Path, options: ImportOptions) -> tuple[list[TextFile], Ro
                 "columns; import files with different headers separately"
             )
         status = path.stat()
-        files.append(TextFile(path, status.st_size, status.st_mtime_ns, is_gzip(path), rows[has_header].offset, header))
+        begin = rows[has_header].offset
+        files.append(TextFile(path, status.st_size, status.st_mtime_ns, packing_of(path), begin, header))
     if layout is None:
         raise SourceError(f"{source}: has no edges; give a text with one edge per line")
     return files, layout
@@ -149,7 +149,7 @@ def is_blank(line: bytes, comments: bytes) -> bool:
 
 def find_comments(path: Path) -> bytes:
     """Find the marks of comments: % too, if the first line that is not blank begins with it."""
-    with source_errors(str(path)), gzip_errors(path), open_text(path) as stream:
+    with source_errors(str(path)), damage_errors(path), open_text(path) as stream:
         first = stream.readline(MOST_LINE_BYTES).removeprefix(BOM)
         while first and not first.strip():
             first = stream.readline(MOST_LINE_BYTES)
@@ -178,9 +178,9 @@ def _first_rows(path: Path, comments: bytes) -> list[_Row]:
             rows.append(row)
             if len(rows) == 2:
                 break
-    except (EOFError, gzip.BadGzipFile, zlib.error):
+    except DamageError:
         if not rows:
-            with gzip_errors(path):
+            with damage_errors(path):
                 raise
     return rows
 
@@ -285,9 +285,9 @@ def _has_suffix(path: Path) -> bool:
 
 
 def _text_suffix(path: Path) -> str:
-    return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    return Path(plain_name(path.name)).suffix
 
 
 def text_stem(path: Path) -> str:
     """Return the name of a text or folder without its suffixes."""
-    return path.name if path.is_dir() else path.name.removesuffix(".gz").removesuffix(_text_suffix(path))
+    return path.name if path.is_dir() else plain_name(path.name).removesuffix(_text_suffix(path))

@@ -1,4 +1,4 @@
-"""Graphs in texts of edges: CSV, TSV or columns between spaces, plain or gzip, one file or a folder of parts."""
+"""Graphs in texts of edges: CSV, TSV or columns between spaces, plain or compressed, one file or a folder of parts."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ class EdgeList:
 
 EDGES = SourceKind(
     name="edges",
-    looks_like="a text with one edge per line (.csv .tsv .txt .edges .el, or .gz of these), or a folder of such",
+    looks_like=(
+        "a text with one edge per line (.csv .tsv .txt .edges .edgelist .el, also compressed), or a folder of such"
+    ),
     takes=(*OF_EDGES, *OF_TEXT),
     detect=is_edge_text,
     open=EdgeList,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -11,8 +10,9 @@ from diskhop.dataset.manifest import index_dtype
 from diskhop.importing.numbering.pairs import write_pairs
 from diskhop.importing.source_file import SourceFile, source_errors
 from diskhop.importing.text.layout import RowLayout
+from diskhop.importing.text.packing import unpacked
 from diskhop.importing.text.rows import Slice, parse_integers, write_rows
-from diskhop.importing.text.streams import read_text
+from diskhop.importing.text.streams import damage_errors, read_text
 from diskhop.runtime.duck import Duck
 from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools
@@ -43,18 +43,20 @@ class ByteCounter:
 
 @dataclass(frozen=True)
 class Unpack:
-    """Unpack a gzip file, so that its slices can be parsed in parallel, and again after a crash."""
+    """Unpack a compressed file, so that its slices can be parsed in parallel, and again after a crash."""
 
     name: str
     file: SourceFile
+    packing: str
 
     def write(self, path: Path, tools: TaskTools) -> None:
         """See Task; counts compressed bytes. Raises SourceError, with the first incomplete line, for a damaged file."""
         num_lines = 0
         num_read = 0
-        with source_errors(str(self.file.path)):
+        with source_errors(str(self.file.path)), damage_errors(self.file.path):
             raw = self.file.path.open("rb")
-        with raw, gzip.GzipFile(fileobj=raw) as packed, path.open("wb") as text:
+            packed = unpacked(raw, self.packing, self.file.path)
+        with packed, path.open("wb") as text:
             while block := read_text(packed, _READ_BYTES, self.file.path, num_lines):
                 text.write(block)
                 tools.count(raw.tell() - num_read)

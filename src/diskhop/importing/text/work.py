@@ -1,4 +1,4 @@
-"""Work on texts in stages of tasks: gzip is unpacked, and texts are split into slices."""
+"""Work on texts in stages of tasks: compressed files are unpacked, and texts are split into slices."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class TextWork:
         self._texts = [file.path for file in files]
 
     def unpack(self) -> None:
-        """Unpack gzip files, since slices are ranges of plain text."""
-        packed = {number: file for number, file in enumerate(self._files) if file.is_gzip}
+        """Unpack compressed files, since slices are ranges of plain text."""
+        packed = {number: file for number, file in enumerate(self._files) if file.packing is not None}
         if not packed:
             return
         counter = ByteCounter(self._work.progress, "unpacking", sum(file.num_bytes for file in packed.values()))
         finished = self._work.stage("text", self._key("text"))
-        tasks = [Unpack(f"{number:05d}.txt", file) for number, file in packed.items()]
+        tasks = [Unpack(f"{number:05d}.txt", file, str(file.packing)) for number, file in packed.items()]
         for task in tasks:
             if (finished / task.name).exists():
                 counter.add(task.file.num_bytes)

@@ -19,8 +19,10 @@ from pathlib import Path
 from diskhop.errors import SourceError
 from diskhop.importing.source_file import changed_error, source_errors
 from diskhop.importing.text.layout import TextFile, text_stem
+from diskhop.importing.text.packing import SUFFIXES as PACKED_SUFFIXES
+from diskhop.importing.text.packing import packing_of, plain_name
 from diskhop.importing.text.rows import Slice
-from diskhop.importing.text.streams import BOM, MOST_LINE_BYTES, at_line, decode_line, gzip_errors, is_gzip, open_text
+from diskhop.importing.text.streams import BOM, MOST_LINE_BYTES, at_line, damage_errors, decode_line, open_text
 
 PARTS = ("train", "valid", "test")
 ALL = "all"
@@ -147,7 +149,7 @@ def is_triples(source: Path) -> bool:
         return any(found.values())
     if not found["train"] or not (found["valid"] or found["test"]):
         return False
-    with gzip_errors(found["train"][0]), open_text(found["train"][0]) as text:
+    with damage_errors(found["train"][0]), open_text(found["train"][0]) as text:
         lines = iter(partial(text.readline, MOST_LINE_BYTES), b"")
         first = next((line for line in lines if line.strip(b"\r\n")), b"")
     return first.count(b"\t") == len(NAMED_ROWS.columns) - 1
@@ -178,7 +180,7 @@ def _folder_files(folder: Path) -> TripleFiles:
         if found:
             parts[part] = found[0]
     if not parts:
-        raise SourceError(f"{folder}: has no train.txt, train.tsv or train.del (or .gz of these); add one with triples")
+        raise SourceError(f"{folder}: has no train.txt, train.tsv or train.del; add one with triples")
     are_ids = {_plain_suffix(path) == _IDS_SUFFIX for path in parts.values()}
     if len(are_ids) > 1:
         given = " and ".join(path.name for path in parts.values())
@@ -250,15 +252,15 @@ def _candidates(folder: Path, part: str) -> list[Path]:
 
 
 def _file_named(folder: Path, name: str) -> Path | None:
-    """Find a file or its .gz; None: there is neither."""
-    found = [path for path in (folder / name, folder / f"{name}.gz") if path.exists()]
+    """Find a file, plain or compressed; None: there is none."""
+    found = [path for suffix in ("", *PACKED_SUFFIXES) if (path := folder / f"{name}{suffix}").exists()]
     if len(found) > 1:
         raise SourceError(f"{found[0]}: there is also {found[1].name}; remove one")
     return found[0] if found else None
 
 
 def _plain_suffix(path: Path) -> str:
-    return Path(path.name.removesuffix(".gz")).suffix
+    return Path(plain_name(path.name)).suffix
 
 
 def _text_file(path: Path) -> TextFile:
@@ -268,7 +270,7 @@ def _text_file(path: Path) -> TextFile:
         status = path.stat()
         with open_text(path) as text:
             rows_begin = len(BOM) if text.read(len(BOM)) == BOM else 0
-        return TextFile(path, status.st_size, status.st_mtime_ns, is_gzip(path), rows_begin, None)
+        return TextFile(path, status.st_size, status.st_mtime_ns, packing_of(path), rows_begin, None)
 
 
 def _is_utf8(content: bytes) -> bool:
