@@ -58,7 +58,7 @@ def make_graph(folder: Path) -> Dataset:
 
 
 def record_trace(dataset: Dataset, num_batches: int) -> list[NodeIds]:
-    train_ids = dataset.split("train")
+    train_ids = dataset.split_rows("train")
     assert train_ids is not None
     seeds = train_ids[keyed_permutation(len(train_ids), 0, int(Purpose.TRAIN), 0)]
     engine = open_engine("auto").engine

@@ -29,7 +29,7 @@ from diskhop.planning.batch_sizes import measure_batches
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
-from diskhop.protocols import AccessTrace, NodeIds, Purpose, SampledBatch, Table, neighbor_spec
+from diskhop.protocols import AccessTrace, NodeRows, Purpose, SampledBatch, Table, neighbor_spec
 from diskhop.sampling.cached_topology import cached_topology_bytes
 from diskhop.sampling.seeds import SeedSet, count_batches
 from diskhop.stores.belady import belady_reserves
@@ -141,7 +141,7 @@ def _feature_cache_bytes(dataset: Dataset, case: Case, wanted: Workload) -> int:
 
 def workload_of(dataset: Dataset, case: Case, store: str) -> Workload:
     """Return the workload of the case's first epoch, through a store."""
-    train_ids = dataset.split("train")
+    train_ids = dataset.split_rows("train")
     assert train_ids is not None
     seed_set = SeedSet(
         purpose=Purpose.TRAIN,
@@ -165,7 +165,7 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     dataset = narrow(open_dataset(path), case.dim)
     if case.system == "Ginex-PG":
         STORES[_STATIC_AHEAD] = replace(STORES["static"], name=_STATIC_AHEAD, open=SampledAhead, looks_ahead=True)
-    train_ids = dataset.split("train")
+    train_ids = dataset.split_rows("train")
     assert train_ids is not None
     budget = Budget(plan.memory_bytes)
     before_bytes = resident_bytes()
@@ -218,8 +218,8 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     }
 
 
-def _shuffled(train_ids: NodeIds) -> NodeIds:
-    return train_ids[keyed_permutation(len(train_ids), SEED, int(Purpose.TRAIN), 0)]
+def _shuffled(train_ids: NodeRows) -> NodeRows:
+    return NodeRows(train_ids[keyed_permutation(len(train_ids), SEED, int(Purpose.TRAIN), 0)])
 
 
 class SampledAhead:

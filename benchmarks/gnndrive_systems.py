@@ -37,7 +37,7 @@ from diskhop.nn.models import build_model
 from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.plans import SampledPlan
-from diskhop.protocols import NodeIds, Purpose
+from diskhop.protocols import NodeRows, Purpose
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.nodes.feeds import Batch, Feed
 from diskhop.runs.nodes.sampled import STRUCTURE_DIM, SampledFeed
@@ -146,7 +146,7 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
         cache_lists(dataset)
     with budget.reserve("seeds", 2 * train_ids.nbytes), open_pipeline(dataset, plan, budget) as pipeline:
 
-        def feed(ids: NodeIds) -> SampledFeed:
+        def feed(ids: NodeRows) -> SampledFeed:
             return SampledFeed(pipeline, replace(task.seeds, train=ids), config, uses_degrees=False)
 
         first_epoch = 0
@@ -185,9 +185,9 @@ class _Idle(Trainer):
         return 0.0
 
 
-def _some(ids: NodeIds, num_seeds: int, epoch: int) -> NodeIds:
+def _some(ids: NodeRows, num_seeds: int, epoch: int) -> NodeRows:
     """Return the training nodes that come first in an epoch."""
-    return ids[keyed_permutation(len(ids), SEED, int(Purpose.TRAIN), epoch)[:num_seeds]]
+    return NodeRows(ids[keyed_permutation(len(ids), SEED, int(Purpose.TRAIN), epoch)[:num_seeds]])
 
 
 def _without_features(dataset: Dataset) -> Dataset:

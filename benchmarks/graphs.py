@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.budget import Budget
-from diskhop.dataset.dataset import TopologyFiles
+from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.io.engine import open_engine
 from diskhop.sampling.topology import Topology, open_topology, topology_bytes
 

@@ -168,7 +168,7 @@ def sampled_trace(
     dataset: Dataset, case: PackingCase, engine: Any, pool: BufferPool, scratch: Path
 ) -> Iterator[TraceReader]:
     """Sample the batches to a file in `scratch`, which is removed with the context."""
-    train_ids = dataset.split("train")
+    train_ids = dataset.split_rows("train")
     assert train_ids is not None
     seeds = train_ids[keyed_permutation(len(train_ids), SEED, int(Purpose.TRAIN), 0)]
     path, numbers = scratch / "trace.bin", range(case.num_batches)

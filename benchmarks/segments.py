@@ -95,7 +95,7 @@ def record_trace(kind: str, folder: Path) -> EpochTrace:
     engine, budget = open_engine("auto").engine, Budget(_MEMORY_BYTES)
     generate_graph(folder / kind, config, engine=engine, budget=budget, threads=2)
     dataset = open_dataset(folder / kind)
-    train_ids = dataset.split("train")
+    train_ids = dataset.split_rows("train")
     assert train_ids is not None
     seeds = train_ids[keyed_permutation(len(train_ids), 0, int(Purpose.TRAIN), 0)]
     with open_topology(dataset.topology, "memory", engine, budget) as topology:

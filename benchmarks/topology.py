@@ -26,7 +26,8 @@ from pathlib import Path
 from caches import BATCH_SIZE, FANOUT, make_graph
 from diskhop._native import BufferPool, keyed_permutation
 from diskhop.budget import Budget
-from diskhop.dataset.dataset import TopologyFiles, open_dataset
+from diskhop.dataset.dataset import open_dataset
+from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import probe
 from diskhop.io.engine import open_engine
@@ -160,7 +161,7 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(dir=arguments.dir, prefix="diskhop-bench-") as folder:
         dataset = open_dataset(arguments.dataset) if arguments.dataset else make_graph(Path(folder))
-        files, train_ids = dataset.topology, dataset.split("train")
+        files, train_ids = dataset.topology, dataset.split_rows("train")
         assert train_ids is not None
         whole_bytes = topology_bytes(files, "memory")
         cache_bytes = room_for_lists(files, whole_bytes // 3)

@@ -17,7 +17,7 @@ from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import probe
 from diskhop.generating import GraphConfig, generate_graph
 from diskhop.io.engine import open_engine
-from diskhop.protocols import Purpose, neighbor_spec
+from diskhop.protocols import NodeRows, Purpose, neighbor_spec
 from diskhop.sampling.seeds import SeedSet
 
 DEFAULT_FOLDER = Path(__file__).parent / "data"
@@ -54,9 +54,9 @@ class NamedWorkload:
 
     def seed_set(self, dataset: Dataset) -> SeedSet:
         """Return the training nodes, in the order of the first epoch."""
-        train_ids = dataset.split("train")
+        train_ids = dataset.split_rows("train")
         assert train_ids is not None
-        shuffled = train_ids[keyed_permutation(len(train_ids), SEED, int(Purpose.TRAIN), 0)]
+        shuffled = NodeRows(train_ids[keyed_permutation(len(train_ids), SEED, int(Purpose.TRAIN), 0)])
         return SeedSet(
             purpose=Purpose.TRAIN,
             seeds=shuffled,

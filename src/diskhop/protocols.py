@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NewType, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from diskhop.counters import FetchCounts
 
 NodeIds = NDArray[np.int64]
+# Node numbers of two kinds, which mypy keeps apart. IdMap (dataset/id_map.py) converts one to the other.
+SourceIds = NewType("SourceIds", NDArray[np.int64])  # ids as in the source: all that users give or get
+NodeRows = NewType("NodeRows", NDArray[np.int64])  # rows of the dataset's tables, which inner code uses
 Bytes = NDArray[np.uint8]
 
 NEIGHBOR = "neighbor"

@@ -39,7 +39,7 @@ def make_typed(destination: Path, engine: Engine) -> Dataset:
         builder.add_nodes("author", 3)
         writes = np.array([[2, 0, 1, 0, 2, 2], [4, 3, 0, 4, 4, 1]])
         weights = np.array([0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
-        builder.add_edge_list("writes", "author", "paper", ArrayEdges(writes), keep_edge_ids=True, weights=weights)
+        builder.add_edge_list("writes", "author", "paper", ArrayEdges(writes), edge_id_dtype="int64", weights=weights)
         builder.add_edge_list("cites", "paper", "paper", ArrayEdges(np.array([[0, 1, 1, 4], [1, 2, 2, 4]])))
         values = np.array([[1, -2, 4], [0, 0, 0], [0.5, 127, -127], [3, 3, 3], [-1, 0, 1]])
         builder.add_features("paper", [values], dim=3, dtype="int8")

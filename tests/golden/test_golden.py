@@ -45,7 +45,7 @@ def test_typed_reads_as_it_was_meant() -> None:
     edge_ids, weights, train, table = (
         writes.edge_ids(),
         writes.edge_weights(),
-        paper.split("train", 1),
+        paper.split_rows("train", 1),
         paper.features(),
     )
     assert edge_ids is not None

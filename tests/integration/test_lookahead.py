@@ -20,7 +20,7 @@ from diskhop.pipeline.pipeline import open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
-from diskhop.protocols import NodeIds, Purpose, neighbor_spec
+from diskhop.protocols import NodeRows, Purpose, neighbor_spec
 from diskhop.sampling.seeds import SeedSet, count_batches
 from diskhop.stores.stores import STORES
 from tests.plans import with_share
@@ -51,7 +51,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def workload_of(dataset: Dataset, **options: object) -> Workload:
-    seeds = dataset.split("train")
+    seeds = dataset.split_rows("train")
     assert seeds is not None
     seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=BATCH_SIZE, sampler=SAMPLER, is_shuffled=False)
     given = {"engine": "threads", "threads": 2, **options}
@@ -62,7 +62,7 @@ def plan_of(dataset: Dataset, **options: object) -> SampledPlan:
     return choose_plan(dataset, workload_of(dataset, **options), Budget(100_000_000), assumed_disk_model())
 
 
-def pass_over(seeds: NodeIds, epoch: int = 0, first: int = 0, numbers: list[int] | None = None) -> Pass:
+def pass_over(seeds: NodeRows, epoch: int = 0, first: int = 0, numbers: list[int] | None = None) -> Pass:
     return Pass(
         seeds=seeds,
         numbers=range(first, count_batches(len(seeds), BATCH_SIZE)) if numbers is None else numbers,
@@ -82,7 +82,7 @@ def fetched(
     order: list[int] | None = None,
 ) -> list[tuple[int, bytes, bytes, int]]:
     """Of every batch of every pass (epoch, first batch): number, ids, features, rows read."""
-    seeds = dataset.split("train")
+    seeds = dataset.split_rows("train")
     assert seeds is not None
     found = []
 
@@ -159,7 +159,7 @@ def test_the_further_it_looks_the_more_it_finds(dataset: Dataset, tmp_path: Path
 def test_a_pass_left_early_spoils_nothing(dataset: Dataset, tmp_path: Path, store: str) -> None:
     plan = plan_of(dataset, store=store, cache_bytes=40_000, scratch=str(tmp_path))
     expected = values(fetched(dataset, plan))
-    seeds = dataset.split("train")
+    seeds = dataset.split_rows("train")
     assert seeds is not None
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
         for num_taken in (0, 1, 9, 20, 40):
@@ -268,7 +268,7 @@ def test_options_without_use_are_refused(dataset: Dataset) -> None:
 def test_the_rows_that_are_asked_for_most_are_pinned(dataset: Dataset, store: str, pinned: str) -> None:
     plan = plan_of(dataset, store=store, pinned=pinned, cache_bytes=200 * 120)
     assert plan.share.cache_rows == 200
-    seeds = dataset.split("train")
+    seeds = dataset.split_rows("train")
     assert seeds is not None
     budget = Budget(plan.memory_bytes)
     expected = workload_of(dataset).seed_sets[0]

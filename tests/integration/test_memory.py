@@ -38,7 +38,8 @@ def of(path, name):
 dataset = open_dataset(sys.argv[1])
 memory_bytes, store = int(sys.argv[2]), sys.argv[3]
 num_batches = 2 if store == "pread" else 6  # which reads row by row
-passes = [(Purpose.TRAIN, dataset.split("train"), 500, (10, 5)), (Purpose.VALID, dataset.split("valid"), 1500, (10, 5))]
+train, valid = dataset.split_rows("train"), dataset.split_rows("valid")
+passes = [(Purpose.TRAIN, train, 500, (10, 5)), (Purpose.VALID, valid, 1500, (10, 5))]
 sets = tuple(
     SeedSet(purpose=p, seeds=s, batch_size=b, sampler=neighbor_spec(f), is_shuffled=p == Purpose.TRAIN)
     for p, s, b, f in passes

@@ -29,7 +29,7 @@ from diskhop.pipeline.stream import BatchStream
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
-from diskhop.protocols import NodeIds, Purpose, SampledBatch, SamplerSpec, neighbor_spec
+from diskhop.protocols import NodeRows, Purpose, SampledBatch, SamplerSpec, neighbor_spec
 from diskhop.sampling.seeds import SeedSet, count_batches
 from diskhop.stores.packed.sizes import own_rows
 from diskhop.stores.stores import STORES
@@ -60,7 +60,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def plan_for(dataset: Dataset, memory_bytes: int = 200_000_000, store: str = "direct", **wanted: Any) -> SampledPlan:
-    seeds = dataset.split("train")
+    seeds = dataset.split_rows("train")
     assert seeds is not None
     seed_set = SeedSet(purpose=Purpose.TRAIN, seeds=seeds, batch_size=100, sampler=SAMPLER, is_shuffled=False)
     workload = Workload(seed_sets=(seed_set,), seed=0, store=store, engine="threads", threads=2, **wanted)
@@ -68,7 +68,7 @@ def plan_for(dataset: Dataset, memory_bytes: int = 200_000_000, store: str = "di
 
 
 def pass_over(
-    seeds: NodeIds,
+    seeds: NodeRows,
     *,
     epoch: int = 0,
     batch_size: int = 100,
@@ -94,7 +94,7 @@ def run_all(
     epoch: int = 0,
     num_batches: int = 5,
 ) -> list[MiniBatch]:
-    seeds = dataset.split("train")
+    seeds = dataset.split_rows("train")
     assert seeds is not None
     budget = Budget(plan.memory_bytes)
     with (
@@ -192,7 +192,7 @@ def test_rows_read_where_the_store_has_them_are_those_of_memory(
 
 def test_batches_come_as_they_are_finished_or_in_their_order(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """One batch is slow to be brought: others pass it, unless the order is to be kept."""
-    seeds = dataset.split("train")
+    seeds = dataset.split_rows("train")
     assert seeds is not None
     fetch_rows = PipelineParts.fetch_rows
     others_passed = threading.Event()
@@ -250,7 +250,7 @@ def test_a_batch_that_the_shared_buffer_cannot_hold_ends_the_pass(dataset: Datas
 def test_leaving_at_any_moment_returns_at_once(dataset: Dataset, reads_lent_rows: bool) -> None:
     """Whatever the stages wait for just then; the buffer that they leave behind serves the next pass."""
     plan = plan_for(dataset, store="shared", reads_lent_rows=reads_lent_rows)
-    seeds = dataset.split("train")
+    seeds = dataset.split_rows("train")
     assert seeds is not None
     # For two batches and the model's.
     plan = with_share(plan, buffer_rows=3 * plan.batch_rows, extractors=2)
@@ -275,7 +275,7 @@ def test_leaving_while_chunks_are_packed_or_read_returns_at_once(
     """Room for two batches, superbatches of three: stages wait for room, packing, the disk and each other."""
     plan = plan_for(dataset, store="packed", reads_lent_rows=reads_lent_rows, cache_bytes=20_000, scratch=str(tmp_path))
     table = dataset.features()
-    seeds = dataset.split("train")
+    seeds = dataset.split_rows("train")
     assert table is not None
     assert seeds is not None
     plan = with_share(plan, buffer_rows=2 * own_rows(table, plan.batch_rows, 0), superbatch=3)
@@ -301,7 +301,7 @@ def test_leaving_as_a_batch_joins_the_line_for_room_returns(
     """A ticket that is there just after the others were cancelled is cancelled too."""
     plan = plan_for(dataset, store=store, reads_lent_rows=True, cache_bytes=0)
     table = dataset.features()
-    seeds = dataset.split("train")
+    seeds = dataset.split_rows("train")
     assert table is not None
     assert seeds is not None
     buffer_rows = 2 * (own_rows(table, plan.batch_rows, 0) if store == "packed" else plan.batch_rows)
@@ -395,7 +395,7 @@ def test_each_incurable_fault_is_one_error_with_file_and_offset(
 @pytest.mark.parametrize("store", ["direct", "static", "belady", "shared", "packed"])
 def test_leaving_early_joins_every_thread_and_returns_the_memory(dataset: Dataset, store: str) -> None:
     plan = plan_for(dataset, store=store)
-    seeds = dataset.split("train")
+    seeds = dataset.split_rows("train")
     assert seeds is not None
     for num_taken in (0, 1, 3):
         budget = Budget(plan.memory_bytes)
@@ -426,7 +426,7 @@ def test_a_stage_more_is_one_class_and_one_entry(dataset: Dataset, store: str, o
     plan = plan_for(dataset, store=store, ordered=ordered)
     assert plan.ordered == ordered
     expected = run_all(dataset, plan)
-    seeds = dataset.split("train")
+    seeds = dataset.split_rows("train")
     assert seeds is not None
     wanted = pass_over(seeds, max_batches=5)
     budget = Budget(plan.memory_bytes)
@@ -452,7 +452,7 @@ def test_a_pass_holds_nothing_for_the_batches_to_come(dataset: Dataset) -> None:
     seeds = np.resize(np.arange(dataset.num_nodes), 200_000)
     with open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline:
         tracemalloc.start()
-        with pipeline.run(pass_over(seeds, batch_size=1, seed=0, sampler=neighbor_spec((2,)))) as batches:
+        with pipeline.run(pass_over(NodeRows(seeds), batch_size=1, seed=0, sampler=neighbor_spec((2,)))) as batches:
             assert len(batches) == len(seeds)
             next(batches)
             peak_bytes = tracemalloc.get_traced_memory()[1]
@@ -464,7 +464,7 @@ def test_a_repeated_seed_is_refused(dataset: Dataset) -> None:
     plan = plan_for(dataset)
     with (
         open_pipeline(dataset, plan, Budget(plan.memory_bytes)) as pipeline,
-        pipeline.run(pass_over(np.array([1, 2, 1]), batch_size=3, seed=0)) as batches,
+        pipeline.run(pass_over(NodeRows(np.array([1, 2, 1])), batch_size=3, seed=0)) as batches,
         pytest.raises(DiskhopError, match="1"),
     ):
         next(batches)

@@ -65,7 +65,7 @@ def sampled(dataset: Dataset, spec: SamplerSpec, seeds: np.ndarray[Any, Any], nu
 
 @pytest.mark.parametrize("store", [None, *STORES])
 def test_a_loader_delivers_its_batches_from_any_store(dataset: Dataset, tmp_path: Path, store: str | None) -> None:
-    table, train = dataset.features(), dataset.split("train")
+    table, train = dataset.features(), dataset.split_rows("train")
     assert table is not None
     assert train is not None
     features = np.fromfile(table.path, np.float32).reshape(dataset.num_nodes, -1)
@@ -77,7 +77,7 @@ def test_a_loader_delivers_its_batches_from_any_store(dataset: Dataset, tmp_path
         for number, batch in enumerate(loader):
             expected = sampled(dataset, FIRST, train[number * 64 :][:64], number)
             np.testing.assert_array_equal(batch.n_id.numpy(), expected.node_ids)
-            np.testing.assert_array_equal(batch.e_id.numpy(), expected.edge_positions)
+            np.testing.assert_array_equal(batch.edge_index[0].numpy(), expected.sources)
             np.testing.assert_array_equal(batch.x.numpy(), features[expected.node_ids])
             numbers += 1
         assert numbers == len(loader)
@@ -128,7 +128,7 @@ def test_batches_that_are_packed_ahead_are_found_by_the_same_sampler_only(datase
 
 
 def test_a_trace_of_another_sampler_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    train = dataset.split("train")
+    train = dataset.split_rows("train")
     assert train is not None
     config, _, task = resolve_config(dataset, OPTIONS)
     assert isinstance(config, SampledConfig)

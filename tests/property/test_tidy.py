@@ -107,7 +107,7 @@ def test_what_is_left_is_the_same_by_way_of_the_disk(tmp_path: Path) -> None:
                 "node",
                 UndirectedEdges(ArrayEdges(pairs)),
                 tidying=tidying,
-                keep_edge_ids=True,
+                edge_id_dtype="int64",
                 weights=weights,
             )
             dataset = builder.finish()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool, Engine, FaultInjector, FaultRule, keyed_permutation, why_no_uring
 from diskhop.budget import Budget
-from diskhop.dataset.dataset import TopologyFiles
+from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.errors import BudgetError, FormatError, ReadError
 from diskhop.protocols import Purpose, SampledBatch, Sampler, neighbor_spec
 from diskhop.sampling.cached_topology import (

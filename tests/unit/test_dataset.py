@@ -128,7 +128,7 @@ def typed_dataset(destination: Path) -> Dataset:
         builder.add_original_ids("paper", [np.arange(6)[::-1]])
         writes = np.array([[2, 0, 1, 0], [5, 5, 0, 5]])
         weights = np.array([0.25, 2.0, 3.0, 4.0])
-        builder.add_edge_list("writes", "author", "paper", ArrayEdges(writes), keep_edge_ids=True, weights=weights)
+        builder.add_edge_list("writes", "author", "paper", ArrayEdges(writes), edge_id_dtype="int64", weights=weights)
         builder.add_edge_list("cites", "paper", "paper", ArrayEdges(np.zeros((2, 0), np.int64)))
         return builder.finish()
 

@@ -241,7 +241,7 @@ def test_the_order_of_edges_comes_back_with_their_numbers(tmp_path: Path) -> Non
         tmp_path / "d", name="d", engine=threads_engine(), budget=Budget(1 << 30), threads=1
     ) as builder:
         builder.add_nodes("node", 30)
-        builder.add_edge_list("edge", "node", "node", ArrayEdges(pairs), keep_edge_ids=True, weights=weights)
+        builder.add_edge_list("edge", "node", "node", ArrayEdges(pairs), edge_id_dtype="int64", weights=weights)
         dataset = builder.finish()
     found = saved(exported(dataset, tmp_path / "out", "numpy"))
     np.testing.assert_array_equal(found["edge_index"], pairs)

@@ -18,7 +18,8 @@ from torch_geometric.data import Data, HeteroData, TemporalData
 from torch_geometric.utils import coalesce, to_undirected
 
 import diskhop
-from diskhop.dataset.dataset import Dataset, EdgeSet
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.edge_set import EdgeSet
 from diskhop.dataset.verify import verify
 from diskhop.errors import BudgetError, ConfigError, SourceError
 from tests.graphs import SHARED_DATA, edges_of, folder_bytes

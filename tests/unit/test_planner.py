@@ -41,7 +41,7 @@ def dataset(module_folder: Path) -> Dataset:
 
 
 def workload_of(dataset: Dataset, **changes: Any) -> Workload:
-    train = dataset.split("train")
+    train = dataset.split_rows("train")
     assert train is not None
     seeds = SeedSet(purpose=Purpose.TRAIN, seeds=train, batch_size=200, sampler=neighbor_spec((5, 5)), is_shuffled=True)
     return replace(Workload(seed_sets=(seeds,), seed=0, reads_lent_rows=True), **changes)

@@ -10,7 +10,7 @@ import pytest
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
-from diskhop.dataset.dataset import TopologyFiles
+from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.errors import BudgetError, ConfigError, FormatError, ReadError
 from diskhop.protocols import Purpose, neighbor_spec
 from diskhop.sampling.samplers import open_sampler

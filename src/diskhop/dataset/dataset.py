@@ -1,7 +1,8 @@
 """An open dataset. Features and topology stay on disk; labels and splits are read on request.
 
-Ids are dataset ids: row i of every table is node i. If nodes were renumbered, original_ids() returns the ids of the
-source, which the interfaces for users (NeighborLoader, predictions) use.
+Users give and get ids of the source: node_ids(), split(). Arrays of nodes, such as labels() and masks, are in the order
+of node_ids(). Methods whose names end on `_rows` are for inner code: row i of every table is one node. IdMap converts
+between ids and rows.
 
 Content is stored per type: `dataset.nodes["paper"]`, `dataset.edges["cites"]`. The properties of the dataset itself are
 those of its only node type and its only edge type.
@@ -10,35 +11,18 @@ those of its only node type and its only edge type.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.files import SMALL_FILE_BYTES, check_length, dataset_files, map_array, read_manifest, read_whole
-from diskhop.dataset.manifest import SPLIT_NAMES, EdgeType, Manifest, NodeType, split_file
+from diskhop.dataset.edge_set import EdgeSet, TopologyFiles
+from diskhop.dataset.files import SMALL_FILE_BYTES, check_length, dataset_files, read_manifest, read_whole
+from diskhop.dataset.id_map import IdMap, positions_of_ids
+from diskhop.dataset.manifest import SPLIT_NAMES, Manifest, NodeType, split_file
 from diskhop.errors import ConfigError, FormatError
-from diskhop.protocols import Table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopologyFiles:
-    """In-neighbour lists on disk, sorted within each list.
-
-    indptr_path: file of int64 (num_nodes + 1), the start of each list.
-    indices_path: file of source ids (num_edges).
-    index_dtype: dtype of the source ids.
-    num_nodes: number of destinations, one list each.
-    num_edges: number of edges.
-    """
-
-    indptr_path: Path
-    indices_path: Path
-    index_dtype: np.dtype[np.generic]
-    num_nodes: int
-    num_edges: int
+from diskhop.protocols import NodeRows, SourceIds, Table
 
 
 class NodeSet:
@@ -102,7 +86,7 @@ class NodeSet:
             row_stride=info.row_stride,
         )
 
-    def labels(self) -> NDArray[Any] | None:
+    def label_rows(self) -> NDArray[Any] | None:
         """Read labels by row: classes, int64 (nodes), -1 for none, or tasks, float32 (nodes, tasks), NaN for none."""
         if self._info.labels is None:
             return None
@@ -110,12 +94,8 @@ class NodeSet:
             return self._dataset.read_array(f"{self._folder}/labels.bin", np.float32).reshape(-1, self.num_tasks)
         return self._dataset.read_numbers(f"{self._folder}/labels.bin", -1, self.num_classes, "class")
 
-    def split(self, name: str, number: int | None = None) -> NDArray[np.int64] | None:
-        """Read the rows of a part (train, valid, test) of a split, in the order of the source; None if missing.
-
-        number: index of the split, required if there are several. In a renumbered dataset, original_ids() at these rows
-        are the ids of the source, which NeighborLoader takes; it also takes the name of a part.
-        """
+    def split_rows(self, name: str, number: int | None = None) -> NodeRows | None:
+        """Read a part of a split like Dataset.split(), as rows."""
         if name not in SPLIT_NAMES:
             raise ConfigError(f"split '{name}' is unknown; choose one of {', '.join(SPLIT_NAMES)}")
         if number is None:
@@ -130,61 +110,41 @@ class NodeSet:
         if not self._info.splits or name not in self._info.splits[number]:
             return None
         relative = split_file(self.name, name, number, self.num_splits)
-        return self._dataset.read_numbers(relative, 0, self.num_nodes, "node")
+        return NodeRows(self._dataset.read_numbers(relative, 0, self.num_nodes, "node"))
 
     def original_ids(self) -> NDArray[np.int64] | None:
-        """Read the source id of each node; None if nodes were not renumbered."""
+        """Read the source id of each row; None if ids are rows. IdMap converts with them."""
         if not self._info.original_ids:
             return None
         return self._dataset.read_array(f"{self._folder}/original_ids.bin", np.int64)
 
+    def id_map(self) -> IdMap:
+        """Read what converts between source ids, positions in the source, and rows."""
+        id_of_row = self.original_ids()
 
-class EdgeSet:
-    """Edges of one type."""
+        def positions() -> NDArray[np.int64] | None:
+            if self._info.positions:
+                return self._dataset.read_numbers(f"{self._folder}/positions.bin", 0, self.num_nodes, "position")
+            return None if self.order != "hot" or id_of_row is None else positions_of_ids(id_of_row)
 
-    def __init__(self, dataset: Dataset, name: str, info: EdgeType) -> None:
-        self._dataset = dataset
-        self._folder = dataset.path / "edges" / name
-        self._info = info
-        self.name = name
+        return IdMap(self._dataset.path, self.num_nodes, id_of_row, positions)
 
-    @property
-    def source(self) -> str:
-        """Type of the source nodes."""
-        return self._info.source
+    def node_ids(self) -> SourceIds:
+        """Return the source ids of all nodes, in the order of the source's arrays, rows of its table, or ids."""
+        return self.id_map().all_ids()
 
-    @property
-    def destination(self) -> str:
-        """Type of the destination nodes, which have in-neighbour lists."""
-        return self._info.destination
+    def labels(self) -> NDArray[Any] | None:
+        """Read the labels in the order of node_ids(): classes, -1 for none, or tasks (nodes, tasks), NaN for none."""
+        by_row = self.label_rows()
+        return by_row if by_row is None or self.order != "hot" else self.id_map().in_source_order(by_row)
 
-    @property
-    def num_edges(self) -> int:
-        """Number of edges."""
-        return self._info.count
+    def split(self, name: str, number: int | None = None) -> SourceIds | None:
+        """Read the source ids of a part (train, valid, test) of a split, in its order; None if missing.
 
-    @property
-    def topology(self) -> TopologyFiles:
-        """Location of the in-neighbour lists."""
-        return TopologyFiles(
-            indptr_path=self._folder / "indptr.bin",
-            indices_path=self._folder / "indices.bin",
-            index_dtype=np.dtype(self._info.index_dtype),
-            num_nodes=self._dataset.nodes[self.destination].num_nodes,
-            num_edges=self.num_edges,
-        )
-
-    def edge_ids(self) -> NDArray[np.int64] | None:
-        """Map the source's number of each edge, in the order of `indices`; None if not stored."""
-        return map_array(self._folder / "edge_ids.bin", np.int64, self.num_edges) if self._info.edge_ids else None
-
-    def edge_weights(self) -> NDArray[np.float32] | None:
-        """Map the weights, float32 in the order of `indices`; None without weights."""
-        return map_array(self._folder / "weights.bin", np.float32, self.num_edges) if self._info.weights else None
-
-    def edge_times(self) -> NDArray[np.int64] | None:
-        """Map the times, int64 in the order of `indices`; None without times."""
-        return map_array(self._folder / "times.bin", np.int64, self.num_edges) if self._info.times else None
+        number: index of the split, required if there are several.
+        """
+        rows = self.split_rows(name, number)
+        return None if rows is None else self.id_map().ids(rows)
 
 
 class Dataset:
@@ -198,7 +158,8 @@ class Dataset:
             name: NodeSet(self, name, info) for name, info in manifest.node_types.items()
         }
         self.edges: Mapping[str, EdgeSet] = {
-            name: EdgeSet(self, name, info) for name, info in manifest.edge_types.items()
+            name: EdgeSet(path, name, info, self.nodes[info.destination].num_nodes)
+            for name, info in manifest.edge_types.items()
         }
 
     def __repr__(self) -> str:
@@ -260,19 +221,35 @@ class Dataset:
         """See NodeSet."""
         return self._only_nodes.features()
 
+    def id_map(self) -> IdMap:
+        """See NodeSet."""
+        return self._only_nodes.id_map()
+
+    def node_ids(self) -> SourceIds:
+        """See NodeSet."""
+        return self._only_nodes.node_ids()
+
     def labels(self) -> NDArray[Any] | None:
         """See NodeSet."""
         return self._only_nodes.labels()
 
-    def split(self, name: str, number: int | None = None) -> NDArray[np.int64] | None:
+    def split(self, name: str, number: int | None = None) -> SourceIds | None:
         """See NodeSet."""
         return self._only_nodes.split(name, number)
+
+    def label_rows(self) -> NDArray[Any] | None:
+        """See NodeSet."""
+        return self._only_nodes.label_rows()
+
+    def split_rows(self, name: str, number: int | None = None) -> NodeRows | None:
+        """See NodeSet."""
+        return self._only_nodes.split_rows(name, number)
 
     def original_ids(self) -> NDArray[np.int64] | None:
         """See NodeSet."""
         return self._only_nodes.original_ids()
 
-    def edge_ids(self) -> NDArray[np.int64] | None:
+    def edge_ids(self) -> NDArray[Any] | None:
         """See EdgeSet."""
         return self._only_edges.edge_ids()
 

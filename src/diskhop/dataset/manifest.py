@@ -106,6 +106,7 @@ class NodeType:
     labels: labels, if any.
     splits: number of ids of each part, per split.
     original_ids: whether the ids of the source are stored.
+    positions: whether the positions in the source are stored.
     extra: unknown keys.
     """
 
@@ -115,6 +116,7 @@ class NodeType:
     labels: LabelInfo | None = None
     splits: tuple[Mapping[str, int], ...] = ()
     original_ids: bool = False
+    positions: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -126,9 +128,7 @@ class NodeType:
             document["labels"] = self.labels.to_json()
         if self.splits:
             document["splits"] = [dict(split) for split in self.splits]
-        if self.original_ids:
-            document["original_ids"] = True
-        return document
+        return document | {key: True for key in ("original_ids", "positions") if getattr(self, key)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ class EdgeType:
     destination: node type of the destinations.
     count: number of edges.
     index_dtype: dtype of source ids, uint32 or int64.
-    edge_ids: whether the source's edge numbers are stored.
+    edge_id_dtype: dtype of the source's edge numbers, uint32 or int64; "" if they are not stored.
     weights: whether weights are stored.
     times: whether times are stored.
     extra: unknown keys.
@@ -149,7 +149,7 @@ class EdgeType:
     destination: str
     count: int
     index_dtype: str
-    edge_ids: bool = False
+    edge_id_dtype: str = ""
     weights: bool = False
     times: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -163,7 +163,9 @@ class EdgeType:
             "count": self.count,
             "index_dtype": self.index_dtype,
         }
-        return document | {key: True for key in ("edge_ids", "weights", "times") if getattr(self, key)}
+        if self.edge_id_dtype:
+            document["edge_ids"] = True if self.edge_id_dtype == "int64" else self.edge_id_dtype
+        return document | {key: True for key in ("weights", "times") if getattr(self, key)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +246,11 @@ class Manifest:
 def index_dtype(num_sources: int) -> str:
     """Return the dtype of `indices` for a number of source nodes."""
     return "uint32" if num_sources < 2**32 else "int64"
+
+
+def edge_id_dtype(num_edges: int) -> str:
+    """Return the dtype of edge numbers for a number of edges of the source."""
+    return "uint32" if num_edges < 2**32 else "int64"
 
 
 def split_file(node_type: str, split: str, number: int, num_splits: int) -> str:

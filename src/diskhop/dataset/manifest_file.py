@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from diskhop.dataset.encoding import FEATURE_DTYPES, row_bytes
 from diskhop.dataset.fields import FILE_NAME, TYPE_NAME, Fields
 from diskhop.dataset.manifest import (
@@ -71,6 +73,8 @@ def expected_files(manifest: Manifest) -> dict[str, int]:
             lengths[f"{folder}/labels.bin"] = nodes.count * nodes.labels.row_bytes
         if nodes.original_ids:
             lengths[f"{folder}/original_ids.bin"] = 8 * nodes.count
+        if nodes.positions:
+            lengths[f"{folder}/positions.bin"] = 8 * nodes.count
         for number, split in enumerate(nodes.splits):
             for part, count in split.items():
                 lengths[split_file(name, part, number, len(nodes.splits))] = 8 * count
@@ -78,8 +82,8 @@ def expected_files(manifest: Manifest) -> dict[str, int]:
         folder = f"edges/{name}"
         lengths[f"{folder}/indptr.bin"] = 8 * (manifest.node_types[edges.destination].count + 1)
         lengths[f"{folder}/indices.bin"] = (4 if edges.index_dtype == "uint32" else 8) * edges.count
-        if edges.edge_ids:
-            lengths[f"{folder}/edge_ids.bin"] = 8 * edges.count
+        if edges.edge_id_dtype:
+            lengths[f"{folder}/edge_ids.bin"] = np.dtype(edges.edge_id_dtype).itemsize * edges.count
         if edges.weights:
             lengths[f"{folder}/weights.bin"] = 4 * edges.count
         if edges.times:
@@ -140,8 +144,17 @@ def _parse_nodes(fields: Fields) -> NodeType:
         labels=labels,
         splits=fields.list_of_counts("splits", SPLIT_NAMES, 1, count) if fields.has("splits") else (),
         original_ids=fields.flag("original_ids"),
+        positions=fields.flag("positions"),
         extra=fields.unread(),
     )
+
+
+def _parse_edge_ids(fields: Fields) -> str:
+    """Return the dtype of edge numbers, which is stored as true for int64; "" if there are none."""
+    value = fields.value("edge_ids")
+    if fields.has("edge_ids") and value not in (True, "uint32"):
+        raise fields.error("edge_ids", "must be true, uint32 or absent", value)
+    return "int64" if value is True else value or ""
 
 
 def _parse_edges(fields: Fields, node_types: Mapping[str, NodeType]) -> EdgeType:
@@ -151,7 +164,7 @@ def _parse_edges(fields: Fields, node_types: Mapping[str, NodeType]) -> EdgeType
         destination=fields.choice("destination", tuple(node_types)),
         count=fields.integer("count", 0, MOST_COUNT),
         index_dtype=fields.choice("index_dtype", (index_dtype(node_types[source].count),)),
-        edge_ids=fields.flag("edge_ids"),
+        edge_id_dtype=_parse_edge_ids(fields),
         weights=fields.flag("weights"),
         times=fields.flag("times"),
         extra=fields.unread(),

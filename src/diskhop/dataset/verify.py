@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.dataset import Dataset, EdgeSet, NodeSet
+from diskhop.dataset.dataset import Dataset, NodeSet
+from diskhop.dataset.edge_set import EdgeSet
 from diskhop.dataset.files import check_length, dataset_files, drop_cached_pages, read_blocks, read_manifest, read_whole
-from diskhop.dataset.manifest import CHECKSUMS_NAME, FileEntry
+from diskhop.dataset.manifest import CHECKSUMS_NAME, SPLIT_NAMES, FileEntry
 from diskhop.errors import FormatError, ReadError
 from diskhop.io.checksums import BLOCK_BYTES, BlockHasher, num_blocks
 from diskhop.runtime.progress import Progress, silent
@@ -121,12 +122,12 @@ def _describe_nodes(nodes: NodeSet) -> dict[str, Any]:
             "row_stride": table.row_stride,
             "bytes": table.num_rows * table.row_stride,
         }
-    labels = nodes.labels()
+    labels = nodes.label_rows()
     if labels is not None:
         description["labels"] = _describe_labels(nodes, labels)
     if nodes.num_splits:
         description["splits"] = [
-            {part: len(ids) for part in ("train", "valid", "test") if (ids := nodes.split(part, number)) is not None}
+            {part: len(rows) for part in SPLIT_NAMES if (rows := nodes.split_rows(part, number)) is not None}
             for number in range(nodes.num_splits)
         ]
     return description

@@ -99,7 +99,7 @@ class _Folder:
         # All labels, those of nodes in no split again, and a flag per node.
         num_bytes = nodes.count * (1 + 2 * (4 * info.num_tasks or 8) * info.has_labels)
         with self._work.budget.reserve("labels", num_bytes):
-            labels = info.labels()
+            labels = info.label_rows()
             is_covered = np.zeros(nodes.count, np.bool_)
             for number in range(info.num_splits):
                 task = tasks.setdefault(number, {"name": "node_classification"})

@@ -116,7 +116,7 @@ def _split_ids(dataset: Dataset) -> Sequence[NodeIds]:
     found = []
     for part in ("train", "valid", "test"):
         for number in range(max(1, dataset.num_splits)):
-            ids = dataset.split(part, number)
+            ids = dataset.split_rows(part, number)
             if ids is not None:
                 found.append(ids)
     return found

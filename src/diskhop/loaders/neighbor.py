@@ -23,13 +23,14 @@ from diskhop.config.options import check_arguments
 from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.errors import ConfigError
-from diskhop.loaders.arguments import refuse_unsupported, resolve_input_nodes, resolve_sampler
+from diskhop.loaders.arguments import refuse_unsupported, resolve_sampler
+from diskhop.loaders.input_nodes import resolve_input_nodes
 from diskhop.nn.layers.aggregate import Block
 from diskhop.pipeline.batch import Pass
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
-from diskhop.protocols import NodeIds, SampledBatch, SamplerSpec
+from diskhop.protocols import NodeIds, NodeRows, SampledBatch, SamplerSpec
 from diskhop.sampling.seeds import SeedSet, count_batches
 from diskhop.system.memory import default_memory_bytes
 
@@ -41,10 +42,15 @@ class NeighborLoader:
     num_sampled_nodes and num_sampled_edges, the seeds first; edge_weight if the dataset has weights; and block, the
     same edges for diskhop's own layers (diskhop.nn.models), which run many times faster.
 
+    n_id: ids of the nodes in the source.
+    e_id: numbers of the edges in the source, so that edge_attr[batch.e_id] is right for the edge_attr of the source.
+        Missing if the dataset does not keep them (`diskhop import --edge-ids keep`).
+    input_id: for each seed, its position in input_nodes; in a mask, the position of its entry.
+
     data: a Dataset or its path.
     num_neighbors: neighbours drawn per hop, -1 for all; or a SamplerSpec.
-    input_nodes: 'train', 'valid' or 'test', ids, a boolean mask, or None for all nodes. These ids and n_id are the
-        source's, also if the dataset has renumbered its nodes (Dataset.original_ids()).
+    input_nodes: 'train', 'valid' or 'test', ids of the source, a boolean mask in the order of Dataset.node_ids(), or
+        None for all nodes in that order.
     batch_size: seed nodes per batch.
     shuffle: True to shuffle the seed nodes in every epoch.
     drop_last: True to drop the last batch if it is smaller than the others.
@@ -119,20 +125,21 @@ class NeighborLoader:
 
     def _load_columns(self, input_nodes: Any, split: int) -> None:
         """Load the seed nodes, and everything else of a batch that does not come from the pipeline."""
-        self._original_ids = self.dataset.original_ids()
-        self._seeds, self._purpose = resolve_input_nodes(self.dataset, self._original_ids, input_nodes, split)
-        self._labels = self.dataset.labels()
+        self._id_map = self.dataset.id_map()
+        given = resolve_input_nodes(self.dataset, self._id_map, input_nodes, split)
+        self._seeds, self._purpose, self._input_ids = given.rows, given.purpose, given.input_ids
+        self._labels = self.dataset.label_rows()
         self._edge_ids = self.dataset.edge_ids()
         self._edge_weights = self.dataset.edge_weights()
 
     def _open(self, **choices: Any) -> None:
         """Plan and open the pipeline. choices: those of a Workload."""
-        # The seeds, their order in an epoch, and the seeds in that order.
-        own_bytes = {"seeds": 3 * self._seeds.nbytes}
+        # The seeds, their order in an epoch, the seeds in that order, and perhaps their positions in a mask.
+        own_bytes = {"seeds": (3 if self._input_ids is None else 4) * self._seeds.nbytes}
         if self._labels is not None:
             own_bytes["labels"] = self._labels.nbytes
-        if self._original_ids is not None:
-            own_bytes["original ids"] = self._original_ids.nbytes
+        if self._id_map.num_bytes:
+            own_bytes["original ids"] = self._id_map.num_bytes
         seed_set = SeedSet(
             purpose=self._purpose,
             seeds=self._seeds,
@@ -172,7 +179,7 @@ class NeighborLoader:
         if self._ahead:
             numbers = [number for number in numbers if number not in self._ahead]
         wanted = Pass(
-            seeds=self._seeds[order],
+            seeds=NodeRows(self._seeds[order]),
             numbers=numbers,
             batch_size=self.batch_size,
             sampler=self._sampler,
@@ -250,14 +257,16 @@ class NeighborLoader:
         """
         block = Block.of(sampled)
         positions = order[sampled.number * self.batch_size :][: sampled.num_seeds]
-        edge_ids = sampled.edge_positions if self._edge_ids is None else self._edge_ids[sampled.edge_positions]
-        node_ids = sampled.node_ids if self._original_ids is None else self._original_ids[sampled.node_ids]
+        numbers = {}
+        if self._edge_ids is not None:
+            numbers["e_id"] = torch.from_numpy(self._edge_ids[sampled.edge_positions].astype(np.int64))
+        input_ids = positions if self._input_ids is None else self._input_ids[positions]
         data = Data(
             x=x if self._out_dtype is None else x.to(self._out_dtype),
             edge_index=block.layer(0).edge_index(),
-            n_id=torch.from_numpy(node_ids),
-            e_id=torch.from_numpy(edge_ids),
-            input_id=torch.from_numpy(np.ascontiguousarray(positions)),
+            n_id=torch.from_numpy(self._id_map.ids(NodeRows(sampled.node_ids))),
+            **numbers,
+            input_id=torch.from_numpy(np.ascontiguousarray(input_ids)),
             batch_size=sampled.num_seeds,
             num_sampled_nodes=list(sampled.num_sampled_nodes),
             num_sampled_edges=list(sampled.num_sampled_edges),

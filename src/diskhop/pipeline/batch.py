@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from diskhop.batches.trace import TraceSettings, hash_seeds
 from diskhop.counters import FetchCounts
 from diskhop.errors import ConfigError
-from diskhop.protocols import NodeIds, Purpose, SampledBatch, SamplerSpec
+from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch, SamplerSpec
 from diskhop.sampling.seeds import count_batches
 
 # Sampled batches that may wait for submission, in addition to one per thread: enough to hide one slow batch.
@@ -29,7 +29,7 @@ Prepare = Callable[[SampledBatch, torch.Tensor], Any]
 class Pass:
     """One pass over seed nodes. Raises ConfigError for an invalid batch size or batch number.
 
-    seeds: unique internal ids, int64 (seeds).
+    seeds: rows, each once, int64 (seeds).
     numbers: the batches to deliver, each at most once; batch n has the seeds from n * batch_size on.
     batch_size: seeds per batch; the last batch has the rest.
     sampler: expands the seeds.
@@ -39,7 +39,7 @@ class Pass:
     with_in_degrees: True to deliver the nodes' in-degrees.
     """
 
-    seeds: NodeIds
+    seeds: NodeRows
     numbers: Sequence[int]
     batch_size: int
     sampler: SamplerSpec

@@ -32,7 +32,7 @@ from diskhop.io.streams import SequentialWriter
 from diskhop.plans import SampledPlan
 from diskhop.policies.segments import choose_segment_size
 from diskhop.policies.static import most_accessed
-from diskhop.protocols import NodeIds, Purpose, SampledBatch, SamplerSpec, Table
+from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch, SamplerSpec, Table
 from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools, run_tasks
 from diskhop.sampling.open import open_plan_topology
@@ -73,7 +73,7 @@ class Samples:
     num_batches: batches per epoch.
     """
 
-    seeds: Callable[[int], NodeIds]
+    seeds: Callable[[int], NodeRows]
     epochs: tuple[int, ...]
     sampler: SamplerSpec
     batch_size: int

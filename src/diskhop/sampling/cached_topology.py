@@ -27,7 +27,7 @@ from diskhop._native import (
     make_cached_sampler,
 )
 from diskhop.budget import Budget
-from diskhop.dataset.dataset import TopologyFiles
+from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.errors import FormatError
 from diskhop.io.streams import TRANSFER_BYTES, read_in_order
 from diskhop.policies.neighbor_cache import NODES_PER_BLOCK, PICK_LISTS_BYTES, is_picked, pick_lists

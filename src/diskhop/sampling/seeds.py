@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diskhop._native import keyed_permutation
-from diskhop.protocols import NodeIds, Purpose, SamplerSpec
+from diskhop.protocols import NodeIds, NodeRows, Purpose, SamplerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -14,14 +14,14 @@ class SeedSet:
     """The seed nodes of the batches that a run will request, and their sampler.
 
     purpose: use of the draws.
-    seeds: int64 (seeds), unique.
+    seeds: rows, int64 (seeds), unique.
     batch_size: seeds per batch.
     sampler: expands each batch.
     is_shuffled: True if the run shuffles the seeds; False if a batch takes adjacent ones.
     """
 
     purpose: Purpose
-    seeds: NodeIds
+    seeds: NodeRows
     batch_size: int
     sampler: SamplerSpec
     is_shuffled: bool
@@ -39,11 +39,11 @@ class SeedSet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitSeeds:
-    """Labelled nodes to train on, to select the model by, and to report on. None: the dataset has no such split."""
+    """Rows of labelled nodes to train on, to select the model by, and to report on. None: no such split."""
 
-    train: NodeIds
-    valid: NodeIds | None
-    test: NodeIds | None
+    train: NodeRows
+    valid: NodeRows | None
+    test: NodeRows | None
 
     @property
     def num_bytes(self) -> int:
@@ -57,6 +57,6 @@ def count_batches(num_seeds: int, batch_size: int, max_batches: int = 0) -> int:
     return min(num_batches, max_batches or num_batches)
 
 
-def shuffled_seeds(train_ids: NodeIds, seed: int, epoch: int) -> NodeIds:
+def shuffled_seeds(train_rows: NodeRows, seed: int, epoch: int) -> NodeRows:
     """Training nodes in the order of an epoch."""
-    return train_ids[keyed_permutation(len(train_ids), seed, int(Purpose.TRAIN), epoch)]
+    return NodeRows(train_rows[keyed_permutation(len(train_rows), seed, int(Purpose.TRAIN), epoch)])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from diskhop._native import BufferPool, Engine, File, NeighborSampler, make_neighbor_sampler
 from diskhop.budget import Budget
 from diskhop.config.options import require_known
-from diskhop.dataset.dataset import TopologyFiles
+from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.errors import FormatError, ReadError
 from diskhop.io.mapping import map_file
 

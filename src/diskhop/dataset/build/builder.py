@@ -243,7 +243,7 @@ class DatasetBuilder:
         destination: str,
         edges: EdgeSource,
         *,
-        keep_edge_ids: bool = False,
+        edge_id_dtype: str = "",
         weights: NDArray[Any] | None = None,
         times: NDArray[Any] | None = None,
         tidying: Tidying | None = None,
@@ -251,12 +251,13 @@ class DatasetBuilder:
     ) -> EdgeCounts:
         """Sort and write edges, with optional finite weights and whole times by edge number.
 
+        edge_id_dtype: dtype in which to store the numbers of the edges, see manifest.edge_id_dtype(); "" for not.
         tidying: edges to leave out; loops and duplicates are only counted with it. If it has edges in both directions
         (UndirectedEdges), 2 e and 2 e + 1 have the number, weight and time of edge e. Raises SourceError, naming
         `origin` (default: that of the builder), for the first id out of range.
         """
         columns = EdgeColumns(
-            keep_edge_ids=keep_edge_ids,
+            edge_id_dtype=edge_id_dtype,
             weights=weights,
             times=times,
             ways=2 if tidying is not None and tidying.both_ways else 1,
@@ -272,14 +273,20 @@ class DatasetBuilder:
             origin=origin or self._origin,
         )
         count, counts = write_edge_lists(
-            self._files, f"edges/{edge_type}", edges, shape, columns.by_name(), tidying, self._sorting(edge_type)
+            self._files,
+            f"edges/{edge_type}",
+            edges,
+            shape,
+            columns.by_name(),
+            tidying,
+            self._sorting(edge_type),
         )
         self._edges[edge_type] = EdgeType(
             source=source,
             destination=destination,
             count=count,
             index_dtype=shape.index_dtype.name,
-            edge_ids=keep_edge_ids,
+            edge_id_dtype=edge_id_dtype,
             weights=weights is not None,
             times=times is not None,
         )

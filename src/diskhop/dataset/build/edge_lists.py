@@ -31,13 +31,13 @@ Column = Callable[[NDArray[np.int64]], NDArray[Any]]
 class EdgeColumns:
     """Columns of the edges of one type.
 
-    keep_edge_ids: whether to store the source's numbers of edges.
+    edge_id_dtype: dtype in which to store the source's numbers of edges; "" for not.
     weights: weights by edge number; None without weights.
     times: times by edge number; None without times.
     ways: 2 if numbers 2 e and 2 e + 1 are the two directions of edge e, else 1.
     """
 
-    keep_edge_ids: bool
+    edge_id_dtype: str
     weights: NDArray[Any] | None
     times: NDArray[Any] | None
     ways: int
@@ -45,7 +45,7 @@ class EdgeColumns:
     @property
     def are_empty(self) -> bool:
         """Whether there are no columns, so that edges need no numbers."""
-        return not self.keep_edge_ids and self.weights is None and self.times is None
+        return not self.edge_id_dtype and self.weights is None and self.times is None
 
     def check(self, num_edges: int, origin: str) -> None:
         """Raise SourceError unless weights are finite, times are whole, and both have one value per edge."""
@@ -59,8 +59,9 @@ class EdgeColumns:
         """Return functions from edge numbers to values, by the name of the column."""
         ways, weights, times = self.ways, self.weights, self.times
         columns: dict[str, Column] = {}
-        if self.keep_edge_ids:
-            columns["edge_ids"] = lambda numbers: numbers // ways
+        if self.edge_id_dtype:
+            dtype = np.dtype(self.edge_id_dtype).newbyteorder("<")
+            columns["edge_ids"] = lambda numbers: (numbers // ways).astype(dtype)
         if weights is not None:
             columns["weights"] = lambda numbers: weights[numbers // ways].astype("<f4")
         if times is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import BufferPool
 from diskhop.budget import Budget
-from diskhop.dataset.dataset import TopologyFiles
+from diskhop.dataset.edge_set import TopologyFiles
 from diskhop.dataset.edges import EdgeSource, UndirectedEdges
 from diskhop.dataset.files import map_array
 from diskhop.dataset.sort.csc import sorted_lists

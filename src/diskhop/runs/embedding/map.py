@@ -115,7 +115,7 @@ def _by_degree(run: OpenRun, at: NDArray[np.int64]) -> Colors:
 
 
 def _by_label(run: OpenRun, rows: NDArray[np.int64]) -> Colors:
-    labels = embedded_nodes(run.dataset).labels()
+    labels = embedded_nodes(run.dataset).label_rows()
     if labels is None or labels.ndim != 1:
         raise ConfigError(f"{run.dataset.path}: nodes have no classes to colour by; use --by degree")
     found = labels[rows].tolist()

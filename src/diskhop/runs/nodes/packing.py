@@ -23,7 +23,7 @@ from diskhop.planning.planner import choose_plan, predict_plan
 from diskhop.planning.simulation import prepares_ahead
 from diskhop.planning.workload import Workload
 from diskhop.plans import SampledPlan
-from diskhop.protocols import NodeIds, neighbor_spec
+from diskhop.protocols import NodeRows, neighbor_spec
 from diskhop.run_files import HOP, NODE
 from diskhop.runs.callbacks import Callback, Callbacks
 from diskhop.runs.nodes.defaults import resolve_config
@@ -56,27 +56,32 @@ class Preparation:
         return {"preparation": self.steps, "preparation_seconds_per_epoch": seconds / self.num_epochs}
 
 
-def run_samples(config: SampledConfig, train_ids: NodeIds) -> Samples:
+def run_samples(config: SampledConfig, train_rows: NodeRows) -> Samples:
     """Return the batches that a run trains on."""
     return Samples(
-        seeds=lambda epoch: shuffled_seeds(train_ids, config.seed, epoch),
+        seeds=lambda epoch: shuffled_seeds(train_rows, config.seed, epoch),
         epochs=(0,) if config.reuse else tuple(range(config.epochs)),
         sampler=neighbor_spec(config.fanout),
         batch_size=config.batch_size,
         seed=config.seed,
-        num_batches=count_batches(len(train_ids), config.batch_size, config.max_batches),
+        num_batches=count_batches(len(train_rows), config.batch_size, config.max_batches),
     )
 
 
 def prepare(
-    dataset: Dataset, config: SampledConfig, workload: Workload, train_ids: NodeIds, budget: Budget, callback: Callback
+    dataset: Dataset,
+    config: SampledConfig,
+    workload: Workload,
+    train_rows: NodeRows,
+    budget: Budget,
+    callback: Callback,
 ) -> Preparation:
     """Plan a run. Uses batches packed before, or packs them now where that pays.
 
     It pays where one epoch's samples are reused, and where --disk has room for all epochs. Raises as choose_plan() and
     pack_epochs().
     """
-    samples = run_samples(config, train_ids)
+    samples = run_samples(config, train_rows)
     layout: Layout | None = None
     reasons: list[str] = []
     if (config.store == AUTO or _prepares(config.store)) and dataset.features() is not None:
@@ -103,9 +108,9 @@ def _prepares(store: str) -> bool:
     return store in STORES and STORES[store].find_prepared is not None
 
 
-def find_packed(dataset: Dataset, config: SampledConfig, workload: Workload, train_ids: NodeIds) -> Workload:
+def find_packed(dataset: Dataset, config: SampledConfig, workload: Workload, train_rows: NodeRows) -> Workload:
     """Return the workload with the epochs that were packed before, if any."""
-    return replace(workload, prepared=_find_layout(dataset, config, run_samples(config, train_ids))[0])
+    return replace(workload, prepared=_find_layout(dataset, config, run_samples(config, train_rows))[0])
 
 
 def _plan_with(

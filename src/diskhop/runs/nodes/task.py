@@ -15,7 +15,7 @@ from diskhop._native import keyed_permutation
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.manifest import split_file
 from diskhop.errors import ConfigError
-from diskhop.protocols import NodeIds, Purpose
+from diskhop.protocols import NodeRows, Purpose
 from diskhop.runs.choices import Choice
 from diskhop.runs.nodes.feeds import Batch
 from diskhop.runs.nodes.metrics import METRICS, Metric
@@ -46,8 +46,8 @@ class LabelMeasure:
 class NodeTask:
     """Node classification.
 
-    labels: see Dataset.labels(). None: they do not fit the budget and were not read; the seeds are as if every node had
-        one, so that a plan can still say how much memory would do.
+    labels: see NodeSet.label_rows(). None: they do not fit the budget and were not read; the seeds are as if every node
+        had one, so that a plan can still say how much memory would do.
     seeds: the seed nodes of training, validation and test.
     held: bytes of the budget that these take, by name.
     choices: how the split was chosen.
@@ -91,7 +91,7 @@ def read_task(dataset: Dataset, *, split: int, evaluate: bool, memory_bytes: int
         if dataset.num_splits == 0:
             seed_bytes = 2 * 8 * num_nodes
         return NodeTask(None, seeds, {"labels": label_bytes, "seeds": seed_bytes}, choices)
-    labels = dataset.labels()
+    labels = dataset.label_rows()
     seeds, choices = choose_seeds(dataset, labels, split, evaluate)
     return NodeTask(labels, seeds, {"labels": label_bytes, "seeds": 2 * seeds.num_bytes}, choices)
 
@@ -110,18 +110,19 @@ def choose_seeds(
         is_labelled = labels >= 0 if labels.ndim == 1 else ~np.isnan(labels).all(axis=1)
     if dataset.num_splits == 0:
         if is_labelled is None:
-            labelled = np.arange(0, dataset.num_nodes, -(-dataset.num_nodes // _MOST_PRESUMED))
+            labelled = NodeRows(np.arange(0, dataset.num_nodes, -(-dataset.num_nodes // _MOST_PRESUMED)))
         else:
-            labelled = np.flatnonzero(is_labelled)
+            labelled = NodeRows(np.flatnonzero(is_labelled))
         return _draw(dataset, labelled, split, evaluate)
     choices: list[Choice] = []
     parts = {}
     for name in _parts(evaluate):
-        ids = dataset.split(name, split)
+        ids = dataset.split_rows(name, split)
         if ids is None and name != "train":
             choices.append(Choice(name, "none", f"the dataset's split has no {name} part"))
             continue
-        parts[name] = _labelled_part(dataset, name, np.empty(0, np.int64) if ids is None else ids, is_labelled, choices)
+        found = NodeRows(np.empty(0, np.int64)) if ids is None else ids
+        parts[name] = _labelled_part(dataset, name, found, is_labelled, choices)
     return SplitSeeds(parts["train"], parts.get("valid"), parts.get("test")), choices
 
 
@@ -130,9 +131,9 @@ def _parts(evaluate: bool) -> tuple[str, ...]:
 
 
 def _labelled_part(
-    dataset: Dataset, name: str, ids: NodeIds, is_labelled: NDArray[np.bool_] | None, choices: list[Choice]
-) -> NodeIds:
-    labelled = ids if is_labelled is None else ids[is_labelled[ids]]
+    dataset: Dataset, name: str, ids: NodeRows, is_labelled: NDArray[np.bool_] | None, choices: list[Choice]
+) -> NodeRows:
+    labelled = ids if is_labelled is None else NodeRows(ids[is_labelled[ids]])
     if len(labelled) == 0:
         raise ConfigError(
             f"{dataset.path}: split '{name}' must have a labelled node, none of its {len(ids)} nodes is; "
@@ -144,7 +145,7 @@ def _labelled_part(
     return labelled
 
 
-def _draw(dataset: Dataset, labelled: NodeIds, number: int, evaluate: bool) -> tuple[SplitSeeds, list[Choice]]:
+def _draw(dataset: Dataset, labelled: NodeRows, number: int, evaluate: bool) -> tuple[SplitSeeds, list[Choice]]:
     if len(labelled) < 3:
         raise ConfigError(
             f"{dataset.path}: a random split needs at least 3 labelled nodes, there are {len(labelled)}; "
@@ -154,7 +155,7 @@ def _draw(dataset: Dataset, labelled: NodeIds, number: int, evaluate: bool) -> t
     drawn = labelled[keyed_permutation(len(labelled), number, int(Purpose.INFER), 0)]
     num_train = max(1, int(len(drawn) * _TRAIN_FRACTION))
     num_valid = max(1, int(len(drawn) * _VALID_FRACTION))
-    train, valid, test = np.split(drawn, [num_train, num_train + num_valid])
+    train, valid, test = map(NodeRows, np.split(drawn, [num_train, num_train + num_valid]))
     shown = f"{len(train)} train, {len(valid)} valid, {len(test)} test"
     choice = Choice("split", shown, "random, since the dataset has none")
     return SplitSeeds(train, valid if evaluate else None, test if evaluate else None), [choice]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from diskhop.config.options import AUTO
 from diskhop.config.train import SampledConfig
 from diskhop.planning.workload import Workload
-from diskhop.protocols import NodeIds, Purpose, SampledBatch, neighbor_spec
+from diskhop.protocols import NodeRows, Purpose, SampledBatch, neighbor_spec
 from diskhop.sampling.seeds import SeedSet, SplitSeeds
 
 
@@ -23,11 +23,11 @@ def training_workload(
     seconds that the model takes for a batch.
     """
 
-    def seed_set(purpose: Purpose, ids: NodeIds) -> SeedSet:
+    def seed_set(purpose: Purpose, rows: NodeRows) -> SeedSet:
         is_training = purpose == Purpose.TRAIN
         return SeedSet(
             purpose=purpose,
-            seeds=ids,
+            seeds=rows,
             batch_size=config.batch_size if is_training else config.eval_batch_size,
             sampler=neighbor_spec(config.fanout if is_training else config.eval_fanout),
             is_shuffled=is_training,
