@@ -558,8 +558,8 @@ def test_hot_order_moves_all_that_nodes_have(tmp_path: Path) -> None:
     labels, train = dataset.labels(), dataset.split("train")
     assert labels is not None
     assert train is not None
-    assert labels.tolist() == arrays["y"][original].tolist()
-    assert original[train].tolist() == arrays["train_idx"].tolist()
+    assert labels.tolist() == arrays["y"].tolist()
+    assert train.tolist() == arrays["train_idx"].tolist()
     triples = np.fromfile(dataset.path / "triples/train.bin", np.int64).reshape(-1, 3)
     assert original[triples[:, [0, 2]]].tolist() == [[0, 2], [3, 19]]
     assert triples[:, 1].tolist() == [1, 0]

@@ -122,12 +122,11 @@ def test_a_typed_graph_stays_typed(tmp_path: Path) -> None:
 def test_hot_order_and_undirected_edges_work_as_elsewhere(tmp_path: Path) -> None:
     options = ImportOptions(order="hot", undirected=True, dtype="float16")
     dataset = imported(save(tmp_path / "source", plain(tmp_path / "source")), options=options)
-    original, train, labels = dataset.original_ids(), dataset.split("train"), dataset.labels()
-    assert original is not None
+    train, labels = dataset.split("train"), dataset.labels()
     assert train is not None
     assert labels is not None
     assert (dataset.num_edges, dataset.feature_dtype) == (120 - int((PAIRS[0] == PAIRS[1]).sum()), "float16")
-    np.testing.assert_array_equal(original[train], SETS["train"])
+    np.testing.assert_array_equal(train, SETS["train"])
     np.testing.assert_array_equal(labels[train], CLASSES[SETS["train"]])
 
 
