@@ -104,7 +104,7 @@ def test_models_learn_a_ring(dataset: Dataset, folder: Path, model: str) -> None
     epochs = done.result["epochs"]
     assert epochs[-1]["loss"] < 0.7 * epochs[0]["loss"]
     assert done.result["test"]["protocol"] == {
-        "filtered": False, "candidates": 500, "sides": "both", "ties": "realistic", "edges": "18 of 18"
+        "filtered": False, "candidates": "all", "sides": "both", "ties": "realistic", "edges": "18 of 18"
     }  # fmt: skip
 
 

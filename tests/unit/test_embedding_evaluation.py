@@ -34,7 +34,7 @@ LARGE = 1 << 30
 PROTOCOLS = [
     Protocol(filtered=filtered, candidates=candidates, sides=sides, ties=ties)
     for filtered in (True, False)
-    for candidates in (0, 200)  # more than there are: some are drawn twice
+    for candidates in (0, 30)
     for sides, ties in (("both", "realistic"), ("tail", "optimistic"), ("head", "pessimistic"))
 ]
 
@@ -123,6 +123,28 @@ def test_ranks_are_those_of_a_loop(model: str, num_partitions: int, is_reciproca
         found = evaluate(reader, edges, protocol, known, drawn, memory_bytes)
         assert found.pop("protocol") == protocol.to_dict(NUM_EDGES, NUM_EDGES)
         assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("num_nodes", "candidates"), [(1, 1), (7, 6), (1000, 999), (1 << 40, 5000)])
+def test_a_candidate_is_drawn_once(num_nodes: int, candidates: int) -> None:
+    drawn = draw_candidates(num_nodes, candidates, 5)
+    assert drawn.shape == (2, candidates)
+    assert all(len(np.unique(places)) == candidates for places in drawn)
+    assert 0 <= drawn.min() <= drawn.max() < num_nodes
+
+
+@pytest.mark.parametrize("wanted", [0, 29, 30, 31, 5000])
+def test_no_rank_is_beyond_the_nodes(wanted: int, tmp_path: Path) -> None:
+    """Where as many candidates are wanted as there are nodes, all of them are candidates, and the protocol says so."""
+    source = tmp_path / "source.txt"
+    source.write_text("".join(f"{node} {(node + 1) % 30}\n" for node in range(30)))
+    graph = import_graph(source, tmp_path / "graph", engine=open_engine("threads").engine)
+    options = {**OPTIONS, "model": "dot", "eval_candidates": wanted, "test_share": 0.5, "eval_ties": "pessimistic"}
+    tested = embed(graph, out=tmp_path / "run", **options).result["test"]
+    assert tested["mean_rank"] <= 30
+    assert tested["protocol"]["candidates"] == (29 if wanted == 29 else "all")
+    again = evaluate_run(tmp_path / "run", eval_candidates=wanted)
+    assert {name: again[name] for name in tested} == tested
 
 
 @pytest.mark.parametrize("filtered", [True, False])

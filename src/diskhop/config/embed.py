@@ -113,7 +113,7 @@ class EmbedConfig:
     )
     eval_candidates: int = option(
         1000,
-        help="Random nodes that each edge is ranked against; 0 for all nodes.",
+        help="Random nodes that each edge is ranked against; 0, or as many as there are, for all nodes.",
         rule=COUNT_OR_NONE,
         panel="Evaluation",
     )

@@ -130,7 +130,7 @@ class ExcludedCandidates:
         in_piece = np.flatnonzero((own >= first) & (own < stop))
         nodes = np.append(self._known[answers] - firsts[rows], own[in_piece])
         rows = np.append(rows, in_piece)
-        # Random candidates may repeat.
+        # A node may be no candidate, where these are drawn.
         which, columns = _expand(np.searchsorted(places, nodes), np.searchsorted(places, nodes, side="right"))
         scores[torch.from_numpy(rows[which]), torch.from_numpy(columns)] = -torch.inf
         return torch.from_numpy(np.bincount(rows[which], minlength=len(scores)))

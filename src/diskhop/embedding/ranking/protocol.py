@@ -40,6 +40,11 @@ class Protocol:
         }
 
 
+def num_candidates(wanted: int, num_nodes: int) -> int:
+    """Return how many random candidates to draw, 0 for all nodes, which is what `wanted` means where it reaches them."""
+    return wanted if wanted < num_nodes else 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredEdges:
     """Edges to rank, by the places of their ends.

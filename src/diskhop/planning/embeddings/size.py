@@ -9,6 +9,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.graph_edges import block_bytes, embedded_nodes
 from diskhop.embedding.ranking.evaluate import evaluation_bytes
 from diskhop.embedding.ranking.groups import group_bytes
+from diskhop.embedding.ranking.protocol import num_candidates
 
 
 def embed_size(dataset: Dataset, config: EmbedConfig) -> EmbedSize:
@@ -18,9 +19,10 @@ def embed_size(dataset: Dataset, config: EmbedConfig) -> EmbedSize:
     most = max(parts.get("valid", 0), parts.get("test", 0))
     if "train" not in parts:
         most = int(num_edges * max(config.valid_share, config.test_share))
+    num_nodes = embedded_nodes(dataset).num_nodes
     num_known = num_edges + parts.get("valid", 0) + parts.get("test", 0)
     return EmbedSize(
-        num_nodes=embedded_nodes(dataset).num_nodes,
+        num_nodes=num_nodes,
         num_edges=num_edges,
         num_relations=dataset.num_relations,
         block_bytes=block_bytes(num_edges),
@@ -28,7 +30,7 @@ def embed_size(dataset: Dataset, config: EmbedConfig) -> EmbedSize:
             min(most, config.eval_edges or most),
             num_known if config.eval_filtered else 0,
             config.dim,
-            config.eval_candidates,
+            num_candidates(config.eval_candidates, num_nodes),
             group_bytes(config.memory_bytes),
         ),
     )

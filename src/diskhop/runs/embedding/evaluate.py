@@ -14,7 +14,7 @@ from diskhop.config.options import check_options, require_known
 from diskhop.embedding.graph_edges import EdgeParts, read_edge_parts
 from diskhop.embedding.ranking.evaluate import evaluate
 from diskhop.embedding.ranking.groups import group_bytes
-from diskhop.embedding.ranking.protocol import MeasuredEdges, Protocol
+from diskhop.embedding.ranking.protocol import MeasuredEdges, Protocol, num_candidates
 from diskhop.embedding.ranking.reader import EmbeddingReader
 from diskhop.embedding.step.draws import draw_candidates
 from diskhop.errors import ConfigError
@@ -36,13 +36,14 @@ def evaluate_by(
     progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
     """Rank some of a dataset's edges by a configuration's protocol. See evaluate()."""
+    candidates = num_candidates(config.eval_candidates, reader.layout.num_nodes)
     protocol = Protocol(
         filtered=config.eval_filtered,
-        candidates=config.eval_candidates,
+        candidates=candidates,
         sides=config.eval_sides,
         ties=config.eval_ties,
     )
-    drawn = draw_candidates(reader.layout.num_nodes, config.eval_candidates, config.seed)
+    drawn = draw_candidates(reader.layout.num_nodes, candidates, config.seed)
     # Drawn by the nodes' first places, so that candidates stay the same nodes when partitions change.
     at = parts.permutation.places(parts.permutation.after(0).nodes(drawn))
     return evaluate(reader, edges, protocol, parts.known, at, group_bytes(config.memory_bytes), progress)
