@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from diskhop._native import Engine, why_no_uring
+from diskhop.dataset.build.builder import DATASET
 from diskhop.dataset.dataset import open_dataset
 from diskhop.errors import DestinationError
-from diskhop.io import atomic
+from diskhop.io.destinations import StagedDirectory
 from tests.graphs import make_dataset, threads_engine
 
 ENGINES = ["threads"] if why_no_uring() else ["threads", "uring"]
@@ -51,14 +52,14 @@ def test_a_folder_without_permission_is_one_line(tmp_path: Path) -> None:
 
 def publish_late(destination: Path) -> None:
     """Stage a folder while somebody else makes the destination."""
-    with atomic.StagedDirectory(destination) as staged:
+    with StagedDirectory(destination, DATASET) as staged:
         destination.mkdir()
         (destination / "thesis.txt").touch()
         staged.publish()
 
 
 def test_a_rename_onto_what_was_made_meanwhile_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DestinationError, match="it was created in the meantime"):
+    with pytest.raises(DestinationError, match="graph: already exists and is not a dataset"):
         publish_late(tmp_path / "graph")
     assert [path.name for path in tmp_path.rglob("*")] == ["graph", "thesis.txt"]
 

@@ -264,7 +264,7 @@ def test_a_map_has_a_point_for_each_node(numbered: Path, tmp_path: Path, by: str
         assert 0 < float(circle.attrib["cx"]) < width
         assert 0 < float(circle.attrib["cy"]) < height
     first = (tmp_path / "map.svg").read_bytes()
-    draw_map(numbered, tmp_path / "map.svg", by=by, nodes=300)
+    draw_map(numbered, tmp_path / "map.svg", by=by, nodes=300, overwrite=True)
     assert (tmp_path / "map.svg").read_bytes() == first
 
 

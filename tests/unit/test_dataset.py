@@ -306,8 +306,8 @@ def test_a_destination_that_is_taken_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "thesis.txt").write_text("precious")
-    for name in ("file", "folder"):
-        with pytest.raises(DestinationError, match="already exists; choose another destination or remove it"):
+    for name, is_what in (("file", "no folder"), ("folder", "not a dataset")):
+        with pytest.raises(DestinationError, match=f"already exists and is {is_what}.*; choose another destination"):
             make_dataset(tmp_path / name)
     with pytest.raises(DestinationError, match=r"the folder .*/missing does not exist"):
         make_dataset(tmp_path / "missing" / "graph")
@@ -318,8 +318,9 @@ def test_a_destination_that_is_taken_is_refused(tmp_path: Path) -> None:
 
 def test_a_killed_builder_is_cleared_away_and_a_living_one_is_not(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from diskhop.io.atomic import StagedDirectory\n"
-        "with StagedDirectory(Path(sys.argv[1])) as staged:\n"
+        "import sys, time; from pathlib import Path; from diskhop.dataset.build.builder import DATASET\n"
+        "from diskhop.io.destinations import StagedDirectory\n"
+        "with StagedDirectory(Path(sys.argv[1]), DATASET) as staged:\n"
         "    (staged.path / 'half').write_text('written'); print('ready', flush=True); time.sleep(60)\n"
     )
     with subprocess.Popen(

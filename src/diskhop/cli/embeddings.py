@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from diskhop.cli.app import command
-from diskhop.cli.options import COMMON, Json, takes_options
+from diskhop.cli.options import COMMON, Json, Overwrite, takes_options
 from diskhop.cli.output import print_json, print_pairs, stderr
 from diskhop.config.embed import EmbedConfig
 from diskhop.errors import ConfigError
@@ -124,12 +124,13 @@ def draw(
         int, typer.Option(metavar="N", help="Maximum number of nodes to draw.", rich_help_panel=COMMON)
     ] = 2000,
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the sample.", rich_help_panel=COMMON)] = 0,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Draw a sample of embeddings in the plane in which they differ most."""
     from diskhop.runs.embedding.map import draw_map
 
-    share = draw_map(run, file, by=by, nodes=nodes, seed=seed)
+    share = draw_map(run, file, by=by, nodes=nodes, seed=seed, overwrite=overwrite)
     if as_json:
         print_json({"path": str(file), "variance_share": share})
         return

@@ -10,7 +10,7 @@ import typer
 
 from diskhop.budget import format_bytes
 from diskhop.cli.app import command
-from diskhop.cli.options import COMMON, Json, takes_options
+from diskhop.cli.options import COMMON, Json, Overwrite, takes_options
 from diskhop.cli.output import budget_of, print_json, print_pairs, stderr
 from diskhop.config.train import TrainConfig
 
@@ -32,6 +32,7 @@ def export(
             "--format", metavar="NAME", help="Format of a dataset: numpy, parquet or graphbolt.", rich_help_panel=COMMON
         ),
     ] = "numpy",
+    overwrite: Overwrite = False,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
@@ -43,7 +44,7 @@ def export(
     from diskhop.ui.progress import stage_progress
 
     if (source / CONFIG_FILE).exists():
-        _export_embeddings(source, destination, as_json=as_json)
+        _export_embeddings(source, destination, overwrite=overwrite, as_json=as_json)
         return
     budget = budget_of(given)
     with stage_progress(stderr) as progress:
@@ -55,6 +56,7 @@ def export(
             budget=budget,
             threads=given.get("threads"),
             progress=progress,
+            overwrite=overwrite,
         )
     if as_json:
         print_json({"path": str(exported.path), "format": exported.format_name, "files": exported.files})
@@ -63,12 +65,12 @@ def export(
     print_pairs([("exported", f"{source} to {exported.path}"), *files])
 
 
-def _export_embeddings(run: Path, destination: Path, *, as_json: bool) -> None:
+def _export_embeddings(run: Path, destination: Path, *, overwrite: bool, as_json: bool) -> None:
     from diskhop.runs.embedding.export import export_embeddings
     from diskhop.ui.progress import stage_progress
 
     with stage_progress(stderr) as progress:
-        export_embeddings(run, destination, partial(progress, "writing embeddings"))
+        export_embeddings(run, destination, partial(progress, "writing embeddings"), overwrite=overwrite)
     num_bytes = destination.stat().st_size
     if as_json:
         print_json({"path": str(destination), "bytes": num_bytes})

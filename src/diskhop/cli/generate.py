@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from diskhop.cli.app import command
-from diskhop.cli.options import COMMON, Json, takes_options
+from diskhop.cli.options import COMMON, Json, Overwrite, takes_options
 from diskhop.cli.output import budget_of, print_json, print_pairs, stderr
 from diskhop.config.train import TrainConfig
 from diskhop.generating.config import DEFAULT_NODES, EDGES_PER_NODE, GraphConfig
@@ -24,6 +24,7 @@ def generate(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the dataset; by default KIND.", rich_help_panel=COMMON)
     ] = None,
+    overwrite: Overwrite = False,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
@@ -56,6 +57,7 @@ def generate(
             threads=threads,
             name=name,
             progress=report,
+            overwrite=overwrite,
         )
     if as_json:
         print_json(describe(dataset))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from diskhop.cli.app import command
-from diskhop.cli.options import COMMON, Json, takes_options
+from diskhop.cli.options import COMMON, Json, Overwrite, takes_options
 from diskhop.cli.output import budget_of, print_json, print_pairs, stderr
 from diskhop.config.train import TrainConfig
 from diskhop.importing.options import ImportOptions
@@ -43,6 +43,7 @@ def import_command(
             metavar="N", help="Worker processes, which share --memory and --threads.", rich_help_panel="Advanced"
         ),
     ] = 1,
+    overwrite: Overwrite = False,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
@@ -75,6 +76,7 @@ def import_command(
             progress=progress,
             on_estimate=show,
             on_facts=facts.update,
+            overwrite=overwrite,
         )
     if as_json:
         print_json({**describe(dataset), "import": {**facts, "estimate": asdict(estimates[0])}})

@@ -54,6 +54,15 @@ TensorBoard = Annotated[
     bool,
     typer.Option("--tensorboard", metavar="", help="Also write TensorBoard events to RUN.", rich_help_panel="Advanced"),
 ]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        metavar="",
+        help="Replace what an earlier call of this command wrote there.",
+        rich_help_panel=COMMON,
+    ),
+]
 DatasetPath = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset.", show_default=False)]
 DatasetOfRun = Annotated[
     Path | None,

@@ -9,7 +9,7 @@ import typer
 
 from diskhop.budget import format_bytes
 from diskhop.cli.app import command
-from diskhop.cli.options import COMMON, Json
+from diskhop.cli.options import COMMON, Json, Overwrite
 from diskhop.cli.output import print_json, print_pairs
 
 
@@ -27,12 +27,13 @@ def report(
             rich_help_panel=COMMON,
         ),
     ] = None,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Write an HTML page about runs: curves, time by stage, I/O, memory and the plan."""
     from diskhop.report.page import write_report
 
-    path = write_report(runs, out)
+    path = write_report(runs, out, overwrite=overwrite)
     num_bytes = path.stat().st_size
     if as_json:
         print_json({"path": str(path), "bytes": num_bytes})

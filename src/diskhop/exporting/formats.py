@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from diskhop._native import Engine
 from diskhop.budget import Budget
@@ -19,16 +20,33 @@ from diskhop.errors import ConfigError
 from diskhop.exporting.arrays import export_arrays
 from diskhop.exporting.graphbolt import export_graphbolt
 from diskhop.exporting.parquet import export_parquet
-from diskhop.io.atomic import Injector, StagedDirectory, destination_errors, require_free_space, require_parent
+from diskhop.importing.graphbolt.metadata import METADATA_NAME
+from diskhop.io.atomic import Injector, destination_errors, require_free_space, require_parent
+from diskhop.io.destinations import FolderKind, StagedDirectory
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.runtime.work_tools import WorkTools
 from diskhop.system.memory import default_memory_bytes, default_threads
 
-EXPORTS: dict[str, Callable[[Dataset, DatasetFiles, WorkTools], None]] = {
-    "numpy": export_arrays,
-    "parquet": export_parquet,
-    "graphbolt": export_graphbolt,
+
+class ExportFormat(NamedTuple):
+    """A format. write: writes its files. folders: the folders that it makes."""
+
+    write: Callable[[Dataset, DatasetFiles, WorkTools], None]
+    folders: FolderKind
+
+
+def _kind(marker: str, *entries: str) -> FolderKind:
+    return FolderKind("an export of this format", marker, (marker, *entries))
+
+
+EXPORTS = {
+    "numpy": ExportFormat(export_arrays, _kind("num_nodes.npy", "*.npy", "*.txt.gz")),
+    "parquet": ExportFormat(export_parquet, _kind("nodes.parquet", "edges.parquet")),
+    # DGL keeps what it makes of the folder in it, as "preprocessed".
+    "graphbolt": ExportFormat(
+        export_graphbolt, _kind(METADATA_NAME, "nodes", "edges", "sets", "*.txt.gz", "preprocessed")
+    ),
 }
 
 
@@ -56,6 +74,7 @@ def export_dataset(
     threads: int | None = None,
     injector: Injector | None = None,
     progress: Progress | None = None,
+    overwrite: bool = False,
 ) -> Exported:
     """Write a dataset as a folder that appears complete, or not at all.
 
@@ -66,6 +85,7 @@ def export_dataset(
     budget: memory; default: half of the free memory. Rows in hot order are moved back within it, through files in the
     destination if they do not fit.
     threads: default: all cores.
+    overwrite: whether an export of the same format at the destination is replaced.
 
     Raises ConfigError for data that the format cannot store, BudgetError, DestinationError, FormatError for damage.
     """
@@ -77,13 +97,14 @@ def export_dataset(
     # A lower bound: features of bfloat16 and int8 become larger, and so do edges of 32 bits.
     require_free_space(require_parent(destination), sum(entry.num_bytes for entry in dataset.manifest.files.values()))
     with ExitStack() as held:
-        staged = held.enter_context(StagedDirectory(destination, injector))
+        kind = EXPORTS[format_name].folders
+        staged = held.enter_context(StagedDirectory(destination, kind, overwrite=overwrite, injector=injector))
         folder = WorkFolder(staged.path / "work", injector)
         # After an error the work folder is removed with the staged folder, so that nothing is reported as kept.
         held.callback(folder.__exit__, None, None, None)
         held.enter_context(budget.reserve(WRITING, WRITER_BYTES))
         work = WorkTools(folder, tools, budget, threads or default_threads(), progress or silent, held)
-        EXPORTS[format_name](dataset, DatasetFiles(staged.path, engine, injector), work)
+        EXPORTS[format_name].write(dataset, DatasetFiles(staged.path, engine, injector), work)
         with destination_errors(destination):
             folder.remove()
         files = {

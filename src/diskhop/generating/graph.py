@@ -49,12 +49,14 @@ def generate_graph(
     name: str | None = None,
     injector: Injector | None = None,
     progress: Progress | None = None,
+    overwrite: bool = False,
 ) -> Dataset:
     """Generate a graph; it appears complete, or not at all. Threads and budget do not change its bytes.
 
     budget: memory; default: half of the free memory.
     threads: default: all cores.
     name: the dataset's name; default: the kind.
+    overwrite: whether a dataset at the destination is replaced.
 
     Raises BudgetError, with the smallest budget that suffices, and DestinationError if the disk is too small.
     """
@@ -72,6 +74,7 @@ def generate_graph(
         threads=threads,
         injector=injector,
         progress=report,
+        overwrite=overwrite,
     )
     builder.require_space(result_bytes(config))
     budget.require({WRITING: WRITER_BYTES, **_most_reserved(config)})

@@ -51,6 +51,7 @@ def import_graph(
     progress: Progress | None = None,
     on_estimate: OnEstimate | None = None,
     on_facts: OnFacts | None = None,
+    overwrite: bool = False,
 ) -> Dataset:
     """Make a dataset from a file or folder.
 
@@ -63,6 +64,7 @@ def import_graph(
     limits: sizes of tasks; tests pass tiny ones.
     on_estimate: receives the estimate before anything is written.
     on_facts: receives what only the import knows, such as counts of duplicates.
+    overwrite: whether a dataset at the destination is replaced.
 
     Raises SourceError for a source that breaks a rule, ConfigError for an option that does not apply, BudgetError for
     too small a budget, DestinationError for a full disk. Only the work folder is then left, if finished work is in it;
@@ -84,6 +86,7 @@ def import_graph(
         progress=progress,
         on_estimate=on_estimate,
         on_facts=on_facts,
+        overwrite=overwrite,
     )
 
 
@@ -122,6 +125,7 @@ def import_source(
     progress: Progress | None = None,
     on_estimate: OnEstimate | None = None,
     on_facts: OnFacts | None = None,
+    overwrite: bool = False,
 ) -> Dataset:
     """Make a dataset from an opened source. origin: its name in errors. For all else see import_graph."""
     budget = budget or Budget(default_memory_bytes())
@@ -151,6 +155,7 @@ def import_source(
         sort_limits=limits.sort,
         range_bytes=limits.range_bytes,
         workers=processes,
+        overwrite=overwrite,
     )
     with builder, processes, ExitStack() as held:
         what = f"the import, with a result of {format_bytes(estimate.result_bytes)},"

@@ -1,24 +1,23 @@
 """Atomic files and directories: they appear complete or not at all.
 
 A *change* is a write, an fsync, a rename or a removal. Every change is announced to an optional *injector* first, so
-that tests can make it fail or simulate a crash before it. A *staged directory* is built under a temporary name next to
-its destination and renamed once its whole content is durable.
+that tests can make it fail or simulate a crash before it. Destinations that users name are in io/destinations.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Protocol
 
 from diskhop.budget import format_bytes
 from diskhop.errors import DestinationError, DiskhopError, WriteError
-from diskhop.io.locks import lock_directory
 
 _NEXT_STEPS = {
     errno.ENOSPC: "free some space or choose another destination",
@@ -33,6 +32,9 @@ _NEXT_STEPS = {
     errno.ENOTDIR: "choose a destination in a directory",
     errno.EBUSY: "choose a destination that is not a mount point",
 }
+# Of renameat2(2): the folder that relative paths start from, flags, and errors of file systems without them.
+_FROM_HERE, _NO_REPLACE, _EXCHANGE = -100, 1, 2
+_NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 class Injector(Protocol):
@@ -192,6 +194,33 @@ def rename(source: Path, destination: Path, injector: Injector | None = None) ->
         source.rename(destination)
 
 
+def rename_new(source: Path, destination: Path, injector: Injector | None = None) -> None:
+    """Rename a file to a destination that must not exist. Durable only after sync_directory."""
+    announce(injector, "rename", destination)
+    with destination_errors(destination):
+        try:
+            _rename_with(_NO_REPLACE, source, destination)
+        except OSError as error:
+            if error.errno not in _NO_SUCH_RENAME:
+                raise
+            source.rename(destination)
+
+
+def exchange(source: Path, destination: Path, injector: Injector | None = None) -> None:
+    """Swap the names of two files or directories. Durable only after sync_directory."""
+    announce(injector, "rename", destination)
+    with destination_errors(destination):
+        try:
+            _rename_with(_EXCHANGE, source, destination)
+        except OSError as error:
+            if error.errno not in _NO_SUCH_RENAME:
+                raise
+            raise DestinationError(
+                f"{destination}: its file system cannot replace a folder in one step; remove it first: "
+                f"rm -r {shlex.quote(str(destination))}"
+            ) from error
+
+
 def link(source: Path, destination: Path, injector: Injector | None = None) -> None:
     """Give a file a second name (a hard link); rename it where the file system has no hard links.
 
@@ -214,69 +243,6 @@ def remove_tree(path: Path, injector: Injector | None = None) -> None:
         shutil.rmtree(path)
 
 
-class StagedDirectory:
-    """A directory under construction: write to `path` until publish() renames it to its destination.
-
-    Leaving the context without publish() removes it. The leftovers of a killed process are removed; a directory that a
-    running process is writing is refused.
-    """
-
-    def __init__(self, destination: Path, injector: Injector | None = None) -> None:
-        self._shown = destination
-        self._destination = resolve_destination(destination)
-        self._injector = injector
-        self._lock: int | None = None
-        self._published = False
-        self.path = self._destination.with_name(f".{self._destination.name}.partial")
-
-    def __enter__(self) -> StagedDirectory:
-        require_parent(self._shown)
-        with destination_errors(self._shown):
-            if self._destination.exists() and not (self._destination.is_dir() and not any(self._destination.iterdir())):
-                raise DestinationError(f"{self._shown}: already exists; choose another destination or remove it")
-            self._remove_leftover()
-            self.path.mkdir()
-            try:
-                self._lock = lock_directory(self.path, self._shown)
-            except BaseException:
-                self.path.rmdir()
-                raise
-        return self
-
-    def publish(self) -> None:
-        """Rename the directory to its destination. Every file in it must be synced already."""
-        for directory, _, _ in os.walk(self.path, topdown=False):
-            sync_directory(Path(directory), self._injector)
-        with destination_errors(self._shown):
-            rename(self.path, self._destination, self._injector)
-            self.path = self._destination
-            sync_directory(self._destination.parent, self._injector)
-        self._published = True
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if not self._published:
-                self._remove()
-        finally:
-            if self._lock is not None:
-                os.close(self._lock)
-
-    def _remove_leftover(self) -> None:
-        if not self.path.is_dir():
-            return
-        lock = lock_directory(self.path, self._shown)
-        try:
-            self._remove()
-        finally:
-            os.close(lock)
-
-    def _remove(self) -> None:
-        with contextlib.suppress(OSError):
-            remove_tree(self.path, self._injector)
-
-
 def _sync(path: Path, flags: int, injector: Injector | None) -> None:
     announce(injector, "fsync", path)
     with destination_errors(path):
@@ -285,3 +251,11 @@ def _sync(path: Path, flags: int, injector: Injector | None) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _rename_with(flags: int, source: Path, destination: Path) -> None:
+    """Call renameat2(2), which the standard library lacks."""
+    paths = (_FROM_HERE, os.fsencode(source), _FROM_HERE, os.fsencode(destination))
+    if ctypes.CDLL(None, use_errno=True).renameat2(*paths, flags) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(destination))

@@ -15,18 +15,20 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from diskhop.budget import format_bytes
 from diskhop.errors import ConfigError, DiskhopError
-from diskhop.io.atomic import require_parent, write_file
+from diskhop.io.destinations import new_file, require_new_file
 from diskhop.report.figures import Figure, course_figures, map_figure, run_figures, time_figure
 from diskhop.report.records import RunRecord, read_run
 
 _MAP_NODES = 2000
 
 
-def write_report(runs: Sequence[Path | str], out: Path | str | None = None) -> Path:
+def write_report(runs: Sequence[Path | str], out: Path | str | None = None, *, overwrite: bool = False) -> Path:
     """Write a page about runs, compared where possible; return its path.
 
-    runs: RUN folders; runs may still be training, or killed. out: the page; default: report.html in the folder of a
-    single run, or in the working directory. Raises ConfigError for a folder without a run, DestinationError.
+    runs: RUN folders; runs may still be training, or killed.
+    out: the page; default: report.html in the folder of a single run, or in the working directory.
+    overwrite: whether a file that is there is replaced.
+    Raises ConfigError for a folder without a run, DestinationError.
     """
     if not runs:
         raise ConfigError("a report needs at least one run: diskhop report RUN")
@@ -34,8 +36,10 @@ def write_report(runs: Sequence[Path | str], out: Path | str | None = None) -> P
     path = Path(out) if out is not None else (records[0].path if len(records) == 1 else Path()) / "report.html"
     if path.suffix != ".html":
         raise ConfigError(f"{path}: a report is an .html file; use --out {path.with_suffix('.html')}")
-    require_parent(path)
-    write_file(path, render(records).encode())
+    require_new_file(path, overwrite=overwrite)
+    content = render(records).encode()
+    with new_file(path, overwrite=overwrite) as partial:
+        partial.write_bytes(content)
     return path
 
 

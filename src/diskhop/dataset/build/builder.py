@@ -40,6 +40,7 @@ from diskhop.dataset.dataset import Dataset, open_dataset
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.encoding import row_bytes
 from diskhop.dataset.manifest import (
+    CHECKSUMS_NAME,
     MANIFEST_NAME,
     EdgeType,
     FeatureInfo,
@@ -56,13 +57,17 @@ from diskhop.dataset.sort.keys import EdgeShape
 from diskhop.dataset.sort.plan import SortLimits
 from diskhop.dataset.sort.tidy import EdgeCounts, Tidying
 from diskhop.errors import ConfigError, SourceError
-from diskhop.io.atomic import Injector, StagedDirectory, require_free_space, require_parent, write_file
+from diskhop.io.atomic import Injector, require_free_space, require_parent, write_file
+from diskhop.io.destinations import FolderKind, StagedDirectory
 from diskhop.runtime.progress import Progress, silent, tracked
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 from diskhop.runtime.workers import Workers
 
 # Name of the reservation of WRITER_BYTES during a build.
 WRITING = "writing files"
+DATASET = FolderKind(
+    "a dataset", MANIFEST_NAME, (MANIFEST_NAME, CHECKSUMS_NAME, "nodes", "edges", "triples", "names", "derived")
+)
 
 
 class DatasetBuilder:
@@ -70,6 +75,7 @@ class DatasetBuilder:
 
     work: folder of stages that survive an error; it is removed once the dataset is finished.
     range_bytes: longer feature tables are written in ranges of this length.
+    overwrite: whether a dataset at the destination is replaced, with its derived files.
     """
 
     def __init__(
@@ -86,6 +92,7 @@ class DatasetBuilder:
         sort_limits: SortLimits | None = None,
         range_bytes: int = RANGE_BYTES,
         workers: Workers | None = None,
+        overwrite: bool = False,
     ) -> None:
         if not name.isprintable() or not 1 <= len(name) <= 200:
             raise ConfigError(
@@ -103,7 +110,7 @@ class DatasetBuilder:
         self._contexts = ExitStack()
         self._tools = TaskTools(engine, injector, workers=workers)
         self.work = WorkFolder(destination, injector)
-        self._staged = StagedDirectory(destination, injector)
+        self._staged = StagedDirectory(destination, DATASET, overwrite=overwrite, injector=injector)
         self._files = DatasetFiles(self._staged.path, engine, injector)
         self._nodes: dict[str, NodeType] = {}
         self._edges: dict[str, EdgeType] = {}

@@ -41,7 +41,7 @@ class Protocol:
 
 
 def num_candidates(wanted: int, num_nodes: int) -> int:
-    """Return how many random candidates to draw, 0 for all nodes, which is what `wanted` means where it reaches them."""
+    """Return the number of random candidates to draw; 0 stands for all nodes, also where as many are wanted."""
     return wanted if wanted < num_nodes else 0
 
 

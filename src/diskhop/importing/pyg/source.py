@@ -36,6 +36,7 @@ def from_pyg(
     self_loops: Keep | None = None,
     duplicates: Keep | None = None,
     order: Order | None = None,
+    overwrite: bool = False,
 ) -> Dataset:
     """Make a dataset at `path` from a torch_geometric.data.Data or HeteroData, and open it.
 
@@ -54,6 +55,7 @@ def from_pyg(
     undirected: stores each edge in both directions; most Data have both already.
     self_loops, duplicates: 'keep' or 'drop'.
     order: 'hot' numbers nodes by how often they are read.
+    overwrite: whether a dataset at path is replaced.
 
     Raises SourceError, naming the attribute, for data that breaks a rule; nothing is then left at path.
     """
@@ -72,6 +74,7 @@ def from_pyg(
         engine=open_engine("auto").engine,
         budget=None if memory_bytes is None else Budget(memory_bytes),
         threads=threads,
+        overwrite=overwrite,
     )
 
 

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from diskhop.errors import ConfigError
-from diskhop.io.atomic import destination_errors, rename, require_free_space, require_parent, sync_directory, sync_file
+from diskhop.io.atomic import require_free_space, require_parent
+from diskhop.io.destinations import new_file, require_new_file
 from diskhop.runs.embedding.opened import OpenRun, open_run
 from diskhop.runs.embedding.places import Places, node_names
 
@@ -36,37 +37,34 @@ class Block(NamedTuple):
 
 
 def export_embeddings(
-    run: Path | str | OpenRun, path: Path | str, progress: Callable[[int, int], None] = lambda done, total: None
+    run: Path | str | OpenRun,
+    path: Path | str,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    overwrite: bool = False,
 ) -> Path:
     """Write the last commit's embeddings to a file, in the format of its suffix; the file appears whole.
 
     Partitions are read once per block of nodes; a block fills a quarter of the run's budget. progress: called with
-    nodes done and in total. Raises ConfigError for an unknown suffix, DestinationError, ReadError; TrainingError for a
-    run without a commit.
+    nodes done and in total. overwrite: whether a file that is there is replaced. Raises ConfigError for an unknown
+    suffix, DestinationError, ReadError; TrainingError for a run without a commit.
     """
     path = Path(path)
     if path.suffix not in EXPORTS:
         raise ConfigError(f"{path}: embeddings are exported to {', '.join(EXPORTS)}; use {path.stem}.npy")
+    require_new_file(path, overwrite=overwrite)
     opened = run if isinstance(run, OpenRun) else open_run(run)
     layout = opened.reader.layout
     value_bytes = _TEXT_BYTES if path.suffix == ".tsv" else 4
     require_free_space(require_parent(path), value_bytes * layout.num_nodes * layout.dim, "the embeddings")
-    partial = path.with_name(f".{path.name}.partial")
 
     def blocks() -> Iterator[Block]:
         for block in _blocks(opened):
             yield block
             progress(block.start + len(block.values), layout.num_nodes)
 
-    with destination_errors(path):
-        try:
-            EXPORTS[path.suffix](partial, opened, blocks())
-            sync_file(partial)
-            rename(partial, path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
-        sync_directory(path.parent)
+    with new_file(path, overwrite=overwrite) as partial:
+        EXPORTS[path.suffix](partial, opened, blocks())
     return path
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from diskhop.embedding.graph_edges import embedded_nodes, read_edge_parts
 from diskhop.errors import ConfigError
-from diskhop.io.atomic import require_parent, write_file
+from diskhop.io.destinations import new_file, require_new_file
 from diskhop.runs.embedding.opened import OpenRun, open_run
 from diskhop.runs.embedding.places import Places, node_names
 
@@ -57,15 +57,25 @@ class EmbeddingMap(NamedTuple):
 
 
 def draw_map(
-    run: Path | str | OpenRun, path: Path | str, *, by: str = "degree", nodes: int = 2000, seed: int = 0
+    run: Path | str | OpenRun,
+    path: Path | str,
+    *,
+    by: str = "degree",
+    nodes: int = 2000,
+    seed: int = 0,
+    overwrite: bool = False,
 ) -> float:
-    """Write make_map() as an SVG; return the fraction of the nodes' variance along its two axes."""
+    """Write make_map() as an SVG; return the fraction of the nodes' variance along its two axes.
+
+    overwrite: whether a file that is there is replaced.
+    """
     path = Path(path)
     if path.suffix != ".svg":
         raise ConfigError(f"{path}: a map is an .svg file; use {path.with_suffix('.svg')}")
-    require_parent(path)
+    require_new_file(path, overwrite=overwrite)
     found = make_map(run, by=by, nodes=nodes, seed=seed)
-    write_file(path, _svg(found).encode())
+    with new_file(path, overwrite=overwrite) as partial:
+        partial.write_text(_svg(found), encoding="utf-8")
     return found.variance_share
 
 

@@ -50,9 +50,9 @@ class Embedded:
     config: EmbedConfig
     result: dict[str, Any]
 
-    def export(self, path: Path | str) -> Path:
+    def export(self, path: Path | str, *, overwrite: bool = False) -> Path:
         """Write the embeddings to a .npy, .parquet or .tsv file. See export_embeddings()."""
-        return export_embeddings(open_run(self.out, self.dataset), path)
+        return export_embeddings(open_run(self.out, self.dataset), path, overwrite=overwrite)
 
 
 def train_embeddings(context: RunContext, config: EmbedConfig, _task: None = None) -> Embedded:
