@@ -215,13 +215,13 @@ def test_malformed_text_is_one_line_with_file_and_line(
     ("files", "told"),
     [
         ({"notes.txt": "a\tis\tb\n"}, "kg: has no train.txt, train.tsv or train.del"),
-        ({**NAMES, "train.tsv": "a\tis\tb\n"}, "train.txt: there is also train.tsv; remove one"),
+        ({**NAMES, "train.tsv": "a\tis\tb\n"}, "train.tsv: there is also train.txt; remove one"),
         ({**NAMES, "train.txt.gz": b""}, "train.txt: there is also train.txt.gz; remove one"),
         (
             {**NAMES, "train.txt": gzip.compress(b"a\tis\tb\n" * 99, mtime=0)[:-9]},
             "train.txt, line 100: gzip must end with its checksum",
         ),
-        ({**DICTIONARIES, **NAMES, "valid.txt": "", "valid.del": ""}, "valid.txt: there is also valid.del; remove one"),
+        ({**DICTIONARIES, **NAMES, "valid.txt": "", "valid.del": ""}, "valid.del: there is also valid.txt; remove one"),
         (
             {**DICTIONARIES, "train.txt": "a\tis\tb\n", "test.del": "0\t0\t0\n"},
             "has train.txt and test.del; *.del has ids",

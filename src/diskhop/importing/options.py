@@ -34,9 +34,9 @@ _DELIMITER = Rule(
     text="one character that is in no id, or tab, comma, semicolon or space",
     example="tab",
 )
-_TWO_COLUMNS = Rule(
-    holds=lambda names: len(set(names)) == len(names) == 2,
-    text="two columns, source and destination",
+_ENDS_COLUMNS = Rule(
+    holds=lambda names: len(set(names)) == len(names) and len(names) in (2, 3),
+    text="two columns, source and destination, or of triples three, head, relation and tail",
     example=["1", "2"],
 )
 _TWO_NAMES = Rule(
@@ -94,8 +94,8 @@ class ImportOptions:
     )
     columns: tuple[str, ...] | None = option(
         None,
-        help="Source and destination columns of an edge list, by number from 1 or by header.",
-        rule=_TWO_COLUMNS,
+        help="Columns of source and destination, or of head, relation and tail, by number from 1 or by header.",
+        rule=_ENDS_COLUMNS,
         parse=parse_names,
         panel="Edge lists",
         metavar="A,B",

@@ -25,7 +25,8 @@ from diskhop.errors import SourceError
 from diskhop.importing.pbg.json_names import json_lines
 from diskhop.importing.source import NameList
 from diskhop.importing.source_file import source_errors
-from diskhop.importing.triples.layout import ALL, ENTITIES, PARTS, RELATIONS
+from diskhop.importing.triples.names import ALL, PARTS
+from diskhop.importing.triples.rows import ENTITIES, RELATIONS
 
 _NUMBER = "(0|[1-9][0-9]{0,5})"
 _COUNT_FILE = re.compile(rf"entity_count_(.+)_{_NUMBER}\.txt")

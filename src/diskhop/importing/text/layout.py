@@ -224,6 +224,11 @@ def _find_columns(fields: list[str], has_header: bool, place: str, options: Impo
         if len(fields) != 2:
             raise SourceError(f"{place}: {columns_rule(len(fields))}")
         return 0, 1
+    if len(options.columns) != 2:
+        raise ConfigError(
+            f"--columns {','.join(options.columns)} must name two columns of edges, source and destination, as "
+            "--columns 1,2; triples need --format triples"
+        )
     names = [field.strip() for field in fields] if has_header else []
     numbers = [str(number) for number in range(1, len(fields) + 1)]
     found = []

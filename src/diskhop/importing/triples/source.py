@@ -21,15 +21,8 @@ from diskhop.importing.text.rows import Slice
 from diskhop.importing.text.streams import row_bytes, text_bytes, texts_bytes
 from diskhop.importing.text.work import TextWork
 from diskhop.importing.tools import ImportLimits, ImportTools
-from diskhop.importing.triples.layout import (
-    DICTIONARY_ROWS,
-    ENTITIES,
-    NAMED_ROWS,
-    RELATIONS,
-    TripleFiles,
-    find_triple_files,
-    is_triples,
-)
+from diskhop.importing.triples.layout import TripleFiles, find_triple_files, is_triples
+from diskhop.importing.triples.rows import ENTITIES, RELATIONS
 from diskhop.importing.triples.tasks import (
     TRIPLE_BYTES,
     NumberNames,
@@ -43,7 +36,7 @@ from diskhop.runtime.duck import Duck, require_text_path
 
 PARSING = "parsing triples"
 # Finished work of another format is discarded.
-_WORK_FORMAT = 1
+_WORK_FORMAT = 2
 # Memory that DuckDB needs to sort and join.
 _DUCK_BYTES = 64 << 20
 # Memory per byte of a slice, in addition to DuckDB's: a row of 6 bytes is three ids, its place, and the sorted ids.
@@ -56,7 +49,7 @@ class Triples:
     """Source in texts of triples. Raises SourceError if there are none."""
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
-        self._files = find_triple_files(source)
+        self._files = find_triple_files(source, options)
 
     @property
     def name(self) -> str:
@@ -78,8 +71,8 @@ class Triples:
         return Load(
             source_bytes=sum(file.num_bytes for file in files),
             inflated_bytes=unpacked,
-            pair_text_bytes=text if self._files.are_ids else 0,
-            name_text_bytes=0 if self._files.are_ids else text,
+            pair_text_bytes=text if self._files.decision.are_ids else 0,
+            name_text_bytes=0 if self._files.decision.are_ids else text,
             kept_bytes=unpacked + text + TRIPLE_BYTES * num_triples,
             triple_bytes=TRIPLE_BYTES * num_triples,
             num_nodes=num_triples // EDGES_PER_NODE,
@@ -92,7 +85,12 @@ class Triples:
         numbered = _TripleWork(self._files, work).run()
         names = {what: listed_names(listed, numbered.counts[what], work) for what, listed in numbered.listed.items()}
         triples = SourceTriples(parts=numbered.parts, num_relations=numbered.counts[RELATIONS])
-        return SourceGraph(nodes={NODE: SourceNodes(count=numbered.counts[ENTITIES])}, triples=triples, names=names)
+        return SourceGraph(
+            nodes={NODE: SourceNodes(count=numbered.counts[ENTITIES])},
+            triples=triples,
+            names=names,
+            facts=self._files.facts,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +139,25 @@ class _TripleWork:
         pieces = [list(self._texts.slices_of(number, self._slice_bytes)) for number in range(len(self._files.files))]
         of_parts = dict(zip(self._files.parts, pieces, strict=False))
         of_dictionaries = dict(zip(self._files.dictionaries, pieces[len(of_parts) :], strict=True))
+        kinds = self._files.kinds
         threads = min(slices_at_once, self._work.threads)
         listed = {}
         if of_dictionaries:
             listed = self._sort_dictionaries(of_dictionaries, threads, duck)
         counts = {what: count_listed(path, duck) for what, path in listed.items()}
-        self._check_counts(counts)
-        if self._files.are_ids:
-            tasks = [ParseIds(name, piece, counts, duck) for part in of_parts.values() for name, piece in part]
+        for what, count in counts.items():
+            self._check_count(what, count, "names")
+        if self._files.decision.are_ids:
+            tasks = [
+                ParseIds(name, piece, kinds[part], counts, duck)
+                for part, named in of_parts.items()
+                for name, piece in named
+            ]
             by_part = _split(self._texts.run("numbered", tasks, threads, "parsing"), of_parts)
         else:
-            parse = [ParseTexts(name, piece, NAMED_ROWS, duck) for part in of_parts.values() for name, piece in part]
+            parse = [
+                ParseTexts(name, piece, kinds[part], duck) for part, named in of_parts.items() for name, piece in named
+            ]
             rows = self._texts.run("rows", parse, threads, "parsing")
             if not of_dictionaries:
                 listing = [
@@ -165,6 +171,7 @@ class _TripleWork:
             column = StoredTriples(str(self._files.parts[part].path), paths, self._key("numbered"))
             if column.shape[0] == 0:
                 raise SourceError(f"{column.where}: has no triples; add some, or remove the file")
+            self._check_count(part, column.shape[0], "triples")
             parts[part] = column
         return _Numbered(parts, listed, counts)
 
@@ -175,13 +182,13 @@ class _TripleWork:
             if not named:
                 raise SourceError(f"{self._files.dictionaries[what].path}: has no names; add one line per id")
         parse = [
-            ParseTexts(name, piece, DICTIONARY_ROWS, duck)
-            for named in of_dictionaries.values()
+            ParseTexts(name, piece, self._files.kinds[what], duck)
+            for what, named in of_dictionaries.items()
             for name, piece in named
         ]
         rows = _split(self._texts.run("dictionaries", parse, threads, "parsing names"), of_dictionaries)
         tasks = [
-            SortDictionary(what, tuple(rows[what]), tuple(piece for _, piece in named), duck)
+            SortDictionary(what, tuple(rows[what]), tuple(piece for _, piece in named), self._files.kinds[what], duck)
             for what, named in of_dictionaries.items()
         ]
         return dict(zip(of_dictionaries, self._texts.run("names", tasks, 1, "sorting names"), strict=True))
@@ -203,22 +210,27 @@ class _TripleWork:
             for first, last in row_ranges(len(named), in_group):
                 pieces = tuple(piece for _, piece in named[first:last])
                 name = f"{named[first][0]}-{in_group}"
-                tasks[part].append(NumberNames(name, tuple(rows[part][first:last]), pieces, listed, duck))
+                found = tuple(rows[part][first:last])
+                tasks[part].append(NumberNames(name, found, pieces, self._files.kinds[part], listed, duck))
         every = [task for each in tasks.values() for task in each]
         return _split(self._texts.run("numbered", every, groups_at_once, "numbering"), tasks)
 
-    def _check_counts(self, counts: Mapping[str, int]) -> None:
-        for what, count in self._files.counts.items():
-            if counts[what] != count:
-                raise SourceError(
-                    f"{self._files.dictionaries[what].path}: has {counts[what]} names, the description in its folder "
-                    f"says {count}; correct one of them"
-                )
+    def _check_count(self, what: str, count: int, called: str) -> None:
+        stated, stating = self._files.counts.get(what, (count, ""))
+        if stated != count:
+            path = {**self._files.parts, **self._files.dictionaries}[what].path
+            raise SourceError(f"{path}: has {count} {called}, {stating} says {stated}; correct one of them")
 
     def _key(self, stage: str) -> str:
         """Text that changes when the outputs of a stage would; names of tasks are not part of it."""
-        facts = [f"format {_WORK_FORMAT}, stage {stage}, slices {self._slice_bytes}, ids {self._files.are_ids}"]
-        facts += [file.identity for file in self._files.files]
+        facts = [
+            f"format {_WORK_FORMAT}, stage {stage}, slices {self._slice_bytes}, ids {self._files.decision.are_ids}"
+        ]
+        facts += [f"{file.identity}, rows from {file.rows_begin}" for file in self._files.files]
+        if stage != "text":
+            facts += [
+                f"{what}: {list(kind.columns.items())}, {kind.delimiter!r}" for what, kind in self._files.kinds.items()
+            ]
         return "\n".join(facts)
 
 
@@ -253,10 +265,8 @@ def _split(paths: Sequence[Path], groups: Mapping[str, Sequence[Any]]) -> dict[s
 
 TRIPLES = SourceKind(
     name="triples",
-    looks_like=(
-        "a folder with train, valid and test of head, relation and tail (.txt .tsv .del, or .gz), or one text of them"
-    ),
-    takes=(),
+    looks_like="a folder with train, valid and test of head, relation and tail, or one text of them",
+    takes=("columns", "header"),
     detect=is_triples,
     open=Triples,
 )

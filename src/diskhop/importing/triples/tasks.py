@@ -18,15 +18,7 @@ from diskhop.errors import SourceError
 from diskhop.importing.numbering.tasks import read_parquet
 from diskhop.importing.text.rows import Slice
 from diskhop.importing.text.streams import MOST_LINE_BYTES
-from diskhop.importing.triples.layout import (
-    DICTIONARY_ROWS,
-    ENTITIES,
-    NAMED_ROWS,
-    NUMBERED_ROWS,
-    RELATIONS,
-    RowKind,
-    shown,
-)
+from diskhop.importing.triples.rows import ENTITIES, RELATIONS, TRIPLE, RowKind, shown
 from diskhop.runtime.duck import Duck, as_file, quoted
 from diskhop.runtime.tasks import TaskTools
 
@@ -48,9 +40,9 @@ class ParseTexts:
         """See Task. Raises SourceError with file and line."""
         with as_file(self.kind.rows_of(self.piece)) as file:
             rows = _text_rows(file, self.kind)
+            row = f"{self.piece.begin} + row_number() OVER () - 1 AS row"
             self.duck.run(
-                f"COPY (SELECT {self.piece.begin} + row_number() OVER () - 1 AS row, * FROM {rows}) "
-                f"TO {quoted(path)} (FORMAT parquet)"
+                f"COPY (SELECT {row}, {', '.join(self.kind.taken)} FROM {rows}) TO {quoted(path)} (FORMAT parquet)"
             )
 
 
@@ -61,6 +53,7 @@ class SortDictionary:
     name: str
     rows: tuple[Path, ...]
     pieces: tuple[Slice, ...]
+    kind: RowKind
     duck: Duck
 
     def write(self, path: Path, tools: TaskTools) -> None:
@@ -72,19 +65,20 @@ class SortDictionary:
             if num_distinct < count:
                 again = f"SELECT row, row_number() OVER (PARTITION BY {column} ORDER BY row) AS time FROM {rows}"
                 place, fields = self._first(f"SELECT min(row) FROM ({again}) WHERE time = 2")
-                value = dict(zip(DICTIONARY_ROWS.columns, fields, strict=True))[column]
-                raise SourceError(f"{place}: the {column} '{shown(value)}' occurs before; remove one of the lines")
+                raise SourceError(
+                    f"{place}: the {column} '{shown(fields[column])}' occurs before; remove one of the lines"
+                )
         if highest >= count:
             place, fields = self._first(f"SELECT min(row) FROM {rows} WHERE id >= {count}")
             raise SourceError(
-                f"{place}: the id {fields[0]} must be less than {count}, the number of names; number them from 0 "
+                f"{place}: the id {fields['id']} must be less than {count}, the number of names; number them from 0 "
                 "without gaps"
             )
         self.duck.run(f"COPY (SELECT id, name FROM {rows} ORDER BY id) TO {quoted(path)} (FORMAT parquet)")
 
-    def _first(self, query: str) -> tuple[str, list[str]]:
+    def _first(self, query: str) -> tuple[str, dict[str, str]]:
         (found,) = self.duck.fetch(query)
-        return _find_row(int(found[0]), self.pieces, DICTIONARY_ROWS)
+        return _find_row(int(found[0]), self.pieces, self.kind)
 
 
 @dataclass(frozen=True)
@@ -94,6 +88,7 @@ class NumberNames:
     name: str
     rows: tuple[Path, ...]
     pieces: tuple[Slice, ...]
+    kind: RowKind
     listed: Mapping[str, Path]
     duck: Duck
 
@@ -108,10 +103,13 @@ class NumberNames:
         is_missing = [np.ma.getmaskarray(column) for column in columns]
         if any(mask.any() for mask in is_missing):
             first = int(np.argmax(np.logical_or.reduce(is_missing)))
-            place, fields = _find_row(int(rows[first]), self.pieces, NAMED_ROWS)
-            for (column, what), mask, value in zip(_LISTED_IN.items(), is_missing, fields, strict=True):
+            place, fields = _find_row(int(rows[first]), self.pieces, self.kind)
+            for (column, what), mask in zip(_LISTED_IN.items(), is_missing, strict=True):
                 if mask[first]:
-                    raise SourceError(f"{place}: the {column} '{shown(value)}' is not among the {what}; add it there")
+                    raise SourceError(
+                        f"{place}: the {column} '{shown(fields[column])}' is not among the {what}; add it there, or "
+                        f"name the columns of head, relation and tail, as --columns 1,3,2"
+                    )
         _write_triples(path, columns)
 
 
@@ -121,27 +119,25 @@ class ParseIds:
 
     name: str
     piece: Slice
+    kind: RowKind
     counts: Mapping[str, int]
     duck: Duck
 
     def write(self, path: Path, tools: TaskTools) -> None:
         """See Task. Raises SourceError with file and line."""
-        with as_file(NUMBERED_ROWS.rows_of(self.piece)) as file:
-            columns = self.duck.fetch(f"SELECT * FROM {_text_rows(file, NUMBERED_ROWS)}")
+        with as_file(self.kind.rows_of(self.piece)) as file:
+            columns = self.duck.fetch(f"SELECT {', '.join(TRIPLE)} FROM {_text_rows(file, self.kind)}")
         is_beyond = [column >= self.counts[what] for column, what in zip(columns, _LISTED_IN.values(), strict=True)]
         if any(mask.any() for mask in is_beyond):
             self._refuse(int(np.argmax(np.logical_or.reduce(is_beyond))))
         _write_triples(path, columns)
 
     def _refuse(self, number: int) -> NoReturn:
-        place, fields = NUMBERED_ROWS.find_row(self.piece, number)
-        column, what, value = next(
-            (column, what, value)
-            for (column, what), value in zip(_LISTED_IN.items(), fields, strict=True)
-            if int(value) >= self.counts[what]
-        )
+        place, fields = self.kind.find_row(self.piece, number)
+        column, what = next(each for each in _LISTED_IN.items() if int(fields[each[0]]) >= self.counts[each[1]])
         raise SourceError(
-            f"{place}: the {column} {value} must be less than {self.counts[what]}, the number of {what}; correct it"
+            f"{place}: the {column} {fields[column]} must be less than {self.counts[what]}, the number of {what}; "
+            "correct it, or name the columns of head, relation and tail, as --columns 1,3,2"
         )
 
 
@@ -157,13 +153,16 @@ def _write_triples(path: Path, columns: Sequence[NDArray[Any]]) -> None:
 
 def _text_rows(file: str, kind: RowKind) -> str:
     """Return SQL of rows that rows_of() has checked."""
-    columns = ", ".join(f"{name}: {quoted(sql)}" for name, sql in kind.columns.items())
+    columns = ", ".join(
+        f"{quoted(name)}: {quoted(sql if name in kind.taken else 'VARCHAR')}" for name, sql in kind.columns.items()
+    )
     return (
-        f"read_csv({quoted(file)}, auto_detect=false, header=false, columns={{{columns}}}, delim='\t', quote='', "
-        f"escape='', comment='', new_line='\\n', max_line_size={MOST_LINE_BYTES})"
+        f"read_csv({quoted(file)}, auto_detect=false, header=false, columns={{{columns}}}, "
+        f"delim={quoted(kind.delimiter)}, quote='', escape='', comment='', new_line='\\n', "
+        f"max_line_size={MOST_LINE_BYTES})"
     )
 
 
-def _find_row(row: int, pieces: Sequence[Slice], kind: RowKind) -> tuple[str, list[str]]:
+def _find_row(row: int, pieces: Sequence[Slice], kind: RowKind) -> tuple[str, dict[str, str]]:
     piece = next(piece for piece in pieces if piece.begin <= row < piece.end)
     return kind.find_row(piece, row - piece.begin)
