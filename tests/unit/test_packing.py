@@ -39,7 +39,7 @@ def zstd(content: bytes) -> bytes:
     target = pa.BufferOutputStream()
     with pa.CompressedOutputStream(target, "zstd") as stream:
         stream.write(content)
-    return target.getvalue().to_pybytes()
+    return bytes(target.getvalue())
 
 
 PACK: dict[str, Callable[[bytes], bytes]] = {

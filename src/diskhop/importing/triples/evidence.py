@@ -24,7 +24,7 @@ _FEW_ROWS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the columns of triples are.
+    """Meaning of the columns of triples.
 
     columns: places of head, relation and tail.
     are_ids: whether they are ids of the dictionaries.
@@ -143,8 +143,8 @@ def _named(path: Path, sample: Sample, columns: Sequence[str]) -> tuple[int, ...
 def _require_three(parts: Mapping[Path, Sample]) -> None:
     for path, sample in parts.items():
         # A CR within a line makes one row of several: the import names it.
-        first = "".join(field for row in sample.rows[:1] for field in row[len(TRIPLE) :])
-        if first and "\r" not in first:
+        first = sample.rows[0] if sample.rows else []
+        if any(first[len(TRIPLE) :]) and "\r" not in "".join(first):
             raise SourceError(
                 f"{at_line(path, sample.first_line)}: a row must have three columns, head, relation and tail, got "
                 f"{len(sample.rows[0])}; name the three, as --columns 1,2,3 (others, such as times, are not imported)"

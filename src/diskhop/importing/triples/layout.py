@@ -68,7 +68,7 @@ class TripleFiles:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What was decided, for people."""
+        """Decisions, for people."""
         columns = {name: f"{place + 1}" for name, place in zip(TRIPLE, self.decision.columns, strict=True)}
         columns["why"] = self.decision.why
         return {

@@ -21,7 +21,7 @@ _MOST_COUNT_DIGITS = 15
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a description says.
+    """Content of a description.
 
     name: the graph's name.
     parts: files of triples by part.

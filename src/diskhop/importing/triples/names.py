@@ -40,7 +40,7 @@ _DICTIONARIES = {
 
 @dataclass(frozen=True, slots=True)
 class DictionaryName:
-    """What a dictionary's name says.
+    """Facts that a dictionary's name tells.
 
     path: the file.
     is_sure: whether only dictionaries are called so; others need two columns, one of whole numbers.

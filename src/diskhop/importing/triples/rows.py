@@ -1,7 +1,7 @@
 """Rows of triples and of dictionaries: their columns, and what every row must be.
 
 A row of triples has head, relation and tail. A row of a *dictionary* has an id and a name. There are no comments: any
-text between delimiters is a name. Empty lines are skipped. Columns that nobody reads are *spare*.
+text between delimiters is a name. Empty lines are skipped. Columns that are not read are *spare*.
 """
 
 from __future__ import annotations
