@@ -78,6 +78,7 @@ def make_tables(folder: Path, num_rows: int) -> HopTables:
         hops=HOPS,
         shape=shape,
         files=tuple(files),
+        num_nodes=num_rows,
         rows=None,
     )
     (folder / TABLES_FILE).write_bytes(encode_hop_tables(tables))

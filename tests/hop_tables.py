@@ -23,6 +23,7 @@ from diskhop.hops.tables import (
     open_hop_tables,
     table_names,
 )
+from diskhop.protocols import NodeRows
 
 
 def table_bytes(values: NDArray[Any], shape: TableShape) -> NDArray[np.uint8]:
@@ -44,6 +45,7 @@ def write_hop_tables(
     dtype: str = "float32",
     tile_columns: int | None = None,
     rows: NDArray[np.int64] | None = None,
+    num_nodes: int | None = None,
     operators: tuple[TableOperator, ...] = (TableOperator(name="sign", parameters={"direction": "in"}),),
     dataset_hash: str = "0123456789abcdef",
 ) -> HopTables:
@@ -68,7 +70,8 @@ def write_hop_tables(
         hops=hops,
         shape=shape,
         files=tuple(files),
-        rows=rows,
+        num_nodes=num_nodes or (num_rows if rows is None else int(rows[-1]) + 1),
+        rows=None if rows is None else NodeRows(rows),
     )
     (path / TABLES_FILE).write_bytes(encode_hop_tables(tables))
     return open_hop_tables(path, dataset_hash)

@@ -13,6 +13,7 @@ from diskhop._native import tile_rows, untile_rows
 from diskhop.derived.clean import TABLES_FILE
 from diskhop.errors import ConfigError, FormatError, ReadError
 from diskhop.hops.tables import TILE_ROWS, TableOperator, TableShape, TableSum, open_hop_tables
+from diskhop.protocols import NodeRows
 from tests.hop_tables import table_bytes, write_hop_tables
 
 
@@ -106,7 +107,7 @@ def test_tables_are_opened_as_written(tmp_path: Path) -> None:
         "row-hop-2.bin",
     ]
     assert (tables.operators, tables.hops, tables.num_tables, tables.num_bytes) == (operators, 2, 5, 5 * 4096)
-    np.testing.assert_array_equal(tables.row_of(np.array([9, 3])), [2, 0])
+    np.testing.assert_array_equal(tables.row_of(NodeRows(np.array([9, 3]))), [2, 0])
 
 
 @pytest.mark.parametrize(("nodes", "missing"), [([3, 4], 4), ([-1], -1), ([3, 10, 11], 10)])
@@ -115,7 +116,7 @@ def test_a_node_without_a_row_is_named(tmp_path: Path, nodes: list[int], missing
     rows = np.array([3, 5, 9]) if has_rows else None
     tables = write_hop_tables(tmp_path / "t", arrays(2, 3 if has_rows else 4, 4), rows=rows)
     with pytest.raises(ConfigError, match=f"no row for node {missing}"):
-        tables.row_of(np.array(nodes))
+        tables.row_of(NodeRows(np.array(nodes)))
 
 
 def test_tables_of_another_state_of_the_dataset_are_refused(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_damage_is_told(tmp_path: Path) -> None:
     manifest = (folder / TABLES_FILE).read_bytes()
     for content, message in (
         (b"{", "not JSON"),
-        (b"{}", "not a manifest of hop tables of version 1"),
+        (b"{}", "not a manifest of hop tables of version 2"),
         (manifest.replace(b'"hops": 1', b'"hops": 2'), "its checksum does not match"),
     ):
         (folder / TABLES_FILE).write_bytes(content)

@@ -277,7 +277,7 @@ def test_rows_are_asked_for_by_the_ids_of_the_source(tmp_path: Path) -> None:
     every = table_values(propagate_small(plain, tmp_path / "s", hops=1).tables, 1)
     np.testing.assert_allclose(table_values(tables, 1), every[ids], rtol=1e-5, atol=1e-6)
     np.save(tmp_path / "ids.npy", np.array([3, 200]))
-    with pytest.raises(ConfigError, match=r"ids.npy: has id 200, which no node of"):
+    with pytest.raises(ConfigError, match=r"ids.npy has id 200, which no node of"):
         propagate_small(hot, tmp_path / "s", **options)
 
 

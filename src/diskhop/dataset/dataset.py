@@ -118,6 +118,11 @@ class NodeSet:
             return None
         return self._dataset.read_array(f"{self._folder}/original_ids.bin", np.int64)
 
+    @property
+    def has_original_ids(self) -> bool:
+        """Whether ids are stored, since they are not the rows."""
+        return self._info.original_ids
+
     def id_map(self) -> IdMap:
         """Read what converts between source ids, positions in the source, and rows."""
         id_of_row = self.original_ids()
@@ -220,6 +225,11 @@ class Dataset:
     def features(self) -> Table | None:
         """See NodeSet."""
         return self._only_nodes.features()
+
+    @property
+    def has_original_ids(self) -> bool:
+        """See NodeSet."""
+        return self._only_nodes.has_original_ids
 
     def id_map(self) -> IdMap:
         """See NodeSet."""

@@ -75,7 +75,7 @@ class IdMap:
             is_known = (ids >= 0) & (ids < self.num_nodes)
             rows: NDArray[np.int64] = ids
         else:
-            rows = _find(self._id_of_row, ids)
+            rows = find_ids(self._id_of_row, ids)
             is_known = rows >= 0
         if not is_known.all():
             raise self._unknown(int(ids[np.argmin(is_known)]), what)
@@ -131,7 +131,7 @@ def positions_of_ids(id_of_row: NDArray[np.int64]) -> NDArray[np.int64]:
     return ranks
 
 
-def _find(id_of_row: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def find_ids(id_of_row: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the row of each id, -1 for none. Sorts the wanted ids only, and passes over the others in blocks."""
     wanted, places = np.unique(ids, return_inverse=True)
     found = np.full(len(wanted), -1, np.int64)

@@ -18,7 +18,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.hops.operators import Operator, parse_operator
 from diskhop.hops.tables import VERSION
-from diskhop.protocols import NodeIds
+from diskhop.protocols import NodeRows, SourceIds
 
 ALL_ROWS, LABELLED_ROWS = "all", "labelled"
 # More hops rarely help (PP-GNN, figure 2).
@@ -60,7 +60,7 @@ class PropagationSpec:
         """Parse the operators."""
         return tuple(parse_operator(text) for text in self.operators)
 
-    def key(self, dataset_hash: str, rows: NodeIds | None) -> str:
+    def key(self, dataset_hash: str, rows: NodeRows | None) -> str:
         """Return a text that differs wherever a byte of the tables may. rows: nodes with stored rows; None: all."""
         facts = {
             "format": VERSION,
@@ -79,7 +79,7 @@ def folder_name(key: str) -> str:
     return f"propagated-{xxhash.xxh3_64_intdigest(key.encode()):016x}"
 
 
-def find_rows(dataset: Dataset, rows: str, budget: Budget) -> NodeIds | None:
+def find_rows(dataset: Dataset, rows: str, budget: Budget) -> NodeRows | None:
     """Find the nodes with stored rows, as the dataset numbers them: int64, ascending; None: all.
 
     Raises ConfigError for ids that the dataset does not have, BudgetError.
@@ -94,7 +94,7 @@ def find_rows(dataset: Dataset, rows: str, budget: Budget) -> NodeIds | None:
                 f"{dataset.path}: has no splits, so no rows are labelled; use --rows all, or --rows ids.npy"
             )
         with budget.reserve("rows kept", 3 * num_bytes):
-            return np.unique(np.concatenate(_split_ids(dataset)))
+            return NodeRows(np.unique(np.concatenate(_split_rows(dataset))))
     path = Path(rows)
     if path.suffix != ".npy":
         raise ConfigError(f"--rows '{rows}' must be all, labelled or a .npy file of node ids; for example --rows all")
@@ -108,11 +108,15 @@ def find_rows(dataset: Dataset, rows: str, budget: Budget) -> NodeIds | None:
         raise ConfigError(
             f"{path}: has {ids.dtype} of shape {ids.shape}; --rows needs one-dimensional integer ids, at least one"
         )
-    with budget.reserve("rows kept", 4 * 8 * len(ids)):
-        return _own_ids(dataset, np.unique(ids.astype(np.int64)), path, budget)
+    with (
+        budget.reserve("rows kept", 4 * 8 * len(ids)),
+        budget.reserve("original ids", 8 * dataset.num_nodes * dataset.has_original_ids),
+    ):
+        wanted = SourceIds(np.unique(ids.astype(np.int64)))
+        return NodeRows(np.sort(dataset.id_map().rows(wanted, str(path))))
 
 
-def _split_ids(dataset: Dataset) -> Sequence[NodeIds]:
+def _split_rows(dataset: Dataset) -> Sequence[NodeRows]:
     found = []
     for part in ("train", "valid", "test"):
         for number in range(max(1, dataset.num_splits)):
@@ -120,20 +124,3 @@ def _split_ids(dataset: Dataset) -> Sequence[NodeIds]:
             if ids is not None:
                 found.append(ids)
     return found
-
-
-def _own_ids(dataset: Dataset, ids: NodeIds, path: Path, budget: Budget) -> NodeIds:
-    """Find the nodes, ascending, that have these ids in the source."""
-    with budget.reserve("original ids", 0 if dataset.order == "original" else 3 * 8 * dataset.num_nodes):
-        original = dataset.original_ids()
-        if original is None:
-            is_known = (ids >= 0) & (ids < dataset.num_nodes)
-            own = ids
-        else:
-            own = np.flatnonzero(np.isin(original, ids))
-            is_known = np.isin(ids, original[own])
-    if not is_known.all():
-        raise ConfigError(
-            f"{path}: has id {ids[np.argmin(is_known)]}, which no node of {dataset.path} has; remove it from the file"
-        )
-    return own

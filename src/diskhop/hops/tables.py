@@ -3,7 +3,9 @@
 tables.json               manifest with a checksum; written last
 hop-0.bin                 the features, shared by all operators
 OPERATOR-hop-R.bin        the features after R hops
-rows.bin                  int64, ascending: the node of each row; missing if row i is node i
+rows.bin                  int64, ascending: the dataset's row of each row; missing if they are equal
+ids.bin                   int64: the id in the source of the node of each row; missing if ids are the dataset's rows
+positions.bin             int64: its position in the source; missing if positions are ids, or the dataset's rows
 
 Rows are stored in *groups* of TILE_ROWS. A group is divided into *tiles* of tile_columns columns, stored one after the
 other; the values of a tile are stored row by row. A tile as wide as the table makes rows contiguous. Unused columns and
@@ -26,16 +28,18 @@ from diskhop.dataset.files import check_length, map_array
 from diskhop.derived.clean import TABLES_FILE
 from diskhop.errors import ConfigError, FormatError
 from diskhop.io.manifests import encode_manifest, read_manifest
-from diskhop.protocols import Bytes, NodeIds
+from diskhop.protocols import Bytes, NodeRows, SourceIds
 
-VERSION = 1
+VERSION = 2
 # Rows per tile: one column of float16 is whole pages, so that direct I/O can read every tile.
 TILE_ROWS = 4096
 # Columns per tile while tables are built by columns: one vector register of float32.
 TILE_COLUMNS = 4
 # Files end on whole pages, so that direct reads never reach past the end.
 PAGE_BYTES = 4096
-ROWS_FILE = "rows.bin"
+ROWS_FILE, IDS_FILE, POSITIONS_FILE = "rows.bin", "ids.bin", "positions.bin"
+# Where the positions of nodes in the source are.
+BY_ROWS, BY_IDS, STORED = "rows", "ids", "stored"
 _REMEDY = "remove the folder and run 'diskhop propagate' again"
 
 
@@ -167,7 +171,10 @@ class HopTables:
     hops: hops per operator.
     shape: layout of every table.
     files: hop 0, then hops 1 to R of the first operator, of the second, and so on.
-    rows: int64, ascending, mapped: the node of each row; None if row i is node i.
+    num_nodes: number of nodes of the dataset.
+    rows: int64, ascending, mapped: the dataset's row of each row; None if they are equal.
+    ids: int64, mapped: id in the source of each row's node; None if ids are the dataset's rows.
+    positions: int64, mapped: position in the source of each row's node; None if positions are the dataset's rows.
     """
 
     path: Path
@@ -176,7 +183,10 @@ class HopTables:
     hops: int
     shape: TableShape
     files: tuple[TableFile, ...]
-    rows: NodeIds | None
+    num_nodes: int
+    rows: NodeRows | None
+    ids: SourceIds | None = None
+    positions: NDArray[np.int64] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -207,20 +217,24 @@ class HopTables:
         """Return the path of a table by its index in `files`."""
         return self.path / self.files[table].name
 
-    def row_of(self, nodes: NodeIds) -> NDArray[np.int64]:
+    def row_of(self, nodes: NodeRows) -> NDArray[np.int64]:
         """Return the rows of nodes, int64. Raises ConfigError for the first node without a row."""
         if self.rows is None:
-            found = nodes
+            found: NDArray[np.int64] = nodes
             is_missing = (nodes < 0) | (nodes >= self.num_rows)
         else:
             found = np.searchsorted(self.rows, nodes).astype(np.int64, copy=False)
             is_missing = self.rows[np.minimum(found, self.num_rows - 1)] != nodes
         if is_missing.any():
-            raise ConfigError(
-                f"{self.path}: has no row for node {nodes[np.argmax(is_missing)]}; "
-                "run 'diskhop propagate --rows all', or with a .npy of ids that includes it"
-            )
+            raise self.no_row(int(nodes[np.argmax(is_missing)]))
         return found
+
+    def no_row(self, number: int, what: str = "node") -> ConfigError:
+        """Return the error for a node without a row. number: its id, or another number that `what` names."""
+        return ConfigError(
+            f"{self.path}: has no row for {what} {number}; run 'diskhop propagate --rows all', or with a .npy of ids "
+            "that includes it"
+        )
 
 
 def table_names(operators: tuple[TableOperator, ...], hops: int) -> tuple[str, ...]:
@@ -239,7 +253,11 @@ def encode_hop_tables(tables: HopTables) -> bytes:
         "hops": tables.hops,
         "shape": asdict(tables.shape),
         "files": [asdict(file) for file in tables.files],
+        "num_nodes": tables.num_nodes,
         "rows_checksum": None if tables.rows is None else _hash_ids(tables.rows),
+        "ids_checksum": None if tables.ids is None else _hash_ids(tables.ids),
+        "positions": BY_ROWS if tables.positions is None else BY_IDS if tables.positions is tables.ids else STORED,
+        "positions_checksum": None if tables.positions is None else _hash_ids(tables.positions),
     }
     return encode_manifest(content, VERSION)
 
@@ -251,6 +269,12 @@ def open_hop_tables(path: Path, dataset_hash: str | None = None) -> HopTables:
     """
     content = read_manifest(path / TABLES_FILE, VERSION, "hop tables", _REMEDY)
     shape = TableShape(**content["shape"])
+    num_rows = shape.num_rows
+    ids = _open_numbers(path / IDS_FILE, num_rows, content["ids_checksum"])
+    positions = ids
+    if content["positions"] != BY_IDS:
+        positions = _open_numbers(path / POSITIONS_FILE, num_rows, content["positions_checksum"])
+    rows = _open_numbers(path / ROWS_FILE, num_rows, content["rows_checksum"])
     tables = HopTables(
         path=path,
         dataset_hash=content["dataset_hash"],
@@ -258,7 +282,10 @@ def open_hop_tables(path: Path, dataset_hash: str | None = None) -> HopTables:
         hops=content["hops"],
         shape=shape,
         files=tuple(TableFile(**file) for file in content["files"]),
-        rows=_open_rows(path / ROWS_FILE, shape.num_rows, content["rows_checksum"]),
+        num_nodes=content["num_nodes"],
+        rows=None if rows is None else NodeRows(rows),
+        ids=None if ids is None else SourceIds(ids),
+        positions=positions,
     )
     if dataset_hash is not None and tables.dataset_hash != dataset_hash:
         raise ConfigError(
@@ -270,14 +297,14 @@ def open_hop_tables(path: Path, dataset_hash: str | None = None) -> HopTables:
     return tables
 
 
-def _open_rows(path: Path, num_rows: int, checksum: str | None) -> NodeIds | None:
+def _open_numbers(path: Path, num_rows: int, checksum: str | None) -> NDArray[np.int64] | None:
     if checksum is None:
         return None
-    rows: NodeIds = map_array(path, "<i8", num_rows)
-    if _hash_ids(rows) != checksum:
-        raise FormatError(f"{path}: is damaged (its checksum is {_hash_ids(rows)}, not {checksum}); {_REMEDY}")
-    return rows
+    numbers: NDArray[np.int64] = map_array(path, "<i8", num_rows)
+    if _hash_ids(numbers) != checksum:
+        raise FormatError(f"{path}: is damaged (its checksum is {_hash_ids(numbers)}, not {checksum}); {_REMEDY}")
+    return numbers
 
 
-def _hash_ids(rows: NodeIds) -> str:
+def _hash_ids(rows: NDArray[np.int64]) -> str:
     return f"{xxhash.xxh3_64_intdigest(np.ascontiguousarray(rows, '<i8').data):016x}"

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+import numpy as np
+
 from diskhop.budget import format_bytes
 from diskhop.dataset.encoding import row_bytes
+from diskhop.dataset.manifest import edge_id_dtype
 from diskhop.dataset.sort.plan import bytes_in_memory
 from diskhop.disk.model import DiskModel
 from diskhop.importing.options import ImportOptions
@@ -138,14 +141,16 @@ def estimate_import(
     if options.dtype is not None:
         scale_bytes = row_bytes(options.dtype, 0)
         feature_bytes = feature_values * (row_bytes(options.dtype, 1) - scale_bytes) + load.num_nodes * scale_bytes
-    list_bytes = _INDEX_BYTES * num_edges + ways * load.value_bytes + 8 * load.num_nodes
+    keeps_edge_ids = limits.keeps_edge_ids(options.edge_ids, load.num_edges, load.value_bytes > 0)
+    edge_id_bytes = np.dtype(edge_id_dtype(load.num_edges)).itemsize if keeps_edge_ids else 0
+    list_bytes = (_INDEX_BYTES + edge_id_bytes) * num_edges + ways * load.value_bytes + 8 * load.num_nodes
     column_bytes = feature_bytes + load.label_bytes + load.triple_bytes + load.name_bytes
     is_hot = options.order == "hot"
     if is_hot:
         column_bytes += 8 * load.num_nodes
     result_bytes = list_bytes + column_bytes
 
-    key_bytes = _NUMBERED_KEY_BYTES if load.value_bytes else _KEY_BYTES
+    key_bytes = _NUMBERED_KEY_BYTES if keeps_edge_ids or load.value_bytes else _KEY_BYTES
     sorted_bytes = bytes_in_memory(num_edges, key_bytes, 1, limits.sort) if num_edges else 0
     kept_bytes = load.kept_bytes
     if load.archived_edge_bytes + sorted_bytes > memory_bytes:

@@ -15,9 +15,10 @@ from diskhop.errors import ConfigError
 IdKind = Literal["integer", "string"]
 Keep = Literal["keep", "drop"]
 Order = Literal["input", "hot"]
+EdgeIds = Literal["auto", "keep", "drop"]
 
 # Options that a kind of source takes, by what it has.
-OF_EDGES = ("undirected", "self_loops", "duplicates", "order", "random_features")
+OF_EDGES = ("undirected", "self_loops", "duplicates", "order", "edge_ids", "random_features")
 OF_FEATURES = ("dtype",)
 OF_TEXT = ("delimiter", "header", "columns", "ids", "nodes")
 OF_TABLES = ("edge_columns", "id", "features", "label", "split", "weight", "time", "ids")
@@ -81,6 +82,13 @@ class ImportOptions:
         help="Order of nodes on disk: as in the source, or the most often read first.",
         panel="Graph",
         shown="input",
+    )
+    edge_ids: EdgeIds | None = option(
+        None,
+        help="Keep or drop each edge's number in the source (e_id of batches). auto keeps those of edges with weights "
+        "or times, and of up to 100 million others.",
+        panel="Graph",
+        shown="auto",
     )
     delimiter: str | None = option(
         None,

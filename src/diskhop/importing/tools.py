@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from diskhop.dataset.build.feature_ranges import RANGE_BYTES
 from diskhop.dataset.sort.plan import SortLimits
+from diskhop.importing.options import EdgeIds
 from diskhop.runtime.work_tools import WorkTools
 from diskhop.runtime.workers import COPIED_ARRAY_BYTES
 
@@ -26,6 +27,7 @@ class ImportLimits:
     order_share: the workers' copies of a hot order take at most this part of the budget.
     rows_group_share: the text of names that are joined together takes at most this part of the budget.
     triples_group_share: the text of triples that are joined together takes at most this part of the budget.
+    auto_edge_ids: most edges without weights and times whose numbers are kept unless asked.
     copied_array_bytes: largest array that is copied to workers; a larger one keeps its tasks in this process.
     sort: limits of sorting edges.
     """
@@ -42,8 +44,15 @@ class ImportLimits:
     order_share: int = 4
     rows_group_share: int = 16
     triples_group_share: int = 32
+    auto_edge_ids: int = 100_000_000
     copied_array_bytes: int = COPIED_ARRAY_BYTES
     sort: SortLimits = field(default_factory=SortLimits)
+
+    def keeps_edge_ids(self, choice: EdgeIds | None, num_edges: int, carry_data: bool) -> bool:
+        """Decide whether the numbers of edges are kept. carry_data: whether the edges have weights or times."""
+        if choice in (None, "auto"):
+            return carry_data or num_edges <= self.auto_edge_ids
+        return choice == "keep"
 
 
 @dataclass(frozen=True, slots=True)

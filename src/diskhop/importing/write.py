@@ -15,16 +15,18 @@ from diskhop.dataset.build.checks import RESERVED_FOR_SPLIT, split_bytes
 from diskhop.dataset.build.feature_ranges import STAGE
 from diskhop.dataset.edges import EdgeSource, UndirectedEdges, highest_ids
 from diskhop.dataset.encoding import row_bytes
-from diskhop.dataset.manifest import MOST_COUNT, index_dtype
+from diskhop.dataset.manifest import MOST_COUNT, edge_id_dtype, index_dtype
 from diskhop.dataset.sort.hot_order import HotOrder, RenumberedEdges, find_hot_order, hot_order_bytes
 from diskhop.dataset.sort.tidy import EdgeCounts, Tidying
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.columns import RandomFeatures, count_tasks, stored_dtype
 from diskhop.importing.options import ImportOptions, as_option
 from diskhop.importing.source import BY_EDGES, Column, NameList, SourceEdges, SourceGraph
-from diskhop.importing.tools import ImportTools
+from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.importing.write_nodes import MovedNodes, NodeWriter
 from diskhop.runtime.progress import Progress, tracked
+
+_EDGE_OPTIONS = ("undirected", "self_loops", "duplicates", "order", "edge_ids")
 
 
 def write_graph(
@@ -44,7 +46,7 @@ def write_graph(
     work.budget.require(_most_reserved(graph, options))
     # Finished ranges of features count as disk space; rows in hot order are not written in ranges.
     kept_bytes = 0 if options.order == "hot" else work.folder.kept_bytes(f"{STAGE}*")
-    builder.require_space(result_bytes(graph, options) - kept_bytes)
+    builder.require_space(result_bytes(graph, options, work.limits) - kept_bytes)
     tidying = _tidying(options, graph)
     counts = {}
     with ExitStack() as held:
@@ -62,6 +64,7 @@ def write_graph(
                     given.source,
                     given.destination,
                     edges,
+                    edge_id_dtype=_edge_id_dtype(given, options, work.limits),
                     weights=_edge_values("edge weights", given.weights, np.float32, reserved, work),
                     times=_edge_values("edge times", given.times, np.int64, reserved, work),
                     tidying=tidying,
@@ -78,7 +81,7 @@ def write_graph(
         _write_triples(graph, builder, moved, work)
     for what, names in graph.names.items():
         builder.add_names(what, _tracked_lines(names, work.progress, f"names of {what}"), names.count)
-    return _facts(graph, options, counts)
+    return _edge_id_facts(graph, options, work.limits) | _facts(graph, options, counts)
 
 
 def _counted(
@@ -89,7 +92,7 @@ def _counted(
     for edge_type, given in graph.edges.items():
         ends = (given.source, given.destination)
         if len(graph.nodes) == len(graph.edges) == len(highest) == 1 and options.order != "hot":
-            is_numbered = given.weights is not None or given.times is not None
+            is_numbered = _edge_id_dtype(given, options, work.limits) != "" or _carries_data(given)
             edges = _edges_of(given, options)
             highest[given.source] = builder.highest_id(edge_type, edges, is_numbered=is_numbered, origin=given.origin)
         elif highest.keys() & ends:
@@ -111,7 +114,18 @@ def _edges_of(given: SourceEdges, options: ImportOptions) -> EdgeSource:
     return UndirectedEdges(given.edges) if options.undirected else given.edges
 
 
-def result_bytes(graph: SourceGraph, options: ImportOptions) -> int:
+def _carries_data(given: SourceEdges) -> bool:
+    return given.weights is not None or given.times is not None
+
+
+def _edge_id_dtype(given: SourceEdges, options: ImportOptions, limits: ImportLimits) -> str:
+    """Return the dtype in which to store the numbers of edges, "" if they are not kept."""
+    num_edges = given.edges.num_edges
+    keeps = limits.keeps_edge_ids(options.edge_ids, num_edges, _carries_data(given))
+    return edge_id_dtype(num_edges) if keeps else ""
+
+
+def result_bytes(graph: SourceGraph, options: ImportOptions, limits: ImportLimits) -> int:
     """Estimate the bytes of the dataset on disk."""
     num_bytes = 0
     for nodes in graph.nodes.values():
@@ -123,6 +137,7 @@ def result_bytes(graph: SourceGraph, options: ImportOptions) -> int:
     for edges in graph.edges.values():
         index_bytes = np.dtype(index_dtype(graph.nodes[edges.source].count)).itemsize
         value_bytes = 4 * (edges.weights is not None) + 8 * (edges.times is not None)
+        value_bytes += np.dtype(_edge_id_dtype(edges, options, limits) or "V0").itemsize
         num_bytes += edges.edges.num_edges * (index_bytes + value_bytes) * (2 if options.undirected else 1)
     if graph.triples is not None:
         num_bytes += sum(24 * triples.shape[0] for triples in graph.triples.parts.values())
@@ -152,9 +167,7 @@ def _with_random_features(graph: SourceGraph, dim: int, origin: str) -> SourceGr
 
 
 def _check_options(graph: SourceGraph, options: ImportOptions, origin: str) -> None:
-    of_edges = [
-        as_option(name) for name in ("undirected", "self_loops", "duplicates", "order") if name in options.given()
-    ]
+    of_edges = [as_option(name) for name in _EDGE_OPTIONS if name in options.given()]
     if of_edges and not graph.edges:
         raise ConfigError(f"{origin}: {of_edges[0]} has no effect on triples, and there are no edges; remove it")
     between_types = [name for name, edges in graph.edges.items() if edges.source != edges.destination]
@@ -247,6 +260,23 @@ def _tracked_lines(names: NameList, progress: Progress, stage: str) -> Iterator[
         yield block
         done += int(np.count_nonzero(block == ord("\n")))
         progress(stage, done, names.count)
+
+
+def _edge_id_facts(graph: SourceGraph, options: ImportOptions, limits: ImportLimits) -> dict[str, Any]:
+    """Say whether the numbers of edges are kept, and what they cost or would cost."""
+    if not graph.edges:
+        return {}
+    kept = [_edge_id_dtype(each, options, limits) for each in graph.edges.values()]
+    ways = 2 if options.undirected else 1
+    counts = [each.edges.num_edges for each in graph.edges.values()]
+    all_bytes = [ways * count * np.dtype(edge_id_dtype(count)).itemsize for count in counts]
+    return {
+        "edge_ids": {
+            "kept": all(kept),
+            "bytes": sum(each for each, dtype in zip(all_bytes, kept, strict=True) if dtype),
+            "bytes_if_kept": sum(all_bytes),
+        }
+    }
 
 
 def _facts(graph: SourceGraph, options: ImportOptions, counts: dict[str, EdgeCounts]) -> dict[str, Any]:

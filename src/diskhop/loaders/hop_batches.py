@@ -9,19 +9,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from diskhop.counters import FetchCounts
+from diskhop.hops.read.nodes import TableNodes, TableRows
 from diskhop.hops.read.order import RowOrder
 from diskhop.hops.read.rows import BatchBuffer, RowSource, Ticket
 from diskhop.hops.tables import HopTables
-from diskhop.protocols import NodeIds
+from diskhop.protocols import NodeRows, SourceIds
 
 _TORCH_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,18 +27,28 @@ class HopBatch:
 
     number: number of the batch in its pass.
     x: (tables, batch, dim), in the dtype of the tables.
-    nodes: internal ids, int64 (batch).
     rows: rows of the tables, int64 (batch).
+    table_nodes: which nodes the rows are.
     counts: reads and bytes of fetching it.
     stall_seconds: seconds that the consumer waited for it.
     """
 
     number: int
     x: torch.Tensor
-    nodes: NodeIds
-    rows: Rows
+    rows: TableRows
+    table_nodes: TableNodes
     counts: FetchCounts
     stall_seconds: float
+
+    @property
+    def nodes(self) -> SourceIds:
+        """Ids of the nodes in the source, int64 (batch)."""
+        return self.table_nodes.ids(self.rows)
+
+    @property
+    def node_rows(self) -> NodeRows:
+        """Rows of the nodes in the dataset, int64 (batch)."""
+        return self.table_nodes.node_rows(self.rows)
 
 
 class HopBatches:
@@ -52,12 +59,13 @@ class HopBatches:
         tables: HopTables,
         source: RowSource,
         buffers: Sequence[BatchBuffer],
-        rows: Rows,
+        rows: TableRows,
         order: RowOrder,
         batch_size: int,
         resources: ExitStack,
     ) -> None:
-        self._tables = tables
+        self._dtype = _TORCH_DTYPES[tables.dtype]
+        self._nodes = TableNodes(tables)
         self._source = source
         self._free = list(buffers)
         self._rows = rows
@@ -65,7 +73,7 @@ class HopBatches:
         self._batch_size = batch_size
         self._resources = resources
         self._next = 0
-        self._in_flight: deque[tuple[int, Rows, BatchBuffer, Ticket]] = deque()
+        self._in_flight: deque[tuple[int, TableRows, BatchBuffer, Ticket]] = deque()
         self._used: BatchBuffer | None = None
 
     def __len__(self) -> int:
@@ -94,9 +102,9 @@ class HopBatches:
         self._used = buffer
         return HopBatch(
             number=number,
-            x=torch.from_numpy(buffer.values(len(rows))).view(_TORCH_DTYPES[self._tables.dtype]),
-            nodes=rows if self._tables.rows is None else self._tables.rows[rows],
+            x=torch.from_numpy(buffer.values(len(rows))).view(self._dtype),
             rows=rows,
+            table_nodes=self._nodes,
             counts=counts,
             stall_seconds=time.perf_counter() - begin,
         )

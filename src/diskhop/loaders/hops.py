@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
+import torch
 
 from diskhop._native import BufferPool, Engine
 from diskhop.budget import Budget, parse_bytes
@@ -21,14 +22,15 @@ from diskhop.config.options import check_arguments, require, require_known
 from diskhop.config.train import HopConfig
 from diskhop.disk.probe import remembered_model
 from diskhop.errors import ConfigError
+from diskhop.hops.read.nodes import TableNodes, TableRows
 from diskhop.hops.read.order import Shuffle, order_bytes, row_order
 from diskhop.hops.read.placement import Place, Placement, loader_bytes, place_tables
 from diskhop.hops.read.rows import BatchBuffer, DiskRows, MemoryRows, RowSource
 from diskhop.hops.tables import HopTables, open_hop_tables
 from diskhop.io.engine import open_engine
 from diskhop.io.locks import shared_directory
-from diskhop.loaders.hop_batches import HopBatch, HopBatches, Rows
-from diskhop.protocols import NodeIds
+from diskhop.loaders.hop_batches import HopBatch, HopBatches
+from diskhop.protocols import NodeRows, SourceIds
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 DEFAULT_BATCH_SIZE = 8000
@@ -38,7 +40,8 @@ class HopLoader:
     """Mini-batches of rows of hop tables.
 
     tables: HopTables or their folder.
-    nodes: internal ids, each once; default: all nodes with rows.
+    nodes: ids of the source, each once, or a boolean mask in the order of Dataset.node_ids(); default: all nodes with
+        rows.
     batch_size: rows per batch.
     shuffle: 'rows' (SGD-RR), 'chunks' (SGD-CR) or 'none'; default: rows in memory, chunks on disk.
     chunk_rows: adjacent rows per chunk; default: the batch size.
@@ -49,6 +52,7 @@ class HopLoader:
     engine: the I/O engine.
     threads: threads that copy rows; default: half of the cores.
     seed: random seed of shuffling.
+    node_rows: rows of the dataset in place of nodes, for code that has them.
 
     The same seed gives the same batches, bit for bit, from memory and disk. Every pass over the loader is the next
     epoch; run() passes over other rows. Raises ConfigError for invalid arguments, BudgetError with the smallest memory
@@ -58,7 +62,7 @@ class HopLoader:
     def __init__(
         self,
         tables: HopTables | Path | str,
-        nodes: NodeIds | None = None,
+        nodes: SourceIds | Sequence[int] | Any = None,
         *,
         batch_size: int = DEFAULT_BATCH_SIZE,
         shuffle: Shuffle | None = None,
@@ -70,6 +74,7 @@ class HopLoader:
         engine: Engine | str = "auto",
         threads: int | None = None,
         seed: int = 0,
+        node_rows: NodeRows | None = None,
     ) -> None:
         check_arguments(
             "HopLoader", HopConfig, batch_size=batch_size, chunk_rows=chunk_rows, threads=threads, seed=seed
@@ -87,13 +92,18 @@ class HopLoader:
         self._epoch = 0
         self._current: HopBatches | None = None
         self._source: RowSource | None
-        num_rows = self.tables.num_rows if nodes is None else len(nodes)
+        self._nodes = TableNodes(self.tables)
+        if node_rows is not None:
+            rows = self.rows_of_node_rows(node_rows)
+        else:
+            rows = np.arange(self.tables.num_rows) if nodes is None else self.rows_of(nodes)
+        num_rows = len(rows)
         needed = self._place(num_rows, num_buffers, place, shuffle)
         with ExitStack() as opened:
             opened.enter_context(shared_directory(self.tables.path))
             for name, num_bytes in needed.items():
                 opened.enter_context(self.budget.reserve(name, num_bytes))
-            self.rows = np.arange(num_rows) if nodes is None else self.rows_of(nodes)
+            self.rows = rows
             self._open(num_buffers, engine, threads or max(1, default_threads() // 2))
             self._exit = opened.pop_all()
 
@@ -145,17 +155,29 @@ class HopLoader:
     def __repr__(self) -> str:
         return f"HopLoader({len(self.rows)} rows of {len(self.which)} tables in {self.placement.place})"
 
-    def rows_of(self, nodes: NodeIds) -> Rows:
-        """Find the rows of nodes, int64, ascending, for run(). Raises ConfigError for a node without a row or twice."""
-        rows = np.sort(self.tables.row_of(np.asarray(nodes, np.int64)))
+    def rows_of(self, nodes: SourceIds | Sequence[int] | Any) -> TableRows:
+        """Find the rows of nodes, int64, ascending, for run(). nodes: as for the loader.
+
+        Raises ConfigError for a node without a row, or named twice.
+        """
+        given = nodes.numpy() if isinstance(nodes, torch.Tensor) else np.asarray(nodes)
+        if given.dtype == np.bool_:
+            return self._nodes.rows_of_mask(given)
+        return self._sorted(self._nodes.rows_of_ids(SourceIds(given.astype(np.int64))))
+
+    def rows_of_node_rows(self, node_rows: NodeRows) -> TableRows:
+        """Find the rows of nodes like rows_of(). node_rows: their rows in the dataset."""
+        return self._sorted(self._nodes.rows_of_node_rows(node_rows))
+
+    def _sorted(self, rows: TableRows) -> TableRows:
+        rows = np.sort(rows)
         twice = np.flatnonzero(np.diff(rows) == 0)
         if len(twice):
-            row = rows[twice[0]]
-            node = row if self.tables.rows is None else self.tables.rows[row]
+            (node,) = self._nodes.ids(rows[twice[:1]])
             raise ConfigError(f"nodes must name each node at most once, but node {node} is named twice")
         return rows
 
-    def run(self, rows: Rows | None = None, *, epoch: int = 0, shuffle: Shuffle | None = None) -> HopBatches:
+    def run(self, rows: TableRows | None = None, *, epoch: int = 0, shuffle: Shuffle | None = None) -> HopBatches:
         """Start a pass; use it in a `with` block. It ends a pass that is still open.
 
         rows: result of rows_of(); default: the loader's rows. shuffle: default: as the loader.

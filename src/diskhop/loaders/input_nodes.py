@@ -36,7 +36,7 @@ def resolve_input_nodes(dataset: Dataset, id_map: IdMap, nodes: Any, split: int)
         purposes = {"train": Purpose.TRAIN, "valid": Purpose.VALID, "test": Purpose.TEST}
         if nodes not in purposes:
             raise ConfigError(f"input_nodes '{nodes}' is not a split; the splits are train, valid, test")
-        rows = dataset.split_rows(nodes, split if dataset.num_splits > 1 else None)
+        rows = dataset.split_rows(nodes, split)
         if rows is None:
             raise ConfigError(f"{dataset.path}: has no split '{nodes}'; pass node ids as input_nodes")
         return InputNodes(rows, purposes[nodes])

@@ -113,9 +113,9 @@ class MiniBatch:
         return self.sampled.number
 
     @property
-    def nodes(self) -> NodeIds:
-        """Seed nodes of the batch."""
-        return self.sampled.node_ids[: self.sampled.num_seeds]
+    def nodes(self) -> NodeRows:
+        """Rows of the seed nodes."""
+        return NodeRows(self.sampled.node_ids[: self.sampled.num_seeds])
 
 
 @dataclass(slots=True, eq=False)

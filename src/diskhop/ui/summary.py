@@ -45,6 +45,13 @@ def _import_rows(found: Mapping[str, Any]) -> Iterator[Row]:
         yield f"columns of {what}", "; ".join(used) + (f"; unused: {_shown_columns(unused)}" if unused else "")
     if found.get("left_out"):
         yield "left out", ", ".join(found["left_out"])
+    if "edge_ids" in found:
+        ids = found["edge_ids"]
+        if ids["kept"]:
+            yield "edge ids", f"kept, {format_bytes(ids['bytes'])} (e_id of batches)"
+        else:
+            cost = format_bytes(ids["bytes_if_kept"])
+            yield "edge ids", f"dropped, so batches have no e_id ({cost} with --edge-ids keep)"
     if "dropped" in found:
         for name in ("self_loops", "duplicates"):
             what = "dropped" if name in found["dropped"] else "kept"

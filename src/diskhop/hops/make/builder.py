@@ -29,7 +29,7 @@ from diskhop.hops.make.tiles import BadRowsError, TileCutter, extract_rows, form
 from diskhop.hops.make.work_tables import Part, WorkTables
 from diskhop.hops.operators import FEATURES, Hop, Step
 from diskhop.hops.tables import ROWS_FILE, TILE_COLUMNS
-from diskhop.protocols import NodeIds
+from diskhop.protocols import NodeRows
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.progress import Progress
 from diskhop.runtime.tasks import TaskTools, run_tasks
@@ -65,7 +65,7 @@ class HopTableBuilder:
     maker: ListMaker
     kept: Path
     whole: WorkTables
-    rows: NodeIds | None
+    rows: NodeRows | None
     budget: Budget
     tools: TaskTools
     threads: int
@@ -203,7 +203,7 @@ class HopTableBuilder:
         started = time.perf_counter()
         self._block_memory = None
         with self.budget.reserve("extracting rows", self.plan.extraction_slots.num_bytes):
-            step = _Extraction(f"{table}.bin", self, table, np.fromfile(self.kept / ROWS_FILE, "<i8"))
+            step = _Extraction(f"{table}.bin", self, table, NodeRows(np.fromfile(self.kept / ROWS_FILE, "<i8")))
             run_tasks([step], self.kept, self.tools, threads=1)
         num_written = (self.kept / step.name).stat().st_size
         self._note(f"extract {table}", started, self.whole.shape.num_bytes, num_written)
@@ -217,15 +217,15 @@ class HopTableBuilder:
         try:
             self.whole.write(FEATURES, part, make)
         except BadRowsError as error:
-            nodes = format_ids(source_ids(self.dataset, error.rows))
+            nodes = format_ids(self.dataset.id_map().ids(NodeRows(error.rows)))
             raise ConfigError(
                 f"{self.dataset.path}: nodes {nodes} have {error.what}; "
                 f"{error.remedy}, then run 'diskhop propagate' again"
             ) from error
 
-    def not_finite(self, hop: Hop, rows: NodeIds) -> ConfigError:
+    def not_finite(self, hop: Hop, rows: NodeRows) -> ConfigError:
         """Return the error for a hop with values that the dtype cannot represent, for these nodes."""
-        nodes = format_ids(source_ids(self.dataset, rows))
+        nodes = format_ids(self.dataset.id_map().ids(rows))
         return ConfigError(
             f"{self.dataset.path}: {hop.operator.name} exceeds the range of {self.whole.shape.dtype} after hop "
             f"{hop.number}, at nodes {nodes}; use --dtype float32 or bfloat16, or scale the features"
@@ -255,7 +255,7 @@ class _Pass:
             addend_scale=self.step.addend_scale,
         )
         if len(written.bad_rows):
-            raise self.builder.not_finite(self.hop, written.bad_rows)
+            raise self.builder.not_finite(self.hop, NodeRows(written.bad_rows))
         return written.sum
 
 
@@ -266,19 +266,13 @@ class _Extraction:
     name: str
     builder: HopTableBuilder
     table: str
-    rows: NodeIds
+    rows: NodeRows
 
     def write(self, path: Path, tools: TaskTools) -> None:
         """Write the extracted table (see Task)."""
         builder = self.builder
         source, slots = builder.whole.path(self.table), builder.plan.extraction_slots
         extract_rows(source, builder.whole.shape, self.rows, path, slots, tools.engine, builder.threads)
-
-
-def source_ids(dataset: Dataset, rows: NodeIds) -> NodeIds:
-    """Convert dataset ids to source ids."""
-    original = dataset.original_ids()
-    return rows if original is None else original[rows]
 
 
 def _blocks(wanted: dict[int, frozenset[str]], plan: PropagationPlan) -> Iterator[tuple[int, int]]:

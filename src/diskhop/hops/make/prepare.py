@@ -17,7 +17,7 @@ from diskhop.hops.make.plan import PropagationPlan, plan_propagation
 from diskhop.hops.make.task import Task, require_disk
 from diskhop.hops.spec import ALL_ROWS, LABELLED_ROWS, PropagationSpec, find_rows
 from diskhop.hops.tables import TILE_COLUMNS, TableShape
-from diskhop.protocols import NodeIds
+from diskhop.protocols import NodeRows
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import WorkFolder
 
@@ -38,7 +38,7 @@ def wanted_lists(edges: ListedEdges, spec: PropagationSpec, progress: Progress) 
     return {each: ListsWanted(spec.direction, each or not has_loops) for each in sorted(counts_loops)}
 
 
-def task_of(dataset: Dataset, spec: PropagationSpec, rows: NodeIds | None, wanted: dict[bool, ListsWanted]) -> Task:
+def task_of(dataset: Dataset, spec: PropagationSpec, rows: NodeRows | None, wanted: dict[bool, ListsWanted]) -> Task:
     """Describe the tables to build. rows: rows to keep, None for all. Raises ConfigError if nothing can be built."""
     table, topology = dataset.features(), dataset.topology
     if table is None:

@@ -13,9 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from diskhop._native import Engine
 from diskhop.budget import Budget, parse_bytes
 from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.files import map_array
 from diskhop.derived.clean import TABLES_FILE
 from diskhop.derived.scratch import scratch_path
 from diskhop.disk.probe import remembered_model
@@ -29,10 +33,19 @@ from diskhop.hops.make.task import Task
 from diskhop.hops.make.tiles import sum_pages
 from diskhop.hops.make.work_tables import WorkTables
 from diskhop.hops.spec import PropagationSpec, find_rows, folder_name
-from diskhop.hops.tables import ROWS_FILE, HopTables, TableFile, encode_hop_tables, open_hop_tables, table_names
+from diskhop.hops.tables import (
+    IDS_FILE,
+    POSITIONS_FILE,
+    ROWS_FILE,
+    HopTables,
+    TableFile,
+    encode_hop_tables,
+    open_hop_tables,
+    table_names,
+)
 from diskhop.io.atomic import Injector, destination_errors, make_directories, rename, sync_directory, write_file
 from diskhop.io.engine import open_engine
-from diskhop.protocols import NodeIds
+from diskhop.protocols import NodeRows, SourceIds
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
 from diskhop.system.memory import default_memory_bytes, default_threads
@@ -113,7 +126,7 @@ class _Propagation:
 
     dataset: Dataset
     spec: PropagationSpec
-    rows: NodeIds | None
+    rows: NodeRows | None
     destination: Path
     budget: Budget
     threads: int
@@ -157,7 +170,8 @@ class _Propagation:
         kept, done = work.stage("kept", key), work.stage("done", key)
         whole = kept if self.rows is None else work.stage("whole", key)
         if self.rows is not None:
-            run_tasks([_RowIds(ROWS_FILE, self.rows)], kept, self.tools, threads=1)
+            run_tasks([_Numbers(ROWS_FILE, self.rows)], kept, self.tools, threads=1)
+        self._write_ids(kept)
         tables = stack.enter_context(WorkTables(whole, done, task.shape, self.tools))
         return HopTableBuilder(
             dataset=self.dataset,
@@ -174,21 +188,34 @@ class _Propagation:
             progress=self.progress,
         )
 
+    def _write_ids(self, kept: Path) -> None:
+        """Write which nodes of the source the rows are, where the dataset's rows do not tell."""
+        id_map = self.dataset.id_map()
+        if id_map.ids_are_rows:
+            return
+        with self.budget.reserve("original ids", 3 * id_map.num_bytes):
+            rows = NodeRows(np.arange(id_map.num_nodes)) if self.rows is None else self.rows
+            numbers: dict[str, NDArray[np.int64]] = {IDS_FILE: id_map.ids(rows)}
+            positions = id_map.positions()
+            if positions is not None and not np.array_equal(positions[rows], numbers[IDS_FILE]):
+                numbers[POSITIONS_FILE] = positions[rows]
+            run_tasks([_Numbers(*each) for each in numbers.items()], kept, self.tools, threads=1)
+
 
 def _parse_size(size: int | str) -> int:
     return parse_bytes(size) if isinstance(size, str) else size
 
 
 @dataclass(frozen=True, slots=True)
-class _RowIds:
-    """The task that writes the ids of the rows to keep."""
+class _Numbers:
+    """The task that writes a number of every row."""
 
     name: str
-    ids: NodeIds
+    numbers: NDArray[np.int64]
 
     def write(self, path: Path, _tools: TaskTools) -> None:
-        """Write the ids (see Task)."""
-        self.ids.astype("<i8").tofile(path)
+        """Write the numbers (see Task)."""
+        self.numbers.astype("<i8").tofile(path)
 
 
 def _open_lists(wanted: ListsWanted, edges: ListedEdges, maker: ListMaker) -> Lists:
@@ -207,6 +234,9 @@ def _write_manifest(builder: HopTableBuilder, spec: PropagationSpec) -> None:
             else sum_pages(builder.kept / name, 0, shape.num_bytes).checksum
         )
         files.append(TableFile(name=name, num_bytes=shape.num_bytes, checksum=checksum))
+    ids, positions = (_stored(builder.kept / name, shape.num_rows) for name in (IDS_FILE, POSITIONS_FILE))
+    if positions is None and builder.dataset.order == "hot":
+        positions = ids
     tables = HopTables(
         path=builder.kept,
         dataset_hash=builder.dataset.hash,
@@ -214,6 +244,13 @@ def _write_manifest(builder: HopTableBuilder, spec: PropagationSpec) -> None:
         hops=spec.hops,
         shape=shape,
         files=tuple(files),
+        num_nodes=builder.dataset.num_nodes,
         rows=builder.rows,
+        ids=None if ids is None else SourceIds(ids),
+        positions=positions,
     )
     write_file(builder.kept / TABLES_FILE, encode_hop_tables(tables), builder.tools.injector)
+
+
+def _stored(path: Path, num_rows: int) -> NDArray[np.int64] | None:
+    return map_array(path, "<i8", num_rows) if path.exists() else None

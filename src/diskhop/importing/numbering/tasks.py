@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from diskhop.importing.numbering.pairs import ENDS, write_pairs
 from diskhop.runtime.duck import Duck, quoted
@@ -34,7 +38,7 @@ class ListIds:
 
 @dataclass(frozen=True)
 class NumberRows:
-    """Write the pair file of some slices.
+    """Write the pair file of some slices, in the order of their rows.
 
     rows: Parquet files (source, destination) of the slices.
     ids: the Parquet file of ListIds.
@@ -51,11 +55,20 @@ class NumberRows:
         """See Task."""
         ids = read_parquet(self.ids)
         id_type = "UINTEGER" if self.dtype == "uint32" else "BIGINT"
-        sources, destinations = self.duck.fetch(
-            f"SELECT s.id::{id_type} AS source, d.id::{id_type} AS destination FROM {read_parquet(*self.rows)} r "
-            f"JOIN {ids} s ON s.name = r.source JOIN {ids} d ON d.name = r.destination"
+        rows = f"(SELECT row_number() OVER () - 1 AS place, source, destination FROM {read_parquet(*self.rows)})"
+        # Joins deliver rows in any order. Only the places are sorted by: DuckDB would sort the names along.
+        places, sources, destinations = self.duck.fetch(
+            f"SELECT r.place::UINTEGER AS place, s.id::{id_type} AS source, d.id::{id_type} AS destination "
+            f"FROM {rows} r JOIN {ids} s ON s.name = r.source JOIN {ids} d ON d.name = r.destination"
         )
-        write_pairs(path, sources, destinations, self.dtype)
+        sources = _in_places(sources, places)
+        write_pairs(path, sources, _in_places(destinations, places), self.dtype)
+
+
+def _in_places(ids: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
+    placed = np.empty_like(ids)
+    placed[places] = ids
+    return placed
 
 
 def read_parquet(*paths: Path) -> str:

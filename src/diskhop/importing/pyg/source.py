@@ -15,7 +15,7 @@ from diskhop.dataset.manifest import EDGE, MOST_COUNT, NODE
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.arrays.loads import load_of_edge_values, load_of_nodes
 from diskhop.importing.estimate import Load
-from diskhop.importing.options import ImportOptions, Keep, Order
+from diskhop.importing.options import EdgeIds, ImportOptions, Keep, Order
 from diskhop.importing.pyg.attributes import Attributes
 from diskhop.importing.pyg.types import EdgeAttributes, NodeAttributes
 from diskhop.importing.run import import_source
@@ -37,6 +37,7 @@ def from_pyg(
     duplicates: Keep | None = None,
     order: Order | None = None,
     overwrite: bool = False,
+    edge_ids: EdgeIds | None = None,
 ) -> Dataset:
     """Make a dataset at `path` from a torch_geometric.data.Data or HeteroData, and open it.
 
@@ -56,6 +57,9 @@ def from_pyg(
     self_loops, duplicates: 'keep' or 'drop'.
     order: 'hot' numbers nodes by how often they are read.
     overwrite: whether a dataset at path is replaced.
+    order: 'hot' stores nodes by how often they are read; ids and masks stay those of data.
+    edge_ids: 'keep' or 'drop' the numbers of edges in edge_index, which batches give as e_id; default: keep those of
+        edges with weights or times, and of up to 100 million others.
 
     Raises SourceError, naming the attribute, for data that breaks a rule; nothing is then left at path.
     """
@@ -69,7 +73,12 @@ def from_pyg(
         origin="data",
         name=name,
         options=ImportOptions(
-            dtype=dtype, undirected=undirected, self_loops=self_loops, duplicates=duplicates, order=order
+            dtype=dtype,
+            undirected=undirected,
+            self_loops=self_loops,
+            duplicates=duplicates,
+            order=order,
+            edge_ids=edge_ids,
         ),
         engine=open_engine("auto").engine,
         budget=None if memory_bytes is None else Budget(memory_bytes),

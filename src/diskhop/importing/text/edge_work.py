@@ -24,7 +24,7 @@ from diskhop.runtime.blocks import threads_that_fit
 from diskhop.runtime.duck import Duck
 
 # Finished work of another format is discarded.
-_WORK_FORMAT = 2
+_WORK_FORMAT = 3
 # Memory per byte of a slice while it is parsed, in DuckDB and next to it. (A row of 4 bytes becomes two 4-byte ids.)
 _DUCK_BYTES_PER_BYTE = 6
 _PAIRS_BYTES_PER_BYTE = 10
@@ -164,10 +164,8 @@ class EdgeWork:
             ]
             numbered = self._texts.run("numbered", number, groups_at_once, "numbering")
             need_list = self._layout.ids == "string" or not are_ranks(listed, num_nodes, duck)
-        # The order of the edges depends on the groups, so that they are part of the identity.
-        identity = f"{self._key('rows')}\ngroups of {in_group}"
         files = [PairFile.open(path) for path in numbered]
-        return NumberedEdges(files, identity, num_nodes, listed=listed if need_list else None)
+        return NumberedEdges(files, self._key("rows"), num_nodes, listed=listed if need_list else None)
 
     def _key(self, stage: str) -> str:
         """Text that changes when the outputs of a stage would; names of tasks are not part of it."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from diskhop.config.train import TrainConfig
 from diskhop.counters import FetchCounts
 from diskhop.plans import HopPlan, SampledPlan
-from diskhop.protocols import NodeIds, Purpose
+from diskhop.protocols import NodeRows, Purpose
 
 
 class Batch(Protocol):
@@ -27,8 +27,8 @@ class Batch(Protocol):
         """Number in its epoch; keys the model's random draws."""
 
     @property
-    def nodes(self) -> NodeIds:
-        """Seed nodes, int64 ids, one per row of the model's outputs."""
+    def nodes(self) -> NodeRows:
+        """Rows of the seed nodes in the dataset, int64, one per row of the model's outputs."""
 
     @property
     def counts(self) -> FetchCounts:

@@ -28,7 +28,7 @@ from diskhop.nn.dry_run import measure_step
 from diskhop.nn.models import HopNetwork, build_hop_model, hops_read
 from diskhop.planning.hops.costs import hop_step_seconds, predict_hops
 from diskhop.planning.hops.place import _MEASURED_ROWS, hop_plan, place_hops, propagation_spec
-from diskhop.protocols import NodeIds, Purpose
+from diskhop.protocols import NodeRows, Purpose
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.nodes.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.task import NodeTask
@@ -108,7 +108,7 @@ def _open_loader(
     """Open the loader of the training nodes' rows."""
     return HopLoader(
         tables,
-        seeds.train,
+        node_rows=seeds.train,
         batch_size=config.batch_size,
         shuffle=placement.shuffle,
         chunk_rows=config.chunk_rows,
@@ -126,7 +126,7 @@ class _Batch:
     """See feeds.Batch. x: (tables, batch, dim); valid until the next batch is requested, which reuses the memory."""
 
     number: int
-    nodes: NodeIds
+    nodes: NodeRows
     x: Tensor
     counts: FetchCounts
     stall_seconds: float
@@ -145,7 +145,7 @@ class _Pass:
 
     def __iter__(self) -> Iterator[_Batch]:
         for batch in islice(self._batches, self._num_batches):
-            yield _Batch(batch.number, batch.nodes, batch.x, batch.counts, batch.stall_seconds)
+            yield _Batch(batch.number, batch.node_rows, batch.x, batch.counts, batch.stall_seconds)
 
 
 class HopFeed:
@@ -154,9 +154,9 @@ class HopFeed:
     def __init__(self, loader: HopLoader, seeds: SplitSeeds, max_batches: int) -> None:
         self._loader = loader
         self._measured = {
-            purpose: loader.rows_of(ids)
-            for purpose, ids in ((Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
-            if ids is not None
+            purpose: loader.rows_of_node_rows(rows)
+            for purpose, rows in ((Purpose.VALID, seeds.valid), (Purpose.TEST, seeds.test))
+            if rows is not None
         }
         self._max_batches = max_batches
 
