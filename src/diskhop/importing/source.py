@@ -38,6 +38,10 @@ class OriginalNames(Protocol):
     """Ids that nodes had before they were numbered. A context manager: ids can be read only inside."""
 
     @property
+    def ascend(self) -> bool:
+        """Whether ids ascend with the numbers of the nodes."""
+
+    @property
     def reserved_bytes(self) -> int:
         """Bytes that are reserved while the context is open."""
 

@@ -126,6 +126,10 @@ class NodeWriter:
             order = "original" if self._moved is None else "hot"
             blocks = tracked(self._original_blocks(original), self._work.progress, "original ids", self._nodes.count)
             self._builder.add_original_ids(self._type, blocks, order=order)
+        if self._moved is not None and self._nodes.original is not None and not self._nodes.original.ascend:
+            positions = self._moved.original_ids
+            blocks = (positions[start:stop] for start, stop in row_ranges(self._nodes.count, _NODES_PER_BLOCK))
+            self._builder.add_positions(self._type, blocks)
 
     def _original_blocks(self, original: OriginalNames | None) -> Iterator[NDArray[Any]]:
         for start, stop in row_ranges(self._nodes.count, _NODES_PER_BLOCK):

@@ -234,6 +234,13 @@ class DatasetBuilder:
         self._check_count(node_type, written // 8, "original ids")
         self._update(node_type, original_ids=True, order=order)
 
+    def add_positions(self, node_type: str, blocks: Iterable[NDArray[Any]]) -> None:
+        """Write the position in the source of each renumbered node, where its id does not tell."""
+        positions = (np.ascontiguousarray(block, dtype="<i8") for block in blocks)
+        written = self._files.write(f"nodes/{node_type}/positions.bin", positions)
+        self._check_count(node_type, written // 8, "positions")
+        self._update(node_type, positions=True)
+
     def highest_id(self, edge_type: str, edges: EdgeSource, *, is_numbered: bool, origin: str) -> int:
         """Return the highest id at either end of edges to add, between nodes of one type; -1 without edges.
 

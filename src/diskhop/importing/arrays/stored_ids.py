@@ -17,6 +17,7 @@ from diskhop.importing.arrays.npy import StoredArray
 class StoredIds:
     """OriginalNames in an array: whole numbers in ascending order, as `diskhop export` writes them."""
 
+    ascend = True
     selecting_bytes = 0
 
     def __init__(self, array: StoredArray, budget: Budget) -> None:

@@ -46,6 +46,7 @@ class SetOfIds:
     limit: int
     count: int
     copies: int = 0
+    ascend: bool = True
     reserved_bytes: int = 0
     selecting_bytes: int = 0
 
@@ -81,9 +82,10 @@ class SetOfIds:
 
 
 class ListedIds:
-    """OriginalNames in the Parquet file that ListIds made. Entering it opens DuckDB and reserves its memory."""
+    """OriginalNames in the Parquet file of ListIds or ListNodes. Entering it opens DuckDB and reserves its memory."""
 
-    def __init__(self, path: Path, count: int, work: ImportTools) -> None:
+    def __init__(self, path: Path, count: int, work: ImportTools, *, ascend: bool) -> None:
+        self.ascend = ascend
         self._table = f"read_parquet({quoted(path)})"
         self._count = count
         self._budget = work.budget

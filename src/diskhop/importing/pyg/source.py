@@ -36,8 +36,8 @@ def from_pyg(
     self_loops: Keep | None = None,
     duplicates: Keep | None = None,
     order: Order | None = None,
-    overwrite: bool = False,
     edge_ids: EdgeIds | None = None,
+    overwrite: bool = False,
 ) -> Dataset:
     """Make a dataset at `path` from a torch_geometric.data.Data or HeteroData, and open it.
 
@@ -55,11 +55,10 @@ def from_pyg(
     dtype: features are stored as float32, float16, bfloat16 or int8; default: as they are.
     undirected: stores each edge in both directions; most Data have both already.
     self_loops, duplicates: 'keep' or 'drop'.
-    order: 'hot' numbers nodes by how often they are read.
-    overwrite: whether a dataset at path is replaced.
     order: 'hot' stores nodes by how often they are read; ids and masks stay those of data.
     edge_ids: 'keep' or 'drop' the numbers of edges in edge_index, which batches give as e_id; default: keep those of
         edges with weights or times, and of up to 100 million others.
+    overwrite: whether a dataset at path is replaced.
 
     Raises SourceError, naming the attribute, for data that breaks a rule; nothing is then left at path.
     """

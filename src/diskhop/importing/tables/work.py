@@ -213,7 +213,9 @@ class TableWork:
 
     def _with_names(self, edges: EdgeSource, num_nodes: int, listed: Path | None) -> NumberedTables:
         if listed is not None and self._ids == "integer":
-            return NumberedTables(edges, num_nodes, original=ListedIds(listed, num_nodes, self._work))
+            return NumberedTables(
+                edges, num_nodes, original=ListedIds(listed, num_nodes, self._work, ascend=self._node_table is None)
+            )
         return NumberedTables(edges, num_nodes, names=listed)
 
     def _open_duck(self, other_bytes: int) -> AbstractContextManager[Duck]:

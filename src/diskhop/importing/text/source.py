@@ -59,7 +59,7 @@ class EdgeList:
         if numbered.listed is not None and self._layout.ids == "string":
             names[NAMES] = listed_names(numbered.listed, numbered.num_nodes, work)
         elif numbered.listed is not None:
-            original = ListedIds(numbered.listed, numbered.num_nodes, work)
+            original = ListedIds(numbered.listed, numbered.num_nodes, work, ascend=True)
         edges = SourceEdges(source=NODE, destination=NODE, edges=numbered.source(), origin=str(self._source))
         return SourceGraph(
             nodes={NODE: SourceNodes(count=numbered.num_nodes, original=original)},
