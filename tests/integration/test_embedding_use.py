@@ -89,11 +89,11 @@ def test_every_format_has_the_same_values(of: str, request: pytest.FixtureReques
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.npy", "out.parquet", "out.tsv"]
 
 
-def test_ids_and_places_belong_together(numbered: Path) -> None:
+def test_ranks_and_places_belong_together(numbered: Path) -> None:
     opened = open_run(numbered)
-    ids = np.random.default_rng(0).permutation(NUM_NODES)[:50]
+    ranks = np.random.default_rng(0).permutation(NUM_NODES)[:50]
     places = Places(opened.dataset, opened.permutation)
-    np.testing.assert_array_equal(places.ids(places.of(ids)), ids)
+    np.testing.assert_array_equal(places.ranks(places.of(ranks)), ranks)
 
 
 @pytest.mark.parametrize("by", ["cosine", "dot", "l2"])
@@ -147,7 +147,7 @@ def test_the_command_line_prints_them(named: Path, capsys: pytest.CaptureFixture
     [
         (["neighbors", "RUN", "zoe"], "none of the 8 entities is named 'zoe'"),
         (["neighbors", "RUN", "ada", "--by", "magic"], "unknown nearness 'magic'"),
-        (["neighbors", "RUN", "ada", "--top", "0"], "top must be at least 1"),
+        (["neighbors", "RUN", "ada", "--top", "0"], "top must be a whole number of at least 1, got 0"),
         (["score", "RUN", "ada", "hates", "bo"], "none of the 2 relations is named 'hates'"),
         (["score", "RUN", "ada", "bo"], "edges have relations; name one"),
         (["score", "RUN", "?", "knows", "?"], "one end must be given"),
@@ -175,7 +175,7 @@ def test_mistakes_get_one_line(
 
 
 def test_a_node_without_a_name_goes_by_its_id(numbered: Path) -> None:
-    with pytest.raises(ConfigError, match="ids from 0 to 1999 and no names, got '2000'"):
+    with pytest.raises(ConfigError, match="none of the 2,000 nodes has the id '2000'; they have ids from 0 to 1999"):
         diskhop.neighbors(numbered, "2000")
     opened: Dataset = open_dataset(numbered.parent / "graph")
     assert opened.original_ids() is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -63,13 +64,14 @@ def neighbors(
     as_json: Json = False,
 ) -> None:
     """Print the nodes with the most similar embeddings."""
+    from diskhop.dataset.names import as_shown
     from diskhop.runs.embedding.queries import neighbors as find_neighbors
 
     found = find_neighbors(run, node, top=top, by=by)
     if as_json:
         print_json({"node": node, "by": by, "neighbors": [{"name": each.name, "score": each.score} for each in found]})
         return
-    print_pairs([(f"{each.score:.4f}", each.name) for each in found])
+    print_pairs([(f"{each.score:.4f}", as_shown(each.name)) for each in found])
 
 
 @command("score")
@@ -83,13 +85,14 @@ def score(
     as_json: Json = False,
 ) -> None:
     """Print how likely an edge is, or the likeliest ends of one with HEAD or TAIL '?'."""
+    from diskhop.dataset.names import as_shown
     from diskhop.runs.embedding.queries import complete
     from diskhop.runs.embedding.queries import score as score_edge
 
     if len(edge) not in (2, 3):
         raise ConfigError(
             f"an edge is HEAD TAIL, or HEAD RELATION TAIL where edges have relations, got {len(edge)} words; "
-            f"for example: diskhop score {run} HEAD '?'"
+            f"for example: diskhop score {shlex.quote(str(run))} HEAD '?'"
         )
     head, relation, tail = edge[0], edge[1] if len(edge) == 3 else None, edge[-1]
     if "?" in (head, tail):
@@ -97,7 +100,9 @@ def score(
         if as_json:
             print_json({"edge": edge, "answers": [asdict(each) for each in answers]})
             return
-        print_pairs([(f"{each.score:.4f}", each.name + ("  (known)" if each.is_known else "")) for each in answers])
+        print_pairs(
+            [(f"{each.score:.4f}", as_shown(each.name) + ("  (known)" if each.is_known else "")) for each in answers]
+        )
         return
     found = score_edge(run, head, relation, tail)
     if as_json:

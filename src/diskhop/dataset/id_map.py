@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,6 +119,31 @@ class IdMap:
         return ConfigError(
             f"{what} has id {wanted}, which no node of {self._path} has; {known}: dataset.node_ids() lists them"
         )
+
+
+class Ranking(NamedTuple):
+    """Nodes in the ascending order of their ids, each at its *rank*.
+
+    ids: id of every rank; None: ranks are the ids.
+    rows: row of every rank; None: ranks are the rows.
+    """
+
+    ids: NDArray[np.int64] | None
+    rows: NDArray[np.int64] | None
+
+
+def rank_by_id(id_of_row: NDArray[np.int64]) -> Ranking | None:
+    """Rank nodes by the ids of their rows; None for ids that are negative or not unique: the file is damaged."""
+    rows = None if _ascend(id_of_row) else np.argsort(id_of_row)
+    ids = id_of_row if rows is None else id_of_row[rows]
+    if len(ids) and (ids[0] < 0 or not _ascend(ids)):
+        return None
+    is_dense = len(ids) == 0 or int(ids[-1]) == len(ids) - 1
+    return Ranking(None if is_dense else ids, rows)
+
+
+def _ascend(ids: NDArray[np.int64]) -> bool:
+    return bool((np.diff(ids) > 0).all())
 
 
 def positions_of_ids(id_of_row: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.encoding import decode_rows, decoded_dtype
 from diskhop.dataset.files import check_length
+from diskhop.dataset.id_map import rank_by_id
 from diskhop.dataset.manifest import index_dtype, split_file
 from diskhop.dataset.sort.moved_rows import RowMover
 from diskhop.errors import FormatError, ReadError
@@ -118,19 +119,14 @@ class NodeColumns:
     def _find_places(self) -> None:
         original = self.nodes.original_ids()
         assert original is not None, "the manifest says so"
-        row_at = None
-        ascending = original
-        if not _rises(original):
-            row_at = np.argsort(original)
-            ascending = original[row_at]
-            if not _rises(ascending):
-                raise damaged(self._folder / "original_ids.bin")
-        if self.count and (int(ascending[0]), int(ascending[-1])) != (0, self.count - 1):
-            self.original = ascending
-        if row_at is not None:
+        ranking = rank_by_id(original)
+        if ranking is None:
+            raise damaged(self._folder / "original_ids.bin")
+        self.original = ranking.ids
+        if ranking.rows is not None:
             self._places = np.empty(self.count, index_dtype(self.count))
-            self._places[row_at] = np.arange(self.count)
-            self._rows = _mover(self._places, row_at, self._work)
+            self._places[ranking.rows] = np.arange(self.count)
+            self._rows = _mover(self._places, ranking.rows, self._work)
 
     def _move(self, blocks: Blocks, row_bytes: int, names: Sequence[str]) -> Iterator[NDArray[np.uint8]]:
         assert self._rows is not None, "the caller has asked"
@@ -300,7 +296,3 @@ def damaged(path: Path) -> FormatError:
 
 def _mover(places: NDArray[Any], row_at: NDArray[np.int64], work: WorkTools) -> RowMover:
     return RowMover(places, row_at, work=work.folder, budget=work.budget, tools=work.tools, progress=work.progress)
-
-
-def _rises(ids: NDArray[np.int64]) -> bool:
-    return len(ids) == 0 or bool(ids[0] >= 0 and (np.diff(ids) > 0).all())

@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from diskhop.dataset.names import as_shown
 from diskhop.embedding.graph_edges import embedded_nodes, read_edge_parts
 from diskhop.errors import ConfigError
 from diskhop.io.destinations import new_file, require_new_file
+from diskhop.protocols import NodeRows
 from diskhop.runs.embedding.opened import OpenRun, open_run
-from diskhop.runs.embedding.places import Places, node_names
+from diskhop.runs.embedding.places import Places
 
 COLORS_BY = ("degree", "label")
 # Blue to yellow, perceptually uniform: Viridis, at equal steps.
@@ -92,13 +94,13 @@ def make_map(run: Path | str | OpenRun, *, by: str = "degree", nodes: int = 2000
     opened = run if isinstance(run, OpenRun) else open_run(run)
     places = Places(opened.dataset, opened.permutation)
     count = min(nodes, places.num_nodes)
-    ids = np.sort(np.random.default_rng(seed).choice(places.num_nodes, count, replace=False))
-    at = places.of(ids)
-    colors = _by_degree(opened, at) if by == "degree" else _by_label(opened, places.rows(ids))
+    ranks = np.sort(np.random.default_rng(seed).choice(places.num_nodes, count, replace=False))
+    at = places.of(ranks)
+    colors = _by_degree(opened, at) if by == "degree" else _by_label(opened, places.rows(ranks))
     axes, share = principal_axes(opened.reader.gather(at))
     shown = f"{count:,} of {places.num_nodes:,} nodes, {share:.0%} of their variance"
     title = f"{opened.dataset.name}, {opened.config.model}: {shown}"
-    return EmbeddingMap(axes, share, node_names(opened.dataset).of(ids.tolist()), colors, title)
+    return EmbeddingMap(axes, share, list(map(as_shown, places.names().of(ranks.tolist()))), colors, title)
 
 
 def principal_axes(values: torch.Tensor) -> tuple[NDArray[np.float64], float]:
@@ -124,7 +126,7 @@ def _by_degree(run: OpenRun, at: NDArray[np.int64]) -> Colors:
     return Colors([_SCALE[number] for number in numbers], legend, "degree")
 
 
-def _by_label(run: OpenRun, rows: NDArray[np.int64]) -> Colors:
+def _by_label(run: OpenRun, rows: NodeRows) -> Colors:
     labels = embedded_nodes(run.dataset).label_rows()
     if labels is None or labels.ndim != 1:
         raise ConfigError(f"{run.dataset.path}: nodes have no classes to colour by; use --by degree")

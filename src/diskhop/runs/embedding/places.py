@@ -1,4 +1,8 @@
-"""Translation between node ids, as in the source, and places in partitions."""
+"""Translation between ranks of nodes, rows of the dataset, and places in partitions.
+
+A node's *rank* is its number in the ascending order of the source's ids, in which embeddings are exported. With ids
+from 0 to nodes - 1, ranks are the ids. Names and ids, which users give and get, go by ranks (dataset/names.py).
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,12 @@ from numpy.typing import NDArray
 
 from diskhop._native import invert_order
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.id_map import Ranking, rank_by_id
 from diskhop.dataset.names import Names
 from diskhop.embedding.graph_edges import embedded_nodes
 from diskhop.embedding.partitions.layout import NodePermutation
+from diskhop.errors import FormatError
+from diskhop.protocols import NodeRows
 
 
 class Places:
@@ -18,28 +25,31 @@ class Places:
     def __init__(self, dataset: Dataset, permutation: NodePermutation) -> None:
         nodes = embedded_nodes(dataset)
         self.num_nodes = nodes.num_nodes
+        self._dataset = dataset
         self._permutation = permutation
-        self._original_ids = nodes.original_ids()
-        self._internal = None if self._original_ids is None else invert_order(self._original_ids)
+        id_of_row = nodes.original_ids()
+        ranking = Ranking(None, None) if id_of_row is None else rank_by_id(id_of_row)
+        if ranking is None:
+            raise FormatError(f"{dataset.path}: its original ids are damaged; copy or import the dataset again")
+        self._ids, self._rows = ranking
 
-    def rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the rows of nodes in the dataset's tables. ids: as in the source."""
-        return ids if self._internal is None else self._internal[ids].astype(np.int64)
+    def names(self) -> Names:
+        """Return the names of the nodes by their ranks; ids stand in for missing names."""
+        kind = "nodes" if self._dataset.manifest.triples is None else "entities"
+        return Names(self._dataset, kind, self.num_nodes, self._ids)
 
-    def of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places of nodes. ids: as in the source."""
-        return self._permutation.places(self.rows(ids))
+    def rows(self, ranks: NDArray[np.int64]) -> NodeRows:
+        """Return the rows of nodes in the dataset's tables."""
+        return NodeRows(ranks if self._rows is None else self._rows[ranks])
 
-    def ids(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return ids, as in the source, of the nodes at some places."""
-        nodes = self._permutation.nodes(places)
-        return nodes if self._original_ids is None else self._original_ids[nodes]
+    def of(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the places of nodes."""
+        return self._permutation.places(self.rows(ranks))
 
-
-def node_names(dataset: Dataset) -> Names:
-    """Return the names of the nodes that have embeddings."""
-    kind = "nodes" if dataset.manifest.triples is None else "entities"
-    return Names(dataset, kind, embedded_nodes(dataset).num_nodes)
+    def ranks(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the ranks of the nodes at some places. Takes a pass over all nodes."""
+        rows = self._permutation.nodes(places)
+        return rows if self._rows is None else invert_order(self._rows)[rows].astype(np.int64)
 
 
 def relation_names(dataset: Dataset) -> Names:

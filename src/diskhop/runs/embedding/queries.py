@@ -22,7 +22,7 @@ from diskhop.embedding.ranking.protocol import KnownEdgeBlocks, MeasuredEdges, P
 from diskhop.embedding.ranking.reader import EmbeddingReader, NodePiece
 from diskhop.errors import ConfigError
 from diskhop.runs.embedding.opened import OpenRun, open_run
-from diskhop.runs.embedding.places import Places, node_names, relation_names
+from diskhop.runs.embedding.places import Places, relation_names
 
 ANY = "?"
 # Returns a score per node of a piece (nodes, dim), compared with one node (1, dim).
@@ -65,10 +65,10 @@ class EdgeScore:
     is_known: bool
 
 
-def neighbors(run: Path | str | OpenRun, node: str, *, top: int = 10, by: str = "cosine") -> list[Answer]:
+def neighbors(run: Path | str | OpenRun, node: str | int, *, top: int = 10, by: str = "cosine") -> list[Answer]:
     """Return the nodes nearest to one by their embeddings, nearest first. by: 'cosine', 'dot' or 'l2'.
 
-    Raises ConfigError for an unknown node.
+    node: its name, or its id in the source where nodes have no names. Raises ConfigError for an unknown node.
     """
     if by not in NEARNESS:
         raise ConfigError(f"unknown nearness '{by}'; use --by {' or --by '.join(NEARNESS)}")
@@ -78,22 +78,25 @@ def neighbors(run: Path | str | OpenRun, node: str, *, top: int = 10, by: str = 
     return query.answers(lambda piece: NEARNESS[by](piece.values, values), {place})
 
 
-def complete(run: Path | str | OpenRun, head: str, relation: str | None, tail: str, *, top: int = 10) -> list[Answer]:
+def complete(
+    run: Path | str | OpenRun, head: str | int, relation: str | int | None, tail: str | int, *, top: int = 10
+) -> list[Answer]:
     """Return the likeliest ends of an edge, likeliest first. head, tail: one of them is '?', the end to find.
 
     relation: None where edges have none. Raises ConfigError for unknown names, and unless one end is '?'.
     """
-    if (head == ANY) == (tail == ANY):
+    asked = [isinstance(end, str) and end == ANY for end in (head, tail)]
+    if asked[0] == asked[1]:
         raise ConfigError(f"one end must be given: write '{ANY}' for the other one only")
     query = Query(run, top)
-    side = 0 if tail == ANY else 1
+    side = 0 if asked[1] else 1
     given, numbers = query.place(tail if side else head), query.relations(relation)
     queries = query.reader.queries(side, query.reader.gather(np.array([given])), numbers)
     answers = query.known_answers(side, given, numbers)
     return query.answers(lambda piece: query.scores(queries, piece.values), set(), answers)
 
 
-def score(run: Path | str | OpenRun, head: str, relation: str | None, tail: str) -> EdgeScore:
+def score(run: Path | str | OpenRun, head: str | int, relation: str | int | None, tail: str | int) -> EdgeScore:
     """Return an edge's score, and its rank among all edges that share one of its ends. See complete()."""
     query = Query(run, 1)
     places, numbers = np.array([query.place(head), query.place(tail)]), query.relations(relation)
@@ -115,20 +118,20 @@ class Query:
     """A query on a run; translates between names, ids and places of nodes. top: the number of answers."""
 
     def __init__(self, run: Path | str | OpenRun, top: int) -> None:
-        if top < 1:
-            raise ConfigError(f"top must be at least 1, got {top}")
+        if not isinstance(top, int | np.integer) or top < 1:
+            raise ConfigError(f"top must be a whole number of at least 1, got {top!r}; for example 10")
         self._run = run if isinstance(run, OpenRun) else open_run(run)
         self._top = top
         self.reader: EmbeddingReader = self._run.reader
-        self._names = node_names(self._run.dataset)
         self._places = Places(self._run.dataset, self._run.permutation)
+        self._names = self._places.names()
         self.group_bytes = group_bytes(self._run.config.memory_bytes)
 
-    def place(self, node: str) -> int:
-        """Return the place of a node. node: its name, or its id."""
+    def place(self, node: str | int) -> int:
+        """Return the place of a node. node: its name, or its id where nodes have no names."""
         return int(self._places.of(np.array([self._names.find(node)]))[0])
 
-    def relations(self, relation: str | None) -> NDArray[np.int64] | None:
+    def relations(self, relation: str | int | None) -> NDArray[np.int64] | None:
         """Return the number of a relation, as queries need it. relation: its name."""
         names = relation_names(self._run.dataset)
         if not len(names):
@@ -172,6 +175,6 @@ class Query:
             best, chosen = torch.cat([best, scores]).topk(min(self._top, len(best) + len(scores)))
             places = np.concatenate([places, piece.places])[chosen.numpy()]
         kept = [(int(place), float(each)) for place, each in zip(places, best, strict=True) if place not in left_out]
-        names = self._names.of(self._places.ids(np.array([place for place, _ in kept], np.int64)).tolist())
+        names = self._names.of(self._places.ranks(np.array([place for place, _ in kept], np.int64)).tolist())
         known = known or set()
         return [Answer(name, each, place in known) for name, (place, each) in zip(names, kept, strict=True)]

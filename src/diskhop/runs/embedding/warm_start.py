@@ -16,7 +16,7 @@ from diskhop.embedding.graph_edges import embedded_nodes
 from diskhop.errors import ConfigError
 from diskhop.planning.embeddings.partitions import permutation_of
 from diskhop.runs.embedding.opened import OpenRun, open_run
-from diskhop.runs.embedding.places import Places, node_names, relation_names
+from diskhop.runs.embedding.places import Places, relation_names
 
 _BLOCK_NODES = 1 << 20
 
@@ -34,16 +34,16 @@ class WarmStart:
         self._dataset = dataset
         self._is_reciprocal = config.reciprocal
         num_nodes = embedded_nodes(dataset).num_nodes
-        old_ids = _match(node_names(dataset), node_names(self._run.dataset))
-        self.num_kept = int((old_ids >= 0).sum())
-        # Indexed by place in the new run.
-        self._old_places = np.full(num_nodes, -1, np.int64)
         new = Places(dataset, permutation_of(config, num_nodes))
         old = Places(self._run.dataset, self._run.permutation)
+        old_ranks = _match(new.names(), old.names())
+        self.num_kept = int((old_ranks >= 0).sum())
+        # Indexed by place in the new run.
+        self._old_places = np.full(num_nodes, -1, np.int64)
         for start in range(0, num_nodes, _BLOCK_NODES):
-            ids = np.arange(start, min(start + _BLOCK_NODES, num_nodes))
-            ids = ids[old_ids[ids] >= 0]
-            self._old_places[new.of(ids)] = old.of(old_ids[ids])
+            ranks = np.arange(start, min(start + _BLOCK_NODES, num_nodes))
+            ranks = ranks[old_ranks[ranks] >= 0]
+            self._old_places[new.of(ranks)] = old.of(old_ranks[ranks])
 
     def fill(self, first_place: int, values: NDArray[np.float32]) -> None:
         """Overwrite rows of nodes that the other run has. values: (nodes, dim), of places from first_place on."""
@@ -74,19 +74,19 @@ def _require_same_kind(run: OpenRun, config: EmbedConfig) -> None:
 
 
 def _match(new: Names, old: Names) -> NDArray[np.int64]:
-    """Return the old id of each new name, -1 for a new one; where graphs have no names, ids are compared."""
+    """Return the old number of each new name, -1 for a new one; where graphs have no names, ids are compared."""
     if new.are_given != old.are_given:
         raise ConfigError(
             "--warm-start: one of the graphs has names and the other has none; import both with names, or both without"
         )
     if not new.are_given:
-        ids = np.arange(len(new))
-        return np.where(ids < len(old), ids, -1)
+        wanted, known = new.ids(), old.ids()
+        return np.where(np.isin(wanted, known), np.searchsorted(known, wanted), -1)
     hashes = _hashes(old)
     order = np.argsort(hashes[:, 0], kind="stable")
-    wanted = _hashes(new)
-    found = order[np.minimum(np.searchsorted(hashes[order, 0], wanted[:, 0]), len(order) - 1)]
-    return np.where((hashes[found] == wanted).all(axis=1), found, -1)
+    new_hashes = _hashes(new)
+    found = order[np.minimum(np.searchsorted(hashes[order, 0], new_hashes[:, 0]), len(order) - 1)]
+    return np.where((hashes[found] == new_hashes).all(axis=1), found, -1)
 
 
 def _hashes(names: Names) -> NDArray[np.uint64]:
