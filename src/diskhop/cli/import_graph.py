@@ -15,7 +15,10 @@ from diskhop.config.train import TrainConfig
 from diskhop.importing.options import ImportOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from diskhop.importing.estimate import Estimate
+    from diskhop.importing.evidence.decisions import Decision
 
 
 @command("import")
@@ -53,9 +56,16 @@ def import_command(
     from diskhop.io.engine import open_engine
     from diskhop.ui.progress import stage_progress
     from diskhop.ui.summary import summarize_dataset
+    from diskhop.ui.table import decision_lines
 
     facts: dict[str, Any] = {}
+    decisions: list[Decision] = []
     estimates: list[Estimate] = []
+
+    def show_decisions(found: Sequence[Decision]) -> None:
+        decisions.extend(found)
+        for line in decision_lines(found, stderr.width if stderr.is_terminal else None):
+            stderr.print(line, markup=False)
 
     def show(estimate: Estimate) -> None:
         estimates.append(estimate)
@@ -74,11 +84,21 @@ def import_command(
             threads=threads,
             workers=workers,
             progress=progress,
+            on_decisions=show_decisions,
             on_estimate=show,
             on_facts=facts.update,
             overwrite=overwrite,
         )
     if as_json:
-        print_json({**describe(dataset), "import": {**facts, "estimate": asdict(estimates[0])}})
+        print_json(
+            {
+                **describe(dataset),
+                "import": {
+                    **facts,
+                    "decisions": [each._asdict() for each in decisions],
+                    "estimate": asdict(estimates[0]),
+                },
+            }
+        )
     else:
         print_pairs(summarize_dataset(dataset, found=facts))

@@ -9,7 +9,7 @@ files in a folder per type, with `raw/triplet-type-list.csv.gz` and `raw/num-nod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from diskhop.importing.arrays.loads import load_of_array, load_of_edges, load_of
 from diskhop.importing.arrays.npy import StoredArray, archive_arrays
 from diskhop.importing.columns import as_labels, check_features, count_tasks
 from diskhop.importing.estimate import Load
+from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.options import OF_EDGES, OF_FEATURES, ImportOptions
 from diskhop.importing.source import Column, Source, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.source_file import SourceFile, source_errors
@@ -58,6 +59,8 @@ def open_ogb(source: Path, options: ImportOptions) -> Source:
 
 class _Binary:
     """Source with arrays in data.npz."""
+
+    decisions: Sequence[Decision] = ()
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self.name = source.resolve().name
@@ -109,6 +112,8 @@ class _Binary:
 class _Text:
     """Source in texts, with one type of nodes."""
 
+    decisions: Sequence[Decision] = ()
+
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self.name = source.resolve().name
         raw = source / "raw"
@@ -140,6 +145,8 @@ class _Text:
 
 class _Typed:
     """Source in texts, with types. Edge types are named like their folders: SOURCE___RELATION___DESTINATION."""
+
+    decisions: Sequence[Decision] = ()
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self.name = source.resolve().name

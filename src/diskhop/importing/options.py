@@ -20,8 +20,11 @@ EdgeIds = Literal["auto", "keep", "drop"]
 # Options that a kind of source takes, by what it has.
 OF_EDGES = ("undirected", "self_loops", "duplicates", "order", "edge_ids", "random_features")
 OF_FEATURES = ("dtype",)
-OF_TEXT = ("delimiter", "header", "columns", "ids", "nodes")
-OF_TABLES = ("edge_columns", "id", "features", "label", "split", "weight", "time", "ids")
+OF_TEXT = ("delimiter", "header", "comments", "skip_lines", "columns", "ids", "nodes")
+OF_TABLES = (
+    *("edge_columns", "id", "features", "label", "split", "weight", "time", "ids"),
+    *("delimiter", "header", "comments", "skip_lines"),
+)
 
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
 
@@ -34,6 +37,11 @@ _DELIMITER = Rule(
     holds=lambda text: _is_delimiter(_DELIMITER_NAMES.get(text, text)),
     text="one character that is in no id, or tab, comma, semicolon or space",
     example="tab",
+)
+_COMMENTS = Rule(
+    holds=lambda text: text == "none" or (text.isascii() and set(text) <= set("#%!*/@$&;:~^>")),
+    text="the marks that comments begin with, such as # or %#, or none",
+    example="#",
 )
 _ENDS_COLUMNS = Rule(
     holds=lambda names: len(set(names)) == len(names) and len(names) in (2, 3),
@@ -92,13 +100,29 @@ class ImportOptions:
     )
     delimiter: str | None = option(
         None,
-        help="Separator of columns in an edge list: one character, or tab, comma, semicolon or space.",
+        help="Separator of columns in text: one character, or tab, comma, semicolon or space.",
         rule=_DELIMITER,
         panel="Edge lists",
         shown="detected",
     )
     header: bool | None = option(
-        None, help="Whether an edge list begins with a header.", panel="Edge lists", shown="detected"
+        None, help="Whether an edge list or CSV table begins with a header.", panel="Edge lists", shown="detected"
+    )
+    comments: str | None = option(
+        None,
+        help="Marks that lines of comments begin with, or none.",
+        rule=_COMMENTS,
+        panel="Edge lists",
+        metavar="MARKS",
+        shown="#, and % if the first line begins with it",
+    )
+    skip_lines: int | None = option(
+        None,
+        help="Number of lines to skip at the start of each file.",
+        rule=at_least(0),
+        panel="Edge lists",
+        metavar="N",
+        shown="0",
     )
     columns: tuple[str, ...] | None = option(
         None,

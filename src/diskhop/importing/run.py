@@ -6,7 +6,7 @@ import_source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.disk.probe import remembered_model
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.estimate import Estimate, estimate_import
+from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.options import OF_FEATURES, ImportOptions, as_option
 from diskhop.importing.source import Source
 from diskhop.importing.source_file import source_errors
@@ -32,6 +33,7 @@ from diskhop.runtime.workers import Workers
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 OnEstimate = Callable[[Estimate], None]
+OnDecisions = Callable[[Sequence[Decision]], None]
 OnFacts = Callable[[Mapping[str, Any]], None]
 
 
@@ -49,6 +51,7 @@ def import_graph(
     limits: ImportLimits | None = None,
     injector: Injector | None = None,
     progress: Progress | None = None,
+    on_decisions: OnDecisions | None = None,
     on_estimate: OnEstimate | None = None,
     on_facts: OnFacts | None = None,
     overwrite: bool = False,
@@ -62,6 +65,7 @@ def import_graph(
     threads: threads in all; default: all cores.
     workers: processes that share budget and threads; 1: only this process.
     limits: sizes of tasks; tests pass tiny ones.
+    on_decisions: receives what was decided about the source before anything is read.
     on_estimate: receives the estimate before anything is written.
     on_facts: receives what only the import knows, such as counts of duplicates.
     overwrite: whether a dataset at the destination is replaced.
@@ -84,6 +88,7 @@ def import_graph(
         limits=limits,
         injector=injector,
         progress=progress,
+        on_decisions=on_decisions,
         on_estimate=on_estimate,
         on_facts=on_facts,
         overwrite=overwrite,
@@ -123,11 +128,14 @@ def import_source(
     limits: ImportLimits | None = None,
     injector: Injector | None = None,
     progress: Progress | None = None,
+    on_decisions: OnDecisions | None = None,
     on_estimate: OnEstimate | None = None,
     on_facts: OnFacts | None = None,
     overwrite: bool = False,
 ) -> Dataset:
     """Make a dataset from an opened source. origin: its name in errors. For all else see import_graph."""
+    if on_decisions is not None:
+        on_decisions(source.decisions)
     budget = budget or Budget(default_memory_bytes())
     limits = limits or ImportLimits()
     threads = max(threads or default_threads(), workers)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from diskhop.dataset.build.feature_ranges import Values
 from diskhop.dataset.edges import EdgeSource
 from diskhop.importing.estimate import Load
+from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.tools import ImportLimits, ImportTools
 
@@ -150,6 +151,10 @@ class SourceGraph:
 
 class Source(Protocol):
     """An opened source. Making one raises SourceError if it cannot be imported at all."""
+
+    @property
+    def decisions(self) -> Sequence[Decision]:
+        """What was decided from evidence about the source, for people; empty: the format leaves no choice."""
 
     @property
     def name(self) -> str:

@@ -39,6 +39,10 @@ def summarize_dataset(dataset: Dataset, made: str = "imported", found: Mapping[s
 def _import_rows(found: Mapping[str, Any]) -> Iterator[Row]:
     if "rows" in found:
         yield "rows", f"{found['rows']:,} with {found['ids']} ids{_text_layout(found)}"
+    if "balance" in found:
+        yield "lines", _shown_balance(found["balance"])
+    if found.get("passed_over"):
+        yield "not imported", _shown_columns(found["passed_over"])
     for what, roles in found.get("columns", {}).items():
         used = [f"{role} {_shown_columns(names)}" for role, names in roles.items() if names]
         unused = found["not_taken"][what]
@@ -56,6 +60,11 @@ def _import_rows(found: Mapping[str, Any]) -> Iterator[Row]:
         for name in ("self_loops", "duplicates"):
             what = "dropped" if name in found["dropped"] else "kept"
             yield name.replace("_", "-"), f"{found[name]:,}" + (f", {what}" if found[name] else "")
+
+
+def _shown_balance(balance: Mapping[str, int]) -> str:
+    parts = [f"{number:,} {name}" for name, number in balance.items() if name != "lines" and number]
+    return f"{balance['lines']:,} = {' + '.join(parts)}"
 
 
 def _text_layout(found: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The table of options that diskhop chose: option, value, why."""
+"""Tables of what diskhop chose for a run or decided about a source: what, value, why."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from diskhop.importing.evidence.decisions import Decision
 from diskhop.runs.choices import Choice
 
 _HEADER = Choice("option", "value", "why")
+_DECISION_HEADER = Decision("found", "taken as", "why")
 # Wider values push their reason to the right instead of widening the column for all.
 _WIDEST_VALUE = 24
 _NARROWEST_WHY = 30
@@ -34,16 +36,24 @@ def plan_choices(reasons: Iterable[str]) -> list[Choice]:
 
 
 def table_lines(choices: Sequence[Choice], width: int | None) -> list[str]:
-    """Return the table's lines. width: wrap reasons to this many columns; None: one line per choice."""
-    rows = [_HEADER, *(Choice(_shown(each.option), each.value, each.why) for each in choices)]
-    option_width = max(len(row.option) for row in rows)
-    value_width = max(len(row.value) for row in rows if len(row.value) <= _WIDEST_VALUE)
+    """Return the lines of a table of options. width: wrap reasons to this many columns; None: one line per choice."""
+    return _lines([_HEADER, *(Choice(_shown(each.option), each.value, each.why) for each in choices)], width)
+
+
+def decision_lines(decisions: Sequence[Decision], width: int | None) -> list[str]:
+    """Return the lines of a table of decisions about a source."""
+    return _lines([_DECISION_HEADER, *decisions], width) if decisions else []
+
+
+def _lines(rows: Sequence[tuple[str, str, str]], width: int | None) -> list[str]:
+    subject_width = max(len(subject) for subject, _, _ in rows)
+    value_width = max(len(value) for _, value, _ in rows if len(value) <= _WIDEST_VALUE)
     lines = []
-    for row in rows:
-        start = f"{row.option:{option_width}}  {row.value:{value_width}}  "
-        indent = " " * (option_width + value_width + 4)
-        room = len(row.why) if width is None else max(_NARROWEST_WHY, width - len(start))
-        first, *others = textwrap.wrap(row.why, max(1, room)) or [""]
+    for subject, value, why in rows:
+        start = f"{subject:{subject_width}}  {value:{value_width}}  "
+        indent = " " * (subject_width + value_width + 4)
+        room = len(why) if width is None else max(_NARROWEST_WHY, width - len(start))
+        first, *others = textwrap.wrap(why, max(1, room)) or [""]
         lines += [(start + first).rstrip(), *(indent + other for other in others)]
     return lines
 

@@ -25,6 +25,7 @@ from diskhop.importing.arrays.sparse import SparseMatrix
 from diskhop.importing.arrays.stored_ids import StoredIds
 from diskhop.importing.columns import check_features, count_tasks
 from diskhop.importing.estimate import Load
+from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.name_lists import name_lines
 from diskhop.importing.options import OF_EDGES, OF_FEATURES, ImportOptions
 from diskhop.importing.source import (
@@ -73,6 +74,8 @@ def is_arrays(source: Path) -> bool:
 
 class Arrays:
     """Source in NumPy arrays, whose shapes are checked against each other."""
+
+    decisions: Sequence[Decision] = ()
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source

@@ -8,7 +8,7 @@ pickles, which are never read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from diskhop.importing.arrays.loads import load_of_array, load_of_edges, load_of
 from diskhop.importing.arrays.npy import StoredArray, file_array
 from diskhop.importing.columns import as_labels, check_features, count_tasks
 from diskhop.importing.estimate import Load
+from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.options import OF_EDGES, OF_FEATURES, ImportOptions
 from diskhop.importing.source import BY_EDGES, Column, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.source_file import source_errors
@@ -47,6 +48,8 @@ def is_typed_folders(source: Path) -> bool:
 
 class TypedFolders:
     """Source in folders of types. Raises SourceError for arrays that do not fit each other."""
+
+    decisions: Sequence[Decision] = ()
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         resolved = source.resolve()

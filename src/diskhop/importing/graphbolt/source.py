@@ -7,7 +7,7 @@ nodes is imported, and later ones with the same name, classes and sets as furthe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from diskhop.importing.arrays.npy import StoredArray
 from diskhop.importing.arrays.stored_ids import StoredIds
 from diskhop.importing.columns import check_features, count_tasks
 from diskhop.importing.estimate import Load
+from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.graphbolt.labels import LabelledSeeds, ScatteredLabels
 from diskhop.importing.graphbolt.metadata import (
     METADATA_NAME,
@@ -56,6 +57,8 @@ def is_graphbolt(source: Path) -> bool:
 
 class GraphBolt:
     """Source in a GraphBolt folder. All files that are imported are opened and checked, but not read."""
+
+    decisions: Sequence[Decision] = ()
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source
@@ -177,7 +180,8 @@ class _EdgeFiles:
             is_empty = self._path.stat().st_size == 0
         if not is_empty:
             options = ImportOptions(delimiter=",", header=False, ids="integer")
-            self.texts, self.layout = find_texts(self._path, options)
+            found = find_texts(self._path, options)
+            self.texts, self.layout = found.files, found.layout
 
     def take(self, feature: Feature) -> bool:
         """Take weights or times; return whether the feature was one of these."""

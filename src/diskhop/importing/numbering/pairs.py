@@ -1,7 +1,7 @@
 """Edges in pair files of a work folder, before they are sorted into lists.
 
-A *pair file* has the edges of one slice: three int64 (number of pairs, largest id or -1, bytes per id), all sources,
-then all destinations.
+A *pair file* has the edges of one slice: six int64 (number of pairs, largest id or -1, bytes per id; lines of text,
+comments and empty lines among them), all sources, then all destinations.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.edges import EdgeSource
 from diskhop.errors import ReadError
+from diskhop.importing.balance import NO_LINES, LineCounts
 from diskhop.importing.numbering.ids import SetOfIds
 
 ENDS = ("source", "destination")
-_HEADER_ITEMS = 3
+_HEADER_ITEMS = 6
 _HEADER_BYTES = 8 * _HEADER_ITEMS
 
 
-def write_pairs(path: Path, sources: NDArray[Any], destinations: NDArray[Any], dtype: str) -> None:
-    """Write the pairs of a slice. dtype: uint32 or int64, of the ids."""
+def write_pairs(
+    path: Path, sources: NDArray[Any], destinations: NDArray[Any], dtype: str, counts: LineCounts = NO_LINES
+) -> None:
+    """Write the pairs of a slice. dtype: uint32 or int64, of the ids. counts: lines of text that they are from."""
     largest = max((int(ids.max()) for ids in (sources, destinations) if len(ids)), default=-1)
-    header = [len(sources), largest, np.dtype(dtype).itemsize]
+    header = [len(sources), largest, np.dtype(dtype).itemsize, counts.lines, counts.comments, counts.empty]
     with path.open("wb") as file:
         file.write(np.array(header, "<i8").tobytes())
         for ids in (sources, destinations):
@@ -43,12 +46,15 @@ class PairFile:
     num_edges: int
     largest: int
     dtype: np.dtype[Any]
+    counts: LineCounts = NO_LINES
 
     @classmethod
     def open(cls, path: Path) -> PairFile:
         """Read the header."""
-        num_edges, largest, id_bytes = np.fromfile(path, "<i8", _HEADER_ITEMS).tolist()
-        return cls(path, num_edges, largest, np.dtype("uint32" if id_bytes == 4 else "int64"))
+        num_edges, largest, id_bytes, *counts = np.fromfile(path, "<i8", _HEADER_ITEMS).tolist()
+        lines, comments, empty = counts
+        dtype = np.dtype("uint32" if id_bytes == 4 else "int64")
+        return cls(path, num_edges, largest, dtype, LineCounts(lines=lines, comments=comments, empty=empty))
 
     def read(self, first: int, count: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Read sources and destinations of pairs first, first + 1, ..."""

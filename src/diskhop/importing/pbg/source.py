@@ -6,7 +6,7 @@ and no filters for which HDF5 would load a library.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from diskhop.budget import Budget
 from diskhop.dataset.manifest import MOST_COUNT, NODE
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.estimate import Load
+from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.pbg.folder import EntityType, PbgFolder, find_pbg_files, is_pbg
 from diskhop.importing.source import SourceGraph, SourceKind, SourceNodes, SourceTriples
@@ -35,6 +36,8 @@ _TRIPLE_BYTES = 24
 
 class Pbg:
     """Source in a folder of PBG. All files of edges are opened and checked, but not read."""
+
+    decisions: Sequence[Decision] = ()
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         _require_h5py(source)

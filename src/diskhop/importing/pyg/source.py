@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from diskhop.dataset.manifest import EDGE, MOST_COUNT, NODE
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.arrays.loads import load_of_edge_values, load_of_nodes
 from diskhop.importing.estimate import Load
+from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.options import EdgeIds, ImportOptions, Keep, Order
 from diskhop.importing.pyg.attributes import Attributes
 from diskhop.importing.pyg.types import EdgeAttributes, NodeAttributes
@@ -88,6 +89,8 @@ def from_pyg(
 
 class PygGraph:
     """Source in a Data or HeteroData. left_out: attributes that are not imported, for people."""
+
+    decisions: Sequence[Decision] = ()
 
     def __init__(self, data: Any, name: str) -> None:
         self.name = name

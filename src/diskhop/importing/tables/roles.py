@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from diskhop.errors import SourceError
+from diskhop.importing.evidence.columns import find_end_columns
 from diskhop.importing.options import IdKind, ImportOptions
 from diskhop.importing.tables.files import FAULT_MARK, Kind, Table, TableColumn
-from diskhop.importing.text.layout import HEADERS
 from diskhop.runtime.duck import quoted
 
 SPLIT_CODES = {"train": 0, "valid": 1, "test": 2}
@@ -202,16 +202,10 @@ def _strict(value: str, is_fit: str, column: TableColumn, rule: str) -> str:
 
 
 def _edge_columns(table: Table) -> tuple[str, str]:
-    names = {name.lower(): name for name in table.columns}
-    for source, destination in HEADERS:
-        if source in names and destination in names:
-            return names[source], names[destination]
-    if len(names) < 2:
-        raise SourceError(
-            f"{table.shown}: must have two columns, source and destination, got {', '.join(names)}; add the missing one"
-        )
-    source, destination = list(table.columns)[:2]
-    return source, destination
+    names = list(table.columns)
+    filled = [place for place, column in enumerate(table.columns.values()) if column.kind != "nothing"]
+    ends = find_end_columns(names, filled, str(table.shown), "--edge-columns", by_place=True).ends
+    return names[ends.source], names[ends.destination]
 
 
 def _first_of(table: Table, names: Sequence[str], kinds: Sequence[Kind], key: TableColumn) -> str | None:

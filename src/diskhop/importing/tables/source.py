@@ -8,7 +8,7 @@ occur, in ascending order.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.arrays.loads import load_of_edge_values
 from diskhop.importing.columns import check_features
 from diskhop.importing.estimate import EDGES_PER_NODE, Load
+from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.numbering.ids import listed_names
 from diskhop.importing.options import OF_EDGES, OF_FEATURES, OF_TABLES, ImportOptions, as_option
 from diskhop.importing.source import Column, SourceEdges, SourceGraph, SourceKind, SourceNodes
@@ -55,6 +56,8 @@ def is_tables(source: Path) -> bool:
 
 class Tables:
     """Source in tables. Raises SourceError for files that cannot be read, and columns that are missing."""
+
+    decisions: Sequence[Decision] = ()
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source

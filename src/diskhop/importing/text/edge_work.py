@@ -12,10 +12,12 @@ from pathlib import Path
 
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.manifest import index_dtype
+from diskhop.importing.balance import LineCounts, sum_counts
 from diskhop.importing.numbering.ids import SetOfIds, are_ranks, collect_ids, count_listed
 from diskhop.importing.numbering.pairs import PairFile, PairFiles, RankedEdges
 from diskhop.importing.numbering.tasks import ListIds, NumberRows, read_parquet
 from diskhop.importing.text.layout import RowLayout, TextFile
+from diskhop.importing.text.rows import read_counts
 from diskhop.importing.text.streams import text_bytes
 from diskhop.importing.text.tasks import IdsFarApartError, ParsePairs, ParseRows
 from diskhop.importing.text.work import TextWork
@@ -51,6 +53,7 @@ class NumberedEdges:
     files: the pair files, in order.
     identity: text that changes when an edge does.
     num_nodes: number of nodes.
+    counts: lines that were read as rows, with comments and empty lines among them.
     ids: the set in which an id's rank is its node number; None where ids are node numbers already.
     listed: the file of ListIds, where nodes had names or numbers other than 0 to num_nodes - 1.
     """
@@ -58,6 +61,7 @@ class NumberedEdges:
     files: Sequence[PairFile]
     identity: str
     num_nodes: int
+    counts: LineCounts
     ids: SetOfIds | None = None
     listed: Path | None = None
 
@@ -97,11 +101,12 @@ class EdgeWork:
             files = self._parse_pairs()
         except IdsFarApartError:
             return self._list_ids()
+        counts = sum_counts(file.counts for file in files)
         if self._num_nodes is not None:
-            return NumberedEdges(files, self._key("pairs"), self._num_nodes)
+            return NumberedEdges(files, self._key("pairs"), self._num_nodes, counts)
         limit = 1 + max(file.largest for file in files)
         ids = collect_ids(PairFiles(files, ""), limit, self._work)
-        return NumberedEdges(files, self._key("pairs"), ids.count, ids if ids.count < limit else None)
+        return NumberedEdges(files, self._key("pairs"), ids.count, counts, ids if ids.count < limit else None)
 
     def _parse_pairs(self) -> list[PairFile]:
         budget, processes = self._work.budget, self._work.tools.processes
@@ -154,6 +159,7 @@ class EdgeWork:
             listing = [ListIds("ids.parquet", read_parquet(*rows), duck)]
             (listed,) = self._texts.run("ids", listing, 1, "listing ids")
             num_nodes = count_listed(listed, duck)
+            counts = read_counts(rows, duck)
             # One task per process: DuckDB gives it all threads of the process.
             groups_at_once = min(duck.shares(self._work.tools.processes), most_slices)
             in_group = most_slices // groups_at_once
@@ -165,7 +171,7 @@ class EdgeWork:
             numbered = self._texts.run("numbered", number, groups_at_once, "numbering")
             need_list = self._layout.ids == "string" or not are_ranks(listed, num_nodes, duck)
         files = [PairFile.open(path) for path in numbered]
-        return NumberedEdges(files, self._key("rows"), num_nodes, listed=listed if need_list else None)
+        return NumberedEdges(files, self._key("rows"), num_nodes, counts, listed=listed if need_list else None)
 
     def _key(self, stage: str) -> str:
         """Text that changes when the outputs of a stage would; names of tasks are not part of it."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 from diskhop.errors import SourceError
+from diskhop.importing.evidence.rows import is_integer, is_whole
 from diskhop.importing.numbering.pairs import ENDS
-from diskhop.importing.text.layout import RowLayout, columns_rule, is_blank, is_integer
+from diskhop.importing.text.layout import RowLayout, columns_rule
+from diskhop.importing.text.sample import is_blank
 from diskhop.importing.text.streams import at_line, decode_line
 
 MOST_ID = 2**63 - 1
+# Larger whole numbers are not exact as floats.
+MOST_FLOAT = 2**53 - 1
 _SHOWN_CHARACTERS = 60
 
 
@@ -38,9 +43,9 @@ def _broken_rule(text: str, layout: RowLayout, num_nodes: int | None) -> str | N
     except ValueError as broken:
         return str(broken)
     if len(fields) != layout.num_columns:
-        if layout.num_columns == 2:
+        if layout.num_columns == 2 and not layout.are_columns_given:
             return columns_rule(len(fields))
-        return f"a row must have {layout.num_columns} columns, as the first has, got {len(fields)}; fix the line"
+        return f"a row must have {layout.num_columns} columns, as the first have, got {len(fields)}; fix the line"
     for end, column in zip(ENDS, layout.columns, strict=True):
         rule = _broken_id_rule(fields[column], layout, num_nodes)
         if rule is not None:
@@ -54,6 +59,10 @@ def _broken_id_rule(field: str, layout: RowLayout, num_nodes: int | None) -> str
     if layout.ids == "string":
         return None
     shown = f"'{field}'" if len(field) <= _SHOWN_CHARACTERS else f"'{field[:_SHOWN_CHARACTERS]}...'"
+    if layout.are_floats and is_whole(field) and not is_integer(field) and 0 <= float(field) <= MOST_FLOAT:
+        return None
+    if re.fullmatch(r"[0-9]+\.0*", field.strip()):
+        field = field.strip().partition(".")[0]
     if not is_integer(field):
         return f"must be a whole number, as in the first row, got {shown}; fix it, or import ids as names: --ids string"
     if field.strip().startswith("-"):

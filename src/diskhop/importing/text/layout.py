@@ -1,40 +1,33 @@
-"""Layout of a text of edges: its files, compression, delimiter, header and columns.
+"""Layout of a text of edges: its files, delimiter, comments, header and columns.
 
 A *row* is a line with an edge; blank lines and *comments*, lines that begin with a mark such as #, are not rows. The
-layout comes from the options and the first two rows. Every later row must fit it; an error names the line of the first
-that does not. Between columns several spaces are one, and delimiters after the last column are nothing.
+layout comes from the options and the first rows of all files. Every later row must fit it; an error names the line of
+the first that does not. Between columns several spaces are one, and delimiters after the last column are nothing.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from diskhop.errors import ConfigError, SourceError
+from diskhop.importing.balance import NO_LINES, LineCounts
+from diskhop.importing.evidence.columns import EndColumns, few_columns, find_end_columns
+from diskhop.importing.evidence.decisions import Decision, listed
+from diskhop.importing.evidence.delimiter import NAMES, find_delimiter
+from diskhop.importing.evidence.folder import FolderFiles, import_alone, list_folder
+from diskhop.importing.evidence.header import Header, Part, find_header, with_row_names
+from diskhop.importing.evidence.names import Ends, find_ends
+from diskhop.importing.evidence.rows import is_integer, is_whole, num_filled, split_row
 from diskhop.importing.options import IdKind, ImportOptions
 from diskhop.importing.source_file import SourceFile, source_errors
-from diskhop.importing.text.packing import DamageError, packing_of, plain_name
-from diskhop.importing.text.streams import BOM, MOST_LINE_BYTES, at_line, damage_errors, decode_line, open_text
+from diskhop.importing.text.packing import packing_of, plain_name
+from diskhop.importing.text.sample import COMMENTS, TextSample, read_samples
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".el")
-# Marks of comments. A text has those of the first kind if it begins with one.
-PERCENT_COMMENTS = b"%#"
-COMMENTS = b"#"
-INTEGER = re.compile(r"[+-]?[0-9]+")
-
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_DELIMITERS = ("\t", ",", ";", " ", "|")
-_SUFFIX_DELIMITER = {".csv": ",", ".tsv": "\t"}
-# Headers of columns of names, where no number in the second row gives the header away.
-HEADERS = (
-    ("source", "target"),
-    ("source", "destination"),
-    ("src", "dst"),
-    ("from", "to"),
-    ("fromnodeid", "tonodeid"),
-)
+_SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +37,13 @@ class TextFile(SourceFile):
     packing: how it is compressed, if it is.
     rows_begin: offset, in the unpacked text, of the first row after the header.
     header: text of the header line, if there is one.
+    head: lines before the first row, the header among them.
     """
 
     packing: str | None
     rows_begin: int
     header: str | None
+    head: LineCounts = NO_LINES
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +55,9 @@ class RowLayout:
     columns: positions, from 0, of source and destination.
     ids: integer or string.
     comments: bytes that make a line a comment when it begins with one.
+    are_floats: whether ids are whole numbers that may be written as floats.
+    are_marks_given: whether the user named the marks of comments.
+    are_columns_given: whether the user named the columns.
     """
 
     delimiter: str
@@ -67,232 +65,303 @@ class RowLayout:
     columns: tuple[int, int]
     ids: IdKind
     comments: bytes = COMMENTS
+    are_floats: bool = False
+    are_marks_given: bool = False
+    are_columns_given: bool = False
 
     def split(self, text: str) -> list[str]:
         """Split a row into fields. Raises ValueError with the rule that it breaks."""
-        if "\r" in text:
-            raise ValueError("a line must end with LF or CR LF, got a CR within it; save the file with line feeds")
-        if self.delimiter == " ":
-            text = (text.replace("\t", " ") if self.ids == "integer" else text).strip(" ")
-        if '"' not in text:
-            return re.split(" +", text) if self.delimiter == " " else text.split(self.delimiter)
-        # Not the csv module: its limit of 131072 characters per field can only be raised for the whole process.
-        field = re.compile('"([^"]*(?:""[^"]*)*)"(?![^D])|(?!")[^D]*'.replace("D", re.escape(self.delimiter)))
-        fields = []
-        end = -1
-        while end < len(text):
-            found = field.match(text, end + 1)
-            if found is None:
-                raise ValueError("a field that begins with a quote must end with one, on the same line; fix the line")
-            quoted = found.group(1)
-            fields.append(found.group() if quoted is None else quoted.replace('""', '"'))
-            end = found.end()
-            while self.delimiter == " " and text[end + 1 : end + 2] == " ":
-                end += 1
-        return fields
+        are_aligned = self.delimiter == " " and self.ids == "integer"
+        return split_row(text.replace("\t", " ") if are_aligned else text, self.delimiter)
 
     def fit(self, fields: list[str]) -> list[str]:
         """Leave out empty fields after the last column, which delimiters at the end of a line make."""
-        return fields[: max(self.num_columns, _num_filled(fields))]
+        return fields[: max(self.num_columns, num_filled(fields))]
+
+    def hides_row(self, line: str) -> bool:
+        """Check whether a comment may be a row: a name that begins with the mark, and as many columns as rows have."""
+        if self.are_marks_given or self.ids == "integer" or line[1:2] in ("", " ", "\t", line[:1]):
+            return False
+        try:
+            return len(self.fit(self.split(line.rstrip("\r\n")))) == self.num_columns
+        except ValueError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class TextSource:
+    """Texts that belong together.
+
+    files: those with rows.
+    layout: of their rows.
+    decisions: what was decided, for people.
+    head: lines of files without rows.
+    passed_over: files of the folder that are not imported.
+    """
+
+    files: list[TextFile]
+    layout: RowLayout
+    decisions: list[Decision]
+    head: LineCounts
+    passed_over: list[str]
 
 
 def is_edge_text(source: Path) -> bool:
     """Check, by name, whether a source is a text of edges or a folder with some."""
-    return bool(_list_parts(source)) if source.is_dir() else _has_suffix(source)
+    return bool(list_texts(source).edges) if source.is_dir() else has_suffix(source)
 
 
-def find_texts(source: Path, options: ImportOptions) -> tuple[list[TextFile], RowLayout]:
+def list_texts(folder: Path) -> FolderFiles:
+    """List the texts of a folder."""
+    with source_errors(str(folder)):
+        return list_folder(folder, has_suffix, plain_name)
+
+
+def find_texts(source: Path, options: ImportOptions) -> TextSource:
     """Find the files of a source that have rows, and the layout of their rows.
 
     Raises SourceError, with file and line if known, for a source that is no text of edges.
     """
-    with source_errors(str(source)):
-        paths = _list_parts(source) if source.is_dir() else [source]
+    decisions: list[Decision] = []
+    passed_over: list[str] = []
+    paths = [source]
+    if source.is_dir():
+        found = list_texts(source)
+        paths, passed_over = list(found.edges), [name for name, _ in found.others]
+        decisions += found.decisions(source)
     if not paths:
         raise SourceError(
             f"{source}: has no files named {', '.join(f'*{each}' for each in SUFFIXES)} (plain or compressed); "
             "give a text with one edge per line"
         )
-    for path in paths:
-        with source_errors(str(path)):
-            if not path.is_file():
-                raise SourceError(f"{path}: is not a regular file; give a file of edges")
-    layout: RowLayout | None = None
-    files: list[TextFile] = []
-    comments = max(map(find_comments, paths), key=len)
-    for path in paths:
-        with source_errors(str(path)):
-            rows = _first_rows(path, comments)
-        has_header = bool(rows) and _has_header(rows, path, layout, options)
-        if len(rows) <= has_header:  # an empty part, which distributed jobs leave behind
-            continue
-        if layout is None:
-            layout = _find_layout(rows, has_header, path, options, comments)
-        header = rows[0].text if has_header else None
-        if files and options.columns and header != files[0].header:
-            raise SourceError(
-                f"{rows[0].place(path)}: must have the same header as {files[0].path}, because --columns names "
-                "columns; import files with different headers separately"
+    samples = read_samples(paths, marks_of(options), options.skip_lines or 0)
+    return _LayoutFinder(source, samples, options).find(decisions, passed_over)
+
+
+def marks_of(options: ImportOptions) -> bytes | None:
+    """Return the marks of comments that options name; None: they name none."""
+    return None if options.comments is None else b"" if options.comments == "none" else options.comments.encode()
+
+
+class _LayoutFinder:
+    """Finds the layout of texts from samples of all files."""
+
+    def __init__(self, source: Path, samples: Sequence[TextSample], options: ImportOptions) -> None:
+        self._source = source
+        self._samples = [sample for sample in samples if sample.rows]
+        self._options = options
+        self._without_rows = sum((sample.head for sample in samples if not sample.rows), LineCounts())
+        if not self._samples:
+            raise self._no_edges()
+        self._comments = self._samples[0].comments
+
+    def find(self, decisions: list[Decision], passed_over: list[str]) -> TextSource:
+        """Find files and layout."""
+        first = self._samples[0]
+        texts = [row.text for row in first.rows]
+        delimiter, why = self._options.delimiter or "", "--delimiter"
+        if not delimiter:
+            delimiter, why = find_delimiter(texts, text_suffix(first.path))
+        decisions.append(Decision("delimiter", NAMES.get(delimiter, delimiter), why))
+        named = self._options.columns or ()
+        parts = [with_row_names(self._part(sample, delimiter), named) for sample in self._samples]
+        header = find_header(parts, self._options.header, named)
+        samples = [
+            (sample, part, has_header)
+            for sample, part, has_header in zip(self._samples, parts, header.parts, strict=True)
+            if len(sample.rows) > has_header  # other parts are empty, which distributed jobs leave behind
+        ]
+        if not samples:
+            raise self._no_edges()
+        sample, part, has_header = samples[0]
+        names = next((each.first for _, each, has in samples if has), None)
+        decisions += self._describe(header, names)
+        rows = [row for _, each, has in samples for row in each.rows[has:]]
+        ends = self._find_ends(names, rows, sample.rows[0].place(sample.path))
+        layout = self._layout(delimiter, ends, [*([names] if names else []), *rows], part.rows[has_header])
+        self._require_no_hidden_rows(layout, [each for each, _, _ in samples])
+        require_same_header([(each.path, found.place, found.first) for each, found, has in samples if has])
+        decisions += self._describe_columns(layout, ends, names)
+        dropped = [each for each, has in zip(self._samples, header.parts, strict=True) if len(each.rows) <= has]
+        head = self._without_rows + sum((_head(each, True) for each in dropped), LineCounts())
+        return TextSource([_file(each, has) for each, _, has in samples], layout, decisions, head, passed_over)
+
+    def _part(self, sample: TextSample, delimiter: str) -> Part:
+        rows = []
+        for number, row in enumerate(sample.rows):
+            try:
+                fields = split_row(_aligned(row.text, delimiter), delimiter)
+            except ValueError as rule:
+                if number < 2:
+                    raise SourceError(f"{row.place(sample.path)}: {rule}") from None
+                break  # parsing names the line
+            rows.append(fields)
+        return Part(sample.rows[0].place(sample.path), rows)
+
+    def _find_ends(self, names: Sequence[str] | None, rows: Sequence[Sequence[str]], place: str) -> EndColumns:
+        count = _count_columns([*([names] if names else []), *rows])
+        if self._options.columns is None:
+            filled = [place for place in range(count) if any(place < len(row) and row[place].strip() for row in rows)]
+            return find_end_columns(names, filled, place, "--columns", by_place=False)
+        if len(self._options.columns) != 2:
+            raise ConfigError(
+                f"--columns {','.join(self._options.columns)} must name two columns of edges, source and destination, "
+                "as --columns 1,2; triples need --format triples"
             )
-        status = path.stat()
-        begin = rows[has_header].offset
-        files.append(TextFile(path, status.st_size, status.st_mtime_ns, packing_of(path), begin, header))
-    if layout is None:
-        raise SourceError(f"{source}: has no edges; give a text with one edge per line")
-    return files, layout
+        found = [find_column(column, names or [], count) for column in self._options.columns]
+        for column, each in zip(self._options.columns, found, strict=True):
+            if each is None:
+                known = f"1 to {count}" + (f" and {', '.join(names)}" if names else "")
+                raise SourceError(f"{place}: has no column '{column}'; --columns can name {known}")
+        if found[0] == found[1]:
+            raise ConfigError(
+                f"--columns {','.join(self._options.columns)} must name two columns, source and destination, as "
+                "--columns 1,2"
+            )
+        return EndColumns(Ends(*(each or 0 for each in found)), "--columns")
 
-
-def is_blank(line: bytes, comments: bytes) -> bool:
-    """Check whether a line is blank, or a comment with one of these marks."""
-    return line[:1] in comments or not line.removesuffix(b"\n").removesuffix(b"\r").strip(b" \t")
-
-
-def find_comments(path: Path) -> bytes:
-    """Find the marks of comments: % too, if the first line that is not blank begins with it."""
-    with source_errors(str(path)), damage_errors(path), open_text(path) as stream:
-        first = stream.readline(MOST_LINE_BYTES).removeprefix(BOM)
-        while first and not first.strip():
-            first = stream.readline(MOST_LINE_BYTES)
-    return PERCENT_COMMENTS if first.startswith(b"%") else COMMENTS
-
-
-def _num_filled(fields: list[str]) -> int:
-    return max((number for number, field in enumerate(fields, 1) if field.strip()), default=0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    number: int
-    offset: int
-    text: str
-
-    def place(self, path: Path) -> str:
-        return at_line(path, self.number)
-
-
-def _first_rows(path: Path, comments: bytes) -> list[_Row]:
-    """Read the first two rows, fewer in a shorter file; damage after them is found by parsing."""
-    rows: list[_Row] = []
-    try:
-        for row in _read_rows(path, comments):
-            rows.append(row)
-            if len(rows) == 2:
-                break
-    except DamageError:
-        if not rows:
-            with damage_errors(path):
-                raise
-    return rows
-
-
-def _read_rows(path: Path, comments: bytes) -> Iterator[_Row]:
-    """Yield the rows of a file."""
-    with open_text(path) as stream:
-        offset = 0
-        number = 0
-        while line := stream.readline(MOST_LINE_BYTES + 1):
-            number += 1
-            if number == 1 and line.startswith(_UTF_16):
-                raise SourceError(f"{at_line(path, 1)}: text must be UTF-8, got UTF-16; save the file as UTF-8")
-            row = line.removeprefix(BOM) if number == 1 else line
-            if not is_blank(row, comments):
-                yield _Row(number, offset + len(line) - len(row), decode_line(line=row, place=at_line(path, number)))
-            offset += len(line)
-
-
-def _find_layout(rows: list[_Row], has_header: bool, path: Path, options: ImportOptions, comments: bytes) -> RowLayout:
-    first = rows[0]
-    delimiter = options.delimiter or _find_delimiter(first.text, path)
-    num_columns = max(_num_filled(_fields(row, delimiter, path)) for row in rows)
-    fields = _fields(first, delimiter, path)[:num_columns]
-    columns = _find_columns(fields, has_header, first.place(path), options)
-    ids = options.ids
-    if ids is None:
-        row = _fields(rows[has_header], delimiter, path)
-        ids = "integer" if all(is_integer(row[column]) for column in columns if column < len(row)) else "string"
-    return RowLayout(delimiter, len(fields), columns, ids, comments)
-
-
-def _find_delimiter(text: str, path: Path) -> str:
-    unquoted = re.sub(r'"[^"]*"', "q", text).strip()
-    suffix = _SUFFIX_DELIMITER.get(_text_suffix(path), "")
-    return next((each for each in (suffix, *_DELIMITERS) if each and each in unquoted), suffix or ",")
-
-
-def _find_columns(fields: list[str], has_header: bool, place: str, options: ImportOptions) -> tuple[int, int]:
-    if options.columns is None:
-        if len(fields) != 2:
-            raise SourceError(f"{place}: {columns_rule(len(fields))}")
-        return 0, 1
-    if len(options.columns) != 2:
-        raise ConfigError(
-            f"--columns {','.join(options.columns)} must name two columns of edges, source and destination, as "
-            "--columns 1,2; triples need --format triples"
+    def _layout(
+        self, delimiter: str, ends: EndColumns, rows: Sequence[Sequence[str]], first: Sequence[str]
+    ) -> RowLayout:
+        num_columns = max(1 + max(ends.ends), _count_columns(rows))
+        if self._options.columns is not None and len(set(map(len, rows))) == 1:
+            num_columns = len(rows[0])
+        ids = self._options.ids
+        found = [first[end] for end in ends.ends if end < len(first)]
+        if ids is None:
+            ids = "integer" if all(map(is_whole, found)) else "string"
+        are_floats = ids == "integer" and any(is_whole(each) and not is_integer(each) for each in found)
+        return RowLayout(
+            delimiter,
+            num_columns,
+            (ends.ends.source, ends.ends.destination),
+            ids,
+            self._comments,
+            are_floats,
+            self._options.comments is not None,
+            self._options.columns is not None,
         )
-    names = [field.strip() for field in fields] if has_header else []
-    numbers = [str(number) for number in range(1, len(fields) + 1)]
-    found = []
-    for column in options.columns:
-        if column in names:
-            found.append(names.index(column))
-        elif column in numbers:
-            found.append(numbers.index(column))
-        else:
-            known = f"1 to {len(fields)}" + (f" and {', '.join(names)}" if names else "")
-            raise SourceError(f"{place}: has no column '{column}'; --columns can name {known}")
-    if found[0] == found[1]:
-        raise ConfigError(
-            f"--columns {','.join(options.columns)} must name two columns, source and destination, as --columns 1,2"
-        )
-    return found[0], found[1]
+
+    def _require_no_hidden_rows(self, layout: RowLayout, samples: Sequence[TextSample]) -> None:
+        for sample in samples:
+            for row in sample.noted:
+                if layout.hides_row(row.text):
+                    raise hidden_row(row.place(sample.path), row.text)
+
+    def _describe(self, header: Header, names: Sequence[str] | None) -> list[Decision]:
+        shown = "none" if names is None else shorten(",".join(names))
+        found = [Decision("header", shown, header.why)]
+        if names is not None and not all(header.parts):
+            found[0] = Decision("header", shown, f"{header.why}, in {sum(header.parts)} of {len(header.parts)} files")
+        num_comments = sum(sample.head.comments + len(sample.noted) for sample in self._samples)
+        if num_comments or self._options.comments is not None or self._comments != COMMENTS:
+            marks = " ".join(self._comments.decode()) or "none"
+            why = "--comments" if self._options.comments is not None else "lines that begin so"
+            found.append(Decision("comments", marks, why))
+        return found
+
+    def _describe_columns(self, layout: RowLayout, ends: EndColumns, names: Sequence[str] | None) -> list[Decision]:
+        found = []
+        for role, column in zip(("source", "destination"), layout.columns, strict=True):
+            found.append(Decision(_column(column, names), role, ends.why))
+        others = [_column(each, names) for each in range(layout.num_columns) if each not in layout.columns]
+        if others:
+            why = (
+                "a text has edges alone; --format tables takes weights and times" if names else "a text has edges alone"
+            )
+            found.append(Decision(listed(others), "not imported", why))
+        why = "--ids" if self._options.ids else "as in the first row"
+        if layout.are_floats:
+            why += ", written as floats"
+        return [*found, Decision("ids", "whole numbers" if layout.ids == "integer" else "names", why)]
+
+    def _no_edges(self) -> SourceError:
+        return SourceError(f"{self._source}: has no edges; give a text with one edge per line")
+
+
+def find_column(column: str, names: Sequence[str], count: int) -> int | None:
+    """Find a column that an option names: by header, else by number from 1."""
+    if column in names:
+        return list(names).index(column)
+    numbers = [str(number) for number in range(1, count + 1)]
+    return numbers.index(column) if column in numbers else None
+
+
+def require_same_header(headers: Sequence[tuple[Path, str, list[str]]]) -> None:
+    """Raise SourceError unless headers name the same columns, or ends at the same places.
+
+    headers: file, line and names of each.
+    """
+    for path, place, names in headers[1:]:
+        first_path, _, first = headers[0]
+        ends = find_ends(names)
+        if names != first and (not ends or ends != find_ends(first) or len(names) != len(first)):
+            raise SourceError(f"{place}: must have the same header as {first_path}; {import_alone([path])}")
+
+
+def hidden_row(place: str, line: str) -> SourceError:
+    """Return the error for a line that may be a comment or a row."""
+    return SourceError(
+        f"{place}: {shorten(line.rstrip())} may be a comment or a row of names; add --comments none if it is a row, or "
+        f"--comments {shlex.quote(line[0])} if it is a comment"
+    )
 
 
 def columns_rule(num_columns: int) -> str:
     """Explain the error of a row that has more or fewer columns than source and destination."""
     if num_columns < 2:
-        return "a row must have two columns, source and destination, got 1; name the separator, as --delimiter space"
+        return few_columns(num_columns)
     return (
         f"a row must have two columns, source and destination, got {num_columns}; "
-        "name the two with ids, as --columns 1,2 (a text has no weights; tables do)"
+        "name the two with ids, as --columns 1,2"
     )
 
 
-def is_integer(field: str) -> bool:
-    """Check whether a field is a whole number; it may still be too large or negative for an id."""
-    return INTEGER.fullmatch(field.strip()) is not None
+def shorten(text: str) -> str:
+    """Quote and shorten a text for people."""
+    return f"'{text}'" if len(text) <= _SHOWN_CHARACTERS else f"'{text[:_SHOWN_CHARACTERS]}...'"
 
 
-def _has_header(rows: list[_Row], path: Path, layout: RowLayout | None, options: ImportOptions) -> bool:
-    """Decide whether the first row is a header: by --header, known column names, or words followed by numbers."""
-    if options.header is not None:
-        return options.header
-    delimiter = layout.delimiter if layout else options.delimiter or _find_delimiter(rows[0].text, path)
-    fields = [_fields(row, delimiter, path) for row in rows]
-    if tuple(field.strip().lower() for field in fields[0][:2]) in HEADERS:
-        return True
-    is_number = [any(map(is_integer, row)) for row in fields]
-    return len(rows) > 1 and not is_number[0] and is_number[1] and options.ids != "string"
+def _column(place: int, names: Sequence[str] | None) -> str:
+    return f"column {place + 1}" if names is None or place >= len(names) else f"column {names[place] or place + 1}"
 
 
-def _fields(row: _Row, delimiter: str, path: Path) -> list[str]:
-    try:
-        return RowLayout(delimiter, 0, (0, 1), "string").split(row.text)
-    except ValueError as rule:
-        raise SourceError(f"{row.place(path)}: {rule}") from None
+def _count_columns(rows: Sequence[Sequence[str]]) -> int:
+    """Count columns: those of the first row, without those that no row fills."""
+    return min(len(rows[0]), max(num_filled(row) for row in rows))
 
 
-def _list_parts(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if _has_suffix(path) and not path.name.startswith("."))
+def _aligned(text: str, delimiter: str) -> str:
+    """Tabs among spaces align columns of numbers."""
+    is_numbers = delimiter == " " and all(is_whole(field) for field in text.split())
+    return text.replace("\t", " ") if is_numbers else text
 
 
-def _has_suffix(path: Path) -> bool:
-    return _text_suffix(path) in SUFFIXES
+def _head(sample: TextSample, is_header: bool) -> LineCounts:
+    return sample.head + LineCounts(lines=int(is_header), header=int(is_header))
 
 
-def _text_suffix(path: Path) -> str:
+def _file(sample: TextSample, has_header: bool) -> TextFile:
+    status = sample.path.stat()
+    header = sample.rows[0].text if has_header else None
+    begin = sample.rows[has_header].offset
+    head = sample.head
+    if has_header:  # blank lines and comments after the header are counted with the rows
+        begin = sample.rows[0].end
+        head = _head(sample, True)
+    return TextFile(sample.path, status.st_size, status.st_mtime_ns, packing_of(sample.path), begin, header, head)
+
+
+def text_suffix(path: Path) -> str:
+    """Return the suffix of a text's name, without that of its compression."""
     return Path(plain_name(path.name)).suffix
+
+
+def has_suffix(path: Path) -> bool:
+    """Check whether a name is one of a text of edges."""
+    return text_suffix(path).lower() in SUFFIXES
 
 
 def text_stem(path: Path) -> str:
     """Return the name of a text or folder without its suffixes."""
-    return path.name if path.is_dir() else plain_name(path.name).removesuffix(_text_suffix(path))
+    return path.name if path.is_dir() else plain_name(path.name).removesuffix(text_suffix(path))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,17 +18,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
+from diskhop.importing.balance import LineCounts, count_plain
 from diskhop.importing.numbering.pairs import ENDS
 from diskhop.importing.source_file import source_errors
-from diskhop.importing.text.faults import find_fault
-from diskhop.importing.text.layout import RowLayout
-from diskhop.importing.text.streams import MOST_LINE_BYTES
+from diskhop.importing.text.faults import MOST_FLOAT, find_fault
+from diskhop.importing.text.layout import RowLayout, hidden_row
+from diskhop.importing.text.streams import MOST_LINE_BYTES, at_line
 from diskhop.runtime.duck import Duck, QueryError, as_file, quoted
 
 # Quoted fields, which stay as they are, and runs of spaces.
 _SPACES = re.compile(rb'((?:^|(?<= ))"[^"\n]*(?:""[^"\n]*)*")|(?:^ +| +$)|  +', re.M)
 # Blanks around ids align columns. DuckDB's own cast would accept 1.5, 1e3, 0x10 and 1_000 too.
-_IS_ID = "regexp_full_match({0}, '[ \\t]*[0-9]+[ \\t]*')"
+_IS_ID = "regexp_full_match({0}, '[ \\t]*[0-9]+(\\.0*)?[ \\t]*')"
+_ID = f"CASE WHEN {_IS_ID} THEN TRY_CAST(split_part({{0}}, '.', 1) AS BIGINT) END"
+# Whole numbers that are written as floats, such as 1.000e+00.
+_IS_FLOAT = (
+    f"TRY_CAST({{0}} AS DOUBLE) = trunc(TRY_CAST({{0}} AS DOUBLE)) AND TRY_CAST({{0}} AS DOUBLE) <= {MOST_FLOAT}"
+)
+_FLOAT_ID = (
+    f"CASE WHEN {_IS_ID} THEN TRY_CAST(split_part({{0}}, '.', 1) AS BIGINT) "
+    f"WHEN regexp_full_match({{0}}, '[ \\t]*[0-9.]+([eE][+-]?[0-9]+)?[ \\t]*') AND {_IS_FLOAT} "
+    f"THEN TRY_CAST(TRY_CAST({{0}} AS DOUBLE) AS BIGINT) END"
+)
 _QUOTE = quoted('"')
 _READ_BYTES = 1 << 20
 _TYPES = {"uint32": "UINTEGER", "int64": "BIGINT"}
@@ -79,17 +90,20 @@ class Slice:
         return number
 
 
-def parse_integers(piece: Slice, layout: RowLayout, num_nodes: int | None, dtype: str, duck: Duck) -> Ends:
+def parse_integers(
+    piece: Slice, layout: RowLayout, num_nodes: int | None, dtype: str, duck: Duck
+) -> tuple[Ends, LineCounts]:
     """Parse the ids of a slice: sources (rows) and destinations (rows), below num_nodes (None: below 2^63).
 
     The result has dtype (uint32 or int64) if all ids fit it, else int64. Raises SourceError, with file and line, for a
     row that breaks a rule.
     """
 
-    def take(rows: str) -> Ends | None:
+    def take(rows: str, counts: LineCounts) -> Ends | None:
         sources, destinations = duck.fetch(rows)
         ends = sources, destinations
-        if any(np.ma.isMaskedArray(end) for end in ends):  # its max() has no parameter `initial`
+        # Masked arrays have nulls; their max() has no parameter `initial`.
+        if any(np.ma.isMaskedArray(end) for end in ends) or len(sources) != counts.rows:
             return None
         return ends if num_nodes is None or all(end.max(initial=0) < num_nodes for end in ends) else None
 
@@ -97,39 +111,58 @@ def parse_integers(piece: Slice, layout: RowLayout, num_nodes: int | None, dtype
 
 
 def write_rows(piece: Slice, layout: RowLayout, duck: Duck, path: Path) -> None:
-    """Write the rows of a slice as Parquet (source, destination), BIGINT or VARCHAR. Raises like parse_integers."""
+    """Write the rows of a slice as Parquet (source, destination), BIGINT or VARCHAR. Raises like parse_integers.
 
-    def take(rows: str) -> bool | None:
-        duck.run(f"COPY ({rows}) TO {quoted(path)} (FORMAT parquet)")
+    The file's metadata has the numbers of lines.
+    """
+
+    def take(rows: str, counts: LineCounts) -> bool | None:
+        noted = f"lines: '{counts.lines}', comments: '{counts.comments}', empty: '{counts.empty}'"
+        duck.run(f"COPY ({rows}) TO {quoted(path)} (FORMAT parquet, KV_METADATA {{{noted}}})")
         is_bad = "{0} IS NULL"
         if layout.ids == "string":  # a quoted name can contain a line break
             is_bad += " OR contains({0}, chr(10))"
         bad = " OR ".join(is_bad.format(end) for end in ENDS)
-        (num_bad,) = duck.fetch(f"SELECT count(*) FROM read_parquet({quoted(path)}) WHERE {bad}")
-        return None if num_bad[0] else True
+        num_rows, num_bad = duck.fetch(f"SELECT count(*), count(*) FILTER ({bad}) FROM read_parquet({quoted(path)})")
+        return None if num_bad[0] or num_rows[0] != counts.rows else True
 
     _parse(piece, layout, None, "BIGINT" if layout.ids == "integer" else "VARCHAR", take)
 
 
+def read_counts(paths: Sequence[Path], duck: Duck) -> LineCounts:
+    """Add up the numbers of lines that write_rows noted in its files."""
+    files = ", ".join(map(quoted, paths))
+    names, numbers = duck.fetch(
+        "SELECT decode(key) AS name, sum(decode(value)::BIGINT)::BIGINT AS number "
+        f"FROM parquet_kv_metadata([{files}]) WHERE decode(key) IN ('lines', 'comments', 'empty') GROUP BY ALL"
+    )
+    return LineCounts(**{str(name): int(number) for name, number in zip(names, numbers, strict=True)})
+
+
 def _parse(
-    piece: Slice, layout: RowLayout, num_nodes: int | None, id_type: str, take: Callable[[str], Result | None]
-) -> Result:
-    """Run `take` on the query for a slice's rows. `take` returns None if a row breaks a rule."""
+    piece: Slice,
+    layout: RowLayout,
+    num_nodes: int | None,
+    id_type: str,
+    take: Callable[[str, LineCounts], Result | None],
+) -> tuple[Result, LineCounts]:
+    """Run `take` on the query for a slice's rows. `take` returns None if a row breaks a rule, or is missing."""
     offset, lines = piece.read()
     content = _tidied(lines, layout)
+    counts = count_plain(content)
     result = None
     if _is_plain(content, layout):
         with contextlib.suppress(QueryError), as_file(content) as file:
-            result = take(_row_query(file, layout, id_type, "{}"))
+            result = take(_row_query(file, layout, id_type, "{}"), counts)
     if result is None:
-        content = _rows_alone(content, layout)
+        content, counts = _rows_alone(piece, offset, content, layout)
     if result is None and b"\r" not in content:
-        value = "{}" if layout.ids == "string" else f"CASE WHEN {_IS_ID} THEN TRY_CAST({{0}} AS BIGINT) END"
+        value = "{}" if layout.ids == "string" else _FLOAT_ID if layout.are_floats else _ID
         with contextlib.suppress(QueryError), as_file(content) as file:
-            result = take(_row_query(file, layout, "VARCHAR", value))
+            result = take(_row_query(file, layout, "VARCHAR", value), counts)
     if result is None:
         raise piece.fault(offset, lines, layout, num_nodes)
-    return result
+    return result, counts
 
 
 def _tidied(lines: bytes, layout: RowLayout) -> bytes:
@@ -161,15 +194,28 @@ def _ends_line(found: re.Match[bytes]) -> bool:
     return begin == 0 or found.string[begin - 1 : begin] == b"\n" or found.string[end : end + 1] in b"\n"
 
 
-def _rows_alone(content: bytes, layout: RowLayout) -> bytes:
-    """Leave out blank lines and comments, as is_blank does, and empty fields after the last column."""
-    content = re.sub(rb"^(?:[%s][^\n]*|[ \t]*)\n" % re.escape(layout.comments), b"", content, flags=re.M)
+def _rows_alone(piece: Slice, offset: int, content: bytes, layout: RowLayout) -> tuple[bytes, LineCounts]:
+    """Leave out blank lines and comments, as is_blank does, and empty fields after the last column.
+
+    Raises SourceError for a comment that may be a row.
+    """
+    num_lines = content.count(b"\n")
+    comment = re.compile(rb"^[%s][^\n]*\n" % re.escape(layout.comments), re.M) if layout.comments else None
+    if comment is not None and layout.ids == "string" and not layout.are_marks_given:
+        for found in comment.finditer(content):
+            line = found.group().decode(errors="replace")
+            if layout.hides_row(line):
+                number = piece.line_at(offset) + content[: found.start()].count(b"\n")
+                raise hidden_row(at_line(piece.shown, number), line)
+    content, num_comments = (content, 0) if comment is None else comment.subn(b"", content)
+    content, num_empty = re.subn(rb"^[ \t]*\n", b"", content, flags=re.M)
+    counts = LineCounts(lines=num_lines, comments=num_comments, empty=num_empty)
     delimiter = re.escape(layout.delimiter.encode())
     if layout.delimiter == " " or not re.search(delimiter + rb"$", content, re.M):
-        return content
+        return content, counts
     field = rb'(?:"[^"\n]*(?:""[^"\n]*)*"|[^"D\n][^D\n]*|)'.replace(b"D", delimiter)
     columns = field + b"".join([delimiter + field] * (layout.num_columns - 1))
-    return re.sub(rb"^(" + columns + rb")(?:" + delimiter + rb")+$", rb"\1", content, flags=re.M)
+    return re.sub(rb"^(" + columns + rb")(?:" + delimiter + rb")+$", rb"\1", content, flags=re.M), counts
 
 
 def _is_plain(content: bytes, layout: RowLayout) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from diskhop.dataset.manifest import EDGE, NODE
 from diskhop.errors import ConfigError
+from diskhop.importing.balance import LineCounts, sum_counts
 from diskhop.importing.estimate import Load
+from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.numbering.ids import ListedIds, listed_names
 from diskhop.importing.options import OF_EDGES, OF_TEXT, ImportOptions
 from diskhop.importing.source import OriginalNames, SourceEdges, SourceGraph, SourceKind, SourceNodes
@@ -27,13 +29,19 @@ class EdgeList:
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source
-        self._files, self._layout = find_texts(source, options)
+        self._found = find_texts(source, options)
+        self._files, self._layout = self._found.files, self._found.layout
         if options.nodes is not None and self._layout.ids == "string":
             raise ConfigError(
                 f"{self._files[0].path}: --nodes {options.nodes} requires ids that are whole numbers, these are "
                 "names; remove --nodes"
             )
         self._num_nodes = options.nodes
+
+    @property
+    def decisions(self) -> Sequence[Decision]:
+        """See Source."""
+        return self._found.decisions
 
     @property
     def name(self) -> str:
@@ -65,12 +73,15 @@ class EdgeList:
             nodes={NODE: SourceNodes(count=numbered.num_nodes, original=original)},
             edges={EDGE: edges},
             names=names,
-            facts=self._facts(edges.edges.num_edges),
+            facts=self._facts(edges.edges.num_edges, numbered.counts),
             counts_repeats=True,
         )
 
-    def _facts(self, num_rows: int) -> dict[str, Any]:
+    def _facts(self, num_rows: int, counts: LineCounts) -> dict[str, Any]:
+        counts = sum_counts([counts, self._found.head, *(file.head for file in self._files)])
         return {
+            "balance": counts.balance(num_rows, str(self._source)),
+            "passed_over": self._found.passed_over,
             "files": len(self._files),
             "rows": num_rows,
             "ids": self._layout.ids,

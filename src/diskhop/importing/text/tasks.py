@@ -82,10 +82,10 @@ class ParsePairs:
     def write(self, path: Path, tools: TaskTools) -> None:
         """See Task. Raises SourceError with file and line."""
         dtype = index_dtype(self.limit)
-        ids = parse_integers(self.piece, self.layout, self.num_nodes, dtype, self.duck)
+        ids, counts = parse_integers(self.piece, self.layout, self.num_nodes, dtype, self.duck)
         if self.num_nodes is None and any(int(end.max(initial=0)) >= self.limit for end in ids):
             raise IdsFarApartError
-        write_pairs(path, *ids, dtype)
+        write_pairs(path, *ids, dtype, counts)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from diskhop.dataset.manifest import NODE
 from diskhop.errors import ReadError, SourceError
 from diskhop.importing.estimate import EDGES_PER_NODE, Load
+from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.numbering.ids import count_listed, listed_names
 from diskhop.importing.numbering.tasks import ListIds, read_parquet
 from diskhop.importing.options import ImportOptions
@@ -47,6 +48,8 @@ _LISTED_COLUMNS = {ENTITIES: ("head", "tail"), RELATIONS: ("relation",)}
 
 class Triples:
     """Source in texts of triples. Raises SourceError if there are none."""
+
+    decisions: Sequence[Decision] = ()
 
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._files = find_triple_files(source, options)

@@ -1,0 +1,1 @@
+"""Evidence of what a file is: which files belong together, headers, delimiters, columns."""

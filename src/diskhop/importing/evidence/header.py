@@ -1,0 +1,152 @@
+"""Decides whether the parts of a table begin with a header, from the first rows of all parts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from diskhop.errors import SourceError
+from diskhop.importing.evidence.names import find_ends, role_of
+from diskhop.importing.evidence.rows import look_of
+
+_SHOWN_CHARACTERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The first rows of a file.
+
+    place: file and line of the first row, for errors.
+    rows: fields of the rows; at least one row.
+    """
+
+    place: str
+    rows: Sequence[Sequence[str]]
+
+    @property
+    def first(self) -> list[str]:
+        """Fields of the first row, without blanks around them."""
+        return [field.strip() for field in self.rows[0]]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What was decided: whether each part begins with a header, and why."""
+
+    parts: tuple[bool, ...]
+    why: str
+
+
+def find_header(parts: Sequence[Part], given: bool | None, named: Collection[str], is_nodes: bool = False) -> Header:
+    """Decide which parts begin with a header.
+
+    given: the option. named: names of columns that options use. is_nodes: whether the rows are nodes, not edges.
+    Raises SourceError, which asks for --header or --no-header, where the evidence is for both.
+    """
+    if given is not None:
+        return Header((given,) * len(parts), "--header" if given else "--no-header")
+    why = [_reason(part, named, is_nodes) for part in parts]
+    firsts = {tuple(part.first) for part in parts}
+    if len(parts) > 1 and len(firsts) == 1 and not any(why) and _may_name(parts[0].first):
+        if _recurs(parts):
+            raise _undecided(parts[0], "is the first row of every part, and its words are in other rows")
+        return Header((True,) * len(parts), "the same first row in every part, and in no other row")
+    found = {tuple(part.first): each for part, each in zip(parts, why, strict=True) if each}
+    if not found:
+        return Header((False,) * len(parts), _why_not(parts[0]))
+    if len(found) > 1 and _BY_LOOKS in found.values():
+        part = next(part for part, each in zip(parts, why, strict=True) if each == _BY_LOOKS)
+        raise _undecided(part, "stands above numbers, and other parts begin with other words")
+    reason = next(iter(found.values()))
+    if reason == _BY_NAMES and _recurs([part for part, each in zip(parts, why, strict=True) if each]):
+        raise _undecided(parts[why.index(reason)], "has known names of columns, which are in other rows too")
+    # A part with a header alone gives no evidence but its words.
+    flags = tuple(bool(each) or tuple(part.first) in found for part, each in zip(parts, why, strict=True))
+    return Header(flags, reason)
+
+
+def with_row_names(part: Part, named: Collection[str], is_nodes: bool = False) -> Part:
+    """Give a header that is one column short a first column without a name: programs leave that of row names out."""
+    counts = {len(row) for row in part.rows[1:]}
+    if counts != {len(part.first) + 1} or len(part.first) < 2:
+        return part
+    named_part = Part(part.place, [["", *part.rows[0]], *part.rows[1:]])
+    return named_part if _reason(named_part, named, is_nodes) else part
+
+
+_BY_LOOKS = "words above numbers"
+_BY_NAMES = "known names of columns"
+_BY_OPTIONS = "names of columns that options use"
+
+
+def _reason(part: Part, named: Collection[str], is_nodes: bool) -> str:
+    """Say what shows that the first row is a header; empty: nothing does."""
+    first = part.first
+    if named and set(named) <= set(first) and not all(name.isdecimal() for name in named):
+        return _BY_OPTIONS
+    if _is_index_of_numbers(part):
+        return "the names that pandas gives: 0, 1, 2 and none above the row numbers"
+    if not _may_name(first, has_numbers=True):
+        return ""
+    looks = [look_of(field) for field in first]
+    if find_ends(first) and (is_nodes or "integer" not in looks):
+        return _BY_NAMES
+    others = part.rows[1:]
+    for column, look in enumerate(looks):
+        below = {look_of(row[column]) for row in others if column < len(row)} - {"empty"}
+        if look == "text" and below and "text" not in below:
+            return _BY_LOOKS
+    if not is_nodes and ("integer" in looks or "number" in looks):
+        return ""
+    known = [role for role in map(role_of, first) if role not in (None, "index")]
+    enough = 1 if len(first) > 2 or is_nodes else 2
+    return _BY_NAMES if len(known) >= enough else ""
+
+
+def _may_name(fields: Sequence[str], has_numbers: bool = False) -> bool:
+    """Check whether a row can name columns: each another name, and not numbers alone."""
+    looks = [look_of(field) for field in fields]
+    if len(set(fields)) < len(fields) or "text" not in looks:
+        return False
+    return has_numbers or not {"integer", "number", "time"} & set(looks)
+
+
+def _is_index_of_numbers(part: Part) -> bool:
+    """Recognise what pandas writes for a frame without names: no name above the row numbers, then 0, 1, 2."""
+    first, others = part.first, part.rows[1:]
+    numbers = [str(number) for number in range(len(first) - 1)]
+    return (
+        len(first) > 1
+        and first == ["", *numbers]
+        and bool(others)
+        and all(row[0].strip() == str(number) for number, row in enumerate(others))
+    )
+
+
+def _recurs(parts: Sequence[Part]) -> bool:
+    """Check whether a word of the first row is in the same column of another row."""
+    for part in parts:
+        for column, field in enumerate(part.first):
+            if any(column < len(row) and row[column].strip() == field for row in part.rows[1:]) and field:
+                return True
+    return False
+
+
+def _why_not(part: Part) -> str:
+    shown = _shown(part)
+    looks = {look_of(field) for field in part.first}
+    if "text" not in looks:
+        return f"the first row, {shown}, has no words"
+    return f"the first row, {shown}, looks as the others do; if it names the columns, add --header"
+
+
+def _undecided(part: Part, why: str) -> SourceError:
+    return SourceError(
+        f"{part.place}: {_shown(part)} may be a header or a row: it {why}; add --header if it names the columns, "
+        "or --no-header if it is a row"
+    )
+
+
+def _shown(part: Part) -> str:
+    text = ",".join(part.first)
+    return f"'{text}'" if len(text) <= _SHOWN_CHARACTERS else f"'{text[:_SHOWN_CHARACTERS]}...'"
