@@ -425,7 +425,7 @@ def refused(source: Path, told: str, **options: Any) -> None:
         ("edges", "", r"edges\.csv, line 1: must name the columns"),
         ("edges", 'src,"dst\nana,ben\n', r"edges\.csv, line 1: must name the columns, but: unexpected end of data"),
         ("edges", f"src,{'d' * 200000}\nana,ben\n", r"edges\.csv, line 1: must name the columns, but: field larger"),
-        ("edges", "src\nana\n", r"edges\.csv: must have two columns, source and destination, got src"),
+        ("edges", "src\nana\n", r"edges\.csv: a row must have two columns, source and destination, got 1"),
         ("edges", "src,src\nana,ana\n", r"edges\.csv, line 1: column 'src' must have a name of its own"),
         ("edges", "src,dst\n1,2\n", r"ids must be of one kind, got 'dst' of the edges .* and 'id' of the nodes"),
         ("edges", 'src,dst\nana,"b\nen"\n', r"edges\.csv, row 1: the destination \(dst\) must be text on one line"),
