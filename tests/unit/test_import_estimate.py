@@ -84,8 +84,8 @@ def test_what_does_not_fit_in_memory_goes_by_way_of_the_disk() -> None:
     assert spills.work_bytes == spills.result_bytes + spilled_bytes + load.feature_bytes
     assert estimated(load).work_bytes == estimated(load).result_bytes
     only_edges = Load(num_edges=10_000_000)
-    for edge_ids, list_bytes, key_bytes in ((None, 8, 16), ("drop", 4, 8)):
-        spills = estimated(only_edges, ImportOptions(edge_ids=edge_ids), memory_bytes=50 << 20)
+    for options, list_bytes, key_bytes in ((ImportOptions(), 8, 16), (ImportOptions(edge_ids="drop"), 4, 8)):
+        spills = estimated(only_edges, options, memory_bytes=50 << 20)
         assert spills.result_bytes == list_bytes * 10_000_000
         assert spills.work_bytes == (list_bytes + key_bytes) * 10_000_000
 
