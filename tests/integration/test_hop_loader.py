@@ -167,7 +167,7 @@ def test_folders_in_use_are_not_cleaned(tmp_path: Path) -> None:
         ({"place": "tape"}, "unknown place 'tape'"),
         ({"which": [3]}, "has 3 tables, no table 3"),
         ({"which": []}, "at least one table"),
-        ({"nodes": np.array([1, 7, 1])}, "node 1 is named twice"),
+        ({"nodes": np.array([1, 7, 1])}, "id 1 is there twice"),
         ({"nodes": np.array([1, 50])}, "no row for node 50"),
     ],
     ids=lambda value: next(iter(value)) + "-" + str(next(iter(value.values()))) if isinstance(value, dict) else "",

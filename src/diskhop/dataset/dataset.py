@@ -10,7 +10,9 @@ those of its only node type and its only edge type.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -328,11 +330,18 @@ class Dataset:
         return next(iter(self.edges.values()))
 
 
-def open_dataset(path: str | Path) -> Dataset:
+def as_dataset(data: Dataset | PathLike[str] | str) -> Dataset:
+    """Return a dataset as it is, or open the one at a path; see open_dataset()."""
+    return data if isinstance(data, Dataset) else open_dataset(data)
+
+
+def open_dataset(path: PathLike[str] | str) -> Dataset:
     """Open a dataset. Checks the manifest, the length of every file, and the content of files under 64 MiB.
 
-    Raises FormatError for a folder that is not a dataset, has a newer format, or is incomplete or damaged.
+    Raises ConfigError for what is no path, FormatError for a folder that is not a dataset, has a newer format, or is
+    incomplete or damaged.
     """
+    _require_path(path)
     folder = Path(path)
     manifest = read_manifest(folder)
     for relative, entry in dataset_files(manifest):
@@ -341,3 +350,19 @@ def open_dataset(path: str | Path) -> Dataset:
         else:
             check_length(folder / relative, entry.num_bytes)
     return Dataset(folder, manifest)
+
+
+def _require_path(path: Any) -> None:
+    if isinstance(path, str | PathLike):
+        return
+    kind = type(path)
+    # Not isinstance: PyTorch Geometric takes seconds to import.
+    if kind.__module__.startswith("torch_geometric."):
+        raise ConfigError(
+            f"the dataset must be a Dataset or its folder, got a {kind.__name__} in memory; "
+            "import it with dataset = diskhop.from_pyg(data, 'my-graph'), and pass the dataset"
+        )
+    raise ConfigError(
+        f"the dataset must be a Dataset or the path of its folder, got {reprlib.repr(path)}; "
+        "pass diskhop.open_dataset('my-graph')"
+    )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from diskhop.errors import ConfigError
+from diskhop.loaders.checks import whole_numbers
 from diskhop.protocols import SamplerSpec, neighbor_spec
 
 # PyG's arguments without a meaning here: the values that change nothing, and the reason to refuse any other.
@@ -52,4 +53,4 @@ def resolve_sampler(num_neighbors: Any) -> SamplerSpec:
         return num_neighbors
     if isinstance(num_neighbors, str | dict) or not isinstance(num_neighbors, Sequence):
         raise ConfigError(f"num_neighbors must be a list with one count per hop, got {num_neighbors!r}; pass [10, 10]")
-    return neighbor_spec(num_neighbors)
+    return neighbor_spec(whole_numbers("num_neighbors", num_neighbors, "[10, 10]"))

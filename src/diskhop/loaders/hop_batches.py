@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
 import torch
 
+from diskhop.budget import Reservation
 from diskhop.counters import FetchCounts
+from diskhop.errors import ConfigError
 from diskhop.hops.read.nodes import TableNodes, TableRows
 from diskhop.hops.read.order import RowOrder
 from diskhop.hops.read.rows import BatchBuffer, RowSource, Ticket
 from diskhop.hops.tables import HopTables
+from diskhop.loaders.turns import PassTurns
 from diskhop.protocols import NodeRows, SourceIds
+from diskhop.runtime.process import OwnerProcess
 
 _TORCH_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -51,30 +53,52 @@ class HopBatch:
         return self.table_nodes.node_rows(self.rows)
 
 
+@dataclass(slots=True, eq=False)
+class OpenTables:
+    """Resources that the passes over one loader share.
+
+    tables: the open folder.
+    nodes: which nodes its rows are.
+    source: reads rows; None once the loader is closed.
+    num_buffers: buffers of the loader.
+    free: those that no batch is in.
+    process: the process of the loader's threads.
+    turns: lets one pass run at a time.
+    """
+
+    tables: HopTables
+    nodes: TableNodes
+    source: RowSource | None
+    num_buffers: int
+    free: list[BatchBuffer]
+    process: OwnerProcess
+    turns: PassTurns = field(default_factory=PassTurns)
+
+    def require_source(self) -> RowSource:
+        """Return the source. Raises ConfigError if the loader is closed."""
+        if self.source is None:
+            raise ConfigError("this HopLoader is closed; make a new one")
+        return self.source
+
+
 class HopBatches:
-    """An iterator over the batches of one pass, in order. Every free buffer has a batch in flight."""
+    """An iterator over the batches of one pass, in order. Every free buffer has a batch in flight.
+
+    Several passes may be under way: each keeps the buffer of its last batch, and one of them reads at a time.
+    """
 
     def __init__(
-        self,
-        tables: HopTables,
-        source: RowSource,
-        buffers: Sequence[BatchBuffer],
-        rows: TableRows,
-        order: RowOrder,
-        batch_size: int,
-        resources: ExitStack,
+        self, opened: OpenTables, rows: TableRows, order: RowOrder, batch_size: int, reservation: Reservation
     ) -> None:
-        self._dtype = _TORCH_DTYPES[tables.dtype]
-        self._nodes = TableNodes(tables)
-        self._source = source
-        self._free = list(buffers)
+        self._opened = opened
         self._rows = rows
         self._order = order
         self._batch_size = batch_size
-        self._resources = resources
+        self._reservation = reservation
         self._next = 0
         self._in_flight: deque[tuple[int, TableRows, BatchBuffer, Ticket]] = deque()
         self._used: BatchBuffer | None = None
+        self.is_closed = False
 
     def __len__(self) -> int:
         """Number of batches of the whole pass."""
@@ -84,44 +108,50 @@ class HopBatches:
         return self
 
     def __next__(self) -> HopBatch:
-        if self._used is not None:
-            self._free.append(self._used)
-            self._used = None
-        try:
-            while self._free and self._next < len(self):
-                self._begin()
-            begin = time.perf_counter()
-            counts = self._source.finish(self._in_flight[0][-1]) if self._in_flight else None
-        except BaseException:
-            self.close()
-            raise
-        if counts is None:
-            self.close()
-            raise StopIteration
-        number, rows, buffer, _ = self._in_flight.popleft()
-        self._used = buffer
+        opened = self._opened
+        opened.process.require_here()
+        with opened.turns.turn(self):
+            source = opened.require_source()
+            self._release_used()
+            try:
+                self._require_buffer()
+                while opened.free and self._next < len(self):
+                    self._begin(source)
+                begin = time.perf_counter()
+                counts = source.finish(self._in_flight[0][-1]) if self._in_flight else None
+            except BaseException:
+                self.close()
+                raise
+            if counts is None:
+                self.close()
+                raise StopIteration
+            number, rows, buffer, _ = self._in_flight.popleft()
+            self._used = buffer
         return HopBatch(
             number=number,
-            x=torch.from_numpy(buffer.values(len(rows))).view(self._dtype),
+            x=torch.from_numpy(buffer.values(len(rows))).view(_TORCH_DTYPES[opened.tables.dtype]),
             rows=rows,
-            table_nodes=self._nodes,
+            table_nodes=opened.nodes,
             counts=counts,
             stall_seconds=time.perf_counter() - begin,
         )
 
-    def _begin(self) -> None:
-        start = self._next * self._batch_size
-        rows = self._rows[self._order.positions(start, start + self._batch_size)]
-        buffer = self._free.pop()
-        self._in_flight.append((self._next, rows, buffer, self._source.begin(rows, buffer)))
-        self._next += 1
+    def suspend(self) -> None:
+        """See Suspendable."""
+        if self._in_flight and self._opened.source is not None:
+            self._opened.source.abandon([ticket for *_, ticket in self._in_flight])
+        self._next -= len(self._in_flight)
+        self._opened.free += [buffer for _, _, buffer, _ in self._in_flight]
+        self._in_flight.clear()
 
     def close(self) -> None:
-        """Abandon the batches in flight; returns once nothing is written to their buffers any more."""
-        self._source.abandon([ticket for *_, ticket in self._in_flight])
-        self._in_flight.clear()
-        self._free, self._next = [], len(self)
-        self._resources.close()
+        """End the pass; returns once nothing is written to its buffers any more. Does nothing in a forked child."""
+        if self._opened.process.is_here:
+            self._opened.turns.end(self)
+            self._release_used()
+            self._next = len(self)
+            self._reservation.release()
+            self.is_closed = True
 
     def __enter__(self) -> HopBatches:
         return self
@@ -130,3 +160,23 @@ class HopBatches:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _require_buffer(self) -> None:
+        opened = self._opened
+        if self._next < len(self) and not self._in_flight and not opened.free:
+            raise ConfigError(
+                f"num_buffers must be more than {opened.num_buffers} here: each buffer has a batch of another pass "
+                f"over this HopLoader; pass num_buffers={opened.num_buffers + 1}"
+            )
+
+    def _begin(self, source: RowSource) -> None:
+        start = self._next * self._batch_size
+        rows = self._rows[self._order.positions(start, start + self._batch_size)]
+        buffer = self._opened.free.pop()
+        self._in_flight.append((self._next, rows, buffer, source.begin(rows, buffer)))
+        self._next += 1
+
+    def _release_used(self) -> None:
+        used, self._used = self._used, None
+        if used is not None:
+            self._opened.free.append(used)

@@ -7,18 +7,19 @@ for batch in loader:
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, get_args
 
 import numpy as np
-import torch
 
 from diskhop._native import BufferPool, Engine
-from diskhop.budget import Budget, parse_bytes
-from diskhop.config.options import check_arguments, require, require_known
+from diskhop.budget import Budget
+from diskhop.config.options import check_arguments, check_options, require, require_known
 from diskhop.config.train import HopConfig
 from diskhop.disk.probe import remembered_model
 from diskhop.errors import ConfigError
@@ -29,8 +30,11 @@ from diskhop.hops.read.rows import BatchBuffer, DiskRows, MemoryRows, RowSource
 from diskhop.hops.tables import HopTables, open_hop_tables
 from diskhop.io.engine import open_engine
 from diskhop.io.locks import shared_directory
-from diskhop.loaders.hop_batches import HopBatch, HopBatches
+from diskhop.loaders.checks import require_texts, size_of, whole_numbers
+from diskhop.loaders.hop_batches import HopBatch, HopBatches, OpenTables
+from diskhop.loaders.node_arrays import node_array, require_distinct
 from diskhop.protocols import NodeRows, SourceIds
+from diskhop.runtime.process import OwnerProcess
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 DEFAULT_BATCH_SIZE = 8000
@@ -45,7 +49,7 @@ class HopLoader:
     batch_size: rows per batch.
     shuffle: 'rows' (SGD-RR), 'chunks' (SGD-CR) or 'none'; default: rows in memory, chunks on disk.
     chunk_rows: adjacent rows per chunk; default: the batch size.
-    which: indexes in `tables.files`, -1 for the last; default: all.
+    which: indexes in `tables.files`, as [-1] for the last; default: all.
     place: 'memory' to load the tables whole, or 'disk'; default: memory if they fit.
     memory: a Budget, bytes, or a size such as '2GB'; default: half of the free memory.
     num_buffers: batches in memory; 2 reads one batch while the other is used, 1 reads none ahead.
@@ -55,13 +59,14 @@ class HopLoader:
     node_rows: rows of the dataset in place of nodes, for code that has them.
 
     The same seed gives the same batches, bit for bit, from memory and disk. Every pass over the loader is the next
-    epoch; run() passes over other rows. Raises ConfigError for invalid arguments, BudgetError with the smallest memory
-    that works, and the errors of open_hop_tables().
+    epoch; run() passes over other rows. As many passes may be under way as there are buffers. A loader belongs to the
+    process that made it. Raises ConfigError for invalid arguments, BudgetError with the smallest memory that works, and
+    the errors of open_hop_tables().
     """
 
     def __init__(
         self,
-        tables: HopTables | Path | str,
+        tables: HopTables | PathLike[str] | str,
         nodes: SourceIds | Sequence[int] | Any = None,
         *,
         batch_size: int = DEFAULT_BATCH_SIZE,
@@ -76,34 +81,35 @@ class HopLoader:
         seed: int = 0,
         node_rows: NodeRows | None = None,
     ) -> None:
-        check_arguments(
-            "HopLoader", HopConfig, batch_size=batch_size, chunk_rows=chunk_rows, threads=threads, seed=seed
-        )
+        check_options({"batch_size": batch_size, "seed": seed}, "HopLoader", (HopConfig,))
+        check_arguments("HopLoader", HopConfig, chunk_rows=chunk_rows, threads=threads)
+        (num_buffers,) = whole_numbers("num_buffers", [num_buffers], "2")
         require(num_buffers >= 1, "num_buffers", "at least 1", num_buffers, "for example num_buffers=2")
+        require_texts(place=place, shuffle=shuffle, engine=None if isinstance(engine, Engine) else engine)
         for name, value, known in (("place", place, get_args(Place)), ("shuffle", shuffle, get_args(Shuffle))):
             if value is not None:
                 require_known(name, value, known)
-        self.tables = tables if isinstance(tables, HopTables) else open_hop_tables(Path(tables))
+        memory_bytes = 0 if isinstance(memory, Budget) else size_of("memory", memory)
+        self._process = OwnerProcess(self, "HopLoader")
+        self.tables = _open_tables(tables)
         self.which = _resolve_tables(self.tables, which)
-        self.batch_size = batch_size
-        self.chunk_rows = batch_size if chunk_rows is None else chunk_rows
-        self.budget = memory if isinstance(memory, Budget) else Budget(_memory_bytes(memory))
-        self._seed = seed
+        self.batch_size = int(batch_size)
+        self.chunk_rows = self.batch_size if chunk_rows is None else int(chunk_rows)
+        default_bytes = default_memory_bytes() if memory_bytes is None else memory_bytes
+        self.budget = memory if isinstance(memory, Budget) else Budget(default_bytes)
+        self._seed = int(seed)
         self._epoch = 0
-        self._current: HopBatches | None = None
-        self._source: RowSource | None
+        self._passes: list[HopBatches] = []
         self._nodes = TableNodes(self.tables)
         if node_rows is not None:
-            rows = self.rows_of_node_rows(node_rows)
+            self.rows = self.rows_of_node_rows(node_rows)
         else:
-            rows = np.arange(self.tables.num_rows) if nodes is None else self.rows_of(nodes)
-        num_rows = len(rows)
-        needed = self._place(num_rows, num_buffers, place, shuffle)
+            self.rows = np.arange(self.tables.num_rows) if nodes is None else self.rows_of(nodes)
+        needed = self._place(len(self.rows), num_buffers, place, shuffle)
         with ExitStack() as opened:
             opened.enter_context(shared_directory(self.tables.path))
             for name, num_bytes in needed.items():
                 opened.enter_context(self.budget.reserve(name, num_bytes))
-            self.rows = rows
             self._open(num_buffers, engine, threads or max(1, default_threads() // 2))
             self._exit = opened.pop_all()
 
@@ -129,10 +135,11 @@ class HopLoader:
         """Open the tables where they were placed, and allocate the buffers."""
         pool = BufferPool(0)
         opened_engine = engine if isinstance(engine, Engine) else open_engine(engine).engine
+        source: RowSource
         if self.placement.place == "memory":
-            self._source = MemoryRows(self.tables, self.which, opened_engine, pool, num_threads=num_threads)
+            source = MemoryRows(self.tables, self.which, opened_engine, pool, num_threads=num_threads)
         else:
-            self._source = DiskRows(
+            source = DiskRows(
                 self.tables,
                 self.which,
                 opened_engine,
@@ -141,13 +148,15 @@ class HopLoader:
                 num_threads=num_threads,
             )
         batch_rows = min(self.batch_size, self.tables.num_rows)
-        self._buffers = [BatchBuffer(pool, len(self.which), batch_rows, self.tables.shape) for _ in range(num_buffers)]
+        buffers = [BatchBuffer(pool, len(self.which), batch_rows, self.tables.shape) for _ in range(num_buffers)]
+        self._opened = OpenTables(self.tables, self._nodes, source, num_buffers, buffers, self._process)
 
     def __len__(self) -> int:
         """Number of batches per epoch."""
         return -(-len(self.rows) // self.batch_size)
 
     def __iter__(self) -> Iterator[HopBatch]:
+        self._process.require_here()
         epoch, self._epoch = self._epoch, self._epoch + 1
         with self.run(epoch=epoch) as batches:
             yield from batches
@@ -160,50 +169,52 @@ class HopLoader:
 
         Raises ConfigError for a node without a row, or named twice.
         """
-        given = nodes.numpy() if isinstance(nodes, torch.Tensor) else np.asarray(nodes)
+        given = node_array("nodes", nodes)
         if given.dtype == np.bool_:
-            return self._nodes.rows_of_mask(given)
-        return self._sorted(self._nodes.rows_of_ids(SourceIds(given.astype(np.int64))))
+            rows = self._nodes.rows_of_mask(given)
+            require(len(rows) > 0, "nodes", "a mask of at least one node", [], "leave nodes out for all of them")
+            return rows
+        require_distinct("nodes", given)
+        return np.sort(self._nodes.rows_of_ids(SourceIds(given)))
 
     def rows_of_node_rows(self, node_rows: NodeRows) -> TableRows:
-        """Find the rows of nodes like rows_of(). node_rows: their rows in the dataset."""
-        return self._sorted(self._nodes.rows_of_node_rows(node_rows))
-
-    def _sorted(self, rows: TableRows) -> TableRows:
-        rows = np.sort(rows)
-        twice = np.flatnonzero(np.diff(rows) == 0)
-        if len(twice):
-            (node,) = self._nodes.ids(rows[twice[:1]])
-            raise ConfigError(f"nodes must name each node at most once, but node {node} is named twice")
-        return rows
+        """Find the rows of nodes like rows_of(). node_rows: their rows in the dataset, each once."""
+        return np.sort(self._nodes.rows_of_node_rows(node_rows))
 
     def run(self, rows: TableRows | None = None, *, epoch: int = 0, shuffle: Shuffle | None = None) -> HopBatches:
-        """Start a pass; use it in a `with` block. It ends a pass that is still open.
+        """Start a pass; use it in a `with` block.
 
         rows: result of rows_of(); default: the loader's rows. shuffle: default: as the loader.
         """
-        if self._source is None:
-            raise ConfigError("this HopLoader is closed; make a new one")
-        if self._current is not None:
-            self._current.close()
+        self._process.require_here()
+        self._opened.require_source()
         rows = self.rows if rows is None else rows
         shuffle = self.placement.shuffle if shuffle is None else shuffle
-        with ExitStack() as opened:
-            opened.enter_context(self.budget.reserve("row order", order_bytes(len(rows), shuffle, self.chunk_rows)))
+        reservation = self.budget.reserve("row order", order_bytes(len(rows), shuffle, self.chunk_rows))
+        try:
             order = row_order(len(rows), shuffle, chunk_rows=self.chunk_rows, seed=self._seed, epoch=epoch)
-            self._current = HopBatches(
-                self.tables, self._source, self._buffers, rows, order, self.batch_size, opened.pop_all()
-            )
-        return self._current
+        except BaseException:
+            reservation.release()
+            raise
+        self._passes = [each for each in self._passes if not each.is_closed]
+        self._passes.append(HopBatches(self._opened, rows, order, self.batch_size, reservation))
+        return self._passes[-1]
 
     def close(self) -> None:
-        """Return memory and close files; leaving a `with` block does it too."""
-        if self._source is not None:
-            if self._current is not None:
-                self._current.close()
-            self._source.close()
-            self._source, self._buffers, self._current = None, [], None
-            self._exit.close()
+        """Return memory and close files; leaving a `with` block does it too. Does nothing in a forked child."""
+        if not self._process.is_here:
+            return
+        with self._opened.turns.turn(None):
+            for each in self._passes:
+                each.close()
+            source, self._opened.source = self._opened.source, None
+            if source is not None:
+                source.close()
+                self._opened.free.clear()
+                self._exit.close()
+
+    def __reduce__(self) -> Any:
+        return self._process.refuse_pickling()
 
     def __enter__(self) -> HopLoader:
         return self
@@ -214,10 +225,22 @@ class HopLoader:
         self.close()
 
 
+def _open_tables(tables: HopTables | PathLike[str] | str) -> HopTables:
+    if isinstance(tables, HopTables):
+        return tables
+    if isinstance(tables, str | PathLike):
+        return open_hop_tables(Path(tables))
+    raise ConfigError(
+        f"tables must be HopTables or their folder, got {reprlib.repr(tables)}; "
+        "pass diskhop.propagate(dataset, diskhop.PropagationSpec(hops=2)).tables"
+    )
+
+
 def _resolve_tables(tables: HopTables, which: Sequence[int] | None) -> tuple[int, ...]:
     """Return indexes in tables.files, from 0."""
     if which is None:
         return tuple(range(tables.num_tables))
+    which = whole_numbers("which", which, "[-1]")
     for table in which:
         if not -tables.num_tables <= table < tables.num_tables:
             raise ConfigError(
@@ -227,9 +250,3 @@ def _resolve_tables(tables: HopTables, which: Sequence[int] | None) -> tuple[int
     if not which:
         raise ConfigError("which must name at least one table; pass which=[-1] for the last")
     return tuple(table % tables.num_tables for table in which)
-
-
-def _memory_bytes(memory: int | str | None) -> int:
-    if memory is None:
-        return default_memory_bytes()
-    return parse_bytes(memory) if isinstance(memory, str) else memory

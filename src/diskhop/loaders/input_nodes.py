@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from diskhop.config.options import require
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_map import IdMap
 from diskhop.errors import ConfigError
+from diskhop.loaders.node_arrays import node_array, require_distinct
 from diskhop.protocols import NodeRows, Purpose, SourceIds
 
 
@@ -30,24 +31,33 @@ class InputNodes:
     input_ids: NDArray[np.int64] | None = None
 
 
-def resolve_input_nodes(dataset: Dataset, id_map: IdMap, nodes: Any, split: int) -> InputNodes:
-    """Find the seed nodes. Raises ConfigError for nodes that the dataset does not have, and for other values."""
+def resolve_input_nodes(dataset: Dataset, id_map: IdMap, nodes: Any, split: int | None) -> InputNodes:
+    """Find the seed nodes, each once. Raises ConfigError for nodes that the dataset does not have, and other values.
+
+    split: number of the split that `nodes` names a part of; None: the first.
+    """
+    given = _find_nodes(dataset, id_map, nodes, split)
+    require(len(given.rows) > 0, "input_nodes", "at least one node", [], "pass ids of nodes, or None for all")
+    return given
+
+
+def _find_nodes(dataset: Dataset, id_map: IdMap, nodes: Any, split: int | None) -> InputNodes:
     if isinstance(nodes, str):
         purposes = {"train": Purpose.TRAIN, "valid": Purpose.VALID, "test": Purpose.TEST}
         if nodes not in purposes:
             raise ConfigError(f"input_nodes '{nodes}' is not a split; the splits are train, valid, test")
-        rows = dataset.split_rows(nodes, split)
+        rows = dataset.split_rows(nodes, split or 0)
         if rows is None:
             raise ConfigError(f"{dataset.path}: has no split '{nodes}'; pass node ids as input_nodes")
         return InputNodes(rows, purposes[nodes])
+    require(split is None, "split", "left out where input_nodes is no part of one", split, "pass input_nodes='train'")
     if nodes is None:
         return InputNodes(id_map.all_rows(), Purpose.TRAIN)
     if isinstance(nodes, tuple):
         raise ConfigError("input_nodes of one type of a typed graph are not supported; pass ids, a mask or a split")
-    ids = nodes.numpy() if isinstance(nodes, torch.Tensor) else np.asarray(nodes)
+    ids = node_array("input_nodes", nodes)
     if ids.dtype == np.bool_:
-        rows, positions = id_map.rows_of_mask(ids, "input_nodes")
+        rows, positions = id_map.rows_of_mask(ids.astype(np.bool_, copy=False), "input_nodes")
         return InputNodes(rows, Purpose.TRAIN, positions)
-    if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise ConfigError(f"input_nodes must be one-dimensional integer ids, got shape {ids.shape} of {ids.dtype}")
-    return InputNodes(id_map.rows(SourceIds(ids.astype(np.int64)), "input_nodes"), Purpose.TRAIN)
+    require_distinct("input_nodes", ids)
+    return InputNodes(id_map.rows(SourceIds(ids), "input_nodes"), Purpose.TRAIN)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from os import PathLike
 from types import TracebackType
 from typing import Any
 
@@ -18,19 +19,28 @@ import torch
 from torch_geometric.data import Data
 
 from diskhop._native import keyed_permutation
-from diskhop.budget import Budget, parse_bytes
-from diskhop.config.options import check_arguments
+from diskhop.batches.trace import hash_seeds
+from diskhop.budget import Budget
+from diskhop.config.options import check_arguments, check_options, require
 from diskhop.config.train import SampledConfig
-from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.errors import ConfigError
 from diskhop.loaders.arguments import refuse_unsupported, resolve_sampler
+from diskhop.loaders.checks import require_flags, require_path, require_texts, size_of
 from diskhop.loaders.input_nodes import resolve_input_nodes
+from diskhop.loaders.node_arrays import distinct_ids
+from diskhop.loaders.passes import NeighborPass, Position
+from diskhop.loaders.state import LoaderState, read_state
+from diskhop.loaders.transforms import transformed
+from diskhop.loaders.turns import PassTurns
 from diskhop.nn.layers.aggregate import Block
-from diskhop.pipeline.batch import Pass
+from diskhop.pipeline.batch import MiniBatch, Pass
 from diskhop.pipeline.pipeline import Pipeline, open_pipeline
+from diskhop.pipeline.stream import BatchStream
 from diskhop.planning.planner import choose_plan
 from diskhop.planning.workload import Workload
-from diskhop.protocols import NodeIds, NodeRows, SampledBatch, SamplerSpec
+from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch, SamplerSpec
+from diskhop.runtime.process import OwnerProcess
 from diskhop.sampling.seeds import SeedSet, count_batches
 from diskhop.system.memory import default_memory_bytes
 
@@ -54,7 +64,7 @@ class NeighborLoader:
     batch_size: seed nodes per batch.
     shuffle: True to shuffle the seed nodes in every epoch.
     drop_last: True to drop the last batch if it is smaller than the others.
-    transform: called with each batch; its result is delivered.
+    transform: called with each batch; its result is delivered. A batch whose edges it changes has no `block`.
     memory: bytes or a size such as '2GB'; default: half of the free memory.
     store, engine: strategies by name; default: chosen by predicted cost.
     cache: bytes of the memory for rows kept between batches (stores 'static', 'belady', 'shared' and 'packed').
@@ -66,15 +76,18 @@ class NeighborLoader:
     seed: of shuffling and draws. The same seed gives the same batches, bit for bit, whatever store, engine, memory and
         machine.
     out_dtype: dtype that x is converted to.
-    split: number of the split, if the dataset has several.
+    split: number of the split that input_nodes names a part of; default: the first.
 
-    Every pass over the loader is the next epoch. Raises ConfigError for unsupported arguments, and BudgetError with the
-    smallest memory that works.
+    Every pass over the loader is the next epoch. Several passes may be under way: each continues where it was, though
+    one runs at a time. loader(positions) makes a single batch. `data` is the Dataset, and len(loader.dataset) the
+    number of seed nodes. A loader belongs to the process that made it.
+
+    Raises ConfigError for unsupported arguments, and BudgetError with the smallest memory that works.
     """
 
     def __init__(
         self,
-        data: Dataset | str,
+        data: Dataset | PathLike[str] | str,
         num_neighbors: Sequence[int] | SamplerSpec,
         input_nodes: str | NodeIds | torch.Tensor | None = None,
         *,
@@ -87,50 +100,61 @@ class NeighborLoader:
         cache: int | str | None = None,
         pinned: str | None = None,
         disk: int | str | None = None,
-        scratch: str | None = None,
+        scratch: PathLike[str] | str | None = None,
         ordered: bool = False,
         engine: str | None = None,
         threads: int | None = None,
         seed: int = 0,
         out_dtype: torch.dtype | None = None,
-        split: int = 0,
+        split: int | None = None,
         **pyg_arguments: Any,
     ) -> None:
         refuse_unsupported(pyg_arguments)
-        check_arguments("NeighborLoader", SampledConfig, batch_size=batch_size, split=split, threads=threads, seed=seed)
-        self.dataset = data if isinstance(data, Dataset) else open_dataset(data)
-        self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.drop_last = drop_last
+        check_options({"batch_size": batch_size, "seed": seed}, "NeighborLoader", (SampledConfig,))
+        check_arguments("NeighborLoader", SampledConfig, split=split, threads=threads)
+        require_flags(shuffle=shuffle, drop_last=drop_last, ordered=ordered)
+        require_texts(store=store, engine=engine, pinned=pinned)
+        require_path("scratch", scratch)
+        require(transform is None or callable(transform), "transform", "a function", transform, "it gets each batch")
+        is_dtype = out_dtype is None or isinstance(out_dtype, torch.dtype)
+        require(is_dtype, "out_dtype", "a dtype of torch", out_dtype, "for example out_dtype=torch.float32")
+        choices = {"cache_bytes": size_of("cache", cache), "disk_bytes": size_of("disk", disk)}
+        memory_bytes = size_of("memory", memory)
+        self._process = OwnerProcess(self, "NeighborLoader")
+        self.data = as_dataset(data)
+        self.batch_size = int(batch_size)
+        self.shuffle = bool(shuffle)
+        self.drop_last = bool(drop_last)
         self._transform = transform
-        self._seed = seed
+        self._seed = int(seed)
         self._out_dtype = out_dtype
         self._sampler = resolve_sampler(num_neighbors)
         self._load_columns(input_nodes, split)
-        self._position = (0, 0)  # epoch, number of batches delivered without a gap
-        self._ahead: set[int] = set()  # numbers of batches delivered before an earlier one
-        self._resumes_at: tuple[int, int] | None = (0, 0)
-        memory_bytes = _size(memory)
+        self._turns = PassTurns()
+        self._position = Position(0)
+        self._under_way: list[NeighborPass] = []  # the one that delivered the last batch stands last
+        self._resumes_at: Position | None = None
+        self._next_epoch = 0
+        self._num_calls = 0
         self.budget = Budget(default_memory_bytes() if memory_bytes is None else memory_bytes)
         self._open(
             store=store,
             engine=engine,
             threads=threads,
-            cache_bytes=_size(cache),
-            disk_bytes=_size(disk),
-            scratch=scratch,
+            scratch=None if scratch is None else str(scratch),
             pinned=pinned,
-            ordered=ordered,
+            ordered=bool(ordered),
+            **choices,
         )
 
-    def _load_columns(self, input_nodes: Any, split: int) -> None:
+    def _load_columns(self, input_nodes: Any, split: int | None) -> None:
         """Load the seed nodes, and everything else of a batch that does not come from the pipeline."""
-        self._id_map = self.dataset.id_map()
-        given = resolve_input_nodes(self.dataset, self._id_map, input_nodes, split)
+        self._id_map = self.data.id_map()
+        given = resolve_input_nodes(self.data, self._id_map, input_nodes, split)
         self._seeds, self._purpose, self._input_ids = given.rows, given.purpose, given.input_ids
-        self._labels = self.dataset.label_rows()
-        self._edge_ids = self.dataset.edge_ids()
-        self._edge_weights = self.dataset.edge_weights()
+        self._labels = self.data.label_rows()
+        self._edge_ids = self.data.edge_ids()
+        self._edge_weights = self.data.edge_weights()
 
     def _open(self, **choices: Any) -> None:
         """Plan and open the pipeline. choices: those of a Workload."""
@@ -150,12 +174,12 @@ class NeighborLoader:
         workload = Workload(
             seed_sets=(seed_set,), seed=self._seed, holds_while_waiting=True, also_held=own_bytes, **choices
         )
-        self.plan = choose_plan(self.dataset, workload, self.budget)
+        self.plan = choose_plan(self.data, workload, self.budget)
         with ExitStack() as opened:
             for name, num_bytes in own_bytes.items():
                 opened.enter_context(self.budget.reserve(name, num_bytes))
             self._pipeline: Pipeline | None = opened.enter_context(
-                open_pipeline(self.dataset, self.plan, self.budget, expected=seed_set)
+                open_pipeline(self.data, self.plan, self.budget, expected=seed_set)
             )
             self._exit = opened.pop_all()
 
@@ -165,19 +189,65 @@ class NeighborLoader:
             return len(self._seeds) // self.batch_size
         return count_batches(len(self._seeds), self.batch_size)
 
+    @property
+    def dataset(self) -> range:
+        """Positions of the seed nodes, as torch's loaders have them: its length is their number."""
+        return range(len(self._seeds))
+
     def __iter__(self) -> Iterator[Any]:
-        if self._pipeline is None:
-            raise ConfigError("this NeighborLoader is closed; make a new one")
-        if self._resumes_at is None:
-            self._resumes_at, self._ahead = (self._position[0] + 1, 0), set()
-        epoch, first = self._position = self._resumes_at
-        self._resumes_at = None
+        self._process.require_here()
+        passed = self._begin_pass()
+        try:
+            while (batch := self._next_of(passed)) is not None:
+                data = self._transformed(batch)
+                # A reference kept while the next batch is in flight would be one batch more than reserved.
+                del batch
+                yield data
+                del data
+        finally:
+            self._end_pass(passed)
+
+    def __call__(self, positions: Sequence[int] | NodeIds | torch.Tensor) -> Any:
+        """Make one batch, of the seed nodes at some positions of input_nodes, each named once.
+
+        Every call draws other neighbours: the n-th call of a loader with the same arguments gives the same batch. More
+        positions than batch_size take memory that the budget has left. Raises ConfigError, or BudgetError if that is
+        too little.
+        """
+        self._process.require_here()
+        chosen = distinct_ids("positions", positions)
+        is_known = chosen.min() >= 0 and chosen.max() < len(self._seeds)
+        hint = f"the loader has {len(self._seeds)} seed nodes"
+        require(is_known, "positions", "positions in input_nodes", chosen.tolist(), hint)
+        # What the plan has for a batch in flight is for batch_size seed nodes.
+        num_more = -(-len(chosen) // self.batch_size) - 1
+        more_bytes = 2 * num_more * self.plan.batch_bytes
+        with self._turns.turn(None), self.budget.reserve("large batch", more_bytes):
+            number, self._num_calls = self._num_calls, self._num_calls + 1
+            wanted = Pass(
+                seeds=NodeRows(self._seeds[chosen]),
+                numbers=range(1),
+                batch_size=len(chosen),
+                sampler=self._sampler,
+                seed=self._seed,
+                purpose=Purpose.INFER,
+                epoch=number,
+            )
+            with self._opened().run(wanted, partial(self._to_pyg, chosen)) as batches:
+                return self._transformed(next(batches))
+
+    def _begin_pass(self) -> NeighborPass:
+        position, self._resumes_at = self._resumes_at, None
+        if position is None:
+            position = Position(self._next_epoch)
+        self._next_epoch = max(self._next_epoch, position.epoch + 1)
         order = np.arange(len(self._seeds))
         if self.shuffle:
-            order = keyed_permutation(len(self._seeds), self._seed, int(self._purpose), epoch)
-        numbers: Sequence[int] = range(first, len(self))
-        if self._ahead:
-            numbers = [number for number in numbers if number not in self._ahead]
+            order = keyed_permutation(len(self._seeds), self._seed, int(self._purpose), position.epoch)
+        return NeighborPass(position, len(self), partial(self._start, order, position.epoch))
+
+    def _start(self, order: NodeIds, epoch: int, numbers: Sequence[int]) -> BatchStream:
+        """Start a stream of the batches with these numbers. order: positions of all seeds in their order."""
         wanted = Pass(
             seeds=NodeRows(self._seeds[order]),
             numbers=numbers,
@@ -187,60 +257,74 @@ class NeighborLoader:
             purpose=self._purpose,
             epoch=epoch,
         )
-        with self._pipeline.run(wanted, partial(self._to_pyg, order)) as batches:
-            for batch in batches:
-                self._count_delivered(epoch, batch.number)
-                data = batch.prepared if self._transform is None else self._transform(batch.prepared)
-                # A reference kept while the next batch is in flight would be one batch more than reserved.
-                del batch
-                yield data
-                del data
+        return self._opened().run(wanted, partial(self._to_pyg, order))
+
+    def _next_of(self, passed: NeighborPass) -> MiniBatch | None:
+        self._process.require_here()
+        with self._turns.turn(passed):
+            self._opened()
+            batch = passed.next_batch()
+            self._under_way = [*(each for each in self._under_way if each is not passed), passed]
+            self._position = passed.position
+        return batch
+
+    def _end_pass(self, passed: NeighborPass) -> None:
+        if self._process.is_here:
+            self._turns.end(passed)
+            self._under_way = [each for each in self._under_way if each is not passed]
+            if self._under_way:
+                self._position = self._under_way[-1].position
+
+    def _opened(self) -> Pipeline:
+        if self._pipeline is None:
+            raise ConfigError("this NeighborLoader is closed; make a new one")
+        return self._pipeline
+
+    def _transformed(self, batch: MiniBatch) -> Any:
+        return batch.prepared if self._transform is None else transformed(batch.prepared, self._transform)
 
     def __repr__(self) -> str:
         sampler = list(self._sampler.fanouts) if self._sampler.is_neighbor else self._sampler
-        return f"NeighborLoader({self.dataset!r}, {sampler}, {len(self)} batches of {self.batch_size})"
-
-    def _count_delivered(self, epoch: int, number: int) -> None:
-        self._ahead.add(number)
-        delivered = self._position[1]
-        while delivered in self._ahead:
-            self._ahead.remove(delivered)
-            delivered += 1
-        self._position = (epoch, delivered)
+        return f"NeighborLoader({self.data!r}, {sampler}, {len(self)} batches of {self.batch_size})"
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the loader's position: load_state_dict() on another loader resumes with the batches that are left."""
-        epoch, delivered = self._resumes_at or self._position
-        if delivered == len(self):
-            epoch, delivered = epoch + 1, 0
-        return {"epoch": epoch, "delivered": delivered, "ahead": sorted(self._ahead), "arguments": self._arguments()}
+        """Return the loader's position: load_state_dict() on another loader resumes with the batches that are left.
+
+        Of several passes that are under way, it is the one that delivered the last batch.
+        """
+        position = self._resumes_at or self._position
+        if position.delivered == len(self):
+            position = Position(max(self._next_epoch, position.epoch + 1))
+        return LoaderState(position, self._next_epoch, self._num_calls).to_dict(self._arguments())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume the next pass from a state_dict() of a loader with the same arguments."""
-        for name, value in self._arguments().items():
-            if state["arguments"][name] != value:
-                raise ConfigError(
-                    f"cannot resume: the state is of a loader with {name} {state['arguments'][name]}, not {value}; "
-                    "make this loader with the same arguments"
-                )
-        self._resumes_at, self._ahead = (state["epoch"], state["delivered"]), set(state["ahead"])
+        read = read_state(state, self._arguments(), len(self))
+        self._resumes_at, self._next_epoch, self._num_calls = read.position, read.next_epoch, read.num_calls
 
     def _arguments(self) -> dict[str, Any]:
         """Return the arguments that determine the batches."""
         sampler = self._sampler
         return {
-            "dataset": self.dataset.hash,
+            "dataset": self.data.hash,
             "seed": self._seed,
             "num_neighbors": list(sampler.fanouts) if sampler.is_neighbor else sampler.to_dict(),
             "batch_size": self.batch_size,
             "shuffle": self.shuffle,
-            "num_seeds": len(self._seeds),
+            "drop_last": self.drop_last,
+            "input_nodes": f"{len(self._seeds)} nodes, hash {hash_seeds(self._seeds)}",
+            "draws": self._purpose.name.lower(),
         }
 
     def close(self) -> None:
-        """Return memory and close files; leaving a `with` block does it too."""
-        self._pipeline = None
-        self._exit.close()
+        """Return memory and close files; leaving a `with` block does it too. Does nothing in a forked child."""
+        if self._process.is_here:
+            with self._turns.turn(None):
+                self._pipeline = None
+                self._exit.close()
+
+    def __reduce__(self) -> Any:
+        return self._process.refuse_pickling()
 
     def __enter__(self) -> NeighborLoader:
         return self
@@ -277,7 +361,3 @@ class NeighborLoader:
         if self._edge_weights is not None:
             data.edge_weight = torch.from_numpy(self._edge_weights[sampled.edge_positions])
         return data
-
-
-def _size(size: int | str | None) -> int | None:
-    return parse_bytes(size) if isinstance(size, str) else size

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ class BatchStream:
         self._in_flight = in_flight
         self._num_delivered = 0
         self._is_stopped = False
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         # The consumer's batch: the last one delivered.
         self._current: InFlightBatch | None = None
@@ -107,7 +109,9 @@ class BatchStream:
         )
 
     def close(self) -> None:
-        """Stop every stage, join its threads and release all batches."""
+        """Stop every stage, join its threads and release all batches. In a forked child there are none."""
+        if os.getpid() != self._pid:
+            return
         self._stop(None)
         for thread in self._threads:
             if thread.ident is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.budget import parse_sizes
-from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.planning.options import Ranking
 from diskhop.runs.kinds import find_kind
 
@@ -25,6 +25,6 @@ def plan_run(
     Measures the disk, once for each, and the model on a few batches. Raises ConfigError; BudgetError where no way fits.
     """
     options.update(parse_sizes(memory=memory, cache=cache, disk=disk))
-    opened = dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset))
+    opened = as_dataset(dataset)
     resolved = find_kind(options.get("model")).resolve(opened, options, preset)
     return find_kind(resolved.config.model).rank(opened, resolved.config, resolved.task)

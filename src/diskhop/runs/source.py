@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diskhop.config.options import SavedRun, load_config
-from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.errors import ConfigError
 from diskhop.run_files import CONFIG_FILE
 from diskhop.runs.folder import require_kind, require_same_dataset
@@ -45,7 +45,7 @@ def find_run_source(
         saved = load_config(path, tuple(configs.values()))
     if dataset is None and not saved.dataset:
         raise ConfigError("the dataset is missing: name its folder, or a --config file that has a line 'dataset'")
-    opened = dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset or saved.dataset))
+    opened = as_dataset(saved.dataset if dataset is None else dataset)
     if path is not None:
         require_same_dataset(path, saved.dataset_hash, opened)
     return RunSource(opened, {**saved.options, **options})

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import Engine
 from diskhop.budget import Budget, parse_bytes
-from diskhop.dataset.dataset import Dataset, open_dataset
+from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.dataset.files import map_array
 from diskhop.derived.clean import TABLES_FILE
 from diskhop.derived.scratch import scratch_path
@@ -94,7 +94,7 @@ def propagate(
     Raises ConfigError for features or a graph that cannot be propagated and for too small a disk; BudgetError;
     DestinationError.
     """
-    opened = dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset))
+    opened = as_dataset(dataset)
     if budget is None:
         budget = Budget(default_memory_bytes() if memory is None else _parse_size(memory))
     folder = scratch_path(opened.path, scratch)

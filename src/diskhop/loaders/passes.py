@@ -1,0 +1,70 @@
+"""A pass of NeighborLoader, and its position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from diskhop.pipeline.batch import MiniBatch
+from diskhop.pipeline.stream import BatchStream
+
+
+@dataclass(slots=True)
+class Position:
+    """A place in a pass.
+
+    epoch: number of the pass.
+    delivered: batches delivered without a gap.
+    ahead: numbers of batches delivered before an earlier one.
+    """
+
+    epoch: int
+    delivered: int = 0
+    ahead: set[int] = field(default_factory=set)
+
+    def add(self, number: int) -> None:
+        """Count a delivered batch."""
+        self.ahead.add(number)
+        while self.delivered in self.ahead:
+            self.ahead.remove(self.delivered)
+            self.delivered += 1
+
+    def numbers_left(self, num_batches: int) -> Sequence[int]:
+        """Return the numbers of the batches of the pass that were not delivered."""
+        numbers = range(self.delivered, num_batches)
+        return [number for number in numbers if number not in self.ahead] if self.ahead else numbers
+
+
+class NeighborPass:
+    """A pass that can be suspended; see PassTurns.
+
+    position: what it has delivered.
+    num_batches: batches of the whole pass.
+    start: starts a stream of the batches with these numbers.
+    """
+
+    def __init__(self, position: Position, num_batches: int, start: Callable[[Sequence[int]], BatchStream]) -> None:
+        self.position = position
+        self._num_batches = num_batches
+        self._start = start
+        self._stream: BatchStream | None = None
+
+    def next_batch(self) -> MiniBatch | None:
+        """Wait for the next batch; None after the last one."""
+        if self._stream is None:
+            numbers = self.position.numbers_left(self._num_batches)
+            if not numbers:
+                return None
+            self._stream = self._start(numbers)
+        batch = next(self._stream, None)
+        if batch is None:
+            self.suspend()
+        else:
+            self.position.add(batch.number)
+        return batch
+
+    def suspend(self) -> None:
+        """See Suspendable."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()

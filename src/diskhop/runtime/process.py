@@ -1,0 +1,57 @@
+"""The process that an object with threads belongs to. A fork copies the object without its threads."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from typing import Any
+
+from diskhop.errors import ConfigError
+
+_owned: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class OwnerProcess:
+    """The process that made an object. In a forked child, the object can neither work nor be freed.
+
+    owner: the object.
+    what: its name in messages.
+    """
+
+    def __init__(self, owner: Any, what: str) -> None:
+        self._pid = os.getpid()
+        self._what = what
+        _owned.add(owner)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process made the object."""
+        return os.getpid() == self._pid
+
+    def require_here(self) -> None:
+        """Raise ConfigError in a forked child, where a wait for the object's threads would not end."""
+        if not self.is_here:
+            raise ConfigError(
+                f"this {self._what} is of process {self._pid}, whose threads a fork does not copy to process "
+                f"{os.getpid()}; make a {self._what} in the process that uses it (in a DataLoader: num_workers=0)"
+            )
+
+    def refuse_pickling(self) -> Any:
+        """Raise ConfigError: a copy in another process would have neither threads nor open files."""
+        raise ConfigError(
+            f"a {self._what} cannot be pickled; make a {self._what} in the process that uses it (in a DataLoader: "
+            "num_workers=0)"
+        )
+
+
+def _keep_owned() -> None:
+    """Keep every object of the parent alive in a child: freeing it would wait for threads that are not there.
+
+    It would also remove temporary files that the parent still uses.
+    """
+    for owner in list(_owned):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
+
+
+os.register_at_fork(after_in_child=_keep_owned)
