@@ -287,7 +287,10 @@ def test_transposed_pairs_give_the_same_graph(tmp_path: Path) -> None:
         (bad(y=with_value(GOOD["y"], 3, -2)), "label of node 3 is -2"),
         (bad(y=with_value(GOOD["y"], 3, 500)), "label 500 is out of range: only 5 classes have nodes"),
         (bad(y=GOOD["y"], num_classes=np.int64(3)), "label of node 3 is 3; labels must be from 0 to 2"),
-        (bad(y=GOOD["y"].astype(float)), "y: must be classes, integers of shape (nodes) or (nodes, 1), or tasks"),
+        (
+            bad(y=with_value(GOOD["y"].astype(float), 3, 0.5)),
+            "y: label of node 3 is 0.5; a class must be a whole number",
+        ),
         (bad(y=np.zeros((20, 0))), "or tasks of shape (nodes, 1 to 16777216), got shape (20, 0) of float64"),
         (bad(y=np.zeros((20, 0), int)), "got shape (20, 0) of int64"),
         (bad(y=np.zeros((20, 1, 1), int)), "got shape (20, 1, 1) of int64"),
@@ -297,7 +300,7 @@ def test_transposed_pairs_give_the_same_graph(tmp_path: Path) -> None:
         (bad(y=with_value(TASKS, (0, 0), 0.5)), "task 0 of node 0 is 0.5: tasks must be"),
         (bad(y=with_value(TASKS.astype(int), (19, 1), -1)), "task 1 of node 19 is -1: tasks must be"),
         (bad(y=with_value(TASKS.astype(np.uint64), (7, 0), 2)), "task 0 of node 7 is 2: tasks must be"),
-        (bad(y=GOOD["y"].astype(float)[:, None]), "task 0 of node 2 is 2.0: tasks must be"),
+        (bad(y=with_value(GOOD["y"].astype(float)[:, None], (3, 0), -2)), "label of node 3 is -2.0; a class must be"),
         (bad(y=with_value(GOOD["y"], 3, -2)[:, None]), "label of node 3 is -2"),
         (bad(num_classes=np.int64(2**40)), "num_classes: is 1099511627776, must be from 1 to 2147483648"),
         (bad(num_classes=np.int64(-4)), "num_classes: is -4, must be from 1"),
@@ -404,9 +407,9 @@ def test_unknown_sources_formats_and_dtypes_list_the_known(tmp_path: Path) -> No
     with pytest.raises(SourceError, match="nowhere: does not exist"):
         imported(tmp_path / "nowhere")
     (tmp_path / "text.doc").write_text("a,b")
-    with pytest.raises(SourceError, match=r"format not recognised; .* known are: .*numpy: a folder with data.npz"):
+    with pytest.raises(SourceError, match=r"format not recognised; if it is a text .*name the format: --format edges"):
         imported(tmp_path / "text.doc")
-    with pytest.raises(ConfigError, match=r"--format 'dgl' is unknown; use one of: .*numpy"):
+    with pytest.raises(ConfigError, match=r"--format 'dgl' is unknown; use one of .*numpy"):
         imported(tmp_path / "text.doc", format_name="dgl")
     with pytest.raises(ConfigError, match="dtype must be one of float32, float16, bfloat16, int8, got 'float8'"):
         imported(save(tmp_path / "source", good_arrays()), options=ImportOptions(dtype="float8"))

@@ -258,7 +258,7 @@ NAN = torch.full((20, 3), float("nan"))
         (good_data(x=torch.zeros(20, 3, device="meta")), "data.x: must be in main memory, is on meta; give data.cpu()"),
         (good_data(x=torch.zeros(19, 3)), "data: its attributes differ in the number of nodes (x 19, y 20"),
         (good_data(x=NAN), "feature 0 of node 0 is nan"),
-        (good_data(y=torch.zeros(20)), "data.y: must be classes"),
+        (good_data(y=torch.full((20,), 0.5)), "data.y: label of node 0 is 0.5; a class must be a whole number"),
         (good_data(y=torch.full((20,), -2)), "label of node 0 is -2"),
         (good_data(y=torch.tensor(3)), "data.y: must be an array of plain"),
         (good_data(y=torch.full((20, 2), 0.5)), "task 0 of node 0 is 0.5"),

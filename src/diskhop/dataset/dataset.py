@@ -11,6 +11,7 @@ those of its only node type and its only edge type.
 from __future__ import annotations
 
 import reprlib
+import shlex
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -25,6 +26,9 @@ from diskhop.dataset.id_map import IdMap, positions_of_ids
 from diskhop.dataset.manifest import SPLIT_NAMES, Manifest, NodeType, split_file
 from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import NodeRows, SourceIds, Table
+
+# Types that errors list.
+_SHOWN_TYPES = 5
 
 
 class NodeSet:
@@ -312,9 +316,7 @@ class Dataset:
     @property
     def _only_nodes(self) -> NodeSet:
         if len(self.nodes) != 1:
-            raise ConfigError(
-                f"{self.path}: has node types {', '.join(self.nodes)}; choose one with dataset.nodes[TYPE]"
-            )
+            raise self._several_types("node", list(self.nodes))
         return next(iter(self.nodes.values()))
 
     @property
@@ -324,10 +326,16 @@ class Dataset:
                 f"{self.path}: has no edge lists, only triples; choose a graph that was imported with edges"
             )
         if len(self.edges) != 1:
-            raise ConfigError(
-                f"{self.path}: has edge types {', '.join(self.edges)}; choose one with dataset.edges[TYPE]"
-            )
+            raise self._several_types("edge", list(self.edges))
         return next(iter(self.edges.values()))
+
+    def _several_types(self, what: str, names: list[str]) -> ConfigError:
+        more = f" and {len(names) - _SHOWN_TYPES} more" if len(names) > _SHOWN_TYPES else ""
+        return ConfigError(
+            f"{self.path}: has {len(names)} {what} types, {', '.join(names[:_SHOWN_TYPES])}{more}, and only graphs of "
+            f"one node type and one edge type can be used here; import one type alone, and see them with: "
+            f"diskhop inspect {shlex.quote(str(self.path))}"
+        )
 
 
 def as_dataset(data: Dataset | PathLike[str] | str) -> Dataset:

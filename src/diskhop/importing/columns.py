@@ -47,6 +47,18 @@ def as_labels(labels: Column) -> Column:
     return ClassColumn(labels) if labels.dtype.kind == "f" and labels.shape[1:] in ((), (1,)) else labels
 
 
+def classes_or_tasks(labels: Column) -> Column:
+    """Convert one column of floats to classes, unless its values are those of a task: (nodes, 1) of 0, 1 and NaN."""
+    if labels.dtype.kind != "f" or labels.shape[1:] not in ((), (1,)):
+        return labels
+    is_task = len(labels.shape) == 2 and all(_is_of_task(block) for block in labels.blocks())
+    return labels if is_task else ClassColumn(labels)
+
+
+def _is_of_task(block: NDArray[Any]) -> bool:
+    return bool((np.isnan(block) | (block == 0) | (block == 1)).all())
+
+
 class ClassColumn:
     """Column of classes that are stored as floats: integers, with -1 instead of NaN for none."""
 

@@ -9,6 +9,7 @@ files in a folder per type, with `raw/triplet-type-list.csv.gz` and `raw/num-nod
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -26,7 +27,7 @@ from diskhop.importing.estimate import Load
 from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.options import OF_EDGES, OF_FEATURES, ImportOptions
 from diskhop.importing.source import Column, Source, SourceEdges, SourceGraph, SourceKind, SourceNodes
-from diskhop.importing.source_file import SourceFile, source_errors
+from diskhop.importing.source_file import SourceFile, described_layout, source_errors
 from diskhop.importing.text.numbers import NUMBERS, NUMBERS_BYTES, NumberText, read_lines, reserve_numbers
 from diskhop.importing.text.source import EdgeList
 from diskhop.importing.text.streams import text_bytes
@@ -204,9 +205,11 @@ class _TextEdges:
     def __init__(self, folder: Path, num_nodes: int) -> None:
         self._path = folder / _EDGES
         self._count_source = folder / _NUM_EDGES
+        self._counts_name = _TYPE_COUNTS if folder.parent.name == "relations" else _NUM_NODES
         self._num_edges = _stated_count(self._count_source, least=0)
         layout = ImportOptions(delimiter=",", header=False, ids="integer", nodes=num_nodes)
-        self.list = EdgeList(self._path, layout)
+        with described_layout(self._counts_name):
+            self.list = EdgeList(self._path, layout)
 
     @property
     def load(self) -> Load:
@@ -215,7 +218,8 @@ class _TextEdges:
 
     def read(self, work: ImportTools, source: str, destination: str) -> SourceEdges:
         """Parse the edges. Raises SourceError if there are more or fewer than stated."""
-        (edges,) = self.list.read(work).edges.values()
+        with described_layout(self._counts_name):
+            (edges,) = self.list.read(work).edges.values()
         if edges.edges.num_edges != self._num_edges:
             raise SourceError(
                 f"{self._path}: has {edges.edges.num_edges} edges, {self._count_source.name} says {self._num_edges}; "
@@ -309,6 +313,12 @@ def _find_splits(folder: Path, wanted: str | None) -> dict[str, list[Column]]:
     if chosen is None:
         return {}
     splits = _splits_of(chosen)
+    if not splits and any((chosen / f"{part}.pt").exists() for part in _PARTS):
+        edges = folder.parent / "raw" / _EDGES
+        raise SourceError(
+            f"{chosen}: is of a link prediction task, whose split is in pickles (train.pt), which are never loaded; "
+            f"import the edges alone: diskhop import {shlex.quote(str(edges))} DEST --format edges"
+        )
     if not splits:
         raise SourceError(f"{chosen}: has none of {', '.join(f'{part}.csv.gz' for part in _PARTS)}; download it again")
     return splits

@@ -25,6 +25,7 @@ from diskhop.importing.source import Source
 from diskhop.importing.source_file import source_errors
 from diskhop.importing.sources import SOURCES
 from diskhop.importing.tools import ImportLimits, ImportTools
+from diskhop.importing.unknown import refuse_pickles, unknown_error
 from diskhop.importing.write import write_graph
 from diskhop.io.atomic import Injector, require_parent
 from diskhop.runtime.progress import Progress, silent
@@ -97,15 +98,15 @@ def import_graph(
 
 def open_source(source: Path, format_name: str | None, options: ImportOptions) -> Source:
     """Open a file or folder as a kind of source; None: as the first kind that recognises it."""
-    known = "; ".join(f"{key}: {kind.looks_like}" for key, kind in SOURCES.items())
     if format_name is not None and format_name not in SOURCES:
-        raise ConfigError(f"--format '{format_name}' is unknown; use one of: {known}")
+        raise ConfigError(f"--format '{format_name}' is unknown; use one of {', '.join(SOURCES)}")
     with source_errors(str(source)):
         if not source.exists():
             raise SourceError(f"{source}: does not exist; give the folder or file of a graph")
+        refuse_pickles(source)
         detected = format_name or next((key for key, kind in SOURCES.items() if kind.detect(source)), None)
-    if detected is None:
-        raise SourceError(f"{source}: format not recognised; name it with --format; known are: {known}")
+        if detected is None:
+            raise unknown_error(source, SOURCES)
     kind = SOURCES[detected]
     takes = (*kind.takes, *(OF_FEATURES if options.random_features else ()))
     unfit = [as_option(name) for name in options.given() if name not in takes]

@@ -67,6 +67,18 @@ def source_errors(where: str) -> Iterator[None]:
         raise _unreadable(where, error) from error
 
 
+@contextlib.contextmanager
+def described_layout(description: object) -> Iterator[None]:
+    """Leave options out of errors about a text whose layout other files describe: no option changes it."""
+    try:
+        yield
+    except SourceError as error:
+        rule, _, next_step = str(error).partition("; ")
+        if "--" not in next_step:
+            raise
+        raise SourceError(f"{rule}; correct the file, or what {description} says of it") from error
+
+
 def file_identity(path: Path) -> str:
     """Return text that changes when a file does, as far as its time or length shows."""
     status = path.stat()

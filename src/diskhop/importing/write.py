@@ -17,6 +17,7 @@ from diskhop.dataset.edges import EdgeSource, UndirectedEdges, highest_ids
 from diskhop.dataset.encoding import row_bytes
 from diskhop.dataset.manifest import MOST_COUNT, edge_id_dtype, index_dtype
 from diskhop.dataset.sort.hot_order import HotOrder, RenumberedEdges, find_hot_order, hot_order_bytes
+from diskhop.dataset.sort.keys import RENUMBERING
 from diskhop.dataset.sort.tidy import EdgeCounts, Tidying
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.columns import RandomFeatures, count_tasks, stored_dtype
@@ -104,7 +105,7 @@ def _counted(
         if most >= MOST_COUNT:
             raise SourceError(
                 f"{origin}: id {most} of nodes '{name}' is out of range: ids must be less than {MOST_COUNT}; "
-                "number the nodes from 0"
+                f"{RENUMBERING}"
             )
     nodes = {name: replace(graph.nodes[name], count=found + 1) for name, found in highest.items()}
     return replace(graph, nodes={**graph.nodes, **nodes})

@@ -160,6 +160,7 @@ class StagedDirectory:
         """Return whether a folder is at the destination that is to be replaced. Raises DestinationError."""
         if not self._destination.exists():
             return False
+        self._require_not_here()
         if not self._destination.is_dir():
             raise DestinationError(
                 f"{self._shown}: already exists and is no folder; choose another destination or remove it"
@@ -170,6 +171,15 @@ class StagedDirectory:
         if not self._overwrite:
             raise DestinationError(f"{self._shown}: {_TAKEN}")
         return True
+
+    def _require_not_here(self) -> None:
+        """Raise DestinationError for the current folder, or one around it: it would be replaced under its user."""
+        with contextlib.suppress(FileNotFoundError):
+            if Path.cwd().is_relative_to(self._destination):
+                raise DestinationError(
+                    f"{self._shown}: is the folder that this command runs in, which is not replaced; "
+                    f"choose a new folder in it, as {self._shown / 'graph'}"
+                )
 
     def _remove_leftover(self) -> None:
         if not self.path.is_dir():

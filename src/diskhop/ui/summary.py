@@ -32,7 +32,8 @@ def summarize_dataset(dataset: Dataset, made: str = "imported", found: Mapping[s
         rows.append((f"nodes '{name}'", ", ".join(facts)))
     rows += [(f"edges '{name}'", f"{edges.num_edges:,}") for name, edges in dataset.edges.items()]
     path = shlex.quote(str(dataset.path))
-    can_train = any(nodes.num_classes or nodes.num_tasks for nodes in dataset.nodes.values())
+    is_one_type = len(dataset.nodes) == 1 and len(dataset.edges) == 1
+    can_train = is_one_type and any(nodes.num_classes or nodes.num_tasks for nodes in dataset.nodes.values())
     return [*rows, ("next", f"diskhop inspect {path}"), *([("", f"diskhop train {path}")] if can_train else [])]
 
 

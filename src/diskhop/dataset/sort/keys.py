@@ -55,6 +55,10 @@ class EdgeShape:
         return self.num_edges * edge_bytes + indptr_bytes
 
 
+# Next step for ids of arrays that are no node numbers.
+RENUMBERING = "number the nodes from 0, as np.unique(edge_index, return_inverse=True)[1].reshape(2, -1) does"
+
+
 def add_edges(
     taker: EdgeSpill | EdgeTable, shape: EdgeShape, first: int, sources: NDArray[Any], destinations: NDArray[Any]
 ) -> None:
@@ -70,6 +74,8 @@ def add_edges(
 
 def id_error(end: str, edge: int, value: int, num_nodes: int, origin: str) -> SourceError:
     """Return the error for an edge with its source or destination (`end`) out of range."""
+    if value < 0:
+        return SourceError(f"{origin}: edge {edge} has {end} {value}, must be 0 or more; {RENUMBERING}")
     return SourceError(
         f"{origin}: edge {edge} has {end} {value}, but nodes are numbered 0 to {num_nodes - 1}; "
         "correct the edge or give the right num_nodes"

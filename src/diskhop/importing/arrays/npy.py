@@ -114,8 +114,7 @@ class StoredArray:
             wanted_kind = {"b": "booleans", "iuf": "numbers"}.get(kinds, "integers")
             raise SourceError(
                 f"{self.where}: must be {wanted_kind} of shape ({wanted_shape}), got shape {self.shape} of "
-                f"{self.dtype}; "
-                "convert it"
+                f"{self.dtype}; {_conversion(self, kinds, shape)}"
             )
 
     def scalar(self, least: int, most: int) -> int:
@@ -138,6 +137,22 @@ class StoredArray:
         for start, stop in row_ranges(num_rows, at_once):
             yield stream.take((stop - start) * row_items).reshape(stop - start, *self.shape[1:])
         stream.finish()
+
+
+def _conversion(array: StoredArray, kinds: str, shape: tuple[int | None, ...]) -> str:
+    """Return what makes an array of another shape or dtype what it must be, as NumPy spells it."""
+
+    def fits(found: tuple[int, ...]) -> bool:
+        return len(found) == len(shape) and all(
+            each in (None, length) for each, length in zip(shape, found, strict=True)
+        )
+
+    calls = "" if fits(array.shape) else ".T" if fits(array.shape[::-1]) else ".reshape(-1)"
+    if calls == ".reshape(-1)" and not (len(shape) == 1 and fits((array.num_items,))):
+        return "save one of that shape"
+    if array.dtype.kind not in kinds:
+        calls += {"b": ".astype(bool)", "iuf": ".astype(np.float32)"}.get(kinds, ".astype(np.int64)")
+    return f"save it as array{calls}"
 
 
 class FileArray(StoredArray):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from diskhop.dataset.edges import EdgeSource, highest_ids
 from diskhop.dataset.manifest import EDGE, MOST_CLASSES, MOST_COUNT, NODE
+from diskhop.dataset.sort.keys import RENUMBERING
 from diskhop.errors import SourceError
 from diskhop.importing.arrays.edges import open_edges
 from diskhop.importing.arrays.loads import load_of_array, load_of_edge_values, load_of_edges, load_of_nodes
@@ -23,7 +24,7 @@ from diskhop.importing.arrays.masks import MaskedIds
 from diskhop.importing.arrays.npy import StoredArray, list_arrays
 from diskhop.importing.arrays.sparse import SparseMatrix
 from diskhop.importing.arrays.stored_ids import StoredIds
-from diskhop.importing.columns import check_features, count_tasks
+from diskhop.importing.columns import check_features, classes_or_tasks, count_tasks
 from diskhop.importing.estimate import Load
 from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.name_lists import name_lines
@@ -97,8 +98,9 @@ class Arrays:
         self._times = self._shaped("edge_time", "iu", (num_edges,))
         self._original_ids = self._shaped("original_ids", "iu", (None,))
         self._features = self._find_features()
-        self._labels = arrays.get("y")
+        self._labels: Column | None = arrays.get("y")
         if self._labels is not None:
+            self._labels = classes_or_tasks(self._labels)
             count_tasks(self._labels)
         self._stated_nodes = self._find_num_nodes()
         self._splits = self._find_splits()
@@ -160,8 +162,7 @@ class Arrays:
             highest = max(highest, *(int(block[:, [0, 2]].max()) for block in triples.blocks()), -1)
         if highest >= MOST_COUNT:
             raise SourceError(
-                f"{self._source}: id {highest} is out of range: ids must be less than {MOST_COUNT}; "
-                "number the nodes from 0"
+                f"{self._source}: id {highest} is out of range: ids must be less than {MOST_COUNT}; {RENUMBERING}"
             )
         return highest + 1
 

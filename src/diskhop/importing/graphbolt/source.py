@@ -39,7 +39,7 @@ from diskhop.importing.graphbolt.metadata import (
 from diskhop.importing.name_lists import name_lines
 from diskhop.importing.options import OF_EDGES, OF_FEATURES, ImportOptions
 from diskhop.importing.source import Column, NameList, SourceEdges, SourceGraph, SourceKind, SourceNodes
-from diskhop.importing.source_file import source_errors
+from diskhop.importing.source_file import described_layout, source_errors
 from diskhop.importing.text.edge_work import PARSING, EdgeWork, least_parsing_bytes
 from diskhop.importing.text.layout import RowLayout, TextFile, find_texts
 from diskhop.importing.text.loads import load_of_texts
@@ -180,7 +180,8 @@ class _EdgeFiles:
             is_empty = self._path.stat().st_size == 0
         if not is_empty:
             options = ImportOptions(delimiter=",", header=False, ids="integer")
-            found = find_texts(self._path, options)
+            with described_layout(METADATA_NAME):
+                found = find_texts(self._path, options)
             self.texts, self.layout = found.files, found.layout
 
     def take(self, feature: Feature) -> bool:
@@ -219,7 +220,8 @@ class _EdgeFiles:
             edges = open_edges(self.array, replace(work, part=self.name))
         elif self.layout is not None:
             part = replace(work, part=self.name)
-            edges = EdgeWork(self.texts, self.layout, num_nodes=self._num_nodes, work=part).run().source()
+            with described_layout(METADATA_NAME):
+                edges = EdgeWork(self.texts, self.layout, num_nodes=self._num_nodes, work=part).run().source()
         else:
             edges = ArrayEdges(np.zeros((2, 0), np.int64))
         for values in (self._weights, self._times):

@@ -12,6 +12,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edges import ArrayEdges
 from diskhop.dataset.fields import TYPE_NAME
 from diskhop.dataset.manifest import EDGE, MOST_COUNT, NODE
+from diskhop.dataset.sort.keys import RENUMBERING
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.arrays.loads import load_of_edge_values, load_of_nodes
 from diskhop.importing.estimate import Load
@@ -184,7 +185,7 @@ class PygGraph:
         highest = max((int(ids.max()) for ids in ends if len(ids)), default=-1)
         if highest >= MOST_COUNT:
             raise SourceError(
-                f"data: node {highest} is out of range: ids must be less than {MOST_COUNT}; number the nodes from 0"
+                f"data: node {highest} is out of range: ids must be less than {MOST_COUNT}; {RENUMBERING}"
             )
         return highest + 1
 

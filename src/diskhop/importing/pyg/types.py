@@ -9,7 +9,7 @@ import numpy as np
 
 from diskhop.dataset.manifest import MOST_COUNT
 from diskhop.errors import SourceError
-from diskhop.importing.columns import check_features, count_tasks
+from diskhop.importing.columns import check_features, classes_or_tasks, count_tasks
 from diskhop.importing.pyg.attributes import Attributes, HeldValues, MaskedRows
 from diskhop.importing.source import Column
 
@@ -28,8 +28,9 @@ class NodeAttributes:
         if self.features is not None:
             check_features(self.features)
             counts["x"] = self.features.shape[0]
-        self.labels = store.take_column("y")
+        self.labels: Column | None = store.take_column("y")
         if self.labels is not None:
+            self.labels = classes_or_tasks(self.labels)
             count_tasks(self.labels)
             counts["y"] = self.labels.shape[0]
         masks = {key: column for key in _PARTS if (column := store.take_column(key)) is not None}
@@ -71,7 +72,7 @@ class EdgeAttributes:
         if len(found.shape) != 2 or found.shape[0] != 2 or (found.dtype.kind not in "iu" and not empty):
             raise SourceError(
                 f"{self.where}: must be integers of shape (2, edges), got shape {found.shape} of {found.dtype}; "
-                "give a row of sources and a row of destinations"
+                f"{_integers_of_edges(self.where, found)}"
             )
         self.pairs = np.zeros((2, 0), np.int64) if empty else found.array()
         self.weights = self._find_weights(store)
@@ -124,6 +125,15 @@ class EdgeAttributes:
     def _is_one_per_edge(self, shape: tuple[int, ...]) -> bool:
         num_edges = self.pairs.shape[1]
         return shape in ((num_edges,), (num_edges, 1))
+
+
+def _integers_of_edges(where: str, found: Column) -> str:
+    """Return the call that makes edges of another shape or dtype what they must be."""
+    by_rows = len(found.shape) == 2 and found.shape[0] != 2 and found.shape[1] == 2
+    if not by_rows and (len(found.shape) != 2 or found.shape[0] != 2):
+        return "give a row of sources and a row of destinations"
+    calls = ".t().contiguous()" * by_rows + ".long()" * (found.dtype.kind not in "iu")
+    return f"set {where} = {where}{calls}"
 
 
 def _whole_number(value: Any, where: str) -> int:
