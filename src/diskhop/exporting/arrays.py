@@ -35,6 +35,8 @@ def export_arrays(dataset: Dataset, files: DatasetFiles, work: WorkTools) -> Non
         for name in ("weight", "time"):
             if name in edges.dtypes:
                 write_npy(files, f"edge_{name}.npy", edges.dtypes[name], (edges.count,), edges.column(name))
+        if "edge_id" in edges.dtypes:
+            write_npy(files, "edge_ids.npy", np.int64, (edges.count,), edges.column("edge_id"))
     _write_triples(dataset, nodes, files)
     for what in dataset.manifest.names:
         write_names(files, f"{what}.txt.gz", dataset.path / f"names/{what}.txt")

@@ -28,6 +28,8 @@ _BLOCK_BYTES = 4 << 20
 EDGES_PER_BLOCK = 1 << 18
 # Two ids of 8 bytes per edge, several times while they are looked up, and values.
 EDGE_BLOCKS_BYTES = EDGES_PER_BLOCK * 128
+# Memory that an export reserves once edges are ordered, at most: to move, convert and write them.
+_OTHER_BYTES = 192 << 20
 # Bytes per renumbered node: original id, place, row by place, and memory for sorting.
 _BYTES_PER_NODE = 32
 
@@ -141,11 +143,13 @@ class NodeColumns:
 
 
 class EdgeColumns:
-    """Edges of one type, in the source's order if the dataset has edge numbers, else in the order of the lists.
+    """Edges of one type, in the source's order if the dataset has the numbers of all its edges and memory suffices.
+
+    Else they are in the order of the lists, with the numbers that the dataset has as the column edge_id.
 
     name: edge type.
     count: number of edges.
-    dtypes: of the columns source, destination, weight and time, those that exist.
+    dtypes: of the columns source, destination, weight, time and edge_id, those that exist.
     """
 
     def __init__(
@@ -160,6 +164,7 @@ class EdgeColumns:
         self._destinations = destinations
         self._work = work
         self._rows: RowMover | None = None
+        self._stored_ids = np.dtype(np.int64)
         info = dataset.manifest.edge_types[edge_type]
         self.dtypes: dict[str, np.dtype[Any]] = {
             name: np.dtype(dtype)
@@ -174,6 +179,9 @@ class EdgeColumns:
         numbers = edges.edge_ids()
         if numbers is not None and self.count:
             self._find_order(numbers)
+            if self._rows is None:
+                self.dtypes["edge_id"] = np.dtype("<i8")
+                self._stored_ids = numbers.dtype
 
     def blocks(self, names: Sequence[str]) -> Iterator[list[NDArray[Any]]]:
         """Yield columns by name, in blocks with the same edges of each; ends are places."""
@@ -189,6 +197,7 @@ class EdgeColumns:
             "source": (self._topology.indices_path, self._topology.index_dtype),
             "weight": (self._folder / "weights.bin", np.dtype("<f4")),
             "time": (self._folder / "times.bin", np.dtype("<i8")),
+            "edge_id": (self._folder / "edge_ids.bin", self._stored_ids),
         }
         readers = {
             name: (path, read_rows(path, dtype.itemsize, self.count, EDGES_PER_BLOCK), dtype)
@@ -205,6 +214,7 @@ class EdgeColumns:
                 else:
                     path, reader, dtype = readers[name]
                     values = next(reader).view(dtype).reshape(-1)
+                    values = values.astype(self.dtypes[name], copy=False) if name == "edge_id" else values
                     block.append(self._sources.places(values, path) if name == "source" else values)
             yield block
 
@@ -252,10 +262,15 @@ class EdgeColumns:
         if waiting:
             yield np.concatenate(waiting)
 
-    def _find_order(self, numbers: NDArray[np.int64]) -> None:
-        """Load the position of each edge number, unless numbers repeat or are missing, as for undirected edges."""
-        held = self._work.held
-        reservation = held.enter_context(self._work.budget.reserve("edge numbers", 8 * self.count))
+    def _find_order(self, numbers: NDArray[Any]) -> None:
+        """Load the position of each edge number, unless numbers repeat or are missing, as for undirected edges.
+
+        Nor if the memory has no room for them next to what every export reserves later.
+        """
+        held, num_bytes = self._work.held, 8 * self.count
+        if num_bytes + _OTHER_BYTES > self._work.budget.available_bytes:
+            return
+        reservation = held.enter_context(self._work.budget.reserve("edge numbers", num_bytes))
         position_of = np.full(self.count, -1, np.int64)
         for start, stop in row_ranges(self.count, EDGES_PER_BLOCK):
             block = numbers[start:stop]

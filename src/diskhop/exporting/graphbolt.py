@@ -78,7 +78,7 @@ class _Folder:
 
         write_npy(self._files, path, np.int64, (2, edges.count), columns())
         entry_type = self._typed(f"{ends[0]}:{name}:{ends[1]}")
-        for column, feature in (("weight", WEIGHTS), ("time", TIMES)):
+        for column, feature in (("weight", WEIGHTS), ("time", TIMES), ("edge_id", "edge_id")):
             if column in edges.dtypes:
                 values = edges.column(column)
                 self._add_feature(

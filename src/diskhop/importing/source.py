@@ -107,6 +107,7 @@ class SourceEdges:
     edges: pairs of ids.
     origin: file, for errors.
     weights, times: one value per edge, by edge number.
+    edge_ids: number of each edge in the source that this one was exported from; None: the edge number.
     """
 
     source: str
@@ -115,6 +116,7 @@ class SourceEdges:
     origin: str
     weights: Column | None = None
     times: Column | None = None
+    edge_ids: Column | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,12 +60,14 @@ def write_graph(
                 if order is not None:
                     is_shared = _share_order(order, reserved, work)
                     edges = RenumberedEdges(edges, order.new_ids, origin, is_shared=is_shared)
+                id_dtype, edge_ids = _edge_ids(given, options, reserved, work)
                 counts[edge_type] = builder.add_edge_list(
                     edge_type,
                     given.source,
                     given.destination,
                     edges,
-                    edge_id_dtype=_edge_id_dtype(given, options, work.limits),
+                    edge_id_dtype=id_dtype,
+                    edge_ids=edge_ids,
                     weights=_edge_values("edge weights", given.weights, np.float32, reserved, work),
                     times=_edge_values("edge times", given.times, np.int64, reserved, work),
                     tidying=tidying,
@@ -116,7 +118,7 @@ def _edges_of(given: SourceEdges, options: ImportOptions) -> EdgeSource:
 
 
 def _carries_data(given: SourceEdges) -> bool:
-    return given.weights is not None or given.times is not None
+    return any(each is not None for each in (given.weights, given.times, given.edge_ids))
 
 
 def _edge_id_dtype(given: SourceEdges, options: ImportOptions, limits: ImportLimits) -> str:
@@ -124,6 +126,15 @@ def _edge_id_dtype(given: SourceEdges, options: ImportOptions, limits: ImportLim
     num_edges = given.edges.num_edges
     keeps = limits.keeps_edge_ids(options.edge_ids, num_edges, _carries_data(given))
     return edge_id_dtype(num_edges) if keeps else ""
+
+
+def _edge_ids(
+    given: SourceEdges, options: ImportOptions, held: ExitStack, work: ImportTools
+) -> tuple[str, NDArray[Any] | None]:
+    """Return the dtype of the numbers to keep, "" for none, and the numbers if they are not those of the edges."""
+    dtype = _edge_id_dtype(given, options, work.limits)
+    edge_ids = _edge_values("edge ids", given.edge_ids if dtype else None, np.int64, held, work)
+    return dtype if edge_ids is None else edge_id_dtype(1 + int(edge_ids.max(initial=0))), edge_ids
 
 
 def result_bytes(graph: SourceGraph, options: ImportOptions, limits: ImportLimits) -> int:

@@ -258,6 +258,7 @@ class DatasetBuilder:
         edges: EdgeSource,
         *,
         edge_id_dtype: str = "",
+        edge_ids: NDArray[Any] | None = None,
         weights: NDArray[Any] | None = None,
         times: NDArray[Any] | None = None,
         tidying: Tidying | None = None,
@@ -266,12 +267,14 @@ class DatasetBuilder:
         """Sort and write edges, with optional finite weights and whole times by edge number.
 
         edge_id_dtype: dtype in which to store the numbers of the edges, see manifest.edge_id_dtype(); "" for not.
+        edge_ids: numbers to store in place of their own, by edge number.
         tidying: edges to leave out; loops and duplicates are only counted with it. If it has edges in both directions
         (UndirectedEdges), 2 e and 2 e + 1 have the number, weight and time of edge e. Raises SourceError, naming
         `origin` (default: that of the builder), for the first id out of range.
         """
         columns = EdgeColumns(
             edge_id_dtype=edge_id_dtype,
+            edge_ids=edge_ids,
             weights=weights,
             times=times,
             ways=2 if tidying is not None and tidying.both_ways else 1,

@@ -35,12 +35,14 @@ class EdgeColumns:
     weights: weights by edge number; None without weights.
     times: times by edge number; None without times.
     ways: 2 if numbers 2 e and 2 e + 1 are the two directions of edge e, else 1.
+    edge_ids: number to store for each edge, from 0; None: its own.
     """
 
     edge_id_dtype: str
     weights: NDArray[Any] | None
     times: NDArray[Any] | None
     ways: int
+    edge_ids: NDArray[Any] | None = None
 
     @property
     def are_empty(self) -> bool:
@@ -48,12 +50,20 @@ class EdgeColumns:
         return not self.edge_id_dtype and self.weights is None and self.times is None
 
     def check(self, num_edges: int, origin: str) -> None:
-        """Raise SourceError unless weights are finite, times are whole, and both have one value per edge."""
+        """Raise SourceError unless weights are finite, times and ids are whole, and all have one value per edge."""
         num_edges //= self.ways
         if self.weights is not None:
             _check_weights(self.weights, num_edges, origin)
         if self.times is not None:
-            _check_times(self.times, num_edges, origin)
+            _check_whole(self.times, "times", num_edges, origin)
+        if self.edge_ids is not None:
+            _check_whole(self.edge_ids, "edge ids", num_edges, origin)
+            if num_edges and int(self.edge_ids.min()) < 0:
+                edge = int(np.argmin(self.edge_ids))
+                raise SourceError(
+                    f"{origin}: edge id of edge {edge} is {self.edge_ids[edge]}; ids must be 0 or more: correct it, or "
+                    "remove edge_ids"
+                )
 
     def by_name(self) -> dict[str, Column]:
         """Return functions from edge numbers to values, by the name of the column."""
@@ -61,7 +71,10 @@ class EdgeColumns:
         columns: dict[str, Column] = {}
         if self.edge_id_dtype:
             dtype = np.dtype(self.edge_id_dtype).newbyteorder("<")
-            columns["edge_ids"] = lambda numbers: (numbers // ways).astype(dtype)
+            given = self.edge_ids
+            columns["edge_ids"] = lambda numbers: (numbers // ways if given is None else given[numbers // ways]).astype(
+                dtype
+            )
         if weights is not None:
             columns["weights"] = lambda numbers: weights[numbers // ways].astype("<f4")
         if times is not None:
@@ -129,9 +142,9 @@ def _check_weights(weights: NDArray[Any], num_edges: int, origin: str) -> None:
         )
 
 
-def _check_times(times: NDArray[Any], num_edges: int, origin: str) -> None:
-    if times.shape != (num_edges,) or times.dtype.kind not in "iu":
+def _check_whole(values: NDArray[Any], what: str, num_edges: int, origin: str) -> None:
+    if values.shape != (num_edges,) or values.dtype.kind not in "iu":
         raise SourceError(
-            f"{origin}: has times of shape {times.shape} and {times.dtype} for {num_edges} edges; "
+            f"{origin}: has {what} of shape {values.shape} and {values.dtype} for {num_edges} edges; "
             "give one whole number per edge"
         )

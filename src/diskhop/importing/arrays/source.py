@@ -5,7 +5,7 @@ Arrays: `edge_index` (2, edges), sources then destinations; features `x` (nodes,
 and NaN; splits `train_idx`, `val_idx`, `test_idx`, or `train_mask` and so on (nodes), or `train_masks` and so on
 (splits, nodes); triples `train`, `valid`, `test`, or `triples` (triples, 3), with names in `entities.txt.gz` and
 `relations.txt.gz` in the folder; `num_nodes`, `num_classes`, `num_entities`, `num_relations`. `diskhop export` adds
-`edge_weight` and `edge_time` (edges), `original_ids` (nodes), and `nodes.txt.gz`.
+`edge_weight`, `edge_time` and `edge_ids` (edges), `original_ids` (nodes), and `nodes.txt.gz`.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ _KNOWN = (
     "edge_index",
     "edge_weight",
     "edge_time",
+    "edge_ids",
     "original_ids",
     "x",
     *_SPARSE,
@@ -96,6 +97,7 @@ class Arrays:
         num_edges = 0 if self._edges is None else self._edges.shape[1]
         self._weights = self._shaped("edge_weight", "iuf", (num_edges,))
         self._times = self._shaped("edge_time", "iu", (num_edges,))
+        self._edge_ids = self._shaped("edge_ids", "iu", (num_edges,))
         self._original_ids = self._shaped("original_ids", "iu", (None,))
         self._features = self._find_features()
         self._labels: Column | None = arrays.get("y")
@@ -136,6 +138,7 @@ class Arrays:
                 origin=self._edges.where,
                 weights=self._weights,
                 times=self._times,
+                edge_ids=self._edge_ids,
             )
         triples = SourceTriples(parts=self._triples, num_relations=self._scalars.get("num_relations"))
         nodes = SourceNodes(
