@@ -10,7 +10,7 @@ PACKAGES := $(shell find src -name __init__.py)
 NATIVE := CMakeLists.txt $(shell find native -name '*.?pp' -not -path '*/tests/*' 2>/dev/null)
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup check format test test-all demo bench clean
+.PHONY: help setup check check-python check-core format test test-all demo bench clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -25,11 +25,16 @@ $(STAMP): pyproject.toml $(NATIVE) $(PACKAGES)
 	@echo "diskhop is set up: 'source $(BIN)/activate', then 'diskhop --help'"
 
 check: $(STAMP) ## format, lint, types, layers, and the core's tests under address and undefined-behaviour sanitizers
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync check-python check-core
+
+check-python: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.?pp')
 	$(BIN)/mypy
 	$(PYTEST) -q tests/unit/test_layers.py
+
+check-core: $(STAMP)
+	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.?pp')
 	sh tools/native_tests.sh address,undefined
 
 format: $(STAMP) ## write all files in the house's format

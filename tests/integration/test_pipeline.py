@@ -123,6 +123,7 @@ def assert_same(left: list[MiniBatch], right: list[MiniBatch]) -> None:
         assert torch.equal(one.x.view(torch.uint8), other.x.view(torch.uint8))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -163,6 +164,7 @@ def graph_of_width(
     return made, run_all(made, plan_for(made, store="memory"))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("store", STORES)
 def test_rows_of_every_width_and_dtype_are_those_of_memory(
     graph_of_width: tuple[Dataset, list[MiniBatch]], store: str
@@ -179,6 +181,7 @@ def test_rows_of_every_width_and_dtype_are_those_of_memory(
         assert all(0 < batch.counts.rows_hit < batch.counts.rows_requested for batch in found)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("store", [name for name, kind in STORES.items() if kind.lends])
 def test_rows_read_where_the_store_has_them_are_those_of_memory(
@@ -357,6 +360,7 @@ def test_epochs_and_purposes_draw_anew(dataset: Dataset) -> None:
     )
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("store", ["direct", "static", "belady", "shared", "packed"])
 @pytest.mark.parametrize("kind", ["short_transfer", "interrupted", "again"])

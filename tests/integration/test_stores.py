@@ -188,6 +188,7 @@ def test_several_batches_in_flight_do_not_mix(tmp_path: Path, name: str) -> None
             store.release(ticket)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", READING_STORES)
 @pytest.mark.parametrize("kind", ["short_transfer", "interrupted", "again"])
