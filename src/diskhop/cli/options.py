@@ -77,9 +77,9 @@ Command = Callable[..., None]
 def takes_options(*kinds: type[Any], only: Collection[str] = (), shown: str = "") -> Callable[[Command], Command]:
     """Give a command the options of configurations; its argument `given` has those the user gave, by name, checked.
 
-    kinds: configurations; the first that has an option declares it, the SUBJECT of another introduces what it means
-    there. only: names of options; (): all. shown: the
-    defaults in words, if they are not the configuration's.
+    kinds: configurations; the first that has an option declares it. The SUBJECT of another introduces what it means
+    there, and marks an option that only one of them has. only: names of options; (): all. shown: the defaults in words,
+    if they are not the configuration's.
     """
     taken: dict[str, OptionField] = {}
     for kind in kinds:
@@ -174,6 +174,9 @@ def _help(option: OptionField, kinds: Collection[type[Any]], shown: str) -> str:
         other = option_fields(kind).get(option.name, option)
         if other.help != option.help:
             text = f"{text.removesuffix('.')}; {kind.SUBJECT}: {other.help[0].lower()}{other.help[1:]}"
+    having = [kind for kind in kinds if option.name in option_fields(kind)]
+    if len(having) == 1 < len(kinds) and all(hasattr(kind, "SUBJECT") for kind in kinds):
+        text = f"{text.removesuffix('.')} ({having[0].SUBJECT})."
     choices = () if option.rule is None else option.rule.choices
     if len("|".join(choices)) > _LONGEST_CHOICES:
         text += f" One of {', '.join(choices)}."

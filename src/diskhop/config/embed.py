@@ -65,7 +65,7 @@ class EmbedConfig:
     n3: float = option(0.0, help="Weight of N3 regularisation.", rule=NOT_NEGATIVE, panel="Optimisation")
     l2: float = option(0.0, help="Weight of L2 regularisation.", rule=NOT_NEGATIVE, panel="Optimisation")
     dropout: float = option(0.0, help="Dropout rate of query embeddings.", rule=FRACTION, panel="Model")
-    epochs: int = like(TrainConfig, "epochs")
+    epochs: int = like(TrainConfig, "epochs", shown="chosen")
     patience: int = like(TrainConfig, "patience", 0, shown="")
     warm_start: str = option(
         "",

@@ -7,6 +7,7 @@ without consequence by it; `runs/nodes/defaults` chooses the rest.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from diskhop.budget import parse_bytes
 from diskhop.config.options import AUTO, option, require, validate
@@ -52,21 +53,36 @@ class TrainConfig:
     """Options of every run of node classification, besides the dataset."""
 
     model: str = option(
-        help="Model: sage, gcn or gat (sampled neighbours); sgc, sign or hoga (hop tables computed before training)."
+        help="Model: sage, gcn or gat (sampled neighbours); sgc, sign or hoga (hop tables computed before training).",
+        shown="sage",
     )
     layers: int = option(
-        help="Number of layers (one per hop for sage, gcn, gat; MLP layers for sign, hoga).", rule=_DEPTH, panel="Model"
+        help="Number of layers (one per hop for sage, gcn, gat; MLP layers for sign, hoga).",
+        rule=_DEPTH,
+        panel="Model",
+        shown="2",
     )
-    hidden: int = option(help="Width of the hidden layers.", rule=between(1, MOST_COUNT, 128), panel="Model")
+    hidden: int = option(
+        help="Width of the hidden layers.", rule=between(1, MOST_COUNT, 128), panel="Model", shown="128"
+    )
     heads: int = option(
         8, help="Number of attention heads (gat, hoga).", rule=COUNT, panel="Model", shown="8, for hoga 1"
     )
-    norm: str = option(help="Normalisation between layers: none, batch or layer.", panel="Model")
+    norm: str = option(help="Normalisation between layers: none, batch or layer.", panel="Model", shown="layer")
     normalize_input: bool = option(False, help="Scale each node's features to sum 1.", panel="Model")
-    dropout: float = option(help="Dropout rate of hidden values.", rule=FRACTION, panel="Model")
+    dropout: float = option(
+        help="Dropout rate of hidden values.", rule=FRACTION, panel="Model", shown="0.5, for sgc 0.0"
+    )
     input_dropout: float = option(0.0, help="Dropout rate of input features.", rule=FRACTION, panel="Model")
-    batch_size: int = option(help="Seed nodes per batch.", rule=between(1, MOST_COUNT, 1000), panel="Sampling")
-    epochs: int = option(help="Maximum number of epochs.", rule=between(1, MOST_COUNT, 10))
+    batch_size: int = option(
+        help="Seed nodes per batch.",
+        rule=between(1, MOST_COUNT, 1000),
+        panel="Sampling",
+        shown="1000, or all training nodes if they are fewer",
+    )
+    epochs: int = option(
+        help="Maximum number of epochs.", rule=between(1, MOST_COUNT, 10), shown="enough for 500 batches, 5 to 200"
+    )
     max_batches: int = option(
         0, help="Maximum number of batches per epoch; 0 for all.", rule=COUNT_OR_NONE, panel="Sampling"
     )
@@ -85,9 +101,11 @@ class TrainConfig:
         metavar="N",
         shown="0 with --epochs, else chosen",
     )
-    lr: float = option(help="Learning rate (Adam).", rule=POSITIVE, panel="Optimisation")
+    lr: float = option(help="Learning rate (Adam).", rule=POSITIVE, panel="Optimisation", shown="0.003, for sgc 0.02")
     weight_decay: float = option(0.0, help="Weight decay (Adam).", rule=NOT_NEGATIVE, panel="Optimisation")
-    metric: str = option(help="Metric of validation and test: accuracy or auc.", panel="Evaluation")
+    metric: str = option(
+        help="Metric of validation and test: accuracy or auc.", panel="Evaluation", shown="accuracy, for tasks auc"
+    )
     split: int = option(
         0, help="Number of the split to use, for datasets with several.", rule=COUNT_OR_NONE, panel="Evaluation"
     )
@@ -106,7 +124,7 @@ class TrainConfig:
     )
     disk_bytes: int = option(
         0,
-        help="Disk space for derived files, as 100GB.",
+        help="Disk space for derived files, as 100GB. Given, it also lets training pack all epochs ahead.",
         rule=_DISK,
         flag="--disk",
         parse=parse_bytes,
@@ -122,9 +140,12 @@ class TrainConfig:
         metavar="DIR",
         shown="DATASET/derived",
     )
-    engine: str = option(help="Disk I/O engine: auto, uring or threads.", panel="Advanced")
+    engine: str = option(help="Disk I/O engine: auto, uring or threads.", panel="Advanced", shown="auto")
     threads: int = option(
-        help="CPU threads for sampling and computing together.", rule=THREADS, panel="Advanced", shown="all cores"
+        help="CPU threads.",
+        rule=THREADS,
+        panel="Advanced",
+        shown="all cores",
     )
 
     def __post_init__(self) -> None:
@@ -142,6 +163,8 @@ class TrainConfig:
 class SampledConfig(TrainConfig):
     """A run of sage, gcn or gat, on sampled neighbours; one layer per hop."""
 
+    SUBJECT: ClassVar[str] = "sage, gcn, gat"
+
     residual: bool = option(False, help="Add each layer's input to its output.", panel="Model")
     fanout: tuple[int, ...] = option(
         help="Neighbours sampled per hop, as 10,10 (one count per layer) or 10 (all layers); -1 for all.",
@@ -149,6 +172,7 @@ class SampledConfig(TrainConfig):
         parse=parse_counts,
         panel="Sampling",
         metavar="N,N",
+        shown="10 per hop",
     )
     eval_fanout: tuple[int, ...] = option(
         help="Neighbours sampled per hop in validation and test.",
@@ -156,22 +180,26 @@ class SampledConfig(TrainConfig):
         parse=parse_counts,
         panel="Evaluation",
         metavar="N,N",
+        shown="-1, on graphs of over 2,000,000 edges 20",
     )
     eval_batch_size: int = option(
-        help="Seed nodes per batch in validation and test.", rule=between(1, MOST_COUNT, 1000), panel="Evaluation"
+        help="Seed nodes per batch in validation and test.",
+        rule=between(1, MOST_COUNT, 1000),
+        panel="Evaluation",
+        shown="1000",
     )
     reuse: bool = option(
         False, help="Sample once: every epoch reuses the first epoch's batches in another order.", panel="Sampling"
     )
     cache_bytes: int = option(
         0,
-        help="Share of --memory for feature rows kept between batches (static, belady, shared, packed).",
+        help="Share of --memory for feature rows kept between batches by the stores static, belady, shared and packed.",
         rule=between(0, MOST_BYTES, 2 * 10**8),
         flag="--cache",
         parse=parse_bytes,
         panel="Storage",
         metavar="SIZE",
-        shown="the rest",
+        shown="what all else leaves of --memory",
     )
     ordered: bool = option(
         False,
@@ -181,6 +209,7 @@ class SampledConfig(TrainConfig):
     store: str = option(
         help="How features reach the model: auto, memory, mapped, pread, direct, static, belady, shared or packed.",
         panel="Storage",
+        shown="auto",
     )
     pinned: str = option(
         "",
@@ -206,27 +235,45 @@ class SampledConfig(TrainConfig):
 class HopConfig(TrainConfig):
     """A run of sgc, sign or hoga, on hop tables that are computed before training."""
 
-    hops: int = option(help="Hops over which features are aggregated (sgc, sign, hoga).", rule=_DEPTH, panel="Sampling")
+    SUBJECT: ClassVar[str] = "sgc, sign, hoga"
+
+    hops: int = option(help="Hops over which features are aggregated.", rule=_DEPTH, panel="Sampling", shown="3")
     operators: tuple[str, ...] = option(
         help="Aggregation of hop tables: sgc, sign, row, ppr:alpha=0.1 or heat:t=3; repeat for several.",
         rule=_SOME_OPERATORS,
         flag="--operator",
         panel="Sampling",
+        shown="sgc for sgc, else sign",
     )
     direction: str = option(
         help="Neighbours that hop tables aggregate: along edges in, out, or both.",
         rule=one_of(DIRECTIONS),
         panel="Sampling",
+        shown="in",
     )
-    dtype: str = option(help="Number type of stored hop tables.", rule=one_of(TABLE_DTYPES), panel="Storage")
+    dtype: str = option(
+        help="Number type of stored hop tables.",
+        rule=one_of(TABLE_DTYPES),
+        panel="Storage",
+        shown="float16 for features of float16, else float32",
+    )
     shuffle: str = option(
         help="Shuffling of hop tables: single rows, or chunks of consecutive rows.",
         rule=one_of(SHUFFLES),
         panel="Storage",
+        shown="auto",
     )
-    chunk_rows: int = option(help="Rows per shuffled chunk.", rule=between(1, MOST_COUNT, 1000), panel="Storage")
+    chunk_rows: int = option(
+        help="Rows per shuffled chunk.",
+        rule=between(1, MOST_COUNT, 1000),
+        panel="Storage",
+        shown="as --batch-size, or fewer where neighbouring rows share a class",
+    )
     placement: str = option(
-        help="Where hop tables are read from during training.", rule=one_of(PLACEMENTS), panel="Storage"
+        help="Where hop tables are read from during training.",
+        rule=one_of(PLACEMENTS),
+        panel="Storage",
+        shown="auto",
     )
 
 

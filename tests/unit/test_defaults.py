@@ -1,0 +1,38 @@
+"""Defaults in the help are those that a run has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diskhop.config.options import option_fields, spell
+from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
+from diskhop.runs.nodes.defaults import resolve_config
+from tests.graphs import make_dataset
+
+# Options whose default depends on the machine or on the dataset in a way that no word of the help repeats.
+NOT_SPELT = {
+    "memory_bytes",
+    "disk_bytes",
+    "scratch",
+    "threads",
+    "cache_bytes",
+    "matmul",
+    "epochs",
+    "chunk_rows",
+    "patience",
+}
+
+
+@pytest.mark.parametrize(("model", "kind"), [("sage", SampledConfig), ("sign", HopConfig), ("hoga", HopConfig)])
+def test_a_default_in_the_help_is_what_a_run_has(tmp_path: Path, model: str, kind: type[TrainConfig]) -> None:
+    dataset = make_dataset(tmp_path / "graph", num_nodes=4000, num_edges=9000, dim=4)
+    config = resolve_config(dataset, {"model": model}).config
+    for name, option in option_fields(kind).items():
+        if not option.shown or option.shown == "chosen" or name in NOT_SPELT:
+            continue
+        value = getattr(config, name)
+        value = value[0] if isinstance(value, tuple) else value
+        words = option.shown.replace(",", " ").split()
+        assert spell(value) in words, f"--{name}: {option.shown}, and a run has {value}"
