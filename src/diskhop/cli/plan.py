@@ -34,7 +34,9 @@ def plan(
     given: dict[str, Any],
 ) -> None:
     """Predict time, I/O and memory of every strategy without training."""
+    from diskhop.dataset.dataset import open_dataset
     from diskhop.planning.options import OPTION_COLUMNS
+    from diskhop.runs.data_use import ignored_parts
     from diskhop.runs.kinds import find_kind
     from diskhop.runs.plan import plan_run
 
@@ -55,6 +57,8 @@ def plan(
     stdout.print()
     rows = [("chosen" if number == 0 else "", reason) for number, reason in enumerate(ranking.best.reasons)]
     rows += [(f"not {option.name}", option.reason) for option in ranking.options[1:]]
+    ignored = ignored_parts(open_dataset(dataset), find_kind(given.get("model")).name)
+    rows += [(each.option, f"{each.value}: {each.why}") for each in ignored]
     print_pairs([*rows, ("next", _next_command(dataset, find_kind(given.get("model")).command, preset, given))])
 
 

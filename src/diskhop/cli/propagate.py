@@ -14,6 +14,7 @@ from diskhop.cli.output import print_json, print_pairs, stderr
 from diskhop.config.options import options_of
 from diskhop.config.train import HopConfig
 from diskhop.hops.spec import PropagationSpec
+from diskhop.run_files import HOP
 
 if TYPE_CHECKING:
     from diskhop.hops.make.plan import PropagationPlan
@@ -26,7 +27,9 @@ _RESOURCES = ("memory_bytes", "disk_bytes", "scratch", "engine", "threads")
 @takes_options(PropagationSpec, HopConfig, only=(*options_of(PropagationSpec), *_RESOURCES))
 def propagate(dataset: DatasetPath, as_json: Json = False, *, given: dict[str, Any]) -> None:
     """Aggregate features over the graph, hop by hop, into tables that `train --model sign` reads rows of."""
+    from diskhop.dataset.dataset import open_dataset
     from diskhop.hops.make.propagate import propagate as make_hop_tables
+    from diskhop.runs.data_use import ignored_parts
     from diskhop.ui.progress import stage_progress
 
     spec = PropagationSpec(**{name: value for name, value in given.items() if name not in _RESOURCES})
@@ -37,10 +40,11 @@ def propagate(dataset: DatasetPath, as_json: Json = False, *, given: dict[str, A
     def show_plan(plan: PropagationPlan) -> None:
         show(f"{dataset}, {plan}")
 
+    opened = open_dataset(dataset)
     started = time.perf_counter()
     with stage_progress(stderr) as progress:
         done = make_hop_tables(
-            dataset,
+            opened,
             spec,
             memory=given.get("memory_bytes"),
             disk=given.get("disk_bytes"),
@@ -52,13 +56,15 @@ def propagate(dataset: DatasetPath, as_json: Json = False, *, given: dict[str, A
             log=show,
         )
     seconds = time.perf_counter() - started
+    ignored = ignored_parts(opened, HOP)
     if as_json:
-        print_json(_document(done, seconds))
+        print_json({**_document(done, seconds), "ignored": [each.option for each in ignored]})
     else:
         words = ["diskhop", "train", str(dataset), "--model", "sign", "--hops", str(spec.hops)]
         shared = {name: value for name, value in given.items() if name not in ("hops", "rows")}
         train = shlex.join([*words, *spell_options(shared, HopConfig), "--out", "run"])
-        print_pairs([*_lines(done, seconds), ("next", train)])
+        left_out = [(each.option, f"{each.value}: {each.why}") for each in ignored]
+        print_pairs([*_lines(done, seconds), *left_out, ("next", train)])
 
 
 def _document(done: Propagated, seconds: float) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from diskhop.batches.trace import hash_seeds
 from diskhop.budget import Budget
 from diskhop.config.options import check_arguments, check_options, require
 from diskhop.config.train import SampledConfig
-from diskhop.dataset.dataset import Dataset, as_dataset
+from diskhop.dataset.dataset import Dataset, as_dataset, require_one_type
 from diskhop.errors import ConfigError
 from diskhop.loaders.arguments import refuse_unsupported, resolve_sampler
 from diskhop.loaders.checks import require_flags, require_path, require_texts, size_of
@@ -122,6 +122,7 @@ class NeighborLoader:
         memory_bytes = size_of("memory", memory)
         self._process = OwnerProcess(self, "NeighborLoader")
         self.data = as_dataset(data)
+        require_one_type(self.data)
         self.batch_size = int(batch_size)
         self.shuffle = bool(shuffle)
         self.drop_last = bool(drop_last)

@@ -9,14 +9,16 @@ from typing import Any
 from diskhop.budget import format_bytes
 from diskhop.config.embed import DEFAULT_EVAL_EDGES, EmbedConfig
 from diskhop.config.options import AUTO, check_options, require_known
-from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.dataset import Dataset, require_one_type
 from diskhop.embedding.graph_edges import embedded_nodes
 from diskhop.embedding.scoring.losses import LOSSES
 from diskhop.embedding.scoring.scores import SCORES
 from diskhop.errors import ConfigError
 from diskhop.planning.embeddings.partitions import choose_partitions
 from diskhop.planning.embeddings.size import _count_edges, embed_size
+from diskhop.run_files import EMBEDDING
 from diskhop.runs.choices import Choice, Choices, Resolved, read_preset
+from diskhop.runs.data_use import ignored_parts
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 _PRESETS = Path(__file__).parents[1] / "presets" / "embed"
@@ -38,6 +40,8 @@ def resolve_embed_config(
     Options win over the preset, and the preset over the choices made here. Raises ConfigError for options that cannot
     work.
     """
+    if dataset.manifest.triples is None:
+        require_one_type(dataset)
     given = check_options(options, "embedding", (EmbedConfig,))
     if preset is not None:
         given = {**load_embed_preset(preset, given.get("model")), **given}
@@ -68,6 +72,7 @@ def resolve_embed_config(
         complete |= {"partitions": chosen.partitions, "buffer": chosen.buffer}
         why = f"the fewest that fit {format_bytes(complete['memory_bytes'])}"
         choices.made.append(Choice("partitions", str(chosen.partitions), why))
+    choices.made += ignored_parts(dataset, EMBEDDING)
     return Resolved(EmbedConfig(**complete), choices.made, None)
 
 

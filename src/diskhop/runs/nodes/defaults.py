@@ -11,13 +11,15 @@ import numpy as np
 from diskhop.budget import format_bytes
 from diskhop.config.options import AUTO, check_options, options_of, require_known
 from diskhop.config.train import ALL_NEIGHBORS, KINDS, HopConfig, SampledConfig, TrainConfig
-from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.dataset import Dataset, require_one_type
 from diskhop.errors import ConfigError
 from diskhop.hops.spec import DEFAULT_HOPS
 from diskhop.nn.matmul.choice import bfloat16_ratio, choose_matmul
 from diskhop.nn.matmul.products import PRECISIONS
 from diskhop.nn.models import HOP_MODELS, LAYERS, config_kind
+from diskhop.run_files import HOP, NODE
 from diskhop.runs.choices import Choice, Choices, Resolved, read_preset
+from diskhop.runs.data_use import ignored_parts
 from diskhop.runs.nodes.chunk_length import longest_mixed_chunk
 from diskhop.runs.nodes.task import NodeTask, read_task
 from diskhop.system.memory import default_memory_bytes, default_threads
@@ -50,6 +52,7 @@ def resolve_config(
     Options win over the preset, and the preset over the choices made here. A fan-out with one count applies to every
     hop. Raises ConfigError for options that cannot work, an unknown model or preset included.
     """
+    require_one_type(dataset)
     given = check_options(options, "training", KINDS)
     if preset is not None:
         given = {**load_preset(preset, given.get("model")), **given}
@@ -67,6 +70,7 @@ def resolve_config(
     choices.choose("lr", 0.003, "suits Adam with batches of some hundreds")
     memory_bytes = given.get("memory_bytes") or default_memory_bytes()
     task = _choose_task(dataset, memory_bytes, choices)
+    choices.made += ignored_parts(dataset, HOP if kind is HopConfig else NODE)
     _choose_epochs(task, choices)
     labels = f"{dataset.num_tasks} tasks" if dataset.num_tasks else f"{dataset.num_classes} classes"
     choices.choose("metric", "auc" if dataset.num_tasks else "accuracy", f"labels are {labels}")
