@@ -40,7 +40,7 @@ from diskhop.plans import SampledPlan
 from diskhop.protocols import NodeRows, Purpose
 from diskhop.runs.callbacks import Callback
 from diskhop.runs.nodes.feeds import Batch, Feed
-from diskhop.runs.nodes.sampled import STRUCTURE_DIM, SampledFeed
+from diskhop.runs.nodes.sampled import SampledFeed
 from diskhop.runs.nodes.task import read_task
 from diskhop.runs.nodes.trainer import Trainer
 from diskhop.stores.shared import LEAST_EXTRACTORS, shared_reserves
@@ -137,10 +137,11 @@ def run_case(path: Path, case: Case, plan: SampledPlan) -> dict[str, Any]:
     torch.set_num_threads(default_threads())
     trainer_type = _Idle if case.work in ("sample", "extract") else Trainer
     config = _train_config(case, plan)
-    num_outputs = dataset.num_tasks or dataset.num_classes
-    trainer = trainer_type(
-        lambda: build_model(config, dataset.feature_dim or STRUCTURE_DIM, num_outputs), task, config, Callback()
+    num_columns, num_outputs = (
+        dataset.feature_dim or dataset.made_features.dim,
+        dataset.num_tasks or dataset.num_classes,
     )
+    trainer = trainer_type(lambda: build_model(config, num_columns, num_outputs), task, config, Callback())
     if plan.topology == "mapped":
         # As earlier epochs leave the page cache: pages that stay are part of the measurement.
         cache_lists(dataset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from tests.runs import import_arrays, random_arrays
 def weighted(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     arrays = random_arrays()
     num_edges = arrays["edge_index"].shape[1]
-    extra = {"edge_weight": np.ones(num_edges, np.float32), "edge_time": np.arange(num_edges)}
+    extra: dict[str, Any] = {"edge_weight": np.ones(num_edges, np.float32), "edge_time": np.arange(num_edges)}
     return import_arrays(tmp_path_factory.mktemp("weighted"), **arrays, **extra)
 
 
@@ -73,7 +74,6 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         lambda dataset: diskhop.propagate(dataset, diskhop.PropagationSpec(hops=1), memory="100MB"),
         lambda dataset: diskhop.embed(dataset, out=dataset.path.with_name("run"), memory="100MB"),
         lambda dataset: diskhop.NeighborLoader(dataset, [2], memory="100MB"),
-        lambda dataset: diskhop.NeighborLoader(dataset, [2], ("paper", [0]), memory="100MB"),
     ],
 )
 def test_a_graph_of_several_types_is_refused_as_such(typed: Dataset, use: Callable[[Dataset], object]) -> None:

@@ -29,6 +29,8 @@ from diskhop.config.rules import (
 
 ALL_NEIGHBORS = -1
 PINNED = ("degree", "accesses")
+# Kinds of features for a graph without any; see dataset/made_features.py.
+MADE_FEATURES = ("degree", "onehot", "random")
 DIRECTIONS = ("in", "out", "both")
 SHUFFLES = (AUTO, "rows", "chunks")
 PLACEMENTS = (AUTO, "memory", "disk")
@@ -187,6 +189,13 @@ class SampledConfig(TrainConfig):
         rule=between(1, MOST_COUNT, 1000),
         panel="Evaluation",
         shown="1000",
+    )
+    features: str = option(
+        "",
+        help="Features of a graph without any: degree, onehot (one column per node) or random.",
+        rule=one_of(("", *MADE_FEATURES)),
+        panel="Model",
+        shown="degree",
     )
     reuse: bool = option(
         False, help="Sample once: every epoch reuses the first epoch's batches in another order.", panel="Sampling"

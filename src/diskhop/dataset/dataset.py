@@ -13,6 +13,7 @@ from __future__ import annotations
 import reprlib
 import shlex
 from collections.abc import Mapping
+from copy import copy
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from diskhop.dataset.edge_set import EdgeSet, TopologyFiles
 from diskhop.dataset.files import SMALL_FILE_BYTES, check_length, dataset_files, read_manifest, read_whole
 from diskhop.dataset.id_map import IdMap, positions_of_ids
+from diskhop.dataset.made_features import MadeFeatures, made_features
 from diskhop.dataset.manifest import SPLIT_NAMES, Manifest, NodeType, split_file
 from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import NodeRows, SourceIds, Table
@@ -165,6 +167,7 @@ class Dataset:
         self.path = path
         self.manifest = manifest
         self.hash = manifest.checksum
+        self.made_features = MadeFeatures()
         self.nodes: Mapping[str, NodeSet] = {
             name: NodeSet(self, name, info) for name, info in manifest.node_types.items()
         }
@@ -177,6 +180,20 @@ class Dataset:
         counts = [f"{name}: {nodes.num_nodes:,} nodes" for name, nodes in self.nodes.items()]
         counts += [f"{name}: {edges.num_edges:,} edges" for name, edges in self.edges.items()]
         return f"Dataset({str(self.path)!r}, {', '.join(counts)})"
+
+    def with_made_features(self, kind: str, seed: int = 0) -> Dataset:
+        """Return the same dataset with features of another kind (made_features.py) that stand in for missing ones.
+
+        Raises ConfigError if the dataset has features, for an unknown kind, and for too many nodes.
+        """
+        if self.features() is not None:
+            raise ConfigError(
+                f"{self.path}: has features ({self.feature_dim} columns), and features '{kind}' stand in for missing "
+                f"ones; leave '{kind}' out"
+            )
+        other = copy(self)
+        other.made_features = made_features(kind, self.path, self.num_nodes, seed)
+        return other
 
     @property
     def name(self) -> str:

@@ -24,6 +24,7 @@ from diskhop.budget import Budget
 from diskhop.config.options import check_arguments, check_options, require
 from diskhop.config.train import SampledConfig
 from diskhop.dataset.dataset import Dataset, as_dataset, require_one_type
+from diskhop.dataset.made_features import NONE
 from diskhop.errors import ConfigError
 from diskhop.loaders.arguments import refuse_unsupported, resolve_sampler
 from diskhop.loaders.checks import require_flags, require_path, require_texts, size_of
@@ -76,6 +77,8 @@ class NeighborLoader:
     seed: of shuffling and draws. The same seed gives the same batches, bit for bit, whatever store, engine, memory and
         machine.
     out_dtype: dtype that x is converted to.
+    features: x of a graph without features: 'none' (no x, the default), 'degree' (a constant and log(1 + in-degree)),
+        'onehot' (a column per node, for small graphs) or 'random' (64 values per node, the same in every batch).
     split: number of the split that input_nodes names a part of; default: the first.
 
     Every pass over the loader is the next epoch. Several passes may be under way: each continues where it was, though
@@ -106,6 +109,7 @@ class NeighborLoader:
         threads: int | None = None,
         seed: int = 0,
         out_dtype: torch.dtype | None = None,
+        features: str | None = None,
         split: int | None = None,
         **pyg_arguments: Any,
     ) -> None:
@@ -113,7 +117,7 @@ class NeighborLoader:
         check_options({"batch_size": batch_size, "seed": seed}, "NeighborLoader", (SampledConfig,))
         check_arguments("NeighborLoader", SampledConfig, split=split, threads=threads)
         require_flags(shuffle=shuffle, drop_last=drop_last, ordered=ordered)
-        require_texts(store=store, engine=engine, pinned=pinned)
+        require_texts(store=store, engine=engine, pinned=pinned, features=features)
         require_path("scratch", scratch)
         require(transform is None or callable(transform), "transform", "a function", transform, "it gets each batch")
         is_dtype = out_dtype is None or isinstance(out_dtype, torch.dtype)
@@ -123,6 +127,8 @@ class NeighborLoader:
         self._process = OwnerProcess(self, "NeighborLoader")
         self.data = as_dataset(data)
         require_one_type(self.data)
+        if features is not None or self.data.features() is None:
+            self.data = self.data.with_made_features(NONE if features is None else features, int(seed))
         self.batch_size = int(batch_size)
         self.shuffle = bool(shuffle)
         self.drop_last = bool(drop_last)
@@ -346,8 +352,9 @@ class NeighborLoader:
         if self._edge_ids is not None:
             numbers["e_id"] = torch.from_numpy(self._edge_ids[sampled.edge_positions].astype(np.int64))
         input_ids = positions if self._input_ids is None else self._input_ids[positions]
+        has_x = x.shape[1] > 0
         data = Data(
-            x=x if self._out_dtype is None else x.to(self._out_dtype),
+            x=(x if self._out_dtype is None else x.to(self._out_dtype)) if has_x else None,
             edge_index=block.layer(0).edge_index(),
             n_id=torch.from_numpy(self._id_map.ids(NodeRows(sampled.node_ids))),
             **numbers,

@@ -87,7 +87,7 @@ class MiniBatch:
     """A mini-batch as the model gets it.
 
     sampled: nodes and edges.
-    x: features (nodes, dim) in the stored dtype, int8 as float32. Without features: a constant and log(1 + in-degree).
+    x: features (nodes, dim) in the stored dtype, int8 as float32. Of a graph without features, made_features.py's.
         Its memory is reused once nothing refers to it.
     rows: None, or zero-copy: `rows`, int64 (nodes), indexes this batch in x, which is the store's buffer. Both are then
         valid until the next batch is requested.

@@ -11,8 +11,10 @@ import torch
 from diskhop._native import BufferPool, Engine
 from diskhop.counters import FetchCounts
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.made_features import DEGREE
 from diskhop.pipeline.batch import InFlightBatch
 from diskhop.pipeline.decode import decode_rows
+from diskhop.pipeline.made_rows import make_rows
 from diskhop.pipeline.sizes import batch_bytes, bytes_per_row_made
 from diskhop.plans import SampledPlan
 from diskhop.protocols import FeatureStore, SampledBatch
@@ -52,14 +54,13 @@ class PipelineParts:
 
     def fetch_rows(self, batch: InFlightBatch, with_in_degrees: bool) -> None:
         """Wait for the rows of a submitted batch and decode them."""
-        if with_in_degrees or self.store is None:
+        made = self.dataset.made_features
+        if with_in_degrees or (self.store is None and made.kind == DEGREE):
             ids = batch.sampled.node_ids
             batch.in_degrees = torch.from_numpy(self.topology.indptr[ids + 1] - self.topology.indptr[ids])
         if self.store is None:
             batch.counts = FetchCounts()
-            assert batch.in_degrees is not None
-            logarithms = batch.in_degrees.to(torch.float32).log1p_()
-            batch.x = torch.stack([torch.ones_like(logarithms), logarithms], dim=1)
+            batch.x = make_rows(made, batch.sampled.node_ids, batch.in_degrees)
             return
         rows = self.store.collect(batch.ticket)
         batch.counts = rows.counts

@@ -7,9 +7,9 @@ from diskhop.system.memory import buffer_bytes
 
 
 def bytes_per_row_made(dataset: Dataset) -> int:
-    """Bytes per row that decoding adds: dequantised int8, or the two columns of a dataset without features."""
+    """Bytes per row that decoding adds: dequantised int8, or made features of a dataset without any."""
     if dataset.features() is None:
-        return 2 * 4
+        return 4 * dataset.made_features.dim
     return 4 * dataset.feature_dim if dataset.feature_dtype == "int8" else 0
 
 

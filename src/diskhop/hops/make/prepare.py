@@ -42,7 +42,9 @@ def task_of(dataset: Dataset, spec: PropagationSpec, rows: NodeRows | None, want
     """Describe the tables to build. rows: rows to keep, None for all. Raises ConfigError if nothing can be built."""
     table, topology = dataset.features(), dataset.topology
     if table is None:
-        raise ConfigError(f"{dataset.path}: has no features to propagate; import the graph with features")
+        raise ConfigError(
+            f"{dataset.path}: has no features to propagate; import the graph again with --random-features 64"
+        )
     if table.num_rows == 0:
         raise ConfigError(f"{dataset.path}: has no nodes; import a graph with nodes")
     return Task(

@@ -10,7 +10,7 @@ import numpy as np
 
 from diskhop.budget import format_bytes
 from diskhop.config.options import AUTO, check_options, options_of, require_known
-from diskhop.config.train import ALL_NEIGHBORS, KINDS, HopConfig, SampledConfig, TrainConfig
+from diskhop.config.train import ALL_NEIGHBORS, KINDS, MADE_FEATURES, HopConfig, SampledConfig, TrainConfig
 from diskhop.dataset.dataset import Dataset, require_one_type
 from diskhop.errors import ConfigError
 from diskhop.hops.spec import DEFAULT_HOPS
@@ -144,6 +144,13 @@ def _choose_sampling(dataset: Dataset, choices: Choices) -> None:
             choices.complete[name] *= layers
     choose("eval_batch_size", 1000, "bounds memory per batch")
     choose("store", AUTO, "the planner picks the fastest, see below")
+    if dataset.features() is None:
+        choose("features", MADE_FEATURES[0], "the graph has none: a constant and log(1 + in-degree) stand in")
+    elif given.get("features"):
+        raise ConfigError(
+            f"--features {given['features']} is for graphs without features, and {dataset.path} has "
+            f"{dataset.feature_dim} columns; remove --features"
+        )
 
 
 def _choose_hops(dataset: Dataset, model: str, choices: Choices) -> None:

@@ -31,8 +31,6 @@ from diskhop.runs.nodes.workload import training_workload
 from diskhop.sampling.seeds import SplitSeeds, count_batches, shuffled_seeds
 from diskhop.stores.stores import STORES
 
-# Features of a graph that has none, as the pipeline makes them: a constant and log(1 + in-degree).
-STRUCTURE_DIM = 2
 _REUSE_REASON = (
     "Samples: drawn once and reused (every epoch has the first epoch's batches in another order, "
     "which changes what is drawn)"
@@ -43,6 +41,8 @@ def prepare_sampled(
     dataset: Dataset, config: SampledConfig, task: NodeTask, budget: Budget, callback: Callback
 ) -> PreparedRun:
     """Plan, and pack batches ahead where that pays. Raises as packing's prepare()."""
+    if config.features:
+        dataset = dataset.with_made_features(config.features, config.seed)
     workload = sampled_workload(dataset, config, task)
     preparation = prepare(dataset, config, workload, task.seeds.train, budget, callback)
     plan = preparation.plan
@@ -82,7 +82,8 @@ def sampled_workload(dataset: Dataset, config: SampledConfig, task: NodeTask) ->
 
 
 def _make_model(dataset: Dataset, config: SampledConfig) -> Network:
-    return build_model(config, dataset.feature_dim or STRUCTURE_DIM, dataset.num_tasks or dataset.num_classes)
+    num_columns = dataset.feature_dim or dataset.made_features.dim
+    return build_model(config, num_columns, dataset.num_tasks or dataset.num_classes)
 
 
 class SampledFeed:
