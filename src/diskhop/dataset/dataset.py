@@ -360,15 +360,6 @@ def as_dataset(data: Dataset | PathLike[str] | str) -> Dataset:
     return data if isinstance(data, Dataset) else open_dataset(data)
 
 
-def require_one_type(dataset: Dataset) -> None:
-    """Raise ConfigError for a graph of several types of nodes or edges."""
-    if len(dataset.nodes) > 1 or len(dataset.edges) > 1:
-        raise ConfigError(
-            f"{dataset.path}: has node types {', '.join(dataset.nodes)} and edge types {', '.join(dataset.edges)}, and "
-            "this works on graphs with one type of each; import one type of edges by itself"
-        )
-
-
 def open_dataset(path: PathLike[str] | str) -> Dataset:
     """Open a dataset. Checks the manifest, the length of every file, and the content of files under 64 MiB.
 

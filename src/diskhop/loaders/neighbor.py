@@ -23,7 +23,7 @@ from diskhop.batches.trace import hash_seeds
 from diskhop.budget import Budget
 from diskhop.config.options import check_arguments, check_options, require
 from diskhop.config.train import SampledConfig
-from diskhop.dataset.dataset import Dataset, as_dataset, require_one_type
+from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.dataset.made_features import NONE
 from diskhop.errors import ConfigError
 from diskhop.loaders.arguments import refuse_unsupported, resolve_sampler
@@ -126,7 +126,6 @@ class NeighborLoader:
         memory_bytes = size_of("memory", memory)
         self._process = OwnerProcess(self, "NeighborLoader")
         self.data = as_dataset(data)
-        require_one_type(self.data)
         if features is not None or self.data.features() is None:
             self.data = self.data.with_made_features(NONE if features is None else features, int(seed))
         self.batch_size = int(batch_size)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import Engine
 from diskhop.budget import Budget, parse_bytes
-from diskhop.dataset.dataset import Dataset, as_dataset, require_one_type
+from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.dataset.files import map_array
 from diskhop.derived.clean import TABLES_FILE
 from diskhop.derived.scratch import scratch_path
@@ -95,7 +95,6 @@ def propagate(
     DestinationError.
     """
     opened = as_dataset(dataset)
-    require_one_type(opened)
     if budget is None:
         budget = Budget(default_memory_bytes() if memory is None else _parse_size(memory))
     folder = scratch_path(opened.path, scratch)

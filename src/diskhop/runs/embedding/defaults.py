@@ -9,7 +9,7 @@ from typing import Any
 from diskhop.budget import format_bytes
 from diskhop.config.embed import DEFAULT_EVAL_EDGES, EmbedConfig
 from diskhop.config.options import AUTO, check_options, require_known
-from diskhop.dataset.dataset import Dataset, require_one_type
+from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.graph_edges import embedded_nodes
 from diskhop.embedding.scoring.losses import LOSSES
 from diskhop.embedding.scoring.scores import SCORES
@@ -40,8 +40,6 @@ def resolve_embed_config(
     Options win over the preset, and the preset over the choices made here. Raises ConfigError for options that cannot
     work.
     """
-    if dataset.manifest.triples is None:
-        require_one_type(dataset)
     given = check_options(options, "embedding", (EmbedConfig,))
     if preset is not None:
         given = {**load_embed_preset(preset, given.get("model")), **given}

@@ -11,7 +11,7 @@ import numpy as np
 from diskhop.budget import format_bytes
 from diskhop.config.options import AUTO, check_options, options_of, require_known
 from diskhop.config.train import ALL_NEIGHBORS, KINDS, MADE_FEATURES, HopConfig, SampledConfig, TrainConfig
-from diskhop.dataset.dataset import Dataset, require_one_type
+from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.hops.spec import DEFAULT_HOPS
 from diskhop.nn.matmul.choice import bfloat16_ratio, choose_matmul
@@ -52,7 +52,6 @@ def resolve_config(
     Options win over the preset, and the preset over the choices made here. A fan-out with one count applies to every
     hop. Raises ConfigError for options that cannot work, an unknown model or preset included.
     """
-    require_one_type(dataset)
     given = check_options(options, "training", KINDS)
     if preset is not None:
         given = {**load_preset(preset, given.get("model")), **given}
