@@ -20,10 +20,11 @@ EdgeIds = Literal["auto", "keep", "drop"]
 # Options that a kind of source takes, by what it has.
 OF_EDGES = ("undirected", "self_loops", "duplicates", "order", "edge_ids", "random_features")
 OF_FEATURES = ("dtype",)
-OF_TEXT = ("delimiter", "header", "comments", "skip_lines", "columns", "ids", "nodes")
+OF_CSV = ("delimiter", "header", "comments", "skip_lines")
+OF_TEXT = (*OF_CSV, "columns", "ids", "nodes")
 OF_TABLES = (
     *("edge_columns", "id", "features", "label", "split", "weight", "time", "ids"),
-    *("delimiter", "header", "comments", "skip_lines"),
+    *OF_CSV,
 )
 
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}

@@ -104,7 +104,7 @@ def open_source(source: Path, format_name: str | None, options: ImportOptions) -
         if not source.exists():
             raise SourceError(f"{source}: does not exist; give the folder or file of a graph")
         refuse_pickles(source)
-        detected = format_name or next((key for key, kind in SOURCES.items() if kind.detect(source)), None)
+        detected = format_name or _detect(source, options)
         if detected is None:
             raise unknown_error(source, SOURCES)
     kind = SOURCES[detected]
@@ -113,6 +113,17 @@ def open_source(source: Path, format_name: str | None, options: ImportOptions) -
     if unfit:
         raise ConfigError(f"{source}: {', '.join(unfit)} does not apply to {kind.looks_like}; remove it")
     return kind.open(source, options)
+
+
+def _detect(source: Path, options: ImportOptions) -> str | None:
+    """Find the first kind that recognises a source, or the kind that takes the same files with the options given."""
+    detected = next((key for key, kind in SOURCES.items() if kind.detect(source)), None)
+    if detected is None:
+        return None
+    instead = SOURCES[detected].instead
+    given = set(options.given())
+    fits_instead = instead is not None and given <= {*SOURCES[instead].takes}
+    return instead if fits_instead and not given <= {*SOURCES[detected].takes} else detected
 
 
 def import_source(

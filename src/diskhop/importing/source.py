@@ -185,6 +185,7 @@ class SourceKind:
     takes: names of the ImportOptions that apply.
     detect: whether a file or folder looks like this kind; it may raise SourceError.
     open: looks at a file or folder without reading much. Raises SourceError, ConfigError.
+    instead: name of the kind that takes the same files, and other options.
     """
 
     name: str
@@ -192,3 +193,4 @@ class SourceKind:
     takes: tuple[str, ...]
     detect: Callable[[Path], bool]
     open: Callable[[Path, ImportOptions], Source]
+    instead: str | None = None

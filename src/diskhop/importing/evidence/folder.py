@@ -62,6 +62,7 @@ _NODE_WORDS = frozenset(
         "entities",
     ]
 )
+_LABEL_WORDS = frozenset(("label", "labels", "target", "targets", "class", "classes"))
 _NOTE_WORDS = frozenset(
     [
         "readme",
@@ -143,6 +144,11 @@ def what_of(name: str) -> What:
         if number == 0 and words & _NOTE_WORDS:
             return "note"
     return ""
+
+
+def says_labels(path: Path) -> bool:
+    """Check whether the name of a file says that it has labels."""
+    return bool(set(re.findall(r"[a-z]+", path.name.lower())) & _LABEL_WORDS)
 
 
 def _walk(folder: Path) -> list[Path]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from diskhop.errors import SourceError
-from diskhop.importing.evidence.names import find_ends, role_of
+from diskhop.importing.evidence.names import end_of, find_ends, is_end_name, role_of
 from diskhop.importing.evidence.rows import look_of
 
 _SHOWN_CHARACTERS = 60
@@ -87,7 +87,8 @@ def _reason(part: Part, named: Collection[str], is_nodes: bool) -> str:
     if _is_index_of_numbers(part):
         return "the names that pandas gives: 0, 1, 2 and none above the row numbers"
     if not _may_name(first, has_numbers=True):
-        return ""
+        # Names that are there twice are refused where they are used.
+        return _BY_NAMES if all(end_of(field) for field in first) else ""
     looks = [look_of(field) for field in first]
     if find_ends(first) and (is_nodes or "integer" not in looks):
         return _BY_NAMES
@@ -100,6 +101,8 @@ def _reason(part: Part, named: Collection[str], is_nodes: bool) -> str:
         return ""
     known = [role for role in map(role_of, first) if role not in (None, "index")]
     enough = 1 if len(first) > 2 or is_nodes else 2
+    if len(known) < enough and len(first) == 2 and any(map(is_end_name, first)):
+        raise _undecided(part, "has one known name of a column")
     return _BY_NAMES if len(known) >= enough else ""
 
 

@@ -108,7 +108,7 @@ def find_ends(names: Sequence[str]) -> list[Ends]:
                     found.add(Ends(first, second))
         if found:
             return sorted(found)
-    joined = [_joined(name) for name in names]
+    joined = [joined_name(name) for name in names]
     numbered = [(place, _NUMBERED.fullmatch(name)) for place, name in enumerate(joined)]
     return [
         Ends(place, joined.index(f"{each[1]}2"))
@@ -126,6 +126,11 @@ def end_of(name: str) -> str | None:
     return "destination" if is_destination else None
 
 
+def is_end_name(name: str) -> bool:
+    """Check whether a name is used for an end of an edge and hardly for anything else."""
+    return _core(name) in ("source", "src", "target", "dst", "destination") or name.strip().lower() in ("~from", "~to")
+
+
 def role_of(name: str) -> Role | None:
     """Say what a name tells about a column that is no end of edges."""
     if _INDEX.fullmatch(name.strip()):
@@ -135,7 +140,7 @@ def role_of(name: str) -> Role | None:
         return "id" if kind == "id" else "type" if kind in ("type", "label") else None
     if name.strip().lower() == "~label":  # of a graph database: the type of a node or edge
         return "type"
-    joined = _joined(name)
+    joined = joined_name(name)
     if mask_of(name) is not None:
         return "mask"
     return next((role for role, known in _OTHERS.items() if joined in known), None)
@@ -158,13 +163,14 @@ def _neo4j_kind(name: str) -> str | None:
     return found[1].lower() if found else None
 
 
-def _joined(name: str) -> str:
+def joined_name(name: str) -> str:
+    """Return a name in lower case, without marks and blanks."""
     return re.sub(r"[\W_]+", "", name).lower()
 
 
 def _core(name: str) -> str:
     """Take the words that add nothing off a name: FromNodeId is from."""
-    core = _joined(name)
+    core = joined_name(name)
     for _ in range(2):
         ending = next((each for each in _FILLERS if core.endswith(each) and core != each), "")
         core = core.removesuffix(ending)
@@ -175,6 +181,6 @@ def _core(name: str) -> str:
 def _pick(names: Sequence[str], cores: Sequence[str], core: str) -> int | None:
     """Find the column of a core: the only one, else the one named so, else the one that says id."""
     places = [place for place, each in enumerate(cores) if each == core]
-    exact = [place for place in places if _joined(names[place]) == core]
-    ids = [place for place in places if _joined(names[place]).endswith("id")]
+    exact = [place for place in places if joined_name(names[place]) == core]
+    ids = [place for place in places if joined_name(names[place]).endswith("id")]
     return next((found[0] for found in (places, exact, ids) if len(found) == 1), None)

@@ -1,37 +1,42 @@
 """Files and columns of tables, and errors of DuckDB translated to those of the user's files.
 
-A *table* is one file or several parts in the order of their names, all Parquet or all CSV with a header. Errors count
-rows from 1. The *kind* of a column is stated by Parquet; in CSV it is inferred from the first rows of each file.
+A *table* is one file or several parts in the order of their paths, all Parquet or all text. Errors count rows from 1.
+The *kind* of a column is stated by Parquet; in text it is inferred from the first rows of each file.
 """
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from diskhop.errors import DestinationError, DiskhopError, SourceError
+from diskhop.errors import ConfigError, DestinationError, SourceError
+from diskhop.importing.evidence.decisions import Decision
+from diskhop.importing.evidence.folder import FolderFiles, list_folder, says_labels
+from diskhop.importing.options import OF_CSV, ImportOptions, as_option
 from diskhop.importing.source_file import SourceFile, source_errors
-from diskhop.importing.text.streams import damage_errors, open_text, require_unpacks
-from diskhop.runtime.duck import Duck, QueryError, quoted
+from diskhop.importing.tables.header import TextRows, find_rows
+from diskhop.importing.tables.texts import sample_text
+from diskhop.importing.text.layout import RowLayout, TextFile, find_column, has_suffix, text_stem, text_suffix
+from diskhop.importing.text.packing import plain_name
+from diskhop.runtime.duck import Duck, QueryError, as_file, quoted
 
 Kind = Literal["integer", "number", "boolean", "text", "time", "numbers", "nothing", "other"]
-SUFFIXES = (".parquet", ".csv", ".csv.gz")
+PARQUET = ".parquet"
 # Separates the parts of the error that a query raises for a row.
 FAULT_MARK = "\x1f"
 SAMPLE_ROWS = 2048
 _MOST_LINE_BYTES = 1 << 20
-_DELIMITERS = (",", "\t", ";", "|")
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _NUMBERS = (*_INTEGERS, *(f"U{name}" for name in _INTEGERS), "FLOAT", "DOUBLE", "DECIMAL")
 # Columns that DuckDB adds to those of Parquet.
 _TAKEN_NAMES = ("filename", "file_row_number")
 _LOOKS = {
     "integer": "regexp_full_match({0}, '[ \\t]*[+-]?[0-9]+[ \\t]*')",
+    "whole": "regexp_full_match({0}, '[ \\t]*[0-9]+(\\.0*)?[ \\t]*')",
     "number": "TRY_CAST({0} AS DOUBLE) IS NOT NULL",
     "time": "TRY_CAST({0} AS TIMESTAMPTZ) IS NOT NULL",
 }
@@ -45,11 +50,13 @@ class TableColumn:
     name: as in the file.
     kind: how its values can be used.
     stored: its type in DuckDB, VARCHAR for every column of CSV.
+    is_whole: whether text has whole numbers that are written as floats, such as 7.0.
     """
 
     name: str
     kind: Kind
     stored: str
+    is_whole: bool = False
 
     @property
     def sql(self) -> str:
@@ -66,7 +73,10 @@ class Table:
     files: its parts, in order.
     columns: by name, in order.
     counts: rows of each Parquet file.
-    delimiter: of CSV; None: Parquet.
+    texts: the parts of a text. layout: of their rows; None: Parquet.
+    has_names: whether there is a header; else columns are named by number, from 1.
+    has_labels: whether the file's name says that it has labels.
+    decisions: what was decided about the files, for people.
     """
 
     what: str
@@ -74,43 +84,59 @@ class Table:
     files: tuple[SourceFile, ...]
     columns: Mapping[str, TableColumn]
     counts: tuple[int, ...] = ()
-    delimiter: str | None = None
+    texts: tuple[TextFile, ...] = ()
+    layout: RowLayout | None = None
+    has_names: bool = True
+    has_labels: bool = False
+    decisions: tuple[Decision, ...] = ()
 
     def column(self, name: str, option: str) -> TableColumn:
         """Find the column that an option names. Raises SourceError, which lists all columns."""
         if name not in self.columns:
+            place = find_column(name, list(self.columns), len(self.columns))
+            if place is not None:
+                return list(self.columns.values())[place]
             raise SourceError(f"{self.shown}: has no column '{name}'; {option} can name {', '.join(self.columns)}")
         return self.columns[name]
 
 
-def find_files(source: Path, what: str) -> tuple[SourceFile, ...]:
-    """Find the files of a table by its name in a folder; empty: there is none."""
+def find_files(source: Path) -> FolderFiles:
+    """Find the files of edges and nodes in a folder. Raises SourceError for tables that are there twice."""
     with source_errors(str(source)):
-        whole = [path for suffix in SUFFIXES if (path := source / f"{what}{suffix}").exists()]
-        folder = source / what
-        parts = sorted(folder.iterdir()) if folder.is_dir() else []
-    parts = [path for path in parts if suffix_of(path) and not path.name.startswith((".", "_"))]
-    kinds = [path.name for path in whole] + [f"{what}/*{kind}" for kind in sorted({suffix_of(path) for path in parts})]
-    if (len(kinds) > 1 and {suffix_of(path) for path in [*whole, *parts]} != {".csv", ".csv.gz"}) or (whole and parts):
-        raise SourceError(f"{source}: has {' and '.join(kinds)}; keep one of them")
-    return tuple(SourceFile.of(path) for path in [*whole, *parts])
+        found = list_folder(source, has_table_suffix, plain_name)
+    for what, paths in (("edges", found.edges), ("nodes", found.nodes)):
+        # edges.csv next to a folder edges, or Parquet next to CSV.
+        whole = [path for path in paths if path.parent == source and text_stem(path) == what]
+        kinds = sorted({text_suffix(path) == PARQUET for path in paths})
+        if len(kinds) > 1 or (whole and any((source / what) in path.parents for path in paths)):
+            names = [*dict.fromkeys(_shown_kind(path, source, what) for path in paths)]
+            raise SourceError(f"{source}: has {' and '.join(names)}; keep one of them")
+    return found
 
 
-def suffix_of(path: Path) -> str:
-    """Return the suffix of a file of a table; empty for other files."""
-    return next((suffix for suffix in SUFFIXES if path.name.endswith(suffix)), "")
+def has_table_suffix(path: Path) -> bool:
+    """Check whether a name is one of a table."""
+    return text_suffix(path) == PARQUET or has_suffix(path)
 
 
-def open_table(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Duck) -> Table:
+def _shown_kind(path: Path, source: Path, what: str) -> str:
+    inside = source / what in path.parents
+    return f"{what}/*{''.join(path.suffixes[-1:])}" if inside else str(path.relative_to(source))
+
+
+def open_table(shown: Path, what: str, files: tuple[SourceFile, ...], options: ImportOptions, duck: Duck) -> Table:
     """Open a table. Raises SourceError for files that cannot be read, or have different columns."""
     for file in files:
         try:
             str(file.path.resolve()).encode()
         except UnicodeEncodeError:
             raise SourceError(f"{file.path}: must be valid UTF-8, because DuckDB reads it; rename it") from None
-    if suffix_of(files[0].path) == ".parquet":
+    if text_suffix(files[0].path) == PARQUET:
+        given = [as_option(name) for name in OF_CSV if getattr(options, name) is not None]
+        if given and what == "edges":
+            raise ConfigError(f"{files[0].path}: {given[0]} has no effect on Parquet; remove it")
         return _open_parquet(shown, what, files, duck)
-    return _open_csv(shown, what, files, duck)
+    return _open_text(shown, what, files, options, duck)
 
 
 def _open_parquet(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Duck) -> Table:
@@ -118,7 +144,8 @@ def _open_parquet(shown: Path, what: str, files: tuple[SourceFile, ...], duck: D
     counts = []
     for file in files:
         with source_faults({file.path: file.path}):
-            names, types = duck.fetch(f"DESCRIBE SELECT * FROM read_parquet({quoted(glob_of(file.path))})")[:2]
+            table = f"read_parquet({quoted(glob_of(file.path))}, hive_partitioning=false)"
+            names, types = duck.fetch(f"DESCRIBE SELECT * FROM {table}")[:2]
             (rows,) = duck.fetch(f"SELECT num_rows FROM parquet_file_metadata({quoted(glob_of(file.path))})")
         found = {
             str(name): TableColumn(str(name), _kind_of(str(stored)), str(stored))
@@ -137,81 +164,64 @@ def _open_parquet(shown: Path, what: str, files: tuple[SourceFile, ...], duck: D
     return Table(what, shown, files, columns, tuple(counts))
 
 
-def _open_csv(shown: Path, what: str, files: tuple[SourceFile, ...], duck: Duck) -> Table:
-    delimiter, names = _read_header(files[0].path)
-    looks = dict.fromkeys(("filled", *_LOOKS), [0] * len(names))
-    for file in files:
-        header = _read_header(file.path)
-        if header != (delimiter, names):
-            raise SourceError(
-                f"{file.path}: has columns {', '.join(header[1])}, and {files[0].path} {', '.join(names)}; "
-                "give all files the same"
-            )
-        sample = f"(SELECT * FROM {read_csv(file.path, names, delimiter)} LIMIT {SAMPLE_ROWS})"
-        columns = [TableColumn(name, "text", "VARCHAR").sql for name in names]
+def _open_text(shown: Path, what: str, files: tuple[SourceFile, ...], options: ImportOptions, duck: Duck) -> Table:
+    found = find_rows(shown, what, [file.path for file in files], options)
+    _check_names(found)
+    looks = dict.fromkeys(("filled", *_LOOKS), [0] * len(found.names))
+    # Doubtful comments are refused when all rows are read.
+    sampled = replace(found.layout, are_marks_given=True)
+    for file in found.files:
+        content = sample_text(file, sampled, SAMPLE_ROWS)
+        columns = [TableColumn(name, "text", "VARCHAR").sql for name in found.names]
         tests = {"filled": "{0} IS NOT NULL", **_LOOKS}
-        with _gzip_faults(file.path), source_faults({file.path: file.path}):
+        with as_file(content) as path, source_faults({Path(path): file.path}, file.head.lines):
+            sample = f"(SELECT * FROM {read_csv(Path(path), found.names, found.layout.delimiter)} LIMIT {SAMPLE_ROWS})"
             counted = (f"count(*) FILTER ({test.format(each)})" for test in tests.values() for each in columns)
-            counts = duck.fetch(f"SELECT {', '.join(counted)} FROM {sample}")
-        found = [int(count[0]) for count in counts]
+            counts = [int(count[0]) for count in duck.fetch(f"SELECT {', '.join(counted)} FROM {sample}")]
         for number, test in enumerate(looks):
-            here = found[number * len(names) : (number + 1) * len(names)]
+            here = counts[number * len(columns) : (number + 1) * len(columns)]
             looks[test] = [before + more for before, more in zip(looks[test], here, strict=True)]
-    kinds: list[Kind] = []
-    for number, filled in enumerate(looks["filled"]):
+    table_columns = {}
+    for number, (name, filled) in enumerate(zip(found.names, looks["filled"], strict=True)):
         fitting: list[Kind] = [kind for kind in ("integer", "number", "time") if looks[kind][number] == filled]
-        kinds.append("nothing" if filled == 0 else (fitting or ["text"])[0])
-    table_columns = {name: TableColumn(name, kind, "VARCHAR") for name, kind in zip(names, kinds, strict=True)}
-    return Table(what, shown, files, table_columns, delimiter=delimiter)
+        kind: Kind = "nothing" if filled == 0 else (fitting or ["text"])[0]
+        is_whole = filled > 0 and kind == "number" and looks["whole"][number] == filled
+        table_columns[name] = TableColumn(name, kind, "VARCHAR", is_whole)
+    return Table(
+        what,
+        shown,
+        tuple(found.files),
+        table_columns,
+        texts=tuple(found.files),
+        layout=found.layout,
+        has_names=found.has_names,
+        has_labels=what == "nodes" and says_labels(shown),
+        decisions=tuple(found.decisions),
+    )
 
 
-@contextmanager
-def _gzip_faults(path: Path) -> Iterator[None]:
-    """Check a gzip file that DuckDB refuses, so that the error names the damaged line."""
-    try:
-        yield
-    except DiskhopError:
-        require_unpacks(path)
-        raise
-
-
-def _read_header(path: Path) -> tuple[str, list[str]]:
-    with source_errors(str(path)), damage_errors(path), open_text(path) as text:
-        line = text.readline(_MOST_LINE_BYTES)
-    try:
-        header = line.decode("utf-8-sig").rstrip("\r\n")
-    except UnicodeDecodeError:
-        raise SourceError(f"{path}, line 1: must be text in UTF-8; save the file as UTF-8") from None
-    if not header.strip():
-        raise SourceError(f"{path}, line 1: must name the columns; add a header")
-    delimiter = max(_DELIMITERS, key=header.count)
-    try:
-        (names,) = csv.reader([header], delimiter=delimiter, strict=True)
-    except csv.Error as error:
-        raise SourceError(f"{path}, line 1: must name the columns, but: {error}; fix the header") from None
-    if all(name.strip().isdecimal() for name in names):
-        raise SourceError(f"{path}, line 1: must name the columns, got only numbers; add a header")
-    lowered = [name.lower() for name in names]
-    repeated = [name for name in names if lowered.count(name.lower()) > 1 or not name or name in _TAKEN_NAMES]
+def _check_names(found: TextRows) -> None:
+    lowered = [name.lower() for name in found.names]
+    repeated = [name for name in found.names if lowered.count(name.lower()) > 1 or name in _TAKEN_NAMES]
     if repeated:
         raise SourceError(
-            f"{path}, line 1: column '{repeated[0]}' must have a name of its own, other than "
+            f"{found.place}: column '{repeated[0]}' must have a name of its own, other than "
             f"{' and '.join(_TAKEN_NAMES)}; rename it"
         )
-    return delimiter, names
 
 
 def read_parquet(*paths: Path) -> str:
     """Return SQL for the rows of files, in order, with the file's name and the row's number in it."""
-    return f"read_parquet([{', '.join(quoted(glob_of(path)) for path in paths)}], filename=true, file_row_number=true)"
+    files = ", ".join(quoted(glob_of(path)) for path in paths)
+    return f"read_parquet([{files}], filename=true, file_row_number=true, hive_partitioning=false)"
 
 
-def read_csv(path: Path, names: Sequence[str], delimiter: str) -> str:
-    """Return SQL for the rows of a CSV file as text; empty fields are null."""
+def read_csv(path: Path, names: Sequence[str], delimiter: str, skipped: int = 0) -> str:
+    """Return SQL for the rows of a CSV file as text; empty fields are null. skipped: lines before the first row."""
     columns = ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in names)
     quote = quoted('"')
     return (
-        f"read_csv({quoted(glob_of(path))}, auto_detect=false, header=true, columns={{{columns}}}, "
+        f"read_csv({quoted(glob_of(path))}, auto_detect=false, header=false, skip={skipped}, columns={{{columns}}}, "
         f"delim={quoted(delimiter)}, quote={quote}, escape={quote}, nullstr='', strict_mode=true, "
         f"max_line_size={_MOST_LINE_BYTES}, buffer_size={4 * _MOST_LINE_BYTES})"
     )
@@ -223,22 +233,26 @@ def glob_of(path: Path) -> str:
 
 
 @contextmanager
-def source_faults(shown: Mapping[Path, Path]) -> Iterator[None]:
-    """Turn errors of DuckDB into SourceError. shown: maps files that DuckDB reads to the user's files."""
+def source_faults(shown: Mapping[Path, Path], lines_before: int = 0) -> Iterator[None]:
+    """Turn errors of DuckDB into SourceError.
+
+    shown: maps files that DuckDB reads to the user's files. lines_before: lines of the user's file before those.
+    """
     try:
         yield
     except (QueryError, DestinationError) as error:
-        fault = _fault_of(str(error.__cause__ or error), shown, isinstance(error, QueryError))
+        fault = _fault_of(str(error.__cause__ or error), shown, isinstance(error, QueryError), lines_before)
         if fault is None:
             raise
         raise SourceError(fault) from error
 
 
-def _fault_of(text: str, shown: Mapping[Path, Path], is_content: bool) -> str | None:
+def _fault_of(text: str, shown: Mapping[Path, Path], is_content: bool, lines_before: int) -> str | None:
     named = {str(path.absolute()): path_shown for path, path_shown in shown.items()}
     if FAULT_MARK in text:
-        _, number, file, rule, *value = text.splitlines()[0].split(FAULT_MARK)
-        return f"{named[file]}, row {int(number) + 1}: {rule}, got {shorten(value[0]) if value else 'nothing'}"
+        _, number, file, rule, advice, *value = text.splitlines()[0].split(FAULT_MARK)
+        got = shorten(value[0]) if value else "nothing"
+        return f"{named[file]}, row {int(number) + 1}: {rule}, got {got}; {advice}"
     file = next((each for each in named if each in text), next(iter(named)) if is_content else "")
     if not file:
         return None
@@ -248,14 +262,14 @@ def _fault_of(text: str, shown: Mapping[Path, Path], is_content: bool) -> str | 
         return f"{named[file]}: cannot be read: {first}; it is damaged or not Parquet: write it again"
     counts = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text)
     if counts:
-        rule = f"a row must have {counts[1]} columns, as the header has, got {counts[2]}; fix the line"
+        rule = f"a row must have {counts[1]} columns, as the first has, got {counts[2]}; fix the line"
     elif "unterminated quote" in text:
         rule = "a field that begins with a quote must end with one; fix the line"
     elif "unicode" in text:
         rule = "must be text in UTF-8; save the file as UTF-8"
     else:
         rule = f"cannot be parsed: a line must be at most {_MOST_LINE_BYTES} bytes of valid CSV; fix the line"
-    return f"{named[file]}, line {line[1]}: {rule}"
+    return f"{named[file]}, line {int(line[1]) + lines_before}: {rule}"
 
 
 def shorten(value: str) -> str:

@@ -1,111 +1,253 @@
-"""Roles of a table's columns, and SQL that reads their values strictly.
-
-A value that breaks a rule makes the query fail with an error that has the row, the rule and the value.
-"""
+"""Roles of a table's columns: by options, else by name, else by place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from diskhop.errors import SourceError
 from diskhop.importing.evidence.columns import find_end_columns
+from diskhop.importing.evidence.decisions import Decision, listed
+from diskhop.importing.evidence.names import LABELS, joined_name, mask_of, role_of
 from diskhop.importing.options import IdKind, ImportOptions
-from diskhop.importing.tables.files import FAULT_MARK, Kind, Table, TableColumn
-from diskhop.runtime.duck import quoted
+from diskhop.importing.tables.files import Kind, Table, TableColumn
 
-SPLIT_CODES = {"train": 0, "valid": 1, "test": 2}
-_SPLIT_WORDS = {"train": 0, "valid": 1, "val": 1, "validation": 1, "test": 2, "none": -1, "": -1}
-_LABEL_NAMES = ("label", "y")
-_SPLIT_NAMES = ("split",)
 _FEATURE_KINDS: tuple[Kind, ...] = ("integer", "number", "numbers")
-_WHOLE = "'[ \\t]*[0-9]+[ \\t]*'"
-_SIGNED_WHOLE = "'[ \\t]*-?[0-9]+(\\.0*)?[ \\t]*'"
+_LABEL_KINDS: tuple[Kind, ...] = ("integer", "number", "boolean", "nothing")
+_SPLIT_KINDS: tuple[Kind, ...] = ("text", "nothing")
+_MASK_KINDS: tuple[Kind, ...] = ("integer", "number", "boolean", "text", "nothing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeRoles:
-    """Columns of the table of edges by role; None: no column."""
+    """Columns of the table of edges by role; None: no column. why: how source and destination were found."""
 
     source: TableColumn
     destination: TableColumn
     weight: TableColumn | None
     time: TableColumn | None
+    why: str
 
     @classmethod
     def find(cls, table: Table, options: ImportOptions) -> EdgeRoles:
         """Find the columns by options, else by name. Raises SourceError for a column that does not fit its role."""
-        names = options.edge_columns or _edge_columns(table)
+        names, why = options.edge_columns, "--edge-columns"
+        if names is None:
+            columns = list(table.columns)
+            filled = [place for place, each in enumerate(table.columns.values()) if each.kind != "nothing"]
+            found = find_end_columns(
+                columns if table.has_names else None,
+                filled,
+                str(table.shown),
+                "--edge-columns",
+                by_place=table.has_names,
+            )
+            names, why = (columns[found.ends.source], columns[found.ends.destination]), found.why
         source, destination = (table.column(name, "--edge-columns") for name in names)
         weight = _of_kind(table, options.weight, "--weight", ("integer", "number", "boolean"), "numbers")
         time = _of_kind(table, options.time, "--time", ("integer", "time"), "whole numbers or timestamps")
-        return cls(source=source, destination=destination, weight=weight, time=time)
+        return cls(source=source, destination=destination, weight=weight, time=time, why=why)
 
     def names(self) -> dict[str, Any]:
         """Return the names of the columns by role, for people."""
         roles = {"source": self.source, "destination": self.destination, "weight": self.weight, "time": self.time}
         return {role: column.name for role, column in roles.items() if column is not None}
 
+    def decisions(self, table: Table) -> Iterator[Decision]:
+        """Describe the columns for people."""
+        for role, column in (("source", self.source), ("destination", self.destination)):
+            yield Decision(_shown(column), role, self.why)
+        for role, value in (("weight", self.weight), ("time", self.time)):
+            if value is not None:
+                yield Decision(_shown(value), role, f"--{role}")
+        taken = set(self.names().values())
+        for column in table.columns.values():
+            if column.name not in taken:
+                role = role_of(column.name) or ""
+                hints = {"weight": f"--weight {column.name} takes it", "time": f"--time {column.name} takes it"}
+                why = {"index": "row numbers by name", "id": "the edge's own id by name"}
+                yield Decision(_shown(column), "not imported", hints.get(role, why.get(role, "no role")))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRoles:
-    """Columns of the table of nodes by role; None: no column."""
+    """Columns of the table of nodes by role; None: no column.
+
+    masks: by part, columns that tell which nodes are in it, one for each split.
+    reasons: why a column was taken or not, by name.
+    """
 
     id: TableColumn
     features: tuple[TableColumn, ...]
     label: TableColumn | None
     split: TableColumn | None
+    masks: Mapping[str, tuple[TableColumn, ...]]
+    reasons: Mapping[str, str]
 
     @classmethod
     def find(cls, table: Table, options: ImportOptions) -> NodeRoles:
         """Find the columns by options, else by name and kind. Raises SourceError for a column that does not fit."""
-        names = list(table.columns)
-        key = table.column(options.id or ("id" if "id" in names else names[0]), "--id")
-        of_labels: tuple[Kind, ...] = ("integer", "number", "boolean", "nothing")
-        of_splits: tuple[Kind, ...] = ("text", "nothing")
-        label_name = options.label or _first_of(table, _LABEL_NAMES, of_labels, key)
-        split_name = options.split or _first_of(table, _SPLIT_NAMES, of_splits, key)
-        label = _of_kind(table, label_name, "--label", of_labels, "whole numbers from 0 (number the classes first)")
-        split = _of_kind(table, split_name, "--split", of_splits, "train, valid, test or none")
+        roles = {name: role_of(name) for name in table.columns} if table.has_names else {}
+        reasons: dict[str, str] = {}
+        key = _find_id(table, options, roles, reasons)
+        label = _find_label(table, options, roles, reasons, key)
+        split_name = options.split or _first_of(table, [name for name, role in roles.items() if role == "split"], key)
+        split = _of_kind(table, split_name, "--split", _SPLIT_KINDS, "train, valid, test or none")
+        masks = {} if split is not None else _find_masks(table, roles, options)
+        taken = [key, label, split, *(column for columns in masks.values() for column in columns)]
         if options.features is None:
-            taken = [key, label, split]
-            features = [each for each in table.columns.values() if each.kind in _FEATURE_KINDS and each not in taken]
+            features = [
+                each
+                for each in table.columns.values()
+                if each.kind in _FEATURE_KINDS and each not in taken and _may_be_feature(each.name, roles)
+            ]
         else:
             found = (
                 _of_kind(table, name, "--features", (*_FEATURE_KINDS, "boolean"), "numbers")
                 for name in options.features
             )
             features = [column for column in found if column is not None]
-        return cls(id=key, features=tuple(features), label=label, split=split)
+        return cls(id=key, features=tuple(features), label=label, split=split, masks=masks, reasons=reasons)
+
+    @property
+    def columns(self) -> list[TableColumn]:
+        """All columns that have a role."""
+        masks = [column for columns in self.masks.values() for column in columns]
+        return [each for each in (self.id, *self.features, self.label, self.split, *masks) if each is not None]
 
     def names(self) -> dict[str, Any]:
         """Return the names of the columns by role, for people."""
         roles = {"id": self.id, "label": self.label, "split": self.split}
         names: dict[str, Any] = {role: column.name for role, column in roles.items() if column is not None}
-        return {**names, "features": [column.name for column in self.features]}
+        masks = [column.name for columns in self.masks.values() for column in columns]
+        return {**names, **({"masks": masks} if masks else {}), "features": [column.name for column in self.features]}
+
+    def decisions(self, table: Table, options: ImportOptions) -> Iterator[Decision]:
+        """Describe the columns for people."""
+        for role, column in (("id", self.id), ("label", self.label), ("split", self.split)):
+            if column is not None:
+                given = getattr(options, role) is not None
+                yield Decision(_shown(column), role, f"--{role}" if given else self.reasons.get(column.name, "by name"))
+        for part, columns in self.masks.items():
+            yield Decision(listed([_shown(each) for each in columns]), f"mask: {part}", "by name")
+        if self.features:
+            why = "--features" if options.features is not None else "numbers, and no other role by name"
+            count = len(self.features)
+            yield Decision(listed([_shown(each) for each in self.features]), "features", f"{why} ({count})")
+        taken = self.columns
+        for column in table.columns.values():
+            if column not in taken:
+                yield Decision(_shown(column), "not imported", self.reasons.get(column.name) or _why_not(column))
+
+
+def _find_id(
+    table: Table, options: ImportOptions, roles: Mapping[str, str | None], reasons: dict[str, str]
+) -> TableColumn:
+    if options.id is not None:
+        return table.column(options.id, "--id")
+    names = list(table.columns)
+    known = [name for name in names if roles.get(name) == "id"]
+    exact = [name for name in known if joined_name(name) == "id"]
+    if exact or len(known) == 1:
+        return table.columns[(exact or known)[0]]
+    indexes = [name for name in names if roles.get(name) == "index"]
+    if indexes and len(names) > 1:
+        raise SourceError(
+            f"{table.shown}: no column is named id, and '{indexes[0]}' may have ids or row numbers; name the column of "
+            f"ids: --id {indexes[0] or names[1]}"
+        )
+    reasons[names[0]] = "by place: the first"
+    return table.columns[names[0]]
+
+
+def _find_label(
+    table: Table,
+    options: ImportOptions,
+    roles: Mapping[str, str | None],
+    reasons: dict[str, str],
+    key: TableColumn,
+) -> TableColumn | None:
+    wanted = "whole numbers from 0 (number the classes first)"
+    if options.label is not None:
+        return _of_kind(table, options.label, "--label", _LABEL_KINDS, wanted)
+    known = [name for name, role in roles.items() if role == "label" and table.columns[name] != key]
+    known.sort(key=lambda name: LABELS.index(joined_name(name)) if joined_name(name) in LABELS else len(LABELS))
+    fitting = [name for name in known if table.columns[name].kind in _LABEL_KINDS]
+    for name in known:
+        if name not in fitting:
+            reasons[name] = f"named as labels are, but {wanted} are labels"
+        elif name != fitting[0]:
+            reasons[name] = f"named as labels are, and {fitting[0]} is taken; --label {name} takes it instead"
+    if not fitting and not table.has_names and table.has_labels and len(table.columns) == 2:
+        second = list(table.columns.values())[1]
+        reasons[second.name] = "by place, in a file of labels"
+        return second if second.kind in _LABEL_KINDS else None
+    return table.columns[fitting[0]] if fitting else None
+
+
+def _find_masks(
+    table: Table, roles: Mapping[str, str | None], options: ImportOptions
+) -> dict[str, tuple[TableColumn, ...]]:
+    """Find the masks of all parts. Raises SourceError where parts have other numbers of them."""
+    found: dict[str, dict[int, TableColumn]] = {}
+    for name, role in roles.items():
+        mask = mask_of(name) if role == "mask" else None
+        if mask is None or name in (options.features or ()) or table.columns[name].kind not in _MASK_KINDS:
+            continue
+        part, number = mask
+        if number in found.setdefault(part, {}):
+            raise SourceError(
+                f"{table.shown}: columns '{found[part][number].name}' and '{name}' are both masks of {part}; remove one"
+            )
+        found[part][number] = table.columns[name]
+    if len({tuple(sorted(columns)) for columns in found.values()}) > 1:
+        raise SourceError(
+            f"{table.shown}: masks must be as many for each part, got "
+            f"{', '.join(f'{len(columns)} of {part}' for part, columns in found.items())}; add or remove columns"
+        )
+    return {part: tuple(columns[number] for number in sorted(columns)) for part, columns in found.items()}
+
+
+def _may_be_feature(name: str, roles: Mapping[str, str | None]) -> bool:
+    return roles.get(name) not in ("id", "index", "label", "split", "mask") and not name.startswith("~")
+
+
+def _why_not(column: TableColumn) -> str:
+    named = {
+        "id": "an id by its name",
+        "index": "row numbers by their name",
+        "label": "a label by its name",
+        "split": "a split by its name, which must be train, valid, test or none",
+        "mask": "a mask by its name",
+    }
+    why = named.get(role_of(column.name) or "")
+    if why is not None and column.kind in _FEATURE_KINDS:
+        return f"{why}; --features takes it"
+    return why or f"no numbers, but {type_of(column)}"
 
 
 def find_id_kind(columns: Sequence[tuple[Table, TableColumn]], wanted: IdKind | None) -> IdKind:
     """Find the kind of ids that all these columns have. Raises SourceError if they differ."""
-    kinds = {}
+    kinds: dict[Kind, tuple[Table, TableColumn]] = {}
     for table, column in columns:
-        if column.kind not in ("integer", "text") and not (wanted and column.stored == "VARCHAR"):
+        kind: Kind = "integer" if column.is_whole else column.kind
+        if kind not in ("integer", "text") and not (wanted and column.stored == "VARCHAR"):
             raise SourceError(
-                f"{table.shown}: ids must be whole numbers or text, column '{column.name}' is {_type_of(column)}; "
+                f"{table.shown}: ids must be whole numbers or text, column '{column.name}' is {type_of(column)}; "
                 "choose another column, or cast it"
             )
-        if wanted == "integer" and column.kind == "text" and column.stored != "VARCHAR":
+        if wanted == "integer" and kind == "text" and column.stored != "VARCHAR":
             raise SourceError(
-                f"{table.shown}: column '{column.name}' is {_type_of(column)}, and --ids integer requires "
+                f"{table.shown}: column '{column.name}' is {type_of(column)}, and --ids integer requires "
                 "whole numbers; use --ids string"
             )
-        kinds[column.kind] = table, column
+        kinds[kind] = table, column
     if wanted is not None:
         return wanted
     if len(kinds) > 1:
         found = " and ".join(
-            f"'{column.name}' of the {table.what} {_type_of(column)}" for table, column in kinds.values()
+            f"'{column.name}' of the {table.what} {type_of(column)}" for table, column in kinds.values()
         )
         raise SourceError(
             f"{columns[0][0].shown}: ids must be of one kind, got {found}; save them alike, or use --ids string"
@@ -113,105 +255,10 @@ def find_id_kind(columns: Sequence[tuple[Table, TableColumn]], wanted: IdKind | 
     return "integer" if "integer" in kinds else "string"
 
 
-def id_value(column: TableColumn, kind: IdKind, what: str) -> str:
-    """Return SQL of an id: BIGINT from 0, or VARCHAR. what: source, destination or id, for errors."""
-    if kind == "string":
-        text = f"CAST({column.sql} AS VARCHAR)"
-        # Names are stored as lines of a file.
-        is_fit = f"{text} <> '' AND NOT contains({text}, chr(10))"
-        return _strict(text, is_fit, column, f"the {what} ({column.name}) must be text on one line")
-    value = f"TRY_CAST({column.sql} AS BIGINT)"
-    is_fit = f"{value} >= 0"
-    if column.stored == "VARCHAR":
-        is_fit = f"regexp_full_match({column.sql}, {_WHOLE}) AND {is_fit}"
-    return _strict(value, is_fit, column, f"the {what} ({column.name}) must be a whole number from 0 to 2^63 - 1")
-
-
-def weight_value(column: TableColumn) -> str:
-    """Return SQL of a weight: FLOAT."""
-    value = f"TRY_CAST({column.sql} AS FLOAT)"
-    return _strict(value, f"isfinite({value})", column, f"the weight ({column.name}) must be a finite number")
-
-
-def time_value(column: TableColumn) -> str:
-    """Return SQL of a time: BIGINT, the microseconds of a timestamp."""
-    if column.kind == "time":
-        # Text may have a UTC offset, which TIMESTAMP would ignore.
-        stamp = f"TRY_CAST({column.sql} AS TIMESTAMPTZ)" if column.stored == "VARCHAR" else column.sql
-        value = f"epoch_us({stamp})"
-        return _strict(value, f"{value} IS NOT NULL", column, f"the time ({column.name}) must be a timestamp")
-    value = f"TRY_CAST({column.sql} AS BIGINT)"
-    is_fit = f"{value} IS NOT NULL"
-    if column.stored == "VARCHAR":
-        is_fit = f"regexp_full_match({column.sql}, '[ \\t]*-?[0-9]+[ \\t]*') AND {is_fit}"
-    return _strict(value, is_fit, column, f"the time ({column.name}) must be a whole number below 2^63")
-
-
-def label_value(column: TableColumn) -> str:
-    """Return SQL of a label: BIGINT, -1 for none."""
-    if column.stored == "VARCHAR":
-        number = f"TRY_CAST(TRY_CAST({column.sql} AS DOUBLE) AS BIGINT)"
-        is_fit = f"regexp_full_match({column.sql}, {_SIGNED_WHOLE}) AND {number} >= -1"
-    elif column.kind == "number":
-        number = f"TRY_CAST({column.sql} AS BIGINT)"
-        is_fit = f"{column.sql} = trunc({column.sql}) AND {number} >= -1"
-    else:
-        number = f"TRY_CAST({column.sql} AS BIGINT)"
-        is_fit = f"{number} >= -1"
-    is_none = f"{column.sql} IS NULL"
-    if column.stored in ("FLOAT", "DOUBLE"):
-        is_none += f" OR isnan({column.sql})"
-    rule = f"the label ({column.name}) must be a whole number from 0, or empty or -1 for none"
-    return f"CASE WHEN {is_none} THEN -1 ELSE {_strict(number, is_fit, column, rule)} END"
-
-
-def split_value(column: TableColumn) -> str:
-    """Return SQL of a split: INTEGER, a code of SPLIT_CODES or -1."""
-    word = f"lower(coalesce({column.sql}, ''))"
-    cases = " ".join(f"WHEN {quoted(each)} THEN {code}" for each, code in _SPLIT_WORDS.items())
-    known = ", ".join(map(quoted, _SPLIT_WORDS))
-    rule = f"the split ({column.name}) must be train, valid, test, none or empty"
-    return _strict(f"CASE {word} {cases} END", f"{word} IN ({known})", column, rule)
-
-
-def features_value(columns: Sequence[TableColumn], dims: Mapping[str, int]) -> tuple[str, str]:
-    """Return SQL of a list of numbers, null for a value that is none, and their type. dims: lengths of lists."""
-    stored = "FLOAT" if all(column.stored.startswith("FLOAT") for column in columns) else "DOUBLE"
-    lists = []
-    scalars: list[str] = []
-    for column in columns:
-        if column.kind != "numbers":
-            scalars.append(f"TRY_CAST({column.sql} AS {stored})")
-            continue
-        if scalars:
-            lists.append(f"[{', '.join(scalars)}]")
-            scalars = []
-        rule = f"the list ({column.name}) must have {dims[column.name]} numbers, as the first has"
-        value = f"CAST({column.sql} AS {stored}[])"
-        lists.append(_strict(value, f"len({column.sql}) = {dims[column.name]}", column, rule))
-    if scalars:
-        lists.append(f"[{', '.join(scalars)}]")
-    return (lists[0] if len(lists) == 1 else f"flatten([{', '.join(lists)}])"), stored
-
-
-def _strict(value: str, is_fit: str, column: TableColumn, rule: str) -> str:
-    # concat_ws skips a value that is null.
-    parts = f"'', file_row_number, filename, {quoted(rule)}, CAST({column.sql} AS VARCHAR)"
-    fault = f"error(concat_ws({quoted(FAULT_MARK)}, {parts}))"
-    return f"CASE WHEN {is_fit} THEN {value} ELSE {fault} END"
-
-
-def _edge_columns(table: Table) -> tuple[str, str]:
-    names = list(table.columns)
-    filled = [place for place, column in enumerate(table.columns.values()) if column.kind != "nothing"]
-    ends = find_end_columns(names, filled, str(table.shown), "--edge-columns", by_place=True).ends
-    return names[ends.source], names[ends.destination]
-
-
-def _first_of(table: Table, names: Sequence[str], kinds: Sequence[Kind], key: TableColumn) -> str | None:
-    """Find a column by its usual names, if it fits; None: there is none."""
-    fitting = (table.columns[name] for name in names if name in table.columns)
-    return next((column.name for column in fitting if column.kind in kinds and column != key), None)
+def _first_of(table: Table, names: Sequence[str], key: TableColumn) -> str | None:
+    """Find the first of some columns that can have a split; None: there is none."""
+    fitting = (table.columns[name] for name in names)
+    return next((column.name for column in fitting if column.kind in _SPLIT_KINDS and column != key), None)
 
 
 def _of_kind(table: Table, name: str | None, option: str, kinds: Sequence[Kind], wanted: str) -> TableColumn | None:
@@ -220,13 +267,18 @@ def _of_kind(table: Table, name: str | None, option: str, kinds: Sequence[Kind],
     column = table.column(name, option)
     if column.kind not in kinds:
         raise SourceError(
-            f"{table.shown}: {option} must name a column of {wanted}, '{name}' is {_type_of(column)}; "
+            f"{table.shown}: {option} must name a column of {wanted}, '{name}' is {type_of(column)}; "
             "choose another column"
         )
     return column
 
 
-def _type_of(column: TableColumn) -> str:
+def type_of(column: TableColumn) -> str:
+    """Describe what a column has, for errors."""
     if column.kind == "nothing":
         return "empty"
     return f"of {column.kind}s in CSV" if column.stored == "VARCHAR" and column.kind != "text" else column.stored
+
+
+def _shown(column: TableColumn) -> str:
+    return f"column {column.name}"

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
+from diskhop.importing.balance import LineCounts
 from diskhop.importing.tables.files import Table, TableColumn, read_parquet, shorten, source_faults
-from diskhop.importing.tables.roles import features_value
+from diskhop.importing.tables.values import features_value
 from diskhop.importing.tools import ImportTools
 from diskhop.runtime.duck import Duck
 
@@ -32,11 +33,13 @@ class TableRows:
     table: the table.
     paths: its Parquet files, or those that its text was converted to.
     counts: rows of each file.
+    lines: lines of all files, of text; rows of Parquet.
     """
 
     table: Table
     paths: tuple[Path, ...]
     counts: tuple[int, ...]
+    lines: LineCounts
 
     @property
     def num_rows(self) -> int:

@@ -18,23 +18,24 @@ from diskhop.importing.arrays.loads import load_of_edge_values
 from diskhop.importing.columns import check_features
 from diskhop.importing.estimate import EDGES_PER_NODE, Load
 from diskhop.importing.evidence.decisions import Decision
+from diskhop.importing.evidence.folder import FolderFiles
 from diskhop.importing.numbering.ids import listed_names
 from diskhop.importing.options import OF_EDGES, OF_FEATURES, OF_TABLES, ImportOptions, as_option
 from diskhop.importing.source import Column, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.source_file import SourceFile
-from diskhop.importing.tables.files import Table, find_files, open_table, suffix_of
-from diskhop.importing.tables.roles import (
+from diskhop.importing.tables.files import PARQUET, Table, find_files, open_table
+from diskhop.importing.tables.roles import EdgeRoles, NodeRoles, find_id_kind
+from diskhop.importing.tables.rows import LEAST_DUCK_BYTES, READING, TableFeatures, TableRows, TableValues, open_duck
+from diskhop.importing.tables.values import (
     SPLIT_CODES,
-    EdgeRoles,
-    NodeRoles,
-    find_id_kind,
     label_value,
+    mask_value,
     split_value,
     time_value,
     weight_value,
 )
-from diskhop.importing.tables.rows import LEAST_DUCK_BYTES, READING, TableFeatures, TableRows, TableValues, open_duck
 from diskhop.importing.tables.work import EDGE_BYTES, NUMBERING, TableWork, count_rows, load_of_table
+from diskhop.importing.text.layout import text_suffix
 from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.runtime.duck import Duck, require_text_path
 
@@ -47,32 +48,31 @@ _OF_NODES = ("id", "features", "label", "split")
 
 
 def is_tables(source: Path) -> bool:
-    """Check whether a source looks like tables. A lone edges.csv is a text of edges, which needs no header."""
+    """Check whether a source looks like tables. Text of edges alone is an edge list."""
     if not source.is_dir():
-        return source.suffix == ".parquet"
-    edges, nodes = find_files(source, "edges"), find_files(source, "nodes")
-    return bool(edges) and (bool(nodes) or edges[0].path.parent != source or suffix_of(edges[0].path) == ".parquet")
+        return text_suffix(source) == PARQUET
+    found = find_files(source)
+    is_folder = any((source / "edges") in path.parents for path in found.edges)
+    return bool(found.edges) and (bool(found.nodes) or is_folder or text_suffix(found.edges[0]) == PARQUET)
 
 
 class Tables:
     """Source in tables. Raises SourceError for files that cannot be read, and columns that are missing."""
 
-    decisions: Sequence[Decision] = ()
-
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._source = source
-        files = (find_files(source, "edges"), find_files(source, "nodes")) if source.is_dir() else ()
-        edge_files, node_files = files or ((SourceFile.of(source),), ())
-        if not edge_files:
+        found = find_files(source) if source.is_dir() else FolderFiles((source,), (), ())
+        if not found.edges:
             raise SourceError(
                 f"{source}: has no edges.parquet, edges.csv, edges.csv.gz, or folder edges with parts; add one"
             )
+        self._passed_over = [name for name, _ in found.others]
         self._nodes: Table | None = None
         self._node_roles: NodeRoles | None = None
         with Duck(_LOOKING_BYTES, 1, Path(tempfile.gettempdir())) as duck:
-            self._edges = open_table(_shown(source, "edges", edge_files), "edges", edge_files, duck)
-            if node_files:
-                self._nodes = open_table(_shown(source, "nodes", node_files), "nodes", node_files, duck)
+            self._edges = _open(source, "edges", found.edges, options, duck)
+            if found.nodes:
+                self._nodes = _open(source, "nodes", found.nodes, options, duck)
         self._edge_roles = EdgeRoles.find(self._edges, options)
         keys = [(self._edges, self._edge_roles.source), (self._edges, self._edge_roles.destination)]
         if self._nodes is not None:
@@ -83,6 +83,15 @@ class Tables:
                 f"{source}: {given[0]} has no effect without a table of nodes; remove it, or add nodes.csv"
             )
         self._ids = find_id_kind(keys, options.ids)
+        self.decisions = self._decide(found, options)
+
+    def _decide(self, found: FolderFiles, options: ImportOptions) -> list[Decision]:
+        decisions = found.decisions(self._source) if self._source.is_dir() else []
+        decisions += [*self._edges.decisions, *self._edge_roles.decisions(self._edges)]
+        if self._nodes is not None and self._node_roles is not None:
+            decisions += [*self._nodes.decisions, *self._node_roles.decisions(self._nodes, options)]
+        why = "--ids" if options.ids else "as the columns are"
+        return [*decisions, Decision("ids", "whole numbers" if self._ids == "integer" else "names", why)]
 
     @property
     def name(self) -> str:
@@ -155,7 +164,7 @@ class Tables:
                 )
             },
             names=names,
-            facts=self._facts(rows.num_rows),
+            facts=self._facts(rows),
         )
 
     def _node_columns(
@@ -181,6 +190,10 @@ class Tables:
                     for part, code in SPLIT_CODES.items()
                     if code in codes
                 }
+        for part, masks in roles.masks.items():
+            splits[part] = [
+                TableValues(rows, mask_value(mask), "int64", work, column=mask, where_sql="value = 1") for mask in masks
+            ]
         if roles.features:
             features = TableFeatures(rows, roles.features, dims, work, key=roles.id)
             check_features(features)
@@ -188,14 +201,16 @@ class Tables:
             labels = TableValues(rows, label_value(roles.label), "int64", work, column=roles.label)
         return features, labels, splits
 
-    def _facts(self, num_rows: int) -> dict[str, Any]:
+    def _facts(self, rows: TableRows) -> dict[str, Any]:
         tables = [(self._edges, self._edge_roles.names())]
         if self._nodes is not None and self._node_roles is not None:
             tables.append((self._nodes, self._node_roles.names()))
         taken = {table.what: [*_flat(names.values())] for table, names in tables}
         return {
             "files": sum(len(table.files) for table, _ in tables),
-            "rows": num_rows,
+            "rows": rows.num_rows,
+            "balance": rows.lines.balance(rows.num_rows, str(self._edges.shown)),
+            "passed_over": self._passed_over,
             "ids": self._ids,
             "columns": {table.what: names for table, names in tables},
             "not_taken": {
@@ -211,8 +226,9 @@ def _count_values(table: Table, roles: NodeRoles, num_rows: int) -> int:
     return num_rows * len(roles.features)
 
 
-def _shown(source: Path, what: str, files: tuple[SourceFile, ...]) -> Path:
-    return files[0].path if len(files) == 1 else source / what
+def _open(source: Path, what: str, paths: Sequence[Path], options: ImportOptions, duck: Duck) -> Table:
+    shown = paths[0] if len(paths) == 1 else source / what if (source / what).is_dir() else source
+    return open_table(shown, what, tuple(map(SourceFile.of, paths)), options, duck)
 
 
 def _flat(values: Any) -> list[str]:

@@ -3,38 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from diskhop.errors import SourceError
+from diskhop.importing.numbering.ids import count_listed
 from diskhop.importing.numbering.pairs import ENDS, write_pairs
 from diskhop.importing.numbering.tasks import read_parquet as read_work
 from diskhop.importing.tables.files import TableColumn, read_csv, read_parquet, source_faults
 from diskhop.importing.tables.rows import TableRows
+from diskhop.importing.tables.texts import Scan, clean_text, require_all, scan_text
+from diskhop.importing.text.layout import RowLayout, TextFile
+from diskhop.importing.text.rows import parquet_with
 from diskhop.runtime.duck import Duck, quoted
 from diskhop.runtime.tasks import TaskTools
 
 
 @dataclass(frozen=True)
 class KeepText:
-    """Convert the columns of a CSV file that are imported to Parquet, as text."""
+    """Convert the columns of a text that are imported to Parquet, as text. The file's metadata has numbers of lines."""
 
     name: str
     text: Path
-    shown: Path
+    file: TextFile
     names: Sequence[str]
     columns: Sequence[TableColumn]
-    delimiter: str
+    layout: RowLayout
     duck: Duck
 
     def write(self, path: Path, tools: TaskTools) -> None:
         """See Task. Raises SourceError, with file and line, for text that is not CSV."""
+        found = scan_text(self.text, self.file.rows_begin, self.layout.comments)
+        if len(self.names) == 1:  # an empty line is a row
+            found = replace(found, counts=replace(found.counts, empty=0))
+        cleaned = path.with_name(f".{path.name}.text")
+        try:
+            text = self.text
+            if found.counts.comments or self.layout.delimiter == " " or self.file.head.comments:
+                clean_text(text, self.file, self.layout, cleaned)
+                text = cleaned
+            self._convert(text, path, found)
+        finally:
+            cleaned.unlink(missing_ok=True)
+
+    def _convert(self, text: Path, path: Path, found: Scan) -> None:
         taken = ", ".join(column.sql for column in self.columns)
-        with source_faults({self.text: self.shown}):
-            rows = read_csv(self.text, self.names, self.delimiter)
-            self.duck.run(f"COPY (SELECT {taken} FROM {rows}) TO {quoted(path)} (FORMAT parquet)")
+        rows = read_csv(text, self.names, self.layout.delimiter, self.file.head.lines)
+        with source_faults({text: self.file.path}):
+            self.duck.run(f"COPY (SELECT {taken} FROM {rows}) TO {quoted(path)} ({parquet_with(found.counts)})")
+        require_all(self.file.path, found, count_listed(path, self.duck))
 
 
 @dataclass(frozen=True)

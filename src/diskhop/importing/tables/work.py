@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from diskhop.dataset.edges import EdgeSource
 from diskhop.dataset.manifest import index_dtype
 from diskhop.errors import SourceError
+from diskhop.importing.balance import LineCounts, sum_counts
 from diskhop.importing.estimate import Load
 from diskhop.importing.numbering.ids import ListedIds, are_ranks, collect_ids, count_listed
 from diskhop.importing.numbering.pairs import PairFile, PairFiles, RankedEdges
@@ -21,10 +22,12 @@ from diskhop.importing.numbering.tasks import ListIds
 from diskhop.importing.options import IdKind
 from diskhop.importing.source import OriginalNames
 from diskhop.importing.tables.files import Table, TableColumn
-from diskhop.importing.tables.roles import EdgeRoles, NodeRoles, id_value
+from diskhop.importing.tables.roles import EdgeRoles, NodeRoles
 from diskhop.importing.tables.rows import TableRows, open_duck
 from diskhop.importing.tables.tasks import KeepText, ListNodes, NumberEdges, are_in_order
+from diskhop.importing.tables.values import id_value
 from diskhop.importing.text.packing import packing_of
+from diskhop.importing.text.rows import read_counts
 from diskhop.importing.text.streams import row_bytes, texts_bytes
 from diskhop.importing.text.tasks import ByteCounter, Unpack
 from diskhop.importing.tools import ImportTools
@@ -33,7 +36,7 @@ from diskhop.runtime.duck import Duck
 from diskhop.runtime.tasks import Task, run_tasks
 
 # Finished work of another format is discarded.
-_WORK_FORMAT = 1
+_WORK_FORMAT = 2
 # Memory per edge that is numbered, in addition to DuckDB's: ids as fetched, and numbers.
 EDGE_BYTES = 64
 NUMBERING = "numbering edges"
@@ -44,7 +47,7 @@ _GROUP_SHARE = 4
 def load_of_table(table: Table) -> Load:
     """Estimate the load of reading a table; CSV is converted to Parquet in the work folder."""
     load = Load(source_bytes=sum(file.num_bytes for file in table.files))
-    if table.delimiter is None:
+    if table.layout is None:
         return load
     text, unpacked = texts_bytes(table.files)
     return load + Load(inflated_bytes=unpacked, table_text_bytes=text, kept_bytes=unpacked + text)
@@ -52,10 +55,10 @@ def load_of_table(table: Table) -> Load:
 
 def count_rows(table: Table) -> int:
     """Estimate the number of rows."""
-    if table.delimiter is None:
+    if table.layout is None:
         return sum(table.counts)
     text, _ = texts_bytes(table.files)
-    return int(text / row_bytes(table.files[0].path))
+    return int(text / row_bytes(table.files[0].path, table.texts[0].rows_begin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,7 @@ class TableWork:
             of_nodes = self._node_roles
             self.nodes = self._as_parquet(
                 self._node_table,
-                [each for each in (of_nodes.id, *of_nodes.features, of_nodes.label, of_nodes.split) if each],
+                of_nodes.columns,
             )
             if self.nodes.num_rows == 0:
                 raise SourceError(f"{self._node_table.shown}: has no nodes; add one row per node, or remove the table")
@@ -126,20 +129,25 @@ class TableWork:
 
     def _as_parquet(self, table: Table, columns: Sequence[TableColumn]) -> TableRows:
         """Return the rows of a table, after converting CSV to Parquet."""
-        if table.delimiter is None:
-            return TableRows(table, tuple(file.path for file in table.files), table.counts)
+        if table.layout is None:
+            lines = LineCounts(lines=sum(table.counts))
+            return TableRows(table, tuple(file.path for file in table.files), table.counts, lines)
+        layout = replace(table.layout, ids=self._ids)
         texts = self._unpack(table)
         with self._open_duck(0) as duck:
             tasks = [
-                KeepText(f"{number:05d}.parquet", text, file.path, tuple(table.columns), columns, table.delimiter, duck)
-                for number, (file, text) in enumerate(zip(table.files, texts, strict=True))
+                KeepText(f"{number:05d}.parquet", text, file, tuple(table.columns), columns, layout, duck)
+                for number, (file, text) in enumerate(zip(table.texts, texts, strict=True))
             ]
-            key = f"{self._key(table)}\n{columns}"
+            key = f"{self._key(table)}\n{columns}\n{layout}\n{[file.head for file in table.texts]}"
             paths = self._run(
                 f"{table.what}-rows", key, tasks, f"parsing {table.what}", duck.shares(self._work.tools.processes)
             )
             counts = tuple(count_listed(path, duck) for path in paths)
-        return TableRows(table, tuple(paths), counts)
+            lines = read_counts(paths, duck)
+        if lines.rows != sum(counts):  # lines of rows with quotes, of which some are within fields
+            lines = replace(lines, lines=sum(counts) + lines.comments + lines.empty)
+        return TableRows(table, tuple(paths), counts, sum_counts([lines, *(file.head for file in table.texts)]))
 
     def _unpack(self, table: Table) -> list[Path]:
         packings = [packing_of(file.path) for file in table.files]

@@ -184,7 +184,7 @@ class _LayoutFinder:
         decisions += self._describe_columns(layout, ends, names)
         dropped = [each for each, has in zip(self._samples, header.parts, strict=True) if len(each.rows) <= has]
         head = self._without_rows + sum((_head(each, True) for each in dropped), LineCounts())
-        return TextSource([_file(each, has) for each, _, has in samples], layout, decisions, head, passed_over)
+        return TextSource([text_file(each, has) for each, _, has in samples], layout, decisions, head, passed_over)
 
     def _part(self, sample: TextSample, delimiter: str) -> Part:
         rows = []
@@ -341,11 +341,11 @@ def _head(sample: TextSample, is_header: bool) -> LineCounts:
     return sample.head + LineCounts(lines=int(is_header), header=int(is_header))
 
 
-def _file(sample: TextSample, has_header: bool) -> TextFile:
+def text_file(sample: TextSample, has_header: bool) -> TextFile:
+    """Describe a file whose sample was read."""
     status = sample.path.stat()
     header = sample.rows[0].text if has_header else None
-    begin = sample.rows[has_header].offset
-    head = sample.head
+    begin, head = sample.rows[0].offset, sample.head
     if has_header:  # blank lines and comments after the header are counted with the rows
         begin = sample.rows[0].end
         head = _head(sample, True)

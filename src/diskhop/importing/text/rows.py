@@ -24,10 +24,9 @@ from diskhop.importing.source_file import source_errors
 from diskhop.importing.text.faults import MOST_FLOAT, find_fault
 from diskhop.importing.text.layout import RowLayout, hidden_row
 from diskhop.importing.text.streams import MOST_LINE_BYTES, at_line
+from diskhop.importing.text.tidy import with_line_feeds, with_one_space, without_last
 from diskhop.runtime.duck import Duck, QueryError, as_file, quoted
 
-# Quoted fields, which stay as they are, and runs of spaces.
-_SPACES = re.compile(rb'((?:^|(?<= ))"[^"\n]*(?:""[^"\n]*)*")|(?:^ +| +$)|  +', re.M)
 # Blanks around ids align columns. DuckDB's own cast would accept 1.5, 1e3, 0x10 and 1_000 too.
 _IS_ID = "regexp_full_match({0}, '[ \\t]*[0-9]+(\\.0*)?[ \\t]*')"
 _ID = f"CASE WHEN {_IS_ID} THEN TRY_CAST(split_part({{0}}, '.', 1) AS BIGINT) END"
@@ -117,8 +116,7 @@ def write_rows(piece: Slice, layout: RowLayout, duck: Duck, path: Path) -> None:
     """
 
     def take(rows: str, counts: LineCounts) -> bool | None:
-        noted = f"lines: '{counts.lines}', comments: '{counts.comments}', empty: '{counts.empty}'"
-        duck.run(f"COPY ({rows}) TO {quoted(path)} (FORMAT parquet, KV_METADATA {{{noted}}})")
+        duck.run(f"COPY ({rows}) TO {quoted(path)} ({parquet_with(counts)})")
         is_bad = "{0} IS NULL"
         if layout.ids == "string":  # a quoted name can contain a line break
             is_bad += " OR contains({0}, chr(10))"
@@ -129,8 +127,14 @@ def write_rows(piece: Slice, layout: RowLayout, duck: Duck, path: Path) -> None:
     _parse(piece, layout, None, "BIGINT" if layout.ids == "integer" else "VARCHAR", take)
 
 
+def parquet_with(counts: LineCounts) -> str:
+    """Return SQL of the format of a Parquet file whose metadata has numbers of lines."""
+    noted = f"lines: '{counts.lines}', comments: '{counts.comments}', empty: '{counts.empty}'"
+    return f"FORMAT parquet, KV_METADATA {{{noted}}}"
+
+
 def read_counts(paths: Sequence[Path], duck: Duck) -> LineCounts:
-    """Add up the numbers of lines that write_rows noted in its files."""
+    """Add up the numbers of lines in the metadata of Parquet files."""
     files = ", ".join(map(quoted, paths))
     names, numbers = duck.fetch(
         "SELECT decode(key) AS name, sum(decode(value)::BIGINT)::BIGINT AS number "
@@ -167,31 +171,12 @@ def _parse(
 
 def _tidied(lines: bytes, layout: RowLayout) -> bytes:
     """Return lines with plain line feeds, one space between columns and no delimiters after the last."""
-    content = lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines
+    content = with_line_feeds(lines)
     if layout.delimiter == " ":
-        if layout.ids == "integer" and b"\t" in content:
-            content = content.replace(b"\t", b" ")
-        if b"  " in content or b" \n" in content or b"\n " in content or content.startswith(b" "):
-            content = _one_space(content)
-    elif layout.num_columns == 1 + max(layout.columns):
-        # A line that loses more than empty fields lacks an id, and is refused either way.
-        surplus = layout.delimiter.encode() + b"\n"
-        while surplus in content:
-            content = content.replace(surplus, b"\n")
-    return content
-
-
-def _one_space(content: bytes) -> bytes:
-    if b'"' in content:
-        return _SPACES.sub(lambda found: found[1] or (b"" if _ends_line(found) else b" "), content)
-    while b"  " in content:
-        content = content.replace(b"  ", b" ")
-    return content.replace(b"\n ", b"\n").replace(b" \n", b"\n").removeprefix(b" ")
-
-
-def _ends_line(found: re.Match[bytes]) -> bool:
-    begin, end = found.span()
-    return begin == 0 or found.string[begin - 1 : begin] == b"\n" or found.string[end : end + 1] in b"\n"
+        return with_one_space(content, layout.ids == "integer")
+    # A line that loses more than empty fields lacks an id, and is refused either way.
+    is_last = layout.num_columns == 1 + max(layout.columns)
+    return without_last(content, layout.delimiter.encode()) if is_last else content
 
 
 def _rows_alone(piece: Slice, offset: int, content: bytes, layout: RowLayout) -> tuple[bytes, LineCounts]:

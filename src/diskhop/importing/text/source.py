@@ -98,4 +98,5 @@ EDGES = SourceKind(
     takes=(*OF_EDGES, *OF_TEXT),
     detect=is_edge_text,
     open=EdgeList,
+    instead="tables",
 )
