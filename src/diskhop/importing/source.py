@@ -156,7 +156,7 @@ class Source(Protocol):
 
     @property
     def decisions(self) -> Sequence[Decision]:
-        """What was decided from evidence about the source, for people; empty: the format leaves no choice."""
+        """Decisions from evidence about the source, for people; empty: the format leaves no choice."""
 
     @property
     def name(self) -> str:

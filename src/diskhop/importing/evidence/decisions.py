@@ -1,4 +1,4 @@
-"""What was decided about a source before it is read: shown to people as a table."""
+"""Decisions about a source that were made before it is read, as people see them in a table."""
 
 from __future__ import annotations
 

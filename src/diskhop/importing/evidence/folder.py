@@ -1,7 +1,7 @@
 """Decides what the files of a folder are: edges, nodes, or nothing that is imported.
 
 Folders below it count too, such as `year=2021/` or the `edges.csv/` of a program that writes parts. Names tell what a
-file has: its own, or that of a folder around it. Files that no name tells are parts of the edges if none is told to be.
+file has: its own, or that of a folder around it. Files without such a name are parts of the edges if no file has one.
 """
 
 from __future__ import annotations

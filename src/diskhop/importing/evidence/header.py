@@ -31,7 +31,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What was decided: whether each part begins with a header, and why."""
+    """Decision whether each part begins with a header, and why."""
 
     parts: tuple[bool, ...]
     why: str
