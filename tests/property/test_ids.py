@@ -66,6 +66,8 @@ def check_nodes(graph: KnownGraph, dataset: Dataset, has_nodes: bool) -> None:
     assert named(dataset, every) == graph.ids
     wanted = [graph.ids[position] for position in graph.train]
     ways: list[Any] = [graph.mask, torch.from_numpy(graph.mask), every[graph.train], every[graph.train].tolist()]
+    if dataset.names("nodes") is not None:
+        ways += [wanted, np.array(wanted)]
     if has_nodes:
         split = dataset.split("train")
         assert split is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -78,10 +78,18 @@ class Names:
         for number, each in enumerate(self):
             if each == text:
                 return number
-        raise ConfigError(
-            f"{self._dataset.path}: none of the {self._count:,} {self._kind} is named '{_shortened(text)}'; "
-            f"the names are in {self._path}"
-        )
+        raise self._unknown(text)
+
+    def find_all(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Return the numbers of names in their order, in one pass. Raises ConfigError for the first unknown one."""
+        wanted = dict.fromkeys(names, -1)
+        for number, each in enumerate(self):
+            if each in wanted:
+                wanted[each] = number
+        for name, number in wanted.items():
+            if number < 0:
+                raise self._unknown(name)
+        return np.array([wanted[name] for name in names], np.int64)
 
     def of(self, numbers: list[int]) -> list[str]:
         """Return the names of numbers, in the order of the numbers."""
@@ -90,6 +98,12 @@ class Names:
         wanted = set(numbers)
         found = {number: name for number, name in enumerate(self) if number in wanted}
         return [found[each] for each in numbers]
+
+    def _unknown(self, name: str) -> ConfigError:
+        return ConfigError(
+            f"{self._dataset.path}: none of the {self._count:,} {self._kind} is named '{_shortened(name)}'; "
+            f"the names are in {self._path}"
+        )
 
     def _find_id(self, text: str) -> int:
         digits = text.lstrip("0") or text[-1:]

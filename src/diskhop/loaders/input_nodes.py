@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from diskhop.config.options import require
 from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.id_map import IdMap
+from diskhop.dataset.names import Names
 from diskhop.errors import ConfigError
 from diskhop.loaders.node_arrays import node_array, require_distinct
 from diskhop.protocols import NodeRows, Purpose, SourceIds
@@ -55,9 +56,24 @@ def _find_nodes(dataset: Dataset, id_map: IdMap, nodes: Any, split: int | None) 
         return InputNodes(id_map.all_rows(), Purpose.TRAIN)
     if isinstance(nodes, tuple):
         raise ConfigError("input_nodes of one type of a typed graph are not supported; pass ids, a mask or a split")
+    if _are_names(nodes):
+        names = Names(dataset, "nodes", dataset.num_nodes)
+        if not names.are_given:
+            raise ConfigError(
+                f"input_nodes are names, and the nodes of {dataset.path} have none; pass ids, such as "
+                f"{id_map.all_ids()[:1].tolist()}"
+            )
+        nodes = np.sort(id_map.all_ids())[names.find_all(list(map(str, nodes)))]
     ids = node_array("input_nodes", nodes)
     if ids.dtype == np.bool_:
         rows, positions = id_map.rows_of_mask(ids.astype(np.bool_, copy=False), "input_nodes")
         return InputNodes(rows, Purpose.TRAIN, positions)
     require_distinct("input_nodes", ids)
     return InputNodes(id_map.rows(SourceIds(ids), "input_nodes"), Purpose.TRAIN)
+
+
+def _are_names(nodes: Any) -> bool:
+    """Check for names of nodes, in a list or an array of text."""
+    if isinstance(nodes, np.ndarray):
+        return nodes.dtype.kind == "U" and nodes.ndim == 1
+    return isinstance(nodes, list) and len(nodes) > 0 and all(isinstance(each, str) for each in nodes)

@@ -60,8 +60,8 @@ class NeighborLoader:
 
     data: a Dataset or its path.
     num_neighbors: neighbours drawn per hop, -1 for all; or a SamplerSpec.
-    input_nodes: 'train', 'valid' or 'test', ids of the source, a boolean mask in the order of Dataset.node_ids(), or
-        None for all nodes in that order.
+    input_nodes: 'train', 'valid' or 'test', ids of the source, names if the nodes have some, a boolean mask in the
+        order of Dataset.node_ids(), or None for all nodes in that order.
     batch_size: seed nodes per batch.
     shuffle: True to shuffle the seed nodes in every epoch.
     drop_last: True to drop the last batch if it is smaller than the others.
