@@ -63,8 +63,8 @@ def test_what_is_neither_is_refused_in_one_line(given: Any, words: str) -> None:
     [
         ([4, 2, 4, 4], "id 4 is there twice .2 of 4 ids are repeated.; pass each once, as in numpy.unique"),
         ([0, 1, 0, 0, 1], "if it is a mask, pass it as bool"),
-        ([], "at least one node"),
-        (np.zeros(0, np.int64), "at least one node"),
+        ([], "is empty, and must have at least one entry"),
+        (np.zeros(0, np.int64), "is empty, and must have at least one entry"),
     ],
 )
 def test_ids_are_there_once(given: Any, words: str) -> None:

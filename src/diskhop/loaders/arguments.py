@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,13 +45,15 @@ def refuse_unsupported(pyg_arguments: dict[str, Any]) -> None:
             raise ConfigError(f"NeighborLoader has no argument '{name}'")
         allowed, reason = _REFUSED[name]
         if not any(value is each or (type(value) is type(each) and value == each) for each in allowed):
-            raise ConfigError(f"NeighborLoader cannot take {name}={value!r}: {reason}")
+            raise ConfigError(f"NeighborLoader cannot take {name}={reprlib.repr(value)}: {reason}")
 
 
 def resolve_sampler(num_neighbors: Any) -> SamplerSpec:
     """Return the sampler of fan-outs, or the sampler given."""
     if isinstance(num_neighbors, SamplerSpec):
+        whole_numbers("num_neighbors", num_neighbors.fanouts, "[10, 10]")
         return num_neighbors
     if isinstance(num_neighbors, str | dict) or not isinstance(num_neighbors, Sequence):
-        raise ConfigError(f"num_neighbors must be a list with one count per hop, got {num_neighbors!r}; pass [10, 10]")
+        shown = reprlib.repr(num_neighbors)
+        raise ConfigError(f"num_neighbors must be a list with one count per hop, got {shown}; pass [10, 10]")
     return neighbor_spec(whole_numbers("num_neighbors", num_neighbors, "[10, 10]"))

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
-from diskhop.budget import parse_bytes
+from diskhop.budget import Budget, parse_bytes
 from diskhop.config.options import require
+from diskhop.system.memory import default_memory_bytes
 
 
 def require_flags(**flags: Any) -> None:
@@ -26,10 +28,30 @@ def require_texts(**texts: Any) -> None:
         require(is_text, name, "text", value, f"leave {name} out, and it is chosen")
 
 
-def require_path(name: str, value: Any) -> None:
-    """Refuse what is no path; None: not given."""
+def path_of(name: str, value: Any) -> str | None:
+    """Return a path as text; None: not given."""
     is_path = value is None or isinstance(value, str | os.PathLike)
     require(is_path, name, "the path of a folder", value, f"for example {name}='derived'")
+    return None if value is None else str(value)
+
+
+def require_function(name: str, value: Any) -> None:
+    """Refuse what cannot be called; None: not given."""
+    require(value is None or callable(value), name, "a function", value, f"for example {name}=lambda batch: batch")
+
+
+def require_dtype(name: str, value: Any) -> None:
+    """Refuse what is no dtype of torch; None: not given."""
+    is_dtype = value is None or isinstance(value, torch.dtype)
+    require(is_dtype, name, "a dtype of torch", value, f"for example {name}=torch.float32")
+
+
+def budget_of(memory: Any) -> Budget:
+    """Return a budget as it is, or one of a size; None: half of the free memory."""
+    if isinstance(memory, Budget):
+        return memory
+    memory_bytes = size_of("memory", memory)
+    return Budget(default_memory_bytes() if memory_bytes is None else memory_bytes)
 
 
 def size_of(name: str, value: Any) -> int | None:

@@ -30,12 +30,12 @@ from diskhop.hops.read.rows import BatchBuffer, DiskRows, MemoryRows, RowSource
 from diskhop.hops.tables import HopTables, open_hop_tables
 from diskhop.io.engine import open_engine
 from diskhop.io.locks import shared_directory
-from diskhop.loaders.checks import require_texts, size_of, whole_numbers
+from diskhop.loaders.checks import budget_of, require_texts, whole_numbers
 from diskhop.loaders.hop_batches import HopBatch, HopBatches, OpenTables
 from diskhop.loaders.node_arrays import node_array, require_distinct
 from diskhop.protocols import NodeRows, SourceIds
 from diskhop.runtime.process import OwnerProcess
-from diskhop.system.memory import default_memory_bytes, default_threads
+from diskhop.system.memory import default_threads
 
 DEFAULT_BATCH_SIZE = 8000
 
@@ -89,14 +89,12 @@ class HopLoader:
         for name, value, known in (("place", place, get_args(Place)), ("shuffle", shuffle, get_args(Shuffle))):
             if value is not None:
                 require_known(name, value, known)
-        memory_bytes = 0 if isinstance(memory, Budget) else size_of("memory", memory)
+        self.budget = budget_of(memory)
         self._process = OwnerProcess(self, "HopLoader")
         self.tables = _open_tables(tables)
         self.which = _resolve_tables(self.tables, which)
         self.batch_size = int(batch_size)
         self.chunk_rows = self.batch_size if chunk_rows is None else int(chunk_rows)
-        default_bytes = default_memory_bytes() if memory_bytes is None else memory_bytes
-        self.budget = memory if isinstance(memory, Budget) else Budget(default_bytes)
         self._seed = int(seed)
         self._epoch = 0
         self._passes: list[HopBatches] = []
@@ -172,7 +170,10 @@ class HopLoader:
         given = node_array("nodes", nodes)
         if given.dtype == np.bool_:
             rows = self._nodes.rows_of_mask(given)
-            require(len(rows) > 0, "nodes", "a mask of at least one node", [], "leave nodes out for all of them")
+            if len(rows) == 0:
+                raise ConfigError(
+                    "nodes must have at least one node, and the mask has none; pass ids, or leave nodes out"
+                )
             return rows
         require_distinct("nodes", given)
         return np.sort(self._nodes.rows_of_ids(SourceIds(given)))

@@ -38,7 +38,9 @@ def resolve_input_nodes(dataset: Dataset, id_map: IdMap, nodes: Any, split: int 
     split: number of the split that `nodes` names a part of; None: the first.
     """
     given = _find_nodes(dataset, id_map, nodes, split)
-    require(len(given.rows) > 0, "input_nodes", "at least one node", [], "pass ids of nodes, or None for all")
+    if len(given.rows) == 0:
+        what = f"the part '{nodes}' of the split has none" if isinstance(nodes, str) else "the mask has none"
+        raise ConfigError(f"input_nodes must have at least one node, and {what}; pass ids, or None for all nodes")
     return given
 
 

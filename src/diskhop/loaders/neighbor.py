@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from types import TracebackType
 from typing import Any
@@ -27,7 +27,15 @@ from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.dataset.made_features import NONE
 from diskhop.errors import ConfigError
 from diskhop.loaders.arguments import refuse_unsupported, resolve_sampler
-from diskhop.loaders.checks import require_flags, require_path, require_texts, size_of
+from diskhop.loaders.checks import (
+    budget_of,
+    path_of,
+    require_dtype,
+    require_flags,
+    require_function,
+    require_texts,
+    size_of,
+)
 from diskhop.loaders.input_nodes import resolve_input_nodes
 from diskhop.loaders.node_arrays import distinct_ids
 from diskhop.loaders.passes import NeighborPass, Position
@@ -43,7 +51,6 @@ from diskhop.planning.workload import Workload
 from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch, SamplerSpec
 from diskhop.runtime.process import OwnerProcess
 from diskhop.sampling.seeds import SeedSet, count_batches
-from diskhop.system.memory import default_memory_bytes
 
 
 class NeighborLoader:
@@ -66,7 +73,7 @@ class NeighborLoader:
     shuffle: True to shuffle the seed nodes in every epoch.
     drop_last: True to drop the last batch if it is smaller than the others.
     transform: called with each batch; its result is delivered. A batch whose edges it changes has no `block`.
-    memory: bytes or a size such as '2GB'; default: half of the free memory.
+    memory: a Budget, bytes, or a size such as '2GB'; default: half of the free memory.
     store, engine: strategies by name; default: chosen by predicted cost.
     cache: bytes of the memory for rows kept between batches (stores 'static', 'belady', 'shared' and 'packed').
     pinned: how 'static' and 'packed' choose the rows to cache, by 'degree' or 'accesses'.
@@ -98,7 +105,7 @@ class NeighborLoader:
         shuffle: bool = False,
         drop_last: bool = False,
         transform: Callable[[Data], Any] | None = None,
-        memory: int | str | None = None,
+        memory: Budget | int | str | None = None,
         store: str | None = None,
         cache: int | str | None = None,
         pinned: str | None = None,
@@ -118,12 +125,10 @@ class NeighborLoader:
         check_arguments("NeighborLoader", SampledConfig, split=split, threads=threads)
         require_flags(shuffle=shuffle, drop_last=drop_last, ordered=ordered)
         require_texts(store=store, engine=engine, pinned=pinned, features=features)
-        require_path("scratch", scratch)
-        require(transform is None or callable(transform), "transform", "a function", transform, "it gets each batch")
-        is_dtype = out_dtype is None or isinstance(out_dtype, torch.dtype)
-        require(is_dtype, "out_dtype", "a dtype of torch", out_dtype, "for example out_dtype=torch.float32")
+        require_function("transform", transform)
+        require_dtype("out_dtype", out_dtype)
         choices = {"cache_bytes": size_of("cache", cache), "disk_bytes": size_of("disk", disk)}
-        memory_bytes = size_of("memory", memory)
+        self.budget = budget_of(memory)
         self._process = OwnerProcess(self, "NeighborLoader")
         self.data = as_dataset(data)
         if features is not None or self.data.features() is None:
@@ -140,14 +145,12 @@ class NeighborLoader:
         self._position = Position(0)
         self._under_way: list[NeighborPass] = []  # the one that delivered the last batch stands last
         self._resumes_at: Position | None = None
-        self._next_epoch = 0
-        self._num_calls = 0
-        self.budget = Budget(default_memory_bytes() if memory_bytes is None else memory_bytes)
+        self._next_epoch = self._num_calls = 0
         self._open(
             store=store,
             engine=engine,
             threads=threads,
-            scratch=None if scratch is None else str(scratch),
+            scratch=path_of("scratch", scratch),
             pinned=pinned,
             ordered=bool(ordered),
             **choices,
@@ -301,13 +304,14 @@ class NeighborLoader:
         position = self._resumes_at or self._position
         if position.delivered == len(self):
             position = Position(max(self._next_epoch, position.epoch + 1))
-        return LoaderState(position, self._next_epoch, self._num_calls).to_dict(self._arguments())
+        return LoaderState(position, self._next_epoch, self._num_calls).to_dict(self._arguments)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume the next pass from a state_dict() of a loader with the same arguments."""
-        read = read_state(state, self._arguments(), len(self))
+        read = read_state(state, self._arguments, len(self))
         self._resumes_at, self._next_epoch, self._num_calls = read.position, read.next_epoch, read.num_calls
 
+    @cached_property
     def _arguments(self) -> dict[str, Any]:
         """Return the arguments that determine the batches."""
         sampler = self._sampler

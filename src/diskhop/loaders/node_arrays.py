@@ -54,7 +54,7 @@ def distinct_ids(name: str, nodes: Any) -> NodeIds:
 def require_distinct(name: str, ids: NodeIds) -> None:
     """Raise ConfigError if ids has one twice, or none at all. name: the argument."""
     if len(ids) == 0:
-        raise ConfigError(f"{name} must have at least one node, it is empty; pass ids of nodes, or None for all")
+        raise ConfigError(f"{name} is empty, and must have at least one entry; for example {name}=[0]")
     ascending = np.sort(ids)
     repeated = ascending[1:][ascending[1:] == ascending[:-1]]
     if len(repeated) == 0:
