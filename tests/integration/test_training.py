@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from diskhop.config.train import KINDS, SampledConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.files import StoredArrays
 from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopError, TrainingError
 from diskhop.pipeline.batch import MiniBatch
 from diskhop.pipeline.stream import BatchStream
@@ -201,13 +202,13 @@ def test_a_part_of_one_class_cannot_be_measured_by_auc(tmp_path: Path, part: str
 
 def count_label_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     reads: list[str] = []
-    read_array = Dataset.read_array
+    read = StoredArrays.read
 
-    def counting(self: Dataset, relative: str, dtype: Any) -> Any:
+    def counting(self: StoredArrays, relative: str, dtype: Any) -> Any:
         reads.append(Path(relative).name)
-        return read_array(self, relative, dtype)
+        return read(self, relative, dtype)
 
-    monkeypatch.setattr(Dataset, "read_array", counting)
+    monkeypatch.setattr(StoredArrays, "read", counting)
     return reads
 
 

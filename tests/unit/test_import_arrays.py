@@ -566,6 +566,9 @@ def test_hot_order_moves_all_that_nodes_have(tmp_path: Path) -> None:
     triples = np.fromfile(dataset.path / "triples/train.bin", np.int64).reshape(-1, 3)
     assert original[triples[:, [0, 2]]].tolist() == [[0, 2], [3, 19]]
     assert triples[:, 1].tolist() == [1, 0]
+    by_ids = dataset.triples("train")
+    assert by_ids is not None
+    assert by_ids.tolist() == [[0, 1, 2], [3, 0, 19]]
     edges = [(original[source], original[node]) for source, node in edges_of(dataset)]
     assert sorted(edges) == sorted(map(tuple, arrays["edge_index"].T.tolist()))
 

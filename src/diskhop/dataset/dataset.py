@@ -22,142 +22,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.dataset.edge_set import EdgeSet, TopologyFiles
-from diskhop.dataset.files import SMALL_FILE_BYTES, check_length, dataset_files, read_manifest, read_whole
-from diskhop.dataset.id_map import IdMap, positions_of_ids
+from diskhop.dataset.files import (
+    SMALL_FILE_BYTES,
+    StoredArrays,
+    check_length,
+    dataset_files,
+    read_manifest,
+    read_whole,
+)
+from diskhop.dataset.id_map import IdMap
 from diskhop.dataset.made_features import MadeFeatures, made_features
-from diskhop.dataset.manifest import SPLIT_NAMES, Manifest, NodeType, split_file
+from diskhop.dataset.manifest import Manifest
+from diskhop.dataset.node_set import NodeSet
 from diskhop.errors import ConfigError, FormatError
 from diskhop.protocols import NodeRows, SourceIds, Table
 
 # Types that errors list.
 _SHOWN_TYPES = 5
-
-
-class NodeSet:
-    """Nodes of one type."""
-
-    def __init__(self, dataset: Dataset, name: str, info: NodeType) -> None:
-        self._dataset = dataset
-        self._folder = f"nodes/{name}"
-        self._info = info
-        self.name = name
-
-    @property
-    def num_nodes(self) -> int:
-        """Number of nodes."""
-        return self._info.count
-
-    @property
-    def order(self) -> str:
-        """Order of the nodes: original or hot (dataset/sort/hot_order.py)."""
-        return self._info.order
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether the nodes have classes or tasks."""
-        return self._info.labels is not None
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes; 0 without labels and for tasks."""
-        return self._info.labels.num_classes if self._info.labels else 0
-
-    @property
-    def num_tasks(self) -> int:
-        """Number of columns of float labels; 0 without them."""
-        return self._info.labels.num_tasks if self._info.labels else 0
-
-    @property
-    def feature_dim(self) -> int:
-        """Number of values per feature row; 0 without features."""
-        return self._info.features.dim if self._info.features else 0
-
-    @property
-    def feature_dtype(self) -> str:
-        """Dtype of features: float32, float16, bfloat16 or int8; '' without features."""
-        return self._info.features.dtype if self._info.features else ""
-
-    @property
-    def num_splits(self) -> int:
-        """Number of splits into train, valid and test."""
-        return len(self._info.splits)
-
-    def features(self) -> Table | None:
-        """Return the location of the feature rows, None without features."""
-        info = self._info.features
-        if info is None:
-            return None
-        return Table(
-            path=self._dataset.path / self._folder / "features.bin",
-            num_rows=self.num_nodes,
-            row_bytes=info.row_bytes,
-            row_stride=info.row_stride,
-        )
-
-    def label_rows(self) -> NDArray[Any] | None:
-        """Read labels by row: classes, int64 (nodes), -1 for none, or tasks, float32 (nodes, tasks), NaN for none."""
-        if self._info.labels is None:
-            return None
-        if self.num_tasks:
-            return self._dataset.read_array(f"{self._folder}/labels.bin", np.float32).reshape(-1, self.num_tasks)
-        return self._dataset.read_numbers(f"{self._folder}/labels.bin", -1, self.num_classes, "class")
-
-    def split_rows(self, name: str, number: int | None = None) -> NodeRows | None:
-        """Read a part of a split like Dataset.split(), as rows."""
-        if name not in SPLIT_NAMES:
-            raise ConfigError(f"split '{name}' is unknown; choose one of {', '.join(SPLIT_NAMES)}")
-        if number is None:
-            if self.num_splits > 1:
-                raise ConfigError(
-                    f"{self._dataset.path}: has {self.num_splits} splits; choose one from 0 to {self.num_splits - 1}"
-                )
-            number = 0
-        elif not 0 <= number < max(1, self.num_splits):
-            known = f"the last is {self.num_splits - 1}" if self.num_splits else "it has no splits"
-            raise ConfigError(f"{self._dataset.path}: has no split {number}; {known}")
-        if not self._info.splits or name not in self._info.splits[number]:
-            return None
-        relative = split_file(self.name, name, number, self.num_splits)
-        return NodeRows(self._dataset.read_numbers(relative, 0, self.num_nodes, "node"))
-
-    def original_ids(self) -> NDArray[np.int64] | None:
-        """Read the source id of each row; None if ids are rows. IdMap converts with them."""
-        if not self._info.original_ids:
-            return None
-        return self._dataset.read_array(f"{self._folder}/original_ids.bin", np.int64)
-
-    @property
-    def has_original_ids(self) -> bool:
-        """Whether ids are stored, since they are not the rows."""
-        return self._info.original_ids
-
-    def id_map(self) -> IdMap:
-        """Read what converts between source ids, positions in the source, and rows."""
-        id_of_row = self.original_ids()
-
-        def positions() -> NDArray[np.int64] | None:
-            if self._info.positions:
-                return self._dataset.read_numbers(f"{self._folder}/positions.bin", 0, self.num_nodes, "position")
-            return None if self.order != "hot" or id_of_row is None else positions_of_ids(id_of_row)
-
-        return IdMap(self._dataset.path, self.num_nodes, id_of_row, positions)
-
-    def node_ids(self) -> SourceIds:
-        """Return the source ids of all nodes, in the order of the source's arrays, rows of its table, or ids."""
-        return self.id_map().all_ids()
-
-    def labels(self) -> NDArray[Any] | None:
-        """Read the labels in the order of node_ids(): classes, -1 for none, or tasks (nodes, tasks), NaN for none."""
-        by_row = self.label_rows()
-        return by_row if by_row is None or self.order != "hot" else self.id_map().in_source_order(by_row)
-
-    def split(self, name: str, number: int | None = None) -> SourceIds | None:
-        """Read the source ids of a part (train, valid, test) of a split, in its order; None if missing.
-
-        number: index of the split, required if there are several.
-        """
-        rows = self.split_rows(name, number)
-        return None if rows is None else self.id_map().ids(rows)
 
 
 class Dataset:
@@ -168,8 +49,9 @@ class Dataset:
         self.manifest = manifest
         self.hash = manifest.checksum
         self.made_features = MadeFeatures()
+        self._arrays = StoredArrays(path, manifest)
         self.nodes: Mapping[str, NodeSet] = {
-            name: NodeSet(self, name, info) for name, info in manifest.node_types.items()
+            name: NodeSet(self._arrays, name, info) for name, info in manifest.node_types.items()
         }
         self.edges: Mapping[str, EdgeSet] = {
             name: EdgeSet(path, name, info, self.nodes[info.destination].num_nodes)
@@ -295,10 +177,19 @@ class Dataset:
         return self._only_edges.edge_times()
 
     def triples(self, part: str) -> NDArray[np.int64] | None:
-        """Read the (source, relation, destination) rows of a part: train, valid, test, or all; None if missing."""
+        """Read the triples of a part (train, valid, test, or all), (triples, 3); None if missing.
+
+        Columns: source id of the head, relation, source id of the tail.
+        """
         if self.manifest.triples is None or part not in self.manifest.triples.parts:
             return None
-        return self.read_array(f"triples/{part}.bin", np.int64).reshape(-1, 3)
+        triples: NDArray[np.int64] = self._arrays.read(f"triples/{part}.bin", np.int64).reshape(-1, 3)
+        nodes = self.nodes[self.manifest.triples.node_type]
+        if not nodes.has_original_ids:
+            return triples
+        head, relation, tail = triples.T
+        ids = nodes.id_map()
+        return np.stack([ids.ids(NodeRows(head)), relation, ids.ids(NodeRows(tail))], axis=1)
 
     @property
     def num_relations(self) -> int:
@@ -311,24 +202,9 @@ class Dataset:
             return None
         relative = f"names/{what}.txt"
         try:
-            return self.read_array(relative, np.uint8).tobytes().decode("utf-8").split("\n")[:-1]
+            return self._arrays.read(relative, np.uint8).tobytes().decode("utf-8").split("\n")[:-1]
         except UnicodeDecodeError:
             raise FormatError(f"{self.path / relative}: is not UTF-8; import the graph again") from None
-
-    def read_array(self, relative: str, dtype: Any) -> NDArray[Any]:
-        """Read one file of the dataset, checked against its checksum."""
-        return read_whole(self.path / relative, self.manifest.files[relative]).view(dtype)
-
-    def read_numbers(self, relative: str, least: int, limit: int, what: str) -> NDArray[np.int64]:
-        """Read a file of numbers, which must be in [least, limit): a checksum does not prove that they are valid."""
-        numbers = self.read_array(relative, np.int64)
-        for number in (numbers.min(initial=least), numbers.max(initial=least)):
-            if not least <= number < limit:
-                raise FormatError(
-                    f"{self.path / relative}: has {what} {number}, must be from {least} to {limit - 1}; "
-                    "import the graph again"
-                )
-        return numbers
 
     @property
     def _only_nodes(self) -> NodeSet:

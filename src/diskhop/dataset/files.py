@@ -120,3 +120,26 @@ def drop_cached_pages(path: Path) -> None:
 
 def _read_error(path: Path, error: OSError) -> ReadError:
     return ReadError(f"{path}: cannot be read: {error.strerror or error}; check its permissions and the disk")
+
+
+class StoredArrays:
+    """The arrays of a dataset that are read whole, checked against their checksums. path: the dataset."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self._manifest = manifest
+
+    def read(self, relative: str, dtype: Any) -> NDArray[Any]:
+        """Read one file of the dataset, checked against its checksum."""
+        return read_whole(self.path / relative, self._manifest.files[relative]).view(dtype)
+
+    def read_numbers(self, relative: str, least: int, limit: int, what: str) -> NDArray[np.int64]:
+        """Read a file of numbers, which must be in [least, limit): a checksum does not prove that they are valid."""
+        numbers = self.read(relative, np.int64)
+        for number in (numbers.min(initial=least), numbers.max(initial=least)):
+            if not least <= number < limit:
+                raise FormatError(
+                    f"{self.path / relative}: has {what} {number}, must be from {least} to {limit - 1}; "
+                    "import the graph again"
+                )
+        return numbers

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop.dataset.dataset import Dataset, NodeSet
+from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.edge_set import EdgeSet
 from diskhop.dataset.files import check_length, dataset_files, drop_cached_pages, read_blocks, read_manifest, read_whole
 from diskhop.dataset.manifest import CHECKSUMS_NAME, SPLIT_NAMES, FileEntry
+from diskhop.dataset.node_set import NodeSet
 from diskhop.errors import FormatError, ReadError
 from diskhop.io.checksums import BLOCK_BYTES, BlockHasher, num_blocks
 from diskhop.runtime.progress import Progress, silent

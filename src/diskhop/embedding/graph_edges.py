@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from diskhop._native import permute_ids
 from diskhop.config.embed import EmbedConfig
-from diskhop.dataset.dataset import Dataset, NodeSet
+from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.node_set import NodeSet
 from diskhop.embedding.partitions.edges import EdgeBlocks
 from diskhop.embedding.partitions.layout import NodePermutation, step_seed
 from diskhop.embedding.ranking.protocol import KnownEdgeBlocks, MeasuredEdges

@@ -49,6 +49,10 @@ class EdgeColumns:
         """Whether there are no columns, so that edges need no numbers."""
         return not self.edge_id_dtype and self.weights is None and self.times is None
 
+    @property
+    def _id_dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.edge_id_dtype).newbyteorder("<")
+
     def check(self, num_edges: int, origin: str) -> None:
         """Raise SourceError unless weights are finite, times and ids are whole, and all have one value per edge."""
         num_edges //= self.ways
@@ -67,18 +71,20 @@ class EdgeColumns:
 
     def by_name(self) -> dict[str, Column]:
         """Return functions from edge numbers to values, by the name of the column."""
-        ways, weights, times = self.ways, self.weights, self.times
+        edge_ids, weights, times = self.edge_ids, self.weights, self.times
+
+        def edge_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+            return numbers if self.ways == 1 else numbers // self.ways  # division is slow
+
         columns: dict[str, Column] = {}
-        if self.edge_id_dtype:
-            dtype = np.dtype(self.edge_id_dtype).newbyteorder("<")
-            given = self.edge_ids
-            columns["edge_ids"] = lambda numbers: (numbers // ways if given is None else given[numbers // ways]).astype(
-                dtype
-            )
+        if self.edge_id_dtype and edge_ids is None:
+            columns["edge_ids"] = lambda numbers: edge_of(numbers).astype(self._id_dtype)
+        elif edge_ids is not None:
+            columns["edge_ids"] = lambda numbers: edge_ids[edge_of(numbers)].astype(self._id_dtype)
         if weights is not None:
-            columns["weights"] = lambda numbers: weights[numbers // ways].astype("<f4")
+            columns["weights"] = lambda numbers: weights[edge_of(numbers)].astype("<f4")
         if times is not None:
-            columns["times"] = lambda numbers: times[numbers // ways].astype("<i8")
+            columns["times"] = lambda numbers: times[edge_of(numbers)].astype("<i8")
         return columns
 
 
