@@ -142,7 +142,7 @@ def test_a_source_that_changed_is_parsed_anew(
     with pytest.raises(SourceError, match=r"edges\.csv\.gz, line 91: .* two columns") as caught:
         import_edges(source, limits, tmp_path / "graph")
     assert caught.value.__notes__ == [
-        f"finished work is kept in {tmp_path / '.graph.work'}: run the same command again to resume"
+        f"finished work is kept in {tmp_path / '.graph.work'}: it is reused after the correction"
     ]
     assert (tmp_path / ".graph.work").is_dir()
     parsed.clear()

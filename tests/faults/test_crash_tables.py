@@ -99,7 +99,7 @@ def test_a_table_that_changed_is_read_anew(tmp_path: Path, source: Path, numbere
     ) as caught:
         import_tables(source, tmp_path / "graph")
     assert caught.value.__notes__ == [
-        f"finished work is kept in {tmp_path / '.graph.work'}: run the same command again to resume"
+        f"finished work is kept in {tmp_path / '.graph.work'}: it is reused after the correction"
     ]
     numbered.clear()
     edges.write_bytes(gzip.compress(text))

@@ -104,7 +104,7 @@ def test_a_source_that_changed_is_parsed_anew(tmp_path: Path, source: Path, pars
     with pytest.raises(SourceError, match="line 42: a row must have 3 columns") as caught:
         import_triples(source, tmp_path / "graph")
     assert caught.value.__notes__ == [
-        f"finished work is kept in {tmp_path / '.graph.work'}: run the same command again to resume"
+        f"finished work is kept in {tmp_path / '.graph.work'}: it is reused after the correction"
     ]
     parsed.clear()
     part.write_bytes(gzip.compress(text + b"\n"))

@@ -429,7 +429,7 @@ def test_what_was_parsed_of_each_relation_is_gone_on_with(tmp_path: Path) -> Non
     save_text(told, [99])
     with pytest.raises(SourceError, match=r"has 20 edges, num-edge-list.csv.gz says 99") as caught:
         imported(tmp_path / "source")
-    assert "run the same command again to resume" in caught.value.__notes__[0]
+    assert "it is reused after the correction" in caught.value.__notes__[0]
     parsed = sorted((tmp_path / ".graph.work").glob("pairs-*/[!.]*"))
     assert [path.parent.name for path in parsed] == sorted(f"pairs-{'___'.join(types)}" for types in RELATIONS)
     save_text(told, [20])

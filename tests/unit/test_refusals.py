@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -201,3 +203,25 @@ def test_one_column_of_zeros_ones_and_nothing_is_a_task(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", edge_index=np.array([[0, 1], [1, 2]]), y=labels)
     assert run(["import", str(tmp_path / "data.npz"), str(tmp_path / "graph")]) == 0
     assert open_dataset(tmp_path / "graph").num_tasks == 1
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("other", [-3, 2**63])
+def test_ids_of_tables_that_are_no_whole_numbers_are_told_to_be_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, other: int
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    columns = {"source": [other, 4], "target": [4, other]}
+    if kind == "csv":
+        (source / "edges.csv").write_text(f"source,target\n{other},4\n4,{other}\n")
+    else:
+        pq.write_table(
+            pa.table({name: pa.array(ids, pa.int64() if other < 0 else pa.uint64()) for name, ids in columns.items()}),
+            source / "edges.parquet",
+        )
+    told = error_of(capsys, "import", source, tmp_path / "graph", "--format", "tables")
+    assert "import ids as names: --ids string" in told
+    assert "same command again" not in told
+    assert run(["import", str(source), str(tmp_path / "graph"), "--format", "tables", "--ids", "string"]) == 0
+    assert open_dataset(tmp_path / "graph").names("nodes") == sorted(["4", str(other)])

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Protocol
 
 from diskhop._native import BufferPool, Engine
+from diskhop.errors import ConfigError, SourceError
 from diskhop.io.atomic import (
     Injector,
     announce,
@@ -121,7 +122,13 @@ class WorkFolder:
         try:
             if error is not None and self._lock is not None:
                 if any(self.path.glob("[!.]*/[!.]*")):
-                    error.add_note(f"finished work is kept in {self.path}: run the same command again to resume")
+                    # The same command would fail again where the source or an option must be corrected.
+                    next_step = (
+                        "it is reused after the correction"
+                        if isinstance(error, (SourceError, ConfigError))
+                        else "run the same command again to resume"
+                    )
+                    error.add_note(f"finished work is kept in {self.path}: {next_step}")
                 else:
                     remove_tree(self.path, self._injector)
         finally:
