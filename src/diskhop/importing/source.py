@@ -140,6 +140,7 @@ class SourceGraph:
     triples: between nodes of the first type.
     names: names of nodes, entities or relations.
     facts: facts that only the import knows, for people.
+    is_mirrored: whether edges are stored in both directions unless options say otherwise.
     counts_repeats: whether facts also get counts of loops and duplicates, which takes a pass over all edges.
     """
 
@@ -148,6 +149,7 @@ class SourceGraph:
     triples: SourceTriples | None = None
     names: Mapping[str, NameList] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    is_mirrored: bool = False
     counts_repeats: bool = False
 
 

@@ -38,6 +38,8 @@ def write_graph(
     origin: the source's name in errors. Raises SourceError for a source that breaks a rule, ConfigError for an option
     that does not apply to the graph, BudgetError.
     """
+    if graph.is_mirrored and options.undirected is None:
+        options = replace(options, undirected=True)
     graph = _counted(graph, builder, options, work, origin)
     if options.random_features is not None:
         graph = _with_random_features(graph, options.random_features, origin)

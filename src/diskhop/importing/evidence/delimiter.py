@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from diskhop.importing.evidence.rows import is_whole, num_filled, split_row
+from diskhop.importing.evidence.rows import is_number, is_whole, num_filled, split_row
 
 DELIMITERS = ("\t", ",", ";", " ", "|")
 NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", " ": "space"}
@@ -51,4 +51,4 @@ def _columns(rows: Sequence[str], delimiter: str) -> tuple[int, int] | None:
 
 
 def _is_numbers(row: str) -> bool:
-    return all(is_whole(field) for field in row.split())
+    return all(is_number(field) for field in row.split())

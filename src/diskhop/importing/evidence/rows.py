@@ -55,6 +55,11 @@ def is_whole(field: str) -> bool:
     return is_integer(stripped) or (_FLOAT.fullmatch(stripped) is not None and float(stripped).is_integer())
 
 
+def is_number(field: str) -> bool:
+    """Check whether a field is a whole number or a fraction."""
+    return look_of(field) in ("integer", "number")
+
+
 def look_of(field: str) -> Look:
     """Say what a field looks like."""
     stripped = field.strip()

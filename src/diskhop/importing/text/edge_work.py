@@ -56,6 +56,7 @@ class NumberedEdges:
     counts: lines that were read as rows, with comments and empty lines among them.
     ids: the set in which an id's rank is its node number; None where ids are node numbers already.
     listed: the file of ListIds, where nodes had names or numbers other than 0 to num_nodes - 1.
+    largest: largest id; None for names, and where ids were listed.
     """
 
     files: Sequence[PairFile]
@@ -64,6 +65,7 @@ class NumberedEdges:
     counts: LineCounts
     ids: SetOfIds | None = None
     listed: Path | None = None
+    largest: int | None = None
 
     def source(self) -> EdgeSource:
         """Open the edges."""
@@ -102,11 +104,12 @@ class EdgeWork:
         except IdsFarApartError:
             return self._list_ids()
         counts = sum_counts(file.counts for file in files)
+        largest = max(file.largest for file in files)
         if self._num_nodes is not None:
-            return NumberedEdges(files, self._key("pairs"), self._num_nodes, counts)
-        limit = 1 + max(file.largest for file in files)
-        ids = collect_ids(PairFiles(files, ""), limit, self._work)
-        return NumberedEdges(files, self._key("pairs"), ids.count, counts, ids if ids.count < limit else None)
+            return NumberedEdges(files, self._key("pairs"), self._num_nodes, counts, largest=largest)
+        ids = collect_ids(PairFiles(files, ""), 1 + largest, self._work)
+        of_ranks = ids if ids.count < 1 + largest else None
+        return NumberedEdges(files, self._key("pairs"), ids.count, counts, of_ranks, largest=largest)
 
     def _parse_pairs(self) -> list[PairFile]:
         budget, processes = self._work.budget, self._work.tools.processes

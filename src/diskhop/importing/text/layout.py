@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.balance import NO_LINES, LineCounts
@@ -20,13 +21,16 @@ from diskhop.importing.evidence.delimiter import NAMES, find_delimiter
 from diskhop.importing.evidence.folder import FolderFiles, import_alone, list_folder
 from diskhop.importing.evidence.header import Header, Part, find_header, with_row_names
 from diskhop.importing.evidence.names import Ends, find_ends
-from diskhop.importing.evidence.rows import is_integer, is_whole, num_filled, split_row
+from diskhop.importing.evidence.rows import is_integer, is_number, is_whole, num_filled, split_row
 from diskhop.importing.options import IdKind, ImportOptions
 from diskhop.importing.source_file import SourceFile, source_errors
+from diskhop.importing.text.dialects import Dialect, find_dialect
 from diskhop.importing.text.packing import packing_of, plain_name
 from diskhop.importing.text.sample import COMMENTS, TextSample, read_samples
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".el")
+SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".el", ".mtx", ".net", ".paj", ".gr", ".col", ".dimacs")
+# KONECT's names of edges.
+_PREFIX = "out."
 _SHOWN_CHARACTERS = 60
 
 
@@ -88,6 +92,23 @@ class RowLayout:
             return False
 
 
+class Sizes(NamedTuple):
+    """The first row, which may state the numbers of nodes and edges. number: of its line. shown: its text."""
+
+    number: int
+    shown: str
+    numbers: tuple[int, ...]
+
+    def require_no_sizes(self, path: Path, num_rows: int, largest: int) -> None:
+        """Raise SourceError if the numbers are those of the nodes and edges of all other rows."""
+        *nodes, edges = self.numbers
+        if edges == num_rows - 1 and max(nodes) == largest:
+            raise SourceError(
+                f"{path}, line {self.number}: {self.shown} may be the numbers of nodes and edges, since {edges} rows "
+                f"follow; leave it out with --skip-lines {self.number}, or keep it as an edge with --no-header"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class TextSource:
     """Texts that belong together.
@@ -97,6 +118,8 @@ class TextSource:
     decisions: what was decided, for people.
     head: lines of files without rows.
     passed_over: files of the folder that are not imported.
+    dialect: the published format of the text, if it has one.
+    sizes: the first row of a text without dialect, if it may state numbers of nodes and edges.
     """
 
     files: list[TextFile]
@@ -104,6 +127,8 @@ class TextSource:
     decisions: list[Decision]
     head: LineCounts
     passed_over: list[str]
+    dialect: Dialect | None = None
+    sizes: Sizes | None = None
 
 
 def is_edge_text(source: Path) -> bool:
@@ -134,8 +159,28 @@ def find_texts(source: Path, options: ImportOptions) -> TextSource:
             f"{source}: has no files named {', '.join(f'*{each}' for each in SUFFIXES)} (plain or compressed); "
             "give a text with one edge per line"
         )
-    samples = read_samples(paths, marks_of(options), options.skip_lines or 0)
-    return _LayoutFinder(source, samples, options).find(decisions, passed_over)
+    dialect = find_dialect(paths, options)
+    marks = marks_of(options)
+    if dialect is not None:
+        decisions += dialect.decisions(options)
+        marks = dialect.comments.encode() if marks is None else marks
+    used = options if dialect is None else dialect.applied(options)
+    samples = read_samples(paths, marks, used.skip_lines or 0)
+    texts = _LayoutFinder(source, samples, used).find(decisions, passed_over)
+    if dialect is None:
+        return replace(texts, sizes=_find_sizes(texts, samples, options))
+    return replace(texts, dialect=dialect)
+
+
+def _find_sizes(texts: TextSource, samples: Sequence[TextSample], options: ImportOptions) -> Sizes | None:
+    """Read the first row as numbers of nodes and edges: two or three whole numbers, not under a header."""
+    if len(texts.files) > 1 or options.header is not None or texts.files[0].header is not None:
+        return None
+    row = next(row for sample in samples for row in sample.rows)
+    fields = [field for field in split_row(row.text, texts.layout.delimiter) if field.strip()]
+    if len(fields) not in (2, 3) or not all(map(is_integer, fields)):
+        return None
+    return Sizes(row.number, shorten(row.text.strip()), tuple(map(int, fields)))
 
 
 def marks_of(options: ImportOptions) -> bytes | None:
@@ -333,7 +378,7 @@ def _count_columns(rows: Sequence[Sequence[str]]) -> int:
 
 def _aligned(text: str, delimiter: str) -> str:
     """Tabs among spaces align columns of numbers."""
-    is_numbers = delimiter == " " and all(is_whole(field) for field in text.split())
+    is_numbers = delimiter == " " and all(is_number(field) for field in text.split())
     return text.replace("\t", " ") if is_numbers else text
 
 
@@ -359,7 +404,7 @@ def text_suffix(path: Path) -> str:
 
 def has_suffix(path: Path) -> bool:
     """Check whether a name is one of a text of edges."""
-    return text_suffix(path).lower() in SUFFIXES
+    return text_suffix(path).lower() in SUFFIXES or path.name.startswith(_PREFIX)
 
 
 def text_stem(path: Path) -> str:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.dataset.manifest import EDGE, NODE
-from diskhop.errors import ConfigError
+from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.balance import LineCounts, sum_counts
 from diskhop.importing.estimate import Load
 from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.numbering.ids import ListedIds, listed_names
 from diskhop.importing.options import OF_EDGES, OF_TEXT, ImportOptions
 from diskhop.importing.source import OriginalNames, SourceEdges, SourceGraph, SourceKind, SourceNodes
-from diskhop.importing.text.edge_work import PARSING, EdgeWork, least_parsing_bytes
+from diskhop.importing.text.edge_work import PARSING, EdgeWork, NumberedEdges, least_parsing_bytes
 from diskhop.importing.text.layout import find_texts, is_edge_text, text_stem
 from diskhop.importing.text.loads import load_of_texts
 from diskhop.importing.tools import ImportLimits, ImportTools
@@ -37,6 +37,9 @@ class EdgeList:
                 "names; remove --nodes"
             )
         self._num_nodes = options.nodes
+        dialect = self._found.dialect
+        self._is_mirrored = dialect is not None and dialect.mirrors(options)
+        self._takes_all = options.skip_lines is None and options.comments is None
 
     @property
     def decisions(self) -> Sequence[Decision]:
@@ -56,12 +59,15 @@ class EdgeList:
     def load(self) -> Load:
         """See Source."""
         load = load_of_texts(self._files, self._layout)
+        if self._is_mirrored:
+            load = replace(load, num_edges=2 * load.num_edges)
         return load if self._num_nodes is None else replace(load, num_nodes=self._num_nodes)
 
     def read(self, work: ImportTools) -> SourceGraph:
         """See Source."""
         require_text_path(work.folder.path)
         numbered = EdgeWork(self._files, self._layout, num_nodes=self._num_nodes, work=work).run()
+        self._check_sizes(numbered)
         original: OriginalNames | None = numbered.ids
         names = {}
         if numbered.listed is not None and self._layout.ids == "string":
@@ -74,8 +80,22 @@ class EdgeList:
             edges={EDGE: edges},
             names=names,
             facts=self._facts(edges.edges.num_edges, numbered.counts),
+            is_mirrored=self._is_mirrored,
             counts_repeats=True,
         )
+
+    def _check_sizes(self, numbered: NumberedEdges) -> None:
+        """Raise SourceError for more or fewer rows than the format states, and for a first row that states sizes."""
+        path = self._files[0].path
+        num_rows = numbered.source().num_edges
+        stated = None if self._found.dialect is None else self._found.dialect.num_rows
+        if stated is not None and stated != num_rows and self._takes_all:
+            raise SourceError(
+                f"{path}: has {num_rows} rows, but states {stated}; download it again, or import what is there with: "
+                f"--skip-lines {self._files[0].head.lines}"
+            )
+        if self._found.sizes is not None and numbered.largest is not None:
+            self._found.sizes.require_no_sizes(path, num_rows, numbered.largest)
 
     def _facts(self, num_rows: int, counts: LineCounts) -> dict[str, Any]:
         counts = sum_counts([counts, self._found.head, *(file.head for file in self._files)])
