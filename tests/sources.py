@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +119,24 @@ def _graphbolt(graph: KnownGraph, folder: Path) -> Path:
     return folder
 
 
+def _ogb(graph: KnownGraph, folder: Path) -> Path:
+    def save(path: str, rows: NDArray[Any]) -> None:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        lines = "".join(",".join(map(str, row)) + "\n" for row in np.atleast_2d(rows).tolist())
+        (folder / path).write_bytes(gzip.compress(lines.encode(), 1))
+
+    save("raw/edge.csv.gz", graph.edges)
+    save("raw/num-node-list.csv.gz", np.array([graph.num_nodes]))
+    save("raw/num-edge-list.csv.gz", np.array([len(graph.edges)]))
+    save("raw/node-feat.csv.gz", graph.features)
+    save("raw/node-label.csv.gz", graph.labels[:, None])
+    rest = np.flatnonzero(~graph.mask)
+    for part, nodes in (("train", graph.train), ("valid", rest), ("test", rest)):
+        save(f"split/time/{part}.csv.gz", nodes[:, None] if len(nodes) else graph.train[:1, None])
+    (folder / "RELEASE_v1.txt").write_text("")
+    return folder
+
+
 def _tables(graph: KnownGraph, folder: Path) -> Path:
     parts = np.where(graph.mask, "train", "test")
     columns = {"id": graph.ids, "label": graph.labels, "split": parts, "first": graph.features[:, 0], "one": 1.0}
@@ -151,6 +170,7 @@ SOURCES = {
     "numpy": SourceWriter(_arrays, has_nodes=True, id_kinds=("plain", "ascending")),
     "pyg": SourceWriter(_pyg, has_nodes=True, id_kinds=("plain",)),
     "graphbolt": SourceWriter(_graphbolt, has_nodes=True, id_kinds=("plain",)),
+    "ogb": SourceWriter(_ogb, has_nodes=True, id_kinds=("plain",)),
     "tables": SourceWriter(_tables, has_nodes=True, id_kinds=("plain", "ascending", "any", "names")),
     "edge-table": SourceWriter(_edge_table, has_nodes=False, id_kinds=("plain", "ascending", "names")),
     "text": SourceWriter(_text, has_nodes=False, id_kinds=("plain", "ascending", "names")),

@@ -15,6 +15,7 @@ from diskhop.errors import ConfigError
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.run import import_graph
 from diskhop.importing.tools import ImportLimits
+from diskhop.ui.summary import summarize_dataset
 from tests.graphs import threads_engine
 
 TEXTS = {"names": "cem,ana\nana,ben\nben,cem\n", "numbers": "5,70\n70,9\n9,5\n"}
@@ -84,7 +85,11 @@ def test_auto_keeps_numbers_of_few_edges_and_of_weighted_ones(
         on_facts=found.update,
     )
     is_kept = kept or has_weights
-    assert found["edge_ids"] == {"kept": is_kept, "bytes": 12 * is_kept, "bytes_if_kept": 12}
+    cost = {"bytes": 12 * is_kept, "bytes_if_kept": 12, "bytes_per_edge": 4}
+    assert found["edge_ids"] == {"kept": is_kept, **cost}
+    (shown,) = (text for name, text in summarize_dataset(dataset, found=found) if name == "edge ids")
+    assert "12 B at 4 bytes per edge" in shown
+    assert ("kept as e_id" in shown) == is_kept
     numbers = dataset.edge_ids()
     assert (numbers is not None) == is_kept
     assert numbers is None or numbers.dtype == np.uint32

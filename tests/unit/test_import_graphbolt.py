@@ -89,7 +89,7 @@ def test_a_graph_of_one_type_is_what_the_folder_says(tmp_path: Path, file_format
         metadata["graph"]["edges"] = [entry("pairs.npy")]
     facts: dict[str, Any] = {}
     dataset = imported(save(tmp_path / "source", metadata), on_facts=facts.update)
-    assert facts == {"edge_ids": {"kept": True, "bytes": 240, "bytes_if_kept": 240}}
+    assert facts == {"edge_ids": {"kept": True, "bytes": 240, "bytes_if_kept": 240, "bytes_per_edge": 4}}
     assert (dataset.name, dataset.num_nodes, dataset.num_classes) == ("tutorial", 20, 5)
     assert sorted(edges_of(dataset)) == sorted(map(tuple, PAIRS.T.tolist()))
     table, labels = dataset.features(), dataset.labels()

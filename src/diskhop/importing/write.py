@@ -283,12 +283,14 @@ def _edge_id_facts(graph: SourceGraph, options: ImportOptions, limits: ImportLim
     kept = [_edge_id_dtype(each, options, limits) for each in graph.edges.values()]
     ways = 2 if options.undirected else 1
     counts = [each.edges.num_edges for each in graph.edges.values()]
-    all_bytes = [ways * count * np.dtype(edge_id_dtype(count)).itemsize for count in counts]
+    id_bytes = [np.dtype(edge_id_dtype(count)).itemsize for count in counts]
+    all_bytes = [ways * count * each for count, each in zip(counts, id_bytes, strict=True)]
     return {
         "edge_ids": {
             "kept": all(kept),
             "bytes": sum(each for each, dtype in zip(all_bytes, kept, strict=True) if dtype),
             "bytes_if_kept": sum(all_bytes),
+            "bytes_per_edge": max(id_bytes),
         }
     }
 

@@ -52,11 +52,11 @@ def _import_rows(found: Mapping[str, Any]) -> Iterator[Row]:
         yield "left out", ", ".join(found["left_out"])
     if "edge_ids" in found:
         ids = found["edge_ids"]
+        cost = f"{format_bytes(ids['bytes_if_kept'])} at {ids['bytes_per_edge']} bytes per edge"
         if ids["kept"]:
-            yield "edge ids", f"kept, {format_bytes(ids['bytes'])} (e_id of batches)"
+            yield "edge ids", f"kept as e_id of batches, {cost}"
         else:
-            cost = format_bytes(ids["bytes_if_kept"])
-            yield "edge ids", f"dropped, so batches have no e_id ({cost} with --edge-ids keep)"
+            yield "edge ids", f"dropped, batches have no e_id (--edge-ids keep takes {cost})"
     if "dropped" in found:
         for name in ("self_loops", "duplicates"):
             what = "dropped" if name in found["dropped"] else "kept"
