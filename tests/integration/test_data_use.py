@@ -55,6 +55,13 @@ def test_a_graph_without_such_parts_has_no_such_lines(tmp_path: Path) -> None:
     assert [each.option for each in ignored_parts(dataset, "embedding")] == ["node features"]
 
 
+def test_of_edges_and_triples_one_is_left_out(tmp_path: Path) -> None:
+    triples = np.array([[0, 0, 1], [1, 1, 2]])
+    dataset = import_arrays(tmp_path, **random_arrays(), triples=triples)
+    assert [each.option for each in ignored_parts(dataset, "node")] == ["triples"]
+    assert [each.option for each in ignored_parts(dataset, "embedding")] == ["node features", "edges"]
+
+
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     data = HeteroData()

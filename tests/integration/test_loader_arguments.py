@@ -101,6 +101,11 @@ def test_what_cannot_be_is_named(dataset: Dataset, changes: dict[str, Any], word
         diskhop.NeighborLoader(**arguments)
 
 
+def test_a_tuple_of_ids_is_ids(dataset: Dataset) -> None:
+    with diskhop.NeighborLoader(dataset, [2], (3, 1), batch_size=2, memory="50MB") as loader:  # type: ignore[arg-type]
+        assert next(iter(loader)).n_id[:2].tolist() == [3, 1]
+
+
 @pytest.mark.parametrize("use", ["open_dataset", "train", "plan_run", "propagate", "embed"])
 def test_a_graph_in_memory_in_place_of_a_dataset_leads_to_from_pyg(tmp_path: Path, use: str) -> None:
     more: tuple[Any, ...] = (diskhop.PropagationSpec(hops=1),) if use == "propagate" else ()

@@ -71,7 +71,7 @@ class Dataset:
         if self.features() is not None:
             raise ConfigError(
                 f"{self.path}: has features ({self.feature_dim} columns), and features '{kind}' stand in for missing "
-                f"ones; leave '{kind}' out"
+                f"ones; remove features='{kind}'"
             )
         other = copy(self)
         other.made_features = made_features(kind, self.path, self.num_nodes, seed)

@@ -44,7 +44,8 @@ def made_features(kind: str, path: Path, num_nodes: int, seed: int) -> MadeFeatu
     require_known("kind of features", kind, (*MADE_FEATURES, NONE))
     if kind == ONEHOT and num_nodes > MOST_ONEHOT_NODES:
         raise ConfigError(
-            f"{path}: has {num_nodes:,} nodes, features 'onehot' are for at most {MOST_ONEHOT_NODES:,}; use {RANDOM}"
+            f"{path}: has {num_nodes:,} nodes, features 'onehot' are for at most {MOST_ONEHOT_NODES:,}; "
+            f"use --features {RANDOM}, in Python features='{RANDOM}'"
         )
     dims = {DEGREE: 2, ONEHOT: num_nodes, RANDOM: _RANDOM_DIM, NONE: 0}
     return MadeFeatures(kind, dims[kind], seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +57,7 @@ def _find_nodes(dataset: Dataset, id_map: IdMap, nodes: Any, split: int | None) 
     require(split is None, "split", "left out where input_nodes is no part of one", split, "pass input_nodes='train'")
     if nodes is None:
         return InputNodes(id_map.all_rows(), Purpose.TRAIN)
-    if isinstance(nodes, tuple):
+    if isinstance(nodes, tuple) and nodes and not isinstance(nodes[0], numbers.Integral):
         raise ConfigError("input_nodes of one type of a typed graph are not supported; pass ids, a mask or a split")
     if _are_names(nodes):
         names = Names(dataset, "nodes", dataset.num_nodes)

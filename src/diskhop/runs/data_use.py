@@ -24,4 +24,9 @@ def ignored_parts(dataset: Dataset, kind: str) -> list[Choice]:
         found.append(Choice("edge times", _IGNORED, "edges of all times are used"))
     if kind == EMBEDDING and any(nodes.features for nodes in dataset.manifest.node_types.values()):
         found.append(Choice("node features", _IGNORED, "embeddings are learned from the edges alone"))
+    if dataset.edges and dataset.manifest.triples is not None:
+        if kind == EMBEDDING:
+            found.append(Choice("edges", _IGNORED, "the dataset's triples are embedded"))
+        else:
+            found.append(Choice("triples", _IGNORED, "neighbours are those of the edges"))
     return found
