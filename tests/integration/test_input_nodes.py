@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Data
 
 import diskhop
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.run import import_graph
+from diskhop.importing.pyg.source import PygGraph
+from diskhop.importing.run import import_graph, import_source
 from diskhop.importing.tools import ImportLimits
 from diskhop.ui.summary import summarize_dataset
 from tests.graphs import threads_engine
@@ -96,6 +98,24 @@ def test_auto_keeps_numbers_of_few_edges_and_of_weighted_ones(
     with diskhop.NeighborLoader(dataset, [-1], batch_size=3, memory="64MB", store="memory") as loader:
         (batch,) = loader
     assert ("e_id" in batch) == is_kept
+
+
+def test_auto_keeps_numbers_of_edges_whose_values_stay_with_the_user(tmp_path: Path) -> None:
+    edge_index, edge_attr = torch.tensor([[0, 2, 1], [2, 1, 0]]), torch.eye(3)
+    for attributes, kept in (({"edge_attr": edge_attr}, True), ({}, False)):
+        source = PygGraph(Data(edge_index=edge_index, num_nodes=3, **attributes), "graph")
+        dataset = import_source(
+            source,
+            tmp_path / f"{kept}",
+            origin="data",
+            options=ImportOptions(),
+            engine=threads_engine(),
+            limits=ImportLimits(auto_edge_ids=2),
+        )
+        with diskhop.NeighborLoader(dataset, [-1], batch_size=3, memory="64MB", store="memory") as loader:
+            (batch,) = loader
+        assert ("e_id" in batch) == kept
+        assert not kept or torch.equal(edge_index[:, batch.e_id], batch.n_id[batch.edge_index])
 
 
 def test_edge_ids_without_edges_are_refused(tmp_path: Path) -> None:

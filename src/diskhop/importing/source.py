@@ -108,6 +108,7 @@ class SourceEdges:
     origin: file, for errors.
     weights, times: one value per edge, by edge number.
     edge_ids: number of each edge in the source that this one was exported from; None: the edge number.
+    has_more: whether edges have values that datasets cannot store, which users look up by the edge number.
     """
 
     source: str
@@ -117,6 +118,7 @@ class SourceEdges:
     weights: Column | None = None
     times: Column | None = None
     edge_ids: Column | None = None
+    has_more: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,7 @@ def _counted(
     for edge_type, given in graph.edges.items():
         ends = (given.source, given.destination)
         if len(graph.nodes) == len(graph.edges) == len(highest) == 1 and options.order != "hot":
-            is_numbered = _edge_id_dtype(given, options, work.limits) != "" or _carries_data(given)
+            is_numbered = _edge_id_dtype(given, options, work.limits) != "" or _has_columns(given)
             edges = _edges_of(given, options)
             highest[given.source] = builder.highest_id(edge_type, edges, is_numbered=is_numbered, origin=given.origin)
         elif highest.keys() & ends:
@@ -119,14 +119,14 @@ def _edges_of(given: SourceEdges, options: ImportOptions) -> EdgeSource:
     return UndirectedEdges(given.edges) if options.undirected else given.edges
 
 
-def _carries_data(given: SourceEdges) -> bool:
+def _has_columns(given: SourceEdges) -> bool:
     return any(each is not None for each in (given.weights, given.times, given.edge_ids))
 
 
 def _edge_id_dtype(given: SourceEdges, options: ImportOptions, limits: ImportLimits) -> str:
     """Return the dtype in which to store the numbers of edges, "" if they are not kept."""
     num_edges = given.edges.num_edges
-    keeps = limits.keeps_edge_ids(options.edge_ids, num_edges, _carries_data(given))
+    keeps = limits.keeps_edge_ids(options.edge_ids, num_edges, _has_columns(given) or given.has_more)
     return edge_id_dtype(num_edges) if keeps else ""
 
 

@@ -143,6 +143,7 @@ class PygGraph:
                 origin=each.where,
                 weights=each.weights,
                 times=each.times,
+                has_more=each.has_more,
             )
             for edge_type, each in self._edges.items()
         }

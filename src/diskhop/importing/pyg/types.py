@@ -75,6 +75,7 @@ class EdgeAttributes:
                 f"{_integers_of_edges(self.where, found)}"
             )
         self.pairs = np.zeros((2, 0), np.int64) if empty else found.array()
+        self.has_more = False
         self.weights = self._find_weights(store)
         self.times = self._find_times(store, num_nodes)
 
@@ -102,6 +103,7 @@ class EdgeAttributes:
             return None
         shape = tuple(getattr(value, "shape", ()))
         if not self._is_one_per_edge(shape):
+            self.has_more = shape[:1] == self.pairs.shape[1:]
             store.leave("edge_attr", value, f" of shape {shape} (edges have one weight at most)")
             return None
         return HeldValues(value, store.place("edge_attr"))
