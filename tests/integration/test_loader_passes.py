@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch_geometric.transforms import AddSelfLoops
 import diskhop
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError
+from diskhop.loaders.hop_batches import HopBatch
 from diskhop.stores.stores import STORES
 from tests.hop_tables import write_hop_tables
 from tests.runs import small_graph
@@ -217,3 +218,32 @@ def test_passes_over_a_hop_loader_keep_their_batches(tmp_path: Path, place: Any,
         del passes
         assert sum(len(batch.rows) for batch in loader) == 50
     assert loader.budget.available_bytes == loader.budget.total_bytes
+
+
+@pytest.mark.parametrize("place", ["memory", "disk"])
+def test_a_hop_loader_resumes_with_the_batches_that_are_left(tmp_path: Path, place: Any) -> None:
+    tables = write_hop_tables(tmp_path / "t", [np.zeros((50, 8), np.float32)])
+    options: dict[str, Any] = {"batch_size": 7, "place": place, "shuffle": "chunks", "chunk_rows": 3, "memory": "50MB"}
+
+    def rows_of(batches: Iterable[HopBatch]) -> list[list[int]]:
+        return [batch.rows.tolist() for batch in batches]
+
+    with diskhop.HopLoader(tables, **options) as loader:
+        assert len(loader.dataset) == 50
+        epochs = [rows_of(loader) for _ in range(3)]
+        assert loader.state_dict()["epoch"] == 3
+    with diskhop.HopLoader(tables, **options) as stopped:
+        list(stopped)
+        batches = iter(stopped)
+        assert rows_of([next(batches), next(batches)]) == epochs[1][:2]
+        next(iter(stopped))
+        state = stopped.state_dict()
+    with diskhop.HopLoader(tables, **options) as resumed:
+        resumed.load_state_dict(state)
+        assert rows_of(resumed) == epochs[1][2:]
+    for changes in ({"nodes": np.arange(49)}, {"seed": 1}, {"batch_size": 6}, {"shuffle": "rows"}, {"chunk_rows": 4}):
+        words = f"a loader with {next(iter(changes))}"
+        with diskhop.HopLoader(tables, **{**options, **changes}) as other, pytest.raises(ConfigError, match=words):
+            other.load_state_dict(state)
+    with diskhop.HopLoader(tables, **options) as loader, pytest.raises(ConfigError, match=r"HopLoader.state_dict\(\)"):
+        loader.load_state_dict({"epoch": 0})

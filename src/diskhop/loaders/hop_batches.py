@@ -82,20 +82,26 @@ class OpenTables:
 
 
 class HopBatches:
-    """An iterator over the batches of one pass, in order. Every free buffer has a batch in flight.
+    """An iterator over the batches of one pass from the first to deliver on. Every free buffer has a batch in flight.
 
     Several passes may be under way: each keeps the buffer of its last batch, and one of them reads at a time.
     """
 
     def __init__(
-        self, opened: OpenTables, rows: TableRows, order: RowOrder, batch_size: int, reservation: Reservation
+        self,
+        opened: OpenTables,
+        rows: TableRows,
+        order: RowOrder,
+        batch_size: int,
+        reservation: Reservation,
+        first: int = 0,
     ) -> None:
         self._opened = opened
         self._rows = rows
         self._order = order
         self._batch_size = batch_size
         self._reservation = reservation
-        self._next = 0
+        self._next = first
         self._in_flight: deque[tuple[int, TableRows, BatchBuffer, Ticket]] = deque()
         self._used: BatchBuffer | None = None
         self.is_closed = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from typing import Any, get_args
 import numpy as np
 
 from diskhop._native import BufferPool, Engine
+from diskhop.batches.trace import hash_seeds
 from diskhop.budget import Budget
 from diskhop.config.options import check_arguments, check_options, require, require_known
 from diskhop.config.train import HopConfig
@@ -33,6 +35,7 @@ from diskhop.io.locks import shared_directory
 from diskhop.loaders.checks import budget_of, require_texts, whole_numbers
 from diskhop.loaders.hop_batches import HopBatch, HopBatches, OpenTables
 from diskhop.loaders.node_arrays import node_array, require_distinct
+from diskhop.loaders.progress import Progress
 from diskhop.protocols import NodeRows, SourceIds
 from diskhop.runtime.process import OwnerProcess
 from diskhop.system.memory import default_threads
@@ -96,7 +99,7 @@ class HopLoader:
         self.batch_size = int(batch_size)
         self.chunk_rows = self.batch_size if chunk_rows is None else int(chunk_rows)
         self._seed = int(seed)
-        self._epoch = 0
+        self._progress = Progress("HopLoader")
         self._passes: list[HopBatches] = []
         self._nodes = TableNodes(self.tables)
         if node_rows is not None:
@@ -153,11 +156,23 @@ class HopLoader:
         """Number of batches per epoch."""
         return -(-len(self.rows) // self.batch_size)
 
+    @property
+    def dataset(self) -> range:
+        """Positions of the rows, as torch's loaders have them: its length is their number."""
+        return range(len(self.rows))
+
     def __iter__(self) -> Iterator[HopBatch]:
         self._process.require_here()
-        epoch, self._epoch = self._epoch, self._epoch + 1
-        with self.run(epoch=epoch) as batches:
-            yield from batches
+        position = self._progress.begin()
+        try:
+            with self._begin(self.rows, position.epoch, self.placement.shuffle, position.delivered) as batches:
+                for batch in batches:
+                    position.add(batch.number)
+                    self._progress.advance(position)
+                    yield batch
+                self._progress.advance(position)
+        finally:
+            self._progress.end(position)
 
     def __repr__(self) -> str:
         return f"HopLoader({len(self.rows)} rows of {len(self.which)} tables in {self.placement.place})"
@@ -187,10 +202,13 @@ class HopLoader:
 
         rows: result of rows_of(); default: the loader's rows. shuffle: default: as the loader.
         """
+        shuffle = self.placement.shuffle if shuffle is None else shuffle
+        return self._begin(self.rows if rows is None else rows, epoch, shuffle, 0)
+
+    def _begin(self, rows: TableRows, epoch: int, shuffle: Shuffle, first: int) -> HopBatches:
+        """Start a pass with the batch number `first`."""
         self._process.require_here()
         self._opened.require_source()
-        rows = self.rows if rows is None else rows
-        shuffle = self.placement.shuffle if shuffle is None else shuffle
         reservation = self.budget.reserve("row order", order_bytes(len(rows), shuffle, self.chunk_rows))
         try:
             order = row_order(len(rows), shuffle, chunk_rows=self.chunk_rows, seed=self._seed, epoch=epoch)
@@ -198,8 +216,31 @@ class HopLoader:
             reservation.release()
             raise
         self._passes = [each for each in self._passes if not each.is_closed]
-        self._passes.append(HopBatches(self._opened, rows, order, self.batch_size, reservation))
+        self._passes.append(HopBatches(self._opened, rows, order, self.batch_size, reservation, first))
         return self._passes[-1]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the loader's position: load_state_dict() on another loader resumes with the batches that are left.
+
+        Of several passes that are under way, it is the one that delivered the last batch; run() does not count.
+        """
+        return self._progress.state(self._arguments, len(self))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume the next pass from a state_dict() of a loader with the same arguments."""
+        self._progress.load(state, self._arguments, len(self))
+
+    @cached_property
+    def _arguments(self) -> dict[str, Any]:
+        """Return the arguments that determine the batches."""
+        return {
+            "tables": [self.tables.files[table].checksum for table in self.which],
+            "seed": self._seed,
+            "batch_size": self.batch_size,
+            "shuffle": self.placement.shuffle,
+            "chunk_rows": self.chunk_rows if self.placement.shuffle == "chunks" else 0,
+            "nodes": f"{len(self.rows)} rows, hash {hash_seeds(self.rows)}",
+        }
 
     def close(self) -> None:
         """Return memory and close files; leaving a `with` block does it too. Does nothing in a forked child."""

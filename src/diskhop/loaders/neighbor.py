@@ -38,8 +38,8 @@ from diskhop.loaders.checks import (
 )
 from diskhop.loaders.input_nodes import resolve_input_nodes
 from diskhop.loaders.node_arrays import distinct_ids
-from diskhop.loaders.passes import NeighborPass, Position
-from diskhop.loaders.state import LoaderState, read_state
+from diskhop.loaders.passes import NeighborPass
+from diskhop.loaders.progress import Progress
 from diskhop.loaders.transforms import transformed
 from diskhop.loaders.turns import PassTurns
 from diskhop.nn.layers.aggregate import Block
@@ -142,10 +142,7 @@ class NeighborLoader:
         self._sampler = resolve_sampler(num_neighbors)
         self._load_columns(input_nodes, split)
         self._turns = PassTurns()
-        self._position = Position(0)
-        self._under_way: list[NeighborPass] = []  # the one that delivered the last batch stands last
-        self._resumes_at: Position | None = None
-        self._next_epoch = self._num_calls = 0
+        self._progress = Progress("NeighborLoader")
         self._open(
             store=store,
             engine=engine,
@@ -205,7 +202,8 @@ class NeighborLoader:
 
     def __iter__(self) -> Iterator[Any]:
         self._process.require_here()
-        passed = self._begin_pass()
+        position = self._progress.begin()
+        passed = NeighborPass(position, len(self), partial(self._start, position.epoch))
         try:
             while (batch := self._next_of(passed)) is not None:
                 data = self._transformed(batch)
@@ -214,7 +212,9 @@ class NeighborLoader:
                 yield data
                 del data
         finally:
-            self._end_pass(passed)
+            if self._process.is_here:
+                self._turns.end(passed)
+                self._progress.end(position)
 
     def __call__(self, positions: Sequence[int] | NodeIds | torch.Tensor) -> Any:
         """Make one batch, of the seed nodes at some positions of input_nodes, each named once.
@@ -232,7 +232,6 @@ class NeighborLoader:
         num_more = -(-len(chosen) // self.batch_size) - 1
         more_bytes = 2 * num_more * self.plan.batch_bytes
         with self._turns.turn(None), self.budget.reserve("large batch", more_bytes):
-            number, self._num_calls = self._num_calls, self._num_calls + 1
             wanted = Pass(
                 seeds=NodeRows(self._seeds[chosen]),
                 numbers=range(1),
@@ -240,23 +239,18 @@ class NeighborLoader:
                 sampler=self._sampler,
                 seed=self._seed,
                 purpose=Purpose.INFER,
-                epoch=number,
+                epoch=self._progress.num_calls,
             )
+            self._progress.num_calls += 1
             with self._opened().run(wanted, partial(self._to_pyg, chosen)) as batches:
                 return self._transformed(next(batches))
 
-    def _begin_pass(self) -> NeighborPass:
-        position, self._resumes_at = self._resumes_at, None
-        if position is None:
-            position = Position(self._next_epoch)
-        self._next_epoch = max(self._next_epoch, position.epoch + 1)
+    def _start(self, epoch: int, numbers: Sequence[int]) -> BatchStream:
+        """Start a stream of the batches with these numbers."""
+        # Made again for a pass that was suspended: the budget has room for the order of one pass.
         order = np.arange(len(self._seeds))
         if self.shuffle:
-            order = keyed_permutation(len(self._seeds), self._seed, int(self._purpose), position.epoch)
-        return NeighborPass(position, len(self), partial(self._start, order, position.epoch))
-
-    def _start(self, order: NodeIds, epoch: int, numbers: Sequence[int]) -> BatchStream:
-        """Start a stream of the batches with these numbers. order: positions of all seeds in their order."""
+            order = keyed_permutation(len(self._seeds), self._seed, int(self._purpose), epoch)
         wanted = Pass(
             seeds=NodeRows(self._seeds[order]),
             numbers=numbers,
@@ -273,16 +267,8 @@ class NeighborLoader:
         with self._turns.turn(passed):
             self._opened()
             batch = passed.next_batch()
-            self._under_way = [*(each for each in self._under_way if each is not passed), passed]
-            self._position = passed.position
+            self._progress.advance(passed.position)
         return batch
-
-    def _end_pass(self, passed: NeighborPass) -> None:
-        if self._process.is_here:
-            self._turns.end(passed)
-            self._under_way = [each for each in self._under_way if each is not passed]
-            if self._under_way:
-                self._position = self._under_way[-1].position
 
     def _opened(self) -> Pipeline:
         if self._pipeline is None:
@@ -301,15 +287,11 @@ class NeighborLoader:
 
         Of several passes that are under way, it is the one that delivered the last batch.
         """
-        position = self._resumes_at or self._position
-        if position.delivered == len(self):
-            position = Position(max(self._next_epoch, position.epoch + 1))
-        return LoaderState(position, self._next_epoch, self._num_calls).to_dict(self._arguments)
+        return self._progress.state(self._arguments, len(self))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume the next pass from a state_dict() of a loader with the same arguments."""
-        read = read_state(state, self._arguments, len(self))
-        self._resumes_at, self._next_epoch, self._num_calls = read.position, read.next_epoch, read.num_calls
+        self._progress.load(state, self._arguments, len(self))
 
     @cached_property
     def _arguments(self) -> dict[str, Any]:

@@ -1,38 +1,12 @@
-"""A pass of NeighborLoader, and its position."""
+"""A pass of NeighborLoader."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
+from diskhop.loaders.progress import Position
 from diskhop.pipeline.batch import MiniBatch
 from diskhop.pipeline.stream import BatchStream
-
-
-@dataclass(slots=True)
-class Position:
-    """A place in a pass.
-
-    epoch: number of the pass.
-    delivered: batches delivered without a gap.
-    ahead: numbers of batches delivered before an earlier one.
-    """
-
-    epoch: int
-    delivered: int = 0
-    ahead: set[int] = field(default_factory=set)
-
-    def add(self, number: int) -> None:
-        """Count a delivered batch."""
-        self.ahead.add(number)
-        while self.delivered in self.ahead:
-            self.ahead.remove(self.delivered)
-            self.delivered += 1
-
-    def numbers_left(self, num_batches: int) -> Sequence[int]:
-        """Return the numbers of the batches of the pass that were not delivered."""
-        numbers = range(self.delivered, num_batches)
-        return [number for number in numbers if number not in self.ahead] if self.ahead else numbers
 
 
 class NeighborPass:
