@@ -119,7 +119,7 @@ def run_pyg(path: Path, num_batches: int, threads: int) -> dict[str, Any]:
     sources = map_array(files.indices_path, files.index_dtype, files.num_edges).astype("<i8")
     targets = torch.repeat_interleave(torch.arange(files.num_nodes), torch.from_numpy(indptr.copy()).diff())
     x = map_array(table.path, "<f4", files.num_nodes * dataset.feature_dim).copy().reshape(-1, dataset.feature_dim)
-    labels, train_ids = dataset.labels(), dataset.split("train")
+    labels, train_ids = dataset.label_rows(), dataset.split_rows("train")
     assert labels is not None
     assert train_ids is not None
     data = Data(
