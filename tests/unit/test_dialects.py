@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -187,6 +188,49 @@ def test_a_pajek_file_of_several_lists_is_written_as_one_as_advised(
     assert "got *vertices, *arcs, *edges" in told
     subprocess.run(told.split("with: ")[1].split("; then import")[0], shell=True, check=True, cwd=tmp_path)
     assert by_id(imported(tmp_path / "edges.txt")) == [(1, 2), (2, 3), (3, 2), (3, 3), (4, 1), (4, 2)]
+
+
+WEIGHTED = {
+    "graph.mtx": MATRIX.format("real", "general", "3 3 2\n1 2 .5\n2 3 -2\n"),
+    "graph.txt": MATRIX.format("real", "general", "3 3 2\n1 2 .5\n2 3 -2\n"),
+    "out.graph": "% asym weighted\n1 2 .5\n2 3 -2\n",
+    "graph.gr": "c\np sp 3 2\na 1 2 0.5\nc\na 2 3 -2\n",
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weights_are_taken_with_the_option_that_the_table_of_decisions_names(tmp_path: Path, name: str) -> None:
+    source = write(tmp_path, name, WEIGHTED[name])
+    found: list[Decision] = []
+    import_graph(source, tmp_path / "alone", engine=threads_engine(), on_decisions=found.extend)
+    why = next(each.why for each in found if each.role == "not imported" and "--weight" in each.why)
+    weighted = imported(source, weight=re.findall(r"--weight (\d)", why)[0])
+    assert by_id(weighted) == CHAIN
+    weights = weighted.edge_weights()
+    assert weights is not None
+    assert sorted(weights.tolist()) == [-2, 0.5]
+
+
+def test_both_entries_of_a_symmetric_matrix_have_the_weight(tmp_path: Path) -> None:
+    source = write(tmp_path, "graph.mtx", MATRIX.format("real", "symmetric", "3 3 3\n2 1 .5\n3 2 2\n3 3 1\n"))
+    dataset = imported(source, weight="3")
+    assert by_id(dataset) == [(1, 2), (2, 1), (2, 3), (3, 2), (3, 3)]
+    weights = dataset.edge_weights()
+    assert weights is not None
+    assert sorted(weights.tolist()) == [0.5, 0.5, 1, 2, 2]
+
+
+def test_weights_of_opposite_entries_with_another_sign_are_refused(tmp_path: Path) -> None:
+    source = write(tmp_path, "graph.mtx", MATRIX.format("real", "skew-symmetric", "3 3 2\n2 1 .5\n3 2 2\n"))
+    with pytest.raises(SourceError, match="the opposite of an entry has another value"):
+        imported(source, weight="3")
+    assert imported(source, weight="3", undirected=False).num_edges == 2
+
+
+def test_weights_of_a_truncated_matrix_are_refused(tmp_path: Path) -> None:
+    source = write(tmp_path, "graph.mtx", MATRIX.format("real", "general", "3 3 3\n1 2 1\n2 3 1\n"))
+    with pytest.raises(SourceError, match="has 2 rows, but states 3"):
+        imported(source, weight="3")
 
 
 def test_several_graphs_in_a_folder_are_not_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

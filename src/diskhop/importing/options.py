@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from string import ascii_letters
 from typing import Literal
 
 from diskhop.config.options import option, option_fields, validate
@@ -40,7 +41,7 @@ _DELIMITER = Rule(
     example="tab",
 )
 _COMMENTS = Rule(
-    holds=lambda text: text == "none" or (text.isascii() and set(text) <= set("#%!*/@$&;:~^>")),
+    holds=lambda text: text == "none" or (text.isascii() and set(text) <= {*"#%!*/@$&;:~^>", *ascii_letters}),
     text="the marks that comments begin with, such as # or %#, or none",
     example="#",
 )

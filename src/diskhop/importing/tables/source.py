@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from diskhop.importing.tables.values import (
     weight_value,
 )
 from diskhop.importing.tables.work import EDGE_BYTES, NUMBERING, TableWork, count_rows, load_of_table
+from diskhop.importing.text.dialects import Dialect, find_dialect
 from diskhop.importing.text.layout import text_suffix
 from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.runtime.duck import Duck, require_text_path
@@ -67,6 +69,12 @@ class Tables:
                 f"{source}: has no edges.parquet, edges.csv, edges.csv.gz, or folder edges with parts; add one"
             )
         self._passed_over = [name for name, _ in found.others]
+        self._dialect = _find_dialect(found, options)
+        self._is_mirrored = self._dialect is not None and self._dialect.mirrors(options)
+        self._takes_all = options.skip_lines is None and options.comments is None
+        given = options
+        if self._dialect is not None:
+            options = self._dialect.applied_to_table(given)
         self._nodes: Table | None = None
         self._node_roles: NodeRoles | None = None
         with Duck(_LOOKING_BYTES, 1, Path(tempfile.gettempdir())) as duck:
@@ -78,12 +86,14 @@ class Tables:
         if self._nodes is not None:
             self._node_roles = NodeRoles.find(self._nodes, options)
             keys.append((self._nodes, self._node_roles.id))
-        elif given := [as_option(name) for name in options.given() if name in _OF_NODES]:
+        elif unfit := [as_option(name) for name in options.given() if name in _OF_NODES]:
             raise ConfigError(
-                f"{source}: {given[0]} has no effect without a table of nodes; remove it, or add nodes.csv"
+                f"{source}: {unfit[0]} has no effect without a table of nodes; remove it, or add nodes.csv"
             )
         self._ids = find_id_kind(keys, options.ids)
         self.decisions = self._decide(found, options)
+        if self._dialect is not None:
+            self.decisions = [*self._dialect.decisions(given), *self._dialect.restated(self.decisions, given)]
 
     def _decide(self, found: FolderFiles, options: ImportOptions) -> list[Decision]:
         decisions = found.decisions(self._source) if self._source.is_dir() else []
@@ -108,6 +118,8 @@ class Tables:
         """See Source. CSV as Parquet, ids and pairs stay in the work folder."""
         of_edges = self._edge_roles
         num_edges = count_rows(self._edges)
+        if self._is_mirrored:
+            num_edges *= 2
         load = load_of_table(self._edges) + load_of_edge_values(num_edges, of_edges.weight, of_edges.time)
         if self._nodes is None or self._node_roles is None:
             num_nodes = num_edges // EDGES_PER_NODE
@@ -133,6 +145,8 @@ class Tables:
         require_text_path(work.folder.path)
         tables = TableWork(self._edges, self._edge_roles, self._nodes, self._node_roles, self._ids, work)
         numbered = tables.run()
+        if self._dialect is not None and self._takes_all:
+            self._dialect.require_rows(self._edges.shown, numbered.edges.num_edges)
         roles, rows = self._edge_roles, tables.edges
         weights = times = None
         if roles.weight is not None:
@@ -165,6 +179,7 @@ class Tables:
             },
             names=names,
             facts=self._facts(rows),
+            is_mirrored=self._is_mirrored,
         )
 
     def _node_columns(
@@ -233,6 +248,13 @@ def _open(source: Path, what: str, paths: Sequence[Path], options: ImportOptions
 
 def _flat(values: Any) -> list[str]:
     return [name for value in values for name in (value if isinstance(value, list) else [value])]
+
+
+def _find_dialect(found: FolderFiles, options: ImportOptions) -> Dialect | None:
+    """Find the published format of a text of edges; None: it is a plain table."""
+    if found.nodes or text_suffix(found.edges[0]) == PARQUET:
+        return None
+    return find_dialect(found.edges, replace(options, columns=options.edge_columns))
 
 
 TABLES = SourceKind(

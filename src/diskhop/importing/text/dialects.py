@@ -38,7 +38,6 @@ _PAJEK_PROGRAM = (
 # DIMACS: problems whose files have arcs with a length or a capacity, and those with edges.
 _OF_ARCS = ("sp", "max", "min", "asn")
 _OF_EDGES = ("edge", "edges", "col")
-_ALONE = "a text has edges alone"
 _UNDIRECTED = "stored once, as listed"
 
 
@@ -53,6 +52,7 @@ class Dialect:
     columns: numbers of source and destination, from 1.
     num_rows: number of rows that the file states.
     is_mirrored: whether each edge also stands for the opposite one, by the format's definition.
+    values: what rows have next to the ids, and the options that import it.
     notes: what else people should know.
     """
 
@@ -63,6 +63,7 @@ class Dialect:
     columns: tuple[str, str] = ("1", "2")
     num_rows: int | None = None
     is_mirrored: bool = False
+    values: tuple[str, str] | None = None
     notes: tuple[Decision, ...] = ()
 
     def applied(self, options: ImportOptions) -> ImportOptions:
@@ -74,6 +75,31 @@ class Dialect:
             columns=options.columns or self.columns,
         )
 
+    def applied_to_table(self, options: ImportOptions) -> ImportOptions:
+        """Return the options like applied(), for a table of edges."""
+        applied = self.applied(replace(options, columns=options.edge_columns))
+        comments = self.comments if options.comments is None else options.comments
+        return replace(applied, columns=None, edge_columns=applied.columns, comments=comments)
+
+    def restated(self, decisions: Sequence[Decision], options: ImportOptions) -> list[Decision]:
+        """Return decisions with the format as the reason where applied() filled in an option of the user."""
+        given = {
+            "--columns": options.columns,
+            "--edge-columns": options.edge_columns,
+            "--comments": options.comments,
+            "--no-header": options.header,
+        }
+        filled = {flag for flag, value in given.items() if value is None}
+        return [each._replace(why=f"as in {self.name}") if each.why in filled else each for each in decisions]
+
+    def require_rows(self, path: Path, num_rows: int) -> None:
+        """Raise SourceError if a file has more or fewer rows than it states."""
+        if self.num_rows is not None and num_rows != self.num_rows:
+            raise SourceError(
+                f"{path}: has {num_rows} rows, but states {self.num_rows}; download it again, or import what is there "
+                f"with: --skip-lines {self.head_lines}"
+            )
+
     def mirrors(self, options: ImportOptions) -> bool:
         """Check whether each edge is stored in both directions, though no option says so."""
         return self.is_mirrored and options.undirected is None
@@ -84,6 +110,9 @@ class Dialect:
         if self.mirrors(options):
             why = "each stands for both; --directed stores it once"
             found.append(Decision("edges", "stored in both directions", why))
+        takes_values = options.weight is not None or options.time is not None
+        if self.values is not None and not takes_values:
+            found.append(Decision(self.values[0], "not imported", self.values[1]))
         return [*found, *self.notes]
 
 
@@ -133,9 +162,13 @@ def _matrix_market(path: Path, lines: Sequence[str], options: ImportOptions) -> 
     num_rows, num_columns, num_entries = map(int, sizes)
     if num_rows != num_columns and options.columns is None:
         raise _two_kinds(path, len(lines), f"has {num_rows} rows and {num_columns} columns", f"NR>{len(lines)}")
-    notes = [Decision("ids", f"rows and columns, 1 to {num_rows}", "entry i j is the edge from i to j")]
-    if words[2] != "pattern":
-        notes.append(Decision("values of entries", "not imported", f"{_ALONE}; entries of 0 are edges too"))
+    has_others = words[3] in ("skew-symmetric", "hermitian")  # opposite entries differ in their sign
+    if has_others and options.weight is not None and options.undirected is None:
+        raise SourceError(
+            f"{at_line(path, 1)}: the opposite of an entry has another value ({words[3]}); store each entry once with "
+            "--directed, or leave out --weight"
+        )
+    values = ("values of entries", "--weight 3 takes them as weights; entries of 0 are edges too")
     return Dialect(
         name="MatrixMarket",
         why="banner in line 1",
@@ -143,7 +176,8 @@ def _matrix_market(path: Path, lines: Sequence[str], options: ImportOptions) -> 
         comments="%",
         num_rows=num_entries,
         is_mirrored=words[3] != "general",
-        notes=tuple(notes),
+        values=None if words[2] == "pattern" else values,
+        notes=(Decision("ids", f"rows and columns, 1 to {num_rows}", "entry i j is the edge from i to j"),),
     )
 
 
@@ -156,10 +190,12 @@ def _konect(path: Path, lines: Sequence[str], options: ImportOptions) -> Dialect
     notes = []
     if found[1] == "sym":
         notes.append(Decision("edges", _UNDIRECTED, "undirected by line 1; --undirected stores both directions"))
-    if len(lines[-1].split()) > 2 and not lines[-1].startswith("%"):
-        notes.append(Decision("weights and times", "not imported", _ALONE))
+    num_columns = 0 if lines[-1].startswith("%") else len(lines[-1].split())
+    values = ("weights", "--weight 3 takes them") if num_columns == 3 else None
+    if num_columns > 3:
+        values = ("weights and times", "--weight 3 and --time 4 take them")
     why = f"line 1 is '{lines[0][:40]}'"
-    return Dialect(name="KONECT", why=why, head_lines=0, comments="%", notes=tuple(notes))
+    return Dialect(name="KONECT", why=why, head_lines=0, comments="%", values=values, notes=tuple(notes))
 
 
 def _dimacs(path: Path, lines: Sequence[str], options: ImportOptions) -> Dialect | None:
@@ -168,10 +204,7 @@ def _dimacs(path: Path, lines: Sequence[str], options: ImportOptions) -> Dialect
     if len(problem) != 4 or problem[1] not in (*_OF_ARCS, *_OF_EDGES) or others or not is_integer(problem[3]):
         return None
     has_arcs = problem[1] in _OF_ARCS
-    if has_arcs:
-        notes = [Decision("lengths, capacities and costs", "not imported", _ALONE)]
-    else:
-        notes = [Decision("edges", _UNDIRECTED, "undirected; --undirected stores both directions")]
+    once = Decision("edges", _UNDIRECTED, "undirected; --undirected stores both directions")
     return Dialect(
         name="DIMACS",
         why=f"line '{' '.join(problem)}'",
@@ -180,7 +213,8 @@ def _dimacs(path: Path, lines: Sequence[str], options: ImportOptions) -> Dialect
         columns=("2", "3"),
         # Files of colouring problems often state twice the number.
         num_rows=int(problem[3]) if has_arcs else None,
-        notes=tuple(notes),
+        values=("lengths, capacities and costs", "--weight 4 takes the first as weights") if has_arcs else None,
+        notes=() if has_arcs else (once,),
     )
 
 

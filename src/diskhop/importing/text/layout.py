@@ -169,7 +169,7 @@ def find_texts(source: Path, options: ImportOptions) -> TextSource:
     texts = _LayoutFinder(source, samples, used).find(decisions, passed_over)
     if dialect is None:
         return replace(texts, sizes=_find_sizes(texts, samples, options))
-    return replace(texts, dialect=dialect)
+    return replace(texts, dialect=dialect, decisions=dialect.restated(texts.decisions, options))
 
 
 def _find_sizes(texts: TextSource, samples: Sequence[TextSample], options: ImportOptions) -> Sizes | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from diskhop.dataset.manifest import EDGE, NODE
-from diskhop.errors import ConfigError, SourceError
+from diskhop.errors import ConfigError
 from diskhop.importing.balance import LineCounts, sum_counts
 from diskhop.importing.estimate import Load
 from diskhop.importing.evidence.decisions import Decision
@@ -88,12 +88,8 @@ class EdgeList:
         """Raise SourceError for more or fewer rows than the format states, and for a first row that states sizes."""
         path = self._files[0].path
         num_rows = numbered.source().num_edges
-        stated = None if self._found.dialect is None else self._found.dialect.num_rows
-        if stated is not None and stated != num_rows and self._takes_all:
-            raise SourceError(
-                f"{path}: has {num_rows} rows, but states {stated}; download it again, or import what is there with: "
-                f"--skip-lines {self._files[0].head.lines}"
-            )
+        if self._found.dialect is not None and self._takes_all:
+            self._found.dialect.require_rows(path, num_rows)
         if self._found.sizes is not None and numbered.largest is not None:
             self._found.sizes.require_no_sizes(path, num_rows, numbered.largest)
 
