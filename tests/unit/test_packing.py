@@ -18,6 +18,7 @@ import pytest
 
 from diskhop.budget import Budget
 from diskhop.errors import SourceError
+from diskhop.importing.options import ImportOptions
 from diskhop.importing.run import import_graph
 from diskhop.importing.source_file import SourceFile
 from diskhop.importing.text.packing import PACKINGS, packing_of
@@ -145,11 +146,30 @@ def test_tar_archives_are_named_with_the_command_that_unpacks(tmp_path: Path, pa
         assert (tmp_path / "out.network").read_bytes() == b"1 2\n"
 
 
-def test_zip_archives_of_several_files_are_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format_name", ["edges", None])
+def test_zip_archives_of_several_files_are_named(tmp_path: Path, format_name: str | None) -> None:
     path = tmp_path / "edges.zip"
     path.write_bytes(zipped(TEXT, "a.csv", "b.csv"))
     with pytest.raises(SourceError, match=r"edges\.zip: must have one file, got 2; unpack it: unzip "):
-        import_graph(path, tmp_path / "graph", format_name="edges", engine=threads_engine())
+        import_graph(path, tmp_path / "graph", format_name=format_name, engine=threads_engine())
+
+
+def test_a_zip_archive_is_what_its_only_file_is(tmp_path: Path) -> None:
+    path = tmp_path / "download.zip"
+    path.write_bytes(zipped(b"0,1\n", "graph/edges.csv"))
+    dataset = import_graph(path, tmp_path / "graph", engine=threads_engine())
+    assert list(edges_of(dataset)) == [(0, 1)]
+
+
+@pytest.mark.parametrize("packing", PACK)
+def test_a_packed_table_has_its_weights(tmp_path: Path, packing: str) -> None:
+    path = tmp_path / f"edges.csv{PACKINGS[packing].suffix}"
+    path.write_bytes(PACK[packing](b"source,target,paid\n0,1,4\n1,0,7\n"))
+    options = ImportOptions(weight="paid")
+    dataset = import_graph(path, tmp_path / "graph", options=options, engine=threads_engine())
+    weights = dataset.edge_weights()
+    assert weights is not None
+    assert sorted(weights.tolist()) == [4, 7]
 
 
 def test_what_a_zip_archive_of_a_mac_adds_is_passed_over(tmp_path: Path) -> None:

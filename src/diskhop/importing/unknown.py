@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import zipfile
 from collections.abc import Mapping
@@ -10,7 +11,8 @@ from pathlib import Path
 
 from diskhop.errors import SourceError
 from diskhop.importing.source import SourceKind
-from diskhop.importing.text.packing import plain_name
+from diskhop.importing.text.packing import DamageError, plain_name
+from diskhop.importing.text.streams import open_text
 
 # Python's pickles begin with this byte and their protocol; torch.save makes a zip archive with a pickle in it.
 _PICKLE = b"\x80"
@@ -43,9 +45,11 @@ def refuse_pickles(source: Path) -> None:
 
 
 def unknown_error(source: Path, kinds: Mapping[str, SourceKind]) -> SourceError:
-    """Return the error for a source that no kind recognises."""
+    """Return the error for a source that no kind recognises. Raises SourceError for an archive."""
     if source.is_dir():
         return SourceError(f"{source}: format not recognised; {_advice_on_folder(source, kinds)}")
+    with contextlib.suppress(DamageError):
+        open_text(source).close()  # an archive is refused with the command that unpacks it
     return SourceError(f"{source}: format not recognised; {_advice_on_file(source)}")
 
 

@@ -25,7 +25,7 @@ from diskhop.importing.evidence.rows import is_integer, is_number, is_whole, num
 from diskhop.importing.options import IdKind, ImportOptions
 from diskhop.importing.source_file import SourceFile, source_errors
 from diskhop.importing.text.dialects import Dialect, find_dialect
-from diskhop.importing.text.packing import packing_of, plain_name
+from diskhop.importing.text.packing import inner_name, packing_of, plain_name
 from diskhop.importing.text.sample import COMMENTS, TextSample, read_samples
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".el", ".mtx", ".net", ".paj", ".gr", ".col", ".dimacs")
@@ -399,7 +399,7 @@ def text_file(sample: TextSample, has_header: bool) -> TextFile:
 
 def text_suffix(path: Path) -> str:
     """Return the suffix of a text's name, without that of its compression."""
-    return Path(plain_name(path.name)).suffix
+    return Path(inner_name(path)).suffix
 
 
 def has_suffix(path: Path) -> bool:

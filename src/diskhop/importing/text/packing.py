@@ -109,6 +109,18 @@ def plain_name(name: str) -> str:
     return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
 
 
+def inner_name(path: Path) -> str:
+    """Return the name of a file's content: without the suffix of its packing, or of the only file in a zip archive."""
+    name = plain_name(path.name)
+    if not path.name.endswith(".zip") or Path(name).suffix or not path.is_file():
+        return name
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _only_member(archive).filename
+    except (SourceError, OSError, zipfile.BadZipFile):
+        return name
+
+
 class _Unpacked(io.RawIOBase):
     """Content of a compressed file. Raises DamageError where it is damaged. Closes the file."""
 
