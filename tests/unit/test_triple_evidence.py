@@ -194,4 +194,4 @@ def test_other_files_are_reported(tmp_path: Path) -> None:
         (source / name).write_text("ann\tknows\tbob\n")
     found: dict[str, object] = {}
     import_graph(source, tmp_path / "graph", engine=threads_engine(), on_facts=found.update)
-    assert found["left_out"] == ["test_hard.txt"]
+    assert found["passed_over"] == ["test_hard.txt"]

@@ -23,15 +23,15 @@ _FEW_ROWS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TripleColumns:
     """Meaning of the columns of triples.
 
-    columns: places of head, relation and tail.
+    places: columns of head, relation and tail, from 0.
     are_ids: whether they are ids of the dictionaries.
     why: the evidence for the columns, for people.
     """
 
-    columns: tuple[int, ...]
+    places: tuple[int, ...]
     are_ids: bool
     why: str
 
@@ -62,7 +62,7 @@ def decide(
     columns: Sequence[str] | None,
     *,
     are_ids: bool,
-) -> Decision:
+) -> TripleColumns:
     """Decide the columns of all parts of a graph. Raises SourceError, ConfigError.
 
     columns: the option.
@@ -77,21 +77,21 @@ def decide(
     if dictionaries and not are_ids:
         are_ids = _are_ids(rows, (given,) if given else _ORDERS, dictionaries)
     if given is not None:
-        return Decision(given, are_ids, "--columns" if columns is not None else "header")
+        return TripleColumns(given, are_ids, "--columns" if columns is not None else "header")
     fits = [order for order in _ORDERS if dictionaries and _fits(rows, order, dictionaries, are_ids)]
     if fits and usual not in fits:
-        return Decision(fits[0], are_ids, "dictionaries")
+        return TripleColumns(fits[0], are_ids, "dictionaries")
     if fits == [usual]:
-        return Decision(usual, are_ids, "dictionaries")
-    return Decision(usual, are_ids, "usual in files of OpenKE" if is_openke else "usual")
+        return TripleColumns(usual, are_ids, "dictionaries")
+    return TripleColumns(usual, are_ids, "usual in files of OpenKE" if is_openke else "usual")
 
 
-def triple_kind(decision: Decision, sample: Sample) -> RowKind:
+def triple_kind(decided: TripleColumns, sample: Sample) -> RowKind:
     """Return the kind of a part's rows."""
     width = max((len(row) for row in sample.rows[:1]), default=len(TRIPLE))
-    width = max(width, 1 + max(decision.columns))
-    named = dict(zip(decision.columns, TRIPLE, strict=True))
-    kind = NUMBER if decision.are_ids else NAME
+    width = max(width, 1 + max(decided.places))
+    named = dict(zip(decided.places, TRIPLE, strict=True))
+    kind = NUMBER if decided.are_ids else NAME
     columns = {named.get(place, f"column {place + 1}"): kind for place in range(width)}
     return RowKind(columns, TRIPLE, sample.delimiter)
 

@@ -7,17 +7,17 @@ whose values are whole numbers that are no names (OpenKE's train2id.txt).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from diskhop.errors import SourceError
+from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.source_file import source_errors
 from diskhop.importing.text.layout import TextFile, text_stem
 from diskhop.importing.text.packing import packing_of
-from diskhop.importing.triples.evidence import Decision, decide, dictionary_kind, triple_kind
+from diskhop.importing.triples.evidence import TripleColumns, decide, dictionary_kind, triple_kind
 from diskhop.importing.triples.libkge import DESCRIPTION, read_description
 from diskhop.importing.triples.names import (
     ALL,
@@ -28,7 +28,7 @@ from diskhop.importing.triples.names import (
     find_parts,
     plain_suffix,
 )
-from diskhop.importing.triples.rows import ENTITIES, RELATIONS, TAB, TRIPLE, RowKind
+from diskhop.importing.triples.rows import ENTITIES, RELATIONS, TAB, TRIPLE, RowKind, shown
 from diskhop.importing.triples.samples import (
     Sample,
     header_of_triples,
@@ -37,6 +37,7 @@ from diskhop.importing.triples.samples import (
     sample_triples,
 )
 
+_ROLES = {ENTITIES: "dictionary of entities", RELATIONS: "dictionary of relations"}
 _USUAL_DICTIONARY = {ENTITIES: "entities.dict", RELATIONS: "relations.dict"}
 
 
@@ -46,20 +47,22 @@ class TripleFiles:
 
     name: default name of the dataset.
     parts: texts of triples by part.
-    decision: what the columns of triples are.
+    columns: what the columns of triples are.
     kinds: kinds of the rows, by part and by dictionary.
     dictionaries: texts of ids and names, of entities and relations.
     counts: numbers of rows of dictionaries and parts, and what states them, where something does.
-    left_out: names of files in the folder that are not read.
+    headers: headers of the parts, where they have one.
+    passed_over: names of files in the folder that are not read.
     """
 
     name: str
     parts: Mapping[str, TextFile]
-    decision: Decision
+    columns: TripleColumns
     kinds: Mapping[str, RowKind]
     dictionaries: Mapping[str, TextFile] = field(default_factory=dict)
     counts: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
+    headers: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
+    passed_over: tuple[str, ...] = ()
 
     @property
     def files(self) -> list[TextFile]:
@@ -67,16 +70,19 @@ class TripleFiles:
         return [*self.parts.values(), *self.dictionaries.values()]
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """Decisions, for people."""
-        columns = {name: f"{place + 1}" for name, place in zip(TRIPLE, self.decision.columns, strict=True)}
-        columns["why"] = self.decision.why
-        return {
-            "ids": "integer" if self.decision.are_ids else "string",
-            "columns": {"triples": columns},
-            "not_taken": {"triples": []},
-            "left_out": list(self.left_out),
-        }
+    def decisions(self) -> list[Decision]:
+        """Describe what was decided, for people."""
+        texts = {**self.parts, **self.dictionaries}
+        found = [Decision(file.path.name, _ROLES.get(what, what), "by its name") for what, file in texts.items()]
+        for what, (count, stating) in self.counts.items():
+            found.append(Decision(f"rows of {texts[what].path.name}", str(count), f"by {stating}"))
+        headers = {",".join(header) for header in self.headers.values() if header is not None}
+        found.append(Decision("header", shown(headers.pop()) if headers else "none", "the first rows"))
+        for role, place in zip(TRIPLE, self.columns.places, strict=True):
+            found.append(Decision(f"column {place + 1}", role, self.columns.why))
+        why = "in the dictionaries" if self.dictionaries else "no dictionaries: numbered in the order of their bytes"
+        found.append(Decision("values", "ids" if self.columns.are_ids else "names", why))
+        return [*found, *(Decision(name, "not imported", "no part by its name") for name in self.passed_over)]
 
 
 def is_triples(source: Path) -> bool:
@@ -172,8 +178,8 @@ def _with_layout(
             raise SourceError(f"{path}: is not a regular file; give a text of triples")
     samples = {path: sample_triples(path, options.header, options.columns or ()) for path in parts.values()}
     known = {what: (kind, sample) for what, (_, kind, sample) in dictionaries.items()}
-    decision = decide(samples, known, options.columns, are_ids=are_ids)
-    kinds = {part: triple_kind(decision, samples[path]) for part, path in parts.items()}
+    columns = decide(samples, known, options.columns, are_ids=are_ids)
+    kinds = {part: triple_kind(columns, samples[path]) for part, path in parts.items()}
     kinds |= {what: kind for what, (kind, _) in known.items()}
     stated = {part: samples[path].stated for part, path in parts.items()}
     stated |= {what: sample.stated for what, (_, sample) in known.items()}
@@ -181,11 +187,12 @@ def _with_layout(
     return TripleFiles(
         name=name,
         parts={part: _text_file(path, samples[path]) for part, path in parts.items()},
-        decision=decision,
+        columns=columns,
+        headers={part: samples[path].header for part, path in parts.items()},
         kinds=kinds,
         dictionaries={what: _text_file(path, sample) for what, (path, _, sample) in dictionaries.items()},
         counts={what: (count, "its first line") for what, count in stated.items() if count is not None},
-        left_out=_others(folder, used) if folder is not None else (),
+        passed_over=_others(folder, used) if folder is not None else (),
     )
 
 

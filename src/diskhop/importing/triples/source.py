@@ -49,10 +49,13 @@ _LISTED_COLUMNS = {ENTITIES: ("head", "tail"), RELATIONS: ("relation",)}
 class Triples:
     """Source in texts of triples. Raises SourceError if there are none."""
 
-    decisions: Sequence[Decision] = ()
-
     def __init__(self, source: Path, options: ImportOptions) -> None:
         self._files = find_triple_files(source, options)
+
+    @property
+    def decisions(self) -> Sequence[Decision]:
+        """See Source."""
+        return self._files.decisions
 
     @property
     def name(self) -> str:
@@ -74,8 +77,8 @@ class Triples:
         return Load(
             source_bytes=sum(file.num_bytes for file in files),
             inflated_bytes=unpacked,
-            pair_text_bytes=text if self._files.decision.are_ids else 0,
-            name_text_bytes=0 if self._files.decision.are_ids else text,
+            pair_text_bytes=text if self._files.columns.are_ids else 0,
+            name_text_bytes=0 if self._files.columns.are_ids else text,
             kept_bytes=unpacked + text + TRIPLE_BYTES * num_triples,
             triple_bytes=TRIPLE_BYTES * num_triples,
             num_nodes=num_triples // EDGES_PER_NODE,
@@ -92,7 +95,7 @@ class Triples:
             nodes={NODE: SourceNodes(count=numbered.counts[ENTITIES])},
             triples=triples,
             names=names,
-            facts=self._files.facts,
+            facts={"passed_over": list(self._files.passed_over)},
         )
 
 
@@ -150,7 +153,7 @@ class _TripleWork:
         counts = {what: count_listed(path, duck) for what, path in listed.items()}
         for what, count in counts.items():
             self._check_count(what, count, "names")
-        if self._files.decision.are_ids:
+        if self._files.columns.are_ids:
             tasks = [
                 ParseIds(name, piece, kinds[part], counts, duck)
                 for part, named in of_parts.items()
@@ -226,9 +229,7 @@ class _TripleWork:
 
     def _key(self, stage: str) -> str:
         """Text that changes when the outputs of a stage would; names of tasks are not part of it."""
-        facts = [
-            f"format {_WORK_FORMAT}, stage {stage}, slices {self._slice_bytes}, ids {self._files.decision.are_ids}"
-        ]
+        facts = [f"format {_WORK_FORMAT}, stage {stage}, slices {self._slice_bytes}, ids {self._files.columns.are_ids}"]
         facts += [f"{file.identity}, rows from {file.rows_begin}" for file in self._files.files]
         if stage != "text":
             facts += [
