@@ -38,6 +38,13 @@ def test_a_batch_of_a_graph_without_features_has_no_x_as_pygs(bare: Dataset) -> 
             assert len(batch.y) == len(batch.n_id) == batch.num_nodes
 
 
+def test_a_batch_without_x_and_y_knows_its_number_of_nodes(tmp_path: Path) -> None:
+    """Nodes without edges among the last ones are counted too."""
+    dataset = import_arrays(tmp_path, edge_index=np.array([[0], [1]]), original_ids=np.arange(5))
+    for batch in batches_of(dataset):
+        assert batch.num_nodes == len(batch.n_id) == 5
+
+
 def test_degrees_are_those_of_the_graph(bare: Dataset) -> None:
     indptr = np.fromfile(bare.topology.indptr_path, np.int64)
     for batch in batches_of(bare, features="degree"):

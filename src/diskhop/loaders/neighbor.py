@@ -349,6 +349,8 @@ class NeighborLoader:
             num_sampled_edges=list(sampled.num_sampled_edges),
             block=block,
         )
+        if not has_x:
+            data.num_nodes = sampled.num_nodes
         if self._labels is not None:
             data.y = torch.from_numpy(self._labels[sampled.node_ids])
         if self._edge_weights is not None:
