@@ -9,6 +9,7 @@ STAMP := $(VENV)/.set-up
 PACKAGES := $(shell find src -name __init__.py)
 NATIVE := CMakeLists.txt $(shell find native -name '*.?pp' -not -path '*/tests/*' 2>/dev/null)
 PYTEST := $(BIN)/python -m pytest
+CASES := ../shared/cases
 
 .PHONY: help setup check check-python check-core format test test-all demo bench clean
 help: ## this list
@@ -45,9 +46,11 @@ format: $(STAMP) ## write all files in the house's format
 test: $(STAMP) ## the tests; under 10 minutes on 2 cores
 	$(PYTEST) -m "not slow" -n 2 --dist worksteal --durations 15
 
-test-all: $(STAMP) ## every test, the slow ones and the thread sanitizer included
+# Cases that users of similar systems run into lie next to the repository, where they are there.
+test-all: $(STAMP) ## every test, the slow ones, the shared cases and the thread sanitizer included
 	sh tools/native_tests.sh thread
 	$(PYTEST) --hypothesis-profile thorough
+	if [ -d $(CASES) ]; then $(PYTEST) -p tests.recorder $(CASES); else echo "skipped: $(CASES) is not there"; fi
 
 demo: $(STAMP) ## make a graph with 1 GB of features and train on it from disk
 	$(BIN)/python examples/demo.py

@@ -126,7 +126,7 @@ class Budget:
         parts = ", ".join(f"{name} {format_bytes(num_bytes)}" for name, num_bytes in together.items() if num_bytes > 0)
         return BudgetError(
             f"--memory {format_bytes(self.total_bytes)} is too small: it needs {parts}; "
-            f"the smallest that works is {-(-smallest_bytes // 1_000_000)}MB",
+            f"the smallest that works is --memory {-(-smallest_bytes // 1_000_000)}MB",
             smallest_bytes,
         )
 

@@ -356,7 +356,7 @@ def test_too_small_a_budget_names_the_smallest_that_works(
     line = expect_one_line(
         capsys, ["train", str(graph), "--epochs", "1", "--memory", "10KB"], "10 KB", "smallest that works is "
     )
-    smallest = line.rsplit("smallest that works is ", 1)[1]
+    smallest = line.rsplit("smallest that works is --memory ", 1)[1]
     out = tmp_path / "run"
     assert run(["train", str(graph), "--epochs", "1", "--memory", smallest, "--out", str(out)]) == 0
 

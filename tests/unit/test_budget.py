@@ -55,7 +55,7 @@ def test_refusal_names_holders_and_the_smallest_budget_that_would_do() -> None:
     message = str(caught.value)
     assert "topology 2 MB" in message
     assert "cache 4.5 MB" in message
-    assert "smallest that works is 7MB" in message
+    assert "smallest that works is --memory 7MB" in message
     assert caught.value.smallest_bytes == 6_500_000
     Budget(parse_bytes("7MB")).require({"topology": 2_000_000, "cache": 4_500_000})
 
@@ -65,7 +65,7 @@ def test_the_parts_of_a_refusal_are_all_that_is_held_and_wanted() -> None:
     budget.reserve("done", 1_000_000).release()
     with budget.reserve("ids", 4_000_000), pytest.raises(BudgetError) as caught:
         budget.require({"ids": 7_000_000, "names": 2_000_000, "nothing": 0})
-    told = "it needs ids 11 MB, names 2 MB; the smallest that works is 13MB"
+    told = "it needs ids 11 MB, names 2 MB; the smallest that works is --memory 13MB"
     assert told in str(caught.value)
 
 

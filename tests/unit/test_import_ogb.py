@@ -307,7 +307,7 @@ def test_too_small_a_budget_is_refused_and_the_one_it_names_works(tmp_path: Path
     with pytest.raises(BudgetError) as caught:
         imported(source, budget=Budget(1 << 20))
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
-    found = re.search(r"the smallest that works is (\S+)$", str(caught.value))
+    found = re.search(r"the smallest that works is --memory (\S+)$", str(caught.value))
     assert found is not None
     check(imported(source, budget=Budget(parse_bytes(found.group(1)))), good_graph())
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from diskhop.config.options import SavedRun, differing_options, dump_config, load_config, options_of
+from diskhop.config.options import SavedRun, differing_options, dump_config, load_config, option_fields, options_of
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, DestinationError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, write_file
@@ -110,9 +110,10 @@ def require_new_folder(path: Path) -> None:
     """Refuse a file, and a folder with more than what an interrupted start leaves."""
     with destination_errors(path):
         if path.exists() and not (path.is_dir() and all(entry.suffix == ".partial" for entry in path.iterdir())):
-            raise DestinationError(
-                f"{path}: already exists and is not empty; name another --out, or add --resume to continue its run"
-            )
+            way = "name another --out"
+            if path.is_dir() and (path / CONFIG_FILE).exists():
+                way += ", or add --resume to continue its run"
+            raise DestinationError(f"{path}: already exists and is not empty; {way}")
 
 
 def require_kind(config_path: Path, kinds: Collection[str]) -> None:
@@ -145,9 +146,11 @@ def require_same_run(config_path: Path, saved: SavedRun, config: Any, dataset: D
         )
     different = differing_options(saved.options, config)
     if different:
+        fields = option_fields(type(config))
+        flags = [fields[name].flag.partition("/")[0] for name in different]
         raise ConfigError(
-            f"{config_path}: --resume needs the same options, but {', '.join(different)} differ; "
-            "remove them, or name a new folder with --out"
+            f"{config_path}: --resume needs the same options; remove {' and '.join(flags)}, or name a new folder "
+            "with --out"
         )
 
 

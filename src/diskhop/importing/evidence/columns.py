@@ -16,6 +16,10 @@ class EndColumns(NamedTuple):
     why: str
 
 
+# Separators of columns that a row of one column may have been meant to have, as --delimiter takes them.
+_SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", " ": "space", "|": "'|'", ":": "':'"}
+
+
 def find_end_columns(
     names: Sequence[str] | None, filled: Sequence[int], shown: str, option: str, by_place: bool
 ) -> EndColumns:
@@ -52,9 +56,11 @@ def find_end_columns(
     )
 
 
-def few_columns(count: int) -> str:
-    """Explain the error of a row with fewer columns than source and destination."""
-    return f"a row must have two columns, source and destination, got {count}; name the separator, as --delimiter space"
+def few_columns(count: int, line: str = "") -> str:
+    """Explain the error of a row with fewer columns than source and destination. line: its text, if it is a text's."""
+    found = next((name for mark, name in _SEPARATORS.items() if sum(map(bool, line.strip().split(mark))) > 1), None)
+    next_step = "add the other one" if found is None else f"name the separator, as --delimiter {found}"
+    return f"a row must have two columns, source and destination, got {count}; {next_step}"
 
 
 def _place(names: Sequence[str] | None, candidates: Sequence[int], are_all: bool) -> EndColumns:

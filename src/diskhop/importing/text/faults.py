@@ -44,7 +44,7 @@ def _broken_rule(text: str, layout: RowLayout, num_nodes: int | None) -> str | N
         return str(broken)
     if len(fields) != layout.num_columns:
         if layout.num_columns == 2 and not layout.are_columns_given:
-            return columns_rule(len(fields))
+            return columns_rule(len(fields), text)
         return f"a row must have {layout.num_columns} columns, as the first have, got {len(fields)}; fix the line"
     for end, column in zip(ENDS, layout.columns, strict=True):
         rule = _broken_id_rule(fields[column], layout, num_nodes)
@@ -74,8 +74,5 @@ def _broken_id_rule(field: str, layout: RowLayout, num_nodes: int | None) -> str
     if not field.strip(" \t").isdecimal():
         return f"must be digits alone, got {shown}; fix it, or import ids as names: --ids string"
     if num_nodes is not None and int(digits) >= num_nodes:
-        return (
-            f"must be less than {num_nodes}, the number of nodes, got {shown}; "
-            f"fix it, or give --nodes {int(digits) + 1}"
-        )
+        return f"must be less than {num_nodes}, the number of nodes, got {shown}; fix it, or leave --nodes out"
     return None

@@ -222,7 +222,7 @@ class _LayoutFinder:
         names = next((each.first for _, each, has in samples if has), None)
         decisions += self._describe(header, names)
         rows = [row for _, each, has in samples for row in each.rows[has:]]
-        ends = self._find_ends(names, rows, sample.rows[0].place(sample.path))
+        ends = self._find_ends(names, rows, sample)
         layout = self._layout(delimiter, ends, [*([names] if names else []), *rows], part.rows[has_header])
         self._require_no_hidden_rows(layout, [each for each, _, _ in samples])
         require_same_header([(each.path, found.place, found.first) for each, found, has in samples if has])
@@ -243,10 +243,13 @@ class _LayoutFinder:
             rows.append(fields)
         return Part(sample.rows[0].place(sample.path), rows)
 
-    def _find_ends(self, names: Sequence[str] | None, rows: Sequence[Sequence[str]], place: str) -> EndColumns:
+    def _find_ends(self, names: Sequence[str] | None, rows: Sequence[Sequence[str]], sample: TextSample) -> EndColumns:
+        place = sample.rows[0].place(sample.path)
         count = _count_columns([*([names] if names else []), *rows])
         if self._options.columns is None:
-            filled = [place for place in range(count) if any(place < len(row) and row[place].strip() for row in rows)]
+            filled = [each for each in range(count) if any(each < len(row) and row[each].strip() for row in rows)]
+            if count < 2:
+                raise SourceError(f"{place}: {few_columns(len(filled), sample.rows[-1].text)}")
             return find_end_columns(names, filled, place, "--columns", by_place=False)
         if len(self._options.columns) != 2:
             raise ConfigError(
@@ -352,10 +355,10 @@ def hidden_row(place: str, line: str) -> SourceError:
     )
 
 
-def columns_rule(num_columns: int) -> str:
+def columns_rule(num_columns: int, line: str) -> str:
     """Explain the error of a row that has more or fewer columns than source and destination."""
     if num_columns < 2:
-        return few_columns(num_columns)
+        return few_columns(num_columns, line)
     return (
         f"a row must have two columns, source and destination, got {num_columns}; "
         "name the two with ids, as --columns 1,2"

@@ -6,8 +6,9 @@ line of a row that breaks a rule. Numbered triples are raw int64 (triples, 3).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -107,10 +108,15 @@ class NumberNames:
             for (column, what), mask in zip(_LISTED_IN.items(), is_missing, strict=True):
                 if mask[first]:
                     raise SourceError(
-                        f"{place}: the {column} '{shown(fields[column])}' is not among the {what}; add it there, or "
-                        f"name the columns of head, relation and tail, as --columns 1,3,2"
+                        f"{place}: the {column} '{shown(fields[column])}' is not among the {what}; add it there"
+                        f"{_other_order(fields, self._is_listed)}"
                     )
         _write_triples(path, columns)
+
+    def _is_listed(self, name: str, what: str) -> bool:
+        rows = read_parquet(self.listed[what])
+        (found,) = self.duck.fetch(f"SELECT count(*) FROM {rows} WHERE name = {quoted(name)}")
+        return bool(found[0])
 
 
 @dataclass(frozen=True)
@@ -137,8 +143,18 @@ class ParseIds:
         column, what = next(each for each in _LISTED_IN.items() if int(fields[each[0]]) >= self.counts[each[1]])
         raise SourceError(
             f"{place}: the {column} {fields[column]} must be less than {self.counts[what]}, the number of {what}; "
-            "correct it, or name the columns of head, relation and tail, as --columns 1,3,2"
+            f"correct it{_other_order(fields, lambda text, what: text.isdigit() and int(text) < self.counts[what])}"
         )
+
+
+def _other_order(fields: Mapping[str, str], is_listed: Callable[[str, str], bool]) -> str:
+    """Propose an order of columns in which all names of a row are listed; '' if there is none."""
+    texts = list(fields.values())
+    for places in permutations(range(len(texts)), len(TRIPLE)):
+        if all(is_listed(texts[place], _LISTED_IN[column]) for column, place in zip(TRIPLE, places, strict=True)):
+            order = ",".join(str(place + 1) for place in places)
+            return f", or name the columns of head, relation and tail: --columns {order}"
+    return ""
 
 
 def count_triples(path: Path) -> int:
