@@ -182,6 +182,17 @@ def test_edges_in_arrays_of_another_kind_are_told_how_to_save_them(
     assert run(["import", str(tmp_path / "data.npz"), str(tmp_path / "graph")]) == 0
 
 
+@pytest.mark.parametrize(
+    "edges", [[[0.0, 1.0, 2.0], [1.0, 2.0, 0.0]], [[0, 1], [1, 2], [2, 0]], [[0.0, 1], [1, 2], [2, 0]]]
+)
+def test_edges_in_objects_of_another_kind_are_told_how_to_convert_them(tmp_path: Path, edges: Any) -> None:
+    data = Data(edge_index=torch.tensor(edges), num_nodes=3)
+    with pytest.raises(diskhop.DiskhopError, match=r"; set data\.edge_index = data\.edge_index\.") as caught:
+        diskhop.from_pyg(data, tmp_path / "graph")
+    exec(str(caught.value).rpartition("; set ")[2], {"data": data})
+    assert diskhop.from_pyg(data, tmp_path / "graph").num_edges == 3
+
+
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
 def test_classes_may_be_floats_with_nan_for_none(tmp_path: Path, shape: tuple[int, ...]) -> None:
     labels = np.array([0, 1, 2, np.nan, 1], np.float32).reshape(shape)

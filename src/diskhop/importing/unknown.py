@@ -73,16 +73,23 @@ def _advice_on_file(path: Path) -> str:
 
 def _advice_on_folder(folder: Path, kinds: Mapping[str, SourceKind]) -> str:
     folders = [path for path in islice(sorted(folder.iterdir()), _MOST_FOLDERS) if path.is_dir()]
-    known = [path for path in folders if any(kind.detect(path) for kind in kinds.values())]
+    known = [path for path in folders if _is_known(path, kinds)]
     if known:
         return f"give the folder of the graph in it: {known[0]}"
-    files = [path for path in sorted(folder.rglob("*.pt")) if path.is_file()]
-    if files:
+    saved = next((path for path in folder.rglob("*.pt") if path.is_file()), None)
+    if saved is not None:
         return (
-            f"it has saved Python objects ({files[0].relative_to(folder)}), which are never loaded; load the graph in "
+            f"it has saved Python objects ({saved.relative_to(folder)}), which are never loaded; load the graph in "
             "Python and pass it to diskhop.from_pyg(data, 'DEST')"
         )
     return "give a folder with edges as text (.csv, .tsv, .txt), Parquet, or arrays in data.npz or .npy"
+
+
+def _is_known(folder: Path, kinds: Mapping[str, SourceKind]) -> bool:
+    try:
+        return any(kind.detect(folder) for kind in kinds.values())
+    except SourceError:
+        return False
 
 
 def _is_pickle(path: Path) -> bool:
