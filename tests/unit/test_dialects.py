@@ -256,6 +256,23 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options"),
     [
+        ("5 5 3\n1 2\n2 3\n3 5\n", {}),
+        ("3\n1 2\n2 3\n3 1\n", {}),
+        ("5,3\n1,2,0.5\n2,3,1\n3,5,2\n", {"columns": ("1", "2")}),
+    ],
+)
+def test_a_first_row_of_numbers_that_is_unlike_the_others_is_asked_for(
+    tmp_path: Path, text: str, options: dict[str, Any]
+) -> None:
+    source = write(tmp_path, "graph.txt", text)
+    with pytest.raises(SourceError, match="leave it out with --skip-lines 1 if it is no edge"):
+        imported(source, **options)
+    assert imported(source, skip_lines=1, **options).num_edges == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
         ("5 5 3\n1 2 0.5\n2 3 0.25\n3 5 0.75\n", {"columns": ("1", "2")}),
         ("5 3\n1 2\n2 3\n3 5\n", {}),
         ("# made by a program\n5 3\n0 1\n1 2\n3 4\n", {}),

@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.balance import NO_LINES, LineCounts
@@ -27,6 +26,7 @@ from diskhop.importing.source_file import SourceFile, source_errors
 from diskhop.importing.text.dialects import Dialect, find_dialect
 from diskhop.importing.text.packing import inner_name, packing_of, plain_name
 from diskhop.importing.text.sample import COMMENTS, TextSample, read_samples
+from diskhop.importing.text.sizes import Sizes, find_sizes
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".el", ".mtx", ".net", ".paj", ".gr", ".col", ".dimacs")
 # KONECT's names of edges.
@@ -92,23 +92,6 @@ class RowLayout:
             return False
 
 
-class Sizes(NamedTuple):
-    """The first row, which may state the numbers of nodes and edges. number: of its line. shown: its text."""
-
-    number: int
-    shown: str
-    numbers: tuple[int, ...]
-
-    def require_no_sizes(self, path: Path, num_rows: int, largest: int) -> None:
-        """Raise SourceError if the numbers are those of the nodes and edges of all other rows."""
-        *nodes, edges = self.numbers
-        if edges == num_rows - 1 and max(nodes) == largest:
-            raise SourceError(
-                f"{path}, line {self.number}: {self.shown} may be the numbers of nodes and edges, since {edges} rows "
-                f"follow; leave it out with --skip-lines {self.number}, or keep it as an edge with --no-header"
-            )
-
-
 @dataclass(frozen=True, slots=True)
 class TextSource:
     """Texts that belong together.
@@ -166,21 +149,11 @@ def find_texts(source: Path, options: ImportOptions) -> TextSource:
         marks = dialect.comments.encode() if marks is None else marks
     used = options if dialect is None else dialect.applied(options)
     samples = read_samples(paths, marks, used.skip_lines or 0)
+    sizes = find_sizes(samples, options) if dialect is None else None
     texts = _LayoutFinder(source, samples, used).find(decisions, passed_over)
     if dialect is None:
-        return replace(texts, sizes=_find_sizes(texts, samples, options))
+        return replace(texts, sizes=sizes if texts.files[0].header is None else None)
     return replace(texts, dialect=dialect, decisions=dialect.restated(texts.decisions, options))
-
-
-def _find_sizes(texts: TextSource, samples: Sequence[TextSample], options: ImportOptions) -> Sizes | None:
-    """Read the first row as numbers of nodes and edges: two or three whole numbers, not under a header."""
-    if len(texts.files) > 1 or options.header is not None or texts.files[0].header is not None:
-        return None
-    row = next(row for sample in samples for row in sample.rows)
-    fields = [field for field in split_row(row.text, texts.layout.delimiter) if field.strip()]
-    if len(fields) not in (2, 3) or not all(map(is_integer, fields)):
-        return None
-    return Sizes(row.number, shorten(row.text.strip()), tuple(map(int, fields)))
 
 
 def marks_of(options: ImportOptions) -> bytes | None:

@@ -91,7 +91,7 @@ class EdgeList:
         if self._found.dialect is not None and self._takes_all:
             self._found.dialect.require_rows(path, num_rows)
         if self._found.sizes is not None and numbered.largest is not None:
-            self._found.sizes.require_no_sizes(path, num_rows, numbered.largest)
+            self._found.sizes.require_none(path, num_rows, numbered.largest)
 
     def _facts(self, num_rows: int, counts: LineCounts) -> dict[str, Any]:
         counts = sum_counts([counts, self._found.head, *(file.head for file in self._files)])
