@@ -466,7 +466,7 @@ def test_options_that_do_not_apply_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--header, --nodes does not apply"):
         import_file(tmp_path, header=False, nodes=3)
     (tmp_path / "e.csv").write_text("0,1\n")
-    with pytest.raises(ConfigError, match="--dtype does not apply"):
+    with pytest.raises(ConfigError, match="--dtype has no effect without features"):
         import_graph(
             tmp_path / "e.csv", tmp_path / "graph", options=ImportOptions(dtype="float16"), engine=threads_engine()
         )

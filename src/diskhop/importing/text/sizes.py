@@ -17,6 +17,8 @@ from diskhop.importing.text.sample import SampleRow, TextSample
 
 _BETWEEN = re.compile(r"[\s,;|]+")
 _SHOWN_CHARACTERS = 60
+# Of two rows that differ, neither is the exception.
+_LEAST_BELOW = 2
 
 
 class Sizes(NamedTuple):
@@ -66,7 +68,7 @@ def find_sizes(samples: Sequence[TextSample], options: ImportOptions) -> Sizes |
     if len(fields) > 3 or not all(map(is_integer, fields)):
         return None
     sizes = Sizes(first, tuple(map(int, fields)))
-    if others:
+    if len(others) >= _LEAST_BELOW:
         sizes.require_alike(with_rows[0].path, others)
     return sizes
 
