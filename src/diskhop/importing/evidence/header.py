@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from diskhop.errors import SourceError
 from diskhop.importing.evidence.names import end_of, find_ends, is_end_name, role_of
-from diskhop.importing.evidence.rows import look_of
+from diskhop.importing.evidence.rows import look_of, num_filled
 
 _SHOWN_CHARACTERS = 60
 
@@ -50,7 +50,7 @@ def find_header(parts: Sequence[Part], given: bool | None, named: Collection[str
     if len(parts) > 1 and len(firsts) == 1 and not any(why) and _may_name(parts[0].first):
         if _recurs(parts):
             raise _undecided(parts[0], "is the first row of every part, and its words are in other rows")
-        return Header((True,) * len(parts), "the same first row in every part, and in no other row")
+        return Header((True,) * len(parts), "the same first row in every part; if it is a row, add --no-header")
     found = {tuple(part.first): each for part, each in zip(parts, why, strict=True) if each}
     if not found:
         return Header((False,) * len(parts), _why_not(parts[0]))
@@ -62,12 +62,12 @@ def find_header(parts: Sequence[Part], given: bool | None, named: Collection[str
         raise _undecided(parts[why.index(reason)], "has known names of columns, which are in other rows too")
     # A part with a header alone gives no evidence but its words.
     flags = tuple(bool(each) or tuple(part.first) in found for part, each in zip(parts, why, strict=True))
-    return Header(flags, reason)
+    return Header(flags, f"{reason}; if it is a row, add --no-header" if reason == _BY_LOOKS else reason)
 
 
 def with_row_names(part: Part, named: Collection[str], is_nodes: bool = False) -> Part:
     """Give a header that is one column short a first column without a name: programs leave that of row names out."""
-    counts = {len(row) for row in part.rows[1:]}
+    counts = {num_filled(row) for row in part.rows[1:]}
     if counts != {len(part.first) + 1} or len(part.first) < 2:
         return part
     named_part = Part(part.place, [["", *part.rows[0]], *part.rows[1:]])

@@ -190,7 +190,10 @@ class _LayoutFinder:
             if len(sample.rows) > has_header  # other parts are empty, which distributed jobs leave behind
         ]
         if not samples:
-            raise self._no_edges()
+            row = shorten(self._samples[0].rows[0].text)
+            raise SourceError(
+                f"{self._source}: has no edges below the header {row}; add edges, or --no-header if that is an edge"
+            )
         sample, part, has_header = samples[0]
         names = next((each.first for _, each, has in samples if has), None)
         decisions += self._describe(header, names)
@@ -277,7 +280,10 @@ class _LayoutFinder:
         num_comments = sum(sample.head.comments + len(sample.noted) for sample in self._samples)
         if num_comments or self._options.comments is not None or self._comments != COMMENTS:
             marks = " ".join(self._comments.decode()) or "none"
-            why = "--comments" if self._options.comments is not None else "lines that begin so"
+            why = "--comments" if self._options.comments is not None else "usual"
+            if num_comments and self._options.comments is None:
+                noted = next(sample for sample in self._samples if sample.head.comments or sample.noted)
+                why = f"lines begin so, as {shorten(noted.first_comment)}; if they are rows, add --comments none"
             found.append(Decision("comments", marks, why))
         return found
 

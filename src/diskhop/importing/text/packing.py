@@ -67,9 +67,24 @@ def _unpack_zstd(file: BinaryIO) -> Any:
     return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
 
 
+class _LineFeeds:
+    """Content of a text whose lines end with CR alone, with LF instead."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def read1(self, num_bytes: int) -> bytes:
+        """Read some bytes."""
+        return self._file.read(num_bytes).replace(b"\r", b"\n")
+
+
+# A text whose lines end with CR alone, as on old systems, is read as if it were packed.
+RETURNS = "CR"
+_RETURNS_BYTES = 1 << 16
 PACKINGS = {
     each.name: each
     for each in (
+        Packing(RETURNS, "", b"", _LineFeeds),
         Packing("gzip", ".gz", b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
         Packing("bz2", ".bz2", b"BZh", bz2.BZ2File),
         Packing("xz", ".xz", b"\xfd7zXZ\0", lzma.LZMAFile),
@@ -77,9 +92,9 @@ PACKINGS = {
         Packing("zstd", ".zst", b"\x28\xb5\x2f\xfd", _unpack_zstd),
     )
 }
-SUFFIXES = tuple(packing.suffix for packing in PACKINGS.values())
-# After "BZh" and a digit; a text may begin with the first four characters.
-_BZIP2_BLOCK = b"1AY&SY"
+SUFFIXES = tuple(packing.suffix for packing in PACKINGS.values() if packing.suffix)
+# After "BZh" and a digit, in a file with content and in an empty one; a text may begin with the first four characters.
+_BZIP2_BLOCKS = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")
 # First bytes of what is not read, its name, and the command that unpacks it.
 _OTHERS = (
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x {path}"),
@@ -100,8 +115,16 @@ def packing_of(path: Path) -> str | None:
     for magic, what, command in _OTHERS:
         if start.startswith(magic):
             raise SourceError(f"{path}: is {what}; unpack it: {command.format(path=shlex.quote(str(path)))}")
-    found = next((name for name, packing in PACKINGS.items() if start.startswith(packing.magic)), None)
-    return None if found == "bz2" and start[4:10] != _BZIP2_BLOCK else found
+    found = next((name for name, each in PACKINGS.items() if each.magic and start.startswith(each.magic)), None)
+    if found == "bz2" and start[4:10] not in _BZIP2_BLOCKS:
+        found = None
+    return RETURNS if found is None and _has_returns_alone(path) else found
+
+
+def _has_returns_alone(path: Path) -> bool:
+    with path.open("rb") as stream:
+        start = stream.read(_RETURNS_BYTES)
+    return b"\r" in start and b"\n" not in start and b"\0" not in start
 
 
 def plain_name(name: str) -> str:
@@ -188,6 +211,8 @@ def unpacked_bytes(path: Path, packing: str) -> int:
             with _damage_errors(packing), zipfile.ZipFile(raw) as archive:
                 return _only_member(archive).file_size
         sample = raw.read(_PACKED_SAMPLE_BYTES)
+    if packing == RETURNS:
+        return num_bytes
     if packing == "gzip":
         return _gzip_bytes(sample, num_bytes)
     packed = io.BytesIO(sample)

@@ -52,6 +52,7 @@ class TextSample:
     comments: marks of comments.
     noted: rows of comments among them, without those before the first row.
     head: lines before the first row.
+    first_comment: the first comment, if there is one.
     """
 
     path: Path
@@ -59,6 +60,7 @@ class TextSample:
     comments: bytes
     noted: tuple[SampleRow, ...]
     head: LineCounts
+    first_comment: str
 
 
 def rows_per_part(num_parts: int) -> int:
@@ -91,9 +93,12 @@ def _read_sample(path: Path, comments: bytes | None, skipped: int, most: int) ->
     rows: list[SampleRow] = []
     noted: list[SampleRow] = []
     head = LineCounts()
+    first_comment = ""
     try:
         with source_errors(str(path)), open_text(path) as stream:
             for number, offset, line in _lines(stream, path):
+                if len(rows) >= most or (len(rows) >= 2 and offset - rows[0].offset > _MOST_BYTES):
+                    break
                 if number <= skipped:
                     head += LineCounts(lines=1, skipped=1)
                     continue
@@ -101,19 +106,20 @@ def _read_sample(path: Path, comments: bytes | None, skipped: int, most: int) ->
                     comments = PERCENT_COMMENTS if line.startswith(b"%") else COMMENTS
                 if not is_blank(line, comments or b""):
                     rows.append(SampleRow(number, offset, offset + len(line), decode_line(line, at_line(path, number))))
-                elif not rows:
-                    is_comment = bool(line) and line[:1] in (comments or b"")
+                    continue
+                is_comment = bool(line) and line[:1] in (comments or b"")
+                if is_comment and not first_comment:
+                    first_comment = line.decode(errors="replace").rstrip()
+                if not rows:
                     head += LineCounts(lines=1, comments=int(is_comment), empty=int(not is_comment))
-                elif line[:1] in (comments or b""):
+                elif is_comment:
                     noted.append(SampleRow(number, offset, offset + len(line), line.decode(errors="replace")))
-                if len(rows) >= most or (len(rows) >= 2 and offset - rows[0].offset > _MOST_BYTES):
-                    break
     except DamageError:
         # Damage after the first rows is found by parsing.
         if not rows:
             with damage_errors(path):
                 raise
-    return TextSample(path, tuple(rows), COMMENTS if comments is None else comments, tuple(noted), head)
+    return TextSample(path, tuple(rows), COMMENTS if comments is None else comments, tuple(noted), head, first_comment)
 
 
 def _lines(stream: BufferedReader, path: Path) -> Iterator[tuple[int, int, bytes]]:
