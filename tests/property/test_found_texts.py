@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 
@@ -30,7 +31,8 @@ PACK = {"": lambda data: data, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz"
 
 WHOLE = st.one_of(st.integers(0, 9), st.integers(0, 3000), st.sampled_from([2**32, 2**53 + 1, 2**63 - 1])).map(str)
 WORDS = st.one_of(
-    st.sampled_from("ana ben cem dan eva 1984 2001 a,b c;d e\tf #love %20x source to label -5 1.5 x.y é".split(" ")),
+    st.sampled_from(["ana", "ben", "cem", "dan", "eva", "1984", "2001", "a,b", "c;d", "e\tf", "#love", "%20x"]),
+    st.sampled_from(["source", "to", "label", "-5", "1.5", "x.y", "\u00e9"]),
     st.text("abc-é", min_size=1, max_size=4),
 )
 HEADERS = [
@@ -141,8 +143,8 @@ def texts(draw: st.DrawFn) -> Text:
     others = {}
     for name in chosen:
         kind = values[name]
-        others[name] = [str(n) for n in range(count)] if kind is None else draw(
-            st.lists(kind, min_size=count, max_size=count)
+        others[name] = (
+            [str(n) for n in range(count)] if kind is None else draw(st.lists(kind, min_size=count, max_size=count))
         )
     header = draw(st.sampled_from([None, None, *HEADERS, *UNKNOWN]))
     delimiter = draw(st.sampled_from([",", "\t", ";", " ", "|"]))
@@ -156,7 +158,7 @@ def texts(draw: st.DrawFn) -> Text:
         header=header,
         in_all=draw(st.booleans()),
         others=others,
-        order=draw(st.permutations(places)) if header is not None else places,
+        order=draw(st.permutations(places)) if header in HEADERS else places,
         delimiter=delimiter,
         pad=draw(st.sampled_from([0, 0, 2])),
         trailing=draw(st.sampled_from(["", "", "all", "some"])),
@@ -196,9 +198,20 @@ def edges_by_name(dataset: Dataset) -> list[Edge]:
     )
 
 
-@examples(500, [HealthCheck.too_slow])
+@examples(420, [HealthCheck.too_slow])
 @given(text=texts())
 def test_a_text_has_its_edges_or_is_refused(text: Text) -> None:
+    check_text(text)
+
+
+@pytest.mark.slow
+@examples(3000, [HealthCheck.too_slow])
+@given(text=texts())
+def test_many_texts_have_their_edges_or_are_refused(text: Text) -> None:
+    check_text(text)
+
+
+def check_text(text: Text) -> None:
     with memory_folder(Path.cwd()) as folder:
         source = text.write(folder)
         try:
@@ -212,10 +225,11 @@ def test_a_text_has_its_edges_or_is_refused(text: Text) -> None:
         if edges_by_name(dataset) == sorted(text.edges):
             event("equal")
             return
-        told = " ".join(decision.why for decision in decisions)
-        event("told")
-        mending = {name: f"--{name}" for name in ("header", "no-header", "comments", "ids") if f"--{name}" in told}
-        assert mending, (text, decisions, edges_by_name(dataset))
+        # Words that no program writes above names look as the names do, and the table says so.
+        event("reported")
+        is_undecidable = text.header in UNKNOWN and not text.are_numbers
+        assert is_undecidable, (text, decisions, edges_by_name(dataset))
+        assert any(decision.subject == "header" and "add --header" in decision.why for decision in decisions)
         assert_right_with_truth(text, source, folder, decisions)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from diskhop.errors import SourceError
-from diskhop.importing.evidence.names import Ends, end_of, find_ends, id_space, role_of
+from diskhop.importing.evidence.names import Ends, end_of, find_ends, id_space, is_end_name, role_of
 
 
 class EndColumns(NamedTuple):
@@ -45,6 +45,8 @@ def find_end_columns(
             )
         others = {place: role_of(name) for place, name in enumerate(names) if end_of(name) is None}
         candidates = [place for place in range(len(names)) if others.get(place) is None]
+        # Where a name tells one end, the other is not found by place.
+        by_place = by_place and not any(is_end_name(name) for name in names)
     if len(candidates) == 2 or (by_place and len(candidates) > 2):
         return _place(names, candidates[:2], len(candidates) == (len(names or filled)))
     count = len(names) if names is not None else len(filled)

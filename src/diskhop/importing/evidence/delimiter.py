@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 
+from diskhop.errors import SourceError
+from diskhop.importing.evidence.names import find_ends
 from diskhop.importing.evidence.rows import is_number, is_whole, num_filled, split_row
 
 DELIMITERS = ("\t", ",", ";", " ", "|")
 NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", " ": "space"}
+# Characters that may be within the fields between others: names have spaces, and hardly tabs.
+_WITHIN = {"\t": ",; |", ",": " |", ";": " |"}
 _OF_SUFFIX = {".csv": ",", ".tsv": "\t"}
 
 
-def find_delimiter(rows: Sequence[str], suffix: str) -> tuple[str, str]:
-    """Find the delimiter of rows, and say why it is taken. suffix: of the file's name.
+def find_delimiter(rows: Sequence[str], suffix: str, place: str) -> tuple[str, str]:
+    """Find the delimiter of rows, and say why it is taken. suffix: of the file's name. place: of the first row.
 
-    Of those that give every row equally many columns, the one with most columns of whole numbers is taken, else the
-    first that is usual. Where none does, it is the first in the first row: a row that does not fit is then named.
+    Those that give every row equally many columns fit. Of several, one that makes known names of columns in the first
+    row is taken, else the one with most columns of whole numbers, else the one that is usual, which others may be
+    within. Where none fits, it is the first in the first row: a row that does not fit is then named. Raises
+    SourceError, which asks for --delimiter, where several fit alike.
     """
     usual = _OF_SUFFIX.get(suffix, "")
     in_order = [each for each in dict.fromkeys((usual, *DELIMITERS)) if each]
     fitting = {each: found for each in in_order if (found := _columns(rows, each)) is not None}
     if fitting:
-        best = max(fitting, key=lambda each: (fitting[each][1], -in_order.index(each)))
-        return best, f"gives every sampled row {fitting[best][0]} columns"
+        best = max(found[1:] for found in fitting.values())
+        alike = [each for each in in_order if each in fitting and fitting[each][1:] == best]
+        first = alike[0]
+        if [each for each in alike[1:] if each not in _WITHIN.get(first, "")]:
+            ways = " or ".join(f"--delimiter {shlex.quote(NAMES.get(each, each))}" for each in alike[:2])
+            raise SourceError(f"{place}: several characters may separate the columns; add {ways}")
+        return first, f"gives every sampled row {fitting[first][0]} columns"
     unquoted = re.sub(r'"[^"]*"', "q", rows[0]).strip()
     for each in in_order:
         if each in unquoted:
@@ -31,8 +43,11 @@ def find_delimiter(rows: Sequence[str], suffix: str) -> tuple[str, str]:
     return usual or ",", "usual"
 
 
-def _columns(rows: Sequence[str], delimiter: str) -> tuple[int, int] | None:
-    """Return the number of columns, and how many of them are whole numbers below the first row; None: rows differ."""
+def _columns(rows: Sequence[str], delimiter: str) -> tuple[int, bool, int] | None:
+    """Return the number of columns, whether the first row has known names, and the number of columns of whole numbers.
+
+    None: rows differ.
+    """
     split = []
     for row in rows:
         try:
@@ -47,7 +62,7 @@ def _columns(rows: Sequence[str], delimiter: str) -> tuple[int, int] | None:
         return None
     below = split[1:] or split
     wholes = (all(column < len(row) and is_whole(row[column]) for row in below) for column in range(count))
-    return count, sum(wholes)
+    return count, bool(find_ends(split[0])), sum(wholes)
 
 
 def _is_numbers(row: str) -> bool:

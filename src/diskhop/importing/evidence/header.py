@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from diskhop.errors import SourceError
 from diskhop.importing.evidence.names import end_of, find_ends, is_end_name, role_of
-from diskhop.importing.evidence.rows import look_of, num_filled
+from diskhop.importing.evidence.rows import Look, look_of, num_filled
 
 _SHOWN_CHARACTERS = 60
 
@@ -92,11 +92,8 @@ def _reason(part: Part, named: Collection[str], is_nodes: bool) -> str:
     looks = [look_of(field) for field in first]
     if find_ends(first) and (is_nodes or "integer" not in looks):
         return _BY_NAMES
-    others = part.rows[1:]
-    for column, look in enumerate(looks):
-        below = {look_of(row[column]) for row in others if column < len(row)} - {"empty"}
-        if look == "text" and below and "text" not in below:
-            return _BY_LOOKS
+    if _are_words_above_numbers(part, looks, is_nodes):
+        return _BY_LOOKS
     if not is_nodes and ("integer" in looks or "number" in looks):
         return ""
     known = [role for role in map(role_of, first) if role not in (None, "index")]
@@ -104,6 +101,23 @@ def _reason(part: Part, named: Collection[str], is_nodes: bool) -> str:
     if len(known) < enough and len(first) == 2 and any(map(is_end_name, first)):
         raise _undecided(part, "has one known name of a column")
     return _BY_NAMES if len(known) >= enough else ""
+
+
+def _are_words_above_numbers(part: Part, looks: Sequence[Look], is_nodes: bool) -> bool:
+    """Check whether a word of the first row is above numbers alone, which names among names are not."""
+    above = []
+    for column, look in enumerate(looks):
+        below = [look_of(row[column]) for row in part.rows[1:] if column < len(row)]
+        filled = [each for each in below if each != "empty"]
+        if look == "text" and filled and "text" not in filled:
+            above.append((column, len(filled)))
+    if is_nodes or not above:
+        return bool(above)
+    if set(looks) - {"text", "empty"}:  # a row of edges may have words and numbers
+        return False
+    # Where ids are names, one that looks like a number is no evidence, but a column next to them is.
+    is_known = any(num_rows > 1 or role_of(part.first[column]) is not None for column, num_rows in above)
+    return len(above) == len(looks) - looks.count("empty") or (len(looks) > 2 and is_known)
 
 
 def _may_name(fields: Sequence[str], has_numbers: bool = False) -> bool:

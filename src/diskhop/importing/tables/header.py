@@ -44,7 +44,9 @@ def find_rows(shown: Path, what: str, paths: Sequence[Path], options: ImportOpti
         raise SourceError(f"{shown}: has no rows; add a header and one row per {what[:-1]}")
     delimiter, why = options.delimiter or "", "--delimiter"
     if not delimiter:
-        delimiter, why = find_delimiter([row.text for row in samples[0].rows], text_suffix(samples[0].path))
+        first = samples[0]
+        texts = [row.text for row in first.rows]
+        delimiter, why = find_delimiter(texts, text_suffix(first.path), first.rows[0].place(first.path))
     is_nodes = what == "nodes"
     named = _named(options, is_nodes)
     parts = [with_row_names(_part(sample, delimiter), named, is_nodes) for sample in samples]

@@ -179,7 +179,7 @@ class _LayoutFinder:
         texts = [row.text for row in first.rows]
         delimiter, why = self._options.delimiter or "", "--delimiter"
         if not delimiter:
-            delimiter, why = find_delimiter(texts, text_suffix(first.path))
+            delimiter, why = find_delimiter(texts, text_suffix(first.path), first.rows[0].place(first.path))
         decisions.append(Decision("delimiter", NAMES.get(delimiter, delimiter), why))
         named = self._options.columns or ()
         parts = [with_row_names(self._part(sample, delimiter), named) for sample in self._samples]
