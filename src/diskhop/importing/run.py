@@ -20,7 +20,7 @@ from diskhop.disk.probe import remembered_model
 from diskhop.errors import ConfigError, SourceError
 from diskhop.importing.estimate import Estimate, estimate_import
 from diskhop.importing.evidence.decisions import Decision
-from diskhop.importing.options import OF_FEATURES, ImportOptions, as_option
+from diskhop.importing.options import OF_FEATURES, OF_TABLES, ImportOptions, as_option
 from diskhop.importing.source import Source
 from diskhop.importing.source_file import source_errors
 from diskhop.importing.sources import SOURCES
@@ -121,9 +121,10 @@ def _detect(source: Path, options: ImportOptions) -> str | None:
     if detected is None:
         return None
     instead = SOURCES[detected].instead
-    given = set(options.given())
-    fits_instead = instead is not None and given <= {*SOURCES[instead].takes}
-    return instead if fits_instead and not given <= {*SOURCES[detected].takes} else detected
+    unfit = set(options.given()) - {*SOURCES[detected].takes}
+    # Tables read the same files, and columns next to the ids: weights and times.
+    fits_instead = instead is not None and unfit <= {*OF_TABLES} and {*options.given()} <= {*SOURCES[instead].takes}
+    return instead if unfit and fits_instead else detected
 
 
 def import_source(
