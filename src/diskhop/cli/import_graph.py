@@ -56,21 +56,9 @@ def import_command(
     from diskhop.io.engine import open_engine
     from diskhop.ui.progress import stage_progress
     from diskhop.ui.summary import summarize_dataset
-    from diskhop.ui.table import decision_lines
 
     facts: dict[str, Any] = {}
-    decisions: list[Decision] = []
-    estimates: list[Estimate] = []
-
-    def show_decisions(found: Sequence[Decision]) -> None:
-        decisions.extend(found)
-        for line in decision_lines(found, stderr.width if stderr.is_terminal else None):
-            stderr.print(line, markup=False)
-
-    def show(estimate: Estimate) -> None:
-        estimates.append(estimate)
-        stderr.print(f"{source}, {estimate}", markup=False)
-
+    reports = _Reports(source)
     budget, threads = budget_of(given), given.pop("threads", None)
     with stage_progress(stderr) as progress:
         dataset = import_graph(
@@ -84,21 +72,33 @@ def import_command(
             threads=threads,
             workers=workers,
             progress=progress,
-            on_decisions=show_decisions,
-            on_estimate=show,
+            on_decisions=reports.decide,
+            on_estimate=reports.estimate,
             on_facts=facts.update,
             overwrite=overwrite,
         )
     if as_json:
-        print_json(
-            {
-                **describe(dataset),
-                "import": {
-                    **facts,
-                    "decisions": [each._asdict() for each in decisions],
-                    "estimate": asdict(estimates[0]),
-                },
-            }
-        )
+        print_json({**describe(dataset), "import": {**facts, **reports.facts}})
     else:
         print_pairs(summarize_dataset(dataset, found=facts))
+
+
+class _Reports:
+    """Prints what an import reports before its work, and keeps it for --json."""
+
+    def __init__(self, source: Path) -> None:
+        self._source = source
+        self.facts: dict[str, Any] = {}
+
+    def decide(self, decisions: Sequence[Decision]) -> None:
+        """Print the table of decisions."""
+        from diskhop.ui.table import decision_lines
+
+        self.facts["decisions"] = [each._asdict() for each in decisions]
+        for line in decision_lines(decisions, stderr.width if stderr.is_terminal else None):
+            stderr.print(line, markup=False)
+
+    def estimate(self, estimate: Estimate) -> None:
+        """Print the estimate."""
+        self.facts["estimate"] = asdict(estimate)
+        stderr.print(f"{self._source}, {estimate}", markup=False)

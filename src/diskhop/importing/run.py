@@ -76,8 +76,11 @@ def import_graph(
     the error names it.
     """
     options = options or ImportOptions()
+    opened = open_source(source, format_name, options)
+    if on_decisions is not None:
+        on_decisions(opened.decisions)
     return import_source(
-        open_source(source, format_name, options),
+        opened,
         destination,
         origin=str(source),
         name=name,
@@ -89,7 +92,6 @@ def import_graph(
         limits=limits,
         injector=injector,
         progress=progress,
-        on_decisions=on_decisions,
         on_estimate=on_estimate,
         on_facts=on_facts,
         overwrite=overwrite,
@@ -141,14 +143,11 @@ def import_source(
     limits: ImportLimits | None = None,
     injector: Injector | None = None,
     progress: Progress | None = None,
-    on_decisions: OnDecisions | None = None,
     on_estimate: OnEstimate | None = None,
     on_facts: OnFacts | None = None,
     overwrite: bool = False,
 ) -> Dataset:
     """Make a dataset from an opened source. origin: its name in errors. For all else see import_graph."""
-    if on_decisions is not None:
-        on_decisions(source.decisions)
     budget = budget or Budget(default_memory_bytes())
     limits = limits or ImportLimits()
     threads = max(threads or default_threads(), workers)

@@ -14,7 +14,8 @@ from diskhop.runtime.duck import quoted
 SPLIT_CODES = {"train": 0, "valid": 1, "test": 2}
 _SPLIT_WORDS = {"train": 0, "valid": 1, "val": 1, "validation": 1, "test": 2, "none": -1, "": -1}
 _MASK_WORDS = {1: ("1", "1.0", "true", "t", "yes"), 0: ("", "0", "0.0", "false", "f", "no")}
-_WHOLE = "'[ \\t]*[0-9]+(\\.0*)?[ \\t]*'"
+_WHOLE = "'[ \\t]*[0-9]+[ \\t]*'"
+_WHOLE_FLOAT = "'[ \\t]*[0-9]+(\\.0*)?[ \\t]*'"
 _SIGNED_WHOLE = "'[ \\t]*-?[0-9]+(\\.0*)?[ \\t]*'"
 
 
@@ -25,12 +26,12 @@ def id_value(column: TableColumn, kind: IdKind, what: str) -> str:
         # Names are stored as lines of a file.
         is_fit = f"{text} <> '' AND NOT contains({text}, chr(10))"
         return _strict(text, is_fit, column, f"the {what} ({column.name}) must be text on one line")
-    # Text may be a whole number as programs with floats alone write it: 7.0.
-    text = f"split_part({column.sql}, '.', 1)" if column.stored == "VARCHAR" else column.sql
+    # Whole numbers as programs with floats alone write them: 7.0.
+    text = f"split_part({column.sql}, '.', 1)" if column.is_whole else column.sql
     value = f"TRY_CAST({text} AS BIGINT)"
     is_fit = f"{value} >= 0"
     if column.stored == "VARCHAR":
-        is_fit = f"regexp_full_match({column.sql}, {_WHOLE}) AND {is_fit}"
+        is_fit = f"regexp_full_match({column.sql}, {_WHOLE_FLOAT if column.is_whole else _WHOLE}) AND {is_fit}"
     rule = f"the {what} ({column.name}) must be a whole number from 0 to 2^63 - 1"
     return _strict(value, is_fit, column, rule, "import ids as names: --ids string")
 
