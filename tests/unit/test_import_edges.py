@@ -106,7 +106,7 @@ MALFORMED: list[tuple[str | bytes, int, str]] = [
     ("0,1\n1\n", 2, "two columns, source and destination, got 1"),
     ("0,1\n1,2,3\n", 2, "two columns, source and destination, got 3"),
     ("0,1,5\n1,2,6\n", 1, "--columns 1,2"),
-    ("0\n1\n", 1, "--delimiter"),
+    ("0\n1\n", 1, "add the other one"),
     ("0,1\n\n# x\n1,\n", 4, "destination is missing"),
     ("0,1\r\n\r\n ,2\r\n", 3, "source is missing"),
     ("src,dst\n0,1\n2,x\n", 3, "'x'"),
@@ -467,7 +467,7 @@ def test_options_that_do_not_apply_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--header, --nodes does not apply"):
         import_file(tmp_path, header=False, nodes=3)
     (tmp_path / "e.csv").write_text("0,1\n")
-    with pytest.raises(ConfigError, match="--dtype has no effect without features"):
+    with pytest.raises(ConfigError, match="--dtype does not apply"):
         import_graph(
             tmp_path / "e.csv", tmp_path / "graph", options=ImportOptions(dtype="float16"), engine=threads_engine()
         )
