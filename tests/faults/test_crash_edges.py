@@ -213,6 +213,6 @@ def test_a_signal_while_duckdb_runs_ends_with_one_line(tmp_path: Path, number: i
         [sys.executable, "-c", INTERRUPTED, *command], check=False, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 128 + number
-    estimate, error = done.stderr.splitlines()
+    *_decisions, estimate, error = done.stderr.splitlines()
     assert estimate.startswith(f"{source}, ")
     assert error.startswith("diskhop: interrupted; finished work is kept in ")

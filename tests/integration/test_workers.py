@@ -313,7 +313,7 @@ def test_an_import_whose_worker_was_killed_goes_on(
         arguments = ["import", str(source), str(graph), "--memory", "1GB", "--threads", "2", "--workers", "2", *options]
         assert run(arguments) == 1
     lines = capfd.readouterr().err.splitlines()
-    _estimate, line = lines
+    *_decisions_and_estimate, line = lines
     assert line.startswith("diskhop: worker process ")
     assert "SIGKILL" in line
     assert line.endswith(f"finished work is kept in {tmp_path}/.graph.work: run the same command again to resume")
