@@ -50,6 +50,11 @@ def sum_counts(counts: Iterable[LineCounts]) -> LineCounts:
     return sum(counts, NO_LINES)
 
 
+def count_lines(content: bytes) -> int:
+    """Count the lines of a text."""
+    return int(np.count_nonzero(np.frombuffer(content, np.uint8) == _LINE_END))
+
+
 def count_plain(content: bytes) -> LineCounts:
     """Count the lines of a text without comments, in which a line with nothing but its end is empty."""
     ends = np.frombuffer(content, np.uint8) == _LINE_END

@@ -62,6 +62,8 @@ class RowLayout:
     are_floats: whether ids are whole numbers that may be written as floats.
     are_marks_given: whether the user named the marks of comments.
     are_columns_given: whether the user named the columns.
+    is_uneven: whether rows may have several spaces between columns, or delimiters at the end; where they do and it is
+        False, they are read in a second, slower attempt.
     """
 
     delimiter: str
@@ -72,6 +74,7 @@ class RowLayout:
     are_floats: bool = False
     are_marks_given: bool = False
     are_columns_given: bool = False
+    is_uneven: bool = True
 
     def split(self, text: str) -> list[str]:
         """Split a row into fields. Raises ValueError with the rule that it breaks."""
@@ -264,6 +267,7 @@ class _LayoutFinder:
             are_floats,
             self._options.comments is not None,
             self._options.columns is not None,
+            any(_is_uneven(row.text, delimiter) for sample in self._samples for row in sample.rows),
         )
 
     def _require_no_hidden_rows(self, layout: RowLayout, samples: Sequence[TextSample]) -> None:
@@ -351,6 +355,11 @@ def shorten(text: str) -> str:
 
 def _column(place: int, names: Sequence[str] | None) -> str:
     return f"column {place + 1}" if names is None or place >= len(names) else f"column {names[place] or place + 1}"
+
+
+def _is_uneven(text: str, delimiter: str) -> bool:
+    """Check whether a row has several spaces between columns, or a delimiter at an end."""
+    return text.endswith(delimiter) or (delimiter == " " and (text.startswith(" ") or "  " in text or "\t" in text))
 
 
 def _count_columns(rows: Sequence[Sequence[str]]) -> int:

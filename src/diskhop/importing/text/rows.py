@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
-from diskhop.importing.balance import LineCounts, count_plain
+from diskhop.importing.balance import LineCounts, count_lines, count_plain
 from diskhop.importing.numbering.pairs import ENDS
 from diskhop.importing.source_file import source_errors
 from diskhop.importing.text.faults import MOST_FLOAT, find_fault
@@ -153,13 +153,14 @@ def _parse(
     """Run `take` on the query for a slice's rows. `take` returns None if a row breaks a rule, or is missing."""
     offset, lines = piece.read()
     content = _tidied(lines, layout)
-    counts = count_plain(content)
+    # Empty lines among numbers are counted where rows are missing without them.
+    counts = LineCounts(lines=count_lines(content)) if layout.ids == "integer" else count_plain(content)
     result = None
     if _is_plain(content, layout):
         with contextlib.suppress(QueryError), as_file(content) as file:
             result = take(_row_query(file, layout, id_type, "{}"), counts)
     if result is None:
-        content, counts = _rows_alone(piece, offset, content, layout)
+        content, counts = _rows_alone(piece, offset, _tidied(content, replace(layout, is_uneven=True)), layout)
     if result is None and b"\r" not in content:
         value = "{}" if layout.ids == "string" else _FLOAT_ID if layout.are_floats else _ID
         with contextlib.suppress(QueryError), as_file(content) as file:
@@ -172,6 +173,8 @@ def _parse(
 def _tidied(lines: bytes, layout: RowLayout) -> bytes:
     """Return lines with plain line feeds, one space between columns and no delimiters after the last."""
     content = with_line_feeds(lines)
+    if not layout.is_uneven:
+        return content
     if layout.delimiter == " ":
         return with_one_space(content, layout.ids == "integer")
     # A line that loses more than empty fields lacks an id, and is refused either way.
