@@ -149,7 +149,7 @@ def texts(draw: st.DrawFn) -> Text:
     header = draw(st.sampled_from([None, None, *HEADERS, *UNKNOWN]))
     delimiter = draw(st.sampled_from([",", "\t", ";", " ", "|"]))
     places = list(range(2 + len(others)))
-    comments = draw(st.sampled_from([[], [], ["# a note"], ["% sym", "% 3 3"], ["", "# from, to"]]))
+    comments = draw(st.sampled_from([[], [], ["# a note"], ["% a note", "% another"], ["", "# from, to"]]))
     end = draw(st.sampled_from(["\n", "\n", "\r\n", "\r"]))
     return Text(
         edges=edges,

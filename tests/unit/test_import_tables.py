@@ -426,7 +426,7 @@ def refused(source: Path, told: str, **options: Any) -> None:
         ("edges", 'src,"dst\nana,ben\n', r"edges\.csv, line 1: a field that begins with a quote"),
         ("edges", f"src,{'d' * 200000}\nana,ben\n", r"edges\.csv, line 1: 'src,d+\.\.\.' may be a header or a row"),
         ("edges", "src\nana\n", r"edges\.csv: a row must have two columns, source and destination, got 1"),
-        ("edges", "src,src\nana,ana\n", r"edges\.csv, line 1: column 'src' must have a name of its own"),
+        ("edges", "src,src\nana,ana\n", r"edges\.csv, line 1: 'src,src' may be a header or a row"),
         ("edges", "src,dst\n1,2\n", r"ids must be of one kind, got 'dst' of the edges .* and 'id' of the nodes"),
         ("edges", 'src,dst\nana,"b\nen"\n', r"edges\.csv, row 1: the destination \(dst\) must be text on one line"),
         (

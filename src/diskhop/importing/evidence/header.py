@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from diskhop.errors import SourceError
-from diskhop.importing.evidence.names import end_of, find_ends, is_end_name, role_of
+from diskhop.importing.evidence.names import find_ends, is_end_name, role_of
 from diskhop.importing.evidence.rows import Look, look_of, num_filled
 
 _SHOWN_CHARACTERS = 60
@@ -87,8 +87,9 @@ def _reason(part: Part, named: Collection[str], is_nodes: bool) -> str:
     if _is_index_of_numbers(part):
         return "the names that pandas gives: 0, 1, 2 and none above the row numbers"
     if not _may_name(first, has_numbers=True):
-        # Names that are there twice are refused where they are used.
-        return _BY_NAMES if all(end_of(field) for field in first) else ""
+        if all(map(is_end_name, first)):
+            raise _undecided(part, "has a known name of a column, twice")
+        return ""
     looks = [look_of(field) for field in first]
     if find_ends(first) and (is_nodes or "integer" not in looks):
         return _BY_NAMES
