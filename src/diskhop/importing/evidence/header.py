@@ -53,6 +53,8 @@ def find_header(parts: Sequence[Part], given: bool | None, named: Collection[str
         return Header((True,) * len(parts), "the same first row in every part; if it is a row, add --no-header")
     found = {tuple(part.first): each for part, each in zip(parts, why, strict=True) if each}
     if not found:
+        if _may_name(parts[0].first) and not _is_mentioned(parts):
+            raise _undecided(parts[0], "has words, as the other rows have, and none of them is in another row")
         return Header((False,) * len(parts), _why_not(parts[0]))
     if len(found) > 1 and _BY_LOOKS in found.values():
         part = next(part for part, each in zip(parts, why, strict=True) if each == _BY_LOOKS)
@@ -150,12 +152,19 @@ def _recurs(parts: Sequence[Part]) -> bool:
     return False
 
 
+def _is_mentioned(parts: Sequence[Part]) -> bool:
+    """Check whether a word of the first row is anywhere in another row, as a node with several edges is."""
+    words = {field for field in parts[0].first if field}
+    others = (row for number, part in enumerate(parts) for row in part.rows[number == 0 :])
+    return any(field.strip() in words for row in others for field in row)
+
+
 def _why_not(part: Part) -> str:
     shown = _shown(part)
     looks = {look_of(field) for field in part.first}
     if "text" not in looks:
         return f"the first row, {shown}, has no words"
-    return f"the first row, {shown}, looks as the others do; if it names the columns, add --header"
+    return f"the first row, {shown}, has words that are in other rows too; if it names the columns, add --header"
 
 
 def _undecided(part: Part, why: str) -> SourceError:
