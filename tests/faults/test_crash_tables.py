@@ -114,7 +114,7 @@ def test_kill_9_leaves_the_groups_that_were_done(tmp_path: Path, numbered: list[
     source.mkdir()
     num_edges = 2_000_000
     (source / "nodes.csv").write_text("id\n" + "".join(f"n{n}\n" for n in range(1000)))
-    (source / "edges.csv").write_text("a,b\n" + "".join(f"n{n % 1000},n{n % 777}\n" for n in range(num_edges)))
+    (source / "edges.csv").write_text("src,dst\n" + "".join(f"n{n % 1000},n{n % 777}\n" for n in range(num_edges)))
     graph = tmp_path / "graph"
     command = ["import", str(source), str(graph), "--memory", "120MB", "--threads", "1"]
     child = subprocess.Popen([sys.executable, "-c", "from diskhop.cli import main; main()", *command])

@@ -230,7 +230,7 @@ def test_destinations_that_cannot_be_are_one_line(
 def test_sources_may_have_names_that_are_not_utf_8(tmp_path: Path) -> None:
     folder = tmp_path / "\udcff"
     folder.mkdir()
-    (folder / "e.csv").write_text("a,b\n")
+    (folder / "e.csv").write_text("a,b\na,c\n")
     (folder / "graph.csv").write_text("0,1\n")
     for name in ("e", "graph"):
         assert run(["import", str(folder / f"{name}.csv"), str(tmp_path / name)]) == 0

@@ -15,7 +15,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.pyg.source import PygGraph
-from diskhop.importing.run import import_graph, import_source
+from diskhop.importing.run import import_graph
 from diskhop.importing.tools import ImportLimits
 from diskhop.ui.summary import summarize_dataset
 from tests.graphs import threads_engine
@@ -104,7 +104,7 @@ def test_auto_keeps_numbers_of_edges_whose_values_stay_with_the_user(tmp_path: P
     edge_index, edge_attr = torch.tensor([[0, 2, 1], [2, 1, 0]]), torch.eye(3)
     for attributes, kept in (({"edge_attr": edge_attr}, True), ({}, False)):
         source = PygGraph(Data(edge_index=edge_index, num_nodes=3, **attributes), "graph")
-        dataset = import_source(
+        dataset = import_graph(
             source,
             tmp_path / f"{kept}",
             origin="data",

@@ -58,7 +58,7 @@ class Text:
                 content.write(self.blanks[number % len(self.blanks)])
                 row = io.StringIO()
                 # A name that starts with the mark of a comment must be quoted, as one with the delimiter in it.
-                quoting = csv.QUOTE_ALL if edge[0].startswith("#") or not edge[0].strip() else self.quoting
+                quoting = csv.QUOTE_ALL if edge[0].startswith(("#", "%")) or not edge[0].strip() else self.quoting
                 csv.writer(row, delimiter=self.delimiter, quoting=quoting, lineterminator="").writerow(edge)  # type: ignore[arg-type]
                 content.write(row.getvalue() + self.ends[number % len(self.ends)])
             # A name that starts with one, in the first row, needs another before it.

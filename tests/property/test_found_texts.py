@@ -46,7 +46,8 @@ HEADERS = [
     ("node1", "node2"),
     ("u", "v"),
 ]
-UNKNOWN = [("person", "friend"), ("a", "b"), ("x y", "z")]
+# Names of columns that no program writes above names, and that no node has here: then nothing could tell.
+UNKNOWN = [("person", "friend"), ("p1", "p2"), ("x y", "z")]
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,8 @@ def test_an_edge_of_no_node_is_named(threads: int, dtype: str, value: int) -> No
     pairs = np.zeros((2, 8), dtype)
     pairs[0, 5] = value
     budget = Budget(1 << 30)
-    with pytest.raises(SourceError, match=f"^the-list: edge 5 has source {value}, but nodes are numbered 0 to 8;"):
+    rule = "must be 0 or more;" if value < 0 else "but nodes are numbered 0 to 8;"
+    with pytest.raises(SourceError, match=f"^the-list: edge 5 has source {value}, {rule}"):
         find_hot_order(ArrayEdges(pairs), 9, budget=budget, threads=threads, origin="the-list")
     assert budget.available_bytes == 1 << 30
     with pytest.raises(SourceError, match=f"edge 5 has destination {value}"):

@@ -13,6 +13,7 @@ from tests.graphs import make_dataset
 
 # Options whose default depends on the machine or on the dataset in a way that no word of the help repeats.
 NOT_SPELT = {
+    "features",
     "model",
     "memory_bytes",
     "disk_bytes",

@@ -213,7 +213,7 @@ def test_the_command_line_tells_it_first(tmp_path: Path, capsys: pytest.CaptureF
     assert run(["import", str(source), str(tmp_path / "graph"), "--memory", "200MB", "--json"]) == 0
     captured = capsys.readouterr()
     estimate = Estimate(**json.loads(captured.out)["import"]["estimate"])
-    assert captured.err == f"{source}, {estimate}\n"
+    assert captured.err.endswith(f"\n{source}, {estimate}\n")
     assert (estimate.source_bytes, estimate.memory_bytes) == (source.stat().st_size, 200_000_000)
 
 

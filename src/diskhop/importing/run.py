@@ -1,7 +1,6 @@
 """Runs an import: detect and open the source, estimate, read, write, commit.
 
-Files and folders enter at import_graph; objects in memory, such as PyG's, have a source already and enter at
-import_source.
+Objects in memory, such as PyG's, are a source already.
 """
 
 from __future__ import annotations
@@ -39,9 +38,10 @@ OnFacts = Callable[[Mapping[str, Any]], None]
 
 
 def import_graph(
-    source: Path,
+    source: Path | Source,
     destination: Path,
     *,
+    origin: str = "",
     format_name: str | None = None,
     name: str | None = None,
     options: ImportOptions | None = None,
@@ -57,8 +57,9 @@ def import_graph(
     on_facts: OnFacts | None = None,
     overwrite: bool = False,
 ) -> Dataset:
-    """Make a dataset from a file or folder.
+    """Make a dataset from a file or folder, or from an opened source.
 
+    origin: what errors call an opened source.
     format_name: a key of SOURCES; default: detected.
     name: the dataset's name; default: the source's.
     options: default: what the source suggests.
@@ -76,78 +77,9 @@ def import_graph(
     the error names it.
     """
     options = options or ImportOptions()
-    opened = open_source(source, format_name, options)
-    if on_decisions is not None:
-        on_decisions(opened.decisions)
-    return import_source(
-        opened,
-        destination,
-        origin=str(source),
-        name=name,
-        options=options,
-        engine=engine,
-        budget=budget,
-        threads=threads,
-        workers=workers,
-        limits=limits,
-        injector=injector,
-        progress=progress,
-        on_estimate=on_estimate,
-        on_facts=on_facts,
-        overwrite=overwrite,
-    )
-
-
-def open_source(source: Path, format_name: str | None, options: ImportOptions) -> Source:
-    """Open a file or folder as a kind of source; None: as the first kind that recognises it."""
-    if format_name is not None and format_name not in SOURCES:
-        raise ConfigError(f"--format '{format_name}' is unknown; use one of {', '.join(SOURCES)}")
-    with source_errors(str(source)):
-        if not source.exists():
-            raise SourceError(f"{source}: does not exist; give the folder or file of a graph")
-        refuse_pickles(source)
-        detected = format_name or _detect(source, options)
-        if detected is None:
-            raise unknown_error(source, SOURCES)
-    kind = SOURCES[detected]
-    takes = (*kind.takes, *(OF_FEATURES if options.random_features else ()))
-    unfit = [as_option(name) for name in options.given() if name not in takes]
-    if unfit:
-        raise ConfigError(f"{source}: {', '.join(unfit)} does not apply to {kind.looks_like}; remove it")
-    return kind.open(source, options)
-
-
-def _detect(source: Path, options: ImportOptions) -> str | None:
-    """Find the first kind that recognises a source, or the kind that takes the same files with the options given."""
-    detected = next((key for key, kind in SOURCES.items() if kind.detect(source)), None)
-    if detected is None:
-        return None
-    instead = SOURCES[detected].instead
-    unfit = set(options.given()) - {*SOURCES[detected].takes}
-    # Tables read the same files, and columns next to the ids: weights and times.
-    fits_instead = instead is not None and unfit <= {*OF_TABLES} and {*options.given()} <= {*SOURCES[instead].takes}
-    return instead if unfit and fits_instead else detected
-
-
-def import_source(
-    source: Source,
-    destination: Path,
-    *,
-    origin: str,
-    name: str | None = None,
-    options: ImportOptions,
-    engine: Engine,
-    budget: Budget | None = None,
-    threads: int | None = None,
-    workers: int = 1,
-    limits: ImportLimits | None = None,
-    injector: Injector | None = None,
-    progress: Progress | None = None,
-    on_estimate: OnEstimate | None = None,
-    on_facts: OnFacts | None = None,
-    overwrite: bool = False,
-) -> Dataset:
-    """Make a dataset from an opened source. origin: its name in errors. For all else see import_graph."""
+    if isinstance(source, Path):
+        origin = str(source)
+        source = open_source(source, format_name, options)
     budget = budget or Budget(default_memory_bytes())
     limits = limits or ImportLimits()
     threads = max(threads or default_threads(), workers)
@@ -180,6 +112,8 @@ def import_source(
     with builder, processes, ExitStack() as held:
         what = f"the import, with a result of {format_bytes(estimate.result_bytes)},"
         builder.require_space(estimate.work_bytes - builder.work.kept_bytes(), what)
+        if on_decisions is not None:
+            on_decisions(source.decisions)
         if on_estimate is not None:
             on_estimate(estimate)
         tools = TaskTools(engine, injector, workers=processes)
@@ -188,3 +122,34 @@ def import_source(
         if on_facts is not None:
             on_facts(facts)
         return builder.finish()
+
+
+def open_source(source: Path, format_name: str | None, options: ImportOptions) -> Source:
+    """Open a file or folder as a kind of source; None: as the first kind that recognises it."""
+    if format_name is not None and format_name not in SOURCES:
+        raise ConfigError(f"--format '{format_name}' is unknown; use one of {', '.join(SOURCES)}")
+    with source_errors(str(source)):
+        if not source.exists():
+            raise SourceError(f"{source}: does not exist; give the folder or file of a graph")
+        refuse_pickles(source)
+        detected = format_name or _detect(source, options)
+        if detected is None:
+            raise unknown_error(source, SOURCES)
+    kind = SOURCES[detected]
+    takes = (*kind.takes, *(OF_FEATURES if options.random_features else ()))
+    unfit = [as_option(name) for name in options.given() if name not in takes]
+    if unfit:
+        raise ConfigError(f"{source}: {', '.join(unfit)} does not apply to {kind.looks_like}; remove it")
+    return kind.open(source, options)
+
+
+def _detect(source: Path, options: ImportOptions) -> str | None:
+    """Find the first kind that recognises a source, or the kind that takes the same files with the options given."""
+    detected = next((key for key, kind in SOURCES.items() if kind.detect(source)), None)
+    if detected is None:
+        return None
+    instead = SOURCES[detected].instead
+    unfit = set(options.given()) - {*SOURCES[detected].takes}
+    # Tables read the same files, and columns next to the ids: weights and times.
+    fits_instead = instead is not None and unfit <= {*OF_TABLES} and {*options.given()} <= {*SOURCES[instead].takes}
+    return instead if unfit and fits_instead else detected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ from diskhop.importing.evidence.names import find_ends, is_end_name, role_of
 from diskhop.importing.evidence.rows import Look, look_of, num_filled
 
 _SHOWN_CHARACTERS = 60
+# Names of columns are shorter than keys such as hashes.
+_SHORTEST_KEY = 16
+_DIGITS = re.compile("[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,8 @@ def find_header(parts: Sequence[Part], given: bool | None, named: Collection[str
         return Header((True,) * len(parts), "the same first row in every part; if it is a row, add --no-header")
     found = {tuple(part.first): each for part, each in zip(parts, why, strict=True) if each}
     if not found:
-        if _may_name(parts[0].first) and not _is_mentioned(parts):
-            raise _undecided(parts[0], "has words, as the other rows have, and none of them is in another row")
+        if len(parts[0].first) > 1 and _may_name(parts[0].first) and not _is_row(parts):
+            raise _undecided(parts[0], "has words, as all other rows, and is like none of them")
         return Header((False,) * len(parts), _why_not(parts[0]))
     if len(found) > 1 and _BY_LOOKS in found.values():
         part = next(part for part, each in zip(parts, why, strict=True) if each == _BY_LOOKS)
@@ -152,11 +156,37 @@ def _recurs(parts: Sequence[Part]) -> bool:
     return False
 
 
-def _is_mentioned(parts: Sequence[Part]) -> bool:
-    """Check whether a word of the first row is anywhere in another row, as a node with several edges is."""
-    words = {field for field in parts[0].first if field}
-    others = (row for number, part in enumerate(parts) for row in part.rows[number == 0 :])
-    return any(field.strip() in words for row in others for field in row)
+def _is_row(parts: Sequence[Part]) -> bool:
+    """Check whether the first row has values: words of its columns again, or words that are written as all others."""
+    first = parts[0].first
+    others = [row for number, part in enumerate(parts) for row in part.rows[number == 0 :]]
+    if {field for field in first if field} <= {field.strip() for row in others for field in row}:
+        return True
+    columns = [[row[column].strip() for row in others if column < len(row)] for column in range(len(first))]
+    if any(field in values for field, values in zip(first, columns, strict=True)):
+        return True
+    if any(map(_is_key, first, columns)):
+        return True
+    return not _counts_up(first) and any(map(_is_written_as, first, columns))
+
+
+def _is_key(field: str, values: Sequence[str]) -> bool:
+    """Check whether a word is as long as all values of its column, and longer than names of columns are."""
+    return len(field) >= _SHORTEST_KEY and bool(values) and all(len(value) == len(field) for value in values)
+
+
+def _is_written_as(field: str, values: Sequence[str]) -> bool:
+    """Check whether a word has digits where all values of its column have some: user-7 as user-12."""
+    template = _DIGITS.sub("0", field)
+    return template != field and bool(values) and all(_DIGITS.sub("0", value) == template for value in values)
+
+
+def _counts_up(fields: Sequence[str]) -> bool:
+    """Check whether a row numbers its columns, as user1,user2 does."""
+    numbers = [int("".join(_DIGITS.findall(field)) or -1) for field in fields]
+    return len({_DIGITS.sub("0", field) for field in fields}) == 1 and numbers in (
+        list(range(start, start + len(fields))) for start in (0, 1)
+    )
 
 
 def _why_not(part: Part) -> str:
@@ -164,7 +194,7 @@ def _why_not(part: Part) -> str:
     looks = {look_of(field) for field in part.first}
     if "text" not in looks:
         return f"the first row, {shown}, has no words"
-    return f"the first row, {shown}, has words that are in other rows too; if it names the columns, add --header"
+    return f"the first row, {shown}, is like the others; if it names the columns, add --header"
 
 
 def _undecided(part: Part, why: str) -> SourceError:

@@ -20,7 +20,7 @@ from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.options import EdgeIds, ImportOptions, Keep, Order
 from diskhop.importing.pyg.attributes import Attributes
 from diskhop.importing.pyg.types import EdgeAttributes, NodeAttributes
-from diskhop.importing.run import import_source
+from diskhop.importing.run import import_graph
 from diskhop.importing.source import SourceEdges, SourceGraph, SourceNodes
 from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.io.engine import open_engine
@@ -68,7 +68,7 @@ def from_pyg(
     if source.left_out:
         warnings.warn(f"not imported: {', '.join(source.left_out)}; datasets cannot store it", stacklevel=2)
     memory_bytes = parse_bytes(memory) if isinstance(memory, str) else memory
-    return import_source(
+    return import_graph(
         source,
         Path(path),
         origin="data",
