@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import pyarrow as pa
-
 from diskhop.errors import SourceError
 
 _MAGIC_BYTES = 16
@@ -64,7 +62,9 @@ def _unpack_zip(file: BinaryIO) -> Any:
 
 
 def _unpack_zstd(file: BinaryIO) -> Any:
-    return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
+    import pyarrow  # takes 30 MB, so only files of zstd pay for it
+
+    return pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd")
 
 
 class _LineFeeds:
