@@ -43,8 +43,9 @@ format: $(STAMP) ## write all files in the house's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $$(find native -name '*.?pp')
 
+# A third test uses the cores while others wait for the disk or for a process.
 test: $(STAMP) ## the tests; under 10 minutes on 2 cores
-	$(PYTEST) -m "not slow" -n 2 --dist worksteal --durations 15
+	$(PYTEST) -m "not slow" -n 3 --dist worksteal --durations 15
 
 # Cases that users of similar systems run into lie next to the repository, where they are there.
 test-all: $(STAMP) ## every test, the slow ones, the shared cases and the thread sanitizer included
