@@ -12,8 +12,8 @@ from diskhop.importing.evidence.delimiter import find_delimiter
 from diskhop.importing.evidence.folder import list_folder
 from diskhop.importing.evidence.header import Part, find_header
 from diskhop.importing.evidence.names import find_ends, mask_of, role_of
-from diskhop.importing.text.layout import has_suffix
 from diskhop.importing.text.packing import plain_name
+from diskhop.importing.text.suffixes import has_suffix
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ from diskhop.importing.options import OF_CSV, ImportOptions, as_option
 from diskhop.importing.source_file import SourceFile, source_errors
 from diskhop.importing.tables.header import TextRows, find_rows
 from diskhop.importing.tables.texts import sample_text
-from diskhop.importing.text.layout import RowLayout, TextFile, find_column, has_suffix, text_stem, text_suffix
+from diskhop.importing.text.layout import RowLayout, TextFile, find_column
 from diskhop.importing.text.packing import plain_name
+from diskhop.importing.text.suffixes import has_suffix, text_stem, text_suffix
 from diskhop.runtime.duck import Duck, QueryError, as_file, quoted
 
 Kind = Literal["integer", "number", "boolean", "text", "time", "numbers", "nothing", "other"]

@@ -12,8 +12,9 @@ from diskhop.importing.evidence.delimiter import NAMES, find_delimiter
 from diskhop.importing.evidence.header import Part, find_header, with_row_names
 from diskhop.importing.evidence.rows import num_filled, split_row
 from diskhop.importing.options import ImportOptions
-from diskhop.importing.text.layout import RowLayout, TextFile, marks_of, require_same_header, text_file, text_suffix
+from diskhop.importing.text.layout import RowLayout, TextFile, marks_of, require_same_header, text_file
 from diskhop.importing.text.sample import COMMENTS, TextSample, read_samples
+from diskhop.importing.text.suffixes import text_suffix
 
 
 @dataclass(frozen=True, slots=True)

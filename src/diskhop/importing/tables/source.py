@@ -37,7 +37,7 @@ from diskhop.importing.tables.values import (
 )
 from diskhop.importing.tables.work import EDGE_BYTES, NUMBERING, TableWork, count_rows, load_of_table
 from diskhop.importing.text.dialects import Dialect, find_dialect
-from diskhop.importing.text.layout import text_suffix
+from diskhop.importing.text.suffixes import text_suffix
 from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.runtime.duck import Duck, require_text_path
 

@@ -24,13 +24,11 @@ from diskhop.importing.evidence.rows import is_integer, is_number, is_whole, num
 from diskhop.importing.options import IdKind, ImportOptions
 from diskhop.importing.source_file import SourceFile, source_errors
 from diskhop.importing.text.dialects import Dialect, find_dialect
-from diskhop.importing.text.packing import inner_name, packing_of, plain_name
+from diskhop.importing.text.packing import packing_of, plain_name
 from diskhop.importing.text.sample import COMMENTS, TextSample, read_samples
 from diskhop.importing.text.sizes import Sizes, find_sizes
+from diskhop.importing.text.suffixes import SUFFIXES, has_suffix, text_suffix
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".el", ".mtx", ".net", ".paj", ".gr", ".col", ".dimacs")
-# KONECT's names of edges.
-_PREFIX = "out."
 _SHOWN_CHARACTERS = 60
 
 
@@ -386,18 +384,3 @@ def text_file(sample: TextSample, has_header: bool) -> TextFile:
         begin = sample.rows[0].end
         head = _head(sample, True)
     return TextFile(sample.path, status.st_size, status.st_mtime_ns, packing_of(sample.path), begin, header, head)
-
-
-def text_suffix(path: Path) -> str:
-    """Return the suffix of a text's name, without that of its compression."""
-    return Path(inner_name(path)).suffix
-
-
-def has_suffix(path: Path) -> bool:
-    """Check whether a name is one of a text of edges."""
-    return text_suffix(path).lower() in SUFFIXES or path.name.startswith(_PREFIX)
-
-
-def text_stem(path: Path) -> str:
-    """Return the name of a text or folder without its suffixes."""
-    return path.name if path.is_dir() else plain_name(path.name).removesuffix(text_suffix(path))

@@ -16,8 +16,9 @@ from diskhop.importing.numbering.ids import ListedIds, listed_names
 from diskhop.importing.options import OF_EDGES, OF_TEXT, ImportOptions
 from diskhop.importing.source import OriginalNames, SourceEdges, SourceGraph, SourceKind, SourceNodes
 from diskhop.importing.text.edge_work import PARSING, EdgeWork, NumberedEdges, least_parsing_bytes
-from diskhop.importing.text.layout import find_texts, is_edge_text, text_stem
+from diskhop.importing.text.layout import find_texts, is_edge_text
 from diskhop.importing.text.loads import load_of_texts
+from diskhop.importing.text.suffixes import text_stem
 from diskhop.importing.tools import ImportLimits, ImportTools
 from diskhop.runtime.duck import require_text_path
 

@@ -15,8 +15,9 @@ from diskhop.errors import SourceError
 from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.options import ImportOptions
 from diskhop.importing.source_file import source_errors
-from diskhop.importing.text.layout import TextFile, text_stem
+from diskhop.importing.text.layout import TextFile
 from diskhop.importing.text.packing import packing_of
+from diskhop.importing.text.suffixes import text_stem
 from diskhop.importing.triples.evidence import TripleColumns, decide, dictionary_kind, triple_kind
 from diskhop.importing.triples.libkge import DESCRIPTION, read_description
 from diskhop.importing.triples.names import (
