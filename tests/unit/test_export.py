@@ -445,7 +445,7 @@ def test_damage_is_one_line_and_leaves_nothing(tmp_path: Path, format_name: str,
 
 @pytest.mark.parametrize("content", [b"ana\nben\n", b"ana\n\xff\ncem\n"])
 def test_damaged_names_are_one_line(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "names.csv").write_text("ana,ben\nben,cem\n")
+    (tmp_path / "names.csv").write_text("ana,ben\nben,cem\nana,cem\n")
     dataset = imported(tmp_path / "names.csv", tmp_path / "graph")
     (dataset.path / "names" / "nodes.txt").write_bytes(content)
     with pytest.raises(FormatError, match=r"nodes.txt: is damaged"):

@@ -61,7 +61,7 @@ def _advice_on_file(path: Path) -> str:
             f"import networkx as nx; nx.write_edgelist(nx.{_NETWORKX[suffix]}({str(path)!r}), {target!r}, "
             "delimiter='\\t', data=False)"
         )
-        return f"convert it to edges: python -c {shlex.quote(code)}, then import {target}"
+        return f"convert it to edges: python -c {shlex.quote(code)}, then import {target} with --no-header"
     if suffix in _OTHERS:
         return f"{suffix} files are not read; save the edges as CSV or Parquet, with columns source and destination"
     with path.open("rb") as stream:

@@ -57,7 +57,10 @@ def find_header(parts: Sequence[Part], given: bool | None, named: Collection[str
         return Header((True,) * len(parts), "the same first row in every part; if it is a row, add --no-header")
     found = {tuple(part.first): each for part, each in zip(parts, why, strict=True) if each}
     if not found:
-        if len(parts[0].first) > 1 and _may_name(parts[0].first) and not _is_row(parts):
+        # Edges of more columns are refused until two are named.
+        count = num_filled(parts[0].first)
+        is_read = count == 2 or (count > 2 and (is_nodes or len(named) > 0))
+        if is_read and _may_name(parts[0].first) and not _is_row(parts):
             raise _undecided(parts[0], "has words, as all other rows, and is like none of them")
         return Header((False,) * len(parts), _why_not(parts[0]))
     if len(found) > 1 and _BY_LOOKS in found.values():
@@ -104,8 +107,9 @@ def _reason(part: Part, named: Collection[str], is_nodes: bool) -> str:
     if not is_nodes and ("integer" in looks or "number" in looks):
         return ""
     known = [role for role in map(role_of, first) if role not in (None, "index")]
-    enough = 1 if len(first) > 2 or is_nodes else 2
-    if len(known) < enough and len(first) == 2 and any(map(is_end_name, first)):
+    count = num_filled(first)
+    enough = 1 if count > 2 or is_nodes else 2
+    if len(known) < enough and count == 2 and any(map(is_end_name, first)):
         raise _undecided(part, "has one known name of a column")
     return _BY_NAMES if len(known) >= enough else ""
 
@@ -163,7 +167,7 @@ def _is_row(parts: Sequence[Part]) -> bool:
     if {field for field in first if field} <= {field.strip() for row in others for field in row}:
         return True
     columns = [[row[column].strip() for row in others if column < len(row)] for column in range(len(first))]
-    if any(field in values for field, values in zip(first, columns, strict=True)):
+    if any(field and field in values for field, values in zip(first, columns, strict=True)):
         return True
     if any(map(_is_key, first, columns)):
         return True
