@@ -216,7 +216,7 @@ def _whole_commands(advice: str) -> Iterator[str]:
 
 @dataclass
 class Report:
-    """What came of following advice. steps: moves that were typed. faults: chains that lead nowhere, for people."""
+    """Outcome of following advice. steps: moves that were typed. faults: chains that lead nowhere, for people."""
 
     steps: int = 0
     faults: list[str] = field(default_factory=list)

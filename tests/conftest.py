@@ -15,10 +15,10 @@ from hypothesis import settings
 from tests.examples import EXAMPLES_IN_HOUSE
 from tests.pairwise import mark_beyond_pairs
 
-# Two tests at a time have two threads each, on two cores: one that waits must not spin. Read when torch is imported.
+# Several tests at a time have two threads each, on two cores: one that waits must not spin. Torch reads this at import.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-# Two tests at a time, each slows the other: how long an example takes says nothing.
+# Tests at a time slow each other: how long an example takes says nothing.
 settings.register_profile("house", deadline=None, max_examples=EXAMPLES_IN_HOUSE)
 settings.register_profile("thorough", deadline=None, max_examples=5 * EXAMPLES_IN_HOUSE)
 settings.load_profile("house")

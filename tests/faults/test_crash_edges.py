@@ -1,4 +1,4 @@
-"""An import of edges that stopped anywhere is gone on with by the same command, and gives the same bytes."""
+"""An import of edges that stopped anywhere resumes with the same command, and gives the same bytes."""
 
 from __future__ import annotations
 

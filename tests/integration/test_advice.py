@@ -1,4 +1,4 @@
-"""What messages advise works: everything that refusals say to type is typed (tests/advice.py)."""
+"""Everything that refusals say to type is typed, and leads on (tests/advice.py)."""
 
 from __future__ import annotations
 

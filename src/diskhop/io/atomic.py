@@ -113,22 +113,29 @@ def allocate(path: Path, offset: int, num_bytes: int) -> None:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def removed_on_error(path: Path, injector: Injector | None = None) -> Iterator[None]:
+    """Remove a file that is incomplete, should an exception leave the context."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            announce(injector, "rename", path)
+            path.unlink()
+        raise
+
+
 def create_allocated(path: Path, num_bytes: int, injector: Injector | None = None) -> None:
     """Create a file of num_bytes with all its disk space allocated; return once file and name are durable.
 
     Raises DestinationError if the disk is full; no file is then left.
     """
     with destination_errors(path):
-        try:
+        with removed_on_error(path, injector):
             announce(injector, "write", path)
             path.touch()
             allocate(path, 0, num_bytes)
             sync_file(path, injector)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                announce(injector, "rename", path)
-                path.unlink()
-            raise
         sync_directory(path.parent, injector)
 
 
@@ -136,16 +143,11 @@ def write_file(path: Path, content: bytes, injector: Injector | None = None) -> 
     """Replace a small file atomically."""
     partial = path.with_name(f".{path.name}.partial")
     with destination_errors(path):
-        try:
+        with removed_on_error(partial, injector):
             announce(injector, "write", partial)
             partial.write_bytes(content)
             sync_file(partial, injector)
             rename(partial, path, injector)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                announce(injector, "rename", partial)
-                partial.unlink()
-            raise
         sync_directory(path.parent, injector)
 
 

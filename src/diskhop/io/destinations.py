@@ -18,10 +18,10 @@ from types import TracebackType
 from diskhop.errors import DestinationError
 from diskhop.io.atomic import (
     Injector,
-    announce,
     destination_errors,
     exchange,
     remove_tree,
+    removed_on_error,
     rename,
     rename_new,
     require_parent,
@@ -83,15 +83,10 @@ def new_file(path: Path, *, overwrite: bool, injector: Injector | None = None) -
     destination = resolve_destination(path)
     partial = destination.with_name(f".{destination.name}.partial")
     with destination_errors(path):
-        try:
+        with removed_on_error(partial, injector):
             yield partial
             sync_file(partial, injector)
             (rename if overwrite else rename_new)(partial, destination, injector)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                announce(injector, "rename", partial)
-                partial.unlink()
-            raise
         sync_directory(destination.parent, injector)
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from diskhop.errors import SourceError
 from diskhop.importing.evidence.names import find_ends, is_end_name, role_of
 from diskhop.importing.evidence.rows import Look, look_of, num_filled
+from diskhop.importing.shorten import shorten
 
-_SHOWN_CHARACTERS = 60
 # Names of columns are shorter than keys such as hashes.
 _SHORTEST_KEY = 16
 _DIGITS = re.compile("[0-9]+")
@@ -52,7 +52,7 @@ def find_header(parts: Sequence[Part], given: bool | None, named: Collection[str
     why = [_reason(part, named, is_nodes) for part in parts]
     firsts = {tuple(part.first) for part in parts}
     if len(parts) > 1 and len(firsts) == 1 and not any(why) and _may_name(parts[0].first):
-        if _recurs(parts):
+        if any(_recurs(part.first, part.rows[1:]) for part in parts):
             raise _undecided(parts[0], "is the first row of every part, and its words are in other rows")
         return Header((True,) * len(parts), "the same first row in every part; if it is a row, add --no-header")
     found = {tuple(part.first): each for part, each in zip(parts, why, strict=True) if each}
@@ -61,13 +61,15 @@ def find_header(parts: Sequence[Part], given: bool | None, named: Collection[str
         count = num_filled(parts[0].first)
         is_read = count == 2 or (count > 2 and (is_nodes or len(named) > 0))
         if is_read and _may_name(parts[0].first) and not _is_row(parts):
-            raise _undecided(parts[0], "has words, as all other rows, and is like none of them")
+            raise _undecided(parts[0], "has words, other rows have words too, and nothing shows that it is one of them")
         return Header((False,) * len(parts), _why_not(parts[0]))
     if len(found) > 1 and _BY_LOOKS in found.values():
         part = next(part for part, each in zip(parts, why, strict=True) if each == _BY_LOOKS)
         raise _undecided(part, "stands above numbers, and other parts begin with other words")
     reason = next(iter(found.values()))
-    if reason == _BY_NAMES and _recurs([part for part, each in zip(parts, why, strict=True) if each]):
+    if reason == _BY_NAMES and any(
+        each and _recurs(part.first, part.rows[1:]) for part, each in zip(parts, why, strict=True)
+    ):
         raise _undecided(parts[why.index(reason)], "has known names of columns, which are in other rows too")
     # A part with a header alone gives no evidence but its words.
     flags = tuple(bool(each) or tuple(part.first) in found for part, each in zip(parts, why, strict=True))
@@ -151,25 +153,21 @@ def _is_index_of_numbers(part: Part) -> bool:
     )
 
 
-def _recurs(parts: Sequence[Part]) -> bool:
+def _recurs(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
     """Check whether a word of the first row is in the same column of another row."""
-    for part in parts:
-        for column, field in enumerate(part.first):
-            if any(column < len(row) and row[column].strip() == field for row in part.rows[1:]) and field:
-                return True
-    return False
+    return any(
+        field and any(column < len(row) and row[column].strip() == field for row in others)
+        for column, field in enumerate(first)
+    )
 
 
 def _is_row(parts: Sequence[Part]) -> bool:
     """Check whether the first row has values: words of its columns again, or words that are written as all others."""
     first = parts[0].first
     others = [row for number, part in enumerate(parts) for row in part.rows[number == 0 :]]
-    if {field for field in first if field} <= {field.strip() for row in others for field in row}:
-        return True
+    are_values = {field for field in first if field} <= {field.strip() for row in others for field in row}
     columns = [[row[column].strip() for row in others if column < len(row)] for column in range(len(first))]
-    if any(field and field in values for field, values in zip(first, columns, strict=True)):
-        return True
-    if any(map(_is_key, first, columns)):
+    if are_values or _recurs(first, others) or any(map(_is_key, first, columns)):
         return True
     return not _counts_up(first) and any(map(_is_written_as, first, columns))
 
@@ -209,5 +207,4 @@ def _undecided(part: Part, why: str) -> SourceError:
 
 
 def _shown(part: Part) -> str:
-    text = ",".join(part.first)
-    return f"'{text}'" if len(text) <= _SHOWN_CHARACTERS else f"'{text[:_SHOWN_CHARACTERS]}...'"
+    return shorten(",".join(part.first))

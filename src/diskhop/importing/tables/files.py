@@ -17,6 +17,7 @@ from diskhop.errors import ConfigError, DestinationError, SourceError
 from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.evidence.folder import FolderFiles, list_folder, says_labels
 from diskhop.importing.options import OF_CSV, ImportOptions, as_option
+from diskhop.importing.shorten import shorten
 from diskhop.importing.source_file import SourceFile, source_errors
 from diskhop.importing.tables.header import TextRows, find_rows
 from diskhop.importing.tables.texts import sample_text
@@ -41,7 +42,6 @@ _LOOKS = {
     "number": "TRY_CAST({0} AS DOUBLE) IS NOT NULL",
     "time": "TRY_CAST({0} AS TIMESTAMPTZ) IS NOT NULL",
 }
-_SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,11 +271,6 @@ def _fault_of(text: str, shown: Mapping[Path, Path], is_content: bool, lines_bef
     else:
         rule = f"cannot be parsed: a line must be at most {_MOST_LINE_BYTES} bytes of valid CSV; fix the line"
     return f"{named[file]}, line {int(line[1]) + lines_before}: {rule}"
-
-
-def shorten(value: str) -> str:
-    """Quote and shorten a value for errors."""
-    return f"'{value}'" if len(value) <= _SHOWN_CHARACTERS else f"'{value[:_SHOWN_CHARACTERS]}...'"
 
 
 def _kind_of(stored: str) -> Kind:

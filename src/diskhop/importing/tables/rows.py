@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
 from diskhop.importing.balance import LineCounts
-from diskhop.importing.tables.files import Table, TableColumn, read_parquet, shorten, source_faults
+from diskhop.importing.shorten import shorten
+from diskhop.importing.tables.files import Table, TableColumn, read_parquet, source_faults
 from diskhop.importing.tables.values import features_value
 from diskhop.importing.tools import ImportTools
 from diskhop.runtime.duck import Duck

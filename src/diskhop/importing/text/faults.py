@@ -9,6 +9,7 @@ from pathlib import Path
 from diskhop.errors import SourceError
 from diskhop.importing.evidence.rows import is_integer, is_whole
 from diskhop.importing.numbering.pairs import ENDS
+from diskhop.importing.shorten import shorten
 from diskhop.importing.text.layout import RowLayout, columns_rule
 from diskhop.importing.text.sample import is_blank
 from diskhop.importing.text.streams import at_line, decode_line
@@ -16,7 +17,6 @@ from diskhop.importing.text.streams import at_line, decode_line
 MOST_ID = 2**63 - 1
 # Larger whole numbers are not exact as floats.
 MOST_FLOAT = 2**53 - 1
-_SHOWN_CHARACTERS = 60
 
 
 def find_fault(content: bytes, layout: RowLayout, num_nodes: int | None, shown: Path, first_line: int) -> SourceError:
@@ -58,7 +58,7 @@ def _broken_id_rule(field: str, layout: RowLayout, num_nodes: int | None) -> str
         return "is missing; give both ids, or remove the line"
     if layout.ids == "string":
         return None
-    shown = f"'{field}'" if len(field) <= _SHOWN_CHARACTERS else f"'{field[:_SHOWN_CHARACTERS]}...'"
+    shown = shorten(field)
     if layout.are_floats and is_whole(field) and not is_integer(field) and 0 <= float(field) <= MOST_FLOAT:
         return None
     if re.fullmatch(r"[0-9]+\.0*", field.strip()):

@@ -22,14 +22,13 @@ from diskhop.importing.evidence.header import Header, Part, find_header, with_ro
 from diskhop.importing.evidence.names import Ends, find_ends
 from diskhop.importing.evidence.rows import is_integer, is_number, is_whole, num_filled, split_row
 from diskhop.importing.options import IdKind, ImportOptions
+from diskhop.importing.shorten import shorten
 from diskhop.importing.source_file import SourceFile, source_errors
 from diskhop.importing.text.dialects import Dialect, find_dialect
 from diskhop.importing.text.packing import packing_of, plain_name
 from diskhop.importing.text.sample import COMMENTS, TextSample, read_samples
 from diskhop.importing.text.sizes import Sizes, find_sizes
 from diskhop.importing.text.suffixes import SUFFIXES, has_suffix, text_suffix
-
-_SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,11 +343,6 @@ def columns_rule(num_columns: int, line: str) -> str:
         f"a row must have two columns, source and destination, got {num_columns}; "
         "name the two with ids, as --columns 1,2"
     )
-
-
-def shorten(text: str) -> str:
-    """Quote and shorten a text for people."""
-    return f"'{text}'" if len(text) <= _SHOWN_CHARACTERS else f"'{text[:_SHOWN_CHARACTERS]}...'"
 
 
 def _column(place: int, names: Sequence[str] | None) -> str:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from diskhop.errors import SourceError
 from diskhop.importing.evidence.rows import is_integer
 from diskhop.importing.options import ImportOptions
+from diskhop.importing.shorten import shorten
 from diskhop.importing.text.sample import SampleRow, TextSample
 
 _BETWEEN = re.compile(r"[\s,;|]+")
-_SHOWN_CHARACTERS = 60
 # Of two rows that differ, neither is the exception.
 _LEAST_BELOW = 2
 
@@ -51,8 +51,7 @@ class Sizes(NamedTuple):
 
     @property
     def _shown(self) -> str:
-        text = self.row.text.strip()
-        return f"'{text[:_SHOWN_CHARACTERS]}'"
+        return shorten(self.row.text.strip())
 
 
 def find_sizes(samples: Sequence[TextSample], options: ImportOptions) -> Sizes | None:

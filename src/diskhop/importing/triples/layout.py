@@ -14,6 +14,7 @@ from pathlib import Path
 from diskhop.errors import SourceError
 from diskhop.importing.evidence.decisions import Decision
 from diskhop.importing.options import ImportOptions
+from diskhop.importing.shorten import shorten
 from diskhop.importing.source_file import source_errors
 from diskhop.importing.text.layout import TextFile
 from diskhop.importing.text.packing import packing_of
@@ -29,7 +30,7 @@ from diskhop.importing.triples.names import (
     find_parts,
     plain_suffix,
 )
-from diskhop.importing.triples.rows import ENTITIES, RELATIONS, TAB, TRIPLE, RowKind, shown
+from diskhop.importing.triples.rows import ENTITIES, RELATIONS, TAB, TRIPLE, RowKind
 from diskhop.importing.triples.samples import (
     Sample,
     header_of_triples,
@@ -78,7 +79,7 @@ class TripleFiles:
         for what, (count, stating) in self.counts.items():
             found.append(Decision(f"rows of {texts[what].path.name}", str(count), f"by {stating}"))
         headers = {",".join(header) for header in self.headers.values() if header is not None}
-        found.append(Decision("header", shown(headers.pop()) if headers else "none", "the first rows"))
+        found.append(Decision("header", shorten(headers.pop()) if headers else "none", "the first rows"))
         for role, place in zip(TRIPLE, self.columns.places, strict=True):
             found.append(Decision(f"column {place + 1}", role, self.columns.why))
         why = "in the dictionaries" if self.dictionaries else "no dictionaries: numbered in the order of their bytes"

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diskhop.errors import SourceError
+from diskhop.importing.shorten import shorten
 from diskhop.importing.source_file import source_errors
 from diskhop.importing.triples.names import IDS_SUFFIX, PARTS, file_named
-from diskhop.importing.triples.rows import ENTITIES, RELATIONS, shown
+from diskhop.importing.triples.rows import ENTITIES, RELATIONS
 
 DESCRIPTION = "dataset.yaml"
 # Keys of the dictionaries and of their numbers of names.
@@ -42,7 +43,7 @@ def read_description(folder: Path) -> Described:
     def path_of(key: str) -> Path | None:
         name = facts.get(f"files.{key}.filename", f"{key}{IDS_SUFFIX}")
         if Path(name).name != name:
-            raise SourceError(f"{folder / DESCRIPTION}: names the file '{shown(name)}'; name one in the same folder")
+            raise SourceError(f"{folder / DESCRIPTION}: names the file {shorten(name)}; name one in the same folder")
         return file_named(folder, name)
 
     dictionaries, counts = {}, {}

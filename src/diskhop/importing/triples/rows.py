@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from diskhop.errors import SourceError
+from diskhop.importing.shorten import shorten
 from diskhop.importing.source_file import changed_error
 from diskhop.importing.text.rows import Slice
 from diskhop.importing.text.streams import at_line, decode_line
@@ -32,7 +33,6 @@ _BLANKS = re.compile(rb"[ \t]+")
 _OUTER_BLANKS = re.compile(rb"^ | $", re.M)
 _EMPTY_LINES = re.compile(rb"^\n", re.M)
 _CHECKED_BYTES = 1 << 20
-_SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True)
@@ -125,20 +125,15 @@ def split_fields(text: str, delimiter: str) -> list[str]:
     return re.split(r"[ \t]+", text.strip(" \t")) if delimiter == BLANK else text.split(delimiter)
 
 
-def shown(value: str) -> str:
-    """Shorten a name for errors."""
-    return value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
-
-
 def _broken_field(name: str, kind: str, value: str) -> str | None:
     if not value:
         return f"the {name} is missing; add it, or remove the line"
     if kind == NAME and len(value.encode()) > _MOST_NAME_BYTES:
         return f"the {name} must be at most {_MOST_NAME_BYTES} bytes long, got {len(value.encode())}; shorten it"
     if kind == NUMBER and (not value.isascii() or not value.isdecimal()):
-        return f"the {name} must be a whole number, got '{shown(value)}'; correct it"
+        return f"the {name} must be a whole number, got {shorten(value)}; correct it"
     if kind == NUMBER and len(value) > _MOST_DIGITS:
-        return f"the {name} must be an id of at most {_MOST_DIGITS} digits, got '{shown(value)}'; correct it"
+        return f"the {name} must be an id of at most {_MOST_DIGITS} digits, got {shorten(value)}; correct it"
     return None
 
 

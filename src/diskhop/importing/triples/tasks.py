@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from diskhop.errors import SourceError
 from diskhop.importing.numbering.tasks import read_parquet
+from diskhop.importing.shorten import shorten
 from diskhop.importing.text.rows import Slice
 from diskhop.importing.text.streams import MOST_LINE_BYTES
-from diskhop.importing.triples.rows import ENTITIES, RELATIONS, TRIPLE, RowKind, shown
+from diskhop.importing.triples.rows import ENTITIES, RELATIONS, TRIPLE, RowKind
 from diskhop.runtime.duck import Duck, as_file, quoted
 from diskhop.runtime.tasks import TaskTools
 
@@ -67,7 +68,7 @@ class SortDictionary:
                 again = f"SELECT row, row_number() OVER (PARTITION BY {column} ORDER BY row) AS time FROM {rows}"
                 place, fields = self._first(f"SELECT min(row) FROM ({again}) WHERE time = 2")
                 raise SourceError(
-                    f"{place}: the {column} '{shown(fields[column])}' occurs before; remove one of the lines"
+                    f"{place}: the {column} {shorten(fields[column])} occurs before; remove one of the lines"
                 )
         if highest >= count:
             place, fields = self._first(f"SELECT min(row) FROM {rows} WHERE id >= {count}")
@@ -108,7 +109,7 @@ class NumberNames:
             for (column, what), mask in zip(_LISTED_IN.items(), is_missing, strict=True):
                 if mask[first]:
                     raise SourceError(
-                        f"{place}: the {column} '{shown(fields[column])}' is not among the {what}; add it there"
+                        f"{place}: the {column} {shorten(fields[column])} is not among the {what}; add it there"
                         f"{_other_order(fields, self._is_listed)}"
                     )
         _write_triples(path, columns)

@@ -1,0 +1,10 @@
+"""Values of a source as messages show them."""
+
+from __future__ import annotations
+
+_SHOWN_CHARACTERS = 60
+
+
+def shorten(value: str) -> str:
+    """Quote a value, of a long one the beginning."""
+    return f"'{value}'" if len(value) <= _SHOWN_CHARACTERS else f"'{value[:_SHOWN_CHARACTERS]}...'"
