@@ -13,6 +13,8 @@ from diskhop.importing.shorten import shorten
 
 # Names of columns are shorter than keys such as hashes.
 _SHORTEST_KEY = 16
+# Parts with few rows begin with the same row by chance: rows after the first, times parts that repeat it.
+_FEWEST_ROWS = 6
 _DIGITS = re.compile("[0-9]+")
 
 
@@ -52,8 +54,11 @@ def find_header(parts: Sequence[Part], given: bool | None, named: Collection[str
     why = [_reason(part, named, is_nodes) for part in parts]
     firsts = {tuple(part.first) for part in parts}
     if len(parts) > 1 and len(firsts) == 1 and not any(why) and _may_name(parts[0].first):
-        if any(_recurs(part.first, part.rows[1:]) for part in parts):
+        others = [row for part in parts for row in part.rows[1:]]
+        if set(parts[0].first) & {field.strip() for row in others for field in row}:
             raise _undecided(parts[0], "is the first row of every part, and its words are in other rows")
+        if (len(parts) - 1) * len(others) < _FEWEST_ROWS:
+            raise _undecided(parts[0], "is the first row of every part, and too few other rows show that it is none")
         return Header((True,) * len(parts), "the same first row in every part; if it is a row, add --no-header")
     found = {tuple(part.first): each for part, each in zip(parts, why, strict=True) if each}
     if not found:
