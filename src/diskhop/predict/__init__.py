@@ -1,0 +1,1 @@
+"""Prediction for all nodes, layer by layer, from disk."""
