@@ -6,11 +6,18 @@ Each message names the thing, the rule, the value and the next step. `exit_code`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class DiskhopError(Exception):
-    """Base class of all errors that diskhop reports in one line."""
+    """Base class of all errors that diskhop reports in one line, or in a few."""
 
     exit_code = 1
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The message, as the lines that a person reads."""
+        return (str(self),)
 
 
 class ConfigError(DiskhopError, ValueError):
@@ -25,6 +32,19 @@ class BudgetError(ConfigError):
     def __init__(self, message: str, smallest_bytes: int | None = None) -> None:
         super().__init__(message)
         self.smallest_bytes = smallest_bytes
+
+
+class SchemaError(ConfigError):
+    """A dataset that does not fit the model of a run; `lines` has each mismatch."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("; ".join(lines))
+        self._lines = tuple(lines)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """See DiskhopError."""
+        return self._lines
 
 
 class DiskBudgetError(ConfigError):

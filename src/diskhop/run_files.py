@@ -11,6 +11,8 @@ CONFIG_FILE = "config.toml"
 PLAN_FILE = "plan.json"
 METRICS_FILE = "metrics.jsonl"
 RESULT_FILE = "result.json"
+SCHEMA_FILE = "schema.json"
+MODEL_FILE = "model.safetensors"
 
 NODE, HOP, EMBEDDING = "node", "hop", "embedding"
 # The command of each kind of run.

@@ -69,7 +69,8 @@ def test_a_run_learns_and_leaves_what_it_found(dataset: Dataset, tmp_path: Path)
         # Batches on their way share reads: less may be read than they need together.
         assert epoch["bytes_read"] > 0
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
-        *("config.toml", "plan.json", "metrics.jsonl", "checkpoint.safetensors", "model.safetensors", "result.json")
+        *("config.toml", "schema.json", "plan.json", "metrics.jsonl", "result.json"),
+        *("checkpoint.safetensors", "model.safetensors"),
     }
 
 

@@ -117,7 +117,10 @@ def run(arguments: list[str]) -> int:
         load_commands(arguments)
         code = app(arguments, prog_name=_NAME, standalone_mode=False)
     except DiskhopError as error:
-        return _fail(_with_notes(str(error), error), error.exit_code)
+        *first, last = error.lines
+        for line in first:
+            _fail(line, error.exit_code)
+        return _fail(_with_notes(last, error), error.exit_code)
     except typer.Exit as error:
         return error.exit_code
     except typer.TyperException as error:

@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.files import map_array
 from diskhop.dataset.manifest import EdgeType
+from diskhop.errors import FormatError
+
+# A graph of which one edge in a hundred has no opposite is recognised in 19 of 20 cases.
+_SAMPLED_EDGES = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,32 @@ class EdgeSet:
             num_nodes=self._num_destinations,
             num_edges=self.num_edges,
         )
+
+    def reciprocal_share(self) -> float | None:
+        """Return the fraction of edges v -> u that have an opposite u -> v, from a sample of edges.
+
+        The sample is every n-th edge, so equal edges give equal values, and a graph with all opposites gives 1. None
+        without edges, and between two node types.
+        """
+        if self.num_edges == 0 or self.source != self.destination:
+            return None
+        files = self.topology
+        indptr = map_array(files.indptr_path, np.int64, files.num_nodes + 1)
+        indices = map_array(files.indices_path, files.index_dtype, files.num_edges)
+        positions = np.arange(0, self.num_edges, -(-self.num_edges // _SAMPLED_EDGES))
+        targets = np.searchsorted(indptr, positions, side="right") - 1
+        sources = indices[positions]
+        if int(sources.max()) >= files.num_nodes:
+            raise FormatError(
+                f"{files.indices_path}: is damaged; 'diskhop verify' names the blocks: import the graph again"
+            )
+        num_opposites = 0
+        # As numbers of the array's own type: NumPy would convert a copy of the whole list otherwise.
+        for source, target in zip(sources.tolist(), targets.astype(files.index_dtype), strict=True):
+            neighbors = indices[indptr[source] : indptr[source + 1]]
+            place = np.searchsorted(neighbors, target)
+            num_opposites += bool(place < len(neighbors) and neighbors[place] == target)
+        return num_opposites / len(positions)
 
     def edge_ids(self) -> NDArray[Any] | None:
         """Map the source's number of each edge, uint32 or int64 in the order of `indices`; None if not kept.

@@ -19,8 +19,18 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, DestinationError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, write_file
 from diskhop.plans import RunPlan
-from diskhop.run_files import COMMANDS, CONFIG_FILE, METRICS_FILE, PLAN_FILE, RESULT_FILE, read_kind
+from diskhop.run_files import (
+    COMMANDS,
+    CONFIG_FILE,
+    METRICS_FILE,
+    MODEL_FILE,
+    PLAN_FILE,
+    RESULT_FILE,
+    SCHEMA_FILE,
+    read_kind,
+)
 from diskhop.runs.checkpoint import TrainingState, load_state, save_state, save_tensors
+from diskhop.runs.schema import Schema
 from diskhop.system.machine import describe_machine
 
 
@@ -101,9 +111,13 @@ class ModelFolder(RunFolder[TrainingState]):
     def _write_state(self, state: TrainingState) -> None:
         save_state(self.path / "checkpoint.safetensors", state, self._injector)
 
+    def write_schema(self, schema: Schema) -> None:
+        """Write what the model will expect of other datasets."""
+        write_file(self.path / SCHEMA_FILE, schema.to_bytes(), self._injector)
+
     def save_model(self, state: TrainingState, model: str) -> None:
         """Write the best model. model: its name."""
-        save_tensors(self.path / "model.safetensors", state.best_model, {"model": model}, self._injector)
+        save_tensors(self.path / MODEL_FILE, state.best_model, {"model": model}, self._injector)
 
 
 def require_new_folder(path: Path) -> None:

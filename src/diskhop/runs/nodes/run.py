@@ -28,6 +28,7 @@ from diskhop.runs.nodes.metrics import require_measurable, require_metric
 from diskhop.runs.nodes.task import NodeTask, read_task
 from diskhop.runs.nodes.trainer import Trainer
 from diskhop.runs.result import describe_run, make_result
+from diskhop.runs.schema import schema_of
 from diskhop.system.memory import resident_bytes
 from diskhop.system.memory_log import MemoryLog
 
@@ -70,6 +71,7 @@ def train_nodes(
     prepared = prepare(dataset, config, task, budget, context.callback)
     assert task.labels is not None, "there is no plan for a budget without room for labels"
     config, plan = prepared.config, prepared.plan
+    schema = schema_of(dataset, getattr(config, "features", ""), config.seed)
     with ExitStack() as stack:
         stack.enter_context(reproducible(config.threads))
         for name, num_bytes in task.held.items():
@@ -79,6 +81,7 @@ def train_nodes(
         folder = ModelFolder(out, context.injector) if out is not None else None
         state = _begin(kind, context, folder, config, trainer)
         if folder is not None:
+            folder.write_schema(schema)
             folder.write_plan(plan)
         context.callback.planned(plan)
         with MemoryLog() as memory, prepared.open(trainer.model) as feed:

@@ -1,0 +1,84 @@
+"""Opening a trained node classifier, to predict, to evaluate, or to train on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from diskhop.config.options import load_config
+from diskhop.config.train import KINDS, HopConfig, SampledConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import ConfigError, TrainingError
+from diskhop.nn.models import config_kind
+from diskhop.run_files import CONFIG_FILE, HOP, MODEL_FILE, NODE, SCHEMA_FILE, read_kind, resume_command
+from diskhop.runs.checkpoint import load_tensors
+from diskhop.runs.folder import require_kind
+from diskhop.runs.schema import Schema, read_schema, require_schema, schema_of, schema_of_model
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenClassifier:
+    """A trained node classifier.
+
+    path: the RUN folder.
+    kind: NODE or HOP.
+    config: all options.
+    dataset_path: folder of the dataset that it was trained on, which may be gone.
+    dataset_hash: hash of that dataset.
+    schema: schema of that dataset.
+    parameters: parameters of the best model, by name.
+    """
+
+    path: Path
+    kind: str
+    config: SampledConfig | HopConfig
+    dataset_path: Path
+    dataset_hash: str
+    schema: Schema
+    parameters: dict[str, Tensor]
+
+    def require_fit(self, dataset: Dataset) -> None:
+        """Refuse a dataset that the model was not trained for. Raises SchemaError with a line for each mismatch."""
+        features = self.config.features if isinstance(self.config, SampledConfig) else ""
+        require_schema(self.schema, self.path, schema_of(dataset, features, self.config.seed), dataset.path)
+
+
+def open_classifier(run: Path | str) -> OpenClassifier:
+    """Open the run of 'diskhop train' in a folder. Its dataset is not opened.
+
+    Raises ConfigError for a folder without such a run, and for missing or damaged files.
+    """
+    path = Path(run)
+    config_path = path / CONFIG_FILE
+    if not config_path.exists():
+        raise ConfigError(f"{path}: is no run of 'diskhop train', {CONFIG_FILE} is missing; name the folder of one")
+    require_kind(config_path, (NODE, HOP))
+    saved = load_config(config_path, KINDS)
+    try:
+        config = config_kind(saved.options["model"])(**saved.options)
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{config_path}: options are missing or unknown: {error}; train again") from error
+    assert isinstance(config, SampledConfig | HopConfig)
+    parameters = _load_model(path, read_kind(config_path))
+    schema_path = path / SCHEMA_FILE
+    if schema_path.exists():
+        schema = read_schema(schema_path)
+    else:
+        schema = schema_of_model(path / MODEL_FILE, parameters, config.layers)
+    kind = HOP if isinstance(config, HopConfig) else NODE
+    return OpenClassifier(path, kind, config, Path(saved.dataset), saved.dataset_hash, schema, parameters)
+
+
+def _load_model(run: Path, kind: str) -> dict[str, Tensor]:
+    """Read the parameters of the best model."""
+    path = run / MODEL_FILE
+    if not path.exists():
+        way = f"finish the run: {resume_command(kind or NODE, run)}"
+        raise ConfigError(f"{run}: has no model, {MODEL_FILE} is missing; {way}")
+    try:
+        parameters, _ = load_tensors(path)
+    except TrainingError as error:
+        raise ConfigError(str(error)) from error
+    return parameters
