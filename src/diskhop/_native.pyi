@@ -842,3 +842,23 @@ class PropagationPass:
         Row i is product_scale * row_scale[i] * (the sum of list i's rows + self_weight * row i) + addend_scale *
         addend[i]. Scales are files of float32 (num_nodes), the addend is a hop table with the same number of tiles.
         """
+
+# -- bind_streamed_lists.cpp --
+
+# Sums over lists of which some edges are in memory; see streamed_lists.hpp. Each call adds to what earlier calls left.
+# Bits depend neither on threads nor on how edges are divided among calls, as long as each division is at a multiple of
+# 16384 or where a row begins. Raise ValueError for sizes that do not match, FormatError for damaged lists.
+
+def add_neighbor_sums(
+    block: ColumnBlock,
+    indptr: NDArray[np.int64],
+    indices: _Ids,
+    first_edge: int,
+    out: NDArray[np.float32],
+    num_threads: int,
+) -> None:
+    """Add to out (rows, columns of the block) the sums of the block's rows over each row's edges in memory.
+
+    indptr: (rows + 1), numbers of edges in the edge array. indices: edges from first_edge on; edges of other rows are
+    ignored. Zeros become the sums of PropagationPass.run(). A call takes memory for one row of out per 16384 edges.
+    """

@@ -7,10 +7,13 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "diskhop/io/buffer.hpp"
+#include "diskhop/simd/values.hpp"
 
 namespace diskhop {
 
@@ -33,6 +36,16 @@ template <typename Value>
 template <typename Value>
 [[nodiscard]] std::span<Value> as_span(const InOutArray<Value>& array) {
   return {array.data(), array.size()};
+}
+
+/// Returns a view of rows, which may be any distance apart. Throws std::invalid_argument, which begins with `what`, if
+/// the columns of a row are.
+template <typename Value, typename Array>
+[[nodiscard]] Matrix<Value> as_matrix(const Array& array, const char* what) {
+  if (array.shape(1) > 1 && array.stride(1) != 1) {
+    throw std::invalid_argument(std::string(what) + ": columns must be contiguous");
+  }
+  return {static_cast<Value*>(array.data()), array.shape(0), array.shape(1), static_cast<std::size_t>(array.stride(0))};
 }
 
 /// Moves a vector's memory into a NumPy array, with rows of num_columns unless that is 0. Needs the GIL.

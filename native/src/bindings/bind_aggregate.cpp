@@ -18,12 +18,6 @@ namespace {
 using Weights = std::optional<InputArray<float>>;
 using OwnRows = std::optional<InputArray<std::int32_t>>;
 
-template <typename Value, typename Array>
-Matrix<Value> as_matrix(const Array& array) {
-  if (array.shape(1) > 1 && array.stride(1) != 1) throw std::invalid_argument("aggregate: columns must be contiguous");
-  return {static_cast<Value*>(array.data()), array.shape(0), array.shape(1), static_cast<std::size_t>(array.stride(0))};
-}
-
 NeighborSums as_sums(const InputArray<std::int32_t>& indptr, const InputArray<std::int32_t>& sources,
                      const Weights& edge_weights, const Weights& self_weights, bool is_mean, const OwnRows& own_rows) {
   return {.indptr = as_span(indptr),
@@ -43,8 +37,8 @@ void aggregate_arrays(const InputArray<std::int32_t>& indptr, const InputArray<s
       if constexpr (std::is_same_v<Out, Float16>) {
         throw std::invalid_argument("aggregate: out must be float32 or bfloat16");
       } else {
-        const auto from = as_matrix<const In>(x);
-        const auto to = as_matrix<Out>(out);
+        const auto from = as_matrix<const In>(x, "aggregate");
+        const auto to = as_matrix<Out>(out, "aggregate");
         const nb::gil_scoped_release unlocked;
         aggregate(sums, from, to, num_threads);
       }
@@ -62,8 +56,8 @@ void aggregate_arrays_backward(const InputArray<std::int32_t>& indptr, const Inp
     if constexpr (std::is_same_v<Value, Float16>) {
       throw std::invalid_argument("aggregate: gradients must be float32 or bfloat16");
     } else {
-      const auto from = as_matrix<const Value>(grad_out);
-      const auto to = as_matrix<Value>(grad_x);
+      const auto from = as_matrix<const Value>(grad_out, "aggregate");
+      const auto to = as_matrix<Value>(grad_x, "aggregate");
       const nb::gil_scoped_release unlocked;
       BufferPool unshared(0);
       aggregate_backward(sums, from, to, scratch != nullptr ? *scratch : unshared, num_threads);

@@ -18,21 +18,15 @@ using OutputMatrix = nb::ndarray<float, nb::ndim<2>, nb::device::cpu>;
 using InputRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu>;
 using Indices = InputArray<std::int32_t>;
 
-template <typename Value, typename Array>
-Matrix<Value> as_matrix(const Array& array) {
-  if (array.shape(1) > 1 && array.stride(1) != 1) throw std::invalid_argument("attention: columns must be contiguous");
-  return {static_cast<Value*>(array.data()), array.shape(0), array.shape(1), static_cast<std::size_t>(array.stride(0))};
-}
-
-Matrix<const float> read(const InputMatrix& array) { return as_matrix<const float>(array); }
-Matrix<float> write(const OutputMatrix& array) { return as_matrix<float>(array); }
+Matrix<const float> read(const InputMatrix& array) { return as_matrix<const float>(array, "attention"); }
+Matrix<float> write(const OutputMatrix& array) { return as_matrix<float>(array, "attention"); }
 
 /// Calls visit with the rows as a matrix of their dtype.
 template <typename Visit>
 void visit_rows(const InputRows& rows, Visit visit) {
-  if (rows.dtype() == nb::dtype<float>()) return visit(as_matrix<const float>(rows));
+  if (rows.dtype() == nb::dtype<float>()) return visit(as_matrix<const float>(rows, "attention"));
   const nb::dlpack::dtype bfloat16{static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat), 16, 1};
-  if (rows.dtype() == bfloat16) return visit(as_matrix<const Bfloat16>(rows));
+  if (rows.dtype() == bfloat16) return visit(as_matrix<const Bfloat16>(rows, "attention"));
   throw std::invalid_argument("attention: rows must be float32 or bfloat16");
 }
 

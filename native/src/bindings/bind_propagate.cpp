@@ -12,6 +12,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "column_block.hpp"
 #include "diskhop/hops/propagate.hpp"
 #include "diskhop/io/buffer.hpp"
 
@@ -36,21 +37,21 @@ class BoundPass {
       : engine_(engine), lists_(lists), num_threads_(num_threads), staging_(staging_bytes) {}
 
   StreamCounts load(const File& file, const std::string& dtype, std::uint64_t num_tiles, std::uint64_t first_tile,
-                    const Block& block, const File* scale, std::uint64_t first_row) {
+                    const ColumnBlock& block, const File* scale, std::uint64_t first_row) {
     const TableColumns table{
         .file = &file, .format = parse_format(dtype), .num_tiles = num_tiles, .first_tile = first_tile};
     const nb::gil_scoped_release unlocked;
-    return load_block(streaming(), table, scale, block, first_row);
+    return load_block(streaming(), table, scale, block.block, first_row);
   }
 
-  StreamCounts write_cold_values(const File& sources, std::uint64_t num_edges, const Block& rows,
+  StreamCounts write_cold_values(const File& sources, std::uint64_t num_edges, const ColumnBlock& rows,
                                  std::uint64_t first_row, const File& values) {
     const ColdSources cold{.file = &sources, .num_edges = num_edges, .index_bytes = lists_.index_bytes};
     const nb::gil_scoped_release unlocked;
-    return diskhop::write_cold_values(streaming(), cold, rows, first_row, values);
+    return diskhop::write_cold_values(streaming(), cold, rows.block, first_row, values);
   }
 
-  PassCounts run(const Block& block, const File& out, const std::string& dtype, std::uint64_t num_tiles,
+  PassCounts run(const ColumnBlock& block, const File& out, const std::string& dtype, std::uint64_t num_tiles,
                  std::uint64_t first_tile, const File* row_scale, float product_scale, float self_weight,
                  const File* addend, float addend_scale, const std::string& addend_dtype, const File* cold_values,
                  const std::optional<InputArray<std::uint64_t>>& cold_before) {
@@ -68,7 +69,7 @@ class BoundPass {
     std::optional<ColdEdges> cold;
     if (cold_values != nullptr && cold_before) cold = {.values = cold_values, .before = as_span(*cold_before)};
     const nb::gil_scoped_release unlocked;
-    return run_pass(streaming(), lists_, block, formula, to, cold);
+    return run_pass(streaming(), lists_, block.block, formula, to, cold);
   }
 
  private:
@@ -110,11 +111,11 @@ void bind_propagate(nb::module_& module) {
           "bad_rows", [](const PassCounts& self) { return as_array(std::vector<std::int64_t>(self.bad_rows)); },
           nb::rv_policy::move);
 
-  nb::class_<Block>(module, "ColumnBlock")
+  nb::class_<ColumnBlock>(module, "ColumnBlock")
       .def(
           "__init__",
-          [](Block* self, const MemoryArray& memory, std::uint64_t num_rows, std::uint64_t num_columns) {
-            new (self) Block(block_in({memory.data(), memory.size()}, num_rows, num_columns));
+          [](ColumnBlock* self, const MemoryArray& memory, std::uint64_t num_rows, std::uint64_t num_columns) {
+            new (self) ColumnBlock{.block = block_in({memory.data(), memory.size()}, num_rows, num_columns)};
           },
           "memory"_a.noconvert(), "num_rows"_a, "num_columns"_a, nb::keep_alive<1, 2>());
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "hops/prefetch_distance.hpp"
+#include "diskhop/hops/prefetch_distance.hpp"
 
 namespace diskhop {
 namespace {

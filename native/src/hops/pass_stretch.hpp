@@ -8,11 +8,11 @@
 #include <optional>
 #include <vector>
 
+#include "diskhop/hops/prefetch_distance.hpp"
 #include "hops/bad_rows.hpp"
 #include "hops/cold_edges.hpp"
 #include "hops/finish_rows.hpp"
 #include "hops/pass_staging.hpp"
-#include "hops/prefetch_distance.hpp"
 #include "hops/slot_ring.hpp"
 #include "hops/spanning_rows.hpp"
 
