@@ -91,3 +91,7 @@ class WorkerError(DiskhopError, RuntimeError):
 
 class TrainingError(DiskhopError, RuntimeError):
     """Training cannot continue: the loss is not finite, or a checkpoint does not match."""
+
+
+class PredictionError(DiskhopError, RuntimeError):
+    """Predictions that must not be used: a value is not finite."""

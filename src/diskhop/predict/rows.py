@@ -25,7 +25,8 @@ class RowTable(Protocol):
     def blocks(self, block_rows: int, start: int = 0, stop: int | None = None) -> Iterator[NDArray[np.float32]]:
         """Yield rows start to stop in blocks of (block_rows, dim); the last may be shorter.
 
-        A block is valid until the next one is requested. stop: None for all rows.
+        A block is valid until the next one of the same call is requested. Several threads may iterate at the same time.
+        stop: None for all rows.
         """
 
 

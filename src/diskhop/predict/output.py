@@ -1,0 +1,184 @@
+"""Writes predictions to a folder that appears complete, or not at all.
+
+    with predictions_folder(destination, overwrite=False) as staged:
+        ...  # compute the tables
+        write_predictions(staged, dataset, outputs, tables, work, format_name="parquet", key=key, facts=facts)
+
+The folder has the files of the format, `_manifest.json` and, written last, `_SUCCESS`. Tools that read a folder as one
+table ignore names that begin with _. Finished files are kept in the work folder until its owner removes it,
+so that a killed run resumes; bytes depend neither on memory nor on threads.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from diskhop.dataset.build.files import WRITER_BYTES
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import ConfigError
+from diskhop.io.atomic import Injector, link, require_free_space, write_file
+from diskhop.io.destinations import FolderKind, StagedDirectory
+from diskhop.io.manifests import encode_manifest, read_manifest
+from diskhop.predict.columns import Outputs, TableName
+from diskhop.predict.files import FileTask, Format, data_path, read_entry
+from diskhop.predict.npy import Arrays
+from diskhop.predict.parquet import ParquetParts
+from diskhop.predict.rows import RowTable
+from diskhop.predict.table import ID, PredictionTable
+from diskhop.predict.tsv import TsvParts
+from diskhop.protocols import NodeRows
+from diskhop.runtime.blocks import threads_that_fit
+from diskhop.runtime.tasks import run_tasks
+from diskhop.runtime.work_tools import WorkTools
+
+FORMATS: Mapping[str, Callable[[PredictionTable, WorkTools], Format]] = {
+    "parquet": ParquetParts,
+    "npy": Arrays,
+    "tsv": TsvParts,
+}
+MANIFEST_NAME = "_manifest.json"
+SUCCESS_NAME = "_SUCCESS"
+PREDICTIONS = FolderKind(
+    "predictions",
+    SUCCESS_NAME,
+    (SUCCESS_NAME, MANIFEST_NAME, "part-*.parquet", "part-*.tsv", "*.npy", "ids.txt", "class.txt"),
+)
+_VERSION = 1
+_STAGE = "predictions"
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """Predictions that were written.
+
+    path: the folder.
+    num_rows: number of nodes.
+    files: bytes of each file with predictions.
+    """
+
+    path: Path
+    num_rows: int
+    files: Mapping[str, int]
+
+
+def predictions_folder(destination: Path, *, overwrite: bool, injector: Injector | None = None) -> StagedDirectory:
+    """Open a destination before the heavy work, so that what is wrong with it is reported first.
+
+    overwrite: whether predictions that are there are replaced. Entering the context raises DestinationError for
+    anything else that is there, and for another process that writes there.
+    """
+    return StagedDirectory(destination, PREDICTIONS, overwrite=overwrite, injector=injector)
+
+
+def write_predictions(
+    staged: StagedDirectory,
+    dataset: Dataset,
+    outputs: Outputs,
+    tables: Mapping[TableName, RowTable],
+    work: WorkTools,
+    *,
+    key: str,
+    nodes: NodeRows | None = None,
+    format_name: str = "parquet",
+    facts: Mapping[str, Any] | None = None,
+) -> Predictions:
+    """Write predictions and publish them.
+
+    staged: the destination (see predictions_folder()), entered.
+    tables: logits, embedding or both. Several threads iterate over them at the same time.
+    key: text that differs if any row of the tables differs.
+    nodes: rows of the nodes to write, each once; None: all.
+    format_name: a key of FORMATS.
+    facts: what the manifest says in addition, such as the run, seconds and metrics; JSON.
+
+    Parquet and TSV have nodes in the dataset's order, npy in the order of dataset.node_ids().
+
+    Raises ConfigError, BudgetError, DestinationError if the disk is too small; PredictionError, naming node and
+    table, for a value that is not finite.
+    """
+    if format_name not in FORMATS:
+        raise ConfigError(f"--format '{format_name}' is unknown; use one of {', '.join(FORMATS)}")
+    with ExitStack() as held:
+        work = replace(work, held=held)
+        table = PredictionTable(dataset, outputs, tables, nodes, key, work)
+        opened = FORMATS[format_name](table, work)
+        folder = work.stage(_STAGE, _stage_key(table, format_name))
+        require_free_space(staged.path, opened.num_bytes - work.folder.kept_bytes(_STAGE), "the folder of predictions")
+        _write_files(opened, table, folder, work)
+    entries = {file.name: read_entry(folder, file.name) for file in opened.files}
+    injector = work.tools.injector
+    for name in entries:
+        link(data_path(folder, name), staged.path / name, injector)
+    manifest = _manifest(table, format_name, entries, facts or {})
+    write_file(staged.path / MANIFEST_NAME, encode_manifest(manifest, _VERSION), injector)
+    write_file(staged.path / SUCCESS_NAME, b"", injector)
+    staged.publish()
+    return Predictions(staged.path, table.count, {name: entry["bytes"] for name, entry in entries.items()})
+
+
+def read_predictions_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of predictions. Raises ReadError, FormatError."""
+    return read_manifest(folder / MANIFEST_NAME, _VERSION, "predictions", "run 'diskhop predict' again")
+
+
+def _write_files(opened: Format, table: PredictionTable, folder: Path, work: WorkTools) -> None:
+    """Write the files that are missing, several at a time, or else one with several threads."""
+    most = min(work.threads, len(opened.files), opened.most_tasks or len(opened.files))
+    task_bytes = WRITER_BYTES + opened.group_copies * table.group_bytes
+    at_once = threads_that_fit(most, work.budget.available_bytes, lambda tasks: tasks * task_bytes)
+    # A task with several threads has a group for each of them and one that waits.
+    threads = threads_that_fit(
+        work.threads // at_once,
+        work.budget.available_bytes,
+        lambda each: at_once * (task_bytes + (each > 1) * (each + 1) * table.group_bytes),
+    )
+    num_bytes = at_once * (task_bytes + (threads > 1) * (threads + 1) * table.group_bytes)
+    tasks = [FileTask(file, opened, threads) for file in opened.files]
+    with work.budget.reserve("writing predictions", num_bytes):
+        run_tasks(tasks, folder, work.tools, threads=at_once, progress=partial(work.progress, _STAGE))
+
+
+def _stage_key(table: PredictionTable, format_name: str) -> str:
+    """Return a text that differs if a byte of the files may differ."""
+    facts = {"format": format_name, "versions": _versions(), "group_rows": table.group_rows, "table": table.key}
+    return json.dumps(facts, indent=1)
+
+
+def _manifest(
+    table: PredictionTable, format_name: str, entries: Mapping[str, Any], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    columns = [{"name": ID, "dtype": "int64", "width": 0}, *(asdict(column) for column in table.columns)]
+    named = {ID: table.ids.are_names, "class": table.class_names is not None}
+    for column in columns:
+        if named.get(column["name"]):
+            column["dtype"] = "string"
+    return {
+        "format": format_name,
+        "rows": table.count,
+        "order": "source" if format_name == "npy" else "dataset",
+        "columns": columns,
+        "dataset": {"name": table.dataset.manifest.name, "hash": table.dataset.hash},
+        "files": dict(entries),
+        "versions": _versions(),
+        "facts": dict(facts),
+    }
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "diskhop": version("diskhop"),
+        "numpy": np.__version__,
+        "pyarrow": pa.__version__,
+        "python": platform.python_version(),
+    }

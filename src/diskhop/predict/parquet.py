@@ -1,0 +1,66 @@
+"""Writes predictions as a Parquet dataset: parts with a range of the nodes each, in the dataset's order.
+
+Ids are delta encoded, classes by a dictionary. Floats are stored plain: to compress them takes more time than to write
+what it saves (docs/log.md).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from diskhop.predict.arrow import single_type, single_values
+from diskhop.predict.columns import Column
+from diskhop.predict.files import ByteSink, PredictionFile, part_files
+from diskhop.predict.table import ID, Group, PredictionTable
+from diskhop.runtime.work_tools import WorkTools
+
+
+class ParquetParts:
+    """The format (see Format)."""
+
+    # Values, their levels in lists, and pages.
+    group_copies = 3
+    most_tasks = None
+
+    def __init__(self, table: PredictionTable, work: WorkTools) -> None:
+        self._table = table
+        self._schema = _schema(table)
+        self.files = part_files(table, ".parquet")
+
+    @property
+    def num_bytes(self) -> int:
+        """See Format."""
+        return self._table.count * self._table.row_bytes
+
+    def write(self, file: PredictionFile, sink: ByteSink, threads: int) -> None:
+        """Write a part, with a row group for each group of the table (see Format)."""
+        table = self._table
+        with pq.ParquetWriter(
+            sink,
+            self._schema,
+            compression="none",
+            use_dictionary=["class"] if "class" in file.words else False,
+            column_encoding=None if table.ids.are_names else {ID: "DELTA_BINARY_PACKED"},
+        ) as writer:
+            for group in table.groups(file.first, file.stop, file.words, threads):
+                arrays = [single_values(table, ID, group[ID]), *(self._column(each, group) for each in table.columns)]
+                writer.write_table(pa.table(arrays, schema=self._schema), row_group_size=table.group_rows)
+
+    def _column(self, column: Column, group: Group) -> pa.Array:
+        values = group[column.name]
+        if not column.width:
+            return single_values(self._table, column.name, values)
+        return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), column.width)
+
+
+def _schema(table: PredictionTable) -> pa.Schema:
+    fields = [pa.field(ID, single_type(table, ID))]
+    for column in table.columns:
+        if column.width:
+            dtype = pa.list_(pa.from_numpy_dtype(np.dtype(column.dtype)), column.width)
+        else:
+            dtype = single_type(table, column.name)
+        fields.append(pa.field(column.name, dtype))
+    return pa.schema(fields)
