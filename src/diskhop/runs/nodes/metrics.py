@@ -7,13 +7,14 @@ NaN where a task's label is missing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.config.options import require_known
 from diskhop.errors import ConfigError
+from diskhop.predict.metrics.ranking import has_both, roc_auc, sort_sides
 
 Scores = NDArray[np.float32]
 Labels = NDArray[np.int64] | NDArray[np.float32]
@@ -74,8 +75,9 @@ class RocAuc:
         areas = []
         for task_scores, task_labels in zip(scores.T, labels.T, strict=True):
             is_known = ~np.isnan(task_labels)
-            if _has_both_classes(task_labels):
-                areas.append(roc_auc(task_scores[is_known], task_labels[is_known] > 0.5))
+            is_positive = task_labels[is_known] > 0.5
+            if has_both(is_positive):
+                areas.append(roc_auc(sort_sides(task_scores[is_known], is_positive)))
         if not areas:
             raise ConfigError("metric auc needs nodes of both classes in the split: use --metric accuracy")
         return float(np.mean(areas))
@@ -94,23 +96,8 @@ def require_metric(name: str, num_classes: int) -> None:
 def require_measurable(name: str, labels: Labels, part: str) -> None:
     """Refuse a part of the split on which the metric has no value."""
     tasks = labels[:, None] if labels.ndim == 1 else labels
-    if name == "auc" and not any(map(_has_both_classes, tasks.T)):
+    if name == "auc" and not any(has_both(each[~np.isnan(each)] > 0.5) for each in tasks.T):
         raise ConfigError(
             f"metric auc needs nodes of both classes, split '{part}' has {len(labels)} of one: use --metric accuracy, "
             "or import the graph with another split"
         )
-
-
-def _has_both_classes(task_labels: NDArray[Any]) -> bool:
-    # A missing label, NaN, is neither.
-    return bool((task_labels > 0.5).any() and (task_labels <= 0.5).any())
-
-
-def roc_auc(scores: NDArray[np.float32], is_positive: NDArray[np.bool_]) -> float:
-    """Return the chance that a positive scores higher than a negative, ties counting half (Mann-Whitney's U)."""
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    mean_ranks = np.cumsum(counts) - (counts - 1) / 2
-    num_positives = int(is_positive.sum())
-    num_negatives = len(scores) - num_positives
-    rank_sum = float(mean_ranks[inverse[is_positive]].sum())
-    return (rank_sum - num_positives * (num_positives + 1) / 2) / (num_positives * num_negatives)
