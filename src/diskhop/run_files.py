@@ -12,6 +12,7 @@ PLAN_FILE = "plan.json"
 METRICS_FILE = "metrics.jsonl"
 RESULT_FILE = "result.json"
 SCHEMA_FILE = "schema.json"
+EVALUATION_FILE = "evaluation.json"
 MODEL_FILE = "model.safetensors"
 
 NODE, HOP, EMBEDDING = "node", "hop", "embedding"

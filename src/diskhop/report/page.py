@@ -16,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from diskhop.budget import format_bytes
 from diskhop.errors import ConfigError, DiskhopError
 from diskhop.io.destinations import new_file, require_new_file
+from diskhop.report.evaluation import evaluation_figures, evaluation_table
 from diskhop.report.figures import Figure, course_figures, map_figure, run_figures, time_figure
 from diskhop.report.records import RunRecord, read_run
 
@@ -99,9 +100,12 @@ def _overview(record: RunRecord, name: str) -> dict[str, str]:
 def _details(record: RunRecord, name: str) -> dict[str, Any]:
     plan = record.plan or {}
     drawn, note = _map(record)
+    evaluation = record.evaluation
     return {
         "name": name,
         "figures": run_figures(record) + drawn,
+        "evaluation": None if evaluation is None else evaluation_table(evaluation),
+        "evaluation_figures": [] if evaluation is None else evaluation_figures(evaluation),
         "note": note,
         "reasons": list(plan.get("reasons", [])),
         "options": _options(record, plan),

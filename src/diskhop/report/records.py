@@ -15,6 +15,7 @@ from diskhop.run_files import (
     COMMANDS,
     CONFIG_FILE,
     EMBEDDING,
+    EVALUATION_FILE,
     METRICS_FILE,
     PLAN_FILE,
     RESULT_FILE,
@@ -32,7 +33,7 @@ class RunRecord:
     kind: see run_files.
     config: the content of config.toml.
     epochs: the records of epochs that are done.
-    plan, machine, result: None where missing.
+    plan, machine, result, evaluation: None where missing.
     """
 
     path: Path
@@ -42,6 +43,7 @@ class RunRecord:
     plan: Mapping[str, Any] | None
     machine: Mapping[str, Any] | None
     result: Mapping[str, Any] | None
+    evaluation: Mapping[str, Any] | None
 
     @property
     def is_embedding(self) -> bool:
@@ -98,7 +100,8 @@ def read_run(path: Path | str) -> RunRecord:
     result = _read_json(path / RESULT_FILE, repair)
     plan = result["plan"] if result and "plan" in result else planned.get("plan")
     epochs = _read_epochs(path / METRICS_FILE, repair)
-    return RunRecord(path, kind, read_toml(config_path), epochs, plan, planned.get("machine"), result)
+    evaluation = _read_json(path / EVALUATION_FILE, f"remove it, or evaluate the run again: diskhop evaluate {path}")
+    return RunRecord(path, kind, read_toml(config_path), epochs, plan, planned.get("machine"), result, evaluation)
 
 
 def _read_json(path: Path, repair: str) -> dict[str, Any] | None:

@@ -73,8 +73,9 @@ def measure_outputs(
         tasks with positive and negative nodes. None without such, and where memory is too small.
     ranked: number of classes or tasks with positive and negative nodes.
     ece: expected calibration error over 15 bins, of the predicted class or of all known labels.
-    classes, tasks: an object per class or task: its number (`class`, `task`), `name` if classes have names, `precision`,
-        `recall`, `f1`, `support`, `predicted`, `roc_auc` and `average_precision`; of a task also `accuracy` and `labels`.
+    classes, tasks: an object per class or task: its number (`class`, `task`), `name` if classes have names,
+        `precision`, `recall`, `f1`, `support`, `predicted`, `roc_auc`, `average_precision`; of a task also `accuracy`
+        and `labels`.
     confusion: number of nodes per class (rows) and predicted class (columns); None for tasks and above 1,000 classes.
     calibration: an object per bin: `from`, `to`, `predictions`, and their mean `probability` and `accuracy`.
     notes: a line for each value that is missing, with the reason.
@@ -222,7 +223,6 @@ def _describe(part: _Part, kind: OutputKind, class_names: list[str] | None, note
         auc, precision = np.mean(list(ranked.values()), axis=0).tolist()
         averaged = auc, precision
     matrix = part.counts.matrix if isinstance(part.counts, ClassCounts) else None
-    plural = {"class": "classes", "task": "tasks"}[kind.noun]
     return {
         "nodes": len(part.rows),
         **part.counts.values(),
@@ -230,7 +230,7 @@ def _describe(part: _Part, kind: OutputKind, class_names: list[str] | None, note
         "average_precision": averaged[1],
         "ranked": len(ranked),
         "ece": part.calibration.error(),
-        plural: [
+        kind.plural: [
             {kind.noun: number, **({"name": class_names[number]} if class_names else {}), **column}
             for number, column in enumerate(columns)
         ],

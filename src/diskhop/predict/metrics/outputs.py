@@ -24,6 +24,10 @@ class OutputKind(Protocol):
     def noun(self) -> str:
         """Name of a column."""
 
+    @property
+    def plural(self) -> str:
+        """Name of several columns."""
+
     def count(self, num_columns: int, *, with_matrix: bool) -> ClassCounts | TaskCounts:
         """Return a counter of right predictions."""
 
@@ -44,6 +48,7 @@ class Classes:
     """Classes: each is ranked against the rest by the logarithm of its probability, which keeps what rounds to 1."""
 
     noun = "class"
+    plural = "classes"
 
     def count(self, num_columns: int, *, with_matrix: bool) -> ClassCounts:
         """See OutputKind."""
@@ -75,6 +80,7 @@ class Tasks:
     """Tasks of a label 0, 1, or NaN for none."""
 
     noun = "task"
+    plural = "tasks"
 
     def count(self, num_columns: int, *, with_matrix: bool) -> TaskCounts:
         """See OutputKind."""
