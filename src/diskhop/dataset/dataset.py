@@ -77,6 +77,12 @@ class Dataset:
         other.made_features = made_features(kind, self.path, self.num_nodes, seed)
         return other
 
+    def with_rows(self, table: Table, dim: int) -> Dataset:
+        """Return the same dataset with other features: float32 rows (nodes, dim) in a file outside of it."""
+        other = copy(self)
+        other.nodes = {name: nodes.with_rows(table, dim) for name, nodes in self.nodes.items()}
+        return other
+
     @property
     def name(self) -> str:
         """Name of the graph."""

@@ -5,6 +5,7 @@ Methods whose names end on `_rows` are for inner code; all others speak of ids a
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,14 @@ class NodeSet:
         self._arrays = arrays
         self._folder = f"nodes/{name}"
         self._info = info
+        self._rows: tuple[Table, int] | None = None
         self.name = name
+
+    def with_rows(self, table: Table, dim: int) -> NodeSet:
+        """Return the same nodes with other features; see Dataset."""
+        other = copy(self)
+        other._rows = table, dim
+        return other
 
     @property
     def num_nodes(self) -> int:
@@ -54,11 +62,15 @@ class NodeSet:
     @property
     def feature_dim(self) -> int:
         """Number of values per feature row; 0 without features."""
+        if self._rows is not None:
+            return self._rows[1]
         return self._info.features.dim if self._info.features else 0
 
     @property
     def feature_dtype(self) -> str:
         """Dtype of features: float32, float16, bfloat16 or int8; '' without features."""
+        if self._rows is not None:
+            return "float32"
         return self._info.features.dtype if self._info.features else ""
 
     @property
@@ -68,6 +80,8 @@ class NodeSet:
 
     def features(self) -> Table | None:
         """Return the location of the feature rows, None without features."""
+        if self._rows is not None:
+            return self._rows[0]
         info = self._info.features
         if info is None:
             return None

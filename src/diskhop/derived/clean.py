@@ -27,6 +27,7 @@ _KINDS = {
     r"\.packed-[0-9a-f]{8,}\.(work|partial)": "unfinished packing",
     r"propagated-[0-9a-f]{8,}": "hop tables",
     r"\.propagated-[0-9a-f]{8,}\.(work|partial)": "unfinished propagation",
+    r"\.predicted-[0-9a-f]{8,}\.work": "unfinished prediction",
 }
 _FOREIGN = "not made by diskhop"
 

@@ -28,7 +28,7 @@ def measure_step(make_model: Callable[[], nn.Module], x: Tensor) -> int:
     with torch.random.fork_rng(devices=[]):
         model = make_model().train()
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        live = _LiveTensors([*model.parameters(), *model.buffers(), x])
+        live = LiveTensors([*model.parameters(), *model.buffers(), x])
         with live:
             scores = model(x)
             labels = torch.zeros(len(scores), dtype=torch.int64)
@@ -58,8 +58,11 @@ def measure_step_seconds(make_model: Callable[[], nn.Module], lr: float, inputs:
     return min(seconds[1:])
 
 
-class _LiveTensors(TorchDispatchMode):
-    """Counts the memory of tensors from their creation until nothing refers to it."""
+class LiveTensors(TorchDispatchMode):
+    """Counts the memory of tensors from their creation until nothing refers to it.
+
+    known: tensors that are not counted.
+    """
 
     def __init__(self, known: list[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

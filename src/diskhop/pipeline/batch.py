@@ -14,7 +14,7 @@ from diskhop.batches.trace import TraceSettings, hash_seeds
 from diskhop.counters import FetchCounts
 from diskhop.errors import ConfigError
 from diskhop.protocols import NodeIds, NodeRows, Purpose, SampledBatch, SamplerSpec
-from diskhop.sampling.seeds import count_batches
+from diskhop.sampling.seeds import batch_seeds, count_batches
 
 # Sampled batches that may wait for submission, in addition to one per thread: enough to hide one slow batch.
 SAMPLED_AHEAD = 2
@@ -37,6 +37,7 @@ class Pass:
     purpose: use of the draws.
     epoch: epoch of the draws.
     with_in_degrees: True to deliver the nodes' in-degrees.
+    row_starts: see batch_seeds(); seeds is then empty.
     """
 
     seeds: NodeRows
@@ -47,6 +48,7 @@ class Pass:
     purpose: Purpose
     epoch: int
     with_in_degrees: bool = False
+    row_starts: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -57,7 +59,7 @@ class Pass:
         is_range = isinstance(self.numbers, range)
         if not is_range and len(set(self.numbers)) < len(self.numbers):
             raise ConfigError("numbers must name each batch at most once; pass range(n) for the first n batches")
-        num_batches = count_batches(len(self.seeds), self.batch_size)
+        num_batches = count_batches(len(self.seeds), self.batch_size, row_starts=self.row_starts)
         lowest, highest = min(self.numbers), max(self.numbers)
         if lowest < 0 or highest >= num_batches:
             raise ConfigError(
@@ -67,7 +69,7 @@ class Pass:
 
     def seeds_of(self, number: int) -> NodeIds:
         """Seeds of one batch."""
-        return self.seeds[number * self.batch_size :][: self.batch_size]
+        return batch_seeds(self.seeds, self.batch_size, self.row_starts, number)
 
     def trace_settings(self, dataset_hash: str) -> TraceSettings:
         """Everything that determines the batches, for a trace of them."""
@@ -78,7 +80,7 @@ class Pass:
             purpose=self.purpose,
             epoch=self.epoch,
             batch_size=self.batch_size,
-            seeds_hash=hash_seeds(self.seeds),
+            seeds_hash=hash_seeds(self.seeds if self.row_starts is None else self.row_starts),
         )
 
 

@@ -77,14 +77,9 @@ def sample_short_trace(
 
 
 def _batches(seed_set: SeedSet, count: int) -> Iterator[tuple[int, NodeIds]]:
-    """Yield number and seed nodes of n batches; any seed nodes if they are shuffled, because all orders are alike."""
-    num_batches = -(-len(seed_set.seeds) // seed_set.batch_size)
+    """Yield number and seed nodes of n batches."""
     for number in range(count):
-        place = number % num_batches
-        if seed_set.is_shuffled:
-            yield number, seed_set.seeds[place::num_batches]
-        else:
-            yield number, seed_set.seeds[place * seed_set.batch_size :][: seed_set.batch_size]
+        yield number, seed_set.typical_batch(number % seed_set.num_batches)
 
 
 @contextmanager

@@ -67,7 +67,7 @@ class Simulation:
 
     def __init__(self, dataset: Dataset, workload: Workload, budget: Budget, disk: DiskModel | None) -> None:
         """Measure what predictions need. Raises NoRoomError, naming the smallest budget that works."""
-        self.sizes: BatchSizes = measure_batches(dataset, workload.seed_sets, workload.seed)
+        self.sizes: BatchSizes = workload.sizes or measure_batches(dataset, workload.seed_sets, workload.seed)
         self._dataset = dataset
         self._workload = workload
         # A budget of its own: the run's report must not contain memory that is free before the run begins.

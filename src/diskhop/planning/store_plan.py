@@ -46,7 +46,7 @@ def plan_store(
     """Fill in a plan for one store; every option of the workload has an effect with it.
 
     disk: cost of reads; default: measured on the disk of the features.
-    sizes: sizes of batches; default: measured on a few batches.
+    sizes: sizes of batches; default: those of the workload, else measured on a few batches.
     most_in_flight: batches in flight that get memory before cached rows do; default: the store's choice.
 
     Raises ConfigError for an unknown engine, and BudgetError, naming the smallest budget that works. Both come before
@@ -57,7 +57,7 @@ def plan_store(
     threads = default_threads() if workload.threads is None else workload.threads
     if threads < 1:
         raise ConfigError(f"--threads must be at least 1, got {threads}; use --threads 1")
-    sizes = sizes or measure_batches(dataset, workload.seed_sets, workload.seed)
+    sizes = sizes or workload.sizes or measure_batches(dataset, workload.seed_sets, workload.seed)
     planning = _StorePlanning(dataset, workload, STORES[store], budget, sizes, reasons, threads)
     share = planning.divide(most_in_flight)
     room, in_flight = planning.room, planning.room.in_flight

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from diskhop.batches.sizes import BatchSizes
 from diskhop.config.options import AUTO, require_known
 from diskhop.config.train import PINNED
 from diskhop.dataset.dataset import Dataset
@@ -12,7 +13,7 @@ from diskhop.derived.scratch import scratch_path
 from diskhop.errors import ConfigError
 from diskhop.pipeline.pinned import counts_accesses
 from diskhop.protocols import SampledBatch
-from diskhop.sampling.seeds import SeedSet, count_batches
+from diskhop.sampling.seeds import SeedSet
 from diskhop.stores.kind import StoreKind
 from diskhop.stores.resources import PreparedBatches
 from diskhop.stores.room import StoreWishes
@@ -36,6 +37,7 @@ class Workload:
     reads_lent_rows: the consumer can read rows in the store's memory, see MiniBatch.
     prepared: batches prepared before the run, for a store that can replay them.
     also_held: other graph data that the caller keeps in memory, as bytes by name.
+    sizes: sizes that no batch exceeds; None: measured on a few batches.
     measure_step: mean seconds of a few training steps on a batch; None without a model.
     """
 
@@ -56,13 +58,14 @@ class Workload:
     reads_lent_rows: bool = False
     prepared: PreparedBatches | None = None
     also_held: Mapping[str, int] = field(default_factory=dict)
+    sizes: BatchSizes | None = None
     measure_step: Callable[[SampledBatch], float] | None = None
 
     @property
     def num_batches(self) -> int:
         """Batches per epoch."""
-        seed_set = self.seed_sets[0]
-        return count_batches(len(seed_set.seeds), seed_set.batch_size, self.max_batches)
+        num_batches = self.seed_sets[0].num_batches
+        return min(num_batches, self.max_batches or num_batches)
 
 
 def store_wishes(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from diskhop._native import keyed_permutation
 from diskhop.protocols import NodeIds, NodeRows, Purpose, SamplerSpec
 
@@ -18,6 +21,7 @@ class SeedSet:
     batch_size: seeds per batch.
     sampler: expands each batch.
     is_shuffled: True if the run shuffles the seeds; False if a batch takes adjacent ones.
+    row_starts: see batch_seeds(); seeds is then empty.
     """
 
     purpose: Purpose
@@ -25,16 +29,24 @@ class SeedSet:
     batch_size: int
     sampler: SamplerSpec
     is_shuffled: bool
+    row_starts: NDArray[np.int64] | None = None
+
+    @property
+    def num_batches(self) -> int:
+        """Number of batches per epoch."""
+        return count_batches(len(self.seeds), self.batch_size, row_starts=self.row_starts)
+
+    def typical_batch(self, number: int) -> NodeIds:
+        """Return seeds of batch `number`: any seed nodes if they are shuffled, because all orders are alike."""
+        if self.is_shuffled:
+            return self.seeds[number :: self.num_batches]
+        return batch_seeds(self.seeds, self.batch_size, self.row_starts, number)
 
     def some_batches(self, count: int) -> Iterator[tuple[int, NodeIds]]:
         """Yield about `count` typical batches, as number and seeds."""
-        num_batches = count_batches(len(self.seeds), self.batch_size)
         # Spread over the seeds, since those at the front may be of one kind.
-        for number in range(0, num_batches, max(1, num_batches // count)):
-            if self.is_shuffled:
-                yield number, self.seeds[number::num_batches]
-            else:
-                yield number, self.seeds[number * self.batch_size :][: self.batch_size]
+        for number in range(0, self.num_batches, max(1, self.num_batches // count)):
+            yield number, self.typical_batch(number)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,9 +63,25 @@ class SplitSeeds:
         return sum(ids.nbytes for ids in (self.train, self.valid, self.test) if ids is not None)
 
 
-def count_batches(num_seeds: int, batch_size: int, max_batches: int = 0) -> int:
-    """Number of batches per epoch, the last one possibly smaller. max_batches: upper bound, 0 for none."""
-    num_batches = -(-num_seeds // batch_size)
+def batch_seeds(seeds: NodeRows, batch_size: int, row_starts: NDArray[np.int64] | None, number: int) -> NodeIds:
+    """Return the seeds of a batch, int64.
+
+    row_starts: first row of every batch, then the end of the last one, int64 (batches + 1). Batches are then
+        consecutive rows, and `seeds` and `batch_size` are not read.
+    """
+    if row_starts is None:
+        return seeds[number * batch_size :][:batch_size]
+    return np.arange(row_starts[number], row_starts[number + 1])
+
+
+def count_batches(
+    num_seeds: int, batch_size: int, max_batches: int = 0, row_starts: NDArray[np.int64] | None = None
+) -> int:
+    """Number of batches per epoch, the last one possibly smaller.
+
+    max_batches: upper bound, 0 for none. row_starts: see batch_seeds().
+    """
+    num_batches = -(-num_seeds // batch_size) if row_starts is None else len(row_starts) - 1
     return min(num_batches, max_batches or num_batches)
 
 

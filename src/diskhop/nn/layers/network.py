@@ -72,18 +72,28 @@ class Network(nn.Module):
         """
         if block.rows is not None and not self._reads_rows_once():
             x, block = x.index_select(0, block.rows), replace(block, rows=None)
+        for i in range(len(self.convs)):
+            x = self.layer(i, x, block.layer(i))
+        return x.float()
+
+    def layer(self, index: int, x: Tensor, layer: LayerBlock) -> Tensor:
+        """Compute layer `index` (0: the first) with its norm, activation, dropout and residual connection.
+
+        x: features for the first layer, else the result of the layer before, (sources, columns).
+        """
+        h = self._read(x) if index == 0 else x
+        out: Tensor = self._hidden(index, h, layer) if index < len(self.norms) else self.convs[index](h, layer)
+        if index < len(self.shortcuts):
+            out = out + self.shortcuts[index](h[: layer.num_targets])
+        return out
+
+    def _read(self, x: Tensor) -> Tensor:
+        """Convert features for the first layer."""
         h = x if self._takes_stored_rows else x.float()
         if self._normalize_input:
             h = h.float()
             h = h / h.sum(dim=1, keepdim=True).clamp(min=1.0)
-        h = functional.dropout(h, self._input_dropout, self.training)
-        for i, conv in enumerate(self.convs):
-            layer = block.layer(i)
-            out = self._hidden(i, h, layer) if i < len(self.norms) else conv(h, layer)
-            if i < len(self.shortcuts):
-                out = out + self.shortcuts[i](h[: layer.num_targets])
-            h = out
-        return h.float()
+        return functional.dropout(h, self._input_dropout, self.training)
 
     def _reads_rows_once(self) -> bool:
         """Return whether only the first layer's sums read features, which they can do in place."""

@@ -1,0 +1,1 @@
+"""Any model, layer by layer: batches of all nodes through the ordinary pipeline."""
