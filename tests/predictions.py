@@ -20,6 +20,7 @@ from diskhop.io.checksums import sum_file
 from diskhop.predict.columns import WORDS, Outputs
 from diskhop.predict.output import Predictions, predictions_folder, read_predictions_manifest, write_predictions
 from diskhop.predict.rows import ArrayRows
+from diskhop.predict.table import OutputLimits
 from diskhop.protocols import NodeRows
 from diskhop.runtime.progress import silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
@@ -27,6 +28,8 @@ from diskhop.runtime.work_tools import WorkTools
 from tests.graphs import random_pairs, threads_engine
 
 ALL = Outputs(words=tuple(WORDS))
+# Several parts, groups and reads of a few nodes.
+TINY = OutputLimits(group_bytes=400, group_rows=3, part_bytes=500, read_bytes=24)
 
 
 def node_dataset(
@@ -78,6 +81,7 @@ def write(
     injector: Injector | None = None,
     facts: Mapping[str, Any] | None = None,
     key: str = "rows",
+    limits: OutputLimits | None = None,
 ) -> Predictions:
     """Write predictions as a command does, and remove the work folder."""
     tools = TaskTools(engine or threads_engine(), injector)
@@ -86,7 +90,16 @@ def write(
         staged = held.enter_context(predictions_folder(destination, overwrite=overwrite, injector=injector))
         work = WorkTools(folder, tools, Budget(memory_bytes), threads, silent, held)
         written = write_predictions(
-            staged, dataset, outputs, tables, work, key=key, nodes=nodes, format_name=format_name, facts=facts
+            staged,
+            dataset,
+            outputs,
+            tables,
+            work,
+            key=key,
+            nodes=nodes,
+            format_name=format_name,
+            facts=facts,
+            limits=limits,
         )
         folder.remove()
     return written

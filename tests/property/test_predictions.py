@@ -18,7 +18,7 @@ from diskhop.predict.output import FORMATS
 from diskhop.protocols import NodeRows
 from tests.examples import examples
 from tests.graphs import memory_folder
-from tests.predictions import check_manifest, node_dataset, rows_of, values_of, write
+from tests.predictions import TINY, check_manifest, node_dataset, rows_of, values_of, write
 
 Id = int | str
 
@@ -77,7 +77,7 @@ def test_every_row_joins_the_source(
         dataset = node_dataset(folder / "graph", ids, rows=rows)
         tables = rows_of(dataset)
         nodes = None if wanted is None else NodeRows(wanted)
-        write(folder / "out", dataset, tables, format_name=format_name, nodes=nodes)
+        write(folder / "out", dataset, tables, format_name=format_name, nodes=nodes, limits=TINY)
         found = read_back(folder / "out", format_name, dataset)
         manifest = check_manifest(folder / "out")
     chosen = np.arange(len(ids)) if wanted is None else np.unique(wanted)

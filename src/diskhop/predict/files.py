@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from diskhop.dataset.build.files import WRITER_BYTES, DatasetFile
+from diskhop.dataset.build.files import DatasetFile
 from diskhop.io.atomic import sync_directory, sync_file
 from diskhop.io.manifests import encode_manifest, read_manifest
 from diskhop.io.streams import SequentialWriter
@@ -21,8 +21,8 @@ from diskhop.predict.table import ID, PredictionTable
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.tasks import TaskTools
 
-# Bytes of values in a part, about: large compared to the cost of its fsyncs, small compared to the loss in a crash.
-_PART_BYTES = 128 << 20
+# Memory of writing a file: two buffers.
+WRITING_BYTES = 4 << 20
 _DESCRIPTION = 1
 _WHAT = "files of predictions"
 
@@ -76,8 +76,8 @@ class Format(Protocol):
         """Memory of a group while it is written, in groups."""
 
     @property
-    def most_tasks(self) -> int | None:
-        """Files that may be written at the same time; None: any number."""
+    def most_threads(self) -> int | None:
+        """Threads that may be used; None: any number."""
 
     @property
     def files(self) -> Sequence[PredictionFile]:
@@ -113,7 +113,7 @@ class FileTask:
         """Write the file, then its description (see Task)."""
         content = data_path(path.parent, self.name)
         content.unlink(missing_ok=True)  # left by a killed run
-        with SequentialWriter(content, tools.engine, tools.pool, buffer_bytes=WRITER_BYTES // 2) as writer:
+        with SequentialWriter(content, tools.engine, tools.pool, buffer_bytes=WRITING_BYTES // 2) as writer:
             file = DatasetFile(writer)
             self.format.write(self.file, ByteSink(file), self.threads)
             writer.finish()
@@ -136,7 +136,7 @@ def read_entry(folder: Path, name: str) -> dict[str, Any]:
 
 def part_files(table: PredictionTable, suffix: str) -> list[PredictionFile]:
     """Divide the nodes into parts of whole groups, with all columns: part-00000 and so on."""
-    groups = max(1, _PART_BYTES // (table.row_bytes * table.group_rows))
+    groups = max(1, table.limits.part_bytes // (table.row_bytes * table.group_rows))
     words = (ID, *(column.name for column in table.columns))
     return [
         PredictionFile(name=f"part-{number:05}{suffix}", first=first, stop=stop, words=words)

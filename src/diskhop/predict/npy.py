@@ -35,7 +35,7 @@ class Arrays:
         self._table = table
         self._work = work
         self._places = table.places(work)
-        self.most_tasks = None if self._places is None else 1
+        self.most_threads = None if self._places is None else 1
         named = {"ids" if table.ids.are_names else "", "class" if table.class_names is not None else ""}
         self.files = []
         for word in (ID, *(column.name for column in table.columns)):

@@ -24,18 +24,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from diskhop.dataset.build.files import WRITER_BYTES
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
 from diskhop.io.atomic import Injector, link, require_free_space, write_file
 from diskhop.io.destinations import FolderKind, StagedDirectory
 from diskhop.io.manifests import encode_manifest, read_manifest
 from diskhop.predict.columns import Outputs, TableName
-from diskhop.predict.files import FileTask, Format, data_path, read_entry
+from diskhop.predict.files import WRITING_BYTES, FileTask, Format, data_path, read_entry
 from diskhop.predict.npy import Arrays
 from diskhop.predict.parquet import ParquetParts
 from diskhop.predict.rows import RowTable
-from diskhop.predict.table import ID, PredictionTable
+from diskhop.predict.table import ID, OutputLimits, PredictionTable
 from diskhop.predict.tsv import TsvParts
 from diskhop.protocols import NodeRows
 from diskhop.runtime.blocks import threads_that_fit
@@ -92,6 +91,7 @@ def write_predictions(
     nodes: NodeRows | None = None,
     format_name: str = "parquet",
     facts: Mapping[str, Any] | None = None,
+    limits: OutputLimits | None = None,
 ) -> Predictions:
     """Write predictions and publish them.
 
@@ -101,6 +101,7 @@ def write_predictions(
     nodes: rows of the nodes to write, each once; None: all.
     format_name: a key of FORMATS.
     facts: what the manifest says in addition, such as the run, seconds and metrics; JSON.
+    limits: sizes that the work is divided by; tests pass tiny ones.
 
     Parquet and TSV have nodes in the dataset's order, npy in the order of dataset.node_ids().
 
@@ -111,7 +112,7 @@ def write_predictions(
         raise ConfigError(f"--format '{format_name}' is unknown; use one of {', '.join(FORMATS)}")
     with ExitStack() as held:
         work = replace(work, held=held)
-        table = PredictionTable(dataset, outputs, tables, nodes, key, work)
+        table = PredictionTable(dataset, outputs, tables, nodes, key, work, limits or OutputLimits())
         opened = FORMATS[format_name](table, work)
         folder = work.stage(_STAGE, _stage_key(table, format_name))
         require_free_space(staged.path, opened.num_bytes - work.folder.kept_bytes(_STAGE), "the folder of predictions")
@@ -134,24 +135,25 @@ def read_predictions_manifest(folder: Path) -> dict[str, Any]:
 
 def _write_files(opened: Format, table: PredictionTable, folder: Path, work: WorkTools) -> None:
     """Write the files that are missing, several at a time, or else one with several threads."""
-    most = min(work.threads, len(opened.files), opened.most_tasks or len(opened.files))
-    task_bytes = WRITER_BYTES + opened.group_copies * table.group_bytes
-    at_once = threads_that_fit(most, work.budget.available_bytes, lambda tasks: tasks * task_bytes)
+    most = min(work.threads, opened.most_threads or work.threads)
+    available_bytes = work.budget.available_bytes
+    task_bytes = WRITING_BYTES + opened.group_copies * table.group_bytes + table.computing_bytes
     # A task with several threads has a group for each of them and one that waits.
-    threads = threads_that_fit(
-        work.threads // at_once,
-        work.budget.available_bytes,
-        lambda each: at_once * (task_bytes + (each > 1) * (each + 1) * table.group_bytes),
-    )
-    num_bytes = at_once * (task_bytes + (threads > 1) * (threads + 1) * table.group_bytes)
+    thread_bytes = table.group_bytes + table.computing_bytes
+
+    def needed_bytes(at_once: int, threads: int) -> int:
+        return at_once * (task_bytes + (threads > 1) * (threads + 1) * thread_bytes)
+
+    at_once = threads_that_fit(min(most, len(opened.files)), available_bytes, lambda tasks: needed_bytes(tasks, 1))
+    threads = threads_that_fit(most // at_once, available_bytes, lambda each: needed_bytes(at_once, each))
     tasks = [FileTask(file, opened, threads) for file in opened.files]
-    with work.budget.reserve("writing predictions", num_bytes):
+    with work.budget.reserve("writing predictions", needed_bytes(at_once, threads)):
         run_tasks(tasks, folder, work.tools, threads=at_once, progress=partial(work.progress, _STAGE))
 
 
 def _stage_key(table: PredictionTable, format_name: str) -> str:
     """Return a text that differs if a byte of the files may differ."""
-    facts = {"format": format_name, "versions": _versions(), "group_rows": table.group_rows, "table": table.key}
+    facts = {"format": format_name, "versions": _versions(), "limits": asdict(table.limits), "table": table.key}
     return json.dumps(facts, indent=1)
 
 

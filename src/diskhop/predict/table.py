@@ -24,14 +24,26 @@ from diskhop.runtime.blocks import map_in_order, row_ranges
 from diskhop.runtime.work_tools import WorkTools
 
 ID = "id"
-# Bytes of a group of rows, and its most rows: a row group of Parquet, or what is computed at a time.
-_GROUP_BYTES = 8 << 20
-_MOST_GROUP_ROWS = 1 << 17
-# Bytes that are read of a table at a time, at least a row.
-_READ_BYTES = 4 << 20
 _ROW_NUMBER_BYTES = 8
 
 Group = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputLimits:
+    """Sizes that the work is divided by; tests pass tiny ones.
+
+    group_bytes: bytes of a group of rows: a row group of Parquet, or what is computed at a time.
+    group_rows: maximum number of its rows.
+    part_bytes: bytes of values in a part, about: large compared to the cost of its fsyncs, small compared to the loss
+        in a crash.
+    read_bytes: bytes that are read of a table at a time, at least a row.
+    """
+
+    group_bytes: int = 8 << 20
+    group_rows: int = 1 << 17
+    part_bytes: int = 128 << 20
+    read_bytes: int = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +64,7 @@ class PredictionTable:
     Its memory stays reserved until work.held closes.
 
     dataset: the dataset of the nodes.
+    limits: sizes that the work is divided by.
     count: number of wanted nodes.
     columns: the columns, without the ids.
     ids: ids of the nodes.
@@ -68,6 +81,7 @@ class PredictionTable:
         nodes: NodeRows | None,
         key: str,
         work: WorkTools,
+        limits: OutputLimits,
     ) -> None:
         self._tables = {name: table for name, table in tables.items() if outputs.needs(name)}
         for word in outputs.words:
@@ -76,12 +90,13 @@ class PredictionTable:
         for name, table in self._tables.items():
             assert table.num_rows == dataset.num_nodes, f"the {name} have a row for each node"
         self.dataset = dataset
+        self.limits = limits
         self._outputs = outputs
         self._rows = self._wanted(nodes, work)
         self.count = dataset.num_nodes if self._rows is None else len(self._rows)
         self.columns: tuple[Column, ...] = outputs.columns({name: table.dim for name, table in self._tables.items()})
         self.ids = NodeIds(dataset, work)
-        self.group_rows = max(1, min(_MOST_GROUP_ROWS, _GROUP_BYTES // self.row_bytes))
+        self.group_rows = max(1, min(limits.group_rows, limits.group_bytes // self.row_bytes))
         names = dataset.names("classes")
         self.class_names = None if names is None else pa.array(names, pa.large_string())
         self.key = self._key(key)
@@ -93,9 +108,13 @@ class PredictionTable:
 
     @property
     def group_bytes(self) -> int:
-        """Memory of a group while it is computed, without its copies."""
-        read_bytes = max((max(_READ_BYTES, 4 * table.dim) for table in self._tables.values()), default=0)
-        return self.group_rows * (self.row_bytes + _ROW_NUMBER_BYTES) + 2 * read_bytes
+        """Memory of a group."""
+        return min(self.group_rows, self.count) * (self.row_bytes + _ROW_NUMBER_BYTES)
+
+    @property
+    def computing_bytes(self) -> int:
+        """Memory in addition while a group is computed: a block that is read, and what is computed from it."""
+        return 2 * max((max(self.limits.read_bytes, 4 * table.dim) for table in self._tables.values()), default=0)
 
     def rows(self, first: int, stop: int) -> NodeRows:
         """Return the rows of wanted nodes by their numbers."""
@@ -160,7 +179,7 @@ class PredictionTable:
 
     def _fill(self, arrays: Mapping[str, NDArray[Any]], name: TableName, table: RowTable, rows: NodeRows) -> None:
         start = 0
-        for values in _read(table, rows):
+        for values in _read(table, rows, self.limits.read_bytes):
             part = {word: array[start : start + len(values)] for word, array in arrays.items()}
             self._require_finite(name, values, rows[start:])
             fill_columns(part, name, values, are_tasks=self._outputs.are_tasks)
@@ -188,10 +207,10 @@ class PredictionTable:
         )
 
 
-def _read(table: RowTable, rows: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+def _read(table: RowTable, rows: NDArray[np.int64], read_bytes: int) -> Iterator[NDArray[np.float32]]:
     """Yield the rows of a table, ascending, in blocks; a block is valid until the next is requested."""
     start, stop = int(rows[0]), int(rows[-1]) + 1
-    blocks = table.blocks(max(1, _READ_BYTES // (4 * table.dim)), start, stop)
+    blocks = table.blocks(max(1, read_bytes // (4 * table.dim)), start, stop)
     if stop - start == len(rows):
         yield from blocks
         return

@@ -28,7 +28,7 @@ class TsvParts:
 
     # Values, and the same by column.
     group_copies = 2
-    most_tasks = None
+    most_threads = None
 
     def __init__(self, table: PredictionTable, work: WorkTools) -> None:
         self._table = table

@@ -1,0 +1,165 @@
+"""Predictions that fail or crash at any write, fsync or rename: nothing, or all, and the same bytes once resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diskhop._native import CrashError, Engine, FaultInjector, FaultRule
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import DestinationError, DiskhopError
+from diskhop.io.faults import CrashInjector, Lost
+from diskhop.predict.output import FORMATS
+from tests.graphs import folder_bytes, memory_folder, threads_engine
+from tests.predictions import TINY, check_manifest, node_dataset, rows_of, write
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with memory_folder(tmp_path) as folder:
+        yield folder
+
+
+@pytest.fixture
+def dataset(folder: Path) -> Dataset:
+    """Names in hot order, for which every format does the most."""
+    names = [f"node\t{number}" for number in range(11)]
+    return node_dataset(folder / "graph", names, rows=np.random.default_rng(0).permutation(11))
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("lost", ["names", "data"])
+def test_a_crash_leaves_nothing_or_all_and_resumes(
+    folder: Path, dataset: Dataset, format_name: str, lost: Lost
+) -> None:
+    tables = rows_of(dataset)
+    write(folder / "whole", dataset, tables, format_name=format_name, limits=TINY)
+    expected = folder_bytes(folder / "whole")
+    nth, finished = 0, False
+    while not finished:
+        nth += 1
+        root, after = folder / f"{nth}", folder / f"after-{nth}"
+        root.mkdir()
+        after.mkdir()
+        with CrashInjector(root, nth) as injector:
+            engine = Engine("threads", 1, injector.native)
+            try:
+                write(
+                    root / "out",
+                    dataset,
+                    tables,
+                    format_name=format_name,
+                    limits=TINY,
+                    engine=engine,
+                    injector=injector,
+                    threads=1,
+                )
+                finished = True
+            except CrashError:
+                pass
+            injector.write_survivors(after, lost)
+        was_there = (after / "out").exists()
+        if not was_there:
+            assert not finished
+            write(after / "out", dataset, tables, format_name=format_name, limits=TINY)
+        assert folder_bytes(after / "out") == expected
+        check_manifest(after / "out")
+        # The work folder goes after the predictions have come: a crash between them leaves both.
+        assert {path.name for path in after.iterdir()} - {".out.work"} == {"out"}
+        assert was_there or not (after / ".out.work").exists()
+    assert nth > 40
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("lost", ["names", "data"])
+def test_a_crash_while_others_are_replaced_leaves_one_or_the_other(
+    folder: Path, dataset: Dataset, format_name: str, lost: Lost
+) -> None:
+    tables, newer = rows_of(dataset), rows_of(dataset, seed=1)
+    expected = []
+    for number, rows in enumerate((tables, newer)):
+        write(folder / f"whole-{number}", dataset, rows, format_name=format_name, limits=TINY, key=str(number))
+        expected.append(folder_bytes(folder / f"whole-{number}"))
+    nth, finished = 0, False
+    while not finished:
+        nth += 3
+        root, after = folder / f"{nth}", folder / f"after-{nth}"
+        root.mkdir()
+        after.mkdir()
+        write(root / "out", dataset, tables, format_name=format_name, limits=TINY, key="0")
+        with CrashInjector(root, nth) as injector:
+            engine = Engine("threads", 1, injector.native)
+            try:
+                write(
+                    root / "out",
+                    dataset,
+                    newer,
+                    format_name=format_name,
+                    limits=TINY,
+                    engine=engine,
+                    injector=injector,
+                    threads=1,
+                    key="1",
+                    overwrite=True,
+                )
+                finished = True
+            except CrashError:
+                pass
+            injector.write_survivors(after, lost)
+        assert folder_bytes(after / "out") in expected
+        write(after / "out", dataset, newer, format_name=format_name, limits=TINY, key="1", overwrite=True)
+        assert folder_bytes(after / "out") == expected[1]
+        assert [path.name for path in after.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("kind", ["no_space", "io_error"])
+@pytest.mark.parametrize("counted", ["writes", "fsyncs", "renames"])
+def test_every_change_that_fails_is_one_line(
+    folder: Path, dataset: Dataset, format_name: str, kind: str, counted: str
+) -> None:
+    tables = rows_of(dataset)
+    counting = FaultInjector([])
+    whole = write(
+        folder / "whole",
+        dataset,
+        tables,
+        format_name=format_name,
+        limits=TINY,
+        engine=threads_engine(counting),
+        injector=counting,
+    )
+    (folder / "root").mkdir()
+    destination = folder / "root" / "out"
+    assert counting.count(counted) > 0
+    for nth in range(1, counting.count(counted) + 1):
+        injector = FaultInjector([FaultRule(kind, counted, nth)])
+        with pytest.raises(DiskhopError) as caught:
+            write(
+                destination,
+                dataset,
+                tables,
+                format_name=format_name,
+                limits=TINY,
+                engine=threads_engine(injector),
+                injector=injector,
+                threads=1,
+            )
+        assert "\n" not in str(caught.value)
+        assert str(folder / "root") in str(caught.value)
+        if kind == "no_space":
+            assert isinstance(caught.value, DestinationError)
+        if destination.exists():  # the last changes remove the work folder
+            assert folder_bytes(destination) == folder_bytes(whole.path)
+            write(destination, dataset, tables, format_name=format_name, limits=TINY, overwrite=True)
+        else:
+            write(destination, dataset, tables, format_name=format_name, limits=TINY)
+        assert folder_bytes(destination) == folder_bytes(whole.path)
+        assert [path.name for path in (folder / "root").iterdir()] == ["out"]
+        write(destination, dataset, tables, format_name=format_name, limits=TINY, overwrite=True)
+        for path in destination.iterdir():
+            path.unlink()
+        destination.rmdir()
