@@ -20,7 +20,7 @@ from diskhop.io.checksums import sum_file
 from diskhop.predict.columns import WORDS, Outputs
 from diskhop.predict.output import Predictions, predictions_folder, read_predictions_manifest, write_predictions
 from diskhop.predict.rows import ArrayRows
-from diskhop.predict.table import OutputLimits
+from diskhop.predict.sizes import OutputLimits
 from diskhop.protocols import NodeRows
 from diskhop.runtime.progress import silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder

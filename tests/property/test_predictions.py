@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from diskhop.dataset.dataset import Dataset
 from diskhop.predict.columns import WORDS
-from diskhop.predict.output import FORMATS
+from diskhop.predict.sizes import FORMATS
 from diskhop.protocols import NodeRows
 from tests.examples import examples
 from tests.graphs import memory_folder

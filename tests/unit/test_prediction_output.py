@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import BudgetError, ConfigError, DestinationError, DiskhopError, FormatError, PredictionError
 from diskhop.predict.columns import Outputs, default_words, parse_what
-from diskhop.predict.output import FORMATS
 from diskhop.predict.rows import ArrayRows
-from diskhop.predict.table import OutputLimits
+from diskhop.predict.sizes import FORMATS, OutputLimits, output_sizes
 from diskhop.protocols import NodeRows
 from tests.graphs import folder_bytes, make_dataset
 from tests.predictions import ALL, TINY, check_manifest, node_dataset, rows_of, values_of, write
@@ -333,6 +332,27 @@ def test_a_small_budget_says_how_much(dataset: Dataset, tmp_path: Path) -> None:
     least = caught.value.smallest_bytes
     assert least is not None
     write(tmp_path / "out", dataset, rows_of(dataset), memory_bytes=least)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("nodes", [None, NodeRows(np.array([1, 2, 5]))])
+def test_the_least_memory_is_known_before(
+    named: Dataset, tmp_path: Path, format_name: str, nodes: NodeRows | None
+) -> None:
+    sizes = output_sizes(named, ALL, {"logits": 3, "embedding": 5}, count=None if nodes is None else len(nodes))
+    least = sum(sizes.least_memory(format_name).values())
+    write(tmp_path / "out", named, rows_of(named), format_name=format_name, nodes=nodes, memory_bytes=least)
+    with pytest.raises(BudgetError):
+        write(tmp_path / "less", named, rows_of(named), format_name=format_name, nodes=nodes, memory_bytes=least // 2)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_the_bytes_on_disk_are_known_before(tmp_path: Path, format_name: str) -> None:
+    dataset = make_dataset(tmp_path / "graph", num_nodes=20_000)
+    tables = rows_of(dataset, dim=32)
+    written = write(tmp_path / "out", dataset, tables, format_name=format_name)
+    expected = output_sizes(dataset, ALL, {"logits": 3, "embedding": 32}).disk_bytes(format_name)
+    assert 0.6 * expected <= sum(written.files.values()) <= 1.02 * expected
 
 
 def test_damaged_names_are_refused(named: Dataset, tmp_path: Path) -> None:

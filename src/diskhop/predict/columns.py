@@ -91,6 +91,10 @@ class Outputs:
         """Whether a column is computed from a table."""
         return any(WORDS[word] == table for word in self.words)
 
+    def sources(self) -> list[tuple[str, TableName]]:
+        """Return each word with the table that its column is computed from."""
+        return [(word, WORDS[word]) for word in self.words]
+
     def columns(self, dims: Mapping[TableName, int]) -> tuple[Column, ...]:
         """Return the columns. dims: values per row of each table that is needed."""
         columns = []

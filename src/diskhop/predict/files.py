@@ -17,12 +17,11 @@ from diskhop.dataset.build.files import DatasetFile
 from diskhop.io.atomic import sync_directory, sync_file
 from diskhop.io.manifests import encode_manifest, read_manifest
 from diskhop.io.streams import SequentialWriter
+from diskhop.predict.sizes import WRITING_BYTES
 from diskhop.predict.table import ID, PredictionTable
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.tasks import TaskTools
 
-# Memory of writing a file: two buffers.
-WRITING_BYTES = 4 << 20
 _DESCRIPTION = 1
 _WHAT = "files of predictions"
 
@@ -72,20 +71,12 @@ class Format(Protocol):
     """A format, opened for one table and work: Format(table, work)."""
 
     @property
-    def group_copies(self) -> int:
-        """Memory of a group while it is written, in groups."""
-
-    @property
     def most_threads(self) -> int | None:
         """Threads that may be used; None: any number."""
 
     @property
     def files(self) -> Sequence[PredictionFile]:
         """The files to write."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all files, about."""
 
     def write(self, file: PredictionFile, sink: ByteSink, threads: int) -> None:
         """Write the content of a file. threads: groups that are computed at the same time."""
@@ -136,9 +127,8 @@ def read_entry(folder: Path, name: str) -> dict[str, Any]:
 
 def part_files(table: PredictionTable, suffix: str) -> list[PredictionFile]:
     """Divide the nodes into parts of whole groups, with all columns: part-00000 and so on."""
-    groups = max(1, table.limits.part_bytes // (table.row_bytes * table.group_rows))
     words = (ID, *(column.name for column in table.columns))
     return [
         PredictionFile(name=f"part-{number:05}{suffix}", first=first, stop=stop, words=words)
-        for number, (first, stop) in enumerate(row_ranges(table.count, groups * table.group_rows))
+        for number, (first, stop) in enumerate(row_ranges(table.count, table.sizes.part_rows))
     ]

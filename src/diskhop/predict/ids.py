@@ -18,12 +18,11 @@ from diskhop.dataset.files import map_array, read_blocks
 from diskhop.dataset.id_map import positions_of_ids
 from diskhop.dataset.names import as_shown
 from diskhop.errors import FormatError
+from diskhop.predict.sizes import ID_BYTES, RANKING_BYTES
 from diskhop.protocols import NodeRows
 from diskhop.runtime.tasks import TaskTools, run_tasks
 from diskhop.runtime.work_tools import WorkTools
 
-# Bytes of memory per node: of an id, and in addition while names are ranked by id.
-_ID_BYTES, _RANKING_BYTES = 8, 24
 # Bytes of names that are copied at a time; each takes a place of 8 bytes and more.
 _COPIED_BYTES = 1 << 20
 # Bytes that are read for each wanted byte of names, at most.
@@ -36,23 +35,20 @@ class NodeIds:
     """The ids of a dataset's nodes. Thread-safe. Its memory stays reserved until work.held closes.
 
     are_names: whether nodes have names, which then are their ids.
-    mean_bytes: mean bytes of an id.
     """
 
     def __init__(self, dataset: Dataset, work: WorkTools) -> None:
         self.are_names = "nodes" in dataset.manifest.names
-        self.mean_bytes = _ID_BYTES
         num_nodes = dataset.num_nodes
         if dataset.has_original_ids:
-            ranking_bytes = _RANKING_BYTES if self.are_names else 0
-            work.held.enter_context(work.budget.reserve("source ids", (_ID_BYTES + ranking_bytes) * num_nodes))
+            ranking_bytes = RANKING_BYTES if self.are_names else 0
+            work.held.enter_context(work.budget.reserve("source ids", (ID_BYTES + ranking_bytes) * num_nodes))
         # The number of a name is the rank of the node's id.
         of_row = dataset.original_ids()
         self._of_row = positions_of_ids(of_row) if of_row is not None and self.are_names else of_row
         self._names: _Names | None = None
         if self.are_names:
             path = dataset.path / "names/nodes.txt"
-            self.mean_bytes = -(-path.stat().st_size // max(1, num_nodes))
             self._names = _Names(path, num_nodes, dataset.hash, work)
 
     def of(self, rows: NodeRows) -> NDArray[np.int64] | pa.Array:

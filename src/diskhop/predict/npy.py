@@ -29,8 +29,6 @@ class Arrays:
     in memory. Columns are then written one after another, because moving uses the memory that is left.
     """
 
-    group_copies = 2
-
     def __init__(self, table: PredictionTable, work: WorkTools) -> None:
         self._table = table
         self._work = work
@@ -42,11 +40,6 @@ class Arrays:
             stem = "ids" if word == ID else word
             name = f"{stem}.txt" if stem in named else f"{stem}.npy"
             self.files.append(PredictionFile(name=name, first=0, stop=table.count, words=(word,)))
-
-    @property
-    def num_bytes(self) -> int:
-        """See Format."""
-        return self._table.count * self._table.row_bytes
 
     def write(self, file: PredictionFile, sink: ByteSink, threads: int) -> None:
         """Write a column (see Format)."""
@@ -67,7 +60,7 @@ class Arrays:
     def _write_ids(self, sink: ByteSink) -> None:
         if not self._table.ids.are_names:
             sink.write(_header("int64", (self._table.count,)))
-        for first, stop in row_ranges(self._table.count, self._table.group_rows):
+        for first, stop in row_ranges(self._table.count, self._table.sizes.group_rows):
             ids = self._table.ids.of(self._rows(first, stop))
             sink.write(_lines(ids) if self._table.ids.are_names else _bytes_of(ids))
 

@@ -25,23 +25,24 @@ import numpy as np
 import pyarrow as pa
 
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import ConfigError
 from diskhop.io.atomic import Injector, link, require_free_space, write_file
 from diskhop.io.destinations import FolderKind, StagedDirectory
 from diskhop.io.manifests import encode_manifest, read_manifest
 from diskhop.predict.columns import Outputs, TableName
-from diskhop.predict.files import WRITING_BYTES, FileTask, Format, data_path, read_entry
+from diskhop.predict.files import FileTask, Format, data_path, read_entry
 from diskhop.predict.npy import Arrays
 from diskhop.predict.parquet import ParquetParts
 from diskhop.predict.rows import RowTable
-from diskhop.predict.table import ID, OutputLimits, PredictionTable
+from diskhop.predict.sizes import OutputLimits, OutputSizes, require_format
+from diskhop.predict.table import ID, PredictionTable
 from diskhop.predict.tsv import TsvParts
 from diskhop.protocols import NodeRows
 from diskhop.runtime.blocks import threads_that_fit
 from diskhop.runtime.tasks import run_tasks
 from diskhop.runtime.work_tools import WorkTools
 
-FORMATS: Mapping[str, Callable[[PredictionTable, WorkTools], Format]] = {
+# Each has a line in sizes.py too.
+_WRITERS: Mapping[str, Callable[[PredictionTable, WorkTools], Format]] = {
     "parquet": ParquetParts,
     "npy": Arrays,
     "tsv": TsvParts,
@@ -99,7 +100,7 @@ def write_predictions(
     tables: logits, embedding or both. Several threads iterate over them at the same time.
     key: text that differs if any row of the tables differs.
     nodes: rows of the nodes to write, each once; None: all.
-    format_name: a key of FORMATS.
+    format_name: a key of FORMATS (sizes.py).
     facts: what the manifest says in addition, such as the run, seconds and metrics; JSON.
     limits: sizes that the work is divided by; tests pass tiny ones.
 
@@ -108,15 +109,15 @@ def write_predictions(
     Raises ConfigError, BudgetError, DestinationError if the disk is too small; PredictionError, naming node and
     table, for a value that is not finite.
     """
-    if format_name not in FORMATS:
-        raise ConfigError(f"--format '{format_name}' is unknown; use one of {', '.join(FORMATS)}")
+    require_format(format_name)
     with ExitStack() as held:
         work = replace(work, held=held)
-        table = PredictionTable(dataset, outputs, tables, nodes, key, work, limits or OutputLimits())
-        opened = FORMATS[format_name](table, work)
+        table = PredictionTable(dataset, outputs, tables, nodes, key, work, limits)
+        opened = _WRITERS[format_name](table, work)
         folder = work.stage(_STAGE, _stage_key(table, format_name))
-        require_free_space(staged.path, opened.num_bytes - work.folder.kept_bytes(_STAGE), "the folder of predictions")
-        _write_files(opened, table, folder, work)
+        needed_bytes = table.sizes.disk_bytes(format_name) - work.folder.kept_bytes(_STAGE)
+        require_free_space(staged.path, needed_bytes, "the folder of predictions")
+        _write_files(opened, table.sizes, format_name, folder, work)
     entries = {file.name: read_entry(folder, file.name) for file in opened.files}
     injector = work.tools.injector
     for name in entries:
@@ -133,13 +134,13 @@ def read_predictions_manifest(folder: Path) -> dict[str, Any]:
     return read_manifest(folder / MANIFEST_NAME, _VERSION, "predictions", "run 'diskhop predict' again")
 
 
-def _write_files(opened: Format, table: PredictionTable, folder: Path, work: WorkTools) -> None:
+def _write_files(opened: Format, sizes: OutputSizes, format_name: str, folder: Path, work: WorkTools) -> None:
     """Write the files that are missing, several at a time, or else one with several threads."""
     most = min(work.threads, opened.most_threads or work.threads)
     available_bytes = work.budget.available_bytes
-    task_bytes = WRITING_BYTES + opened.group_copies * table.group_bytes + table.computing_bytes
+    task_bytes = sizes.task_bytes(format_name)
     # A task with several threads has a group for each of them and one that waits.
-    thread_bytes = table.group_bytes + table.computing_bytes
+    thread_bytes = sizes.group_bytes + sizes.computing_bytes
 
     def needed_bytes(at_once: int, threads: int) -> int:
         return at_once * (task_bytes + (threads > 1) * (threads + 1) * thread_bytes)
@@ -153,7 +154,7 @@ def _write_files(opened: Format, table: PredictionTable, folder: Path, work: Wor
 
 def _stage_key(table: PredictionTable, format_name: str) -> str:
     """Return a text that differs if a byte of the files may differ."""
-    facts = {"format": format_name, "versions": _versions(), "limits": asdict(table.limits), "table": table.key}
+    facts = {"format": format_name, "versions": _versions(), "limits": asdict(table.sizes.limits), "table": table.key}
     return json.dumps(facts, indent=1)
 
 

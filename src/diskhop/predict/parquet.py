@@ -23,19 +23,12 @@ _BATCH_VALUES = 1 << 14
 class ParquetParts:
     """The format (see Format)."""
 
-    # Values, their levels in lists, and pages.
-    group_copies = 3
     most_threads = None
 
     def __init__(self, table: PredictionTable, work: WorkTools) -> None:
         self._table = table
         self._schema = _schema(table)
         self.files = part_files(table, ".parquet")
-
-    @property
-    def num_bytes(self) -> int:
-        """See Format."""
-        return self._table.count * self._table.row_bytes
 
     def write(self, file: PredictionFile, sink: ByteSink, threads: int) -> None:
         """Write a part, with a row group for each group of the table (see Format)."""
@@ -52,7 +45,7 @@ class ParquetParts:
         ) as writer:
             for group in table.groups(file.first, file.stop, file.words, threads):
                 arrays = [single_values(table, ID, group[ID]), *(self._column(each, group) for each in table.columns)]
-                writer.write_table(pa.table(arrays, schema=self._schema), row_group_size=table.group_rows)
+                writer.write_table(pa.table(arrays, schema=self._schema), row_group_size=table.sizes.group_rows)
 
     def _column(self, column: Column, group: Group) -> pa.Array:
         values = group[column.name]

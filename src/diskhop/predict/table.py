@@ -16,34 +16,17 @@ from numpy.typing import NDArray
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, PredictionError
 from diskhop.io.checksums import digest_bytes
-from diskhop.predict.columns import WORDS, Column, Outputs, TableName, fill_columns, first_not_finite
+from diskhop.predict.columns import WORDS, Outputs, TableName, fill_columns, first_not_finite
 from diskhop.predict.ids import NodeIds
 from diskhop.predict.rows import RowTable
+from diskhop.predict.sizes import PLACES_BYTES, PLACING_BYTES, WANTED_BYTES, OutputLimits, output_sizes
 from diskhop.protocols import NodeRows
 from diskhop.runtime.blocks import map_in_order, row_ranges
 from diskhop.runtime.work_tools import WorkTools
 
 ID = "id"
-_ROW_NUMBER_BYTES = 8
 
 Group = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputLimits:
-    """Sizes that the work is divided by; tests pass tiny ones.
-
-    group_bytes: bytes of a group of rows: a row group of Parquet, or what is computed at a time.
-    group_rows: maximum number of its rows.
-    part_bytes: bytes of values in a part, about: large compared to the cost of its fsyncs, small compared to the loss
-        in a crash.
-    read_bytes: bytes that are read of a table at a time, at least a row.
-    """
-
-    group_bytes: int = 8 << 20
-    group_rows: int = 1 << 17
-    part_bytes: int = 128 << 20
-    read_bytes: int = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +47,11 @@ class PredictionTable:
     Its memory stays reserved until work.held closes.
 
     dataset: the dataset of the nodes.
-    limits: sizes that the work is divided by.
+    sizes: its sizes.
     count: number of wanted nodes.
     columns: the columns, without the ids.
     ids: ids of the nodes.
     class_names: name of each class, a large_string array; None: classes are numbers.
-    group_rows: rows of a group, which depend on the columns and the dataset alone.
     key: text that differs if anything in the table differs.
     """
 
@@ -81,40 +63,22 @@ class PredictionTable:
         nodes: NodeRows | None,
         key: str,
         work: WorkTools,
-        limits: OutputLimits,
+        limits: OutputLimits | None,
     ) -> None:
+        self.dataset = dataset
+        self._outputs = outputs
         self._tables = {name: table for name, table in tables.items() if outputs.needs(name)}
-        for word in outputs.words:
-            if WORDS[word] not in self._tables:
-                raise ConfigError(f"--what {word} needs the {WORDS[word]} of the nodes, which were not computed")
         for name, table in self._tables.items():
             assert table.num_rows == dataset.num_nodes, f"the {name} have a row for each node"
-        self.dataset = dataset
-        self.limits = limits
-        self._outputs = outputs
         self._rows = self._wanted(nodes, work)
         self.count = dataset.num_nodes if self._rows is None else len(self._rows)
-        self.columns: tuple[Column, ...] = outputs.columns({name: table.dim for name, table in self._tables.items()})
+        dims = {name: table.dim for name, table in self._tables.items()}
+        self.sizes = output_sizes(dataset, outputs, dims, count=self.count, limits=limits)
+        self.columns = self.sizes.columns
         self.ids = NodeIds(dataset, work)
-        self.group_rows = max(1, min(limits.group_rows, limits.group_bytes // self.row_bytes))
         names = dataset.names("classes")
         self.class_names = None if names is None else pa.array(names, pa.large_string())
         self.key = self._key(key)
-
-    @property
-    def row_bytes(self) -> int:
-        """Mean bytes of a node's id and values."""
-        return self.ids.mean_bytes + sum(column.row_bytes for column in self.columns)
-
-    @property
-    def group_bytes(self) -> int:
-        """Memory of a group."""
-        return min(self.group_rows, self.count) * (self.row_bytes + _ROW_NUMBER_BYTES)
-
-    @property
-    def computing_bytes(self) -> int:
-        """Memory in addition while a group is computed: a block that is read, and what is computed from it."""
-        return 2 * max((max(self.limits.read_bytes, 4 * table.dim) for table in self._tables.values()), default=0)
 
     def rows(self, first: int, stop: int) -> NodeRows:
         """Return the rows of wanted nodes by their numbers."""
@@ -129,7 +93,7 @@ class PredictionTable:
 
         threads: groups that are computed at the same time. Raises PredictionError for a value that is not finite.
         """
-        ranges = row_ranges(stop - first, self.group_rows)
+        ranges = row_ranges(stop - first, self.sizes.group_rows)
         compute = partial(self._group, first, words)
         # A generator that is closed early waits for its threads.
         with closing(map_in_order(compute, ranges, threads)) as groups:
@@ -143,9 +107,8 @@ class PredictionTable:
         if self.dataset.order != "hot":
             return None
         # Positions and ids of all nodes while the order is made, then both orders.
-        map_bytes = 2 * 8 * self.dataset.num_nodes
-        work.held.enter_context(work.budget.reserve("order of the nodes", 3 * 8 * self.count))
-        with work.budget.reserve("order of the nodes", map_bytes):
+        work.held.enter_context(work.budget.reserve("order of the nodes", PLACES_BYTES * self.count))
+        with work.budget.reserve("order of the nodes", PLACING_BYTES * self.dataset.num_nodes):
             positions = self.dataset.id_map().positions()
             if positions is None:
                 return None
@@ -158,7 +121,7 @@ class PredictionTable:
     def _wanted(self, nodes: NodeRows | None, work: WorkTools) -> NDArray[np.int64] | None:
         if nodes is None:
             return None
-        work.held.enter_context(work.budget.reserve("wanted nodes", 2 * nodes.nbytes))
+        work.held.enter_context(work.budget.reserve("wanted nodes", WANTED_BYTES * len(nodes)))
         rows: NDArray[np.int64] = np.unique(nodes)
         if len(rows) == 0:
             raise ConfigError("--nodes has no nodes; give at least one")
@@ -179,7 +142,7 @@ class PredictionTable:
 
     def _fill(self, arrays: Mapping[str, NDArray[Any]], name: TableName, table: RowTable, rows: NodeRows) -> None:
         start = 0
-        for values in _read(table, rows, self.limits.read_bytes):
+        for values in _read(table, rows, self.sizes.limits.read_bytes):
             part = {word: array[start : start + len(values)] for word, array in arrays.items()}
             self._require_finite(name, values, rows[start:])
             fill_columns(part, name, values, are_tasks=self._outputs.are_tasks)

@@ -19,29 +19,16 @@ from diskhop.predict.files import ByteSink, PredictionFile, part_files
 from diskhop.predict.table import ID, PredictionTable
 from diskhop.runtime.work_tools import WorkTools
 
-# Maximum bytes of a number as text, with the tab: a float32, and an int64.
-_FLOAT_BYTES, _INTEGER_BYTES = 16, 21
-
 
 class TsvParts:
     """The format (see Format). The columns of a list are its word and a number, such as logits_0."""
 
-    # Values, and the same by column.
-    group_copies = 2
     most_threads = None
 
     def __init__(self, table: PredictionTable, work: WorkTools) -> None:
         self._table = table
         self._schema = _schema(table)
         self.files = part_files(table, ".tsv")
-
-    @property
-    def num_bytes(self) -> int:
-        """See Format. Doubled quotes in names are not counted."""
-        row_bytes = max(_INTEGER_BYTES, self._table.ids.mean_bytes + 3)
-        for column in self._table.columns:
-            row_bytes += (column.width or 1) * (_INTEGER_BYTES if column.dtype == "int64" else _FLOAT_BYTES)
-        return self._table.count * row_bytes
 
     def write(self, file: PredictionFile, sink: ByteSink, threads: int) -> None:
         """Write a part (see Format)."""
