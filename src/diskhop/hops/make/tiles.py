@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +55,7 @@ def plan_cut_slots(table: Table, feature_dtype: str, shape: TableShape, memory_b
     converted_bytes = _CONVERTING_BYTES_PER_VALUE * shape.dim if feature_dtype != shape.dtype else 0
 
     def needed_bytes(part_rows: int, num_slots: int) -> int:
-        slot_bytes = _rows_buffer_bytes(table, part_rows) + _tiles_buffer_bytes(shape, part_rows)
+        slot_bytes = rows_buffer_bytes(table, part_rows) + _tiles_buffer_bytes(shape, part_rows)
         # Strided rows are copied.
         return num_slots * slot_bytes + part_rows * (converted_bytes + table.row_bytes)
 
@@ -97,7 +98,7 @@ class TileCutter:
         with destination_errors(path):
             target = File(str(path), "write", has_pages)
         starts = range(first_group * TILE_ROWS, min(end_group * TILE_ROWS, shape.num_rows), self._part_rows)
-        rows_bytes = _rows_buffer_bytes(self._table, self._part_rows)
+        rows_bytes = rows_buffer_bytes(self._table, self._part_rows)
         rows = [pool.take(rows_bytes) for _ in range(self._num_slots)]
         tiles = [pool.take(_part_bytes(shape, self._part_rows)) for _ in range(self._num_slots)]
         table_sum = TableSum()
@@ -141,16 +142,10 @@ class TileCutter:
 
     def _submit_read(self, source: File, first_row: int, buffer: Bytes) -> tuple[int, Bytes]:
         """Submit the read of a part. Returns a ticket, and the view of its rows once the ticket is done."""
-        stride = self._table.row_stride
         num_rows = min(self._part_rows, self._shape.num_rows - first_row)
-        begin, end = first_row * stride, (first_row + num_rows - 1) * stride + self._table.row_bytes
-        alignment = max(1, source.offset_alignment)
-        start = begin // alignment * alignment
-        places, lengths = in_pieces(-(-(end - start) // alignment) * alignment)
-        required = np.minimum(np.uint64(end - start) - places, lengths)
-        ticket = self._engine.submit_read(source, places + np.uint64(start), lengths, buffer, places, required)
-        view = buffer[begin - start :][: num_rows * stride]
-        return ticket, view
+        reads = plan_row_reads(self._table, first_row, num_rows, source.offset_alignment)
+        ticket = self._engine.submit_read(source, reads.offsets, reads.lengths, buffer, reads.places, reads.required)
+        return ticket, buffer[reads.skipped_bytes :][: num_rows * self._table.row_stride]
 
     def _encoded(self, content: Bytes, first_row: int) -> Bytes:
         """Decode, check and encode rows. Returns (rows, row bytes) as stored."""
@@ -178,6 +173,40 @@ class TileCutter:
         is_bad = ~is_good.all(axis=1)
         if is_bad.any():
             raise BadRowsError(what, remedy, first_row + np.flatnonzero(is_bad))
+
+
+class RowReads(NamedTuple):
+    """Requests for consecutive rows of a table, all uint64.
+
+    offsets: offset of each request in the file.
+    lengths: bytes of each request.
+    places: destination of each request in the buffer.
+    required: bytes of each request that the file must have.
+    skipped_bytes: bytes in the buffer before the first row.
+    """
+
+    offsets: NDArray[np.uint64]
+    lengths: NDArray[np.uint64]
+    places: NDArray[np.uint64]
+    required: NDArray[np.uint64]
+    skipped_bytes: int
+
+
+def plan_row_reads(table: Table, first_row: int, num_rows: int, alignment: int) -> RowReads:
+    """Plan the requests for rows; they begin and end at multiples of `alignment`, in the file and in the buffer."""
+    begin = first_row * table.row_stride
+    end = begin + (num_rows - 1) * table.row_stride + table.row_bytes
+    alignment = max(1, alignment)
+    start = begin // alignment * alignment
+    places, lengths = in_pieces(-(-(end - start) // alignment) * alignment)
+    required = np.minimum(np.uint64(end - start) - places, lengths)
+    return RowReads(places + np.uint64(start), lengths, places, required, begin - start)
+
+
+def rows_buffer_bytes(table: Table, num_rows: int) -> int:
+    """Return the memory of a buffer for plan_row_reads()."""
+    # Reads begin and end at the alignment of the disk.
+    return buffer_bytes(num_rows * table.row_stride + 2 * PAGE_BYTES)
 
 
 class BadRowsError(ConfigError):
@@ -300,11 +329,6 @@ def _part_bytes(shape: TableShape, part_rows: int) -> int:
 
 def _tiles_buffer_bytes(shape: TableShape, part_rows: int) -> int:
     return buffer_bytes(_part_bytes(shape, part_rows))
-
-
-def _rows_buffer_bytes(table: Table, part_rows: int) -> int:
-    # Reads begin and end at the alignment of the disk.
-    return buffer_bytes(part_rows * table.row_stride + 2 * PAGE_BYTES)
 
 
 def _writer_bytes(part_bytes: int) -> int:

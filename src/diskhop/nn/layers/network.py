@@ -81,19 +81,28 @@ class Network(nn.Module):
 
         x: features for the first layer, else the result of the layer before, (sources, columns).
         """
-        h = self._read(x) if index == 0 else x
+        h = functional.dropout(self.prepared(x), self._input_dropout, self.training) if index == 0 else x
         out: Tensor = self._hidden(index, h, layer) if index < len(self.norms) else self.convs[index](h, layer)
         if index < len(self.shortcuts):
             out = out + self.shortcuts[index](h[: layer.num_targets])
         return out
 
-    def _read(self, x: Tensor) -> Tensor:
-        """Convert features for the first layer."""
-        h = x if self._takes_stored_rows else x.float()
+    def prepared(self, x: Tensor) -> Tensor:
+        """Return rows of features as the first layer takes them, without dropout."""
         if self._normalize_input:
-            h = h.float()
-            h = h / h.sum(dim=1, keepdim=True).clamp(min=1.0)
-        return functional.dropout(h, self._input_dropout, self.training)
+            h = x.float()
+            return h / h.sum(dim=1, keepdim=True).clamp(min=1.0)
+        return x if self._takes_stored_rows else x.float()
+
+    def finished(self, i: int, out: Tensor) -> Tensor:
+        """Apply norm and activation to what the convolution of layer i returned, without dropout; may overwrite it."""
+        if i >= len(self.norms):
+            return out
+        norm = self.norms[i]
+        if self._activation is relu and isinstance(norm, LayerNorm):
+            normed: Tensor = norm(out, Rectifier(0.0, 0))
+            return normed
+        return self._activation(norm(out), 0.0, self._products)
 
     def _reads_rows_once(self) -> bool:
         """Return whether only the first layer's sums read features, which they can do in place."""

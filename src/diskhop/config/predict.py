@@ -1,0 +1,89 @@
+"""Options of prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diskhop.budget import parse_bytes
+from diskhop.config.options import option, validate
+from diskhop.config.parse import absolute_path, parse_counts, parse_words
+from diskhop.config.rules import COUNT_OR_NONE, MOST_BYTES, THREADS, between, one_of
+from diskhop.config.train import FANOUT
+
+FORMATS = ("parquet", "npy", "tsv")
+ALL_NODES, PARTS = "all", ("train", "valid", "test")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictConfig:
+    """Options of predicting for nodes by a trained model."""
+
+    nodes: str = option(
+        ALL_NODES,
+        help="Nodes to predict for: all, train, valid or test, or a file of node ids (.npy, or text with one per line).",
+    )
+    what: tuple[str, ...] = option(
+        (),
+        help="Columns to write: class, probability (of that class), probabilities, logits, embedding.",
+        parse=parse_words,
+        metavar="NAME,NAME",
+        shown="class,probability; for tasks probabilities",
+    )
+    layer: int = option(
+        0,
+        help="Layer whose output is the embedding, from 1; 0 for the last hidden layer.",
+        rule=COUNT_OR_NONE,
+        panel="Model",
+    )
+    embedding_dtype: str = option(
+        "float32", help="Number type of embeddings.", rule=one_of(("float32", "float16")), panel="Storage"
+    )
+    format: str = option("parquet", help="Format of the predictions.", rule=one_of(FORMATS))
+    fanout: tuple[int, ...] = option(
+        (),
+        help="Neighbours per layer: all, for exact predictions, or counts to sample, as 20,20.",
+        rule=FANOUT,
+        parse=lambda text: () if text == "all" else parse_counts(text),
+        panel="Sampling",
+        metavar="N,N",
+        shown="all",
+    )
+    require: tuple[str, ...] = option(
+        (),
+        help="Publish nothing unless the run's metric holds, as 'test>=.70'; repeat for several parts of the split.",
+        panel="Evaluation",
+        metavar="PART>=X",
+    )
+    memory_bytes: int = option(
+        0,
+        help="Memory budget for graph data, as 2GB or 512MiB.",
+        rule=between(0, MOST_BYTES, 2 * 10**9),
+        flag="--memory",
+        parse=parse_bytes,
+        metavar="SIZE",
+        shown="half of the free memory",
+    )
+    disk_bytes: int = option(
+        0,
+        help="Disk space for tables between layers, as 100GB.",
+        rule=between(0, MOST_BYTES, 10**11),
+        flag="--disk",
+        parse=parse_bytes,
+        panel="Storage",
+        metavar="SIZE",
+        shown="all free space",
+    )
+    scratch: str = option(
+        "",
+        help="Folder for tables between layers.",
+        parse=absolute_path,
+        panel="Storage",
+        metavar="DIR",
+        shown="next to --out",
+    )
+    seed: int = option(0, help="Random seed of sampled neighbours.", panel="Sampling")
+    engine: str = option("auto", help="Disk I/O engine: auto, uring or threads.", panel="Advanced")
+    threads: int = option(0, help="CPU threads.", rule=between(0, THREADS_MOST), panel="Advanced", shown="all cores")
+
+    def __post_init__(self) -> None:
+        validate(self)

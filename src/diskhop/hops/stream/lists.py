@@ -1,0 +1,125 @@
+"""Neighbour lists streamed from disk: for each part of rows, its indptr and the pieces of its indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, Engine, File
+from diskhop.hops.make.passes import PIECE_EDGES, Lists
+from diskhop.hops.stream.prefetch import prefetched
+from diskhop.hops.tables import PAGE_BYTES
+from diskhop.io.streams import in_pieces
+from diskhop.system.memory import buffer_bytes
+
+# Stretches in memory at once: one in use, the others in flight.
+_NUM_SLOTS = 4
+_MOST_STRETCH_EDGES = 16 * PIECE_EDGES
+# Rows whose indptr is read at once.
+_INDPTR_ROWS = 4 << 10
+
+Indices = NDArray[np.uint32] | NDArray[np.int64]
+
+
+class Stretch(NamedTuple):
+    """Consecutive edges of the rows of a part; cuts lie at rows, or at multiples of PIECE_EDGES.
+
+    first_row: first row of the part.
+    indptr: int64 (rows of the part + 1), in edges of the whole graph.
+    first_edge: first edge.
+    indices: sources of the edges; valid until the next stretch is requested.
+    is_last: whether the part ends with it.
+    """
+
+    first_row: int
+    indptr: NDArray[np.int64]
+    first_edge: int
+    indices: Indices
+    is_last: bool
+
+
+class _Cut(NamedTuple):
+    first_row: int
+    indptr: NDArray[np.int64]
+    first_edge: int
+    end_edge: int
+    is_last: bool
+
+
+def stretch_edges(num_edges: int, memory_bytes: int, index_bytes: int) -> int:
+    """Return the edges of a stretch: many, unless the graph or a fraction of the memory is smaller."""
+    affordable = memory_bytes // 16 // _NUM_SLOTS // index_bytes
+    pieces = min(affordable, num_edges, _MOST_STRETCH_EDGES) // PIECE_EDGES
+    return PIECE_EDGES * max(1, pieces)
+
+
+def streaming_bytes(num_stretch_edges: int, index_bytes: int, num_edges: int) -> int:
+    """Return the memory of a ListStream."""
+    return _NUM_SLOTS * buffer_bytes(_slot_bytes(num_stretch_edges, index_bytes, num_edges)) + 16 * _INDPTR_ROWS
+
+
+class ListStream:
+    """Streams lists of all rows. Takes streaming_bytes()."""
+
+    def __init__(self, lists: Lists, part_rows: int, num_stretch_edges: int, engine: Engine) -> None:
+        self._lists = lists
+        self._part_rows = part_rows
+        self._stretch_edges = num_stretch_edges
+        self._engine = engine
+        self._file = File(str(lists.indices_path), "read")
+        self._alignment = max(1, self._file.offset_alignment)
+        pool = BufferPool(0)
+        slot_bytes = _slot_bytes(num_stretch_edges, lists.index_bytes, lists.num_edges)
+        self._slots = [pool.take(slot_bytes) for _ in range(_NUM_SLOTS)]
+
+    def stretches(self, start: int, stop: int) -> Iterator[Stretch]:
+        """Yield the stretches of rows start to stop, part by part; start is a multiple of the part's rows.
+
+        A part without edges has one stretch without any.
+        """
+        dtype = np.dtype("<u4") if self._lists.index_bytes == 4 else np.dtype("<i8")
+        for cut, slot in prefetched(self._engine, self._cuts(start, stop), self._submit, _NUM_SLOTS):
+            begin = self._offset(cut.first_edge)
+            content = self._slots[slot][begin % self._alignment :]
+            indices = content[: (cut.end_edge - cut.first_edge) * self._lists.index_bytes].view(dtype)
+            yield Stretch(cut.first_row, cut.indptr, cut.first_edge, indices, cut.is_last)
+
+    def _cuts(self, start: int, stop: int) -> Iterator[_Cut]:
+        for first_row, indptr in indptr_parts(self._lists, start, stop, self._part_rows):
+            edge, end_edge = int(indptr[0]), int(indptr[-1])
+            while True:
+                cut = min(end_edge, (edge // self._stretch_edges + 1) * self._stretch_edges)
+                yield _Cut(first_row, indptr, edge, cut, cut == end_edge)
+                if cut == end_edge:
+                    break
+                edge = cut
+
+    def _submit(self, cut: _Cut, slot: int) -> int:
+        begin, end = self._offset(cut.first_edge), self._offset(cut.end_edge)
+        first = begin // self._alignment * self._alignment
+        num_bytes = -(-(end - first) // self._alignment) * self._alignment if end > begin else 0
+        places, lengths = in_pieces(num_bytes)
+        required = np.minimum(np.uint64(end - first) - places, lengths)
+        return self._engine.submit_read(
+            self._file, places + np.uint64(first), lengths, self._slots[slot], places, required
+        )
+
+    def _offset(self, edge: int) -> int:
+        return self._lists.indices_offset + edge * self._lists.index_bytes
+
+
+def indptr_parts(lists: Lists, start: int, stop: int, part_rows: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield (first row, indptr of the part's rows) of the parts of rows start to stop."""
+    at_once = max(1, _INDPTR_ROWS // part_rows) * part_rows
+    for first in range(start, stop, at_once):
+        last = min(first + at_once, stop)
+        indptr = np.fromfile(lists.indptr_path, "<i8", last - first + 1, offset=lists.indptr_offset + 8 * first)
+        for row in range(first, last, part_rows):
+            yield row, indptr[row - first : min(row + part_rows, last) - first + 1]
+
+
+def _slot_bytes(num_stretch_edges: int, index_bytes: int, num_edges: int) -> int:
+    return min(num_stretch_edges, num_edges) * index_bytes + 2 * PAGE_BYTES

@@ -1,0 +1,90 @@
+"""One scan of neighbour lists: how many rows they name, and how many edges lead from a node to itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diskhop.hops.make.passes import Lists
+from diskhop.hops.stream.lists import ListStream, streaming_bytes, stretch_edges
+from diskhop.io.atomic import destination_errors
+from diskhop.runtime.progress import Progress, silent
+from diskhop.runtime.tasks import TaskTools
+
+_PART_ROWS = 4096
+# Bytes per edge while loops are counted: the row of each edge, and whether it is a loop.
+_COUNTING_BYTES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedLists:
+    """What a scan found.
+
+    num_sources: highest source + 1.
+    num_loops: edges from a node to itself; 0 if they were not counted.
+    path: file with them, int32 (nodes).
+    """
+
+    num_sources: int
+    num_loops: int
+    path: Path
+
+
+def scanning_bytes(lists: Lists, memory_bytes: int) -> int:
+    """Return the memory of a scan."""
+    edges = stretch_edges(lists.num_edges, memory_bytes, lists.index_bytes)
+    return streaming_bytes(edges, lists.index_bytes, lists.num_edges) + _COUNTING_BYTES * min(edges, lists.num_edges)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scan:
+    """The task that scans lists. counts_loops: also count edges from a node to itself."""
+
+    name: str
+    lists: Lists
+    counts_loops: bool
+    memory_bytes: int
+    progress: Progress = silent
+
+    def write(self, path: Path, tools: TaskTools) -> None:
+        """Write the loops of every row, then the number of sources and of loops, int64 (see Task)."""
+        lists = self.lists
+        num_sources = num_loops = 0
+        edges = stretch_edges(lists.num_edges, self.memory_bytes, lists.index_bytes)
+        stream = ListStream(lists, _PART_ROWS, edges, tools.engine)
+        with destination_errors(path), path.open("wb") as file:
+            loops = np.zeros(_PART_ROWS, np.int32)
+            for stretch in stream.stretches(0, lists.num_nodes):
+                if len(stretch.indices):
+                    num_sources = max(num_sources, int(stretch.indices.max()) + 1)
+                if not self.counts_loops:
+                    continue
+                first_edge, count = stretch.first_edge, len(stretch.indices)
+                lengths = np.diff(np.clip(stretch.indptr, first_edge, first_edge + count)).astype(np.int64)
+                rows = np.repeat(np.arange(len(lengths), dtype=stretch.indices.dtype), lengths)
+                is_loop = stretch.indices - stretch.indices.dtype.type(stretch.first_row) == rows
+                loops[: len(lengths)] += np.bincount(rows[is_loop], minlength=len(lengths)).astype(np.int32)
+                if stretch.is_last:
+                    num_loops += int(loops.sum())
+                    file.write(loops[: len(lengths)].tobytes())
+                    loops[:] = 0
+                    self.progress("reading lists", stretch.first_row + len(lengths), lists.num_nodes)
+            file.write(np.array([num_sources, num_loops], "<i8").tobytes())
+
+
+def read_scan(path: Path) -> ScannedLists:
+    """Read what a scan found."""
+    with path.open("rb") as file:
+        file.seek(-16, 2)
+        num_sources, num_loops = np.frombuffer(file.read(16), "<i8").tolist()
+    return ScannedLists(num_sources, num_loops, path)
+
+
+def loops_of(scanned: ScannedLists, start: int, stop: int) -> NDArray[np.int32] | None:
+    """Return the loops of some rows, int32; None if the lists have none."""
+    if scanned.num_loops == 0:
+        return None
+    return np.fromfile(scanned.path, "<i4", stop - start, offset=4 * start)

@@ -1,0 +1,1 @@
+"""Layers of built-in models over all nodes: columns in memory, neighbour lists streamed past them."""

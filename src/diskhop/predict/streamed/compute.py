@@ -1,0 +1,236 @@
+"""Computes a built-in network over all nodes, table after table, within a plan.
+
+Table 0 is made of the features; table i of the output of layer i. Each has the columns that the next layer reads. A
+table is removed once the next one is complete, unless its rows are wanted. Every table resumes after a crash: bytes
+depend neither on memory nor on threads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diskhop.budget import Budget
+from diskhop.hops.stream.lists import indptr_parts
+from diskhop.hops.stream.parts import Rows, TileReader, TileWriter
+from diskhop.planning.predict import StreamedPlan
+from diskhop.predict.streamed.layers import StreamedLayer
+from diskhop.predict.streamed.layout import Layout
+from diskhop.predict.streamed.passes import Block, Streaming, SumPass, degrees_of
+from diskhop.predict.streamed.row_step import RowsOfTable
+from diskhop.predict.streamed.source import FirstRows
+from diskhop.predict.streamed.tables import LayerTable
+from diskhop.runtime.progress import Progress
+
+OpenFeatures = Callable[[int], FirstRows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StreamedNetwork:
+    """What is computed.
+
+    layers: the layers, in order.
+    layouts: layout of every table, the outputs' last.
+    prepare: maps rows of features to the first layer's input.
+    """
+
+    layers: Sequence[StreamedLayer]
+    layouts: Sequence[Layout]
+    prepare: Callable[[Tensor], Tensor]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Computation:
+    """Computes the tables of a network.
+
+    network: see above.
+    plan: blocks and sizes.
+    tables: every table, the outputs' last. sums: sums of each layer, where they are written.
+    kept: numbers of the tables that stay.
+    streaming: what all passes share.
+    open_features: opens the features for parts of some rows.
+    bad_rows: returns the error for a table's rows that are not finite.
+    budget, progress: as usual.
+    steps: name, seconds and bytes of each finished step, as in result.json.
+    """
+
+    network: StreamedNetwork
+    plan: StreamedPlan
+    tables: Sequence[LayerTable]
+    sums: Sequence[LayerTable]
+    kept: frozenset[int]
+    streaming: Streaming
+    open_features: OpenFeatures
+    bad_rows: Callable[[int, Sequence[int]], Exception]
+    budget: Budget
+    progress: Progress
+    steps: list[dict[str, Any]] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Compute what is missing."""
+        last = len(self.network.layers)
+        first = next((number for number in range(last, -1, -1) if self.tables[number].is_complete), -1)
+        if first < 0:
+            self._make_first()
+            first = 0
+        for number in range(first, last):
+            layer = self.plan.layers[number]
+            make = self._fused if layer.is_fused else self._apart
+            with torch.no_grad():
+                make(number)
+            self.tables[number + 1].settle()
+            if number not in self.kept:
+                self.tables[number].drop()
+            self.sums[number].drop()
+
+    def _make_first(self) -> None:
+        """Make table 0 of the features."""
+        rows = self._rows_of(0)
+        reader = self.open_features(self.plan.part_rows)
+
+        def write(writer: TileWriter, start: int, stop: int) -> None:
+            first = start
+            for part in reader.parts(start, stop):
+                writer.write(first, rows.make(first, len(part), partial(self._prepared, torch.from_numpy(part))))
+                first += len(part)
+
+        with self._step("read features", 0), torch.no_grad():
+            self._write_ranges(0, write, "reading features")
+
+    def _prepared(self, features: Tensor, which: slice) -> Tensor:
+        return self.network.prepare(features[which]).float()
+
+    def _apart(self, number: int) -> None:
+        """Write the sums of a layer, block after block, then make the next table of them."""
+        planned, table = self.plan.layers[number], self.sums[number]
+        with self._step(f"layer {number + 1}: sums", planned.num_blocks):
+            for first, end in _runs(table.missing_tiles(), planned.block_tiles):
+                self._write_sums(number, first, end)
+        with self._step(f"layer {number + 1}: products", 0):
+            reader = self._reader(table, 0, table.shape.num_tiles)
+            rows = self._rows_of(number + 1)
+
+            def write(writer: TileWriter, start: int, stop: int) -> None:
+                lists = self.streaming.lists
+                indptrs = indptr_parts(lists, start, stop, self.plan.part_rows)
+                owns = self._own_rows(number, start, stop)
+                for (first, indptr), sums, own in zip(indptrs, reader.parts(start, stop), owns, strict=False):
+                    hidden = self._after(number, first, indptr, sums, own)
+                    writer.write(first, rows.make(first, len(sums), hidden))
+
+            self._write_ranges(number + 1, write, f"layer {number + 1}: products")
+
+    def _write_sums(self, number: int, first: int, end: int) -> None:
+        table, streaming, num_nodes = self.sums[number], self.streaming, self.tables[number].shape.num_rows
+        sums = SumPass(self._block(number, first, end), streaming, self._adds_own(number))
+
+        def write(writer: TileWriter) -> None:
+            for part in sums.parts(0, num_nodes):
+                writer.write(part.first_row, part.sums)
+                self.progress(f"layer {number + 1}: sums", part.first_row + len(part.sums), num_nodes)
+
+        table.write_tiles(first, end, self.plan.part_rows, streaming.engine, streaming.threads, write)
+
+    def _fused(self, number: int) -> None:
+        """Make the next table while the layer's sums are in memory."""
+        with self._step(f"layer {number + 1}", 1):
+            _, end = self.network.layouts[number].tiles(self.network.layers[number].summed)
+            sums = SumPass(self._block(number, 0, end), self.streaming, self._adds_own(number))
+            rows = self._rows_of(number + 1)
+
+            def write(writer: TileWriter, start: int, stop: int) -> None:
+                owns = self._own_rows(number, start, stop)
+                for part, own in zip(sums.parts(start, stop), owns, strict=False):
+                    hidden = self._after(number, part.first_row, part.indptr, part.sums, own)
+                    writer.write(part.first_row, rows.make(part.first_row, len(part.sums), hidden))
+
+            self._write_ranges(number + 1, write, f"layer {number + 1}")
+
+    def _block(self, number: int, first: int, end: int) -> Block:
+        planned, layer, streaming = self.plan.layers[number], self.network.layers[number], self.streaming
+        block = Block(planned.block_rows, 4 * (end - first))
+        block.fill(self.tables[number].columns(first, end), streaming)
+        if layer.weighing == "symmetric":
+            block.scale(streaming)
+        return block
+
+    def _adds_own(self, number: int) -> bool:
+        return self.network.layers[number].weighing == "symmetric"
+
+    def _after(
+        self, number: int, first_row: int, indptr: NDArray[np.int64], sums: Rows, own: Rows
+    ) -> Callable[[slice], Tensor]:
+        """Return the function that computes a layer's output for a slice of a part."""
+        layer, layout = self.network.layers[number], self.network.layouts[number]
+        first_own = layout.tiles(layer.own)[0] if layer.own else 0
+        degrees = degrees_of(indptr)
+        if layer.weighing != "mean":
+            degrees = self.streaming.proper_degrees(first_row, indptr)
+
+        def hidden(which: slice) -> Tensor:
+            summed = layout.join(sums[which], layer.summed, 0)
+            return layer.after(summed, layout.unpack(own[which], layer.own, first_own), degrees[which])
+
+        return hidden
+
+    def _own_rows(self, number: int, start: int, stop: int) -> Iterator[Rows]:
+        """Yield the parts of the groups that a layer reads again; without any, empty ones."""
+        layer, layout = self.network.layers[number], self.network.layouts[number]
+        if layer.own:
+            yield from self._reader(self.tables[number], *layout.tiles(layer.own)).parts(start, stop)
+        else:
+            empty = layout.empty_rows(0).repeat(0, axis=1)
+            for _ in range(start, stop, self.plan.part_rows):
+                yield empty
+
+    def _reader(self, table: LayerTable, first: int, end: int) -> TileReader:
+        streaming = self.streaming
+        return TileReader(table.columns(first, end), self.plan.part_rows, streaming.engine, streaming.threads)
+
+    def _rows_of(self, number: int) -> RowsOfTable:
+        layers = self.network.layers
+        layer = layers[number] if number < len(layers) else None
+        return RowsOfTable(
+            self.network.layouts[number], layer, self.plan.product_rows, lambda rows: self.bad_rows(number, rows)
+        )
+
+    def _write_ranges(self, number: int, write: Callable[[TileWriter, int, int], None], stage: str) -> None:
+        table, streaming = self.tables[number], self.streaming
+        for start, stop in table.missing_ranges():
+            table.write_rows(
+                start,
+                stop,
+                self.plan.part_rows,
+                streaming.engine,
+                streaming.threads,
+                lambda writer, start=start, stop=stop: write(writer, start, stop),  # type: ignore[misc]
+            )
+            self.progress(stage, stop, table.shape.num_rows)
+
+    @contextmanager
+    def _step(self, name: str, num_passes: int) -> Iterator[None]:
+        """Reserve the plan's memory, and note how long a step took."""
+        started = time.perf_counter()
+        with ExitStack() as stack:
+            for what, num_bytes in self.plan.reserved.items():
+                stack.enter_context(self.budget.reserve(what, num_bytes))
+            yield
+        self.steps.append({"step": name, "seconds": time.perf_counter() - started, "passes": num_passes})
+
+
+def _runs(tiles: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Yield (first, end) of runs of at most `most` adjacent tiles."""
+    start = 0
+    for place in range(1, len(tiles) + 1):
+        if place == len(tiles) or tiles[place] != tiles[place - 1] + 1 or place - start == most:
+            yield tiles[start], tiles[place - 1] + 1
+            start = place

@@ -1,0 +1,246 @@
+"""Layers of built-in networks, taken apart: what is computed for a row before its neighbours are summed, and after.
+
+Layer i reads table i, whose columns are *groups*; some of them are summed over the neighbours of every node, some are
+read again for the node's own part. A layer *aggregates first* if it sums its input, and *transforms first* if it sums
+its product, whichever is narrower.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from diskhop.hops.tables import TILE_COLUMNS
+from diskhop.nn.layers.gat import GatLayer
+from diskhop.nn.layers.gcn import GcnLayer
+from diskhop.nn.layers.network import Network
+from diskhop.nn.layers.sage import SageLayer
+from diskhop.nn.matmul.products import Products
+from diskhop.planning.predict import LayerShape
+
+Weighing = Literal["mean", "symmetric", "attention"]
+HIDDEN, _PRODUCT, _OWN, _SHORTCUT, SOURCE_SCORES, TARGET_SCORES = (
+    "hidden", "product", "own part", "shortcut", "source scores", "target scores",
+)  # fmt: skip
+
+
+def num_tiles(dim: int) -> int:
+    """Return the tiles of some columns."""
+    return -(-dim // TILE_COLUMNS)
+
+
+class StreamedLayer(ABC):
+    """A layer of a network.
+
+    weighing: how neighbours are weighed. mean: alike. symmetric: by the square roots of both degrees. attention: by
+        softmax of scores. The last two add the row itself once, in place of edges from a node to itself.
+    aggregates_first: see above.
+    groups: columns of the layer's table, by name.
+    summed: names of the groups that are summed, the first ones.
+    own: names of the groups that are read again for each row.
+    """
+
+    weighing: Weighing
+    own: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        network: Network,
+        number: int,
+        products: Products,
+        in_dim: int,
+        out_dim: int,
+        aggregates_first: bool,
+    ) -> None:
+        self._products = products
+        self.aggregates_first = aggregates_first
+        self.out_dim = out_dim
+        self._network = network
+        self._number = number
+        self._in_dim = in_dim
+        has_shortcut = number < len(network.shortcuts)
+        self._shortcut: nn.Module | None = network.shortcuts[number] if has_shortcut else None
+        self.groups: dict[str, int] = self._groups()
+        self.summed = tuple(name for name in self.groups if name not in self._unsummed())
+        if self._shortcut is not None and HIDDEN not in self.groups:
+            self.groups[_SHORTCUT] = out_dim
+        self.own = tuple(name for name in self.groups if name in self._read_again())
+
+    @abstractmethod
+    def _groups(self) -> dict[str, int]:
+        """Return the columns of the table, without a shortcut's: summed ones first."""
+
+    def _unsummed(self) -> tuple[str, ...]:
+        return (_OWN, SOURCE_SCORES, TARGET_SCORES)
+
+    def _read_again(self) -> tuple[str, ...]:
+        hidden = (HIDDEN,) if self._shortcut is not None else ()
+        return (_OWN, _SHORTCUT, SOURCE_SCORES, TARGET_SCORES, *hidden)
+
+    def before(self, hidden: Tensor) -> dict[str, Tensor]:
+        """Return the groups of rows from the layer's input, float32 (rows, in_dim)."""
+        groups = self._before(hidden)
+        if _SHORTCUT in self.groups and self._shortcut is not None:
+            groups[_SHORTCUT] = self._shortcut(hidden)
+        return groups
+
+    def after(self, sums: Tensor, own: Mapping[str, Tensor], degrees: Tensor) -> Tensor:
+        """Return the layer's output, float32 (rows, out_dim).
+
+        sums: of the summed groups, float32 (rows, columns). own: the groups read again. degrees: lengths of the rows'
+        lists, float32 (rows, 1).
+        """
+        out = self._network.finished(self._number, self._after(sums, own, degrees))
+        if self._shortcut is not None:
+            out = out + (own[_SHORTCUT] if _SHORTCUT in own else self._shortcut(own[HIDDEN]))
+        return out.float()
+
+    @abstractmethod
+    def _before(self, hidden: Tensor) -> dict[str, Tensor]:
+        """Return the groups without a shortcut's."""
+
+    @abstractmethod
+    def _after(self, sums: Tensor, own: Mapping[str, Tensor], degrees: Tensor) -> Tensor:
+        """Return what the convolution returns."""
+
+    def shape(self) -> LayerShape:
+        """Describe the layer for the planner."""
+        tiles = {name: num_tiles(dim) for name, dim in self.groups.items()}
+        table_dims = sum(self.groups.values())
+        concatenates = self.weighing == "mean" and self.aggregates_first
+        return LayerShape(
+            kind=self.weighing,
+            aggregates_first=self.aggregates_first,
+            summed_tiles=sum(tiles[name] for name in self.summed),
+            table_tiles=sum(tiles.values()),
+            own_tiles=sum(tiles[name] for name in self.own),
+            needs_own_row=self.weighing != "mean",
+            score_tiles=tiles.get(SOURCE_SCORES, 0),
+            widest=max((1 + concatenates) * self._in_dim, self.out_dim, table_dims),
+            flops=2.0 * self._in_dim * self.out_dim * (2 if self.weighing == "mean" else 1),
+        )
+
+
+class MeanLayer(StreamedLayer):
+    """GraphSAGE: a product of the neighbours' mean, and one of the row."""
+
+    weighing = "mean"
+
+    def __init__(self, network: Network, number: int, conv: SageLayer) -> None:
+        self._conv = conv
+        in_dim, out_dim = int(conv.in_channels), int(conv.out_channels)
+        super().__init__(network, number, conv._products, in_dim, out_dim, in_dim <= out_dim)
+
+    def _groups(self) -> dict[str, int]:
+        if self.aggregates_first:
+            return {HIDDEN: self._in_dim}
+        return {_PRODUCT: self.out_dim, _OWN: self.out_dim}
+
+    def _read_again(self) -> tuple[str, ...]:
+        return (HIDDEN, _OWN, _SHORTCUT)
+
+    def _before(self, hidden: Tensor) -> dict[str, Tensor]:
+        if self.aggregates_first:
+            return {HIDDEN: hidden}
+        to_sum, to_own = self._conv.lin_l, self._conv.lin_r
+        return {
+            _PRODUCT: self._products.linear(hidden, to_sum.weight),
+            _OWN: self._products.linear(hidden, to_own.weight, to_sum.bias),
+        }
+
+    def _after(self, sums: Tensor, own: Mapping[str, Tensor], degrees: Tensor) -> Tensor:
+        means = sums / degrees.clamp(min=1)
+        if not self.aggregates_first:
+            return means + own[_OWN]
+        weight = torch.cat([self._conv.lin_l.weight, self._conv.lin_r.weight], dim=1)
+        return self._products.linear(torch.cat([means, own[HIDDEN]], dim=1), weight, self._conv.lin_l.bias)
+
+
+class SymmetricLayer(StreamedLayer):
+    """GCN: a product of the sum that both degrees weigh. Sums are of rows times their own factor, and of the row."""
+
+    weighing = "symmetric"
+
+    def __init__(self, network: Network, number: int, conv: GcnLayer) -> None:
+        self._conv = conv
+        in_dim, out_dim = int(conv.in_channels), int(conv.out_channels)
+        super().__init__(network, number, conv._products, in_dim, out_dim, in_dim <= out_dim)
+
+    def _groups(self) -> dict[str, int]:
+        return {HIDDEN: self._in_dim} if self.aggregates_first else {_PRODUCT: self.out_dim}
+
+    def _before(self, hidden: Tensor) -> dict[str, Tensor]:
+        if self.aggregates_first:
+            return {HIDDEN: hidden}
+        return {_PRODUCT: self._products.linear(hidden, self._conv.lin.weight)}
+
+    def _after(self, sums: Tensor, own: Mapping[str, Tensor], degrees: Tensor) -> Tensor:
+        rows = sums * symmetric_scales(degrees)
+        if not self.aggregates_first:
+            return rows if self._conv.bias is None else rows + self._conv.bias
+        return self._products.linear(rows, self._conv.lin.weight, self._conv.bias)
+
+
+class AttentionLayer(StreamedLayer):
+    """GAT: a product of each head, summed by the attention of the head."""
+
+    weighing = "attention"
+
+    def __init__(self, network: Network, number: int, conv: GatLayer) -> None:
+        self._conv = conv
+        self.num_heads = int(conv.heads)
+        self.head_dim = int(conv.out_channels)
+        in_dim, out_dim = int(conv.in_channels), self.num_heads * self.head_dim
+        super().__init__(network, number, conv._products, in_dim, out_dim, self.num_heads == 1 and in_dim < out_dim)
+
+    @property
+    def negative_slope(self) -> float:
+        """Slope of the scores' leaky ReLU."""
+        return float(self._conv.negative_slope)
+
+    def _groups(self) -> dict[str, int]:
+        scores = {SOURCE_SCORES: self.num_heads, TARGET_SCORES: self.num_heads}
+        if self.aggregates_first:
+            return {HIDDEN: self._in_dim, **scores}
+        return {**{f"head {head}": self.head_dim for head in range(self.num_heads)}, **scores}
+
+    def _before(self, hidden: Tensor) -> dict[str, Tensor]:
+        conv = self._conv
+        by_head = self.num_heads, self.head_dim, -1
+        vectors = torch.stack([conv.att_src.view(by_head), conv.att_dst.view(by_head)])
+        weight = conv.lin.weight
+        folded = (vectors * weight.view(by_head)).sum(dim=2)  # a row's scores are linear in it
+        sources, targets = functional.linear(hidden, folded.flatten(0, 1)).chunk(2, dim=1)
+        scores = {SOURCE_SCORES: sources, TARGET_SCORES: targets}
+        if self.aggregates_first:
+            return {HIDDEN: hidden, **scores}
+        heads = self._products.linear(hidden, weight).chunk(self.num_heads, dim=1)
+        return {**{f"head {number}": head for number, head in enumerate(heads)}, **scores}
+
+    def _after(self, sums: Tensor, own: Mapping[str, Tensor], degrees: Tensor) -> Tensor:
+        out = self._products.linear(sums, self._conv.lin.weight).float() if self.aggregates_first else sums
+        return out.add(self._conv.bias)
+
+
+def symmetric_scales(degrees: Tensor) -> Tensor:
+    """Return a row's factor in GCN's sums, from the length of its list without loops."""
+    return (degrees + 1).rsqrt()
+
+
+def streamed_layers(network: Network) -> list[StreamedLayer]:
+    """Take a built-in network apart."""
+    return [_taken_apart(network, number, conv) for number, conv in enumerate(network.convs)]
+
+
+def _taken_apart(network: Network, number: int, conv: nn.Module) -> StreamedLayer:
+    if isinstance(conv, SageLayer):
+        return MeanLayer(network, number, conv)
+    if isinstance(conv, GcnLayer):
+        return SymmetricLayer(network, number, conv)
+    assert isinstance(conv, GatLayer), "the built-in layers are these"
+    return AttentionLayer(network, number, conv)

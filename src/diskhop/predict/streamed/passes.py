@@ -1,0 +1,124 @@
+"""The passes of a layer: a block of columns in memory, and for every part of rows the sums over its lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from diskhop._native import BufferPool, ColumnBlock, Engine, add_neighbor_sums
+from diskhop.hops.make.passes import Lists
+from diskhop.hops.stream.lists import ListStream, Stretch, indptr_parts
+from diskhop.hops.stream.parts import Columns, Rows, TileReader
+from diskhop.hops.stream.scan import ScannedLists, loops_of
+from diskhop.predict.streamed.layers import symmetric_scales
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streaming:
+    """What all passes share.
+
+    lists: neighbour lists.
+    scanned: what a scan of them found.
+    part_rows: rows of a part.
+    stretch_edges: edges that are read together.
+    engine: I/O engine.
+    threads: threads of the core.
+    """
+
+    lists: Lists
+    scanned: ScannedLists
+    part_rows: int
+    stretch_edges: int
+    engine: Engine
+    threads: int
+
+    def loops(self, first_row: int, num_rows: int) -> torch.Tensor | None:
+        """Return how many edges lead from each row to itself, float32 (rows, 1); None if no edge does."""
+        found = loops_of(self.scanned, first_row, first_row + num_rows)
+        return None if found is None else torch.from_numpy(found.astype(np.float32))[:, None]
+
+    def proper_degrees(self, first_row: int, indptr: NDArray[np.int64]) -> torch.Tensor:
+        """Return lengths of lists without loops, float32 (rows, 1)."""
+        degrees, loops = degrees_of(indptr), self.loops(first_row, len(indptr) - 1)
+        return degrees if loops is None else degrees - loops
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartSums:
+    """Sums of a part.
+
+    first_row: first row.
+    indptr: int64 (rows + 1).
+    sums: float32 (rows, columns of the block); valid until the next part is requested.
+    """
+
+    first_row: int
+    indptr: NDArray[np.int64]
+    sums: Rows
+
+
+def degrees_of(indptr: NDArray[np.int64]) -> torch.Tensor:
+    """Return lengths of lists, float32 (rows, 1)."""
+    return torch.from_numpy(np.diff(indptr).astype(np.float32))[:, None]
+
+
+class Block:
+    """Some columns of the first rows of a table, in memory, float32 (rows, columns)."""
+
+    def __init__(self, num_rows: int, num_columns: int) -> None:
+        num_bytes = 4 * num_rows * num_columns
+        self._memory = BufferPool(0).take(num_bytes).view(np.float32)
+        self.rows: Rows = self._memory.reshape(num_rows, num_columns)
+        self.columns = ColumnBlock(self._memory, num_rows, num_columns)
+
+    def fill(self, source: Columns, streaming: Streaming) -> None:
+        """Read adjacent tiles of a table, as many as the block has columns."""
+        reader = TileReader(source, streaming.part_rows, streaming.engine, streaming.threads)
+        for _ in reader.parts(0, len(self.rows), into=self.rows):
+            pass
+
+    def scale(self, streaming: Streaming) -> None:
+        """Multiply every row by its factor in GCN's sums."""
+        for first, indptr in indptr_parts(streaming.lists, 0, len(self.rows), streaming.part_rows):
+            rows = torch.from_numpy(self.rows[first : first + len(indptr) - 1])
+            rows.mul_(symmetric_scales(streaming.proper_degrees(first, indptr)))
+
+
+class SumPass:
+    """Sums of a block's rows over lists. adds_own: with the row itself once, in place of loops."""
+
+    def __init__(self, block: Block, streaming: Streaming, adds_own: bool) -> None:
+        self._block = block
+        self._streaming = streaming
+        self._adds_own = adds_own
+        self._sums = np.empty((streaming.part_rows, block.rows.shape[1]), np.float32)
+
+    def parts(self, start: int, stop: int) -> Iterator[PartSums]:
+        """Yield the sums of rows start to stop, part by part."""
+        streaming = self._streaming
+        stream = ListStream(streaming.lists, streaming.part_rows, streaming.stretch_edges, streaming.engine)
+        is_first = True
+        for stretch in stream.stretches(start, stop):
+            sums = self._sums[: len(stretch.indptr) - 1]
+            if is_first:
+                sums[:] = 0
+            self._add(stretch, sums)
+            if is_first := stretch.is_last:
+                if self._adds_own:
+                    self._add_own(stretch.first_row, torch.from_numpy(sums))
+                yield PartSums(stretch.first_row, stretch.indptr, sums)
+
+    def _add(self, stretch: Stretch, sums: Rows) -> None:
+        add_neighbor_sums(
+            self._block.columns, stretch.indptr, stretch.indices, stretch.first_edge, sums, self._streaming.threads
+        )
+
+    def _add_own(self, first_row: int, sums: torch.Tensor) -> None:
+        own = torch.from_numpy(self._block.rows[first_row : first_row + len(sums)])
+        loops = self._streaming.loops(first_row, len(sums))
+        # A row with one loop has its own part already.
+        sums.add_(own if loops is None else own * (1 - loops))

@@ -1,0 +1,193 @@
+"""A built-in network over all nodes of a dataset: from the network to tables of its layers' outputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import xxhash
+
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import Dataset
+from diskhop.disk.model import DiskModel
+from diskhop.errors import ConfigError
+from diskhop.hops.make.lists import dataset_lists
+from diskhop.hops.make.passes import Lists
+from diskhop.hops.make.tiles import format_ids
+from diskhop.hops.stream.scan import Scan, ScannedLists, read_scan, scanning_bytes
+from diskhop.nn.layers.network import Network
+from diskhop.nn.reproducible import reproducible
+from diskhop.planning.predict import GraphCounts, StreamedPlan, StreamedWork, plan_streamed
+from diskhop.predict.rows import RowTable
+from diskhop.predict.streamed.compute import Computation, StreamedNetwork
+from diskhop.predict.streamed.layers import HIDDEN, StreamedLayer, num_tiles, streamed_layers
+from diskhop.predict.streamed.layout import Layout
+from diskhop.predict.streamed.passes import Streaming
+from diskhop.predict.streamed.row_step import KEPT
+from diskhop.predict.streamed.source import first_dim, first_row_bytes, first_rows
+from diskhop.predict.streamed.tables import LayerTable, TileRows
+from diskhop.protocols import NodeRows
+from diskhop.runtime.progress import Progress, silent
+from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Computed:
+    """Outputs of layers for all nodes, on disk until the context ends.
+
+    layers: float32 rows, by the number of the layer from 1.
+    steps: name and seconds of each step.
+    """
+
+    layers: Mapping[int, RowTable]
+    steps: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StreamedRun:
+    """A network to compute for all nodes of a dataset.
+
+    dataset: the dataset.
+    network: the network, in evaluation mode; its first `num_layers` layers are computed.
+    wanted: numbers of the layers whose outputs are wanted, from 1.
+    budget: memory to reserve from.
+    threads: cores.
+    tools: engine and fault injector.
+    disk: model of the disk.
+    progress: receives progress.
+    """
+
+    dataset: Dataset
+    network: Network
+    wanted: frozenset[int]
+    budget: Budget
+    threads: int
+    tools: TaskTools
+    disk: DiskModel
+    progress: Progress = silent
+
+    def plan(self, work: StreamedWork) -> StreamedPlan:
+        """Plan the work. Raises BudgetError."""
+        return plan_streamed(
+            work,
+            memory_bytes=self.budget.available_bytes,
+            threads=self.threads,
+            engine=self.tools.engine.name,
+            disk=self.disk,
+        )
+
+    @contextmanager
+    def compute(self, work: WorkFolder, on_plan: Callable[[StreamedPlan], None]) -> Iterator[Computed]:
+        """Compute what is missing in a work folder, and give access to the wanted outputs.
+
+        Raises BudgetError, ConfigError for values that are not finite, DestinationError.
+        """
+        layers = streamed_layers(self.network)[: max(self.wanted)]
+        layouts = self._layouts(layers)
+        lists = dataset_lists(self.dataset.topology)
+        scanned = self._scan(lists, layers[0].weighing != "mean", work)
+        plan = self.plan(self._work(layers, layouts, scanned.num_sources))
+        on_plan(plan)
+        with ExitStack() as stack:
+            stack.enter_context(reproducible(self.threads))
+            tables = [self._table(stack, work, f"table-{number}", layout) for number, layout in enumerate(layouts)]
+            sums = [
+                self._table(stack, work, f"sums-{number}", Layout({name: layer.groups[name] for name in layer.summed}))
+                for number, layer in enumerate(layers)
+            ]
+            streaming = Streaming(
+                lists=lists,
+                scanned=scanned,
+                part_rows=plan.part_rows,
+                stretch_edges=plan.stretch_edges,
+                engine=self.tools.engine,
+                threads=self.threads,
+            )
+            computation = Computation(
+                network=StreamedNetwork(layers=layers, layouts=layouts, prepare=self.network.prepared),
+                plan=plan,
+                tables=tables,
+                sums=sums,
+                kept=self.wanted,
+                streaming=streaming,
+                open_features=partial(first_rows, self.dataset, engine=self.tools.engine),
+                bad_rows=self._not_finite,
+                budget=self.budget,
+                progress=self.progress,
+            )
+            computation.run()
+            outputs = {number: self._rows(tables[number], layouts[number], plan.part_rows) for number in self.wanted}
+            yield Computed(outputs, computation.steps)
+
+    def _layouts(self, layers: Sequence[StreamedLayer]) -> list[Layout]:
+        layouts = []
+        for number, layer in enumerate(layers):
+            groups = dict(layer.groups)
+            if number in self.wanted and HIDDEN not in groups:
+                groups[KEPT] = layers[number - 1].out_dim
+            layouts.append(Layout(groups))
+        return [*layouts, Layout({KEPT: layers[-1].out_dim})]
+
+    def _scan(self, lists: Lists, counts_loops: bool, work: WorkFolder) -> ScannedLists:
+        """Scan the lists, or read what an earlier scan found."""
+        memory_bytes = self.budget.available_bytes
+        folder = work.stage("lists", f"{self.dataset.hash}, loops: {counts_loops}")
+        scan = Scan("scan", lists, counts_loops, memory_bytes, self.progress)
+        with self.budget.reserve("reading lists", scanning_bytes(lists, memory_bytes)):
+            run_tasks([scan], folder, self.tools, threads=1)
+        return read_scan(folder / scan.name)
+
+    def _work(self, layers: Sequence[StreamedLayer], layouts: Sequence[Layout], num_sources: int) -> StreamedWork:
+        topology = self.dataset.topology
+        shapes = [layer.shape() for layer in layers]
+        kept = [layout.num_tiles - shape.table_tiles for layout, shape in zip(layouts, shapes, strict=False)]
+        return StreamedWork(
+            layers=tuple(shapes),
+            output_tiles=num_tiles(layers[-1].out_dim),
+            kept_tiles=tuple(kept),
+            graph=GraphCounts(
+                num_nodes=topology.num_nodes,
+                num_edges=topology.num_edges,
+                index_bytes=topology.index_dtype.itemsize,
+                num_sources=num_sources,
+                feature_row_bytes=first_row_bytes(self.dataset),
+                feature_dim=first_dim(self.dataset),
+            ),
+        )
+
+    def _table(self, stack: ExitStack, work: WorkFolder, name: str, layout: Layout) -> LayerTable:
+        shape = layout.shape(self.dataset.num_nodes)
+        return stack.enter_context(LayerTable(name, shape, work, self._key(name), self.tools))
+
+    def _key(self, name: str) -> str:
+        """Return a text that differs wherever a byte of a table may."""
+        weights = xxhash.xxh3_64()
+        for key, tensor in self.network.state_dict().items():
+            weights.update(key.encode())
+            weights.update(tensor.detach().contiguous().numpy().tobytes())
+        facts = {
+            "dataset": self.dataset.hash,
+            "features": [self.dataset.made_features.kind, self.dataset.made_features.seed],
+            "network": repr(self.network),
+            "weights": weights.hexdigest(),
+            "wanted": sorted(self.wanted),
+            "table": name,
+        }
+        return json.dumps(facts, sort_keys=True)
+
+    def _rows(self, table: LayerTable, layout: Layout, part_rows: int) -> RowTable:
+        name = KEPT if layout.has(KEPT) else HIDDEN
+        first, end = layout.tiles([name])
+        return TileRows(table.columns(first, end), layout.dim(name), part_rows, self.tools.engine, self.threads)
+
+    def _not_finite(self, number: int, rows: Sequence[int]) -> ConfigError:
+        ids = format_ids(self.dataset.id_map().ids(NodeRows(rows)))  # type: ignore[arg-type]
+        what = "the features" if number == 0 else f"the output of layer {number}"
+        return ConfigError(
+            f"{self.dataset.path}: {what} of nodes {ids} are not finite (NaN or infinite); check their features, and "
+            "the weights of the run"
+        )
