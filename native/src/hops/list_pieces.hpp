@@ -32,7 +32,7 @@ class ListPieces {
   ListPieces(const StreamedLists& lists, std::uint64_t num_sources, InstructionSet instructions);
 
   [[nodiscard]] std::size_t num_turns() const noexcept { return num_turns_; }
-  /// Number of threads that are of use, at least one.
+  /// Number of useful threads, at least one.
   [[nodiscard]] std::size_t num_lanes(unsigned num_threads) const noexcept;
   [[nodiscard]] PieceTurn turn(std::size_t number) const;
 

@@ -33,7 +33,7 @@ _ARRAYS_AT_ONCE = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerShape:
-    """What a layer reads, sums and makes, in tiles of columns.
+    """Sizes of a layer, in tiles of columns.
 
     kind: how neighbours are weighed: mean, symmetric or attention.
     aggregates_first: whether sums are of the layer's input rather than of its product.
@@ -165,11 +165,11 @@ class StreamedPlan(RunPlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamedWork:
-    """What is to be computed.
+    """Layers to compute, and their graph.
 
     layers: the layers, in order.
     output_tiles: tiles of the last layer's output.
-    kept_tiles: tiles of each layer's input that are kept for other uses, beside what the layer reads.
+    kept_tiles: tiles of each layer's input that are kept for other uses, in addition to what the layer reads.
     graph: counts of the graph.
     """
 

@@ -21,7 +21,7 @@ _COUNTING_BYTES = 10
 
 @dataclass(frozen=True, slots=True)
 class ScannedLists:
-    """What a scan found.
+    """Findings of a scan.
 
     num_sources: highest source + 1.
     num_loops: edges from a node to itself; 0 if they were not counted.

@@ -36,7 +36,7 @@ OpenFeatures = Callable[[int], FirstRows]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StreamedNetwork:
-    """What is computed.
+    """Layers to compute, and the layouts of their tables.
 
     layers: the layers, in order.
     layouts: layout of every table, the outputs' last.

@@ -19,7 +19,7 @@ from diskhop.predict.streamed.layers import symmetric_scales
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streaming:
-    """What all passes share.
+    """Lists and sizes that all passes share.
 
     lists: neighbour lists.
     scanned: what a scan of them found.

@@ -14,7 +14,7 @@ import xxhash
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
-from diskhop.errors import ConfigError
+from diskhop.errors import PredictionError
 from diskhop.hops.make.lists import dataset_lists
 from diskhop.hops.make.passes import Lists
 from diskhop.hops.make.tiles import format_ids
@@ -84,7 +84,7 @@ class StreamedRun:
     def compute(self, work: WorkFolder, on_plan: Callable[[StreamedPlan], None]) -> Iterator[Computed]:
         """Compute what is missing in a work folder, and give access to the wanted outputs.
 
-        Raises BudgetError, ConfigError for values that are not finite, DestinationError.
+        Raises BudgetError, PredictionError for values that are not finite, DestinationError.
         """
         layers = streamed_layers(self.network)[: max(self.wanted)]
         layouts = self._layouts(layers)
@@ -184,10 +184,10 @@ class StreamedRun:
         first, end = layout.tiles([name])
         return TileRows(table.columns(first, end), layout.dim(name), part_rows, self.tools.engine, self.threads)
 
-    def _not_finite(self, number: int, rows: Sequence[int]) -> ConfigError:
+    def _not_finite(self, number: int, rows: Sequence[int]) -> PredictionError:
         ids = format_ids(self.dataset.id_map().ids(NodeRows(rows)))  # type: ignore[arg-type]
         what = "the features" if number == 0 else f"the output of layer {number}"
-        return ConfigError(
+        return PredictionError(
             f"{self.dataset.path}: {what} of nodes {ids} are not finite (NaN or infinite); check their features, and "
             "the weights of the run"
         )

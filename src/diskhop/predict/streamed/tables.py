@@ -87,7 +87,7 @@ class LayerTable:
             columns = self.columns(part.first_tile, part.end_tile)
             with TileWriter(columns, part_rows, engine, threads) as writer:
                 write(writer)
-            return 0  # nobody asks for the checksum of a table that is removed again
+            return 0  # unused: the table is removed again, without a checksum
 
         self._tables.write(_FILE, part, make)
 
