@@ -93,5 +93,9 @@ class TrainingError(DiskhopError, RuntimeError):
     """Training cannot continue: the loss is not finite, or a checkpoint does not match."""
 
 
+class RequirementError(DiskhopError, RuntimeError):
+    """A model that is not as good as `--require` demands; nothing is published."""
+
+
 class PredictionError(DiskhopError, RuntimeError):
     """Predictions that must not be used: a value is not finite."""

@@ -15,6 +15,7 @@ PANEL_OF = {
     "export": "Data",
     "plan": "Train",
     "train": "Train",
+    "predict": "Train",
     "propagate": "Train",
     "pack": "Train",
     "report": "Train",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from diskhop.budget import parse_bytes
 from diskhop.config.options import option, validate
-from diskhop.config.parse import absolute_path, parse_counts, parse_words
-from diskhop.config.rules import COUNT_OR_NONE, MOST_BYTES, THREADS, between, one_of
+from diskhop.config.parse import absolute_path, parse_counts, parse_names
+from diskhop.config.rules import COUNT_OR_NONE, MOST_BYTES, MOST_THREADS, between, one_of
 from diskhop.config.train import FANOUT
 
 FORMATS = ("parquet", "npy", "tsv")
@@ -20,12 +20,12 @@ class PredictConfig:
 
     nodes: str = option(
         ALL_NODES,
-        help="Nodes to predict for: all, train, valid or test, or a file of node ids (.npy, or text with one per line).",
+        help="Nodes to predict for: all, train, valid, test, or a file of ids (.npy, or text, one per line).",
     )
     what: tuple[str, ...] = option(
         (),
         help="Columns to write: class, probability (of that class), probabilities, logits, embedding.",
-        parse=parse_words,
+        parse=parse_names,
         metavar="NAME,NAME",
         shown="class,probability; for tasks probabilities",
     )
@@ -83,7 +83,7 @@ class PredictConfig:
     )
     seed: int = option(0, help="Random seed of sampled neighbours.", panel="Sampling")
     engine: str = option("auto", help="Disk I/O engine: auto, uring or threads.", panel="Advanced")
-    threads: int = option(0, help="CPU threads.", rule=between(0, THREADS_MOST), panel="Advanced", shown="all cores")
+    threads: int = option(0, help="CPU threads.", rule=between(0, MOST_THREADS), panel="Advanced", shown="all cores")
 
     def __post_init__(self) -> None:
         validate(self)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,6 +24,29 @@ class StageProgress:
             self._bars.start()
             self._tasks[stage] = self._bars.add_task(stage, total=total, status="")
         self._bars.update(self._tasks[stage], completed=done, total=total)
+
+
+class JsonProgress:
+    """Prints a line of JSON per report, for machines: at most one per stage and second, and the last of each."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._shown: dict[str, float] = {}
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Report that `done` of `total` of a stage is done."""
+        now = time.monotonic()
+        if done < total and now - self._shown.get(stage, -1.0) < 1:
+            return
+        self._shown[stage] = now
+        line = json.dumps({"stage": stage, "done": done, "total": total})
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def json_progress(console: Console) -> Iterator[JsonProgress]:
+    """Open a JsonProgress on a console."""
+    yield JsonProgress(console)
 
 
 @contextmanager

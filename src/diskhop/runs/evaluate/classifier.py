@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from diskhop.budget import Budget, parse_sizes
 from diskhop.config.options import require_known
-from diskhop.dataset.dataset import Dataset, as_dataset
+from diskhop.dataset.dataset import Dataset
 from diskhop.dataset.manifest import SPLIT_NAMES
 from diskhop.errors import ConfigError
 from diskhop.io.atomic import write_file
@@ -36,7 +35,7 @@ OpenLogits = Callable[[OpenClassifier, Dataset, Budget], AbstractContextManager[
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Measured:
-    """What outputs are compared with: labels of all nodes, rows of each part, and bytes of memory by name."""
+    """Truth that outputs are compared with: labels of all nodes, rows of each part, and bytes of memory by name."""
 
     labels: NDArray[Any]
     parts: Mapping[str, NodeRows]
@@ -65,7 +64,7 @@ def evaluate_classifier(
     if part is not None:
         require_known("part", part, SPLIT_NAMES)
     opened = open_classifier(run)
-    graph = _open_dataset(opened, dataset)
+    graph = opened.open_dataset(dataset)
     opened.require_fit(graph)
     budget = Budget(parse_sizes(memory=memory).get("memory_bytes", opened.config.memory_bytes))
     measured = _read_parts(opened, graph, part, budget)
@@ -87,18 +86,6 @@ def evaluate_classifier(
     }
     write_file(opened.path / EVALUATION_FILE, (json.dumps(result, indent=1) + "\n").encode())
     return result
-
-
-def _open_dataset(opened: OpenClassifier, dataset: Dataset | Path | str | None) -> Dataset:
-    if dataset is not None:
-        return as_dataset(dataset)
-    graph = as_dataset(opened.dataset_path)
-    if graph.hash != opened.dataset_hash:
-        raise ConfigError(
-            f"{graph.path}: is another dataset than {opened.path} was trained on (hash {graph.hash}, was "
-            f"{opened.dataset_hash}); to use it anyway, add --dataset {shlex.quote(str(graph.path))}"
-        )
-    return graph
 
 
 def _read_parts(opened: OpenClassifier, dataset: Dataset, part: str | None, budget: Budget) -> _Measured:

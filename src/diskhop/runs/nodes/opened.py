@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from diskhop.config.options import load_config
 from diskhop.config.train import KINDS, HopConfig, SampledConfig
-from diskhop.dataset.dataset import Dataset
+from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.errors import ConfigError, TrainingError
 from diskhop.nn.models import config_kind
 from diskhop.run_files import CONFIG_FILE, HOP, MODEL_FILE, NODE, SCHEMA_FILE, read_kind, resume_command
@@ -38,6 +39,21 @@ class OpenClassifier:
     dataset_hash: str
     schema: Schema
     parameters: dict[str, Tensor]
+
+    def open_dataset(self, given: Dataset | Path | str | None = None) -> Dataset:
+        """Open the dataset to use the model on. Raises ConfigError if the run's own is another one now.
+
+        given: None for the dataset that it was trained on.
+        """
+        if given is not None:
+            return as_dataset(given)
+        dataset = as_dataset(self.dataset_path)
+        if dataset.hash != self.dataset_hash:
+            raise ConfigError(
+                f"{dataset.path}: is another dataset than {self.path} was trained on (hash {dataset.hash}, was "
+                f"{self.dataset_hash}); to use it anyway, add --dataset {shlex.quote(str(dataset.path))}"
+            )
+        return dataset
 
     def require_fit(self, dataset: Dataset) -> None:
         """Refuse a dataset that the model was not trained for. Raises SchemaError with a line for each mismatch."""

@@ -1,0 +1,78 @@
+"""The command that predicts for nodes by a trained model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from diskhop.budget import format_bytes
+from diskhop.cli.app import command
+from diskhop.cli.options import COMMON, Json, Overwrite, takes_options
+from diskhop.cli.output import print_json, print_pairs, stderr
+from diskhop.config.predict import PredictConfig
+from diskhop.errors import ConfigError
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run of 'diskhop train'.", show_default=False)]
+_PROGRESS = ("bars", "json")
+
+
+@command("predict")
+@takes_options(PredictConfig)
+def predict(
+    run: Run,
+    *,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the predictions.", rich_help_panel=COMMON)],
+    dataset: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATASET",
+            help="Dataset to predict for, such as tonight's; by default the run's own.",
+            rich_help_panel=COMMON,
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume/--no-resume",
+            help="Continue from finished work of an interrupted call, or start over.",
+            rich_help_panel=COMMON,
+        ),
+    ] = True,
+    progress: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Progress on stderr: bars, or json for a line each.", rich_help_panel=COMMON),
+    ] = "bars",
+    as_json: Json = False,
+    given: dict[str, Any],
+) -> None:
+    """Predict classes, probabilities or embeddings of all nodes, layer by layer from disk, by their source's ids."""
+    from diskhop.runs.predict.run import predict_run
+    from diskhop.ui.progress import json_progress, stage_progress
+
+    if progress not in _PROGRESS:
+        raise ConfigError(f"--progress must be one of {', '.join(_PROGRESS)}, got '{progress}'")
+    opened = json_progress(stderr) if progress == "json" else stage_progress(stderr)
+    with opened as show:
+        done = predict_run(
+            run,
+            dataset,
+            out=out,
+            overwrite=overwrite,
+            resume=resume,
+            progress=show,
+            on_plan=lambda text: None if progress == "json" else stderr.print(f"Predicting: {text}", markup=False),
+            **given,
+        )
+    if as_json:
+        print_json(done.result)
+        return
+    result = done.result
+    lines = [("predicted", f"{result['rows']:,} nodes of {result['dataset']}: {out}")]
+    lines += [("columns", f"{len(result['files'])} files, {format_bytes(sum(result['files'].values()))}")]
+    lines += [(f"{part} metric", f"{value:.4f}") for part, value in result["metrics"].items()]
+    lines += [(step["step"], f"{step['seconds']:.1f} s") for step in result["steps"]]
+    lines += [("took", f"{result['seconds']:.1f} s, {format_bytes(result['peak_rss_bytes'])} at most in memory")]
+    print_pairs(lines)

@@ -1,0 +1,78 @@
+"""Choosing the nodes to predict for: all, a part of the split, or those of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from diskhop.budget import Budget
+from diskhop.config.predict import ALL_NODES, PARTS
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import ConfigError
+from diskhop.protocols import NodeRows, SourceIds
+
+# Bytes per wanted node: its id, its row, and both sorted.
+_BYTES_PER_NODE = 48
+
+
+def find_nodes(dataset: Dataset, nodes: str, split: int, budget: Budget) -> NodeRows | None:
+    """Find the rows of nodes, ascending; None for all.
+
+    nodes: all, a part of the split, or a file: .npy with integer ids, or text with an id or name per line.
+    Raises ConfigError for an unknown part, an unreadable file and an id that no node has.
+    """
+    if nodes == ALL_NODES:
+        return None
+    if nodes in PARTS:
+        rows = dataset.split_rows(nodes, split if dataset.num_splits > 1 else None)
+        if rows is None or len(rows) == 0:
+            raise ConfigError(f"{dataset.path}: has no nodes in split '{nodes}'; use --nodes all, or a file of ids")
+        return NodeRows(np.sort(rows))
+    path = Path(nodes)
+    if not path.exists():
+        raise ConfigError(f"--nodes '{nodes}' is none of all, {', '.join(PARTS)}, and no file; for example --nodes all")
+    if path.suffix == ".npy":
+        return _rows_of_ids(dataset, path, _read_npy(path), budget)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    names = dataset.names("nodes")
+    if names is None:
+        return _rows_of_ids(dataset, path, _read_ids(path, lines), budget)
+    numbers = {name: number for number, name in enumerate(names)}
+    unknown = next((line for line in lines if line not in numbers), None)
+    if unknown is not None:
+        raise ConfigError(f"{path}: '{unknown}' is the name of no node of {dataset.path}; correct it, or leave it out")
+    return _rows_of_ids(dataset, path, np.array([numbers[line] for line in lines], np.int64), budget)
+
+
+def _read_npy(path: Path) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    try:
+        ids = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read as .npy ({error}); write node ids with numpy.save") from error
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) == 0:
+        raise ConfigError(
+            f"{path}: has {ids.dtype} of shape {ids.shape}; --nodes needs one-dimensional integer ids, at least one"
+        )
+    found: np.ndarray[tuple[int], np.dtype[np.int64]] = ids.astype(np.int64)
+    return found
+
+
+def _read_ids(path: Path, lines: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    ids = np.empty(len(lines), np.int64)
+    for number, line in enumerate(lines):
+        try:
+            ids[number] = int(line)
+        except (ValueError, OverflowError):
+            raise ConfigError(f"{path}:{number + 1}: '{line}' is no node id; write one id per line") from None
+    if not lines:
+        raise ConfigError(f"{path}: has no ids; write one per line")
+    return ids
+
+
+def _rows_of_ids(
+    dataset: Dataset, path: Path, ids: np.ndarray[tuple[int], np.dtype[np.int64]], budget: Budget
+) -> NodeRows:
+    id_map = dataset.id_map()
+    with budget.reserve("nodes to predict", _BYTES_PER_NODE * len(ids) + id_map.num_bytes):
+        return NodeRows(np.unique(id_map.rows(SourceIds(ids), str(path))))
