@@ -35,7 +35,7 @@ class BudgetError(ConfigError):
 
 
 class SchemaError(ConfigError):
-    """A dataset that does not fit the model of a run; `lines` has each mismatch."""
+    """A dataset, or options, that do not fit the model of a run; `lines` has each mismatch."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         super().__init__("; ".join(lines))

@@ -14,6 +14,7 @@ RESULT_FILE = "result.json"
 SCHEMA_FILE = "schema.json"
 EVALUATION_FILE = "evaluation.json"
 MODEL_FILE = "model.safetensors"
+CHECKPOINT_FILE = "checkpoint.safetensors"
 
 NODE, HOP, EMBEDDING = "node", "hop", "embedding"
 # The command of each kind of run.

@@ -11,7 +11,7 @@ from diskhop.config.train import HopConfig, SampledConfig, TrainConfig
 from diskhop.runs.nodes.defaults import resolve_config
 from tests.graphs import make_dataset
 
-# Options whose default depends on the machine or on the dataset in a way that no word of the help repeats.
+# Options whose default depends on the machine or on the dataset in a way that no word of the help repeats, or is none.
 NOT_SPELT = {
     "features",
     "model",
@@ -24,6 +24,7 @@ NOT_SPELT = {
     "epochs",
     "chunk_rows",
     "patience",
+    "warm_start",
 }
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from diskhop.config.options import like, option, require, validate
-from diskhop.config.parse import resolved_path
 from diskhop.config.rules import (
     COUNT_OR_NONE,
     FRACTION,
@@ -67,12 +66,11 @@ class EmbedConfig:
     dropout: float = option(0.0, help="Dropout rate of query embeddings.", rule=FRACTION, panel="Model")
     epochs: int = like(TrainConfig, "epochs", shown="chosen")
     patience: int = like(TrainConfig, "patience", 0, shown="")
-    warm_start: str = option(
+    warm_start: str = like(
+        TrainConfig,
+        "warm_start",
         "",
         help="Start from the embeddings of another run, matched by name.",
-        parse=resolved_path,
-        panel="Optimisation",
-        metavar="RUN",
         shown="random",
     )
     partitions: int = option(

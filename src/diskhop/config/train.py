@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from diskhop.budget import parse_bytes
 from diskhop.config.options import AUTO, option, require, validate
-from diskhop.config.parse import absolute_path, parse_counts
+from diskhop.config.parse import absolute_path, parse_counts, resolved_path
 from diskhop.config.rules import (
     COUNT,
     COUNT_OR_NONE,
@@ -26,6 +26,7 @@ from diskhop.config.rules import (
     between,
     one_of,
 )
+from diskhop.errors import ConfigError
 
 ALL_NEIGHBORS = -1
 PINNED = ("degree", "accesses")
@@ -36,7 +37,7 @@ SHUFFLES = (AUTO, "rows", "chunks")
 PLACEMENTS = (AUTO, "memory", "disk")
 TABLE_DTYPES = ("float32", "float16", "bfloat16")
 
-_MODELS_WITH_HEADS = ("gat", "hoga")
+MODELS_WITH_HEADS = ("gat", "hoga")
 # Far more than is useful: a slip of the keyboard must not ask for that many threads or tensors.
 _DEPTH = between(1, 100, 2)
 _DISK = between(0, MOST_BYTES, 10**11)
@@ -105,6 +106,17 @@ class TrainConfig:
     )
     lr: float = option(help="Learning rate (Adam).", rule=POSITIVE, panel="Optimisation", shown="0.003, for sgc 0.02")
     weight_decay: float = option(0.0, help="Weight decay (Adam).", rule=NOT_NEGATIVE, panel="Optimisation")
+    warm_start: str = option(
+        "",
+        help="Start from the best model of another run, whose architecture is used.",
+        parse=resolved_path,
+        panel="Optimisation",
+        metavar="RUN",
+        shown="random parameters",
+    )
+    keep_optimizer: bool = option(
+        False, help="Continue with the optimiser state of the --warm-start run.", panel="Optimisation"
+    )
     metric: str = option(
         help="Metric of validation and test: accuracy or auc.", panel="Evaluation", shown="accuracy, for tasks auc"
     )
@@ -155,7 +167,9 @@ class TrainConfig:
 
     def check(self) -> None:
         """Check what options mean together."""
-        if self.model in _MODELS_WITH_HEADS:
+        if self.keep_optimizer and not self.warm_start:
+            raise ConfigError("--keep-optimizer needs another run's state: add --warm-start RUN, or remove it")
+        if self.model in MODELS_WITH_HEADS:
             fits = self.hidden % self.heads == 0
             hint = f"for example --hidden {max(1, self.hidden // self.heads) * self.heads}"
             require(fits, "hidden", f"a multiple of {self.heads} heads", self.hidden, hint)

@@ -38,6 +38,7 @@ class TrainingState:
     best_valid: validation of the best model; None without validation.
     best_epoch: epoch of the best model.
     history: a record per epoch done.
+    warm_start: what the run started from, as in result.json; None for random parameters.
     """
 
     epoch: int
@@ -47,6 +48,7 @@ class TrainingState:
     best_valid: float | None
     best_epoch: int
     history: list[dict[str, Any]] = field(default_factory=list)
+    warm_start: dict[str, Any] | None = None
 
 
 def save_state(path: Path, state: TrainingState, injector: Injector | None = None) -> None:
@@ -55,6 +57,7 @@ def save_state(path: Path, state: TrainingState, injector: Injector | None = Non
     for group in ("model", "optimizer", "best_model"):
         tensors |= {f"{group}/{name}": tensor for name, tensor in getattr(state, group).items()}
     facts = {name: getattr(state, name) for name in ("epoch", "best_valid", "best_epoch", "history")}
+    facts |= {} if state.warm_start is None else {"warm_start": state.warm_start}
     save_tensors(path, tensors, {"state": json.dumps(facts)}, injector)
 
 
@@ -129,6 +132,8 @@ def _require_facts(state: TrainingState) -> None:
         raise ValueError(f"epoch {state.epoch}, best {state.best_epoch} with {state.best_valid}")
     if not (len(state.history) == state.epoch and all(isinstance(record, dict) for record in state.history)):
         raise ValueError(f"the history is not {state.epoch} records")
+    if not isinstance(state.warm_start, dict | None):
+        raise TypeError(f"the warm start is {state.warm_start}")
 
 
 def _find_sum(content: bytearray) -> int:

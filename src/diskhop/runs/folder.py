@@ -20,6 +20,7 @@ from diskhop.errors import ConfigError, DestinationError
 from diskhop.io.atomic import Injector, destination_errors, make_directories, write_file
 from diskhop.plans import RunPlan
 from diskhop.run_files import (
+    CHECKPOINT_FILE,
     COMMANDS,
     CONFIG_FILE,
     METRICS_FILE,
@@ -101,15 +102,19 @@ class RunFolder(ABC, Generic[StateT]):
 
 
 class ModelFolder(RunFolder[TrainingState]):
-    """The folder of a run that trains a model; checkpoint.safetensors is the state."""
+    """The folder of a run that trains a model; its checkpoint is the state."""
 
     def read_state(self) -> TrainingState | None:
         """See RunFolder."""
-        checkpoint = self.path / "checkpoint.safetensors"
-        return load_state(checkpoint) if checkpoint.exists() else None
+        return load_state(self.path / CHECKPOINT_FILE) if self.has_state else None
+
+    @property
+    def has_state(self) -> bool:
+        """Whether there is a checkpoint."""
+        return (self.path / CHECKPOINT_FILE).exists()
 
     def _write_state(self, state: TrainingState) -> None:
-        save_state(self.path / "checkpoint.safetensors", state, self._injector)
+        save_state(self.path / CHECKPOINT_FILE, state, self._injector)
 
     def write_schema(self, schema: Schema) -> None:
         """Write what the model will expect of other datasets."""

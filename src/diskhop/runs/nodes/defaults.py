@@ -10,6 +10,7 @@ import numpy as np
 
 from diskhop.budget import format_bytes
 from diskhop.config.options import AUTO, check_options, options_of, require_known
+from diskhop.config.parse import resolved_path
 from diskhop.config.train import ALL_NEIGHBORS, KINDS, MADE_FEATURES, HopConfig, SampledConfig, TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError
@@ -22,6 +23,7 @@ from diskhop.runs.choices import Choice, Choices, Resolved, read_preset
 from diskhop.runs.data_use import ignored_parts
 from diskhop.runs.nodes.chunk_length import longest_mixed_chunk
 from diskhop.runs.nodes.task import NodeTask, read_task
+from diskhop.runs.nodes.warm_start import architecture_of
 from diskhop.system.memory import default_memory_bytes, default_threads
 
 PRESETS = Path(__file__).parents[1] / "presets"
@@ -56,6 +58,8 @@ def resolve_config(
     if preset is not None:
         given = {**load_preset(preset, given.get("model")), **given}
     choices = Choices(given)
+    if given.get("warm_start"):
+        _choose_architecture(choices)
     model = choices.choose("model", "sage", "learns from sampled neighbours, on any graph")
     kind = config_kind(model)
     _refuse_other_kinds(given, kind, model)
@@ -80,6 +84,15 @@ def resolve_config(
     choices.choose("threads", default_threads(), "the cores this process may use")
     _choose_products(choices)
     return Resolved(kind(**choices.complete), choices.made, task)
+
+
+def _choose_architecture(choices: Choices) -> None:
+    """Take the other run's architecture. A complete configuration, such as a resumed run's, needs no other run."""
+    choices.complete["warm_start"] = run = resolved_path(choices.given["warm_start"])
+    kind = config_kind(choices.given["model"]) if "model" in choices.given else None
+    if kind is None or not all(name in choices.given for name in options_of(kind)):
+        for name, value in architecture_of(run, choices.given).items():
+            choices.choose(name, value, f"as in the run of --warm-start, {Path(run).name}")
 
 
 def _refuse_other_kinds(given: Mapping[str, Any], kind: type[TrainConfig], model: str) -> None:

@@ -27,6 +27,7 @@ from diskhop.runs.nodes.feeds import Feed, PreparedRun
 from diskhop.runs.nodes.metrics import require_measurable, require_metric
 from diskhop.runs.nodes.task import NodeTask, read_task
 from diskhop.runs.nodes.trainer import Trainer
+from diskhop.runs.nodes.warm_start import WarmStart, open_warm_start
 from diskhop.runs.result import describe_run, make_result
 from diskhop.runs.schema import schema_of
 from diskhop.system.memory import resident_bytes
@@ -63,8 +64,10 @@ def train_nodes(
     """
     dataset, out = context.dataset, context.out
     require_metric(config.metric, dataset.num_classes)
+    folder = ModelFolder(out, context.injector) if out is not None else None
     if out is not None and not context.resume:
         require_new_folder(out)
+    warm_start = _open_warm_start(context, folder, config)
     budget = Budget(config.memory_bytes)
     task = task or read_task(dataset, split=config.split, evaluate=config.evaluate, memory_bytes=config.memory_bytes)
     _require_measurable(task, config.metric)
@@ -78,8 +81,7 @@ def train_nodes(
             stack.enter_context(budget.reserve(name, num_bytes))
         trainer = Trainer(prepared.make_model, task, config, context.callback)
         before_bytes = max(0, resident_bytes("VmRSS") - task.labels.nbytes - task.seeds.num_bytes)
-        folder = ModelFolder(out, context.injector) if out is not None else None
-        state = _begin(kind, context, folder, config, trainer)
+        state = _begin(kind, context, folder, config, trainer, warm_start)
         if folder is not None:
             folder.write_schema(schema)
             folder.write_plan(plan)
@@ -91,10 +93,8 @@ def train_nodes(
             if task.seeds.test is not None:
                 value, took = trainer.evaluate(feed, Purpose.TEST, state.epoch)
                 tested, testing = {config.metric: value}, {"testing": took}
-        num_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
-        described = describe_run(kind, dataset, config.model, config.seed)
         result = make_result(
-            {**described, "num_parameters": num_parameters, **prepared.facts},
+            {**_describe(kind, dataset, config, trainer), **prepared.facts},
             plan,
             budget,
             state.history,
@@ -105,6 +105,7 @@ def train_nodes(
             preparation=prepared.preparation,
         )
         result |= {"best_epoch": state.best_epoch, **testing}
+        result |= {} if state.warm_start is None else {"warm_start": state.warm_start}
         if folder is not None:
             folder.save_model(state, config.model)
             folder.finish(state.history, result)
@@ -146,6 +147,18 @@ class _Epochs:
         return record
 
 
+def _open_warm_start(context: RunContext, folder: ModelFolder | None, config: TrainConfig) -> WarmStart | None:
+    """Open the run to start from. A run with a checkpoint of its own does not need it any more."""
+    has_begun = folder is not None and context.resume and folder.has_state
+    return open_warm_start(context.dataset, config) if config.warm_start and not has_begun else None
+
+
+def _describe(kind: str, dataset: Dataset, config: TrainConfig, trainer: Trainer) -> dict[str, Any]:
+    """Return the first entries of the result."""
+    num_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    return {**describe_run(kind, dataset, config.model, config.seed), "num_parameters": num_parameters}
+
+
 def _require_measurable(task: NodeTask, metric: str) -> None:
     """Refuse a metric that has no value on validation or test nodes."""
     if task.labels is None:
@@ -156,16 +169,25 @@ def _require_measurable(task: NodeTask, metric: str) -> None:
 
 
 def _begin(
-    kind: str, context: RunContext, folder: ModelFolder | None, config: TrainConfig, trainer: Trainer
+    kind: str,
+    context: RunContext,
+    folder: ModelFolder | None,
+    config: TrainConfig,
+    trainer: Trainer,
+    warm_start: WarmStart | None,
 ) -> TrainingState:
     """Create the folder or resume its run; return the state to train from."""
+    if warm_start is not None:
+        # Before anything is written: parameters may not fit.
+        warm_start.apply(trainer.model, trainer.optimizer)
+        context.callback.announced(f"Warm start: {warm_start}")
     state = None
     if folder is not None and context.resume:
         state = folder.resume(kind, config, context.dataset)
     elif folder is not None:
         folder.start(kind, config, context.dataset)
     if state is None:
-        return TrainingState(0, trainer.parameters(), {}, trainer.parameters(), None, 0)
+        return _first_state(folder, trainer, warm_start)
     try:
         trainer.model.load_state_dict(state.model)
         restore_optimizer(trainer.optimizer, state.optimizer)
@@ -173,6 +195,16 @@ def _begin(
         raise TrainingError(
             f"{context.out}: the checkpoint does not fit the model: {error}; train into a new folder"
         ) from error
+    return state
+
+
+def _first_state(folder: ModelFolder | None, trainer: Trainer, warm_start: WarmStart | None) -> TrainingState:
+    """Return the state before the first epoch. A warm start is committed, so that resuming needs no other run."""
+    started = None if warm_start is None else warm_start.describe()
+    optimizer = optimizer_tensors(trainer.optimizer)
+    state = TrainingState(0, trainer.parameters(), optimizer, trainer.parameters(), None, 0, warm_start=started)
+    if folder is not None and warm_start is not None:
+        folder.commit(state, is_epoch=False)
     return state
 
 
