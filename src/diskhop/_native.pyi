@@ -845,9 +845,10 @@ class PropagationPass:
 
 # -- bind_streamed_lists.cpp --
 
-# Sums over lists of which some edges are in memory; see streamed_lists.hpp. Each call adds to what earlier calls left.
-# Bits depend neither on threads nor on how edges are divided among calls, as long as each division is at a multiple of
-# 16384 or where a row begins. Raise ValueError for sizes that do not match, FormatError for damaged lists.
+# Sums over lists of which some edges are in memory; see streamed_lists.hpp and streamed_attention.hpp. Each call adds
+# to what earlier calls left. Bits depend neither on threads nor on how edges are divided among calls, as long as each
+# division is at a multiple of 16384 or where a row begins. Raise ValueError for sizes that do not match. Raise
+# FormatError for damaged lists.
 
 def add_neighbor_sums(
     block: ColumnBlock,
@@ -861,4 +862,53 @@ def add_neighbor_sums(
 
     indptr: (rows + 1), numbers of edges in the edge array. indices: edges from first_edge on; edges of other rows are
     ignored. Zeros become the sums of PropagationPass.run(). A call takes memory for one row of out per 16384 edges.
+    """
+
+def add_attention_norms(
+    source_scores: NDArray[np.float32],
+    target_scores: NDArray[np.float32],
+    negative_slope: float,
+    indptr: NDArray[np.int64],
+    indices: _Ids,
+    first_edge: int,
+    norms: NDArray[np.float32],
+    num_threads: int,
+) -> None:
+    """Add the edges in memory to norms (rows, 2 heads) of a softmax of leaky_relu(source score + target score).
+
+    norms: in the first half of the columns the largest score of each head, from -inf, in the second half the sum of
+    exp(score - largest score), from 0. source_scores: (sources, heads). target_scores: (rows, heads). Rows of all three
+    may be any distance apart. indptr, indices, first_edge: as for add_neighbor_sums().
+    """
+
+class AttendedHead:
+    """Columns of one head that lie in a block, and where their sums go.
+
+    head: number of the head, which is its column of target scores and norms.
+    score_column: column of the block with the sources' scores.
+    first_column: first column of the block with the sources' values.
+    num_columns: number of columns. Rounded up to a multiple of 4 they lie in the block; the values added do not matter.
+    out_column: column of out that the first one is added to.
+    """
+
+    def __init__(
+        self, *, head: int, score_column: int, first_column: int, num_columns: int, out_column: int
+    ) -> None: ...
+
+def add_attended_rows(
+    block: ColumnBlock,
+    heads: Sequence[AttendedHead],
+    target_scores: NDArray[np.float32],
+    norms: NDArray[np.float32],
+    negative_slope: float,
+    indptr: NDArray[np.int64],
+    indices: _Ids,
+    first_edge: int,
+    out: NDArray[np.float32],
+    num_threads: int,
+) -> None:
+    """Add to out (rows, columns), for each head, the sums over a row's edges of the source's columns times attention.
+
+    The attention is exp(score - largest score) / sum. norms: from add_attention_norms() over all edges, with self-loops
+    that the caller adds. Other arguments as there and for add_neighbor_sums().
     """

@@ -10,6 +10,7 @@ namespace diskhop {
 struct ColumnBlock {
   Block block;
   PrefetchDistance sums_ahead{};
+  PrefetchDistance attended_ahead{};
 };
 
 }  // namespace diskhop

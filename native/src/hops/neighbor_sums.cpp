@@ -2,40 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <type_traits>
 #include <utility>
 
-#include "hops/tile_values.hpp"
+#include "hops/column_sums.hpp"
 #include "simd/instruction_sets.hpp"
 
 namespace diskhop {
 namespace {
-
-constexpr std::size_t line_bytes = 64;
-constexpr std::size_t quad_floats = 4;
-// Columns that are summed at a time, in quads: as many as registers hold, including AVX2's 16.
-constexpr std::size_t max_quads = 16;
-// Edges per run: a run is added edge by edge, then the runs' sums are added. Rounding errors grow with the longer of
-// both, so they are smallest if a piece has as many runs as a run has edges.
-constexpr std::ptrdiff_t run_edges = 128;
-static_assert(run_edges * run_edges == static_cast<std::ptrdiff_t>(piece_edges));
-
-using Octet [[gnu::vector_size(32)]] = float;
-
-template <typename Vector>
-[[gnu::always_inline]] inline void add_to(Vector& sum, const float*& from) {
-  Vector values;
-  std::memcpy(&values, from, sizeof values);
-  sum += values;
-  from += sizeof(Vector) / sizeof(float);
-}
-
-template <typename Vector>
-[[gnu::always_inline]] inline void put_at(float*& to, const Vector& sum) {
-  std::memcpy(to, &sum, sizeof sum);
-  to += sizeof(Vector) / sizeof(float);
-}
 
 // Sums num_quads * 4 columns from `column` on.
 template <typename Index, std::size_t num_quads>
@@ -59,28 +33,7 @@ struct SumColumns {
     }
   }
 
-  // Vectors of whole registers: part of one would be loaded by way of the stack.
-  struct Sums {
-    std::array<Floats, num_quads / 4> wide{};
-    Octet octet{};
-    Quad quad{};
-
-    [[gnu::always_inline]] void add(const float* from) {
-      for (Floats& sum : wide) add_to(sum, from);
-      if constexpr (num_quads % 4 >= 2) add_to(octet, from);
-      if constexpr (num_quads % 2 == 1) add_to(quad, from);
-    }
-    [[gnu::always_inline]] void add(const Sums& other) {
-      for (std::size_t i = 0; i < wide.size(); ++i) wide[i] += other.wide[i];
-      octet += other.octet;
-      quad += other.quad;
-    }
-    [[gnu::always_inline]] void put(float* to) const {
-      for (const Floats& sum : wide) put_at(to, sum);
-      if constexpr (num_quads % 4 >= 2) put_at(to, octet);
-      if constexpr (num_quads % 2 == 1) put_at(to, quad);
-    }
-  };
+  using Sums = ColumnSums<num_quads>;
 
   [[gnu::always_inline]] Sums sum_run(const Index*& next, const Index* end) const {
     // A copy: by reference, the compiler must assume that the sums change it.
@@ -89,31 +42,12 @@ struct SumColumns {
     const std::size_t edges_ahead = part.edges_ahead;
     Sums sums_of_run;
     for (; next < end; ++next) {
-      prefetch_row(reinterpret_cast<std::uintptr_t>(columns) +
-                   rows.place(static_cast<std::size_t>(next[edges_ahead])) * sizeof(float));
+      prefetch_columns(reinterpret_cast<std::uintptr_t>(columns) +
+                           rows.place(static_cast<std::size_t>(next[edges_ahead])) * sizeof(float),
+                       num_quads * sizeof(Quad));
       sums_of_run.add(columns + rows.place(static_cast<std::size_t>(*next)));
     }
     return sums_of_run;
-  }
-
-  // Prefetches the cache lines of a row. Its place is a number: an index that is not verified yet may lead anywhere.
-  [[gnu::always_inline]] static void prefetch_row(std::uintptr_t row) {
-    constexpr std::size_t num_bytes = num_quads * sizeof(Quad);
-    for (std::size_t byte = 0; byte < num_bytes; byte += line_bytes) {
-      prefetch(row + byte);
-    }
-    // Rows begin at multiples of a quad and of their own length: only such lengths may reach into one more line.
-    if constexpr (num_bytes % line_bytes == 3 * sizeof(Quad)) {
-      prefetch(row + num_bytes - 1);
-    }
-  }
-
-  // Into the second-level cache: the first-level cache has far fewer lines in flight, and waiting for one took most of
-  // a pass.
-  [[gnu::always_inline]] static void prefetch(std::uintptr_t place) {
-    constexpr int for_reading = 0;
-    constexpr int second_level = 2;
-    __builtin_prefetch(reinterpret_cast<const void*>(place), for_reading, second_level);
   }
 };
 

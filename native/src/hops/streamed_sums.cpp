@@ -1,3 +1,5 @@
+#include "diskhop/hops/streamed_lists.hpp"
+
 #include <algorithm>
 #include <stdexcept>
 #include <vector>
