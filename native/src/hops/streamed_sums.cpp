@@ -1,5 +1,3 @@
-#include "diskhop/hops/streamed_lists.hpp"
-
 #include <algorithm>
 #include <stdexcept>
 #include <vector>
