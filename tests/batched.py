@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -60,9 +62,15 @@ def stored_features(dataset: Dataset) -> NDArray[np.float64]:
     return np.asarray(decode_rows(rows, dataset.feature_dtype, dataset.feature_dim), np.float64)
 
 
-def predict_small(
-    dataset: Dataset, layers: Model, work: Path, *, memory_bytes: int = 80_000_000, **options: Any
-) -> Any:
+@contextmanager
+def small_batches(entries: int) -> Iterator[None]:
+    """Cut batches of at most so many rows and neighbours, unless one row has more."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("diskhop.predict.batched.row_batches._MOST_ENTRIES", entries)
+        yield
+
+
+def predict_small(dataset: Dataset, layers: Model, work: Path, **options: Any) -> NDArray[np.float32]:
     """Return the rows of the last table, and remove the work folder."""
     with WorkFolder(work, options.get("injector")) as folder:
         tables = tables_of(dataset, layers, folder, **options)

@@ -17,10 +17,25 @@ from torch_geometric.nn import GAT, GCN, GIN, GATConv, GCNConv, GINConv, GraphSA
 from torch_geometric.nn import Sequential as GraphSequential
 
 from diskhop.config.train import ALL_NEIGHBORS
+from diskhop.nn.activation import elu, relu
+from diskhop.nn.layers.network import MakeLayer
+from diskhop.nn.models import GatLayer, GcnLayer, Network, SageLayer
 from diskhop.predict.predict import predict_array
-from tests.batched import WithNorm, assert_close, build_graph, disturb, predict_small, stored_features, whole_graph
+from tests.batched import (
+    WithNorm,
+    assert_close,
+    build_graph,
+    disturb,
+    predict_small,
+    small_batches,
+    stored_features,
+    whole_graph,
+)
 from tests.examples import examples
 from tests.graphs import memory_folder
+
+# Rows and neighbours of a batch: single rows, a few batches, one batch.
+ENTRIES = st.sampled_from([1, 25, 1 << 16])
 
 
 @st.composite
@@ -52,15 +67,17 @@ LISTS: dict[str, Callable[[int], list[nn.Module]]] = {
 
 @pytest.mark.parametrize("name", LISTS)
 @examples(5)
-@given(graph=graphs(), is_hot=st.booleans())
-def test_layers_equal_one_pass_over_the_graph(name: str, graph: tuple[Any, Any, str], is_hot: bool) -> None:
+@given(graph=graphs(), entries=ENTRIES, is_hot=st.booleans())
+def test_layers_equal_one_pass_over_the_graph(
+    name: str, graph: tuple[Any, Any, str], entries: int, is_hot: bool
+) -> None:
     pairs, features, dtype = graph
     torch.manual_seed(0)
     layers = LISTS[name](features.shape[1])
     for layer in layers:
         disturb(layer)
     order = np.random.default_rng(1).permutation(len(features)) if is_hot else None
-    with memory_folder(Path(tempfile.gettempdir())) as folder:
+    with memory_folder(Path(tempfile.gettempdir())) as folder, small_batches(entries):
         dataset = build_graph(folder / "graph", pairs, features, dtype=dtype, order=order)
         store = "direct" if is_hot else None
         actual = predict_array(dataset, layers, memory="80MB", threads=2, engine="threads", store=store)
@@ -71,14 +88,16 @@ def test_layers_equal_one_pass_over_the_graph(name: str, graph: tuple[Any, Any, 
 @pytest.mark.parametrize("jk", [None, "last", "cat", "max", "lstm"])
 @pytest.mark.parametrize("kind", [GCN, GraphSAGE, GAT, GIN])
 @examples(1)
-@given(graph=graphs())
-def test_models_of_pyg_are_taken_as_they_are(kind: Any, jk: str | None, graph: tuple[Any, Any, str]) -> None:
+@given(graph=graphs(), entries=ENTRIES)
+def test_models_of_pyg_are_taken_as_they_are(
+    kind: Any, jk: str | None, graph: tuple[Any, Any, str], entries: int
+) -> None:
     pairs, features, dtype = graph
     torch.manual_seed(0)
     options = {"norm": "batch_norm", "act": "elu", "act_first": jk == "cat", "dropout": 0.5}
     model = kind(features.shape[1], 6, 3, 4, jk=jk, **options).train()
     disturb(model)
-    with memory_folder(Path(tempfile.gettempdir())) as folder:
+    with memory_folder(Path(tempfile.gettempdir())) as folder, small_batches(entries):
         dataset = build_graph(folder / "graph", pairs, features, dtype=dtype)
         actual = predict_small(dataset, model, folder / "work", store="direct")
         assert_close(actual, whole_graph(model, stored_features(dataset), pairs))
@@ -86,12 +105,14 @@ def test_models_of_pyg_are_taken_as_they_are(kind: Any, jk: str | None, graph: t
 
 
 @examples(6)
-@given(graph=graphs(), fanout=st.sampled_from([1, 3, ALL_NEIGHBORS]), seed=st.integers(0, 3))
-def test_draws_do_not_depend_on_memory_store_or_threads(graph: tuple[Any, Any, str], fanout: int, seed: int) -> None:
+@given(graph=graphs(), entries=ENTRIES, fanout=st.sampled_from([1, 3, ALL_NEIGHBORS]), seed=st.integers(0, 3))
+def test_draws_do_not_depend_on_memory_store_or_threads(
+    graph: tuple[Any, Any, str], entries: int, fanout: int, seed: int
+) -> None:
     pairs, features, dtype = graph
     torch.manual_seed(0)
     layers = [GCNConv(features.shape[1], 6), SAGEConv(6, 4), GATConv(4, 4)]
-    with memory_folder(Path(tempfile.gettempdir())) as folder:
+    with memory_folder(Path(tempfile.gettempdir())) as folder, small_batches(entries):
         dataset = build_graph(folder / "graph", pairs, features, dtype=dtype)
         ways: list[dict[str, Any]] = [
             {"threads": 1, "memory_bytes": 25_000_000},
@@ -105,3 +126,34 @@ def test_draws_do_not_depend_on_memory_store_or_threads(graph: tuple[Any, Any, s
         first, *others = [predict_small(dataset, layers, folder / "work", **given, **way) for way in ways]
     for other in others:
         np.testing.assert_array_equal(other, first)
+
+
+OWN: dict[str, MakeLayer] = {
+    "sage": lambda in_dim, out_dim, is_last: SageLayer(in_dim, out_dim),
+    "gcn": lambda in_dim, out_dim, is_last: GcnLayer(in_dim, out_dim),
+    "gat": lambda in_dim, out_dim, is_last: GatLayer(in_dim, out_dim, heads=1 if is_last else 2, dropout=0.5),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+@examples(5)
+@given(graph=graphs(), entries=ENTRIES)
+def test_networks_of_diskhop_equal_models_of_pyg(name: str, graph: tuple[Any, Any, str], entries: int) -> None:
+    pairs, features, dtype = graph
+    dim = features.shape[1]
+    torch.manual_seed(0)
+    network = Network(OWN[name], dim, 6, 4, 3, activation=elu if name == "gat" else relu, dropout=0.5)
+    model: nn.Module = {"sage": GraphSAGE, "gcn": GCN}.get(name, GatWithOneHead)(dim, 6, 3, 4)
+    model.load_state_dict(network.state_dict())
+    with memory_folder(Path(tempfile.gettempdir())) as folder, small_batches(entries):
+        dataset = build_graph(folder / "graph", pairs, features, dtype=dtype)
+        actual = predict_small(dataset, network, folder / "work", store="direct")
+        assert_close(actual, whole_graph(model, stored_features(dataset), pairs))
+
+
+class GatWithOneHead(GAT):  # type: ignore[misc]  # PyG has no types
+    """PyG's GAT, its last layer with one head."""
+
+    def __init__(self, in_dim: int, hidden_dim: int, num_layers: int, out_dim: int) -> None:
+        super().__init__(in_dim, hidden_dim, num_layers, out_dim, heads=2, act="elu")
+        self.convs[-1] = GATConv(hidden_dim, out_dim)

@@ -86,17 +86,14 @@ def compute_layer(
     *,
     fanout: int,
     progress: Callable[[int, int], None],
-) -> SampledPlan | None:
-    """Write the missing rows of a layer. Returns the plan, None for a graph without nodes.
+) -> SampledPlan:
+    """Write the missing rows of a layer. Returns the plan.
 
     dataset: the graph, with the table below as its features. fanout: neighbours drawn per node, -1 for all.
 
     Raises BudgetError with the smallest budget that works, ConfigError for a result of another form, PredictionError
     for one that is not finite.
     """
-    if dataset.num_nodes == 0:
-        out.write(_no_rows, run.tools, progress)
-        return None
     in_dim = dataset.feature_dim or dataset.made_features.dim
     batches = cut_batches(dataset.topology, fanout, most_entries(max(in_dim, out.dim)), out.range_rows)
     work = _Work(dataset, cost, batches)
@@ -112,10 +109,6 @@ def compute_layer(
         whole = _pass_of(layer, batches, sampler, run.seed)
         out.write(partial(_write_range, pipeline, whole, batches, crew), run.tools, progress)
     return plan
-
-
-def _no_rows(_first: int, _end: int, _append: AppendRows) -> None:
-    """A graph without nodes has no range."""
 
 
 def _pass_of(layer: Layer, batches: RowBatches, sampler: SamplerSpec, seed: int) -> Pass:
