@@ -95,7 +95,8 @@ def compute_layer(
     for one that is not finite.
     """
     in_dim = dataset.feature_dim or dataset.made_features.dim
-    batches = cut_batches(dataset.topology, fanout, most_entries(max(in_dim, out.dim)), out.range_rows)
+    entries = most_entries(max(in_dim, out.dim))
+    batches = cut_batches(dataset.topology, fanout, entries, out.range_rows, run.budget)
     work = _Work(dataset, cost, batches)
     sampler = neighbor_spec([fanout])
     with ExitStack() as stack:
