@@ -23,7 +23,7 @@ from diskhop.dataset.encoding import decode_rows
 from diskhop.predict.batched.layer_tables import LayerTables
 from diskhop.predict.batched.unroll import Model
 from diskhop.predict.predict import predict_modules
-from diskhop.runtime.tasks import WorkFolder
+from diskhop.runtime.tasks import TaskTools, WorkFolder
 from tests.graphs import threads_engine
 
 
@@ -72,7 +72,7 @@ def small_batches(entries: int) -> Iterator[None]:
 
 def predict_small(dataset: Dataset, layers: Model, work: Path, **options: Any) -> NDArray[np.float32]:
     """Return the rows of the last table, and remove the work folder."""
-    with WorkFolder(work, options.get("injector")) as folder:
+    with WorkFolder(work) as folder:
         tables = tables_of(dataset, layers, folder, **options)
         rows = values(tables)
         folder.remove()
@@ -83,7 +83,7 @@ def tables_of(
     dataset: Dataset, layers: Model, work: WorkFolder, *, memory_bytes: int = 80_000_000, **options: Any
 ) -> LayerTables:
     """predict_modules() with two threads and the engine that runs everywhere."""
-    options = {"threads": 2, "engine": "threads", **options}
+    options = {"threads": 2, "tools": TaskTools(threads_engine()), **options}
     return predict_modules(dataset, layers, Budget(memory_bytes), work, **options)
 
 

@@ -15,10 +15,10 @@ from torch_geometric.nn import GCN, GCNConv, SAGEConv
 from diskhop._native import CrashError
 from diskhop.dataset.dataset import Dataset
 from diskhop.io.faults import CrashInjector, Lost
-from diskhop.runtime.tasks import WorkFolder
+from diskhop.runtime.tasks import TaskTools, WorkFolder
 from tests.batched import build_graph, tables_of, values
 from tests.crashes import EVERY
-from tests.graphs import memory_folder, random_pairs
+from tests.graphs import memory_folder, random_pairs, threads_engine
 
 MIB = 1 << 20
 # Tables of two ranges of a MiB, the last one shorter.
@@ -35,7 +35,7 @@ def models() -> dict[str, Any]:
 
 def predict(dataset: Dataset, model: nn.Module, out: Path, injector: CrashInjector | None = None) -> dict[int, bytes]:
     """Predict with half of the neighbours, keep the first table, and return the bytes of both."""
-    native = None if injector is None else injector.native
+    tools = TaskTools(threads_engine(None if injector is None else injector.native), injector)
     with WorkFolder(out, injector) as work:
         tables = tables_of(
             dataset,
@@ -45,8 +45,7 @@ def predict(dataset: Dataset, model: nn.Module, out: Path, injector: CrashInject
             fanout=4,
             store="direct",
             range_bytes=MIB,
-            injector=injector,
-            native_injector=native,
+            tools=tools,
         )
         return {number: values(tables, number).tobytes() for number in tables.tables}
 

@@ -16,11 +16,15 @@ from torch import nn
 from torch_geometric.nn import GAT, GCN, GIN, GATConv, GCNConv, GINConv, GraphSAGE, LGConv, PNAConv, SAGEConv
 from torch_geometric.nn import Sequential as GraphSequential
 
+from diskhop.budget import Budget
 from diskhop.config.train import ALL_NEIGHBORS
+from diskhop.disk.probe import remembered_model
 from diskhop.nn.activation import elu, relu
 from diskhop.nn.layers.network import MakeLayer
 from diskhop.nn.models import GatLayer, GcnLayer, Network, SageLayer
 from diskhop.predict.predict import predict_array
+from diskhop.predict.streamed.run import StreamedRun
+from diskhop.runtime.tasks import TaskTools, WorkFolder
 from tests.batched import (
     WithNorm,
     assert_close,
@@ -32,7 +36,7 @@ from tests.batched import (
     whole_graph,
 )
 from tests.examples import examples
-from tests.graphs import memory_folder
+from tests.graphs import memory_folder, threads_engine
 
 # Rows and neighbours of a batch: single rows, a few batches, one batch.
 ENTRIES = st.sampled_from([1, 25, 1 << 16])
@@ -149,6 +153,30 @@ def test_networks_of_diskhop_equal_models_of_pyg(name: str, graph: tuple[Any, An
         dataset = build_graph(folder / "graph", pairs, features, dtype=dtype)
         actual = predict_small(dataset, network, folder / "work", store="direct")
         assert_close(actual, whole_graph(model, stored_features(dataset), pairs))
+
+
+@pytest.mark.parametrize("name", ["sage", "gcn"])
+@examples(5)
+@given(graph=graphs(), entries=ENTRIES)
+def test_networks_of_diskhop_equal_their_streamed_way(name: str, graph: tuple[Any, Any, str], entries: int) -> None:
+    pairs, features, dtype = graph
+    torch.manual_seed(0)
+    network = Network(OWN[name], features.shape[1], 6, 4, 3)
+    with memory_folder(Path(tempfile.gettempdir())) as folder, small_batches(entries):
+        dataset = build_graph(folder / "graph", pairs, features, dtype=dtype)
+        actual = predict_small(dataset, network, folder / "work", store="direct")
+        run = StreamedRun(
+            dataset=dataset,
+            network=network.eval(),
+            wanted=frozenset([3]),
+            budget=Budget(80_000_000),
+            threads=2,
+            tools=TaskTools(threads_engine()),
+            disk=remembered_model(dataset.path, "threads"),
+        )
+        with WorkFolder(folder / "streamed") as work, run.compute(work, lambda _plan: None) as computed:
+            (streamed,) = computed.layers.values()
+            assert_close(np.concatenate([block.copy() for block in streamed.blocks(7)]), actual.astype(np.float64))
 
 
 class GatWithOneHead(GAT):  # type: ignore[misc]  # PyG has no types

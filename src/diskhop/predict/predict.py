@@ -19,14 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diskhop._native import FaultInjector
 from diskhop.budget import Budget
 from diskhop.config.train import ALL_NEIGHBORS, FANOUT
 from diskhop.dataset.dataset import Dataset, as_dataset
 from diskhop.derived.scratch import scratch_path
 from diskhop.disk.model import DiskModel
 from diskhop.errors import ConfigError
-from diskhop.io.atomic import Injector, make_directories
+from diskhop.io.atomic import make_directories
 from diskhop.io.engine import open_engine
 from diskhop.loaders.checks import budget_of
 from diskhop.predict.batched.batches import LayerRun
@@ -53,14 +52,12 @@ def predict_modules(
     seed: int = 0,
     keep: Collection[int] = (),
     threads: int | None = None,
-    engine: str | None = None,
     store: str | None = None,
     scratch: str | None = None,
     disk: DiskModel | None = None,
     range_bytes: int = RANGE_BYTES,
     progress: Progress = silent,
-    injector: Injector | None = None,
-    native_injector: FaultInjector | None = None,
+    tools: TaskTools | None = None,
 ) -> LayerTables:
     """Compute the layers of a model on all nodes and return the table of the last one. All of `work` is durable.
 
@@ -69,10 +66,11 @@ def predict_modules(
     fanout: neighbours per node: "all", a count, or a count per layer (-1 for all).
     seed: random seed of draws.
     keep: numbers of layers whose tables are wanted too.
-    store, engine: strategies by name; default: chosen for each layer.
+    store: strategy by name; default: chosen for each layer.
     scratch: folder for a store's temporary files; default: DATASET/derived.
     disk: cost of reads; default: measured.
     range_bytes: bytes of a table that a crash costs at most, roughly.
+    tools: I/O engine and fault injector; default: an engine of its own.
 
     Edges have no weights. Bytes depend on the graph, the model, fanout and seed alone, on one version of torch and kind
     of CPU.
@@ -82,17 +80,14 @@ def predict_modules(
     """
     model = unroll(layers)
     fanouts = _fanouts(fanout, len(model.layers))
-    torch_engine = open_engine(engine or "auto", injector=native_injector).engine
     run = LayerRun(
         budget=budget,
-        tools=TaskTools(torch_engine, injector),
+        tools=tools or TaskTools(open_engine().engine),
         threads=default_threads() if threads is None else threads,
-        engine=engine,
         store=store,
         scratch=scratch,
         disk=disk,
         seed=seed,
-        native_injector=native_injector,
     )
     return Prediction(dataset, model, fanouts, run, work, range_bytes, progress).run(keep)
 
@@ -102,6 +97,7 @@ def predict_array(
     layers: Model,
     *,
     memory: Budget | int | str | None = None,
+    engine: str = "auto",
     scratch: PathLike[str] | str | None = None,
     **options: Any,
 ) -> NDArray[np.float32]:
@@ -115,8 +111,9 @@ def predict_array(
     folder = scratch_path(opened.path, None if scratch is None else str(scratch))
     digest = hashlib.sha256(describe_model(unroll(layers)).encode()).hexdigest()[:16]
     make_directories(folder)
-    with WorkFolder(folder / f"predicted-{digest}", options.get("injector")) as work:
-        rows = predict_modules(opened, layers, budget, work, scratch=str(folder), **options).last
+    tools = TaskTools(open_engine(engine).engine)
+    with WorkFolder(folder / f"predicted-{digest}") as work:
+        rows = predict_modules(opened, layers, budget, work, scratch=str(folder), tools=tools, **options).last
         with budget.reserve("original ids", 3 * opened.id_map().num_bytes):
             out = in_source_order(opened, rows)
         work.remove()

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from diskhop._native import FaultInjector
 from diskhop.batches.sizes import BatchSizes
 from diskhop.budget import Budget
 from diskhop.config.options import AUTO
@@ -57,24 +56,21 @@ class LayerRun:
     """How layers are computed.
 
     budget: memory.
-    tools: writes tables.
+    tools: writes tables; the pipeline has an engine of the same kind.
     threads: threads that compute batches.
-    engine, store: options of these names; None: chosen.
+    store: the option of this name; None: chosen for each layer.
     scratch: folder for a store's temporary files; None: DATASET/derived.
     disk: cost of reads; None: measured.
     seed: random seed of draws.
-    native_injector: faults of the pipeline's engine.
     """
 
     budget: Budget
     tools: TaskTools
     threads: int
-    engine: str | None = None
     store: str | None = None
     scratch: str | None = None
     disk: DiskModel | None = None
     seed: int = 0
-    native_injector: FaultInjector | None = None
 
 
 def compute_layer(
@@ -106,7 +102,7 @@ def compute_layer(
             stack.enter_context(run.budget.reserve(name, num_bytes))
         stack.enter_context(reproducible(1))
         crew = stack.enter_context(_Crew(dataset, layer, loops, work, num_threads))
-        pipeline = stack.enter_context(open_pipeline(dataset, plan, run.budget, run.native_injector))
+        pipeline = stack.enter_context(open_pipeline(dataset, plan, run.budget))
         whole = _pass_of(layer, batches, sampler, run.seed)
         out.write(partial(_write_range, pipeline, whole, batches, crew), run.tools, progress)
     return plan
@@ -156,7 +152,7 @@ def _plan(
         seed_sets=(seed_set,),
         seed=run.seed,
         store=run.store,
-        engine=run.engine,
+        engine=run.tools.engine.name,
         threads=run.threads,
         # A named store may have no use for a folder.
         scratch=run.scratch if run.store in (None, AUTO) or "scratch" in STORES[run.store].uses else None,

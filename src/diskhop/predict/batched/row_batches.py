@@ -83,8 +83,8 @@ def cut_batches(topology: TopologyFiles, fanout: int, entries: int, range_rows: 
             row = stop
     bounds = np.array([*starts, num_nodes])
     most_sources = np.minimum(np.diff(bounds) + np.array(num_edges), num_nodes)
-    long_lists = np.flatnonzero(np.array(num_edges) >= entries) if fanout == ALL_NEIGHBORS else []
-    if len(long_lists):
+    long_lists = np.flatnonzero(np.array(num_edges) >= entries)
+    if fanout == ALL_NEIGHBORS and len(long_lists):
         with budget.reserve("counting neighbours", num_nodes + 8 * _EDGES_AT_ONCE):
             for number in long_lists:
                 most_sources[number] = _count_sources(topology, indptr, int(bounds[number]))

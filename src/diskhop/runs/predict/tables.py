@@ -149,10 +149,9 @@ class OutputRun:
             seed=wanted.seed,
             keep=[wanted.layer] if wanted.layer else [],
             threads=self.threads,
-            engine=self.tools.engine.name,
             scratch=self.scratch,
             progress=self.progress,
-            injector=self.tools.injector,
+            tools=self.tools,
         )
         plans = {f"layer {number}": plan.to_dict() for number, plan in found.plans.items()}
         return OutputTables(
