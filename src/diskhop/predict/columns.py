@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.errors import ConfigError
-from diskhop.runtime.blocks import row_ranges
 
 TableName = Literal["logits", "embedding"]
 
@@ -30,8 +29,6 @@ EMBEDDING_DTYPES = ("float32", "float16")
 # Nodes with several labels have no class.
 _OF_CLASSES = ("class", "probability")
 _SINGLE = {"class": "int64", "probability": "float32"}
-# Rows that are computed at a time: they stay in the processor's cache.
-_CACHED_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +127,7 @@ def fill_columns(
         columns["logits"][:] = rows
     fill = _fill_tasks if are_tasks else _fill_classes
     if columns.keys() & {*_OF_CLASSES, "probabilities"}:
-        for start, stop in row_ranges(len(rows), max(1, _CACHED_BYTES // (4 * rows.shape[1]))):
-            fill({word: values[start:stop] for word, values in columns.items()}, rows[start:stop])
+        fill(columns, rows)
 
 
 def _fill_classes(columns: Mapping[str, NDArray[Any]], logits: NDArray[np.float32]) -> None:
@@ -147,11 +143,11 @@ def _fill_classes(columns: Mapping[str, NDArray[Any]], logits: NDArray[np.float3
         np.subtract(logits, largest[:, None], out=powers)
     np.exp(powers, out=powers)
     # The power of the largest logit is 1, so its probability is the reciprocal of the sum.
-    sums = powers.sum(axis=1)
+    largest = np.reciprocal(powers.sum(axis=1))
     if "probability" in columns:
-        np.divide(np.float32(1), sums, out=columns["probability"])
+        columns["probability"][:] = largest
     if "probabilities" in columns:
-        powers /= sums[:, None]
+        powers *= largest[:, None]
 
 
 def _fill_tasks(columns: Mapping[str, NDArray[Any]], logits: NDArray[np.float32]) -> None:

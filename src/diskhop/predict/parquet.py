@@ -1,7 +1,7 @@
 """Writes predictions as a Parquet dataset: parts with a range of the nodes each, in the dataset's order.
 
-Ids are delta encoded, classes by a dictionary. Floats are stored plain: to compress them takes more time than to write
-what it saves (docs/log.md).
+Ids are delta encoded, names compressed, classes encoded by a dictionary. Floats are stored plain: to compress them
+takes more time than to write what it saves (docs/log.md).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ParquetParts:
         with pq.ParquetWriter(
             sink,
             self._schema,
-            compression="none",
+            compression=self._compression(),
             use_dictionary=["class"] if "class" in file.words else False,
             column_encoding=None if table.ids.are_names else {ID: "DELTA_BINARY_PACKED"},
             # No query skips lists by their smallest value, and finding it takes time.
@@ -46,6 +46,11 @@ class ParquetParts:
             for group in table.groups(file.first, file.stop, file.words, threads):
                 arrays = [single_values(table, ID, group[ID]), *(self._column(each, group) for each in table.columns)]
                 writer.write_table(pa.table(arrays, schema=self._schema), row_group_size=table.sizes.group_rows)
+
+    def _compression(self) -> dict[str, str]:
+        """Return the compression of each column, by its path in the file."""
+        paths = [f"{column.name}.list.element" if column.width else column.name for column in self._table.columns]
+        return {ID: "zstd" if self._table.ids.are_names else "none", **dict.fromkeys(paths, "none")}
 
     def _column(self, column: Column, group: Group) -> pa.Array:
         values = group[column.name]

@@ -31,12 +31,13 @@ class OutputLimits:
     group_rows: maximum number of its rows.
     part_bytes: bytes of values in a part, about: large compared to the cost of its fsyncs, small compared to the loss
         in a crash.
-    read_bytes: bytes that are read of a table at a time, at least a row.
+    read_bytes: bytes that are read of a table and computed with at a time, at least a row: they fit the cache, and are
+        enough that threads seldom wait for each other between NumPy's calls.
     """
 
     group_bytes: int = 8 << 20
     group_rows: int = 1 << 17
-    part_bytes: int = 128 << 20
+    part_bytes: int = 64 << 20
     read_bytes: int = 1 << 20
 
 
