@@ -258,7 +258,7 @@ def layer_memory(work: StreamedWork, number: int, layer: LayerPlan, sizes: _Size
     shape, graph = work.layers[number], work.graph
     reserved = {"column block": _block_bytes(shape, layer.block_rows, layer.block_tiles)}
     reserved["neighbour lists"] = sizes.listing_bytes(graph)
-    own = sizes.moving_bytes(shape.own_tiles + 2 * shape.score_tiles) if shape.score_tiles or layer.is_fused else 0
+    own = sizes.moving_bytes(shape.own_tiles + 3 * shape.score_tiles) if shape.score_tiles or layer.is_fused else 0
     written = work.table_tiles(number + 1) if layer.is_fused else layer.block_tiles
     rows_bytes = sizes.part_bytes(layer.block_tiles) + sizes.moving_bytes(written) + own
     if layer.is_fused:

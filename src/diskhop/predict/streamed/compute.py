@@ -21,11 +21,13 @@ from torch import Tensor
 
 from diskhop.budget import Budget
 from diskhop.hops.stream.lists import indptr_parts
-from diskhop.hops.stream.parts import Rows, TileReader, TileWriter
+from diskhop.hops.stream.parts import Columns, Rows, TileReader, TileWriter
+from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.planning.predict import StreamedPlan
-from diskhop.predict.streamed.layers import StreamedLayer
+from diskhop.predict.streamed.attention_passes import AttentionNorms, AttentionSums, TargetRows, attended_heads
+from diskhop.predict.streamed.layers import SOURCE_SCORES, TARGET_SCORES, AttentionLayer, StreamedLayer
 from diskhop.predict.streamed.layout import Layout
-from diskhop.predict.streamed.passes import Block, Streaming, SumPass, degrees_of
+from diskhop.predict.streamed.passes import Block, NeighborSums, Streaming, Summer, degrees_of, sum_parts
 from diskhop.predict.streamed.row_step import RowsOfTable
 from diskhop.predict.streamed.source import FirstRows
 from diskhop.predict.streamed.tables import LayerTable
@@ -54,7 +56,8 @@ class Computation:
 
     network: see above.
     plan: blocks and sizes.
-    tables: every table, the outputs' last. sums: sums of each layer, where they are written.
+    tables: every table, the outputs' last. sums, norms: sums of each layer where they are written, and norms
+        of its attention, if it has any.
     kept: numbers of the tables that stay.
     streaming: what all passes share.
     open_features: opens the features for parts of some rows.
@@ -67,6 +70,7 @@ class Computation:
     plan: StreamedPlan
     tables: Sequence[LayerTable]
     sums: Sequence[LayerTable]
+    norms: Sequence[LayerTable]
     kept: frozenset[int]
     streaming: Streaming
     open_features: OpenFeatures
@@ -86,11 +90,13 @@ class Computation:
             layer = self.plan.layers[number]
             make = self._fused if layer.is_fused else self._apart
             with torch.no_grad():
+                self._write_norms(number)
                 make(number)
             self.tables[number + 1].settle()
             if number not in self.kept:
                 self.tables[number].drop()
-            self.sums[number].drop()
+            for table in (self.sums[number], self.norms[number]):
+                table.drop()
 
     def _make_first(self) -> None:
         """Make table 0 of the features."""
@@ -131,10 +137,10 @@ class Computation:
 
     def _write_sums(self, number: int, first: int, end: int) -> None:
         table, streaming, num_nodes = self.sums[number], self.streaming, self.tables[number].shape.num_rows
-        sums = SumPass(self._block(number, first, end), streaming, self._adds_own(number))
+        summer = self._summer(number, first, end)
 
         def write(writer: TileWriter) -> None:
-            for part in sums.parts(0, num_nodes):
+            for part in sum_parts(summer, streaming, 0, num_nodes):
                 writer.write(part.first_row, part.sums)
                 self.progress(f"layer {number + 1}: sums", part.first_row + len(part.sums), num_nodes)
 
@@ -144,27 +150,64 @@ class Computation:
         """Make the next table while the layer's sums are in memory."""
         with self._step(f"layer {number + 1}", 1):
             _, end = self.network.layouts[number].tiles(self.network.layers[number].summed)
-            sums = SumPass(self._block(number, 0, end), self.streaming, self._adds_own(number))
+            summer = self._summer(number, 0, end)
             rows = self._rows_of(number + 1)
 
             def write(writer: TileWriter, start: int, stop: int) -> None:
                 owns = self._own_rows(number, start, stop)
-                for part, own in zip(sums.parts(start, stop), owns, strict=False):
+                for part, own in zip(sum_parts(summer, self.streaming, start, stop), owns, strict=False):
                     hidden = self._after(number, part.first_row, part.indptr, part.sums, own)
                     writer.write(part.first_row, rows.make(part.first_row, len(part.sums), hidden))
 
             self._write_ranges(number + 1, write, f"layer {number + 1}")
 
-    def _block(self, number: int, first: int, end: int) -> Block:
-        planned, layer, streaming = self.plan.layers[number], self.network.layers[number], self.streaming
-        block = Block(planned.block_rows, 4 * (end - first))
-        block.fill(self.tables[number].columns(first, end), streaming)
-        if layer.weighing == "symmetric":
-            block.scale(streaming)
-        return block
+    def _write_norms(self, number: int) -> None:
+        """Write the norms of a layer with attention."""
+        table, streaming, layer = self.norms[number], self.streaming, self.network.layers[number]
+        if not isinstance(layer, AttentionLayer) or table.is_complete:
+            return
+        scores = self._score_columns(number, SOURCE_SCORES)
+        num_nodes = table.shape.num_rows
+        with self._step(f"layer {number + 1}: attention", 1):
+            block = Block(num_nodes, scores.width)
+            block.fill(scores, streaming)
 
-    def _adds_own(self, number: int) -> bool:
-        return self.network.layers[number].weighing == "symmetric"
+            def write(writer: TileWriter) -> None:
+                targets = TargetRows(self._score_columns(number, TARGET_SCORES), streaming, num_nodes)
+                for part in sum_parts(AttentionNorms(layer, block, targets, streaming), streaming, 0, num_nodes):
+                    writer.write(part.first_row, part.sums)
+
+            end = table.shape.num_tiles
+            table.write_tiles(0, end, self.plan.part_rows, streaming.engine, streaming.threads, write)
+            table.settle()
+
+    def _summer(self, number: int, first: int, end: int) -> Summer:
+        """Load the block of some summed tiles, and return what sums them."""
+        planned, layer, streaming = self.plan.layers[number], self.network.layers[number], self.streaming
+        columns, width = self.tables[number].columns(first, end), TILE_COLUMNS * (end - first)
+        if not isinstance(layer, AttentionLayer):
+            block = Block(planned.block_rows, width)
+            block.fill(columns, streaming)
+            if layer.weighing == "symmetric":
+                block.scale(streaming)
+            return NeighborSums(block, streaming, layer.weighing == "symmetric")
+        scores, norms = self._score_columns(number, SOURCE_SCORES), self.norms[number]
+        block = Block(planned.block_rows, scores.width + width)
+        block.fill(scores, streaming)
+        block.fill(columns, streaming, scores.width)
+        num_nodes = norms.shape.num_rows
+        return AttentionSums(
+            layer,
+            block,
+            attended_heads(layer, first, end, scores.width),
+            scores.width,
+            TargetRows(self._score_columns(number, TARGET_SCORES), streaming, num_nodes),
+            TargetRows(norms.columns(0, norms.shape.num_tiles), streaming, num_nodes),
+            streaming,
+        )
+
+    def _score_columns(self, number: int, name: str) -> Columns:
+        return self.tables[number].columns(*self.network.layouts[number].tiles([name]))
 
     def _after(
         self, number: int, first_row: int, indptr: NDArray[np.int64], sums: Rows, own: Rows

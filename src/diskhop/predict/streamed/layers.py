@@ -43,9 +43,11 @@ class StreamedLayer(ABC):
     groups: columns of the layer's table, by name.
     summed: names of the groups that are summed, the first ones.
     own: names of the groups that are read again for each row.
+    num_heads: heads of attention; 0 without attention.
     """
 
     weighing: Weighing
+    num_heads: int = 0
     own: tuple[str, ...] = ()
 
     def __init__(
@@ -80,7 +82,7 @@ class StreamedLayer(ABC):
 
     def _read_again(self) -> tuple[str, ...]:
         hidden = (HIDDEN,) if self._shortcut is not None else ()
-        return (_OWN, _SHORTCUT, SOURCE_SCORES, TARGET_SCORES, *hidden)
+        return (_OWN, _SHORTCUT, *hidden)
 
     def before(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the groups of rows from the layer's input, float32 (rows, in_dim)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -75,11 +76,15 @@ class Block:
         self.rows: Rows = self._memory.reshape(num_rows, num_columns)
         self.columns = ColumnBlock(self._memory, num_rows, num_columns)
 
-    def fill(self, source: Columns, streaming: Streaming) -> None:
-        """Read adjacent tiles of a table, as many as the block has columns."""
+    def fill(self, source: Columns, streaming: Streaming, first_column: int = 0) -> None:
+        """Read adjacent tiles of a table into columns of the block, from first_column on."""
         reader = TileReader(source, streaming.part_rows, streaming.engine, streaming.threads)
-        for _ in reader.parts(0, len(self.rows), into=self.rows):
-            pass
+        is_whole = reader.width == self.rows.shape[1]
+        first = 0
+        for part in reader.parts(0, len(self.rows), into=self.rows if is_whole else None):
+            if not is_whole:
+                self.rows[first : first + len(part), first_column : first_column + reader.width] = part
+            first += len(part)
 
     def scale(self, streaming: Streaming) -> None:
         """Multiply every row by its factor in GCN's sums."""
@@ -88,37 +93,66 @@ class Block:
             rows.mul_(symmetric_scales(streaming.proper_degrees(first, indptr)))
 
 
-class SumPass:
-    """Sums of a block's rows over lists. adds_own: with the row itself once, in place of loops."""
+class Summer(Protocol):
+    """Sums something over the lists of a part, stretch by stretch."""
+
+    @property
+    def width(self) -> int:
+        """Values per row."""
+
+    def begin(self, first_row: int, sums: Rows) -> None:
+        """Fill the sums of a part before its first stretch."""
+
+    def add(self, stretch: Stretch, sums: Rows) -> None:
+        """Add the edges of a stretch."""
+
+    def end(self, first_row: int, sums: Rows) -> None:
+        """Finish the sums of a part after its last stretch."""
+
+
+def sum_parts(summer: Summer, streaming: Streaming, start: int, stop: int) -> Iterator[PartSums]:
+    """Yield the sums of rows start to stop, part by part."""
+    memory = np.empty((streaming.part_rows, summer.width), np.float32)
+    stream = ListStream(streaming.lists, streaming.part_rows, streaming.stretch_edges, streaming.engine)
+    is_first = True
+    for stretch in stream.stretches(start, stop):
+        sums = memory[: len(stretch.indptr) - 1]
+        if is_first:
+            summer.begin(stretch.first_row, sums)
+        summer.add(stretch, sums)
+        is_first = stretch.is_last
+        if stretch.is_last:
+            summer.end(stretch.first_row, sums)
+            yield PartSums(stretch.first_row, stretch.indptr, sums)
+
+
+class NeighborSums:
+    """Sums of a block's rows (see Summer). adds_own: with the row itself once, in place of loops."""
 
     def __init__(self, block: Block, streaming: Streaming, adds_own: bool) -> None:
         self._block = block
         self._streaming = streaming
         self._adds_own = adds_own
-        self._sums = np.empty((streaming.part_rows, block.rows.shape[1]), np.float32)
 
-    def parts(self, start: int, stop: int) -> Iterator[PartSums]:
-        """Yield the sums of rows start to stop, part by part."""
-        streaming = self._streaming
-        stream = ListStream(streaming.lists, streaming.part_rows, streaming.stretch_edges, streaming.engine)
-        is_first = True
-        for stretch in stream.stretches(start, stop):
-            sums = self._sums[: len(stretch.indptr) - 1]
-            if is_first:
-                sums[:] = 0
-            self._add(stretch, sums)
-            if is_first := stretch.is_last:
-                if self._adds_own:
-                    self._add_own(stretch.first_row, torch.from_numpy(sums))
-                yield PartSums(stretch.first_row, stretch.indptr, sums)
+    @property
+    def width(self) -> int:
+        """See Summer."""
+        return int(self._block.rows.shape[1])
 
-    def _add(self, stretch: Stretch, sums: Rows) -> None:
+    def begin(self, first_row: int, sums: Rows) -> None:
+        """See Summer."""
+        sums[:] = 0
+
+    def add(self, stretch: Stretch, sums: Rows) -> None:
+        """See Summer."""
         add_neighbor_sums(
             self._block.columns, stretch.indptr, stretch.indices, stretch.first_edge, sums, self._streaming.threads
         )
 
-    def _add_own(self, first_row: int, sums: torch.Tensor) -> None:
-        own = torch.from_numpy(self._block.rows[first_row : first_row + len(sums)])
-        loops = self._streaming.loops(first_row, len(sums))
-        # A row with one loop has its own part already.
-        sums.add_(own if loops is None else own * (1 - loops))
+    def end(self, first_row: int, sums: Rows) -> None:
+        """See Summer."""
+        if self._adds_own:
+            own = torch.from_numpy(self._block.rows[first_row : first_row + len(sums)])
+            loops = self._streaming.loops(first_row, len(sums))
+            # A row with one loop has its own part already.
+            torch.from_numpy(sums).add_(own if loops is None else own * (1 - loops))

@@ -99,6 +99,10 @@ class StreamedRun:
                 self._table(stack, work, f"sums-{number}", Layout({name: layer.groups[name] for name in layer.summed}))
                 for number, layer in enumerate(layers)
             ]
+            norms = [
+                self._table(stack, work, f"norms-{number}", Layout({"norms": 2 * max(1, layer.num_heads)}))
+                for number, layer in enumerate(layers)
+            ]
             streaming = Streaming(
                 lists=lists,
                 scanned=scanned,
@@ -112,6 +116,7 @@ class StreamedRun:
                 plan=plan,
                 tables=tables,
                 sums=sums,
+                norms=norms,
                 kept=self.wanted,
                 streaming=streaming,
                 open_features=partial(first_rows, self.dataset, engine=self.tools.engine),

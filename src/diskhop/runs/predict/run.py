@@ -74,7 +74,7 @@ def predict_run(
 
     dataset: by default the one that the run was trained on; another must fit it.
     out: the new folder. overwrite: replace predictions that are there.
-    resume: go on from finished work of a call that was interrupted; otherwise it is removed first.
+    resume: reuse finished work of an interrupted call; otherwise remove it first.
     memory, disk: bytes or a size such as '2GB', for the options memory_bytes and disk_bytes.
     on_plan: called with a line about the plan before the heavy work.
     options: those of PredictConfig.
