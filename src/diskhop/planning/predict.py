@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from diskhop.budget import Budget, format_bytes
 from diskhop.disk.model import DiskModel
+from diskhop.hops.make.passes import aligned_bytes
 from diskhop.hops.stream.lists import streaming_bytes, stretch_edges
 from diskhop.hops.stream.parts import NUM_SLOTS, TILE_ROW_BYTES
 from diskhop.hops.tables import PAGE_BYTES, TILE_COLUMNS, TILE_ROWS
@@ -26,7 +27,7 @@ _THREADS_POWER = 0.8
 _PARTS_SHARE = 4
 # A call of a product costs some 100 microseconds, so it gets rows of about this size, or this share of a small table,
 # and a power of two of them. It depends on model and graph alone: libraries round differently for other shapes.
-_MOST_ROWS, _LEAST_ROWS, _ROWS_BYTES, _ROWS_SHARE = 4096, 8, 1 << 20, 400
+_MOST_ROWS, _LEAST_ROWS, _ROWS_BYTES, _ROWS_SHARE = 4096, 8, 1 << 20, 1000
 # Arrays of a block of rows that exist at once, of the widest kind: operands, results and copies.
 _ARRAYS_AT_ONCE = 6
 
@@ -384,7 +385,7 @@ def _reason(number: int, layer: LayerPlan, shape: LayerShape) -> str:
 
 
 def _block_bytes(shape: LayerShape, block_rows: int, tiles: int) -> int:
-    return buffer_bytes(block_rows * (tiles + shape.score_tiles) * TILE_ROW_BYTES)
+    return aligned_bytes((block_rows + 1) * (tiles + shape.score_tiles) * TILE_ROW_BYTES)
 
 
 def _disk_seconds(disk: DiskModel, bytes_read: int, bytes_written: int) -> float:

@@ -111,6 +111,14 @@ class ListStream:
         return self._lists.indices_offset + edge * self._lists.index_bytes
 
 
+def edge_rows(stretch: Stretch) -> Indices:
+    """Return the row of each edge of a stretch, in the dtype of the indices."""
+    edges = stretch.indptr.clip(stretch.first_edge, stretch.first_edge + len(stretch.indices))
+    rows = np.arange(stretch.first_row, stretch.first_row + len(edges) - 1, dtype=stretch.indices.dtype)
+    found: Indices = np.repeat(rows, (edges[1:] - edges[:-1]).astype(np.int64))
+    return found
+
+
 def indptr_parts(lists: Lists, start: int, stop: int, part_rows: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield (first row, indptr of the part's rows) of the parts of rows start to stop."""
     at_once = max(1, _INDPTR_ROWS // part_rows) * part_rows

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diskhop.hops.make.passes import Lists
-from diskhop.hops.stream.lists import ListStream, streaming_bytes, stretch_edges
+from diskhop.hops.stream.lists import ListStream, edge_rows, streaming_bytes, stretch_edges
 from diskhop.io.atomic import destination_errors
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools
@@ -62,16 +62,15 @@ class Scan:
                     num_sources = max(num_sources, int(stretch.indices.max()) + 1)
                 if not self.counts_loops:
                     continue
-                first_edge, count = stretch.first_edge, len(stretch.indices)
-                lengths = np.diff(np.clip(stretch.indptr, first_edge, first_edge + count)).astype(np.int64)
-                rows = np.repeat(np.arange(len(lengths), dtype=stretch.indices.dtype), lengths)
-                is_loop = stretch.indices - stretch.indices.dtype.type(stretch.first_row) == rows
-                loops[: len(lengths)] += np.bincount(rows[is_loop], minlength=len(lengths)).astype(np.int32)
+                rows = edge_rows(stretch)
+                found = rows[stretch.indices == rows].astype(np.int64) - stretch.first_row
+                num_rows = len(stretch.indptr) - 1
+                loops[:num_rows] += np.bincount(found, minlength=num_rows).astype(np.int32)
                 if stretch.is_last:
                     num_loops += int(loops.sum())
-                    file.write(loops[: len(lengths)].tobytes())
+                    file.write(loops[:num_rows].tobytes())
                     loops[:] = 0
-                    self.progress("reading lists", stretch.first_row + len(lengths), lists.num_nodes)
+                    self.progress("reading lists", stretch.first_row + num_rows, lists.num_nodes)
             file.write(np.array([num_sources, num_loops], "<i8").tobytes())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,34 @@ from diskhop.hops.stream.parts import Columns, Rows, TileReader
 from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.predict.streamed.layers import AttentionLayer, num_tiles
 from diskhop.predict.streamed.passes import Block, Streaming
+
+# Score of the row of zeros: finite, so that differences are too, and no exponential of it is more than zero.
+_NO_SCORE = -1e30
+
+
+def load_scores(block: Block, source: Columns, streaming: Streaming) -> None:
+    """Fill the first columns of a block with the sources' scores."""
+    block.fill(source, streaming)
+    block.all_rows[-1, : source.width] = _NO_SCORE
+
+
+class HeadColumns(NamedTuple):
+    """Columns of a head that lie in a block, and where their sums go; see AttendedHead."""
+
+    head: int
+    first_column: int
+    num_columns: int
+    out_column: int
+
+    def attended(self) -> AttendedHead:
+        """Return it for the core; the scores of head h are the block's column h."""
+        return AttendedHead(
+            head=self.head,
+            score_column=self.head,
+            first_column=self.first_column,
+            num_columns=self.num_columns,
+            out_column=self.out_column,
+        )
 
 
 class TargetRows:
@@ -41,9 +70,11 @@ class AttentionNorms:
     scores: block of the sources' scores, of all nodes. targets: target scores of the parts.
     """
 
+    adds_own = True
+
     def __init__(self, layer: AttentionLayer, scores: Block, targets: TargetRows, streaming: Streaming) -> None:
         self._layer = layer
-        self._scores = scores.rows[:, : layer.num_heads]
+        self._scores = scores.all_rows[:, : layer.num_heads]
         self._targets = targets
         self._streaming = streaming
         self._target_scores: Rows = self._scores[:0]
@@ -73,15 +104,14 @@ class AttentionNorms:
         )
 
     def end(self, first_row: int, sums: Rows) -> None:
-        """See Summer. Adds the row itself once, in place of loops."""
+        """See Summer. Adds the row itself."""
         num_heads = self._layer.num_heads
         own_scores = self._scores[first_row : first_row + len(sums)]
         score = own_score(own_scores, self._target_scores, self._layer.negative_slope)
         norms = torch.from_numpy(sums)
         old_most, old_sum = norms[:, :num_heads], norms[:, num_heads:]
         most = torch.maximum(old_most, score)
-        times = own_times(self._streaming, first_row, len(sums))
-        old_sum.mul_(torch.exp(old_most - most)).add_(torch.exp(score - most) * times)
+        old_sum.mul_(torch.exp(old_most - most)).add_(torch.exp(score - most))
         old_most.copy_(most)
 
 
@@ -92,11 +122,13 @@ class AttentionSums:
     scores: target scores of the parts. norms: of all edges, and the rows themselves.
     """
 
+    adds_own = True
+
     def __init__(
         self,
         layer: AttentionLayer,
         block: Block,
-        heads: Sequence[AttendedHead],
+        heads: Sequence[HeadColumns],
         score_columns: int,
         scores: TargetRows,
         norms: TargetRows,
@@ -105,6 +137,7 @@ class AttentionSums:
         self._layer = layer
         self._block = block
         self._heads = heads
+        self._attended = [each.attended() for each in heads]
         self._score_columns = score_columns
         self._scores = scores
         self._norms = norms
@@ -127,7 +160,7 @@ class AttentionSums:
         """See Summer."""
         add_attended_rows(
             self._block.columns,
-            self._heads,
+            self._attended,
             self._target_scores,
             self._target_norms,
             self._layer.negative_slope,
@@ -139,13 +172,12 @@ class AttentionSums:
         )
 
     def end(self, first_row: int, sums: Rows) -> None:
-        """See Summer. Adds the row itself once, in place of loops."""
+        """See Summer. Adds the row itself."""
         num_heads = self._layer.num_heads
         own = self._block.rows[first_row : first_row + len(sums)]
         score = own_score(own[:, :num_heads], self._target_scores, self._layer.negative_slope)
         norms = torch.from_numpy(self._target_norms)
         weights = torch.exp(score - norms[:, :num_heads]) / norms[:, num_heads:]
-        weights *= own_times(self._streaming, first_row, len(sums))
         out, values = torch.from_numpy(sums), torch.from_numpy(own)
         for each in self._heads:
             into = out[:, each.out_column : each.out_column + each.num_columns]
@@ -158,13 +190,7 @@ def own_score(sources: Rows, targets: Rows, negative_slope: float) -> Tensor:
     return functional.leaky_relu(torch.from_numpy(sources) + torch.from_numpy(targets), negative_slope)
 
 
-def own_times(streaming: Streaming, first_row: int, num_rows: int) -> Tensor:
-    """Return how often a row is to be added so that it counts once, float32 (rows, 1): lists may have loops."""
-    loops = streaming.loops(first_row, num_rows)
-    return torch.ones(num_rows, 1) if loops is None else 1 - loops
-
-
-def attended_heads(layer: AttentionLayer, first_tile: int, end_tile: int, score_columns: int) -> list[AttendedHead]:
+def attended_heads(layer: AttentionLayer, first_tile: int, end_tile: int, score_columns: int) -> list[HeadColumns]:
     """Return the heads whose columns lie in some tiles of the summed groups."""
     found = []
     start = 0  # first tile of the head
@@ -175,9 +201,8 @@ def attended_heads(layer: AttentionLayer, first_tile: int, end_tile: int, score_
         if first < last:
             place = TILE_COLUMNS * (first - first_tile)
             found.append(
-                AttendedHead(
+                HeadColumns(
                     head=head,
-                    score_column=head,
                     first_column=score_columns + place,
                     num_columns=min(dim, TILE_COLUMNS * (last - start)) - TILE_COLUMNS * (first - start),
                     out_column=place,

@@ -8,7 +8,7 @@ depend neither on memory nor on threads.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +24,13 @@ from diskhop.hops.stream.lists import indptr_parts
 from diskhop.hops.stream.parts import Columns, Rows, TileReader, TileWriter
 from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.planning.predict import StreamedPlan
-from diskhop.predict.streamed.attention_passes import AttentionNorms, AttentionSums, TargetRows, attended_heads
+from diskhop.predict.streamed.attention_passes import (
+    AttentionNorms,
+    AttentionSums,
+    TargetRows,
+    attended_heads,
+    load_scores,
+)
 from diskhop.predict.streamed.layers import SOURCE_SCORES, TARGET_SCORES, AttentionLayer, StreamedLayer
 from diskhop.predict.streamed.layout import Layout
 from diskhop.predict.streamed.passes import Block, NeighborSums, Streaming, Summer, degrees_of, sum_parts
@@ -69,8 +75,8 @@ class Computation:
     network: StreamedNetwork
     plan: StreamedPlan
     tables: Sequence[LayerTable]
-    sums: Sequence[LayerTable]
-    norms: Sequence[LayerTable]
+    sums: Mapping[int, LayerTable]
+    norms: Mapping[int, LayerTable]
     kept: frozenset[int]
     streaming: Streaming
     open_features: OpenFeatures
@@ -95,8 +101,9 @@ class Computation:
             self.tables[number + 1].settle()
             if number not in self.kept:
                 self.tables[number].drop()
-            for table in (self.sums[number], self.norms[number]):
-                table.drop()
+            for tables in (self.sums, self.norms):
+                if number in tables:
+                    tables[number].drop()
 
     def _make_first(self) -> None:
         """Make table 0 of the features."""
@@ -163,14 +170,15 @@ class Computation:
 
     def _write_norms(self, number: int) -> None:
         """Write the norms of a layer with attention."""
-        table, streaming, layer = self.norms[number], self.streaming, self.network.layers[number]
-        if not isinstance(layer, AttentionLayer) or table.is_complete:
+        layer, streaming = self.network.layers[number], self.streaming
+        if not isinstance(layer, AttentionLayer) or self.norms[number].is_complete:
             return
+        table = self.norms[number]
         scores = self._score_columns(number, SOURCE_SCORES)
         num_nodes = table.shape.num_rows
         with self._step(f"layer {number + 1}: attention", 1):
             block = Block(num_nodes, scores.width)
-            block.fill(scores, streaming)
+            load_scores(block, scores, streaming)
 
             def write(writer: TileWriter) -> None:
                 targets = TargetRows(self._score_columns(number, TARGET_SCORES), streaming, num_nodes)
@@ -193,7 +201,7 @@ class Computation:
             return NeighborSums(block, streaming, layer.weighing == "symmetric")
         scores, norms = self._score_columns(number, SOURCE_SCORES), self.norms[number]
         block = Block(planned.block_rows, scores.width + width)
-        block.fill(scores, streaming)
+        load_scores(block, scores, streaming)
         block.fill(columns, streaming, scores.width)
         num_nodes = norms.shape.num_rows
         return AttentionSums(

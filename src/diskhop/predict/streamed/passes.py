@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from diskhop._native import BufferPool, ColumnBlock, Engine, add_neighbor_sums
-from diskhop.hops.make.passes import Lists
-from diskhop.hops.stream.lists import ListStream, Stretch, indptr_parts
+from diskhop._native import ColumnBlock, Engine, add_neighbor_sums
+from diskhop.hops.make.passes import Lists, aligned_memory
+from diskhop.hops.stream.lists import ListStream, Stretch, edge_rows, indptr_parts
 from diskhop.hops.stream.parts import Columns, Rows, TileReader
 from diskhop.hops.stream.scan import ScannedLists, loops_of
 from diskhop.predict.streamed.layers import symmetric_scales
@@ -68,13 +68,17 @@ def degrees_of(indptr: NDArray[np.int64]) -> torch.Tensor:
 
 
 class Block:
-    """Some columns of the first rows of a table, in memory, float32 (rows, columns)."""
+    """Some columns of the first rows of a table, in memory, float32 (rows, columns).
+
+    `all_rows` has one more, of zeros, which edges lead from that do not count.
+    """
 
     def __init__(self, num_rows: int, num_columns: int) -> None:
-        num_bytes = 4 * num_rows * num_columns
-        self._memory = BufferPool(0).take(num_bytes).view(np.float32)
-        self.rows: Rows = self._memory.reshape(num_rows, num_columns)
-        self.columns = ColumnBlock(self._memory, num_rows, num_columns)
+        self._memory = aligned_memory(4 * (num_rows + 1) * num_columns).view(np.float32)
+        self.all_rows: Rows = self._memory.reshape(num_rows + 1, num_columns)
+        self.all_rows[-1] = 0
+        self.rows = self.all_rows[:-1]
+        self.columns = ColumnBlock(self._memory, num_rows + 1, num_columns)
 
     def fill(self, source: Columns, streaming: Streaming, first_column: int = 0) -> None:
         """Read adjacent tiles of a table into columns of the block, from first_column on."""
@@ -97,6 +101,10 @@ class Summer(Protocol):
     """Sums something over the lists of a part, stretch by stretch."""
 
     @property
+    def adds_own(self) -> bool:
+        """Whether the row itself is added once, in place of edges from a node to itself."""
+
+    @property
     def width(self) -> int:
         """Values per row."""
 
@@ -116,6 +124,8 @@ def sum_parts(summer: Summer, streaming: Streaming, start: int, stop: int) -> It
     stream = ListStream(streaming.lists, streaming.part_rows, streaming.stretch_edges, streaming.engine)
     is_first = True
     for stretch in stream.stretches(start, stop):
+        if summer.adds_own:
+            _leave_out_loops(stretch, streaming)
         sums = memory[: len(stretch.indptr) - 1]
         if is_first:
             summer.begin(stretch.first_row, sums)
@@ -126,13 +136,22 @@ def sum_parts(summer: Summer, streaming: Streaming, start: int, stop: int) -> It
             yield PartSums(stretch.first_row, stretch.indptr, sums)
 
 
+def _leave_out_loops(stretch: Stretch, streaming: Streaming) -> None:
+    """Let edges from a node to itself lead from the row of zeros, the one after the last node's."""
+    loops = streaming.loops(stretch.first_row, len(stretch.indptr) - 1)
+    if loops is None or not loops.any():
+        return
+    rows = edge_rows(stretch)
+    stretch.indices[stretch.indices == rows] = streaming.lists.num_nodes
+
+
 class NeighborSums:
     """Sums of a block's rows (see Summer). adds_own: with the row itself once, in place of loops."""
 
     def __init__(self, block: Block, streaming: Streaming, adds_own: bool) -> None:
+        self.adds_own = adds_own
         self._block = block
         self._streaming = streaming
-        self._adds_own = adds_own
 
     @property
     def width(self) -> int:
@@ -151,8 +170,5 @@ class NeighborSums:
 
     def end(self, first_row: int, sums: Rows) -> None:
         """See Summer."""
-        if self._adds_own:
-            own = torch.from_numpy(self._block.rows[first_row : first_row + len(sums)])
-            loops = self._streaming.loops(first_row, len(sums))
-            # A row with one loop has its own part already.
-            torch.from_numpy(sums).add_(own if loops is None else own * (1 - loops))
+        if self.adds_own:
+            sums += self._block.rows[first_row : first_row + len(sums)]

@@ -29,7 +29,7 @@ from diskhop.predict.streamed.layout import Layout
 from diskhop.predict.streamed.passes import Streaming
 from diskhop.predict.streamed.row_step import KEPT
 from diskhop.predict.streamed.source import first_dim, first_row_bytes, first_rows
-from diskhop.predict.streamed.tables import LayerTable, TileRows
+from diskhop.predict.streamed.tables import RANGE_BYTES, LayerTable, TileRows
 from diskhop.protocols import NodeRows
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder, run_tasks
@@ -59,6 +59,7 @@ class StreamedRun:
     tools: engine and fault injector.
     disk: model of the disk.
     progress: receives progress.
+    range_bytes: bytes of a table that a crash costs, roughly.
     """
 
     dataset: Dataset
@@ -69,6 +70,7 @@ class StreamedRun:
     tools: TaskTools
     disk: DiskModel
     progress: Progress = silent
+    range_bytes: int = RANGE_BYTES
 
     def plan(self, work: StreamedWork) -> StreamedPlan:
         """Plan the work. Raises BudgetError."""
@@ -95,14 +97,16 @@ class StreamedRun:
         with ExitStack() as stack:
             stack.enter_context(reproducible(self.threads))
             tables = [self._table(stack, work, f"table-{number}", layout) for number, layout in enumerate(layouts)]
-            sums = [
-                self._table(stack, work, f"sums-{number}", Layout({name: layer.groups[name] for name in layer.summed}))
+            sums = {
+                number: self._table(stack, work, f"sums-{number}", _summed(layer))
                 for number, layer in enumerate(layers)
-            ]
-            norms = [
-                self._table(stack, work, f"norms-{number}", Layout({"norms": 2 * max(1, layer.num_heads)}))
+                if not plan.layers[number].is_fused
+            }
+            norms = {
+                number: self._table(stack, work, f"norms-{number}", Layout({"norms": 2 * layer.num_heads}))
                 for number, layer in enumerate(layers)
-            ]
+                if layer.num_heads
+            }
             streaming = Streaming(
                 lists=lists,
                 scanned=scanned,
@@ -166,7 +170,7 @@ class StreamedRun:
 
     def _table(self, stack: ExitStack, work: WorkFolder, name: str, layout: Layout) -> LayerTable:
         shape = layout.shape(self.dataset.num_nodes)
-        return stack.enter_context(LayerTable(name, shape, work, self._key(name), self.tools))
+        return stack.enter_context(LayerTable(name, shape, work, self._key(name), self.tools, self.range_bytes))
 
     def _key(self, name: str) -> str:
         """Return a text that differs wherever a byte of a table may."""
@@ -196,3 +200,7 @@ class StreamedRun:
             f"{self.dataset.path}: {what} of nodes {ids} are not finite (NaN or infinite); check their features, and "
             "the weights of the run"
         )
+
+
+def _summed(layer: StreamedLayer) -> Layout:
+    return Layout({name: layer.groups[name] for name in layer.summed})

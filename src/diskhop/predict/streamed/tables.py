@@ -20,12 +20,17 @@ _FILE = "rows"
 
 
 class LayerTable:
-    """A table of tiles under construction. The context waits for writes; columns that are missing are made again."""
+    """A table of tiles under construction. The context waits for writes; columns that are missing are made again.
 
-    def __init__(self, name: str, shape: TableShape, work: WorkFolder, key: str, tools: TaskTools) -> None:
+    range_bytes: bytes of a range, roughly.
+    """
+
+    def __init__(
+        self, name: str, shape: TableShape, work: WorkFolder, key: str, tools: TaskTools, range_bytes: int = RANGE_BYTES
+    ) -> None:
         folder, done = work.stage(name, key), work.stage(f"{name}-done", key)
         self._tables = WorkTables(folder, done, shape, tools)
-        self._tools = tools
+        self._range_bytes = range_bytes
         self.shape = shape
 
     def __enter__(self) -> LayerTable:
@@ -55,7 +60,7 @@ class LayerTable:
     def missing_ranges(self) -> list[tuple[int, int]]:
         """Return (first row, last row + 1) of the ranges that are missing, of a table that is made by rows."""
         shape = self.shape
-        groups = max(1, RANGE_BYTES // (shape.num_tiles * shape.tile_bytes))
+        groups = max(1, self._range_bytes // (shape.num_tiles * shape.tile_bytes))
         ranges = row_ranges(shape.num_groups, groups)
         return [
             (first * TILE_ROWS, min(end * TILE_ROWS, shape.num_rows))

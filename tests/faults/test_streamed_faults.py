@@ -1,0 +1,75 @@
+"""Streamed networks that crash at any write, fsync or rename resume with the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diskhop._native import CrashError, Engine
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import PredictionError
+from diskhop.io.faults import CrashInjector, Lost
+from tests.batched import build_graph
+from tests.graphs import memory_folder
+from tests.streamed_networks import build_network, streamed
+
+NUM_NODES = 4200  # two groups of rows
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with memory_folder(tmp_path) as folder:
+        yield folder
+
+
+def small_graph(folder: Path) -> Dataset:
+    rng = np.random.default_rng(0)
+    pairs = rng.integers(0, NUM_NODES, (2, 9000))
+    pairs[0, ::7] = pairs[1, ::7]
+    return build_graph(folder / "graph", pairs, rng.normal(size=(NUM_NODES, 6)).astype(np.float32))
+
+
+@pytest.mark.parametrize("model", ["sage", pytest.param("gat", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("memory_bytes", "lost"), [(1 << 26, "data"), (430_000, "names")])
+def test_a_crash_anywhere_resumes_with_the_same_bytes(folder: Path, model: str, memory_bytes: int, lost: Lost) -> None:
+    dataset = small_graph(folder)
+    network = build_network(model, 6, 4, layers=2, hidden=6, heads=1)
+    expected = streamed(dataset, network, folder / "whole", wanted=(1, 2))
+    nth, finished = 0, False
+    while not finished:
+        nth += 1
+        root, after = folder / f"{nth}", folder / f"after-{nth}"
+        root.mkdir()
+        after.mkdir()
+        with CrashInjector(root, nth) as injector:
+            engine = Engine("threads", 1, injector.native)
+            try:
+                streamed(
+                    dataset,
+                    network,
+                    root / "work",
+                    wanted=(1, 2),
+                    memory_bytes=memory_bytes,
+                    engine=engine,
+                    injector=injector,
+                )
+                finished = True
+            except CrashError:
+                pass
+            injector.write_survivors(after, lost)
+        # The budget of the resumed call is another one.
+        found = streamed(dataset, network, after / "work", wanted=(1, 2), memory_bytes=1 << 25)
+        for number, rows in expected.items():
+            np.testing.assert_array_equal(found[number], rows)
+    assert nth > 20
+
+
+def test_values_that_are_not_finite_are_named_by_layer_and_node(folder: Path) -> None:
+    dataset = small_graph(folder)
+    network = build_network("sage", 6, 4)
+    network.convs[1].lin_r.weight.data[:] = float("nan")
+    with pytest.raises(PredictionError, match=r"the output of layer 2 of nodes 0, 1, .* are not finite"):
+        streamed(dataset, network, folder / "work")

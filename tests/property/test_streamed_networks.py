@@ -1,0 +1,109 @@
+"""Streamed networks equal one pass by PyG over the whole graph, and their bytes depend on nothing else."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diskhop.errors import BudgetError
+from diskhop.planning.predict import StreamedPlan
+from tests.batched import assert_close, build_graph, stored_features
+from tests.examples import examples
+from tests.graphs import memory_folder
+from tests.streamed_networks import build_network, streamed, whole_graph
+
+MODELS = ["sage", "gcn", "gat"]
+
+
+@st.composite
+def graphs(draw: Any) -> tuple[Any, Any, str]:
+    """Edges with loops, repeats, isolated nodes and perhaps a hub of half of the edges; features; and their dtype."""
+    num_nodes = draw(st.sampled_from([1, 2, 9, 40]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    pairs = rng.integers(0, num_nodes, (2, draw(st.integers(0, 200))))
+    if draw(st.booleans()):
+        pairs[1, ::2] = rng.integers(num_nodes)
+    if draw(st.booleans()):
+        pairs[0, ::5] = pairs[1, ::5]
+    features = rng.normal(size=(num_nodes, draw(st.sampled_from([1, 5, 30])))).astype(np.float32)
+    return pairs, features, draw(st.sampled_from(["float32", "float16", "bfloat16", "int8"]))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@examples(25)
+@given(
+    graph=graphs(),
+    norm=st.sampled_from(["none", "layer", "batch"]),
+    residual=st.booleans(),
+    normalize=st.booleans(),
+    is_hot=st.booleans(),
+)
+def test_networks_equal_one_pass_over_the_graph(
+    model: str, graph: tuple[Any, Any, str], norm: str, residual: bool, normalize: bool, is_hot: bool
+) -> None:
+    pairs, features, dtype = graph
+    features = np.abs(features) if normalize else features
+    network = build_network(model, features.shape[1], 4, norm=norm, residual=residual, normalize_input=normalize)
+    order = np.random.default_rng(1).permutation(len(features)) if is_hot else None
+    with memory_folder(Path(tempfile.gettempdir())) as folder:
+        dataset = build_graph(folder / "graph", pairs, features, dtype=dtype, order=order)
+        stored = dataset.id_map().in_source_order(stored_features(dataset))
+        found = streamed(dataset, network, folder / "work", wanted=(1, 2, 3))
+        expected = whole_graph(network, stored, pairs)
+        for number, rows in found.items():
+            assert_close(dataset.id_map().in_source_order(rows), expected[number - 1])
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("heads", [1, 4])
+def test_bytes_are_the_same_for_any_memory_and_threads(tmp_path: Path, model: str, heads: int) -> None:
+    """From a twentieth of the hidden table to all of it."""
+    rng = np.random.default_rng(0)
+    num_nodes, hidden = 30_000, 256
+    pairs = rng.integers(0, num_nodes, (2, 60_000))
+    pairs[1, ::2] = 17  # a hub with half of the edges
+    pairs[0, ::7] = pairs[1, ::7]
+    features = rng.normal(size=(num_nodes, 20)).astype(np.float32)
+    network = build_network(model, 20, 6, hidden=hidden, heads=heads)
+    table_bytes = 4 * num_nodes * hidden
+    found, plans = [], list[StreamedPlan]()
+    with memory_folder(tmp_path) as folder:
+        dataset = build_graph(folder / "graph", pairs, features)
+        for share, threads in ((20, 1), (6, 2), (1, 1), (0.1, 2)):
+            memory_bytes = int(table_bytes / share)
+            rows = streamed(
+                dataset,
+                network,
+                folder / "work",
+                wanted=(2, 3),
+                memory_bytes=memory_bytes,
+                threads=threads,
+                plans=plans,
+            )
+            found.append(np.concatenate([rows[2], rows[3]], axis=1))
+        expected = whole_graph(network, features.astype(np.float64), pairs)
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+    assert_close(found[0][:, hidden:], expected[-1])
+    blocks = [tuple(layer.num_blocks for layer in plan.layers) for plan in plans]
+    assert blocks[0] > blocks[1] > blocks[-1]
+    assert all(layer.is_fused for layer in plans[-1].layers)
+    assert len({plan.product_rows for plan in plans}) == 1
+
+
+def test_too_little_memory_says_how_much_is_needed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(500, 30)).astype(np.float32)
+    network = build_network("sage", 30, 4)
+    with memory_folder(tmp_path) as folder:
+        dataset = build_graph(folder / "graph", rng.integers(0, 500, (2, 900)), features)
+        with pytest.raises(BudgetError, match="the smallest that works") as refused:
+            streamed(dataset, network, folder / "work", memory_bytes=20_000)
+        assert "--memory 1MB" in str(refused.value)
+        streamed(dataset, network, folder / "work", memory_bytes=1_000_000)
