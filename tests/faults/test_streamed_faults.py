@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from diskhop._native import CrashError, Engine
 from diskhop.dataset.dataset import Dataset
@@ -70,6 +71,7 @@ def test_a_crash_anywhere_resumes_with_the_same_bytes(folder: Path, model: str, 
 def test_values_that_are_not_finite_are_named_by_layer_and_node(folder: Path) -> None:
     dataset = small_graph(folder)
     network = build_network("sage", 6, 4)
-    network.convs[1].lin_r.weight.data[:] = float("nan")
+    with torch.no_grad():
+        network.get_parameter("convs.1.lin_r.weight").fill_(float("nan"))
     with pytest.raises(PredictionError, match=r"the output of layer 2 of nodes 0, 1, .* are not finite"):
         streamed(dataset, network, folder / "work")

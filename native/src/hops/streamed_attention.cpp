@@ -70,7 +70,7 @@ struct ScoreBatch {
     const float slope = targets.negative_slope;
     const float* const of_sources = block.data + head.score_column;
     for (std::size_t edge = run.first; edge < run.first + run.num_edges; ++edge) {
-      // As a vector, scores above and below zero take no branch, which nobody could predict.
+      // As a vector, scores above and below zero take no branch, which no thread could predict.
       Quad score{of_sources[batch.places[edge]] + of_target};
       score = score > 0 ? score : score * slope;
       exponentials[edge] = score[0] - largest;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,12 +111,11 @@ class ListStream:
         return self._lists.indices_offset + edge * self._lists.index_bytes
 
 
-def edge_rows(stretch: Stretch) -> Indices:
+def edge_rows(stretch: Stretch) -> NDArray[Any]:
     """Return the row of each edge of a stretch, in the dtype of the indices."""
     edges = stretch.indptr.clip(stretch.first_edge, stretch.first_edge + len(stretch.indices))
-    rows = np.arange(stretch.first_row, stretch.first_row + len(edges) - 1, dtype=stretch.indices.dtype)
-    found: Indices = np.repeat(rows, (edges[1:] - edges[:-1]).astype(np.int64))
-    return found
+    rows = np.arange(stretch.first_row, stretch.first_row + len(edges) - 1)
+    return np.repeat(rows, edges[1:] - edges[:-1]).astype(stretch.indices.dtype)
 
 
 def indptr_parts(lists: Lists, start: int, stop: int, part_rows: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
