@@ -27,7 +27,7 @@ _THREADS_POWER = 0.8
 _PARTS_SHARE = 4
 # A call of a product costs some 100 microseconds, so it gets rows of about this size, or this share of a small table,
 # and a power of two of them. It depends on model and graph alone: libraries round differently for other shapes.
-_MOST_ROWS, _LEAST_ROWS, _ROWS_BYTES, _ROWS_SHARE = 4096, 8, 1 << 20, 1000
+_MOST_ROWS, _LEAST_ROWS, _ROWS_BYTES, _ROWS_SHARE = 4096, 8, 4 << 20, 1000
 # Arrays of a block of rows that exist at once, of the widest kind: operands, results and copies.
 _ARRAYS_AT_ONCE = 6
 

@@ -59,19 +59,28 @@ class Columns:
         """Values per row, with those that pad the last tile."""
         return TILE_COLUMNS * self.num_tiles
 
-    def requests(
-        self, first_row: int, part_rows: int
-    ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
+
+class _Transfers:
+    """Transfers of the parts of some columns, alike for all parts but for where they begin."""
+
+    def __init__(self, columns: Columns, part_rows: int) -> None:
+        shape = columns.shape
+        self._group_bytes = shape.num_tiles * shape.tile_bytes
+        if part_rows == TILE_ROWS:
+            self._places, self._lengths = in_pieces(columns.num_tiles * shape.tile_bytes)
+            offsets = self._places
+        else:
+            tiles = np.arange(columns.num_tiles, dtype=np.uint64)
+            part_bytes = part_rows * TILE_ROW_BYTES
+            self._places, self._lengths = tiles * np.uint64(part_bytes), np.full(len(tiles), part_bytes, np.uint64)
+            offsets = tiles * np.uint64(shape.tile_bytes)
+        self._offsets = offsets + np.uint64(shape.tile_offset(0, columns.first_tile))
+
+    def of(self, first_row: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
         """Return offsets in the file, lengths and places in a buffer of the transfers of a part."""
         group, row = divmod(first_row, TILE_ROWS)
-        start = self.shape.tile_offset(group, self.first_tile)
-        if part_rows == TILE_ROWS:
-            places, lengths = in_pieces(self.num_tiles * self.shape.tile_bytes)
-            return places + np.uint64(start), lengths, places
-        tiles = np.arange(self.num_tiles, dtype=np.uint64)
-        part_bytes = part_rows * TILE_ROW_BYTES
-        offsets = tiles * np.uint64(self.shape.tile_bytes) + np.uint64(start + row * TILE_ROW_BYTES)
-        return offsets, np.full(len(tiles), part_bytes, np.uint64), tiles * np.uint64(part_bytes)
+        start = group * self._group_bytes + row * TILE_ROW_BYTES
+        return self._offsets + np.uint64(start), self._lengths, self._places
 
 
 def reading_bytes(num_tiles: int, part_rows: int) -> int:
@@ -89,6 +98,7 @@ class TileReader:
 
     def __init__(self, columns: Columns, part_rows: int, engine: Engine, threads: int) -> None:
         self._columns = columns
+        self._transfers = _Transfers(columns, part_rows)
         self._part_rows = part_rows
         self._engine = engine
         self._threads = threads
@@ -111,7 +121,7 @@ class TileReader:
         """
 
         def submit(first: int, slot: int) -> int:
-            offsets, lengths, places = self._columns.requests(first, self._part_rows)
+            offsets, lengths, places = self._transfers.of(first)
             return self._engine.submit_read(self._file, offsets, lengths, self._slots[slot], places)
 
         for first, slot in prefetched(self._engine, range(start, stop, self._part_rows), submit, NUM_SLOTS):
@@ -130,7 +140,7 @@ class TileWriter:
 
     def __init__(self, columns: Columns, part_rows: int, engine: Engine, threads: int) -> None:
         self._columns = columns
-        self._part_rows = part_rows
+        self._transfers = _Transfers(columns, part_rows)
         self._engine = engine
         self._threads = threads
         with destination_errors(columns.path):
@@ -147,7 +157,7 @@ class TileWriter:
         buffer = self._slots[slot]
         content = np.ascontiguousarray(rows).view(np.uint8)
         tile_rows(content, buffer.reshape(self._columns.num_tiles, -1), TILE_ROW_BYTES, self._threads)
-        offsets, lengths, places = self._columns.requests(first_row, self._part_rows)
+        offsets, lengths, places = self._transfers.of(first_row)
         with destination_errors(self._columns.path):
             self._tickets[slot] = self._engine.submit_write(self._file, offsets, lengths, buffer, places)
 

@@ -137,6 +137,7 @@ class MeanLayer(StreamedLayer):
         self._conv = conv
         in_dim, out_dim = int(conv.in_channels), int(conv.out_channels)
         super().__init__(network, number, conv._products, in_dim, out_dim, in_dim <= out_dim)
+        self._both = torch.cat([conv.lin_l.weight, conv.lin_r.weight], dim=1).detach()
 
     def _groups(self) -> dict[str, int]:
         if self.aggregates_first:
@@ -156,11 +157,12 @@ class MeanLayer(StreamedLayer):
         }
 
     def _after(self, sums: Tensor, own: Mapping[str, Tensor], degrees: Tensor) -> Tensor:
-        means = sums / degrees.clamp(min=1)
         if not self.aggregates_first:
-            return means + own[_OWN]
-        weight = torch.cat([self._conv.lin_l.weight, self._conv.lin_r.weight], dim=1)
-        return self._products.linear(torch.cat([means, own[HIDDEN]], dim=1), weight, self._conv.lin_l.bias)
+            return sums / degrees.clamp(min=1) + own[_OWN]
+        rows = self._products.empty(len(sums), 2 * self._in_dim, torch.float32)
+        torch.div(sums, degrees.clamp(min=1), out=rows[:, : self._in_dim])
+        rows[:, self._in_dim :] = own[HIDDEN]
+        return self._products.linear(rows, self._both, self._conv.lin_l.bias)
 
 
 class SymmetricLayer(StreamedLayer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -49,7 +50,7 @@ class RowsOfTable:
         out = self._out[:num_rows]
         for start, stop in row_ranges(num_rows, self._product_rows):
             hidden = hidden_of(slice(start, stop))
-            if not torch.isfinite(hidden.sum()):
+            if not math.isfinite(hidden.sum().item()):
                 self._require_finite(hidden, first_row + start)
             self._layout.pack(self._groups(hidden), out[start:stop])
         return out
