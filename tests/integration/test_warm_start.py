@@ -229,7 +229,7 @@ def test_what_is_no_model_is_refused_and_nothing_is_written(
         (broken["damaged"], "model.safetensors: is damaged"),
         (broken["foreign"], "model.safetensors: is damaged"),
         (broken["stateless"], "checkpoint.safetensors: cannot be read: No such file"),
-        (broken["unfit"], "model.safetensors: does not fit the run's own options"),
+        (broken["unfit"], "model.safetensors: does not fit the model of config.toml"),
     ]
     for path, message in cases:
         words = ["train", str(newer.path), "--warm-start", str(path), "--keep-optimizer", "--epochs", "1"]

@@ -376,7 +376,7 @@ def test_finished_parts_are_not_written_again(dataset: Dataset, tmp_path: Path) 
     rows[49, 0] = np.nan
     with pytest.raises(DiskhopError) as caught:
         write(out, dataset, tables, limits=TINY, threads=1)
-    assert any("run the same command again to resume" in note for note in caught.value.__notes__)
+    assert any("reused after the correction" in note for note in caught.value.__notes__)
     parts = sorted((tmp_path / ".out.work" / "predictions").glob(".part*"))
     rows[49, 0] = good
     written = {path.name[1:]: path.stat().st_ino for path in parts[:-1]}

@@ -131,6 +131,7 @@ class StreamedPlan(RunPlan):
     stretch_edges: edges that are read together.
     steps: the work, in order.
     work_bytes: largest disk space of the tables.
+    result_bytes: disk space of the tables that stay.
     """
 
     layers: tuple[LayerPlan, ...]
@@ -139,6 +140,7 @@ class StreamedPlan(RunPlan):
     stretch_edges: int
     steps: tuple[StepPlan, ...] = field(default_factory=tuple)
     work_bytes: int = 0
+    result_bytes: int = 0
 
     @property
     def bytes_read(self) -> int:
@@ -239,6 +241,7 @@ def plan_streamed(work: StreamedWork, *, memory_bytes: int, threads: int, engine
         stretch_edges=sizes.stretch_edges,
         steps=steps,
         work_bytes=_work_bytes(work, layers),
+        result_bytes=work.graph.tile_bytes(work.table_tiles(len(layers))) + _kept_bytes(work),
     )
     seconds = plan.seconds
     io_seconds = _disk_seconds(disk, plan.bytes_read, plan.bytes_written)
@@ -370,8 +373,12 @@ def _work_bytes(work: StreamedWork, layers: Sequence[LayerPlan]) -> int:
         shape = work.layers[number]
         tiles = work.table_tiles(number) + work.table_tiles(number + 1) + 2 * shape.score_tiles
         most = max(most, tiles + (0 if layer.is_fused else shape.summed_tiles))
-    kept = sum(work.table_tiles(number) for number, tiles in enumerate(work.kept_tiles) if tiles)
-    return graph.tile_bytes(most + kept)
+    return graph.tile_bytes(most) + _kept_bytes(work)
+
+
+def _kept_bytes(work: StreamedWork) -> int:
+    """Return the disk space of tables that are kept for other uses."""
+    return work.graph.tile_bytes(sum(work.table_tiles(number) for number, tiles in enumerate(work.kept_tiles) if tiles))
 
 
 def _reason(number: int, layer: LayerPlan, shape: LayerShape) -> str:

@@ -32,6 +32,7 @@ from diskhop.predict.batched.batches import LayerRun
 from diskhop.predict.batched.identity import describe_model
 from diskhop.predict.batched.layer_tables import LayerTables, Prediction
 from diskhop.predict.batched.unroll import Model, unroll
+from diskhop.predict.disk import ALL_FREE, DiskSpace
 from diskhop.predict.row_files import RANGE_BYTES
 from diskhop.predict.rows import RowTable
 from diskhop.runtime.progress import Progress, silent
@@ -55,6 +56,7 @@ def predict_modules(
     store: str | None = None,
     scratch: str | None = None,
     disk: DiskModel | None = None,
+    space: DiskSpace = ALL_FREE,
     range_bytes: int = RANGE_BYTES,
     progress: Progress = silent,
     tools: TaskTools | None = None,
@@ -69,6 +71,7 @@ def predict_modules(
     store: strategy by name; default: chosen for each layer.
     scratch: folder for a store's temporary files; default: DATASET/derived.
     disk: cost of reads; default: measured.
+    space: disk space that tables may take; default: all that is free.
     range_bytes: bytes of a table that a crash costs at most, roughly.
     tools: I/O engine and fault injector; default: an engine of its own.
 
@@ -89,7 +92,7 @@ def predict_modules(
         disk=disk,
         seed=seed,
     )
-    return Prediction(dataset, model, fanouts, run, work, range_bytes, progress).run(keep)
+    return Prediction(dataset, model, fanouts, run, work, range_bytes, progress, space).run(keep)
 
 
 def predict_array(

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Protocol
 
 from diskhop._native import BufferPool, Engine
-from diskhop.errors import ConfigError, SourceError
+from diskhop.errors import ConfigError, PredictionError, RequirementError, SourceError
 from diskhop.io.atomic import (
     Injector,
     announce,
@@ -122,10 +122,10 @@ class WorkFolder:
         try:
             if error is not None and self._lock is not None:
                 if any(self.path.glob("[!.]*/[!.]*")):
-                    # The same command would fail again where the source or an option must be corrected.
+                    # The same command would fail again where the source, the model or an option must be corrected.
                     next_step = (
                         "it is reused after the correction"
-                        if isinstance(error, (SourceError, ConfigError))
+                        if isinstance(error, (SourceError, ConfigError, PredictionError, RequirementError))
                         else "run the same command again to resume"
                     )
                     error.add_note(f"finished work is kept in {self.path}: {next_step}")

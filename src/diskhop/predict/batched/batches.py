@@ -90,9 +90,7 @@ def compute_layer(
     Raises BudgetError with the smallest budget that works, ConfigError for a result of another form, PredictionError
     for one that is not finite.
     """
-    in_dim = dataset.feature_dim or dataset.made_features.dim
-    entries = most_entries(max(in_dim, out.dim))
-    batches = cut_batches(dataset.topology, fanout, entries, out.range_rows, run.budget)
+    batches = _batches_of(dataset, out, run, fanout)
     work = _Work(dataset, cost, batches)
     sampler = neighbor_spec([fanout])
     with ExitStack() as stack:
@@ -106,6 +104,20 @@ def compute_layer(
         whole = _pass_of(layer, batches, sampler, run.seed)
         out.write(partial(_write_range, pipeline, whole, batches, crew), run.tools, progress)
     return plan
+
+
+def plan_layer(
+    dataset: Dataset, layer: Layer, cost: LayerCost, out: RowFile, run: LayerRun, *, fanout: int
+) -> SampledPlan:
+    """Plan what compute_layer() would do with these arguments. Rows of the table below need not exist."""
+    batches = _batches_of(dataset, out, run, fanout)
+    plan, _ = _plan(dataset, layer, batches, neighbor_spec([fanout]), _Work(dataset, cost, batches), run)
+    return plan
+
+
+def _batches_of(dataset: Dataset, out: RowFile, run: LayerRun, fanout: int) -> RowBatches:
+    in_dim = dataset.feature_dim or dataset.made_features.dim
+    return cut_batches(dataset.topology, fanout, most_entries(max(in_dim, out.dim)), out.range_rows, run.budget)
 
 
 def _pass_of(layer: Layer, batches: RowBatches, sampler: SamplerSpec, seed: int) -> Pass:

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from diskhop.budget import format_bytes
 from diskhop.dataset.dataset import Dataset
-from diskhop.derived.scratch import free_bytes
-from diskhop.errors import ConfigError, DestinationError
+from diskhop.derived.scratch import scratch_folder, scratch_path
+from diskhop.errors import ConfigError
 from diskhop.nn.reproducible import reproducible
 from diskhop.plans import SampledPlan
-from diskhop.predict.batched.batches import LayerRun, compute_layer
+from diskhop.predict.batched.batches import LayerRun, compute_layer, plan_layer
 from diskhop.predict.batched.dry_run import LayerCost, dry_run, dry_run_rows
 from diskhop.predict.batched.head import compute_head
 from diskhop.predict.batched.identity import describe_model
 from diskhop.predict.batched.modules import twin_of
 from diskhop.predict.batched.unroll import Unrolled
+from diskhop.predict.disk import DiskSpace
 from diskhop.predict.row_files import RowFile
 from diskhop.predict.rows import RowTable
 from diskhop.runtime.progress import Progress
@@ -46,11 +47,27 @@ class LayerTables:
         return self.tables[max(self.tables)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayerPlans:
+    """Plans of a model's layers.
+
+    plans: plan of each layer; jumping knowledge has none.
+    table_bytes: bytes of each layer's table.
+    work_bytes: bytes of the tables that exist at the same time, at most.
+    result_bytes: bytes of the tables that stay.
+    """
+
+    plans: Mapping[int, SampledPlan]
+    table_bytes: Mapping[int, int]
+    work_bytes: int
+    result_bytes: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
     """The tables of one model on one graph.
 
-    dataset, work, range_bytes, progress: see predict_modules().
+    dataset, work, range_bytes, progress, space: see predict_modules().
     model: the layers.
     fanouts: neighbours per layer.
     run_by: memory, threads and strategies.
@@ -63,6 +80,28 @@ class Prediction:
     work: WorkFolder
     range_bytes: int
     progress: Progress
+    space: DiskSpace
+
+    def plan(self, keep: Collection[int]) -> LayerPlans:
+        """Plan every layer without computing any. keep: see predict_modules()."""
+        dims, costs = self._try_layers()
+        scratch = None if self.run_by.scratch is None else Path(self.run_by.scratch)
+        plans = {}
+        with scratch_folder(scratch_path(self.dataset.path, scratch)) as folder:
+            files = self._files(costs, folder, folder)
+            for layer, fanout in zip(self.model.layers, self.fanouts, strict=True):
+                number = layer.number
+                below = self._below(number, dims, files)
+                plans[number] = plan_layer(below, layer, costs[number], files[number], self.run_by, fanout=fanout)
+                with files[number].path.open("wb") as file:  # stores look at the file; it takes no disk space
+                    file.truncate(files[number].num_bytes)
+        wanted = {*keep, max(files)}
+        return LayerPlans(
+            plans=plans,
+            table_bytes={number: file.num_bytes for number, file in files.items()},
+            work_bytes=self._most_bytes(files, wanted),
+            result_bytes=sum(files[each].num_bytes for each in wanted),
+        )
 
     def run(self, keep: Collection[int]) -> LayerTables:
         """Compute what is missing. keep: see predict_modules()."""
@@ -73,7 +112,7 @@ class Prediction:
                 raise ConfigError(f"layer {number} does not exist; the model has layers 1 to {last}")
         wanted = {*keep, last}
         files = self._open_files(costs)
-        self._require_disk(files, wanted)
+        self.space.require(self.work, self._most_bytes(files, wanted), sum(files[each].num_bytes for each in wanted))
         plans: dict[int, SampledPlan] = {}
         missing = self._missing(files, wanted)
         # Left by a run that ended between finishing a table and removing those that it was made from.
@@ -107,7 +146,9 @@ class Prediction:
 
     def _open_files(self, costs: Mapping[int, LayerCost]) -> dict[int, RowFile]:
         key = "\n".join([f"version {_VERSION}", f"dataset {self.dataset.hash}", *map(str, self._settings())])
-        folder, done = self.work.stage("tables", key), self.work.stage("done", key)
+        return self._files(costs, self.work.stage("tables", key), self.work.stage("done", key))
+
+    def _files(self, costs: Mapping[int, LayerCost], folder: Path, done: Path) -> dict[int, RowFile]:
         return {
             number: RowFile(f"layer-{number}", folder, done, self.dataset.num_nodes, cost.out_dim, self.range_bytes)
             for number, cost in costs.items()
@@ -144,20 +185,20 @@ class Prediction:
             if number <= done and number not in wanted and number not in read_later:
                 file.drop(self.run_by.tools)
 
-    def _require_disk(self, files: Mapping[int, RowFile], wanted: Collection[int]) -> None:
-        """Raise DestinationError if the tables that exist at the same time do not fit the disk."""
+    def _most_bytes(self, files: Mapping[int, RowFile], wanted: Collection[int]) -> int:
+        """Return the bytes of the tables that exist at the same time, at most."""
         most_bytes = 0
         for number in files:
             read = {each for later in files if later >= number for each in self._inputs(later)}
             alive = {each for each in files if each <= number and (each in wanted or each in read)} | {number}
             most_bytes = max(most_bytes, sum(files[each].num_bytes for each in alive))
-        folder = self.work.path.parent
-        free = free_bytes(folder) + self.work.kept_bytes()
-        if most_bytes > free:
-            raise DestinationError(
-                f"{folder}: the tables of the layers take {format_bytes(most_bytes)}, only {format_bytes(free)} are "
-                "free; free some space or choose another disk with --scratch"
-            )
+        return most_bytes
+
+    def _below(self, number: int, dims: Sequence[int], files: Mapping[int, RowFile]) -> Dataset:
+        """Return the dataset with the table that a layer reads as its features."""
+        if number == 1:
+            return self.dataset
+        return self.dataset.with_rows(files[number - 1].table(), dims[number - 1])
 
     def _compute(
         self, number: int, dims: Sequence[int], cost: LayerCost, files: Mapping[int, RowFile]
@@ -168,6 +209,6 @@ class Prediction:
             inputs = [files[each] for each in self._inputs(number)]
             compute_head(self.dataset, self._head_label, head, cost, inputs, out, self.run_by, tell)
             return None
-        below = self.dataset if number == 1 else self.dataset.with_rows(files[number - 1].table(), dims[number - 1])
+        below = self._below(number, dims, files)
         layer, fanout = self.model.layers[number - 1], self.fanouts[number - 1]
         return compute_layer(below, layer, cost, out, self.run_by, fanout=fanout, progress=tell)

@@ -72,8 +72,12 @@ class StreamedRun:
     progress: Progress = silent
     range_bytes: int = RANGE_BYTES
 
-    def plan(self, work: StreamedWork) -> StreamedPlan:
-        """Plan the work. Raises BudgetError."""
+    def plan(self) -> StreamedPlan:
+        """Plan the work without reading the graph, as if every node were a neighbour. Raises BudgetError."""
+        layers = streamed_layers(self.network)[: max(self.wanted)]
+        return self._plan(self._work(layers, self._layouts(layers), self.dataset.topology.num_nodes))
+
+    def _plan(self, work: StreamedWork) -> StreamedPlan:
         return plan_streamed(
             work,
             memory_bytes=self.budget.available_bytes,
@@ -92,7 +96,7 @@ class StreamedRun:
         layouts = self._layouts(layers)
         lists = dataset_lists(self.dataset.topology)
         scanned = self._scan(lists, layers[0].weighing != "mean", work)
-        plan = self.plan(self._work(layers, layouts, scanned.num_sources))
+        plan = self._plan(self._work(layers, layouts, scanned.num_sources))
         on_plan(plan)
         with ExitStack() as stack:
             stack.enter_context(reproducible(self.threads))
@@ -196,9 +200,10 @@ class StreamedRun:
     def _not_finite(self, number: int, rows: Sequence[int]) -> PredictionError:
         ids = format_ids(self.dataset.id_map().ids(NodeRows(rows)))  # type: ignore[arg-type]
         what = "the features" if number == 0 else f"the output of layer {number}"
+        noun = "node" if len(rows) == 1 else "nodes"
         return PredictionError(
-            f"{self.dataset.path}: {what} of nodes {ids} are not finite (NaN or infinite); check their features, and "
-            "the weights of the run"
+            f"{self.dataset.path}: {what} for {noun} {ids} has NaN or infinite values; check the features of the "
+            "dataset and the weights of the run"
         )
 
 

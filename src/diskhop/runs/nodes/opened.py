@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from diskhop.config.options import load_config
 from diskhop.config.train import KINDS, HopConfig, SampledConfig
@@ -54,6 +54,24 @@ class OpenClassifier:
                 f"{self.dataset_hash}); to use it anyway, add --dataset {shlex.quote(str(dataset.path))}"
             )
         return dataset
+
+    def load_into(self, model: nn.Module) -> None:
+        """Give a model of this configuration the run's parameters. Raises ConfigError if they do not fit it."""
+        wanted = model.state_dict()
+        for name in dict.fromkeys([*wanted, *self.parameters]):
+            if name not in self.parameters:
+                fault = f"{name} is missing"
+            elif name not in wanted:
+                fault = f"{name} is not part of it"
+            elif wanted[name].shape != self.parameters[name].shape:
+                fault = f"{name} has shape {tuple(self.parameters[name].shape)}, must be {tuple(wanted[name].shape)}"
+            else:
+                continue
+            raise ConfigError(
+                f"{self.path / MODEL_FILE}: does not fit the model of {CONFIG_FILE}: {fault}; "
+                "copy the run again, or train again in a new folder"
+            )
+        model.load_state_dict(self.parameters)
 
     def require_fit(self, dataset: Dataset) -> None:
         """Refuse a dataset that the model was not trained for. Raises SchemaError with a line for each mismatch."""

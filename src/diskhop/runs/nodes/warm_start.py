@@ -16,7 +16,7 @@ from diskhop.config.options import option_fields, spell
 from diskhop.config.train import MODELS_WITH_HEADS, TrainConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, SchemaError, TrainingError
-from diskhop.run_files import CHECKPOINT_FILE, MODEL_FILE
+from diskhop.run_files import CHECKPOINT_FILE
 from diskhop.runs.checkpoint import load_state, restore_optimizer
 from diskhop.runs.nodes.opened import OpenClassifier, open_classifier
 
@@ -37,11 +37,7 @@ class WarmStart:
 
     def apply(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Set a model's parameters and, if it was kept, the optimiser's state."""
-        try:
-            model.load_state_dict(self.run.parameters)
-        except RuntimeError as error:
-            path = self.run.path / MODEL_FILE
-            raise ConfigError(f"{path}: does not fit the run's own options; train that run again") from error
+        self.run.load_into(model)
         if self.optimizer:
             restore_optimizer(optimizer, self.optimizer)
 

@@ -32,9 +32,15 @@ def find_nodes(dataset: Dataset, nodes: str, split: int, budget: Budget) -> Node
     path = Path(nodes)
     if not path.exists():
         raise ConfigError(f"--nodes '{nodes}' is none of all, {', '.join(PARTS)}, and no file; for example --nodes all")
+    if not path.is_file():
+        raise ConfigError(f"--nodes {path}: is a folder; name a file of node ids, or use --nodes all")
     if path.suffix == ".npy":
         return _rows_of_ids(dataset, path, _read_npy(path), budget)
-    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is no text; --nodes needs .npy, or one node id per line") from None
+    lines = text.removesuffix("\n").split("\n") if text else []
     names = dataset.names("nodes")
     if names is None:
         return _rows_of_ids(dataset, path, _read_ids(path, lines), budget)

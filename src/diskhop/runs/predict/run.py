@@ -20,21 +20,24 @@ import numpy as np
 from diskhop.budget import Budget, parse_sizes
 from diskhop.config.options import check_options
 from diskhop.config.predict import PredictConfig
-from diskhop.config.train import ALL_NEIGHBORS, HopConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.errors import ConfigError, RequirementError
 from diskhop.io.atomic import Injector, remove_tree
 from diskhop.io.destinations import StagedDirectory
 from diskhop.io.engine import open_engine
-from diskhop.predict.columns import Outputs, TableName, default_words
+from diskhop.predict.columns import Outputs, TableName
+from diskhop.predict.disk import DiskSpace
 from diskhop.predict.output import Predictions, predictions_folder, write_predictions
 from diskhop.predict.rows import RowTable
+from diskhop.predict.sizes import OutputSizes
 from diskhop.protocols import NodeRows
 from diskhop.runs.nodes.metrics import METRICS, require_measurable
 from diskhop.runs.nodes.opened import OpenClassifier, open_classifier
 from diskhop.runs.predict.nodes import find_nodes
+from diskhop.runs.predict.plan import require_memory
 from diskhop.runs.predict.require import Condition, parse_conditions
-from diskhop.runs.predict.tables import OutputRun, OutputTables, Wanted
+from diskhop.runs.predict.tables import OutputRun, OutputTables
+from diskhop.runs.predict.wanted import Wanted, outputs_of, sizes_of, wanted_of
 from diskhop.runs.result import describe_run, measure_memory
 from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
@@ -104,8 +107,8 @@ class _Call:
         started, config = time.perf_counter(), self.config
         dataset = self.classifier.open_dataset(given)
         self.classifier.require_fit(dataset)
-        outputs = self._outputs()
-        wanted = self._wanted(outputs)
+        outputs = outputs_of(self.classifier, config)
+        wanted = wanted_of(self.classifier, config, outputs)
         conditions = parse_conditions(config.require)
         budget = Budget(config.memory_bytes or default_memory_bytes())
         nodes = find_nodes(dataset, config.nodes, self.classifier.config.split, budget)
@@ -114,20 +117,17 @@ class _Call:
         tools = TaskTools(open_engine(config.engine).engine, self.injector)
         with ExitStack() as stack:
             staged = stack.enter_context(predictions_folder(self.out, overwrite=overwrite, injector=self.injector))
-            work = stack.enter_context(WorkFolder(self._work_path(), self.injector))
-            if not resume and work.path.exists():
-                remove_tree(work.path, self.injector)
-            run = OutputRun(
-                classifier=self.classifier,
-                dataset=dataset,
-                budget=budget,
-                threads=config.threads or default_threads(),
-                tools=tools,
-                scratch=config.scratch or None,
-                progress=self.progress,
-                on_plan=self.on_plan,
-            )
-            tables = stack.enter_context(run.compute(wanted, work))
+            work = stack.enter_context(WorkFolder(self.out, self.injector))
+            # Files get their name in the destination by a link, so they are written next to it.
+            table_work = work
+            if config.scratch:
+                table_work = stack.enter_context(WorkFolder(Path(config.scratch) / self.out.name, self.injector))
+            for folder in {work, table_work} if not resume else ():
+                remove_tree(folder.path, self.injector)
+            sizes = sizes_of(self.classifier, dataset, outputs, wanted, None if nodes is None else len(nodes))
+            run = self._output_run(dataset, budget, tools, sizes)
+            require_memory(run, wanted, sizes, config.format)
+            tables = stack.enter_context(run.compute(wanted, table_work))
             found = self._require(conditions, dataset, parts, tables, budget)
             facts = {
                 **describe_run(self.classifier.kind, dataset, self.classifier.config.model, config.seed),
@@ -139,6 +139,7 @@ class _Call:
             }
             predictions = self._write(staged, work, tools, run, wanted, outputs, tables, nodes, budget, facts)
             work.remove()
+            table_work.remove()
         result = {
             **facts,
             "kind": "predict",
@@ -151,41 +152,19 @@ class _Call:
         }
         return Predicted(predictions, result)
 
-    def _outputs(self) -> Outputs:
-        are_tasks = self.classifier.schema.label_kind == "tasks"
-        words = self.config.what or default_words(are_tasks)
-        return Outputs(words=words, are_tasks=are_tasks, embedding_dtype=self.config.embedding_dtype)
-
-    def _wanted(self, outputs: Outputs) -> Wanted:
-        """Return what to compute. Raises ConfigError for a layer or a fan-out that the model does not have."""
-        trained, config = self.classifier.config, self.config
-        is_hop, layers = isinstance(trained, HopConfig), trained.layers
-        layer = 0
-        if outputs.needs("embedding"):
-            layer = config.layer or max(1, layers - 1)
-            if trained.model == "sgc":
-                raise ConfigError("--what embedding needs a hidden layer, and sgc has none; use --what logits")
-            if is_hop and config.layer:
-                raise ConfigError(
-                    f"--layer is for sage, gcn and gat; '{trained.model}' has one hidden layer: remove it"
-                )
-            if layer > layers:
-                raise ConfigError(f"--layer must be from 1 to {layers}, the layers of the model, got {layer}")
-        elif config.layer:
-            raise ConfigError("--layer names the layer of embeddings; add --what embedding, or remove it")
-        if config.fanout and is_hop:
-            raise ConfigError(f"--fanout is for sage, gcn and gat; '{trained.model}' reads hop tables: remove it")
-        if len(config.fanout) not in (0, 1, layers):
-            raise ConfigError(
-                f"--fanout must have one count for each of {layers} layers, got {len(config.fanout)}; "
-                f"for example --fanout {','.join(['20'] * layers)}"
-            )
-        fanout = () if set(config.fanout) == {ALL_NEIGHBORS} else config.fanout
-        logits = outputs.needs("logits") or bool(config.require)
-        return Wanted(logits=logits, layer=layer, fanout=fanout, seed=config.seed)
-
-    def _work_path(self) -> Path:
-        return Path(self.config.scratch) / self.out.name if self.config.scratch else self.out
+    def _output_run(self, dataset: Dataset, budget: Budget, tools: TaskTools, sizes: OutputSizes) -> OutputRun:
+        config, files_bytes = self.config, sizes.disk_bytes(self.config.format)
+        return OutputRun(
+            classifier=self.classifier,
+            dataset=dataset,
+            budget=budget,
+            space=DiskSpace(tables_bytes=config.disk_bytes, files_bytes=0 if config.scratch else files_bytes),
+            threads=config.threads or default_threads(),
+            tools=tools,
+            scratch=config.scratch or None,
+            progress=self.progress,
+            on_plan=self.on_plan,
+        )
 
     def _part(self, dataset: Dataset, condition: Condition, budget: Budget) -> NodeRows:
         """Find the labelled nodes of a part, before the heavy work."""

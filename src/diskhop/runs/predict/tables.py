@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import xxhash
@@ -14,20 +14,28 @@ import xxhash
 from diskhop.budget import Budget
 from diskhop.config.train import HopConfig, SampledConfig
 from diskhop.dataset.dataset import Dataset
+from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import remembered_model
 from diskhop.errors import ConfigError
 from diskhop.hops.make.propagate import propagate
 from diskhop.hops.spec import PropagationSpec
 from diskhop.nn.matmul.choice import choose_matmul
 from diskhop.nn.matmul.products import Products, require_products
-from diskhop.nn.models import Network, build_hop_model, build_model, hops_read
+from diskhop.nn.models import HopNetwork, Network, build_hop_model, build_model, hops_read
 from diskhop.planning.predict import StreamedPlan
+from diskhop.predict.batched.batches import LayerRun
+from diskhop.predict.batched.layer_tables import Prediction
+from diskhop.predict.batched.unroll import unroll
+from diskhop.predict.disk import DiskSpace
 from diskhop.predict.hop_rows import HopRows
 from diskhop.predict.predict import predict_modules
+from diskhop.predict.row_files import RANGE_BYTES
 from diskhop.predict.rows import RowTable
 from diskhop.predict.streamed.run import StreamedRun
 from diskhop.runs.nodes.opened import OpenClassifier
-from diskhop.runtime.progress import Progress
+from diskhop.runs.predict.estimates import OutputPlan, plan_hops, plan_of_layers, plan_of_streamed
+from diskhop.runs.predict.wanted import Wanted
+from diskhop.runtime.progress import Progress, silent
 from diskhop.runtime.tasks import TaskTools, WorkFolder
 
 
@@ -47,28 +55,13 @@ class OutputTables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Wanted:
-    """Outputs to compute.
-
-    logits: whether the last layer's outputs are wanted.
-    layer: number of the layer whose output is the embedding, from 1; 0 for no embedding.
-    fanout: neighbours per layer; () for all.
-    seed: random seed of sampled neighbours.
-    """
-
-    logits: bool = True
-    layer: int = 0
-    fanout: tuple[int, ...] = ()
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OutputRun:
     """A trained model, and the dataset to compute it on.
 
     classifier: the run.
     dataset: the dataset, which fits the run.
     budget: memory to reserve from.
+    space: disk space that tables may take, and that predictions will.
     threads: cores.
     tools: engine and fault injector.
     scratch: folder for files of stores and hop tables; None: DATASET/derived.
@@ -79,11 +72,12 @@ class OutputRun:
     classifier: OpenClassifier
     dataset: Dataset
     budget: Budget
+    space: DiskSpace
     threads: int
     tools: TaskTools
     scratch: str | None
-    progress: Progress
-    on_plan: Callable[[str], None]
+    progress: Progress = silent
+    on_plan: Callable[[str], None] = lambda _: None
 
     @contextmanager
     def compute(self, wanted: Wanted, work: WorkFolder) -> Iterator[OutputTables]:
@@ -98,20 +92,11 @@ class OutputRun:
         if wanted.fanout:
             yield self._sampled(network, wanted, work)
             return
-        layers = frozenset({len(network.convs)} if wanted.logits else set()) | ({wanted.layer} - {0})
-        run = StreamedRun(
-            dataset=self._with_features(self.classifier.config),
-            network=network,
-            wanted=layers,
-            budget=self.budget,
-            threads=self.threads,
-            tools=self.tools,
-            disk=remembered_model(self.dataset.path, self.tools.engine.name),
-            progress=self.progress,
-        )
+        run = self._streamed(network, wanted)
         plans = []
 
         def planned(plan: StreamedPlan) -> None:
+            self.space.require(work, plan.work_bytes, plan.result_bytes)
             plans.append(plan)
             self.on_plan(str(plan))
 
@@ -122,6 +107,31 @@ class OutputRun:
                 plans[0].to_dict(),
                 computed.steps,
             )
+
+    def plan(self, wanted: Wanted) -> OutputPlan:
+        """Plan what compute() would do, without reading the graph for it. Raises ConfigError, BudgetError."""
+        config, num_nodes = self.classifier.config, self.dataset.num_nodes
+        if isinstance(config, HopConfig):
+            self._hop_network(config)
+            rows_bytes = 4 * num_nodes * (self.classifier.schema.num_outputs + _hidden_dim(config, wanted))
+            return plan_hops(self.dataset, _spec_of(config), self.budget, self.threads, self._disk, rows_bytes)
+        network = self._network(config)
+        if not wanted.fanout:
+            return plan_of_streamed(self._streamed(network, wanted).plan())
+        model = unroll(network)
+        run = LayerRun(
+            budget=self.budget,
+            tools=self.tools,
+            threads=self.threads,
+            disk=self._disk,
+            seed=wanted.seed,
+        )
+        work = WorkFolder(self.dataset.path)  # opens no stage, so nothing is created
+        fanouts = list(wanted.fanout) * (len(model.layers) // len(wanted.fanout))
+        layers = Prediction(
+            self._with_features(config), model, fanouts, run, work, RANGE_BYTES, self.progress, self.space
+        )
+        return plan_of_layers(layers.plan({wanted.layer} - {0}))
 
     def key(self, wanted: Wanted) -> str:
         """Return a text that differs wherever a byte of the outputs may."""
@@ -140,6 +150,7 @@ class OutputRun:
 
     def _sampled(self, network: Network, wanted: Wanted, work: WorkFolder) -> OutputTables:
         assert isinstance(self.classifier.config, SampledConfig)
+        started = time.perf_counter()
         found = predict_modules(
             self._with_features(self.classifier.config),
             network,
@@ -150,22 +161,22 @@ class OutputRun:
             keep=[wanted.layer] if wanted.layer else [],
             threads=self.threads,
             scratch=self.scratch,
+            space=self.space,
             progress=self.progress,
             tools=self.tools,
         )
         plans = {f"layer {number}": plan.to_dict() for number, plan in found.plans.items()}
-        return OutputTables(
-            found.last if wanted.logits else None, found.tables.get(wanted.layer), {"layers": plans}, []
-        )
+        steps = [{"step": "layers", "seconds": time.perf_counter() - started}]
+        last = found.last if wanted.logits else None
+        return OutputTables(last, found.tables.get(wanted.layer), {"layers": plans}, steps)
 
     def _of_hops(self, config: HopConfig, wanted: Wanted, work: WorkFolder) -> OutputTables:
-        spec = PropagationSpec(
-            operators=config.operators, hops=config.hops, direction=config.direction, dtype=config.dtype
-        )
+        network = self._hop_network(config)
         propagated = propagate(
             self.dataset,
-            spec,
+            _spec_of(config),
             self.budget,
+            disk=self.space.tables_bytes or None,
             scratch=self.scratch,
             threads=self.threads,
             engine=self.tools.engine,
@@ -173,31 +184,53 @@ class OutputRun:
             on_plan=lambda plan: self.on_plan(str(plan)),
             injector=self.tools.injector,
         )
-        tables = propagated.tables
-        which = hops_read(config.model, tables.num_tables)
-        num_outputs = self.classifier.schema.num_outputs
-        network = build_hop_model(self._with_products(config), tables.dim, len(which), num_outputs)
-        network.load_state_dict(self.classifier.parameters)
+        tables, started = propagated.tables, time.perf_counter()
         rows = HopRows(
             dataset=self.dataset,
             tables=tables,
-            which=which,
-            network=network.eval(),
+            which=hops_read(config.model, tables.num_tables),
+            network=network,
             budget=self.budget,
             threads=self.threads,
             tools=self.tools,
             progress=self.progress,
         )
-        key = self.key(wanted)
-        hidden = config.hidden if wanted.layer else 0
+        key, num_outputs, hidden = self.key(wanted), self.classifier.schema.num_outputs, _hidden_dim(config, wanted)
+        rows_bytes = 4 * self.dataset.num_nodes * (num_outputs + hidden)
+        self.space.require(work, rows_bytes, rows_bytes)
         found = rows.compute(work.stage("outputs", key), work.stage("outputs-done", key), hidden, num_outputs)
-        return OutputTables(found["logits"], found.get("embedding"), {"tables": str(tables.path)}, propagated.steps)
+        steps = [*propagated.steps, {"step": "model", "seconds": time.perf_counter() - started}]
+        return OutputTables(found["logits"], found.get("embedding"), {"tables": str(tables.path)}, steps)
 
     def _network(self, config: SampledConfig) -> Network:
         schema = self.classifier.schema
         network = build_model(self._with_products(config), schema.feature_dim, schema.num_outputs)
-        network.load_state_dict(self.classifier.parameters)
+        self.classifier.load_into(network)
         return network.eval()
+
+    def _hop_network(self, config: HopConfig) -> HopNetwork:
+        schema, num_tables = self.classifier.schema, len(config.operators) * config.hops + 1
+        num_read = len(hops_read(config.model, num_tables))
+        network = build_hop_model(self._with_products(config), schema.feature_dim, num_read, schema.num_outputs)
+        self.classifier.load_into(network)
+        return network.eval()
+
+    def _streamed(self, network: Network, wanted: Wanted) -> StreamedRun:
+        assert isinstance(self.classifier.config, SampledConfig)
+        return StreamedRun(
+            dataset=self._with_features(self.classifier.config),
+            network=network,
+            wanted=frozenset({len(network.convs)} if wanted.logits else set()) | ({wanted.layer} - {0}),
+            budget=self.budget,
+            threads=self.threads,
+            tools=self.tools,
+            disk=self._disk,
+            progress=self.progress,
+        )
+
+    @property
+    def _disk(self) -> DiskModel:
+        return remembered_model(self.dataset.path, self.tools.engine.name)
 
     def _with_features(self, config: SampledConfig) -> Dataset:
         if self.dataset.features() is None and config.features:
@@ -217,6 +250,10 @@ class OutputRun:
         return products
 
 
-def scratch_of(path: Path, scratch: str) -> Path:
-    """Return the path whose work folder has the tables between layers: next to predictions, or in --scratch."""
-    return Path(scratch) / path.name if scratch else path
+def _spec_of(config: HopConfig) -> PropagationSpec:
+    """Return the spec of hop tables of all nodes."""
+    return PropagationSpec(operators=config.operators, hops=config.hops, direction=config.direction, dtype=config.dtype)
+
+
+def _hidden_dim(config: HopConfig, wanted: Wanted) -> int:
+    return config.hidden if wanted.layer else 0

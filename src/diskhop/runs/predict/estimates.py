@@ -1,0 +1,113 @@
+"""Plans of a model's outputs in one form, whichever way they are computed: steps, seconds, disk space and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from diskhop.budget import Budget
+from diskhop.dataset.dataset import Dataset
+from diskhop.disk.model import DiskModel
+from diskhop.hops.make.prepare import plan_tables
+from diskhop.hops.spec import PropagationSpec
+from diskhop.planning.predict import StepPlan, StreamedPlan
+from diskhop.predict.batched.layer_tables import LayerPlans
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputPlan:
+    """How a model's outputs for all nodes are computed.
+
+    steps: the work, in order.
+    work_bytes: disk space of the tables between layers at most.
+    result_bytes: disk space of the tables that stay until predictions are written.
+    reserved: memory of the largest step by name, in bytes.
+    reasons: why it was chosen, one line each.
+    """
+
+    steps: tuple[StepPlan, ...]
+    work_bytes: int
+    result_bytes: int
+    reserved: Mapping[str, int]
+    reasons: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time of all steps."""
+        return sum(step.seconds for step in self.steps)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read by all steps."""
+        return sum(step.bytes_read for step in self.steps)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes written by all steps."""
+        return sum(step.bytes_written for step in self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        totals = {"seconds": self.seconds, "bytes_read": self.bytes_read, "bytes_written": self.bytes_written}
+        return {**asdict(self), **totals}
+
+
+def plan_of_streamed(plan: StreamedPlan) -> OutputPlan:
+    """Return the plan of layers whose lists are streamed."""
+    return OutputPlan(
+        steps=plan.steps,
+        work_bytes=plan.work_bytes,
+        result_bytes=plan.result_bytes,
+        reserved=plan.reserved,
+        reasons=plan.reasons,
+    )
+
+
+def plan_of_layers(layers: LayerPlans) -> OutputPlan:
+    """Return the plan of layers in sampled batches."""
+    steps, reasons = [], []
+    for number, plan in layers.plans.items():
+        predicted = plan.predicted
+        assert predicted is not None, "plans of the planner have predictions"
+        steps.append(
+            StepPlan(
+                name=f"layer {number}",
+                bytes_read=predicted.bytes_read,
+                bytes_written=predicted.bytes_written + layers.table_bytes[number],
+                seconds=predicted.run_seconds(1),
+            )
+        )
+        reasons.append(f"Layer {number}: batches of sampled neighbours, rows by the store '{plan.store}'")
+    largest = max((plan.reserved for plan in layers.plans.values()), key=lambda each: sum(each.values()), default={})
+    return OutputPlan(
+        steps=tuple(steps),
+        work_bytes=layers.work_bytes,
+        result_bytes=layers.result_bytes,
+        reserved=largest,
+        reasons=tuple(reasons),
+    )
+
+
+def plan_hops(
+    dataset: Dataset, spec: PropagationSpec, budget: Budget, threads: int, disk: DiskModel, rows_bytes: int
+) -> OutputPlan:
+    """Plan hop tables of all nodes, and one pass of the model over them.
+
+    rows_bytes: bytes of the model's outputs. Raises ConfigError, BudgetError.
+    """
+    task, plan = plan_tables(dataset, spec, budget, threads=threads, disk=disk)
+    steps = [
+        StepPlan(name=each.name, bytes_read=each.bytes_read, bytes_written=each.bytes_written, seconds=each.seconds)
+        for each in plan.stages
+    ]
+    seconds = task.result_bytes / disk.sequential_read_bytes_per_second
+    seconds += rows_bytes / disk.sequential_write_bytes_per_second
+    steps.append(StepPlan(name="model", bytes_read=task.result_bytes, bytes_written=rows_bytes, seconds=seconds))
+    return OutputPlan(
+        steps=tuple(steps),
+        work_bytes=max(plan.work_bytes, plan.result_bytes + rows_bytes),
+        result_bytes=rows_bytes,
+        reserved=plan.reserved,
+        reasons=(f"Hop tables: {plan}",),
+    )

@@ -1,0 +1,116 @@
+"""Predicting what a prediction takes, without computing anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diskhop.budget import Budget, parse_sizes
+from diskhop.config.options import check_options
+from diskhop.config.predict import PredictConfig
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import BudgetError
+from diskhop.io.engine import open_engine
+from diskhop.predict.disk import ALL_FREE
+from diskhop.predict.sizes import OutputSizes
+from diskhop.runs.nodes.opened import open_classifier
+from diskhop.runs.predict.estimates import OutputPlan
+from diskhop.runs.predict.nodes import find_nodes
+from diskhop.runs.predict.tables import OutputRun
+from diskhop.runs.predict.wanted import Wanted, outputs_of, sizes_of, wanted_of
+from diskhop.runtime.tasks import TaskTools
+from diskhop.system.memory import default_memory_bytes, default_threads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionPlan:
+    """Time, disk space and memory of a prediction.
+
+    model: name of the model.
+    outputs: how the model's outputs are computed.
+    rows: number of nodes that are written.
+    files_bytes: bytes of the files of predictions, about.
+    memory_bytes: the budget.
+    smallest_bytes: memory that writing the files needs at least.
+    """
+
+    model: str
+    outputs: OutputPlan
+    rows: int
+    files_bytes: int
+    memory_bytes: int
+    smallest_bytes: int
+
+    @property
+    def disk_bytes(self) -> int:
+        """Disk space during the work at most, the files included."""
+        return max(self.outputs.work_bytes, self.outputs.result_bytes + self.files_bytes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "task": "predict",
+            "model": self.model,
+            **self.outputs.to_dict(),
+            "rows": self.rows,
+            "files_bytes": self.files_bytes,
+            "disk_bytes": self.disk_bytes,
+            "memory_bytes": self.memory_bytes,
+        }
+
+
+def plan_prediction(
+    run: Path | str,
+    dataset: Dataset | Path | str | None = None,
+    *,
+    memory: int | str | None = None,
+    disk: int | str | None = None,
+    **options: Any,
+) -> PredictionPlan:
+    """Plan predict_run() with the same arguments, without reading the graph or computing anything.
+
+    Exact predictions are planned as if every node were a neighbour, since only a scan tells which are. Raises
+    ConfigError, SchemaError; BudgetError with the smallest budget that works.
+    """
+    options.update(parse_sizes(memory=memory, disk=disk))
+    config = PredictConfig(**check_options(options, "predict", (PredictConfig,)))
+    classifier = open_classifier(run)
+    opened = classifier.open_dataset(dataset)
+    classifier.require_fit(opened)
+    outputs = outputs_of(classifier, config)
+    wanted = wanted_of(classifier, config, outputs)
+    budget = Budget(config.memory_bytes or default_memory_bytes())
+    nodes = find_nodes(opened, config.nodes, classifier.config.split, budget)
+    sizes = sizes_of(classifier, opened, outputs, wanted, None if nodes is None else len(nodes))
+    output_run = OutputRun(
+        classifier=classifier,
+        dataset=opened,
+        budget=budget,
+        space=ALL_FREE,
+        threads=config.threads or default_threads(),
+        tools=TaskTools(open_engine(config.engine).engine),
+        scratch=config.scratch or None,
+    )
+    require_memory(output_run, wanted, sizes, config.format)
+    return PredictionPlan(
+        model=classifier.config.model,
+        outputs=output_run.plan(wanted),
+        rows=sizes.count,
+        files_bytes=sizes.disk_bytes(config.format),
+        memory_bytes=budget.total_bytes,
+        smallest_bytes=sum(sizes.least_memory(config.format).values()),
+    )
+
+
+def require_memory(run: OutputRun, wanted: Wanted, sizes: OutputSizes, format_name: str) -> None:
+    """Raise BudgetError, with the smallest budget that works for all of the work, if files cannot be written."""
+    needed = sizes.least_memory(format_name)
+    if sum(needed.values()) <= run.budget.available_bytes:
+        return
+    try:
+        run.plan(wanted)
+    except BudgetError as error:
+        layers = {"computing layers": error.smallest_bytes or 0}
+        needed = max(needed, layers, key=lambda each: sum(each.values()))
+    run.budget.require(needed)
