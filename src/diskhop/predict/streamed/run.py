@@ -134,7 +134,10 @@ class StreamedRun:
             )
             computation.run()
             outputs = {number: self._rows(tables[number], layouts[number], plan.part_rows) for number in self.wanted}
-            yield Computed(outputs, computation.steps)
+            # Each thread that writes predictions has readers of its own.
+            reading = (self.threads + 1) * sum(table.num_bytes for table in outputs.values())
+            with self.budget.reserve("reading outputs", reading):
+                yield Computed(outputs, computation.steps)
 
     def _layouts(self, layers: Sequence[StreamedLayer]) -> list[Layout]:
         layouts = []
@@ -192,7 +195,7 @@ class StreamedRun:
         }
         return json.dumps(facts, sort_keys=True)
 
-    def _rows(self, table: LayerTable, layout: Layout, part_rows: int) -> RowTable:
+    def _rows(self, table: LayerTable, layout: Layout, part_rows: int) -> TileRows:
         name = KEPT if layout.has(KEPT) else HIDDEN
         first, end = layout.tiles([name])
         return TileRows(table.columns(first, end), layout.dim(name), part_rows, self.tools.engine, self.threads)
