@@ -173,12 +173,14 @@ class StreamedWork:
     layers: the layers, in order.
     output_tiles: tiles of the last layer's output.
     kept_tiles: tiles of each layer's input that are kept for other uses, in addition to what the layer reads.
+    wanted_tiles: tiles of the outputs that are read at the end.
     graph: counts of the graph.
     """
 
     layers: tuple[LayerShape, ...]
     output_tiles: int
     kept_tiles: tuple[int, ...]
+    wanted_tiles: int
     graph: GraphCounts
 
     def table_tiles(self, number: int) -> int:
@@ -227,6 +229,9 @@ def plan_streamed(work: StreamedWork, *, memory_bytes: int, threads: int, engine
     layers = tuple(_plan_layer(work, number, sizes, memory_bytes) for number in range(len(work.layers)))
     reserved = _largest_phase(work, layers, sizes)
     Budget(memory_bytes).require(reserved)
+    Budget(memory_bytes).require(
+        {"reading outputs": reading_outputs_bytes(work.wanted_tiles, sizes.part_rows, threads)}
+    )
     steps = _plan_steps(work, layers, threads, disk)
     reasons = tuple(_reason(number, layer, work.layers[number]) for number, layer in enumerate(layers))
     plan = StreamedPlan(
@@ -321,6 +326,12 @@ def _plan_layer(work: StreamedWork, number: int, sizes: _Sizes, memory_bytes: in
     widest = next((tiles for tiles in range(shape.summed_tiles, 1, -1) if fits(planned(tiles, False))), 1)
     # Blocks of equal width: none is left with a few columns.
     return planned(-(-shape.summed_tiles // -(-shape.summed_tiles // widest)), False)
+
+
+def reading_outputs_bytes(num_tiles: int, part_rows: int, threads: int) -> int:
+    """Return the memory of reading the outputs: each thread that writes predictions has readers of its own."""
+    part_bytes = part_rows * num_tiles * TILE_ROW_BYTES
+    return (threads + 1) * (NUM_SLOTS * buffer_bytes(part_bytes) + part_bytes)
 
 
 def _largest_phase(work: StreamedWork, layers: Sequence[LayerPlan], sizes: _Sizes) -> dict[str, int]:

@@ -21,7 +21,7 @@ from diskhop.hops.make.tiles import format_ids
 from diskhop.hops.stream.scan import Scan, ScannedLists, read_scan, scanning_bytes
 from diskhop.nn.layers.network import Network
 from diskhop.nn.reproducible import reproducible
-from diskhop.planning.predict import GraphCounts, StreamedPlan, StreamedWork, plan_streamed
+from diskhop.planning.predict import GraphCounts, StreamedPlan, StreamedWork, plan_streamed, reading_outputs_bytes
 from diskhop.predict.rows import RowTable
 from diskhop.predict.streamed.compute import Computation, StreamedNetwork
 from diskhop.predict.streamed.layers import HIDDEN, StreamedLayer, num_tiles, streamed_layers
@@ -134,9 +134,8 @@ class StreamedRun:
             )
             computation.run()
             outputs = {number: self._rows(tables[number], layouts[number], plan.part_rows) for number in self.wanted}
-            # Each thread that writes predictions has readers of its own.
-            reading = (self.threads + 1) * sum(table.num_bytes for table in outputs.values())
-            with self.budget.reserve("reading outputs", reading):
+            reading_bytes = reading_outputs_bytes(self._wanted_tiles(layers), plan.part_rows, self.threads)
+            with self.budget.reserve("reading outputs", reading_bytes):
                 yield Computed(outputs, computation.steps)
 
     def _layouts(self, layers: Sequence[StreamedLayer]) -> list[Layout]:
@@ -165,6 +164,7 @@ class StreamedRun:
             layers=tuple(shapes),
             output_tiles=num_tiles(layers[-1].out_dim),
             kept_tiles=tuple(kept),
+            wanted_tiles=self._wanted_tiles(layers),
             graph=GraphCounts(
                 num_nodes=topology.num_nodes,
                 num_edges=topology.num_edges,
@@ -174,6 +174,9 @@ class StreamedRun:
                 feature_dim=first_dim(self.dataset),
             ),
         )
+
+    def _wanted_tiles(self, layers: Sequence[StreamedLayer]) -> int:
+        return sum(num_tiles(layers[number - 1].out_dim) for number in self.wanted)
 
     def _table(self, stack: ExitStack, work: WorkFolder, name: str, layout: Layout) -> LayerTable:
         shape = layout.shape(self.dataset.num_nodes)
@@ -195,7 +198,7 @@ class StreamedRun:
         }
         return json.dumps(facts, sort_keys=True)
 
-    def _rows(self, table: LayerTable, layout: Layout, part_rows: int) -> TileRows:
+    def _rows(self, table: LayerTable, layout: Layout, part_rows: int) -> RowTable:
         name = KEPT if layout.has(KEPT) else HIDDEN
         first, end = layout.tiles([name])
         return TileRows(table.columns(first, end), layout.dim(name), part_rows, self.tools.engine, self.threads)

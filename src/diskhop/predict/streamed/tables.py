@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from diskhop._native import Engine
 from diskhop.hops.make.work_tables import Part, WorkTables
-from diskhop.hops.stream.parts import Columns, TileReader, TileWriter, reading_bytes
+from diskhop.hops.stream.parts import Columns, TileReader, TileWriter
 from diskhop.hops.tables import TILE_ROWS, TableShape
 from diskhop.runtime.blocks import row_ranges
 from diskhop.runtime.tasks import TaskTools, WorkFolder
@@ -111,11 +111,6 @@ class TileRows:
     def num_rows(self) -> int:
         """See RowTable."""
         return self._columns.shape.num_rows
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory of one iteration."""
-        return reading_bytes(self._columns.num_tiles, self._part_rows)
 
     def blocks(self, block_rows: int, start: int = 0, stop: int | None = None) -> Iterator[NDArray[np.float32]]:
         """See RowTable."""
