@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from diskhop.budget import Budget, format_bytes
 from diskhop.disk.model import DiskModel
 from diskhop.hops.make.passes import aligned_bytes
+from diskhop.hops.stream.features import reading_features_bytes
 from diskhop.hops.stream.lists import streaming_bytes, stretch_edges
-from diskhop.hops.stream.parts import NUM_SLOTS, TILE_ROW_BYTES
-from diskhop.hops.tables import PAGE_BYTES, TILE_COLUMNS, TILE_ROWS
+from diskhop.hops.stream.parts import TILE_ROW_BYTES, moving_bytes
+from diskhop.hops.tables import TILE_COLUMNS, TILE_ROWS
 from diskhop.plans import Prediction, RunPlan
-from diskhop.system.memory import buffer_bytes
 
 # Throughput of one core: edges times columns of a sum over a block larger than the caches, and products of matrices.
 _SUMS_PER_SECOND = 0.6e9
@@ -211,8 +211,7 @@ class _Sizes:
 
     def moving_bytes(self, num_tiles: int) -> int:
         """Memory of reading or writing parts."""
-        slots = NUM_SLOTS * buffer_bytes(self.part_bytes(num_tiles))
-        return slots + self.part_bytes(num_tiles)
+        return moving_bytes(num_tiles, self.part_rows)
 
     def computing_bytes(self, layer: LayerShape) -> int:
         """Memory of the products of a layer."""
@@ -281,8 +280,7 @@ def row_memory(work: StreamedWork, number: int, sizes: _Sizes) -> dict[str, int]
     """Return the memory of computing rows of table `number`, from features or from sums and own values."""
     if number == 0:
         graph = work.graph
-        read = NUM_SLOTS * buffer_bytes(sizes.part_rows * graph.feature_row_bytes + 2 * PAGE_BYTES)
-        read += sizes.part_rows * (graph.feature_row_bytes + 12 * graph.feature_dim)
+        read = reading_features_bytes(graph.feature_row_bytes, graph.feature_dim, sizes.part_rows)
         computed = work.layers[0]
     else:
         computed = work.layers[number - 1]
@@ -330,8 +328,7 @@ def _plan_layer(work: StreamedWork, number: int, sizes: _Sizes, memory_bytes: in
 
 def reading_outputs_bytes(num_tiles: int, part_rows: int, threads: int) -> int:
     """Return the memory of reading the outputs: each thread that writes predictions has readers of its own."""
-    part_bytes = part_rows * num_tiles * TILE_ROW_BYTES
-    return (threads + 1) * (NUM_SLOTS * buffer_bytes(part_bytes) + part_bytes)
+    return (threads + 1) * moving_bytes(num_tiles, part_rows)
 
 
 def _largest_phase(work: StreamedWork, layers: Sequence[LayerPlan], sizes: _Sizes) -> dict[str, int]:

@@ -55,7 +55,7 @@ def plan_cut_slots(table: Table, feature_dtype: str, shape: TableShape, memory_b
     converted_bytes = _CONVERTING_BYTES_PER_VALUE * shape.dim if feature_dtype != shape.dtype else 0
 
     def needed_bytes(part_rows: int, num_slots: int) -> int:
-        slot_bytes = rows_buffer_bytes(table, part_rows) + _tiles_buffer_bytes(shape, part_rows)
+        slot_bytes = rows_buffer_bytes(table.row_stride, part_rows) + _tiles_buffer_bytes(shape, part_rows)
         # Strided rows are copied.
         return num_slots * slot_bytes + part_rows * (converted_bytes + table.row_bytes)
 
@@ -98,7 +98,7 @@ class TileCutter:
         with destination_errors(path):
             target = File(str(path), "write", has_pages)
         starts = range(first_group * TILE_ROWS, min(end_group * TILE_ROWS, shape.num_rows), self._part_rows)
-        rows_bytes = rows_buffer_bytes(self._table, self._part_rows)
+        rows_bytes = rows_buffer_bytes(self._table.row_stride, self._part_rows)
         rows = [pool.take(rows_bytes) for _ in range(self._num_slots)]
         tiles = [pool.take(_part_bytes(shape, self._part_rows)) for _ in range(self._num_slots)]
         table_sum = TableSum()
@@ -203,10 +203,10 @@ def plan_row_reads(table: Table, first_row: int, num_rows: int, alignment: int) 
     return RowReads(places + np.uint64(start), lengths, places, required, begin - start)
 
 
-def rows_buffer_bytes(table: Table, num_rows: int) -> int:
+def rows_buffer_bytes(row_stride: int, num_rows: int) -> int:
     """Return the memory of a buffer for plan_row_reads()."""
     # Reads begin and end at the alignment of the disk.
-    return buffer_bytes(num_rows * table.row_stride + 2 * PAGE_BYTES)
+    return buffer_bytes(num_rows * row_stride + 2 * PAGE_BYTES)
 
 
 class BadRowsError(ConfigError):

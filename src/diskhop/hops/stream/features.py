@@ -17,9 +17,9 @@ from diskhop.protocols import Table
 _CONVERTING_BYTES = 12
 
 
-def reading_features_bytes(table: Table, dim: int, part_rows: int) -> int:
-    """Return the memory of a FeatureReader."""
-    return NUM_SLOTS * rows_buffer_bytes(table, part_rows) + part_rows * (table.row_stride + _CONVERTING_BYTES * dim)
+def reading_features_bytes(row_stride: int, dim: int, part_rows: int) -> int:
+    """Return the memory of a FeatureReader of rows that lie row_stride bytes apart."""
+    return NUM_SLOTS * rows_buffer_bytes(row_stride, part_rows) + part_rows * (row_stride + _CONVERTING_BYTES * dim)
 
 
 class FeatureReader:
@@ -33,7 +33,7 @@ class FeatureReader:
         self._engine = engine
         self._file = File(str(table.path), "read")
         pool = BufferPool(0)
-        self._slots = [pool.take(rows_buffer_bytes(table, part_rows)) for _ in range(NUM_SLOTS)]
+        self._slots = [pool.take(rows_buffer_bytes(table.row_stride, part_rows)) for _ in range(NUM_SLOTS)]
 
     @property
     def width(self) -> int:

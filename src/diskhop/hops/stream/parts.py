@@ -83,18 +83,14 @@ class _Transfers:
         return self._offsets + np.uint64(start), self._lengths, self._places
 
 
-def reading_bytes(num_tiles: int, part_rows: int) -> int:
-    """Return the memory of a TileReader."""
-    return NUM_SLOTS * _slot_bytes(num_tiles, part_rows) + num_tiles * part_rows * TILE_ROW_BYTES
-
-
-def writing_bytes(num_tiles: int, part_rows: int) -> int:
-    """Return the memory of a TileWriter."""
-    return NUM_SLOTS * _slot_bytes(num_tiles, part_rows)
+def moving_bytes(num_tiles: int, part_rows: int) -> int:
+    """Return the memory of a TileReader, or of a TileWriter and the rows that it is given."""
+    part_bytes = num_tiles * part_rows * TILE_ROW_BYTES
+    return NUM_SLOTS * buffer_bytes(part_bytes) + part_bytes
 
 
 class TileReader:
-    """Reads parts of some columns, in order. Takes reading_bytes()."""
+    """Reads parts of some columns, in order. Takes moving_bytes()."""
 
     def __init__(self, columns: Columns, part_rows: int, engine: Engine, threads: int) -> None:
         self._columns = columns
@@ -133,7 +129,7 @@ class TileReader:
 
 
 class TileWriter:
-    """Writes parts of some columns of an allocated table, in order; the context waits. Takes writing_bytes().
+    """Writes parts of some columns of an allocated table, in order; the context waits. Takes moving_bytes().
 
     What is written is on disk after an fsync.
     """
@@ -180,10 +176,6 @@ class TileWriter:
         if ticket is not None:
             with destination_errors(self._columns.path):
                 self._engine.wait(ticket)
-
-
-def _slot_bytes(num_tiles: int, part_rows: int) -> int:
-    return buffer_bytes(num_tiles * part_rows * TILE_ROW_BYTES)
 
 
 def _has_whole_pages(part_rows: int) -> bool:

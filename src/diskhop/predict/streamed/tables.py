@@ -98,7 +98,7 @@ class LayerTable:
 
 
 class TileRows:
-    """Some columns of a finished table as rows (see RowTable). Takes reading_bytes() of parts.py."""
+    """Some columns of a finished table as rows (see RowTable). Takes moving_bytes()."""
 
     def __init__(self, columns: Columns, dim: int, part_rows: int, engine: Engine, threads: int) -> None:
         self._columns = columns
