@@ -114,6 +114,8 @@ def test_a_row_that_may_be_a_header_is_asked_for(parts: list[str]) -> None:
         (["Smith, John\tDoe, Jane", "Roe, R\tPoe, E"], ".txt", "\t"),
         (["0,1", "1"], ".txt", ","),
         (["source|target", "a|b c"], ".txt", "|"),
+        (['ana,"e\tf"', 'ben,"g\th"'], ".txt", ","),
+        (['5"\tx,y', '7"\tz,w'], ".txt", "\t"),
     ],
 )
 def test_a_delimiter_gives_every_row_as_many_columns(rows: list[str], suffix: str, delimiter: str) -> None:

@@ -20,10 +20,10 @@ _OF_SUFFIX = {".csv": ",", ".tsv": "\t"}
 def find_delimiter(rows: Sequence[str], suffix: str, place: str) -> tuple[str, str]:
     """Find the delimiter of rows, and say why it is taken. suffix: of the file's name. place: of the first row.
 
-    Those that give every row equally many columns fit. Of several, one that makes known names of columns in the first
-    row is taken, else the one with most columns of whole numbers, else the one that is usual, which others may be
-    within. Where none fits, it is the first in the first row: a row that does not fit is then named. Raises
-    SourceError, which asks for --delimiter, where several fit alike.
+    Those that give every row equally many columns fit. Of several, one that leaves quoted fields whole is taken, then
+    one that makes known names of columns in the first row, else the one with most columns of whole numbers, else the
+    one that is usual, which others may be within. Where none fits, it is the first in the first row: a row that does
+    not fit is then named. Raises SourceError, which asks for --delimiter, where several fit alike.
     """
     usual = _OF_SUFFIX.get(suffix, "")
     in_order = [each for each in dict.fromkeys((usual, *DELIMITERS)) if each]
@@ -45,10 +45,10 @@ def find_delimiter(rows: Sequence[str], suffix: str, place: str) -> tuple[str, s
     return usual or ",", "usual"
 
 
-def _columns(rows: Sequence[str], delimiter: str) -> tuple[int, bool, int] | None:
-    """Return the number of columns, whether the first row has known names, and the number of columns of whole numbers.
+def _columns(rows: Sequence[str], delimiter: str) -> tuple[int, bool, bool, int] | None:
+    """Return the number of columns, and how well they look; None: rows differ.
 
-    None: rows differ.
+    They look well if no quoted field is cut, if the first row has known names, and by their columns of whole numbers.
     """
     split = []
     for row in rows:
@@ -64,7 +64,13 @@ def _columns(rows: Sequence[str], delimiter: str) -> tuple[int, bool, int] | Non
         return None
     below = split[1:] or split
     wholes = (all(column < len(row) and is_whole(row[column]) for row in below) for column in range(count))
-    return count, bool(find_ends(split[0])), sum(wholes)
+    is_whole_quote = not any(_cuts_quotes(row, fields) for row, fields in zip(rows, split, strict=True))
+    return count, is_whole_quote, bool(find_ends(split[0])), sum(wholes)
+
+
+def _cuts_quotes(row: str, fields: Sequence[str]) -> bool:
+    """Check whether a field has a quote of a field that another delimiter leaves whole."""
+    return any(field.count('"') % 2 == 1 and '"{}"'.format(field.replace('"', '""')) not in row for field in fields)
 
 
 def _is_numbers(row: str) -> bool:
