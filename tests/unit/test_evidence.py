@@ -59,6 +59,7 @@ def test_names_tell_other_roles() -> None:
     ("parts", "flags"),
     [
         (["a,b|0,1|1,2"], (True,)),
+        (["a,b|17,9|3,9|9,17"], (True,)),
         (["ana,ben|ben,cem|cem,ana"], (False,)),
         (["ana,ben|ana,cem"], (False,)),
         (["pal-7,pal-12|pal-5,pal-30"], (False,)),
@@ -92,6 +93,7 @@ def test_a_header_is_decided_from_all_rows_of_all_parts(parts: list[str], flags:
         ["ana,ben|ben,cem"],
         ["pal1,pal2|pal17,pal5"],
         ["ana,ben"],
+        ["ana,ben|1984,1984"],
         ["ana,ben|ben,ana|ana,cem", "ana,ben|dan,ana"],
         ["ana,ben|ben,ana", "ana,ben"],
         ["ana,ben|cem,dan", "ana,ben"],

@@ -15,6 +15,8 @@ from diskhop.importing.shorten import shorten
 _SHORTEST_KEY = 16
 # Parts with few rows begin with the same row by chance: rows after the first, times parts that repeat it.
 _FEWEST_ROWS = 6
+# Rows of numbers below words of which none is a known name of a column.
+_FEWEST_NUMBERS = 3
 _DIGITS = re.compile("[0-9]+")
 
 
@@ -76,6 +78,11 @@ def find_header(parts: Sequence[Part], given: bool | None, named: Collection[str
         each and _recurs(part.first, part.rows[1:]) for part, each in zip(parts, why, strict=True)
     ):
         raise _undecided(parts[why.index(reason)], "has known names of columns, which are in other rows too")
+    if reason == _BY_LOOKS and not is_nodes and not any(map(role_of, parts[why.index(reason)].first)):
+        below = [row for part, each in zip(parts, why, strict=True) if each for row in part.rows[1:]]
+        # Numbers count nodes from 0 or 1; names such as 1984 do not.
+        if len(below) < _FEWEST_NUMBERS and not {"0", "1"} & {field.strip() for row in below for field in row}:
+            raise _undecided(parts[why.index(reason)], "stands above so few numbers that they may be names")
     # A part with a header alone gives no evidence but its words.
     flags = tuple(bool(each) or tuple(part.first) in found for part, each in zip(parts, why, strict=True))
     return Header(flags, f"{reason}; if it is a row, add --no-header" if reason == _BY_LOOKS else reason)
