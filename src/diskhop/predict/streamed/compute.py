@@ -33,7 +33,7 @@ from diskhop.predict.streamed.attention_passes import (
 )
 from diskhop.predict.streamed.layers import SOURCE_SCORES, TARGET_SCORES, AttentionLayer, StreamedLayer
 from diskhop.predict.streamed.layout import Layout
-from diskhop.predict.streamed.passes import Block, NeighborSums, Streaming, Summer, degrees_of, sum_parts
+from diskhop.predict.streamed.passes import Block, NeighborSums, Streaming, Summer, block_memory, degrees_of, sum_parts
 from diskhop.predict.streamed.row_step import RowsOfTable
 from diskhop.predict.streamed.source import FirstRows
 from diskhop.predict.streamed.tables import LayerTable
@@ -126,8 +126,7 @@ class Computation:
         """Write the sums of a layer, block after block, then make the next table of them."""
         planned, table = self.plan.layers[number], self.sums[number]
         with self._step(f"layer {number + 1}: sums", planned.num_blocks):
-            for first, end in _runs(table.missing_tiles(), planned.block_tiles):
-                self._write_sums(number, first, end)
+            self._write_missing_sums(number)
         with self._step(f"layer {number + 1}: products", 0):
             reader = self._reader(table, 0, table.shape.num_tiles)
             rows = self._rows_of(number + 1)
@@ -142,9 +141,15 @@ class Computation:
 
             self._write_ranges(number + 1, write, f"layer {number + 1}: products")
 
-    def _write_sums(self, number: int, first: int, end: int) -> None:
+    def _write_missing_sums(self, number: int) -> None:
+        block_tiles = self.plan.layers[number].block_tiles
+        memory = self._block_memory(number, block_tiles)
+        for first, end in _runs(self.sums[number].missing_tiles(), block_tiles):
+            self._write_sums(number, first, end, memory)
+
+    def _write_sums(self, number: int, first: int, end: int, memory: NDArray[np.float32]) -> None:
         table, streaming, num_nodes = self.sums[number], self.streaming, self.tables[number].shape.num_rows
-        summer = self._summer(number, first, end)
+        summer = self._summer(number, first, end, memory)
 
         def write(writer: TileWriter) -> None:
             for part in sum_parts(summer, streaming, 0, num_nodes):
@@ -157,7 +162,7 @@ class Computation:
         """Make the next table while the layer's sums are in memory."""
         with self._step(f"layer {number + 1}", 1):
             _, end = self.network.layouts[number].tiles(self.network.layers[number].summed)
-            summer = self._summer(number, 0, end)
+            summer = self._summer(number, 0, end, self._block_memory(number, end))
             rows = self._rows_of(number + 1)
 
             def write(writer: TileWriter, start: int, stop: int) -> None:
@@ -177,7 +182,7 @@ class Computation:
         scores = self._score_columns(number, SOURCE_SCORES)
         num_nodes = table.shape.num_rows
         with self._step(f"layer {number + 1}: attention", 1):
-            block = Block(num_nodes, scores.width)
+            block = Block(block_memory(num_nodes, scores.width), num_nodes, scores.width)
             load_scores(block, scores, streaming)
 
             def write(writer: TileWriter) -> None:
@@ -189,18 +194,24 @@ class Computation:
             table.write_tiles(0, end, self.plan.part_rows, streaming.engine, streaming.threads, write)
             table.settle()
 
-    def _summer(self, number: int, first: int, end: int) -> Summer:
+    def _block_memory(self, number: int, num_tiles: int) -> NDArray[np.float32]:
+        """Allocate the memory of blocks of some summed tiles, with scores if the layer has any."""
+        is_scored = isinstance(self.network.layers[number], AttentionLayer)
+        score_columns = self._score_columns(number, SOURCE_SCORES).width if is_scored else 0
+        return block_memory(self.plan.layers[number].block_rows, TILE_COLUMNS * num_tiles + score_columns)
+
+    def _summer(self, number: int, first: int, end: int, memory: NDArray[np.float32]) -> Summer:
         """Load the block of some summed tiles, and return what sums them."""
         planned, layer, streaming = self.plan.layers[number], self.network.layers[number], self.streaming
         columns, width = self.tables[number].columns(first, end), TILE_COLUMNS * (end - first)
         if not isinstance(layer, AttentionLayer):
-            block = Block(planned.block_rows, width)
+            block = Block(memory, planned.block_rows, width)
             block.fill(columns, streaming)
             if layer.weighing == "symmetric":
                 block.scale(streaming)
             return NeighborSums(block, streaming, layer.weighing == "symmetric")
         scores, norms = self._score_columns(number, SOURCE_SCORES), self.norms[number]
-        block = Block(planned.block_rows, scores.width + width)
+        block = Block(memory, planned.block_rows, scores.width + width)
         load_scores(block, scores, streaming)
         block.fill(columns, streaming, scores.width)
         num_nodes = norms.shape.num_rows

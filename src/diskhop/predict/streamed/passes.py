@@ -67,14 +67,21 @@ def degrees_of(indptr: NDArray[np.int64]) -> torch.Tensor:
     return torch.from_numpy(np.diff(indptr).astype(np.float32))[:, None]
 
 
+def block_memory(num_rows: int, num_columns: int) -> NDArray[np.float32]:
+    """Allocate the memory of a block, uninitialised."""
+    return aligned_memory(4 * (num_rows + 1) * num_columns).view(np.float32)
+
+
 class Block:
     """Some columns of the first rows of a table, in memory, float32 (rows, columns).
 
-    `all_rows` has one more, of zeros, which edges lead from that do not count.
+    `all_rows` has one more, of zeros, which edges lead from that do not count. memory: that of one block after another,
+    because fresh pages cost as much as reading them; see block_memory().
     """
 
-    def __init__(self, num_rows: int, num_columns: int) -> None:
-        self._memory = aligned_memory(4 * (num_rows + 1) * num_columns).view(np.float32)
+    def __init__(self, memory: NDArray[np.float32], num_rows: int, num_columns: int) -> None:
+        # The core would pad rows if there was more memory.
+        self._memory = memory[: (num_rows + 1) * num_columns]
         self.all_rows: Rows = self._memory.reshape(num_rows + 1, num_columns)
         self.all_rows[-1] = 0
         self.rows = self.all_rows[:-1]
