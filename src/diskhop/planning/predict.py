@@ -25,6 +25,8 @@ _FLOPS_PER_SECOND = 50e9
 _THREADS_POWER = 0.8
 # Parts take at most 1 / this of memory, so that most is left for the block.
 _PARTS_SHARE = 4
+# Parts that are summed together take at most 1 / this of memory: a few thousand rows alone have too few edges to share.
+_SUMS_SHARE, _MOST_PARTS_AT_ONCE = 16, 16
 # A call of a product costs some 100 microseconds, so it gets rows of about this size, or this share of a small table,
 # and a power of two of them. It depends on model and graph alone: libraries round differently for other shapes.
 _MOST_ROWS, _LEAST_ROWS, _ROWS_BYTES, _ROWS_SHARE = 4096, 8, 4 << 20, 1000
@@ -127,6 +129,7 @@ class StreamedPlan(RunPlan):
 
     layers: one per layer.
     part_rows: rows of a part that is read, computed and written together.
+    parts_at_once: parts that are summed together.
     product_rows: rows per product.
     stretch_edges: edges that are read together.
     steps: the work, in order.
@@ -136,6 +139,7 @@ class StreamedPlan(RunPlan):
 
     layers: tuple[LayerPlan, ...]
     part_rows: int
+    parts_at_once: int
     product_rows: int
     stretch_edges: int
     steps: tuple[StepPlan, ...] = field(default_factory=tuple)
@@ -204,6 +208,7 @@ class _Sizes:
     part_rows: int
     product_rows: int
     stretch_edges: int
+    parts_at_once: int = 1
 
     def part_bytes(self, num_tiles: int) -> int:
         """Memory of one part."""
@@ -219,7 +224,8 @@ class _Sizes:
 
     def listing_bytes(self, graph: GraphCounts) -> int:
         """Memory of streaming lists."""
-        return streaming_bytes(self.stretch_edges, graph.index_bytes, graph.num_edges)
+        rows = self.part_rows * self.parts_at_once
+        return streaming_bytes(self.stretch_edges, graph.index_bytes, graph.num_edges, rows)
 
 
 def plan_streamed(work: StreamedWork, *, memory_bytes: int, threads: int, engine: str, disk: DiskModel) -> StreamedPlan:
@@ -241,6 +247,7 @@ def plan_streamed(work: StreamedWork, *, memory_bytes: int, threads: int, engine
         reasons=reasons,
         layers=layers,
         part_rows=sizes.part_rows,
+        parts_at_once=sizes.parts_at_once,
         product_rows=sizes.product_rows,
         stretch_edges=sizes.stretch_edges,
         steps=steps,
@@ -268,7 +275,9 @@ def layer_memory(work: StreamedWork, number: int, layer: LayerPlan, sizes: _Size
     reserved["neighbour lists"] = sizes.listing_bytes(graph)
     own = sizes.moving_bytes(shape.own_tiles + 3 * shape.score_tiles) if shape.score_tiles or layer.is_fused else 0
     written = work.table_tiles(number + 1) if layer.is_fused else layer.block_tiles
-    rows_bytes = sizes.part_bytes(layer.block_tiles) + sizes.moving_bytes(written) + own
+    # Sums, and with attention the scores and norms of their rows.
+    summed = sizes.parts_at_once * sizes.part_bytes(layer.block_tiles + 3 * shape.score_tiles)
+    rows_bytes = summed + sizes.moving_bytes(written) + own
     if layer.is_fused:
         rows_bytes += sizes.computing_bytes(shape)
     # The block is filled before lists are streamed.
@@ -299,7 +308,10 @@ def _choose_sizes(work: StreamedWork, memory_bytes: int) -> _Sizes:
         if needed <= memory_bytes // _PARTS_SHARE:
             break
         part_rows //= 2
-    return _Sizes(part_rows, rows, stretch)
+    widest = max(layer.summed_tiles + 3 * layer.score_tiles for layer in work.layers)
+    affordable = memory_bytes // _SUMS_SHARE // (part_rows * widest * TILE_ROW_BYTES)
+    at_once = 1 << (min(max(affordable, 1), _MOST_PARTS_AT_ONCE).bit_length() - 1)
+    return _Sizes(part_rows, rows, stretch, at_once)
 
 
 def _plan_layer(work: StreamedWork, number: int, sizes: _Sizes, memory_bytes: int) -> LayerPlan:

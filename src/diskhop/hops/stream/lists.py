@@ -56,9 +56,10 @@ def stretch_edges(num_edges: int, memory_bytes: int, index_bytes: int) -> int:
     return PIECE_EDGES * max(1, pieces)
 
 
-def streaming_bytes(num_stretch_edges: int, index_bytes: int, num_edges: int) -> int:
+def streaming_bytes(num_stretch_edges: int, index_bytes: int, num_edges: int, part_rows: int) -> int:
     """Return the memory of a ListStream."""
-    return _NUM_SLOTS * buffer_bytes(_slot_bytes(num_stretch_edges, index_bytes, num_edges)) + 16 * _INDPTR_ROWS
+    slots = _NUM_SLOTS * buffer_bytes(_slot_bytes(num_stretch_edges, index_bytes, num_edges))
+    return slots + 16 * max(_INDPTR_ROWS, part_rows)
 
 
 class ListStream:

@@ -36,7 +36,8 @@ class ScannedLists:
 def scanning_bytes(lists: Lists, memory_bytes: int) -> int:
     """Return the memory of a scan."""
     edges = stretch_edges(lists.num_edges, memory_bytes, lists.index_bytes)
-    return streaming_bytes(edges, lists.index_bytes, lists.num_edges) + _COUNTING_BYTES * min(edges, lists.num_edges)
+    streaming = streaming_bytes(edges, lists.index_bytes, lists.num_edges, _PART_ROWS)
+    return streaming + _COUNTING_BYTES * min(edges, lists.num_edges)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,15 +15,18 @@ from diskhop.hops.stream.lists import Stretch
 from diskhop.hops.stream.parts import Columns, Rows, TileReader
 from diskhop.hops.tables import TILE_COLUMNS
 from diskhop.predict.streamed.layers import AttentionLayer, num_tiles
-from diskhop.predict.streamed.passes import Block, Streaming
+from diskhop.predict.streamed.passes import Block, BlockMemory, Streaming
 
 # Score of the row of zeros: finite, so that differences are too, and no exponential of it is more than zero.
 _NO_SCORE = -1e30
 
 
-def load_scores(block: Block, source: Columns, streaming: Streaming) -> None:
-    """Fill the first columns of a block with the sources' scores."""
-    block.fill(source, streaming)
+def load_scores(block: Block, memory: BlockMemory, source: Columns, streaming: Streaming) -> None:
+    """Fill the first columns of a block with the sources' scores, unless its memory has them in place."""
+    width = block.rows.shape[1]
+    if memory.scored_width != width:
+        block.fill(source, streaming)
+        memory.scored_width = width
     block.all_rows[-1, : source.width] = _NO_SCORE
 
 
@@ -47,7 +50,7 @@ class HeadColumns(NamedTuple):
 
 
 class TargetRows:
-    """Rows of some columns for one part after the other, in the order of the parts."""
+    """Rows of some columns, one part after the other."""
 
     def __init__(self, columns: Columns, streaming: Streaming, stop: int) -> None:
         self._columns = columns
@@ -55,13 +58,19 @@ class TargetRows:
         self._stop = stop
         self._parts: Iterator[Rows] | None = None
 
-    def of(self, first_row: int) -> Rows:
-        """Return the rows of the next part; the first call says which part that is."""
+    def of(self, first_row: int, num_rows: int) -> Rows:
+        """Return the next rows, whole parts; the first call says where they begin."""
         if self._parts is None:
             streaming = self._streaming
             reader = TileReader(self._columns, streaming.part_rows, streaming.engine, streaming.threads)
             self._parts = reader.parts(first_row, self._stop)
-        return next(self._parts)
+        found = np.empty((num_rows, self._columns.width), np.float32)
+        filled = 0
+        while filled < num_rows:
+            part = next(self._parts)
+            found[filled : filled + len(part)] = part
+            filled += len(part)
+        return found
 
 
 class AttentionNorms:
@@ -86,7 +95,7 @@ class AttentionNorms:
 
     def begin(self, first_row: int, sums: Rows) -> None:
         """See Summer."""
-        self._target_scores = self._targets.of(first_row)[:, : self._layer.num_heads]
+        self._target_scores = self._targets.of(first_row, len(sums))[:, : self._layer.num_heads]
         sums[:, : self._layer.num_heads] = -np.inf
         sums[:, self._layer.num_heads :] = 0
 
@@ -152,8 +161,8 @@ class AttentionSums:
 
     def begin(self, first_row: int, sums: Rows) -> None:
         """See Summer."""
-        self._target_scores = self._scores.of(first_row)[:, : self._layer.num_heads]
-        self._target_norms = self._norms.of(first_row)[:, : 2 * self._layer.num_heads]
+        self._target_scores = self._scores.of(first_row, len(sums))[:, : self._layer.num_heads]
+        self._target_norms = self._norms.of(first_row, len(sums))[:, : 2 * self._layer.num_heads]
         sums[:] = 0
 
     def add(self, stretch: Stretch, sums: Rows) -> None:

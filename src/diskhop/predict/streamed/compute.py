@@ -33,7 +33,7 @@ from diskhop.predict.streamed.attention_passes import (
 )
 from diskhop.predict.streamed.layers import SOURCE_SCORES, TARGET_SCORES, AttentionLayer, StreamedLayer
 from diskhop.predict.streamed.layout import Layout
-from diskhop.predict.streamed.passes import Block, NeighborSums, Streaming, Summer, block_memory, degrees_of, sum_parts
+from diskhop.predict.streamed.passes import Block, BlockMemory, NeighborSums, Streaming, Summer, degrees_of, sum_parts
 from diskhop.predict.streamed.row_step import RowsOfTable
 from diskhop.predict.streamed.source import FirstRows
 from diskhop.predict.streamed.tables import LayerTable
@@ -147,7 +147,7 @@ class Computation:
         for first, end in _runs(self.sums[number].missing_tiles(), block_tiles):
             self._write_sums(number, first, end, memory)
 
-    def _write_sums(self, number: int, first: int, end: int, memory: NDArray[np.float32]) -> None:
+    def _write_sums(self, number: int, first: int, end: int, memory: BlockMemory) -> None:
         table, streaming, num_nodes = self.sums[number], self.streaming, self.tables[number].shape.num_rows
         summer = self._summer(number, first, end, memory)
 
@@ -182,8 +182,9 @@ class Computation:
         scores = self._score_columns(number, SOURCE_SCORES)
         num_nodes = table.shape.num_rows
         with self._step(f"layer {number + 1}: attention", 1):
-            block = Block(block_memory(num_nodes, scores.width), num_nodes, scores.width)
-            load_scores(block, scores, streaming)
+            memory = BlockMemory(num_nodes, scores.width)
+            block = Block(memory, num_nodes, scores.width)
+            load_scores(block, memory, scores, streaming)
 
             def write(writer: TileWriter) -> None:
                 targets = TargetRows(self._score_columns(number, TARGET_SCORES), streaming, num_nodes)
@@ -194,13 +195,13 @@ class Computation:
             table.write_tiles(0, end, self.plan.part_rows, streaming.engine, streaming.threads, write)
             table.settle()
 
-    def _block_memory(self, number: int, num_tiles: int) -> NDArray[np.float32]:
+    def _block_memory(self, number: int, num_tiles: int) -> BlockMemory:
         """Allocate the memory of blocks of some summed tiles, with scores if the layer has any."""
         is_scored = isinstance(self.network.layers[number], AttentionLayer)
         score_columns = self._score_columns(number, SOURCE_SCORES).width if is_scored else 0
-        return block_memory(self.plan.layers[number].block_rows, TILE_COLUMNS * num_tiles + score_columns)
+        return BlockMemory(self.plan.layers[number].block_rows, TILE_COLUMNS * num_tiles + score_columns)
 
-    def _summer(self, number: int, first: int, end: int, memory: NDArray[np.float32]) -> Summer:
+    def _summer(self, number: int, first: int, end: int, memory: BlockMemory) -> Summer:
         """Load the block of some summed tiles, and return what sums them."""
         planned, layer, streaming = self.plan.layers[number], self.network.layers[number], self.streaming
         columns, width = self.tables[number].columns(first, end), TILE_COLUMNS * (end - first)
@@ -212,7 +213,7 @@ class Computation:
             return NeighborSums(block, streaming, layer.weighing == "symmetric")
         scores, norms = self._score_columns(number, SOURCE_SCORES), self.norms[number]
         block = Block(memory, planned.block_rows, scores.width + width)
-        load_scores(block, scores, streaming)
+        load_scores(block, memory, scores, streaming)
         block.fill(columns, streaming, scores.width)
         num_nodes = norms.shape.num_rows
         return AttentionSums(

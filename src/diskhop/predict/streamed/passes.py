@@ -16,6 +16,7 @@ from diskhop.hops.stream.lists import ListStream, Stretch, edge_rows, indptr_par
 from diskhop.hops.stream.parts import Columns, Rows, TileReader
 from diskhop.hops.stream.scan import ScannedLists, loops_of
 from diskhop.predict.streamed.layers import symmetric_scales
+from diskhop.runtime.blocks import row_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class Streaming:
     lists: neighbour lists.
     scanned: what a scan of them found.
     part_rows: rows of a part.
+    parts_at_once: parts that are summed together, so that their edges are enough for all threads.
     stretch_edges: edges that are read together.
     engine: I/O engine.
     threads: threads of the core.
@@ -33,6 +35,7 @@ class Streaming:
     lists: Lists
     scanned: ScannedLists
     part_rows: int
+    parts_at_once: int
     stretch_edges: int
     engine: Engine
     threads: int
@@ -67,21 +70,26 @@ def degrees_of(indptr: NDArray[np.int64]) -> torch.Tensor:
     return torch.from_numpy(np.diff(indptr).astype(np.float32))[:, None]
 
 
-def block_memory(num_rows: int, num_columns: int) -> NDArray[np.float32]:
-    """Allocate the memory of a block, uninitialised."""
-    return aligned_memory(4 * (num_rows + 1) * num_columns).view(np.float32)
+class BlockMemory:
+    """Memory of one block after another, uninitialised: fresh pages cost as much as reading them.
+
+    scored_width: columns of the last block, whose first ones have scores; 0 before there are any.
+    """
+
+    def __init__(self, num_rows: int, num_columns: int) -> None:
+        self.values = aligned_memory(4 * (num_rows + 1) * num_columns).view(np.float32)
+        self.scored_width = 0
 
 
 class Block:
     """Some columns of the first rows of a table, in memory, float32 (rows, columns).
 
-    `all_rows` has one more, of zeros, which edges lead from that do not count. memory: that of one block after another,
-    because fresh pages cost as much as reading them; see block_memory().
+    `all_rows` has one more, of zeros, which edges lead from that do not count.
     """
 
-    def __init__(self, memory: NDArray[np.float32], num_rows: int, num_columns: int) -> None:
+    def __init__(self, memory: BlockMemory, num_rows: int, num_columns: int) -> None:
         # The core would pad rows if there was more memory.
-        self._memory = memory[: (num_rows + 1) * num_columns]
+        self._memory = memory.values[: (num_rows + 1) * num_columns]
         self.all_rows: Rows = self._memory.reshape(num_rows + 1, num_columns)
         self.all_rows[-1] = 0
         self.rows = self.all_rows[:-1]
@@ -105,7 +113,7 @@ class Block:
 
 
 class Summer(Protocol):
-    """Sums something over the lists of a part, stretch by stretch."""
+    """Sums something over the lists of one or several parts, stretch by stretch."""
 
     @property
     def adds_own(self) -> bool:
@@ -116,19 +124,20 @@ class Summer(Protocol):
         """Values per row."""
 
     def begin(self, first_row: int, sums: Rows) -> None:
-        """Fill the sums of a part before its first stretch."""
+        """Fill the sums before the first stretch."""
 
     def add(self, stretch: Stretch, sums: Rows) -> None:
         """Add the edges of a stretch."""
 
     def end(self, first_row: int, sums: Rows) -> None:
-        """Finish the sums of a part after its last stretch."""
+        """Finish the sums after the last stretch."""
 
 
 def sum_parts(summer: Summer, streaming: Streaming, start: int, stop: int) -> Iterator[PartSums]:
     """Yield the sums of rows start to stop, part by part."""
-    memory = np.empty((streaming.part_rows, summer.width), np.float32)
-    stream = ListStream(streaming.lists, streaming.part_rows, streaming.stretch_edges, streaming.engine)
+    part_rows, rows_at_once = streaming.part_rows, streaming.part_rows * streaming.parts_at_once
+    memory = np.empty((min(rows_at_once, stop - start), summer.width), np.float32)
+    stream = ListStream(streaming.lists, rows_at_once, streaming.stretch_edges, streaming.engine)
     is_first = True
     for stretch in stream.stretches(start, stop):
         if summer.adds_own:
@@ -140,7 +149,8 @@ def sum_parts(summer: Summer, streaming: Streaming, start: int, stop: int) -> It
         is_first = stretch.is_last
         if stretch.is_last:
             summer.end(stretch.first_row, sums)
-            yield PartSums(stretch.first_row, stretch.indptr, sums)
+            for first, last in row_ranges(len(sums), part_rows):
+                yield PartSums(stretch.first_row + first, stretch.indptr[first : last + 1], sums[first:last])
 
 
 def _leave_out_loops(stretch: Stretch, streaming: Streaming) -> None:

@@ -115,6 +115,7 @@ class StreamedRun:
                 lists=lists,
                 scanned=scanned,
                 part_rows=plan.part_rows,
+                parts_at_once=plan.parts_at_once,
                 stretch_edges=plan.stretch_edges,
                 engine=self.tools.engine,
                 threads=self.threads,
