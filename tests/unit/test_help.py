@@ -11,6 +11,7 @@ from diskhop.cli.commands import PANEL_OF
 from diskhop.cli.options import main_flag, spell_options
 from diskhop.config.embed import EmbedConfig
 from diskhop.config.options import AUTO, option_fields
+from diskhop.config.predict import PredictConfig
 from diskhop.config.train import HopConfig, SampledConfig
 from diskhop.embedding.scoring.losses import LOSSES
 from diskhop.embedding.scoring.scores import SCORES
@@ -27,7 +28,7 @@ from diskhop.runs.nodes.metrics import METRICS
 from diskhop.stores.stores import STORES
 from tests.golden.make_help import FOLDER, render_help
 
-CONFIGS = (SampledConfig, HopConfig, EmbedConfig, GraphConfig, ImportOptions, PropagationSpec)
+CONFIGS = (SampledConfig, HopConfig, EmbedConfig, GraphConfig, ImportOptions, PropagationSpec, PredictConfig)
 # Names that an option takes, which its help must list: what it can be is decided above the configuration.
 NAMES = [
     (SampledConfig, "model", [*LAYERS, *HOP_MODELS]),
@@ -76,7 +77,10 @@ def test_every_option_says_what_it_is_and_its_example_follows_its_rule(kind: typ
             assert option.check(option.rule.example, name) is not None, name
 
 
-@pytest.mark.parametrize(("command", "kinds"), [("plan", CONFIGS[:3]), ("train", CONFIGS[:2]), ("pack", CONFIGS[:1])])
+@pytest.mark.parametrize(
+    ("command", "kinds"),
+    [("plan", CONFIGS[:3]), ("train", CONFIGS[:2]), ("pack", CONFIGS[:1]), ("predict", CONFIGS[6:])],
+)
 def test_commands_of_a_run_take_all_of_its_options(
     pages: dict[str, str], command: str, kinds: tuple[type[Any], ...]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,21 +11,44 @@ import typer
 
 from diskhop.budget import format_bytes
 from diskhop.cli.app import command
-from diskhop.cli.options import COMMON, DatasetPath, Json, Preset, spell_options, takes_options
+from diskhop.cli.options import COMMON, Json, Preset, main_flag, spell_options, takes_options
 from diskhop.cli.output import print_json, print_pairs, print_table, stdout
 from diskhop.config.embed import EmbedConfig
-from diskhop.config.options import require_known
+from diskhop.config.options import option_fields, require_known
+from diskhop.config.predict import PredictConfig
 from diskhop.config.train import HopConfig, SampledConfig
+from diskhop.errors import ConfigError
 
 if TYPE_CHECKING:
     from diskhop.planning.options import Option
 
 
+_TRAIN, _PREDICT = "train", "predict"
+_CONFIGS: Mapping[str, tuple[type[Any], ...]] = {
+    _TRAIN: (SampledConfig, HopConfig, EmbedConfig),
+    _PREDICT: (PredictConfig,),
+}
+
+
 @command("plan")
-@takes_options(SampledConfig, HopConfig, EmbedConfig)
+@takes_options(*_CONFIGS[_TRAIN], *_CONFIGS[_PREDICT])
 def plan(
-    dataset: DatasetPath,
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATASET", help="Folder of a dataset; with --task predict, of a run.", show_default=False
+        ),
+    ],
     *,
+    task: Annotated[
+        str, typer.Option(metavar="NAME", help="Work to plan: train, or predict by a run.", rich_help_panel=COMMON)
+    ] = _TRAIN,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATASET", help="Dataset to predict for; by default the run's own.", rich_help_panel=COMMON
+        ),
+    ] = None,
     preset: Preset = None,
     explain: Annotated[
         str | None,
@@ -33,7 +57,60 @@ def plan(
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
-    """Predict time, I/O and memory of every strategy without training."""
+    """Predict time, I/O and memory of every strategy without training, or of a prediction by a run."""
+    require_known("task", task, _CONFIGS, "--task: ")
+    _require_options(task, given, {"--preset": preset, "--explain": explain}, {"--dataset": dataset})
+    if task == _PREDICT:
+        _plan_prediction(path, dataset, as_json, given)
+    else:
+        _plan_training(path, preset, explain, as_json, given)
+
+
+def _require_options(
+    task: str, given: Mapping[str, Any], of_training: Mapping[str, Any], of_prediction: Mapping[str, Any]
+) -> None:
+    """Raise ConfigError for an option of the other task. The last two: the command's own options and their values."""
+    others = {_TRAIN: of_prediction, _PREDICT: of_training}[task]
+    flags = [flag for flag, value in others.items() if value is not None]
+    fields = {name: each for kinds in _CONFIGS.values() for kind in kinds for name, each in option_fields(kind).items()}
+    known = {name for kind in _CONFIGS[task] for name in option_fields(kind)}
+    flags += [main_flag(fields[name]) for name in given if name not in known]
+    if flags:
+        raise ConfigError(f"{flags[0]} has no effect with --task {task}; remove it")
+
+
+def _plan_prediction(run: Path, dataset: Path | None, as_json: bool, given: dict[str, Any]) -> None:
+    from diskhop.runs.predict.plan import plan_prediction
+
+    planned = plan_prediction(run, dataset, **given)
+    if as_json:
+        print_json(planned.to_dict())
+        return
+    outputs = planned.outputs
+    print_table(
+        ["step", "seconds", "read", "written"],
+        [
+            [each.name, f"{each.seconds:.3g} s", format_bytes(each.bytes_read), format_bytes(each.bytes_written)]
+            for each in outputs.steps
+        ],
+    )
+    stdout.print()
+    rows = [("model", f"{planned.model}, {planned.rows:,} nodes")]
+    rows += [("time", f"{outputs.seconds:.3g} s (before the files are written)")]
+    rows += [("I/O", f"{format_bytes(outputs.bytes_read)} read, {format_bytes(outputs.bytes_written)} written")]
+    rows += [
+        ("disk", f"{format_bytes(planned.disk_bytes)} at most, {format_bytes(planned.files_bytes)} of predictions")
+    ]
+    reserved = {name: num_bytes for name, num_bytes in outputs.reserved.items() if num_bytes}
+    rows += [(f"memory for {name}", format_bytes(num_bytes)) for name, num_bytes in reserved.items()]
+    rows += [("plan" if number == 0 else "", reason) for number, reason in enumerate(outputs.reasons)]
+    words = ["diskhop", "predict", str(run), *([] if dataset is None else ["--dataset", str(dataset)])]
+    print_pairs([*rows, ("next", shlex.join([*words, *spell_options(given, PredictConfig), "--out", "predictions"]))])
+
+
+def _plan_training(
+    dataset: Path, preset: str | None, explain: str | None, as_json: bool, given: dict[str, Any]
+) -> None:
     from diskhop.dataset.dataset import open_dataset
     from diskhop.planning.options import OPTION_COLUMNS
     from diskhop.runs.data_use import ignored_parts

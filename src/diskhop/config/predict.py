@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from diskhop.budget import parse_bytes
 from diskhop.config.options import option, validate
@@ -17,6 +18,8 @@ ALL_NODES, PARTS = "all", ("train", "valid", "test")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictConfig:
     """Options of predicting for nodes by a trained model."""
+
+    SUBJECT: ClassVar[str] = "predict"
 
     nodes: str = option(
         ALL_NODES,
