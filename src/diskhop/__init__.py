@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from diskhop.loaders.hops import HopLoader
     from diskhop.loaders.neighbor import NeighborLoader
     from diskhop.report.page import write_report
-    from diskhop.runs.embedding.evaluate import evaluate_run
     from diskhop.runs.embedding.export import export_embeddings
     from diskhop.runs.embedding.queries import complete, neighbors, score
+    from diskhop.runs.evaluate.run import evaluate_run
     from diskhop.runs.nodes.packing import pack
     from diskhop.runs.plan import plan_run
     from diskhop.runs.start import embed, train
@@ -53,7 +53,7 @@ _LAZY = {
     "PropagationSpec": "diskhop.hops.spec",
     "complete": "diskhop.runs.embedding.queries",
     "embed": "diskhop.runs.start",
-    "evaluate_run": "diskhop.runs.embedding.evaluate",
+    "evaluate_run": "diskhop.runs.evaluate.run",
     "export_embeddings": "diskhop.runs.embedding.export",
     "from_pyg": "diskhop.importing.pyg.source",
     "neighbors": "diskhop.runs.embedding.queries",

@@ -16,7 +16,7 @@ from diskhop.dataset.dataset import Dataset
 from diskhop.embedding.step.step import Step, Table
 from diskhop.errors import BudgetError, ConfigError, DiskhopError, ReadError, TrainingError
 from diskhop.io.faults import CrashInjector, Lost
-from diskhop.runs.embedding.evaluate import evaluate_run
+from diskhop.runs.embedding.evaluate import evaluate_embeddings
 from diskhop.runs.start import embed, run_config
 from tests.embedding import NUM_NODES, committed_bytes, embed_config, small_triples
 from tests.graphs import memory_folder
@@ -83,7 +83,7 @@ def test_repartitioned_nodes_are_trained_and_ranked_as_before(dataset: Dataset, 
         config = embed_config(partitions=6, epochs=30, dim=16, eval_every=30, repartitions=repartitions)
         done = run_config(dataset, config, folder / f"{repartitions}")
         found[repartitions] = done.result
-        assert evaluate_run(folder / f"{repartitions}")["mrr"] == done.result["test"]["mrr"]
+        assert evaluate_embeddings(folder / f"{repartitions}")["mrr"] == done.result["test"]["mrr"]
         assert done.result["epochs"][0]["partitions_read"] > 14 * max(1, repartitions) - 8
         assert done.result["epochs"][-1]["loss"] < 0.7 * done.result["epochs"][0]["loss"]
     assert ["re-partitioning" in " ".join(each["plan"]["reasons"]) for each in found.values()] == [False, True]

@@ -23,7 +23,7 @@ from diskhop.embedding.step.draws import draw_candidates
 from diskhop.errors import ConfigError
 from diskhop.importing.run import import_graph
 from diskhop.io.engine import open_engine
-from diskhop.runs.embedding.evaluate import evaluate_run
+from diskhop.runs.embedding.evaluate import evaluate_embeddings
 from diskhop.runs.embedding.opened import open_run
 from diskhop.runs.embedding.places import Places
 from diskhop.runs.start import embed
@@ -143,7 +143,7 @@ def test_no_rank_is_beyond_the_nodes(wanted: int, tmp_path: Path) -> None:
     tested = embed(graph, out=tmp_path / "run", **options).result["test"]
     assert tested["mean_rank"] <= 30
     assert tested["protocol"]["candidates"] == (29 if wanted == 29 else "all")
-    again = evaluate_run(tmp_path / "run", eval_candidates=wanted)
+    again = evaluate_embeddings(tmp_path / "run", eval_candidates=wanted)
     assert {name: again[name] for name in tested} == tested
 
 
@@ -220,18 +220,18 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def test_a_run_is_measured_again_by_any_protocol(dataset: Dataset, tmp_path: Path) -> None:
     options: dict[str, Any] = {**OPTIONS, "eval_candidates": 0, "eval_edges": 0, "eval_filtered": True}
     done = embed(dataset, out=tmp_path / "run", **options)
-    again = evaluate_run(tmp_path / "run")
+    again = evaluate_embeddings(tmp_path / "run")
     assert {name: again[name] for name in done.result["test"]} == done.result["test"]
     assert done.result["test"]["protocol"] == {
         "filtered": True, "candidates": "all", "sides": "both", "ties": "realistic", "edges": "18 of 18",
     }  # fmt: skip
-    other = evaluate_run(tmp_path / "run", part="valid", eval_filtered=False, eval_edges=5, eval_sides="tail")
+    other = evaluate_embeddings(tmp_path / "run", part="valid", eval_filtered=False, eval_edges=5, eval_sides="tail")
     assert other["protocol"]["edges"] == "5 of 18"
     assert not other["protocol"]["filtered"]
     with pytest.raises(ConfigError, match="unknown part 'train'"):
-        evaluate_run(tmp_path / "run", part="train")
+        evaluate_embeddings(tmp_path / "run", part="train")
     with pytest.raises(ConfigError, match="is no embedding run"):
-        evaluate_run(tmp_path)
+        evaluate_embeddings(tmp_path)
 
 
 def test_nodes_that_no_edge_trained_are_ranked_like_any_other(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_nodes_that_no_edge_trained_are_ranked_like_any_other(tmp_path: Path) ->
     np.savez(file, train=trained, valid=test, test=test, num_entities=NUM_NODES, num_relations=NUM_RELATIONS)
     dataset = import_graph(tmp_path / "source", tmp_path / "graph", engine=open_engine("threads").engine)
     embed(dataset, out=tmp_path / "run", **{**OPTIONS, "eval_candidates": 0, "eval_filtered": True})
-    found = evaluate_run(tmp_path / "run")
+    found = evaluate_embeddings(tmp_path / "run")
     assert found["protocol"]["edges"] == "20 of 20"
 
     opened = open_run(tmp_path / "run")

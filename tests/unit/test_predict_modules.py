@@ -271,9 +271,7 @@ def test_too_little_memory_or_disk_is_told_before_any_work(
     enough = -(-caught.value.smallest_bytes // 1_000_000) * 1_000_000
     predict_small(dataset, layers, tmp_path / "work", memory_bytes=enough)
     monkeypatch.setattr("diskhop.predict.disk.free_bytes", lambda _folder: 100_000)
-    with pytest.raises(
-        DestinationError, match=r"tables between layers and predictions take 145 KB, only .* KB are free; free some"
-    ):
+    with pytest.raises(DestinationError, match=r"tables between .* take 145 KB, only .* KB are free; free some"):
         predict_small(dataset, [pyg.SAGEConv(DIM, 600), pyg.SAGEConv(600, 4)], tmp_path / "work")
 
 

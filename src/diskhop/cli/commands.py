@@ -16,11 +16,11 @@ PANEL_OF = {
     "plan": "Train",
     "train": "Train",
     "predict": "Train",
+    "evaluate": "Train",
     "propagate": "Train",
     "pack": "Train",
     "report": "Train",
     "embed": "Embeddings",
-    "evaluate": "Embeddings",
     "neighbors": "Embeddings",
     "score": "Embeddings",
     "map": "Embeddings",
@@ -29,7 +29,7 @@ PANEL_OF = {
 }
 # Where the module is not called as the command is: the first is a word of Python's, the others share theirs.
 _MODULE_OF = {"import": "import_graph", "inspect": "dataset", "verify": "dataset"}
-_MODULE_OF |= dict.fromkeys(("evaluate", "neighbors", "score", "map"), "embeddings")
+_MODULE_OF |= dict.fromkeys(("neighbors", "score", "map"), "embeddings")
 
 
 def load_commands(arguments: list[str]) -> None:

@@ -4,53 +4,18 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from diskhop.cli.app import command
-from diskhop.cli.options import COMMON, Json, Overwrite, takes_options
-from diskhop.cli.output import print_json, print_pairs, stderr
-from diskhop.config.embed import EmbedConfig
+from diskhop.cli.options import COMMON, Json, Overwrite
+from diskhop.cli.output import print_json, print_pairs
 from diskhop.errors import ConfigError
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run of 'diskhop embed'.", show_default=False)]
 Top = Annotated[int, typer.Option(metavar="N", help="Number of results.", rich_help_panel=COMMON)]
-_OF_EVALUATION = (
-    "eval_edges",
-    "eval_candidates",
-    "eval_filtered",
-    "eval_sides",
-    "eval_ties",
-    "memory_bytes",
-    "threads",
-)
-
-
-@command("evaluate")
-@takes_options(EmbedConfig, only=_OF_EVALUATION, shown="default: as in the run")
-def evaluate(
-    run: Run,
-    *,
-    part: Annotated[
-        str, typer.Option(metavar="PART", help="Edges to rank: test or valid.", rich_help_panel=COMMON)
-    ] = "test",
-    as_json: Json = False,
-    given: dict[str, Any],
-) -> None:
-    """Rank edges by trained embeddings."""
-    from diskhop.runs.embedding.evaluate import evaluate_run
-    from diskhop.ui.progress import stage_progress
-    from diskhop.ui.summary import summarize_ranking
-
-    with stage_progress(stderr) as progress:
-        found = evaluate_run(run, part=part, progress=partial(progress, "ranking edges"), **given)
-    if as_json:
-        print_json(found)
-        return
-    print_pairs(summarize_ranking(part, found))
 
 
 @command("neighbors")

@@ -7,8 +7,9 @@ written, and read again with the rows' own values (PP-GNN's propagation, for lay
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from diskhop.budget import Budget, format_bytes
 from diskhop.disk.model import DiskModel
@@ -228,15 +229,24 @@ class _Sizes:
         return streaming_bytes(self.stretch_edges, graph.index_bytes, graph.num_edges, rows)
 
 
-def plan_streamed(work: StreamedWork, *, memory_bytes: int, threads: int, engine: str, disk: DiskModel) -> StreamedPlan:
-    """Choose the widest blocks that fit into memory, and predict the work. Raises BudgetError."""
-    sizes = _choose_sizes(work, memory_bytes)
+def plan_streamed(
+    work: StreamedWork,
+    *,
+    memory_bytes: int,
+    threads: int,
+    engine: str,
+    disk: DiskModel,
+    later: Mapping[str, int] = MappingProxyType({}),
+) -> StreamedPlan:
+    """Choose the widest blocks that fit into memory, and predict the work. Raises BudgetError.
+
+    later: memory by name of what reads the outputs, in bytes.
+    """
+    sizes = _choose_sizes(work, memory_bytes - sum(later.values()), memory_bytes, threads)
     layers = tuple(_plan_layer(work, number, sizes, memory_bytes) for number in range(len(work.layers)))
     reserved = _largest_phase(work, layers, sizes)
-    Budget(memory_bytes).require(reserved)
-    Budget(memory_bytes).require(
-        {"reading outputs": reading_outputs_bytes(work.wanted_tiles, sizes.part_rows, threads)}
-    )
+    reading = {"reading outputs": reading_outputs_bytes(work.wanted_tiles, sizes.part_rows, threads), **later}
+    Budget(memory_bytes).require(max(reserved, reading, key=lambda phase: sum(phase.values())))
     steps = _plan_steps(work, layers, threads, disk)
     reasons = tuple(_reason(number, layer, work.layers[number]) for number, layer in enumerate(layers))
     plan = StreamedPlan(
@@ -298,14 +308,16 @@ def row_memory(work: StreamedWork, number: int, sizes: _Sizes) -> dict[str, int]
     return {"rows in flight": rows_bytes, "products": sizes.computing_bytes(computed)}
 
 
-def _choose_sizes(work: StreamedWork, memory_bytes: int) -> _Sizes:
+def _choose_sizes(work: StreamedWork, reading_bytes: int, memory_bytes: int, threads: int) -> _Sizes:
+    """Choose the parts. reading_bytes: memory for reading the outputs."""
     rows = product_rows(work)
     stretch = stretch_edges(work.graph.num_edges, memory_bytes, work.graph.index_bytes)
     part_rows = TILE_ROWS
     while part_rows > rows:
         sizes = _Sizes(part_rows, rows, stretch)
         needed = max(sum(row_memory(work, number, sizes).values()) for number in range(len(work.layers) + 1))
-        if needed <= memory_bytes // _PARTS_SHARE:
+        is_read = reading_outputs_bytes(work.wanted_tiles, part_rows, threads) <= reading_bytes
+        if is_read and needed <= memory_bytes // _PARTS_SHARE:
             break
         part_rows //= 2
     widest = max(layer.summed_tiles + 3 * layer.score_tiles for layer in work.layers)

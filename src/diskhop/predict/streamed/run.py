@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -60,6 +60,7 @@ class StreamedRun:
     disk: model of the disk.
     progress: receives progress.
     range_bytes: bytes of a table that a crash costs, roughly.
+    later: memory by name of what reads the outputs, in bytes; it is planned with, not reserved.
     """
 
     dataset: Dataset
@@ -71,6 +72,7 @@ class StreamedRun:
     disk: DiskModel
     progress: Progress = silent
     range_bytes: int = RANGE_BYTES
+    later: Mapping[str, int] = field(default_factory=dict)
 
     def plan(self) -> StreamedPlan:
         """Plan the work without reading the graph, as if every node were a neighbour. Raises BudgetError."""
@@ -84,6 +86,7 @@ class StreamedRun:
             threads=self.threads,
             engine=self.tools.engine.name,
             disk=self.disk,
+            later=self.later,
         )
 
     @contextmanager

@@ -49,7 +49,7 @@ def evaluate_by(
     return evaluate(reader, edges, protocol, parts.known, at, group_bytes(config.memory_bytes), progress)
 
 
-def evaluate_run(
+def evaluate_embeddings(
     run: Path | str,
     *,
     part: str = "test",

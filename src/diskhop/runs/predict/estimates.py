@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from diskhop.budget import Budget
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
+from diskhop.hops.find import find_hop_tables
 from diskhop.hops.make.prepare import plan_tables
 from diskhop.hops.spec import PropagationSpec
 from diskhop.planning.predict import StepPlan, StreamedPlan
@@ -90,22 +92,34 @@ def plan_of_layers(layers: LayerPlans) -> OutputPlan:
 
 
 def plan_hops(
-    dataset: Dataset, spec: PropagationSpec, budget: Budget, threads: int, disk: DiskModel, rows_bytes: int
+    dataset: Dataset,
+    spec: PropagationSpec,
+    budget: Budget,
+    *,
+    scratch: str | None,
+    threads: int,
+    disk: DiskModel,
+    rows_bytes: int,
 ) -> OutputPlan:
-    """Plan hop tables of all nodes, and one pass of the model over them.
+    """Plan hop tables of all nodes, unless they exist, and one pass of the model over them.
 
-    rows_bytes: bytes of the model's outputs. Raises ConfigError, BudgetError.
+    scratch: folder of the tables; None: DATASET/derived. rows_bytes: bytes of the model's outputs. Raises ConfigError,
+    BudgetError.
     """
     task, plan = plan_tables(dataset, spec, budget, threads=threads, disk=disk)
+    seconds = task.result_bytes / disk.sequential_read_bytes_per_second
+    seconds += rows_bytes / disk.sequential_write_bytes_per_second
+    model = StepPlan(name="model", bytes_read=task.result_bytes, bytes_written=rows_bytes, seconds=seconds)
+    tables = find_hop_tables(dataset, spec, None if scratch is None else Path(scratch), budget)
+    if tables is not None:
+        reasons = (f"Hop tables: {tables.path}, which exist",)
+        return OutputPlan(steps=(model,), work_bytes=rows_bytes, result_bytes=rows_bytes, reserved={}, reasons=reasons)
     steps = [
         StepPlan(name=each.name, bytes_read=each.bytes_read, bytes_written=each.bytes_written, seconds=each.seconds)
         for each in plan.stages
     ]
-    seconds = task.result_bytes / disk.sequential_read_bytes_per_second
-    seconds += rows_bytes / disk.sequential_write_bytes_per_second
-    steps.append(StepPlan(name="model", bytes_read=task.result_bytes, bytes_written=rows_bytes, seconds=seconds))
     return OutputPlan(
-        steps=tuple(steps),
+        steps=(*steps, model),
         work_bytes=max(plan.work_bytes, plan.result_bytes + rows_bytes),
         result_bytes=rows_bytes,
         reserved=plan.reserved,

@@ -10,15 +10,13 @@ from diskhop.budget import Budget, parse_sizes
 from diskhop.config.options import check_options
 from diskhop.config.predict import PredictConfig
 from diskhop.dataset.dataset import Dataset
-from diskhop.errors import BudgetError
 from diskhop.io.engine import open_engine
 from diskhop.predict.disk import ALL_FREE
-from diskhop.predict.sizes import OutputSizes
 from diskhop.runs.nodes.opened import open_classifier
 from diskhop.runs.predict.estimates import OutputPlan
 from diskhop.runs.predict.nodes import find_nodes
 from diskhop.runs.predict.tables import OutputRun
-from diskhop.runs.predict.wanted import Wanted, outputs_of, sizes_of, wanted_of
+from diskhop.runs.predict.wanted import outputs_of, sizes_of, wanted_of
 from diskhop.runtime.tasks import TaskTools
 from diskhop.system.memory import default_memory_bytes, default_threads
 
@@ -32,7 +30,6 @@ class PredictionPlan:
     rows: number of nodes that are written.
     files_bytes: bytes of the files of predictions, about.
     memory_bytes: the budget.
-    smallest_bytes: memory that writing the files needs at least.
     """
 
     model: str
@@ -40,7 +37,6 @@ class PredictionPlan:
     rows: int
     files_bytes: int
     memory_bytes: int
-    smallest_bytes: int
 
     @property
     def disk_bytes(self) -> int:
@@ -91,26 +87,13 @@ def plan_prediction(
         threads=config.threads or default_threads(),
         tools=TaskTools(open_engine(config.engine).engine),
         scratch=config.scratch or None,
+        later=sizes.least_memory(config.format),
     )
-    require_memory(output_run, wanted, sizes, config.format)
+    output_run.require_memory(wanted)
     return PredictionPlan(
         model=classifier.config.model,
         outputs=output_run.plan(wanted),
         rows=sizes.count,
         files_bytes=sizes.disk_bytes(config.format),
         memory_bytes=budget.total_bytes,
-        smallest_bytes=sum(sizes.least_memory(config.format).values()),
     )
-
-
-def require_memory(run: OutputRun, wanted: Wanted, sizes: OutputSizes, format_name: str) -> None:
-    """Raise BudgetError, with the smallest budget that works for all of the work, if files cannot be written."""
-    needed = sizes.least_memory(format_name)
-    if sum(needed.values()) <= run.budget.available_bytes:
-        return
-    try:
-        run.plan(wanted)
-    except BudgetError as error:
-        layers = {"computing layers": error.smallest_bytes or 0}
-        needed = max(needed, layers, key=lambda each: sum(each.values()))
-    run.budget.require(needed)

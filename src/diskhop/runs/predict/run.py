@@ -34,7 +34,6 @@ from diskhop.protocols import NodeRows
 from diskhop.runs.nodes.metrics import METRICS, require_measurable
 from diskhop.runs.nodes.opened import OpenClassifier, open_classifier
 from diskhop.runs.predict.nodes import find_nodes
-from diskhop.runs.predict.plan import require_memory
 from diskhop.runs.predict.require import Condition, parse_conditions
 from diskhop.runs.predict.tables import OutputRun, OutputTables
 from diskhop.runs.predict.wanted import Wanted, outputs_of, sizes_of, wanted_of
@@ -126,7 +125,7 @@ class _Call:
                 remove_tree(folder.path, self.injector)
             sizes = sizes_of(self.classifier, dataset, outputs, wanted, None if nodes is None else len(nodes))
             run = self._output_run(dataset, budget, tools, sizes)
-            require_memory(run, wanted, sizes, config.format)
+            run.require_memory(wanted)
             tables = stack.enter_context(run.compute(wanted, table_work))
             found = self._require(conditions, dataset, parts, tables, budget)
             facts = {
@@ -162,6 +161,7 @@ class _Call:
             threads=config.threads or default_threads(),
             tools=tools,
             scratch=config.scratch or None,
+            later=sizes.least_memory(config.format),
             progress=self.progress,
             on_plan=self.on_plan,
         )

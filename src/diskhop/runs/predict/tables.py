@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import xxhash
@@ -16,7 +16,7 @@ from diskhop.config.train import HopConfig, SampledConfig
 from diskhop.dataset.dataset import Dataset
 from diskhop.disk.model import DiskModel
 from diskhop.disk.probe import remembered_model
-from diskhop.errors import ConfigError
+from diskhop.errors import BudgetError, ConfigError
 from diskhop.hops.make.propagate import propagate
 from diskhop.hops.spec import PropagationSpec
 from diskhop.nn.matmul.choice import choose_matmul
@@ -65,6 +65,7 @@ class OutputRun:
     threads: cores.
     tools: engine and fault injector.
     scratch: folder for files of stores and hop tables; None: DATASET/derived.
+    later: memory by name of what reads the outputs, in bytes.
     progress: receives progress.
     on_plan: called with a line about the plan before the heavy work.
     """
@@ -76,6 +77,7 @@ class OutputRun:
     threads: int
     tools: TaskTools
     scratch: str | None
+    later: Mapping[str, int] = field(default_factory=dict)
     progress: Progress = silent
     on_plan: Callable[[str], None] = lambda _: None
 
@@ -108,13 +110,33 @@ class OutputRun:
                 computed.steps,
             )
 
+    def require_memory(self, wanted: Wanted) -> None:
+        """Raise BudgetError, with the smallest budget that works for all of the work, if outputs cannot be read."""
+        needed_bytes = sum(self.later.values())
+        if needed_bytes <= self.budget.available_bytes:
+            return
+        try:
+            self.plan(wanted)
+        except BudgetError as error:
+            if (error.smallest_bytes or 0) >= needed_bytes:
+                raise
+        self.budget.require(self.later)
+
     def plan(self, wanted: Wanted) -> OutputPlan:
         """Plan what compute() would do, without reading the graph for it. Raises ConfigError, BudgetError."""
         config, num_nodes = self.classifier.config, self.dataset.num_nodes
         if isinstance(config, HopConfig):
             self._hop_network(config)
             rows_bytes = 4 * num_nodes * (self.classifier.schema.num_outputs + _hidden_dim(config, wanted))
-            return plan_hops(self.dataset, _spec_of(config), self.budget, self.threads, self._disk, rows_bytes)
+            return plan_hops(
+                self.dataset,
+                _spec_of(config),
+                self.budget,
+                scratch=self.scratch,
+                threads=self.threads,
+                disk=self._disk,
+                rows_bytes=rows_bytes,
+            )
         network = self._network(config)
         if not wanted.fanout:
             return plan_of_streamed(self._streamed(network, wanted).plan())
@@ -226,6 +248,7 @@ class OutputRun:
             tools=self.tools,
             disk=self._disk,
             progress=self.progress,
+            later=self.later,
         )
 
     @property

@@ -1,0 +1,74 @@
+"""The command that measures finished runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from diskhop.cli.app import command
+from diskhop.cli.options import COMMON, Json, takes_options
+from diskhop.cli.output import print_json, print_pairs, print_table, stderr, stdout
+from diskhop.config.embed import EmbedConfig
+
+_OPTIONS = (
+    "eval_edges",
+    "eval_candidates",
+    "eval_filtered",
+    "eval_sides",
+    "eval_ties",
+    "memory_bytes",
+    "threads",
+)
+
+
+@command("evaluate")
+@takes_options(EmbedConfig, only=_OPTIONS, shown="default: as in the run")
+def evaluate(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="Folder of a run of 'diskhop train' or 'diskhop embed'.", show_default=False
+        ),
+    ],
+    *,
+    part: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PART",
+            help="Nodes to measure on: train, valid or test (default: each); embeddings: edges to rank, test (default) "
+            "or valid.",
+            rich_help_panel=COMMON,
+        ),
+    ] = None,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATASET",
+            help="Labelled dataset to measure a node classifier on; by default the run's own.",
+            rich_help_panel=COMMON,
+        ),
+    ] = None,
+    as_json: Json = False,
+    given: dict[str, Any],
+) -> None:
+    """Measure a node classifier on all nodes of each part of the split, or rank edges by trained embeddings."""
+    from diskhop.run_files import EMBEDDING
+    from diskhop.runs.evaluate.run import evaluate_run
+    from diskhop.ui.evaluation import column_table, evaluation_rows, part_table, shown_part
+    from diskhop.ui.progress import stage_progress
+    from diskhop.ui.summary import summarize_ranking
+
+    with stage_progress(stderr) as progress:
+        found = evaluate_run(run, dataset, part=part, progress=progress, **given)
+    if as_json:
+        print_json(found)
+    elif found["kind"] == EMBEDDING:
+        print_pairs(summarize_ranking(found["part"], found))
+    else:
+        shown = shown_part(found)
+        for table in (part_table(found), column_table(found, shown)):
+            print_table(*table)
+            stdout.print()
+        print_pairs([*evaluation_rows(found, shown), ("next", f"diskhop report {found['run']}")])

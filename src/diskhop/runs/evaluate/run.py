@@ -1,0 +1,98 @@
+"""Evaluating a finished run of any kind: node classifiers by all of their outputs, embeddings by ranks of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from diskhop.budget import Budget
+from diskhop.config.embed import EmbedConfig
+from diskhop.config.options import check_options, option_fields
+from diskhop.dataset.dataset import Dataset
+from diskhop.errors import ConfigError
+from diskhop.io.engine import open_engine
+from diskhop.predict.disk import ALL_FREE
+from diskhop.predict.rows import RowTable
+from diskhop.run_files import CONFIG_FILE, EMBEDDING, EVALUATION_FILE, read_kind
+from diskhop.runs.embedding.evaluate import evaluate_embeddings
+from diskhop.runs.evaluate.classifier import evaluate_classifier
+from diskhop.runs.nodes.opened import OpenClassifier
+from diskhop.runs.predict.tables import OutputRun
+from diskhop.runs.predict.wanted import Wanted
+from diskhop.runtime.progress import Progress, silent
+from diskhop.runtime.tasks import TaskTools, WorkFolder
+
+# Options that both kinds of runs have.
+_SHARED = ("memory_bytes", "threads")
+
+
+def evaluate_run(
+    run: Path | str,
+    dataset: Dataset | Path | str | None = None,
+    *,
+    part: str | None = None,
+    memory: int | str | None = None,
+    progress: Progress = silent,
+    **options: Any,
+) -> dict[str, Any]:
+    """Measure a finished run.
+
+    A node classifier is measured on every part of the split by its outputs for all nodes with all neighbours; the
+    result is also in RUN/evaluation.json. Embeddings rank the edges of a part.
+
+    dataset: of a node classifier, the labelled dataset to measure on; default: the run's own.
+    part: train, valid or test of a node classifier, default all of them; test (default) or valid of embeddings.
+    memory: bytes or a size such as '2GB'; default: the run's.
+    options: threads, and for embeddings the other options of evaluation in EmbedConfig; default: the run's.
+    Raises ConfigError, SchemaError, BudgetError; TrainingError or PredictionError for a damaged model.
+    """
+    given = check_options(options, "evaluation", (EmbedConfig,))
+    if _kind_of(Path(run)) == EMBEDDING:
+        if dataset is not None:
+            raise ConfigError(f"{run}: holds embeddings, which are of their own dataset; remove --dataset")
+        show = partial(progress, "ranking edges")
+        return evaluate_embeddings(run, part=part or "test", memory=memory, progress=show, **given)
+    for name in given:
+        if name not in _SHARED:
+            flag = option_fields(EmbedConfig)[name].flag.partition("/")[0]
+            raise ConfigError(f"{flag} is for runs of 'diskhop embed', and {run} is none; remove it")
+    return evaluate_classifier(
+        run,
+        partial(_open_logits, given.get("threads"), progress),
+        dataset=dataset,
+        part=part,
+        memory=given.get("memory_bytes", memory),
+        progress=partial(progress, "measuring"),
+    )
+
+
+def _kind_of(run: Path) -> str:
+    path = run / CONFIG_FILE
+    if not path.exists():
+        raise ConfigError(f"{run}: is no run, {CONFIG_FILE} is missing; name a run of 'diskhop train' or 'embed'")
+    return read_kind(path)
+
+
+@contextmanager
+def _open_logits(
+    threads: int | None, progress: Progress, opened: OpenClassifier, dataset: Dataset, budget: Budget
+) -> Iterator[RowTable]:
+    """Compute the logits of all nodes in a work folder of RUN, which goes once they are read."""
+    config = opened.config
+    run = OutputRun(
+        classifier=opened,
+        dataset=dataset,
+        budget=budget,
+        space=ALL_FREE,
+        threads=threads or config.threads,
+        tools=TaskTools(open_engine(config.engine).engine),
+        scratch=config.scratch or None,
+        progress=progress,
+    )
+    with WorkFolder(opened.path / EVALUATION_FILE) as work, run.compute(Wanted(), work) as tables:
+        assert tables.logits is not None, "they are wanted"
+        yield tables.logits
+        work.remove()
