@@ -1,4 +1,4 @@
-"""Files in a RUN folder, and the kinds of runs, as training writes them and reports read them."""
+"""Files in RUN folders and folders of predictions, and the kinds of runs, as they are written and reports read them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ SCHEMA_FILE = "schema.json"
 EVALUATION_FILE = "evaluation.json"
 MODEL_FILE = "model.safetensors"
 CHECKPOINT_FILE = "checkpoint.safetensors"
+# In a folder of predictions: what is in it, and that it is whole.
+PREDICTIONS_FILE, SUCCESS_FILE = "_manifest.json", "_SUCCESS"
 
 NODE, HOP, EMBEDDING = "node", "hop", "embedding"
 # The command of each kind of run.

@@ -18,6 +18,7 @@ import pytest
 from diskhop.cli import run
 from diskhop.io.destinations import StagedDirectory
 from diskhop.predict.output import PREDICTIONS
+from diskhop.report.predictions import read_predictions
 from diskhop.runs.checkpoint import load_tensors, save_tensors
 from diskhop.runs.start import embed, train
 from tests.runs import OPTIONS, import_arrays, random_arrays, small_graph
@@ -228,3 +229,24 @@ def test_nodes_of_a_file_are_predicted(tmp_path: Path) -> None:
     out = tmp_path / "few"
     assert run(["predict", str(tmp_path / "run"), "--nodes", str(tmp_path / "few.txt"), "--out", str(out)]) == 0
     assert pq.read_table(out).column("id").to_pylist() == [5, 199]
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "npy", "tsv"])
+def test_a_report_shows_predictions(folder: Path, tmp_path: Path, format_name: str) -> None:
+    out = tmp_path / "reported"
+    arguments = ["predict", str(folder / "sage"), "--out", str(out), "--format", format_name, "--require", "test>=0"]
+    assert run(arguments) == 0
+    assert run(["report", str(out)]) == 0
+    assert names_in(tmp_path) == {"reported", "reported.html"}
+    page = (tmp_path / "reported.html").read_text()
+    for text in ("600", "id, class, probability", f"of {format_name}", "test metric", "seconds of each step"):
+        assert text in page
+    record = read_predictions(out)
+    if format_name == "tsv":
+        assert record.class_counts == {}
+    else:
+        assert sum(record.class_counts.values()) == 600
+        assert "nodes by predicted class" in page
+    # The page is no part of the predictions, so another night may replace them.
+    assert run([*arguments, "--overwrite"]) == 0
+    assert run(["report", str(folder / "sage"), str(out), "--out", str(tmp_path / "both.html")]) == 0

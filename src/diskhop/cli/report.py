@@ -17,20 +17,22 @@ from diskhop.cli.output import print_json, print_pairs
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Folders of runs; unfinished and interrupted ones, too."),
+        typer.Argument(
+            metavar="RUN...", help="Folders of runs, unfinished and interrupted ones, too, and of predictions."
+        ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.html",
-            help="Page to write; by default RUN/report.html, or report.html here for several runs.",
+            help="Page to write; by default RUN/report.html, next to predictions NAME.html, for several report.html here.",
             rich_help_panel=COMMON,
         ),
     ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Write an HTML page about runs: curves, time by stage, I/O, memory and the plan."""
+    """Write an HTML page about runs or predictions: curves, time by stage, I/O, memory and the plan."""
     from diskhop.report.page import write_report
 
     path = write_report(runs, out, overwrite=overwrite)

@@ -37,6 +37,7 @@ from diskhop.predict.sizes import OutputLimits, OutputSizes, require_format
 from diskhop.predict.table import ID, PredictionTable
 from diskhop.predict.tsv import TsvParts
 from diskhop.protocols import NodeRows
+from diskhop.run_files import PREDICTIONS_FILE, SUCCESS_FILE
 from diskhop.runtime.blocks import threads_that_fit
 from diskhop.runtime.tasks import run_tasks
 from diskhop.runtime.work_tools import WorkTools
@@ -47,12 +48,10 @@ _WRITERS: Mapping[str, Callable[[PredictionTable, WorkTools], Format]] = {
     "npy": Arrays,
     "tsv": TsvParts,
 }
-MANIFEST_NAME = "_manifest.json"
-SUCCESS_NAME = "_SUCCESS"
 PREDICTIONS = FolderKind(
     "predictions",
-    SUCCESS_NAME,
-    (SUCCESS_NAME, MANIFEST_NAME, "part-*.parquet", "part-*.tsv", "*.npy", "ids.txt", "class.txt"),
+    SUCCESS_FILE,
+    (SUCCESS_FILE, PREDICTIONS_FILE, "part-*.parquet", "part-*.tsv", "*.npy", "ids.txt", "class.txt"),
 )
 _VERSION = 1
 _STAGE = "predictions"
@@ -123,15 +122,15 @@ def write_predictions(
     for name in entries:
         link(data_path(folder, name), staged.path / name, injector)
     manifest = _manifest(table, format_name, entries, facts or {})
-    write_file(staged.path / MANIFEST_NAME, encode_manifest(manifest, _VERSION), injector)
-    write_file(staged.path / SUCCESS_NAME, b"", injector)
+    write_file(staged.path / PREDICTIONS_FILE, encode_manifest(manifest, _VERSION), injector)
+    write_file(staged.path / SUCCESS_FILE, b"", injector)
     staged.publish()
     return Predictions(staged.path, table.count, {name: entry["bytes"] for name, entry in entries.items()})
 
 
 def read_predictions_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of predictions. Raises ReadError, FormatError."""
-    return read_manifest(folder / MANIFEST_NAME, _VERSION, "predictions", "run 'diskhop predict' again")
+    return read_manifest(folder / PREDICTIONS_FILE, _VERSION, "predictions", "run 'diskhop predict' again")
 
 
 def _write_files(opened: Format, sizes: OutputSizes, format_name: str, folder: Path, work: WorkTools) -> None:

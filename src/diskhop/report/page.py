@@ -18,6 +18,13 @@ from diskhop.errors import ConfigError, DiskhopError
 from diskhop.io.destinations import new_file, require_new_file
 from diskhop.report.evaluation import evaluation_figures, evaluation_table
 from diskhop.report.figures import Figure, course_figures, map_figure, run_figures, time_figure
+from diskhop.report.predictions import (
+    PredictionRecord,
+    is_predictions,
+    prediction_facts,
+    prediction_figures,
+    read_predictions,
+)
 from diskhop.report.records import RunRecord, read_run
 
 _MAP_NODES = 2000
@@ -26,27 +33,41 @@ _MAP_NODES = 2000
 def write_report(runs: Sequence[Path | str], out: Path | str | None = None, *, overwrite: bool = False) -> Path:
     """Write a page about runs, compared where possible; return its path.
 
-    runs: RUN folders; runs may still be training, or killed.
-    out: the page; default: report.html in the folder of a single run, or in the working directory.
+    runs: RUN folders, whose runs may still be training, or killed, and folders of predictions.
+    out: the page; default: report.html in the folder of a single run, NAME.html next to a single folder of predictions
+        NAME, or report.html in the working directory.
     overwrite: whether a file that is there is replaced.
-    Raises ConfigError for a folder without a run, DestinationError.
+    Raises ConfigError for a folder with neither, DestinationError.
     """
     if not runs:
         raise ConfigError("a report needs at least one run: diskhop report RUN")
-    records = [read_run(run) for run in runs]
-    path = Path(out) if out is not None else (records[0].path if len(records) == 1 else Path()) / "report.html"
+    paths = [Path(run) for run in runs]
+    predictions = [read_predictions(path) for path in paths if is_predictions(path)]
+    done = {each.path for each in predictions}
+    records = [read_run(path) for path in paths if path not in done]
+    path = Path(out) if out is not None else _default_page(paths, bool(predictions))
     if path.suffix != ".html":
         raise ConfigError(f"{path}: a report is an .html file; use --out {path.with_suffix('.html')}")
     require_new_file(path, overwrite=overwrite)
-    content = render(records).encode()
+    content = render(records, predictions).encode()
     with new_file(path, overwrite=overwrite) as partial:
         partial.write_bytes(content)
     return path
 
 
-def render(records: Sequence[RunRecord]) -> str:
-    """Return the page about some runs."""
-    names = _names(records)
+def _default_page(paths: Sequence[Path], are_predictions: bool) -> Path:
+    if len(paths) > 1:
+        return Path("report.html")
+    # A folder of predictions holds nothing else, so that it can be replaced.
+    return (
+        paths[0].resolve().with_name(f"{paths[0].resolve().name}.html") if are_predictions else paths[0] / "report.html"
+    )
+
+
+def render(records: Sequence[RunRecord], predictions: Sequence[PredictionRecord] = ()) -> str:
+    """Return the page about some runs and predictions."""
+    names = _names([record.path for record in records])
+    of_predictions = _names([record.path for record in predictions])
     environment = Environment(
         loader=PackageLoader("diskhop.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -55,19 +76,23 @@ def render(records: Sequence[RunRecord]) -> str:
     compared = time_figure(records, names)
     courses = course_figures(records, names) + ([] if compared is None else [compared])
     return environment.get_template("page.html").render(
-        title=", ".join(names),
+        title=", ".join([*names, *of_predictions]),
         overview=[_overview(record, name) for record, name in zip(records, names, strict=True)],
         courses=courses,
         runs=[_details(record, name) for record, name in zip(records, names, strict=True)],
+        predictions=[
+            {"name": name, "facts": prediction_facts(record), "figures": prediction_figures(record)}
+            for record, name in zip(predictions, of_predictions, strict=True)
+        ],
         plotly=_plotly(),
     )
 
 
-def _names(records: Sequence[RunRecord]) -> list[str]:
+def _names(folders: Sequence[Path]) -> list[str]:
     """Return folder names, with as many parent folders as make them unique."""
-    paths = [record.path.resolve() for record in records]
+    paths = [folder.resolve() for folder in folders]
     depth = 1
-    while depth < max(len(path.parts) for path in paths):
+    while depth < max((len(path.parts) for path in paths), default=0):
         names = ["/".join(path.parts[-depth:]) for path in paths]
         if len(set(names)) == len(set(paths)):
             return names
