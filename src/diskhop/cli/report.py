@@ -17,15 +17,13 @@ from diskhop.cli.output import print_json, print_pairs
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RUN...", help="Folders of runs, unfinished and interrupted ones, too, and of predictions."
-        ),
+        typer.Argument(metavar="RUN...", help="Folders of runs (unfinished ones, too), and of predictions."),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.html",
-            help="Page to write; by default RUN/report.html, next to predictions NAME.html, for several report.html here.",
+            help="Page to write; by default RUN/report.html, PREDICTIONS.html, or for several report.html here.",
             rich_help_panel=COMMON,
         ),
     ] = None,

@@ -58,10 +58,11 @@ def write_report(runs: Sequence[Path | str], out: Path | str | None = None, *, o
 def _default_page(paths: Sequence[Path], are_predictions: bool) -> Path:
     if len(paths) > 1:
         return Path("report.html")
+    if not are_predictions:
+        return paths[0] / "report.html"
     # A folder of predictions holds nothing else, so that it can be replaced.
-    return (
-        paths[0].resolve().with_name(f"{paths[0].resolve().name}.html") if are_predictions else paths[0] / "report.html"
-    )
+    folder = paths[0].resolve()
+    return folder.with_name(f"{folder.name}.html")
 
 
 def render(records: Sequence[RunRecord], predictions: Sequence[PredictionRecord] = ()) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from diskhop.budget import format_bytes
 from diskhop.report.figures import Figure
+from diskhop.run_files import PREDICTIONS_FILE, SUCCESS_FILE
 
 _COLOR = "#0072B2"
 # More classes than this cannot be read on one chart.
@@ -35,14 +36,12 @@ class PredictionRecord:
 
 def is_predictions(path: Path) -> bool:
     """Whether a folder has finished predictions."""
-    from diskhop.predict.output import MANIFEST_NAME, SUCCESS_NAME  # brings pyarrow, which other reports do without
-
-    return all((path / name).exists() for name in (SUCCESS_NAME, MANIFEST_NAME))
+    return all((path / name).exists() for name in (SUCCESS_FILE, PREDICTIONS_FILE))
 
 
 def read_predictions(path: Path) -> PredictionRecord:
     """Read the manifest of predictions and count their classes. Raises ReadError, FormatError."""
-    from diskhop.predict.output import read_predictions_manifest
+    from diskhop.predict.output import read_predictions_manifest  # brings pyarrow, which other reports do without
 
     manifest = read_predictions_manifest(path)
     has_class = any(column["name"] == "class" for column in manifest["columns"])

@@ -91,7 +91,7 @@ def read_run(path: Path | str) -> RunRecord:
     config_path = path / CONFIG_FILE
     if not config_path.exists():
         raise ConfigError(
-            f"{path}: is no run, {CONFIG_FILE} is missing; name a folder that 'diskhop train', 'embed' or 'predict' made"
+            f"{path}: is no run, {CONFIG_FILE} is missing; name a folder of 'diskhop train', 'embed' or 'predict'"
         )
     kind = read_kind(config_path)
     require_known("kind of run", kind, COMMANDS, f"{config_path}: ")
